@@ -86,6 +86,7 @@ nghttp2-client:h2load:load:: with h2load
 locales:/usr/share/i18n/locales/de_DE:failover:: with a server that speaks another language
 patch:patch:the mutants
 prometheus:promtool:dashboards::
+prometheus-pushgateway:prometheus-pushgateway:probe::a_drill_leaves_metrics
 buildah:buildah:image::
 golang-github-containers-common:/etc/containers/policy.json:image::
 iproute2:ip:image::, pods::, admin_port::access

@@ -97,7 +97,10 @@ impl AdminArgs {
 
     /// The proxy's admin port. `timeout`: for a whole request.
     pub fn connect(&self, timeout: Duration) -> anyhow::Result<Admin> {
-        let roots = self.admin_ca.as_deref().map(roots).transpose()?;
+        let roots = self.admin_ca.as_deref();
+        let roots = roots
+            .map(|file| self::roots("--admin-ca", file))
+            .transpose()?;
         Admin::new(&self.url()?, timeout, Trust::Roots(roots))
     }
 
@@ -123,9 +126,9 @@ pub(super) fn read_token(file: &Path) -> anyhow::Result<String> {
     Ok(token.to_owned())
 }
 
-/// The certificates in a file.
-fn roots(file: &Path) -> anyhow::Result<Vec<Certificate>> {
-    let told = || format!("--admin-ca {}", file.display());
+/// The certificates in the file of a flag.
+pub(super) fn roots(flag: &str, file: &Path) -> anyhow::Result<Vec<Certificate>> {
+    let told = || format!("{flag} {}", file.display());
     let pem = std::fs::read(file).with_context(told)?;
     let roots = Certificate::from_pem_bundle(&pem).with_context(told)?;
     if roots.is_empty() {

@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use clap::Args;
 use http::{HeaderName, HeaderValue, Method, Request, Uri, header};
 
+use super::arguments::{field, path_and_query};
 use super::overrides::OverrideArgs;
 use crate::config::Settings;
 use crate::printable;
@@ -20,7 +21,7 @@ pub(super) struct ExplainArgs {
     #[arg(value_name = "METHOD")]
     method: Method,
     /// The path with its query, as it would be sent: /orders/7?dry=1.
-    #[arg(value_name = "TARGET", value_parser = target)]
+    #[arg(value_name = "TARGET", value_parser = path_and_query)]
     target: Uri,
     /// A header field of the request. Can be repeated.
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = field)]
@@ -41,29 +42,6 @@ pub(super) struct ExplainArgs {
     json: bool,
     #[command(flatten)]
     overrides: OverrideArgs,
-}
-
-fn target(text: &str) -> Result<Uri, String> {
-    if !text.starts_with('/') {
-        return Err("it is a path that begins with `/`, such as /orders/7".into());
-    }
-    // `Uri` would cut it silently.
-    if text.contains('#') {
-        return Err("a fragment (`#…`) is never sent; leave it out, or write `%23`".into());
-    }
-    text.parse()
-        .map_err(|error| format!("{error}; escape it as in a URL"))
-}
-
-fn field(text: &str) -> Result<(HeaderName, HeaderValue), String> {
-    let (name, value) = text.split_once(':').ok_or("write `Name: value`")?;
-    let name = name
-        .trim()
-        .parse()
-        .map_err(|_| format!("`{name}` is not a field name"))?;
-    let value = HeaderValue::from_str(value.trim())
-        .map_err(|_| "the value has characters that no header may have".to_owned())?;
-    Ok((name, value))
 }
 
 /// Explains the request by this configuration, and prints.

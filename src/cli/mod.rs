@@ -5,6 +5,7 @@
 //! Kubernetes puts `FENCEPOST_PORT=tcp://…` into every pod beside a Service of that name.
 
 mod admin;
+mod arguments;
 mod check;
 mod drain;
 mod explain;
@@ -13,6 +14,7 @@ mod log_writer;
 mod logging;
 mod marks;
 mod overrides;
+mod probe;
 mod status;
 mod tables;
 
@@ -83,6 +85,15 @@ enum CliCommand {
     /// Ask a running fencepost whether it is ready or alive, as a health check.
     #[command(after_help = "Exits with 0 if it is. Otherwise prints the reason and exits with 1.")]
     Health(health::HealthArgs),
+    /// Prove that the fence is up: write with a current and a stale token, and try to go around it.
+    ///
+    /// Run it where clients run, through the same Service. It writes to a path whose key nobody
+    /// else uses, and expects that the current token passes, that the stale one is refused, and
+    /// that the upstream does not answer without the proxy.
+    #[command(
+        after_help = "Exits with 0 if the fence held, with 1 if it did not or could not be tried."
+    )]
+    Probe(probe::ProbeArgs),
     /// Tell a running fencepost to drain and keep running, as a preStop hook.
     Drain(drain::DrainArgs),
 }
@@ -235,6 +246,11 @@ impl Invocation {
                 Ok(ExitCode::SUCCESS)
             }
             CliCommand::Health(args) => Ok(if health::run(args).await? {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            }),
+            CliCommand::Probe(args) => Ok(if probe::run(&args, overrides).await? {
                 ExitCode::SUCCESS
             } else {
                 ExitCode::FAILURE

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::refusal::{DetailReader, Refusal};
 use super::upstream::Upstream;
 use crate::boot_clock::BootClock;
 use crate::config::Settings;
@@ -20,8 +19,5 @@ pub async fn reach(settings: &Settings) -> Result<(), String> {
     let unshared = Lease::new(BootClock::boottime(), None, InstanceId::from_bits(0));
     let upstream = Upstream::new(&settings.upstream, &Arc::new(unshared), &metrics)
         .map_err(|error| error.to_string())?;
-    match upstream.reserve_plain(settings.upstream.timeout).await {
-        Ok(_) => Ok(()),
-        Err(error) => Err(Refusal::from(error).detail(DetailReader::Log, None)),
-    }
+    upstream.reach().await
 }

@@ -164,6 +164,12 @@ impl de::Error for ReadFault {
                 "{} is not one of: {known_list}\ndid you mean `{meant}`?",
                 shown(name)
             ),
+            // Helm and other readers of YAML 1.1.
+            None if name == "false" && known.contains(&"off") => format!(
+                "{} is not one of: {known_list}\nwrite \"off\" in quotes: some tools read the bare \
+                 word as `false`",
+                shown(name)
+            ),
             None => format!("{} is not one of: {known_list}", shown(name)),
         })
     }

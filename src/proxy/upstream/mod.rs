@@ -219,6 +219,22 @@ impl Upstream {
         self.plain.reserve(within).await
     }
 
+    /// Opens a connection and sends nothing.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none, in one line.
+    pub(crate) async fn reach(&self) -> Result<(), String> {
+        match &self.plain {
+            UpstreamConnections::Http1(pool) => pool.reach().await,
+            UpstreamConnections::Http2(pool) => {
+                let within = self.setup.settings.connect_timeout;
+                let reserved = pool.reserve(within).await.map(drop);
+                reserved.map_err(|error| error.to_string())
+            }
+        }
+    }
+
     /// The connections for permits of `incarnation`. After a rejoin, those of the previous
     /// incarnation can carry nothing new, so new ones are made. A permit of the previous
     /// incarnation gets none at all, since the sockets of the new one would let it write.

@@ -15,18 +15,24 @@ const WITH_A_HOLE: &str = "upstream: { url: 'http://127.0.0.1:9' }\nroutes:\n\
     - { path: '/{*rest}', mode: bypass }\n";
 
 /// Runs the program with this on its standard input: exit code, standard output and error.
-async fn run(arguments: &[&str], input: &str) -> (Option<i32>, String, String) {
+pub async fn run(arguments: &[&str], input: &str) -> (Option<i32>, String, String) {
     let mut command = fencepost();
     command.args(arguments).stdin(Stdio::piped());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = tokio::process::Command::from(command).spawn().expect("it starts");
+    let mut child = tokio::process::Command::from(command)
+        .spawn()
+        .expect("it starts");
     let mut stdin = child.stdin.take().expect("a pipe");
     // A program that does not read it may have closed it.
     let _ = stdin.write_all(input.as_bytes()).await;
     drop(stdin);
     let output = child.wait_with_output().await.expect("it ends");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
+    (
+        output.status.code(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
 }
 
 /// The explanation of a request under this file, as JSON.
@@ -50,20 +56,51 @@ async fn a_request_is_explained_with_the_spellings_beside_it() {
     );
     let near = &told["near"][0];
     assert_eq!(near["target"], "/orders/7");
-    assert_eq!((&near["verdict"], &near["resource"]), (&"refused".into(), &"order:7".into()));
-    assert_eq!((&near["status"], &near["outcome"]), (&428.into(), &"token-required".into()));
+    assert_eq!(
+        (&near["verdict"], &near["resource"]),
+        (&"refused".into(), &"order:7".into())
+    );
+    assert_eq!(
+        (&near["status"], &near["outcome"]),
+        (&428.into(), &"token-required".into())
+    );
 
-    let told = explained(WITH_A_HOLE, &["PUT", "/orders/7.json", "-H", "X-Fencing-Token: 4"]).await;
-    assert_eq!((&told["verdict"], &told["resource"]), (&"fenced".into(), &"order:7.json".into()));
-    let spellings: Vec<_> =
-        told["near"].as_array().expect("a list").iter().map(|near| &near["target"]).collect();
-    assert_eq!(spellings, ["/orders/7.json/", "/Orders/7.json", "/orders/7"]);
+    let told = explained(
+        WITH_A_HOLE,
+        &["PUT", "/orders/7.json", "-H", "X-Fencing-Token: 4"],
+    )
+    .await;
+    assert_eq!(
+        (&told["verdict"], &told["resource"]),
+        (&"fenced".into(), &"order:7.json".into())
+    );
+    let spellings: Vec<_> = told["near"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|near| &near["target"])
+        .collect();
+    assert_eq!(
+        spellings,
+        ["/orders/7.json/", "/Orders/7.json", "/orders/7"]
+    );
 
     let dots = explained(WITH_A_HOLE, &["PUT", "/a/../orders/7"]).await;
-    assert_eq!((&dots["status"], &dots["outcome"]), (&400.into(), &"ambiguous-request".into()));
+    assert_eq!(
+        (&dots["status"], &dots["outcome"]),
+        (&400.into(), &"ambiguous-request".into())
+    );
     let json = "routes: [{ path: /pay, resource: 'pay:{json.id}' }]\n";
-    let with_body = ["POST", "/pay", "-H", "X-Fencing-Token: 1", "-H",
-        "Content-Type: application/json", "-d", "{\"id\":9}"];
+    let with_body = [
+        "POST",
+        "/pay",
+        "-H",
+        "X-Fencing-Token: 1",
+        "-H",
+        "Content-Type: application/json",
+        "-d",
+        "{\"id\":9}",
+    ];
     assert_eq!(explained(json, &with_body).await["resource"], "pay:9");
 }
 
@@ -78,19 +115,35 @@ async fn the_explanation_is_what_the_proxy_does() {
     for (request, method, target, token) in [
         (put("/orders/7"), "PUT", "/orders/7", None),
         (put("/orders/7/"), "PUT", "/orders/7/", None),
-        (put("/orders/7;a"), "PUT", "/orders/7;a", Some("X-Fencing-Token: 1")),
-        (put("/orders/8"), "PUT", "/orders/8", Some("X-Fencing-Token: 1")),
+        (
+            put("/orders/7;a"),
+            "PUT",
+            "/orders/7;a",
+            Some("X-Fencing-Token: 1"),
+        ),
+        (
+            put("/orders/8"),
+            "PUT",
+            "/orders/8",
+            Some("X-Fencing-Token: 1"),
+        ),
         (post("/seen/1"), "POST", "/seen/1", None),
         (post("/open/1"), "POST", "/open/1", None),
     ] {
         let mut arguments = vec![method, target];
         arguments.extend(token.iter().flat_map(|token| ["-H", token]));
         let told = explained(routes, &arguments).await;
-        let request = if token.is_some() { request.token(1) } else { request };
+        let request = if token.is_some() {
+            request.token(1)
+        } else {
+            request
+        };
         upstream.next([Step::ok()]);
         let answer = proxy.send(request).await;
         let outcome = answer.header("x-fencing-outcome");
-        let refused = (told["verdict"] == "refused").then(|| told["outcome"].as_str()).flatten();
+        let refused = (told["verdict"] == "refused")
+            .then(|| told["outcome"].as_str())
+            .flatten();
         assert_eq!(outcome, refused, "{target}: {told}");
         if let Some(status) = told["status"].as_u64().filter(|_| refused.is_some()) {
             assert_eq!(u64::from(answer.status()), status, "{target}");
@@ -105,7 +158,11 @@ async fn what_cannot_be_explained_is_told() {
         (&["PUT", "/a#b"], 2, "fragment"),
         (&["P UT", "/a"], 2, "invalid"),
         (&["PUT", "/a", "-H", "x"], 2, "Name: value"),
-        (&["PUT", "/a", "--config", "/nowhere.yaml"], 1, "cannot be read"),
+        (
+            &["PUT", "/a", "--config", "/nowhere.yaml"],
+            1,
+            "cannot be read",
+        ),
     ] {
         let (is, out, error) = run(&[&["explain"], arguments].concat(), "").await;
         assert_eq!(is, Some(code), "{arguments:?}: {out}{error}");
@@ -120,13 +177,23 @@ async fn a_check_reads_the_standard_input_and_answers_as_json() {
     let told: Value = serde_json::from_str(&out).expect("JSON");
     assert_eq!((&told["errors"], &told["warnings"]), (&0.into(), &1.into()));
     let problem = &told["problems"][0];
-    assert_eq!((&problem["line"], &problem["path"]), (&4.into(), &"routes[1].path".into()));
-    assert!(problem["message"].as_str().is_some_and(|text| text.contains("`/orders/x/`")));
+    assert_eq!(
+        (&problem["line"], &problem["path"]),
+        (&4.into(), &"routes[1].path".into())
+    );
+    assert!(
+        problem["message"]
+            .as_str()
+            .is_some_and(|text| text.contains("`/orders/x/`"))
+    );
 
     let files = "upstream: { url: 'http://a' }\nadmin: { token_file: /nowhere/token }\n";
     let (code, out, _) = run(&["check", "-"], files).await;
     assert_eq!(code, Some(0), "{out}");
-    assert!(out.contains("warning: admin.token_file: /nowhere/token cannot be read here"), "{out}");
+    assert!(
+        out.contains("warning: admin.token_file: /nowhere/token cannot be read here"),
+        "{out}"
+    );
 
     let (code, out, _) = run(&["check", "-", "--format", "json"], "lissen: x\n").await;
     assert_eq!(code, Some(1), "{out}");

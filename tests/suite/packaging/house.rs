@@ -106,6 +106,38 @@ fn files_of_the_suite_are_short() {
     }
 }
 
+/// A file that no `mod` names is not compiled, and its tests never run.
+#[test]
+fn every_file_is_compiled() {
+    for (folder, roots) in [
+        ("src", &["lib.rs", "main.rs"][..]),
+        ("tests/suite", &["main.rs"]),
+    ] {
+        let files = files(folder);
+        for path in files.keys().filter(|path| !roots.contains(&path.as_str())) {
+            assert_is_named(path, &files, roots[0]);
+        }
+    }
+}
+
+fn assert_is_named(path: &str, files: &BTreeMap<String, String>, root: &str) {
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let (folder, name) = match name {
+        "mod.rs" => folder.rsplit_once('/').unwrap_or(("", folder)),
+        _ => (folder, name.trim_end_matches(".rs")),
+    };
+    let parents = match folder {
+        "" => vec![root.to_owned()],
+        _ => vec![format!("{folder}/mod.rs"), format!("{folder}.rs")],
+    };
+    let line = Regex::new(&format!(r"(?m)^(pub(\([^)]*\))? )?mod {name};$")).expect("a pattern");
+    let named = parents.iter().filter_map(|parent| files.get(parent));
+    assert!(
+        named.into_iter().any(|text| line.is_match(text)),
+        "no `mod {name};` in {parents:?}"
+    );
+}
+
 type Module = Vec<String>;
 
 /// The paths that a `use` tree names.

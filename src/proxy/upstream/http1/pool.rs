@@ -102,6 +102,11 @@ impl Http1Pool {
         })
     }
 
+    /// As [`Self::open`], and closes it again.
+    pub(crate) async fn reach(&self) -> Result<(), String> {
+        self.open().await.map(drop)
+    }
+
     /// Opens a connection.
     ///
     /// # Errors

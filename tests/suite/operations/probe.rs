@@ -1,0 +1,373 @@
+//! The fence drill: `fencepost probe` passes where the fence holds, and fails where it does not.
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::holes::run;
+use crate::support::postgres::free_port;
+use crate::support::process::Process;
+use crate::support::skip::lacks;
+use crate::support::store::program;
+use crate::support::{Config, Proxy, Step, Store, Upstream, eventually, get, put};
+
+const ROUTES: &str = "routes:\n\
+    - { path: '/orders/{id}', resource: 'order:{id}' }\n\
+    - { path: '/seen/{id}', resource: 's:{id}', mode: observe }\n\
+    - { path: '/open/{*rest}', mode: bypass }\n\
+    - { path: '/hex/{id}', resource: 'h:{id}', token: { format: prefix-hex16 } }\n";
+
+const CANARY: &str = "/orders/__canary__";
+
+/// The result of a drill: its exit code, and its JSON.
+async fn drill(arguments: &[&str]) -> (Option<i32>, Value) {
+    let (code, out, error) = run(&[&["probe", "--json"], arguments].concat(), "").await;
+    (
+        code,
+        serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}{error}")),
+    )
+}
+
+/// The checks of a result with what came of them.
+fn checks(told: &Value) -> Vec<(&str, bool)> {
+    let steps = told["steps"].as_array().expect("steps").iter();
+    steps
+        .map(|step| {
+            (
+                step["check"].as_str().expect("text"),
+                step["passed"] == true,
+            )
+        })
+        .collect()
+}
+
+fn got(told: &Value, step: usize) -> &str {
+    told["steps"][step]["got"].as_str().expect("text")
+}
+
+/// A URL where nothing listens.
+fn nowhere() -> String {
+    format!("http://127.0.0.1:{}", free_port())
+}
+
+async fn proxy(upstream: &Upstream) -> Proxy {
+    Proxy::start(&Config::new(upstream, &Store::sqlite()).with(ROUTES)).await
+}
+
+#[tokio::test]
+async fn a_drill_passes_where_the_fence_holds() {
+    let upstream = Upstream::start().await;
+    let proxy = proxy(&upstream).await;
+    let url = format!("http://{}", proxy.data());
+    let direct = nowhere();
+    for _ in 0..2 {
+        let (code, told) = drill(&[
+            "--url", &url, "--path", CANARY, "--direct", &direct, "-d", "{}",
+        ])
+        .await;
+        assert_eq!(
+            (code, &told["passed"]),
+            (Some(0), &Value::from(true)),
+            "{told}"
+        );
+        let all = [
+            ("current-token", true),
+            ("stale-token", true),
+            ("direct", true),
+        ];
+        assert_eq!(checks(&told), all);
+        assert!(got(&told, 0).ends_with(": 200"), "{told}");
+        assert!(got(&told, 1).ends_with(": 412 stale-token"), "{told}");
+        assert!(got(&told, 2).contains("refused"), "{told}");
+    }
+    assert_eq!(upstream.count(), 2, "only the current tokens arrived");
+
+    let (code, out, _) = run(
+        &["probe", "--url", &url, "--path", CANARY, "--no-direct"],
+        "",
+    )
+    .await;
+    assert_eq!(code, Some(0), "{out}");
+    assert!(
+        out.contains("The fence held. No way around it was tried."),
+        "{out}"
+    );
+}
+
+/// The drill's own clock does not have to be the latest: the next token is above the mark.
+#[tokio::test]
+async fn a_drill_goes_on_above_a_mark_that_is_ahead_of_its_clock() {
+    let upstream = Upstream::start().await;
+    let proxy = proxy(&upstream).await;
+    proxy.send(put(CANARY).token(40)).await.assert_forwarded();
+    let url = format!("http://{}", proxy.data());
+    let flags = [
+        "--url",
+        &url,
+        "--path",
+        CANARY,
+        "--no-direct",
+        "--token",
+        "7",
+    ];
+    let (code, told) = drill(&flags).await;
+    assert_eq!(code, Some(0), "{told}");
+    assert!(
+        got(&told, 0).starts_with("token 41: 200, above the mark 40"),
+        "{told}"
+    );
+    assert_eq!(proxy.token("order:__canary__").await, Some(41));
+}
+
+#[tokio::test]
+async fn a_drill_fails_where_a_stale_write_passes() {
+    let upstream = Upstream::start().await;
+    let proxy = proxy(&upstream).await;
+    let url = format!("http://{}", proxy.data());
+    for path in ["/seen/c", "/open/c"] {
+        let (code, told) = drill(&["--url", &url, "--path", path, "--no-direct"]).await;
+        assert_eq!(code, Some(1), "{told}");
+        assert_eq!(
+            checks(&told),
+            [("current-token", true), ("stale-token", false)]
+        );
+        assert!(
+            got(&told, 1).contains("THE UPSTREAM TOOK A STALE WRITE"),
+            "{told}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_drill_fails_where_somebody_answers_without_the_proxy() {
+    let upstream = Upstream::start().await;
+    let proxy = proxy(&upstream).await;
+    let url = format!("http://{}", proxy.data());
+    let drilled = async |direct: &str| {
+        let (code, told) = drill(&["--url", &url, "--path", CANARY, "--direct", direct]).await;
+        assert_eq!(code, Some(1), "{told}");
+        assert_eq!(checks(&told)[2], ("direct", false), "{told}");
+        got(&told, 2).to_owned()
+    };
+    let around = drilled(&upstream.url()).await;
+    assert!(
+        around.contains("200: THE UPSTREAM ANSWERS WITHOUT THE PROXY"),
+        "{around}"
+    );
+    let own = drilled(&url).await;
+    assert!(own.contains("412: fencepost answers there"), "{own}");
+    let nobody = drilled("http://no-such-host.invalid:80").await;
+    assert!(nobody.contains("nothing was tried"), "{nobody}");
+    // What speaks no HTTP/1.1, an HTTP/2 server say, is reached all the same.
+    upstream.when(
+        |head| head.get("x-fencing-token") == Some("1"),
+        [Step::raw("\0\0\0\u{4}\0")],
+    );
+    let other = drilled(&upstream.url()).await;
+    assert!(other.contains("something answers"), "{other}");
+}
+
+/// A stale token is not sent behind a current one that did not pass: its refusal would prove
+/// nothing.
+#[tokio::test]
+async fn a_drill_fails_where_the_current_token_does_not_pass() {
+    let upstream = Upstream::start().await;
+    let proxy = proxy(&upstream).await;
+    let url = format!("http://{}", proxy.data());
+    let not_there = nowhere();
+    upstream.next([Step::answer("404 Not Found", "", "")]);
+    for (url, expect, said) in [
+        (&url, "2xx", ": 404"),
+        (&url, "404", ": 200"),
+        (&not_there, "2xx", "refused"),
+    ] {
+        let flags = [
+            "--url",
+            url,
+            "--path",
+            CANARY,
+            "--no-direct",
+            "--expect",
+            expect,
+        ];
+        let (code, told) = drill(&flags).await;
+        assert_eq!(code, Some(1), "{told}");
+        assert_eq!(
+            checks(&told),
+            [("current-token", false), ("stale-token", false)]
+        );
+        assert!(got(&told, 0).contains(said), "{told}");
+        assert!(got(&told, 1).starts_with("not tried"), "{told}");
+    }
+}
+
+/// The file says how tokens are written, and where; a path that it does not fence is refused before
+/// anything is sent.
+#[tokio::test]
+async fn a_drill_reads_the_configuration() {
+    let upstream = Upstream::start().await;
+    let proxy = proxy(&upstream).await;
+    let url = format!("http://{}", proxy.data());
+    let file = proxy.file();
+    let file = file.to_str().expect("text");
+    let (code, told) = drill(&[
+        "--config",
+        file,
+        "--url",
+        &url,
+        "--path",
+        "/hex/c",
+        "--no-direct",
+    ])
+    .await;
+    assert_eq!(code, Some(0), "{told}");
+    let (code, told) = drill(&["--url", &url, "--path", "/hex/c", "--no-direct"]).await;
+    assert_eq!(code, Some(1), "{told}");
+    assert!(got(&told, 0).ends_with("400 malformed-token"), "{told}");
+
+    let count = upstream.count();
+    for (path, words) in [("/open/c", "not fenced"), ("/seen/c", "not fenced")] {
+        let flags = [
+            "probe",
+            "--config",
+            file,
+            "--url",
+            &url,
+            "--path",
+            path,
+            "--no-direct",
+        ];
+        let (code, _, error) = run(&flags, "").await;
+        assert_eq!(code, Some(1), "{error}");
+        assert!(error.contains(words), "{error}");
+    }
+    // The upstream of this file is on the loopback, which shows nothing.
+    let flags = ["probe", "--config", file, "--url", &url, "--path", CANARY];
+    let (code, _, error) = run(&flags, "").await;
+    assert_eq!(code, Some(1), "{error}");
+    assert!(error.contains("--direct"), "{error}");
+    assert_eq!(upstream.count(), count, "nothing was sent");
+}
+
+#[tokio::test]
+async fn wrong_usage_of_the_drill_is_told() {
+    for (arguments, code, words) in [
+        (&["--url", "http://a"][..], 2, "--path"),
+        (&["--url", "http://a", "--path", "x"], 2, "begins with `/`"),
+        (
+            &["--url", "ftp://a", "--path", "/x"],
+            2,
+            "http:// or https://",
+        ),
+        (
+            &["--url", "http://a/b", "--path", "/x"],
+            2,
+            "no path behind the port",
+        ),
+        (
+            &["--url", "http://u:p@a", "--path", "/x"],
+            2,
+            "are not sent",
+        ),
+        (
+            &["--url", "http://a", "--path", "/x", "--expect", "9xx"],
+            2,
+            "a class from 2xx",
+        ),
+        (
+            &["--url", "http://a", "--path", "/x", "--name", "a/b"],
+            2,
+            "letters, digits",
+        ),
+        (&["--path", "/x", "--no-direct"], 1, "--url or --config"),
+        (&["--url", "http://a", "--path", "/x"], 1, "--no-direct"),
+        (
+            &["--config", "/nowhere.yaml", "--path", "/x"],
+            1,
+            "cannot be read",
+        ),
+    ] {
+        let (is, out, error) = run(&[&["probe"], arguments].concat(), "").await;
+        assert_eq!(is, Some(code), "{arguments:?}: {out}{error}");
+        assert!(error.contains(words), "{arguments:?}: {error}");
+    }
+}
+
+/// What a `CronJob` leaves for Prometheus, by a file of the node exporter and by a Pushgateway.
+#[tokio::test]
+async fn a_drill_leaves_metrics() {
+    let upstream = Upstream::start().await;
+    let proxy = proxy(&upstream).await;
+    let url = format!("http://{}", proxy.data());
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("drill.prom");
+    let Some(gateway) = program("prometheus-pushgateway") else {
+        lacks("a_drill_leaves_metrics", "prometheus-pushgateway");
+        return;
+    };
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let mut command = Command::new(gateway);
+    let _process = Process::start(command.arg(format!("--web.listen-address={address}")));
+    eventually("the Pushgateway to listen", || async {
+        tokio::net::TcpStream::connect(address).await.ok()
+    })
+    .await;
+    let gateway = format!("http://{address}");
+    for (path, stale) in [(CANARY, 1), ("/seen/c", 0)] {
+        let flags = [
+            "--url",
+            &url,
+            "--path",
+            path,
+            "--no-direct",
+            "--name",
+            "orders",
+            "--push",
+            &gateway,
+            "--metrics-file",
+            file.to_str().expect("text"),
+        ];
+        let (code, told) = drill(&flags).await;
+        assert_eq!(code, Some(1 - stale), "{told}");
+        let text = std::fs::read_to_string(&file).expect("the file");
+        let series = |check: &str, value| {
+            format!("fencepost_drill_passed{{check=\"{check}\",drill=\"orders\"}} {value}\n")
+        };
+        assert!(text.contains(&series("current-token", 1)), "{text}");
+        assert!(text.contains(&series("stale-token", stale)), "{text}");
+        assert!(!text.contains("direct"), "not tried: {text}");
+        assert!(
+            text.contains("fencepost_drill_timestamp_seconds{drill=\"orders\"} "),
+            "{text}"
+        );
+        let pushed = get("/metrics").send(address).await.text();
+        let stale = format!(
+            "fencepost_drill_passed{{check=\"stale-token\",drill=\"orders\",instance=\"\",\
+             job=\"fencepost_drill\"}} {stale}\n"
+        );
+        assert!(pushed.contains(&stale), "{pushed}");
+    }
+    let left: Vec<_> = std::fs::read_dir(dir.path())
+        .expect("a directory")
+        .collect();
+    assert_eq!(left.len(), 1, "no part is left: {left:?}");
+
+    let nowhere = nowhere();
+    let flags = [
+        "probe",
+        "--url",
+        &url,
+        "--path",
+        CANARY,
+        "--no-direct",
+        "--push",
+        &nowhere,
+    ];
+    let (code, out, error) = run(&flags, "").await;
+    assert_eq!(code, Some(1), "{out}");
+    assert!(
+        error.contains("--push") && out.contains("The fence held."),
+        "{out}{error}"
+    );
+}
