@@ -196,6 +196,16 @@ def configs(cases, work, fencepost, **_):
             meant = all("observe refuses nothing" in line for line in warnings) if "observe" in name else not warnings
             bad = done.returncode != 0 or not meant or "no errors" not in said
             cases.case(f"config: {name}: {manifest['metadata']['name']}", [said] if bad else [])
+        for _, manifest in rendered(name, work):
+            if manifest["kind"] != "CronJob":
+                continue
+            # Nobody is there to be drilled; that the drill understands each argument is what counts.
+            args = manifest["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["args"]
+            done = subprocess.run([fencepost, *args, "--json"], capture_output=True, text=True, env={},
+                                  check=False)
+            steps = json.loads(done.stdout or "{}").get("steps", [])
+            bad = done.returncode != 1 or [step["check"] for step in steps] != ["current-token", "stale-token", "direct"]
+            cases.case(f"drill: {name}: {manifest['metadata']['name']}", [done.stdout + done.stderr] if bad else [])
 
 
 def refusal(chart, values, version):

@@ -91,6 +91,29 @@ Deployment
 {{- end -}}
 {{- end -}}
 
+{{- /* The labels of the fence drill's pods. */ -}}
+{{- define "fencepost.drillLabels" -}}
+app.kubernetes.io/name: {{ .Values.nameOverride | default .Chart.Name }}-drill
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- /* Where clients find the proxy; empty without a Service. */ -}}
+{{- define "fencepost.clientUrl" -}}
+{{- if eq (include "fencepost.hasService" .) "true" -}}
+{{- $scheme := ternary "https" "http" (not (empty (dig "tls" "cert_file" "" .Values.config))) -}}
+{{- $service := .Values.service.name | default (include "fencepost.fullname" .) -}}
+{{- printf "%s://%s.%s.svc:%v" $scheme $service .Release.Namespace .Values.service.port -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* The port in config.upstream.url; empty: it has none. */ -}}
+{{- define "fencepost.upstreamPort" -}}
+{{- $url := dig "upstream" "url" "" .Values.config -}}
+{{- if regexMatch "^[a-z0-9]+://[^/]*:[0-9]+/?$" $url -}}
+{{- regexReplaceAll "^.*:([0-9]+)/?$" $url "${1}" -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* "true" if NetworkPolicies are rendered. A sidecar's closes the upstream's own ports, and must
 be requested. */ -}}
 {{- define "fencepost.hasPolicy" -}}

@@ -69,6 +69,16 @@ checked the shape already: this is about what the values mean together. */ -}}
 {{- $why = append $why "migrations.acceptNewKeys does something only with migrations.mode job. With other modes, run `fencepost migrate --accept-new-keys`" -}}
 {{- end -}}
 
+{{- /* The fence drill. With --reuse-values, the values of an older release lack it. */ -}}
+{{- with $v.drill -}}
+{{- if and .enabled (not .path) -}}
+{{- $why = append $why "drill.path is missing: name a path whose key only the drill uses, /orders/__canary__ for example" -}}
+{{- end -}}
+{{- if and .enabled (not .url) (not (include "fencepost.clientUrl" $)) -}}
+{{- $why = append $why "drill.url is missing: no Service is rendered here, so name the URL that clients use" -}}
+{{- end -}}
+{{- end -}}
+
 {{- if and $v.store.caSecret (dig "store" "tls" "ca_file" "" $config) -}}
 {{- $why = append $why "config.store.tls.ca_file is the chart's to set: use store.caSecret" -}}
 {{- end -}}
