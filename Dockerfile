@@ -2,7 +2,7 @@
 # shell, no libc and no package manager. Nothing writes outside of /var/lib/fencepost, so a
 # read-only root works.
 #
-#   docker build -t fencepost .
+#   docker build -t fencepost --build-arg COMMIT="$(git rev-parse --short=12 HEAD)" .
 #   docker run --read-only -v fencepost-marks:/var/lib/fencepost -v ./fencepost.yaml:/etc/fencepost/fencepost.yaml:ro \
 #     -e FENCEPOST_CONFIG=/etc/fencepost/fencepost.yaml -p 7080:7080 fencepost
 #
@@ -37,8 +37,11 @@ RUN mkdir -p src fuzz/src tests/model/src \
 
 # Cargo's output for the empty sources above is newer than these files, so touch them. Packed
 # relocations make the program 3 % smaller to load.
+COPY build.rs ./
 COPY src src
-RUN touch src/lib.rs src/main.rs \
+ARG COMMIT=unknown
+RUN touch build.rs src/lib.rs src/main.rs \
+    && export FENCEPOST_COMMIT="${COMMIT}" \
     && cargo rustc --profile dist --locked --bin fencepost --target "$(rustc --print host-tuple)" -- \
         -C link-arg=-Wl,-z,pack-relative-relocs
 

@@ -30,6 +30,7 @@
 //! - `worker`: the core whose runtime a thread runs.
 //! - `socket`: TCP and Unix sockets, which can move between runtimes.
 //! - [`boot_clock`]: the clock of leases.
+//! - [`build_info`]: the version and the commit of this program.
 //!
 //! Imports go one way: `routing`, `wire`, `http1`, `config` ← `store`, `metrics` ← `fencing` ←
 //! `proxy`, `admin` ← `server`, `app` ← `cli`, `main`.
@@ -37,6 +38,7 @@
 pub mod admin;
 pub mod app;
 pub mod boot_clock;
+pub mod build_info;
 pub mod cli;
 pub mod config;
 mod counts;

@@ -13,12 +13,13 @@ use tokio::time::timeout;
 use super::AdminState;
 use super::json::Json;
 use super::problem::{self, AdminProblem};
+use crate::build_info::VERSION;
 use crate::metrics::Metrics;
 
 /// `GET /livez`: the process runs and its runtime schedules tasks. It checks nothing else, because
 /// a restart repairs no store.
 pub async fn livez() -> Json<Value> {
-    Json(json!({ "live": true, "version": env!("CARGO_PKG_VERSION") }))
+    Json(json!({ "live": true, "version": VERSION }))
 }
 
 /// `GET /readyz`: 200 or 503, and why.

@@ -14,6 +14,7 @@ use super::json::{Json, UnknownJson, UnknownList, rfc3339_ms};
 use super::marks::limit;
 use super::problem::AdminProblem;
 use super::readiness::ReadyReport;
+use crate::build_info::VERSION;
 use crate::config::{Mode, Settings, StoreTarget};
 use crate::fencing::failure_detector::{InstanceState, InstanceView};
 use crate::fencing::overview::{Busy, BusyResource};
@@ -84,7 +85,7 @@ pub async fn status(State(state): State<AdminState>) -> Json<StatusView> {
         resource: route.key.as_ref().map(|key| key.as_str().to_owned()),
     });
     Json(StatusView {
-        version: env!("CARGO_PKG_VERSION"),
+        version: VERSION,
         started: text(started),
         uptime_seconds: started.elapsed().unwrap_or_default().as_secs(),
         ready: state.readiness.report(),

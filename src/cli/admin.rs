@@ -207,7 +207,11 @@ impl Admin {
 
     /// The answer's body; a problem is an error.
     pub async fn send(&self, request: RequestBuilder) -> anyhow::Result<String> {
-        let response = self.ask(request).await?;
+        self.accepted(self.ask(request).await?).await
+    }
+
+    /// As [`Self::send`], of an answer that has come.
+    pub async fn accepted(&self, response: Response) -> anyhow::Result<String> {
         let status = response.status();
         let text = self.text(response).await?;
         if status.is_success() {

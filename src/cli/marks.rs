@@ -1,6 +1,7 @@
 //! `fencepost marks`: the admin API from a shell. It talks to a running proxy and never to the
 //! store, so that an instance's memory and the store cannot drift apart.
 
+mod bulk;
 mod render;
 #[cfg(test)]
 mod tests;
@@ -65,6 +66,8 @@ enum Verb {
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
         limit: u32,
     },
+    #[command(flatten)]
+    Bulk(bulk::BulkVerb),
     /// Show one mark: requests in flight and waiting, and the latest refusals
     Get {
         /// The resource key
@@ -137,6 +140,9 @@ fn key(text: &str) -> Result<ResourceKey, String> {
 
 const MARKS: &str = "/v1/marks";
 
+const NEEDS_TOKEN: &str = "a write needs --token-file (or FENCEPOST_ADMIN_TOKEN_FILE): the file that the proxy's \
+     admin.token_file names";
+
 /// Runs the command and prints to the standard output.
 pub async fn run(args: MarksArgs) -> anyhow::Result<()> {
     print(&answer(&args).await?)
@@ -156,6 +162,7 @@ async fn answer(args: &MarksArgs) -> anyhow::Result<String> {
             let request = admin.request(Method::GET, MARKS)?.query(&query);
             (read(args, request)?, render::list)
         }
+        Verb::Bulk(verb) => return bulk::answer(args, &admin, verb).await,
         Verb::Get { resource } => {
             let request = admin.request(Method::GET, &format!("{MARKS}/{}", escaped(resource)))?;
             (read(args, request)?, render::view)
@@ -221,10 +228,7 @@ fn write(
     verb: &str,
     body: &Value,
 ) -> anyhow::Result<RequestBuilder> {
-    let file = args.token_file.as_deref().context(
-        "a write needs --token-file (or FENCEPOST_ADMIN_TOKEN_FILE): the file that the proxy's \
-         admin.token_file names",
-    )?;
+    let file = args.token_file.as_deref().context(NEEDS_TOKEN)?;
     let request = admin.request(
         Method::POST,
         &format!("{MARKS}/{}/{verb}", escaped(resource)),

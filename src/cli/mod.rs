@@ -7,6 +7,7 @@
 mod admin;
 mod arguments;
 mod check;
+mod documents;
 mod drain;
 mod explain;
 mod health;
@@ -25,6 +26,7 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::build_info::VERSION_AND_COMMIT;
 use crate::config::{self, Loader, Overrides, Problems, Settings, Warning};
 use crate::store::InstanceId;
 use crate::{app, demo, printable};
@@ -41,7 +43,7 @@ flags. Only the environment variables that are listed here are read.";
 
 /// A reverse proxy that checks fencing tokens in front of services that cannot.
 #[derive(Debug, Parser)]
-#[command(name = "fencepost", version, after_help = EXIT_CODES, arg_required_else_help = true)]
+#[command(name = "fencepost", version = VERSION_AND_COMMIT, after_help = EXIT_CODES, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: CliCommand,
@@ -96,6 +98,10 @@ enum CliCommand {
     Probe(probe::ProbeArgs),
     /// Tell a running fencepost to drain and keep running, as a preStop hook.
     Drain(drain::DrainArgs),
+    /// Print the completions of this command line for a shell.
+    Completions(documents::CompletionsArgs),
+    /// Print the manual page, or write the pages of all commands.
+    Man(documents::ManArgs),
 }
 
 #[derive(Debug, Args)]
@@ -257,6 +263,14 @@ impl Invocation {
             }),
             CliCommand::Drain(args) => {
                 drain::run(&args)?;
+                Ok(ExitCode::SUCCESS)
+            }
+            CliCommand::Completions(args) => {
+                documents::completions(&args, Cli::command())?;
+                Ok(ExitCode::SUCCESS)
+            }
+            CliCommand::Man(args) => {
+                documents::man(&args, Cli::command())?;
                 Ok(ExitCode::SUCCESS)
             }
         }

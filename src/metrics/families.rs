@@ -137,8 +137,8 @@ families! {
     /// admin port, or for the upstream. The earliest of its chain; +Inf if none is configured.
     tls_certificate_expiry: GaugeVec =
         float_gauges("fencepost_tls_certificate_expiry_timestamp_seconds", &["certificate"]);
-    /// 1, with the version in the label.
-    build_info: IntGaugeVec = gauges("fencepost_build_info", &["version"]);
+    /// 1, with the version, and the commit that it was built from, in the labels.
+    build_info: IntGaugeVec = gauges("fencepost_build_info", &["version", "commit"]);
     /// 1, with the name of this instance in the label, as in its log lines and in `Via`. The label
     /// `instance` would be the target's address in Prometheus.
     instance_info: IntGaugeVec = gauges("fencepost_instance_info", &["id"]);

@@ -31,6 +31,7 @@ pub use self::labels::{
 pub use self::route::{InFlightGuard, ResponseTimer, RouteMetrics};
 use self::route_kind::RouteKind;
 pub use self::store::StoreMetrics;
+use crate::build_info::{COMMIT, VERSION};
 use crate::config::settings::Mode;
 use crate::routing::ResourceKey;
 
@@ -64,7 +65,7 @@ impl Metrics {
         process::register(&registry);
         families
             .build_info
-            .with_label_values(&[env!("CARGO_PKG_VERSION")])
+            .with_label_values(&[VERSION, COMMIT])
             .set(1);
         for reason in HandshakeError::ALL {
             families

@@ -117,11 +117,11 @@ fn every_other_series_exists_at_zero() {
         let series = format!("fencepost_check_seconds_count{{result=\"{result}\"}}");
         assert_eq!(value(&metrics, &series), 0.0);
     }
-    let version = env!("CARGO_PKG_VERSION");
+    let (version, commit) = (VERSION, COMMIT);
     assert_eq!(
         value(
             &metrics,
-            &format!("fencepost_build_info{{version=\"{version}\"}}")
+            &format!("fencepost_build_info{{commit=\"{commit}\",version=\"{version}\"}}")
         ),
         1.0
     );

@@ -324,7 +324,7 @@ async fn a_default_of_the_environment_stands_below_the_file() {
 }
 
 /// Runs `fencepost marks …` against a proxy.
-async fn marks(proxy: &Proxy, arguments: &[&str]) -> (bool, String) {
+pub async fn marks(proxy: &Proxy, arguments: &[&str]) -> (bool, String) {
     let mut command = fencepost();
     command
         .arg("marks")

@@ -22,7 +22,7 @@ const GAUGES: &[(&str, &[&str])] = &[
     ("fencepost_config_loaded_timestamp_seconds", &[]),
     ("fencepost_lease_remaining_seconds", &[]),
     ("fencepost_stale_resources", &[]),
-    ("fencepost_build_info", &["version"]),
+    ("fencepost_build_info", &["version", "commit"]),
     ("fencepost_instance_info", &["id"]),
 ];
 

@@ -1,6 +1,7 @@
 //! Operators: commands, admin port, metrics, logs, starts and stops.
 
 pub mod admin_port;
+mod bulk;
 pub mod commands;
 pub mod dashboards;
 pub mod drain;
@@ -12,5 +13,6 @@ pub mod metrics;
 pub mod operator;
 mod probe;
 pub mod reads;
+mod shell;
 mod status;
 mod traceable;

@@ -16,6 +16,7 @@ const LAYERS: &[&[&str]] = &[
         "worker",
         "socket",
         "boot_clock",
+        "build_info",
     ],
     &["config"],
     &["store", "metrics", "rejections", "log_filter"],

@@ -24,11 +24,12 @@ const ROOTS: &str = "etc/ssl/certs/ca-certificates.crt";
 
 /// All that the image is made of, below the project's directory; the rest is kept out by
 /// `.dockerignore`.
-const CONTEXT: [&str; 9] = [
+const CONTEXT: [&str; 10] = [
     "Dockerfile",
     ".dockerignore",
     "Cargo.toml",
     "Cargo.lock",
+    "build.rs",
     "LICENSE",
     "fuzz/Cargo.toml",
     "tests/model/Cargo.toml",

@@ -1,0 +1,276 @@
+//! `marks count`, `export` and `import`: all marks at once.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Subcommand;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesOrdered;
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{MARKS, MarksArgs, NEEDS_TOKEN, Who, escaped, key, read, token};
+use crate::cli::admin::{Admin, read_token};
+use crate::printable;
+use crate::routing::{ResourceKey, Token};
+
+/// As many marks as the admin port lists at once.
+const PAGE: usize = 1000;
+
+/// How many marks are raised at the same time. The store commits them together. It is half of what
+/// the admin port handles at once, so that others are served meanwhile.
+const AT_ONCE: usize = 8;
+
+/// How often a mark is tried again at a port that has no room, and how long after.
+const NO_ROOM: (u32, Duration) = (40, Duration::from_millis(250));
+
+/// A line of an export.
+#[derive(Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(deny_unknown_fields)]
+struct ExportedMark {
+    resource: String,
+    /// Decimal, as a text.
+    mark: String,
+    /// The token of the mark may not be used again (`reuse: once`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    spent: bool,
+    /// When it became the mark. An import does not need it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    since: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum BulkVerb {
+    /// Count the marks
+    Count {
+        /// Only keys with this prefix
+        #[arg(long, default_value = "")]
+        prefix: String,
+    },
+    /// Print all marks, a line of JSON each, for `import`
+    Export {
+        /// Only keys with this prefix
+        #[arg(long, default_value = "")]
+        prefix: String,
+        /// The file to write, which must not exist [default: the standard output]
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Raise marks to those of an export; none is lowered, and each rise is audited
+    Import {
+        /// The file of `export`; -: the standard input
+        file: PathBuf,
+        /// Reason, for the audit table
+        #[arg(long)]
+        reason: String,
+        #[command(flatten)]
+        who: Who,
+    },
+}
+
+/// Does it. Returns the text to print; an export to the standard output is written as it comes.
+pub(super) async fn answer(
+    args: &MarksArgs,
+    admin: &Admin,
+    verb: &BulkVerb,
+) -> anyhow::Result<String> {
+    Ok(match verb {
+        BulkVerb::Count { prefix } => {
+            let count = export(args, admin, prefix, None).await?;
+            if args.json {
+                format!("{}\n", json!({ "marks": count }))
+            } else {
+                format!("{count}\n")
+            }
+        }
+        BulkVerb::Export { prefix, output } => {
+            match output {
+                None => {
+                    let mut out = std::io::stdout().lock();
+                    let done = export(args, admin, prefix, Some(&mut out)).await;
+                    match done {
+                        // `| head`.
+                        Err(error) if is_closed_pipe(&error) => {}
+                        done => drop(done?),
+                    }
+                }
+                Some(path) => {
+                    let told = || format!("--output {}", path.display());
+                    let file = File::create_new(path).with_context(told)?;
+                    let mut out = BufWriter::new(&file);
+                    export(args, admin, prefix, Some(&mut out)).await?;
+                    drop(out);
+                    file.sync_all().with_context(told)?;
+                }
+            }
+            String::new()
+        }
+        BulkVerb::Import { file, reason, who } => {
+            let words = (reason.as_str(), who.actor.as_str());
+            let done = if file.as_os_str() == "-" {
+                import(args, admin, std::io::stdin().lock(), file, words).await?
+            } else {
+                let opened = File::open(file).with_context(|| file.display().to_string())?;
+                import(args, admin, BufReader::new(opened), file, words).await?
+            };
+            if args.json {
+                let told = json!({ "raised": done.raised, "kept": done.kept });
+                format!("{told}\n")
+            } else {
+                format!(
+                    "{} marks were raised, {} were as high or higher\n",
+                    done.raised, done.kept
+                )
+            }
+        }
+    })
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let cause = error.root_cause().downcast_ref::<std::io::Error>();
+    cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+/// Writes each mark as a line of JSON, or only counts them. Returns how many there are.
+async fn export(
+    args: &MarksArgs,
+    admin: &Admin,
+    prefix: &str,
+    mut out: Option<&mut dyn Write>,
+) -> anyhow::Result<u64> {
+    let mut after: Option<String> = None;
+    let mut count = 0;
+    loop {
+        let mut query = vec![("prefix", prefix.to_owned()), ("limit", PAGE.to_string())];
+        query.extend(after.take().map(|after| ("after", after)));
+        let request = admin.request(Method::GET, MARKS)?.query(&query);
+        let text = admin.send(read(args, request)?).await?;
+        let page: Value = serde_json::from_str(&text).with_context(|| admin.not_fencepost())?;
+        let marks = page["marks"].as_array();
+        for mark in marks.with_context(|| admin.not_fencepost())? {
+            count += 1;
+            let Some(out) = out.as_deref_mut() else {
+                continue;
+            };
+            let text = |name: &str| mark[name].as_str().map(str::to_owned);
+            let line = ExportedMark {
+                resource: text("resource").with_context(|| admin.not_fencepost())?,
+                mark: text("mark").with_context(|| admin.not_fencepost())?,
+                spent: mark["spent"] == true,
+                since: text("since"),
+            };
+            let line = serde_json::to_string(&line).context("it can be written as JSON")?;
+            writeln!(out, "{}", printable::json(&line)).context("cannot write the export")?;
+        }
+        after = page["next"].as_str().map(str::to_owned);
+        if after.is_none() {
+            break;
+        }
+    }
+    if let Some(out) = out {
+        out.flush().context("cannot write the export")?;
+    }
+    Ok(count)
+}
+
+/// What an import did.
+#[derive(Debug, Default)]
+struct Imported {
+    raised: u64,
+    /// Marks that were as high already, or higher.
+    kept: u64,
+}
+
+/// Raises each mark to the one in the lines; none is lowered. All lines are read before the first
+/// mark is raised, so that a file that was cut changes nothing.
+async fn import(
+    args: &MarksArgs,
+    admin: &Admin,
+    lines: impl BufRead,
+    file: &Path,
+    (reason, actor): (&str, &str),
+) -> anyhow::Result<Imported> {
+    let told = |line: usize| format!("{}:{line}", file.display());
+    let mut marks = VecDeque::new();
+    for (index, line) in lines.lines().enumerate() {
+        let line = line.with_context(|| told(index + 1))?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let mark = mark_of(&line).with_context(|| told(index + 1))?;
+        marks.push_back((index + 1, mark));
+    }
+    let secret = read_token(args.token_file.as_deref().context(NEEDS_TOKEN)?)?;
+    let mut done = Imported::default();
+    let mut under_way = FuturesOrdered::new();
+    loop {
+        while under_way.len() < AT_ONCE
+            && let Some((line, (resource, mark))) = marks.pop_front()
+        {
+            let path = format!("{MARKS}/{}/advance", escaped(&resource));
+            let body = json!({ "token": mark.to_string(), "reason": reason, "actor": actor });
+            let request = admin.request(Method::POST, &path)?;
+            let request = request.bearer_auth(&secret).json(&body);
+            under_way.push_back(async move { (line, raise(admin, request).await) });
+        }
+        let Some((line, raised)) = under_way.next().await else {
+            return Ok(done);
+        };
+        let raised = raised.with_context(|| {
+            format!(
+                "{}: {} marks were raised before, {} were as high; run it again to go on",
+                told(line),
+                done.raised,
+                done.kept
+            )
+        })?;
+        if raised {
+            done.raised += 1;
+        } else {
+            done.kept += 1;
+        }
+    }
+}
+
+/// True if the mark was raised; false if it was as high.
+async fn raise(admin: &Admin, request: RequestBuilder) -> anyhow::Result<bool> {
+    let (tries, pause) = NO_ROOM;
+    for _ in 0..tries {
+        let again = request.try_clone().context("a request without a stream")?;
+        let response = admin.ask(again).await?;
+        match response.status() {
+            StatusCode::PRECONDITION_FAILED => return Ok(false),
+            StatusCode::SERVICE_UNAVAILABLE => tokio::time::sleep(pause).await,
+            _ => {
+                let text = admin.accepted(response).await?;
+                let answer: Value =
+                    serde_json::from_str(&text).with_context(|| admin.not_fencepost())?;
+                return Ok(answer["outcome"] == "advanced");
+            }
+        }
+    }
+    admin.send(request).await?;
+    Ok(true)
+}
+
+fn mark_of(line: &str) -> anyhow::Result<(ResourceKey, Token)> {
+    let mark: ExportedMark = serde_json::from_str(line).context("not a line of `marks export`")?;
+    let resource = key(&mark.resource).map_err(anyhow::Error::msg)?;
+    let number = token(&mark.mark)?;
+    // A spent token may not be used again. A mark above it says the same.
+    let number = if mark.spent {
+        number.get().checked_add(1)
+    } else {
+        Some(number.get())
+    };
+    let number = number.and_then(Token::new);
+    Ok((
+        resource,
+        number.context("no token is above a spent mark of 2^63-1")?,
+    ))
+}
