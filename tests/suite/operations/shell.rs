@@ -10,13 +10,21 @@ use crate::support::{Config, Proxy, Store, Upstream};
 
 fn printed(arguments: &[&str]) -> String {
     let output = fencepost().args(arguments).output().expect("it runs");
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
 #[test]
 fn shells_get_completions_of_each_command() {
-    for (shell, sign) in [("bash", "complete -F"), ("zsh", "#compdef fencepost"), ("fish", "complete -c")] {
+    for (shell, sign) in [
+        ("bash", "complete -F"),
+        ("zsh", "#compdef fencepost"),
+        ("fish", "complete -c"),
+    ] {
         let text = printed(&["completions", shell]);
         assert!(text.contains(sign), "{shell}");
         for word in ["serve", "probe", "export", "accept-new-keys"] {
@@ -29,9 +37,16 @@ fn shells_get_completions_of_each_command() {
     // bash itself completes it.
     let script = "source \"$1\"; COMP_WORDS=(fencepost marks exp); COMP_CWORD=2; \
         _fencepost fencepost exp marks; echo \"${COMPREPLY[@]}\"";
-    let output = Command::new("bash").args(["-c", script, "bash"]).arg(&file).output().expect("bash");
+    let output = Command::new("bash")
+        .args(["-c", script, "bash"])
+        .arg(&file)
+        .output()
+        .expect("bash");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "export\n");
-    let wrong = fencepost().args(["completions", "tcsh"]).output().expect("it runs");
+    let wrong = fencepost()
+        .args(["completions", "tcsh"])
+        .output()
+        .expect("it runs");
     assert_eq!(wrong.status.code(), Some(2));
 }
 
@@ -42,7 +57,10 @@ fn commands(path: &[&str]) -> Vec<String> {
     let lines = list.lines().take_while(|line| !line.is_empty());
     let names = lines.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
     let names = names.filter_map(|line| line.split_whitespace().next());
-    names.filter(|name| *name != "help").map(str::to_owned).collect()
+    names
+        .filter(|name| *name != "help")
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]
@@ -51,9 +69,12 @@ fn each_command_has_a_manual_page() {
     assert!(page.contains(".TH fencepost 1"), "{page}");
     let dir = tempfile::tempdir().expect("a directory");
     printed(&["man", "--output", dir.path().to_str().expect("text")]);
-    let listed = std::fs::read_dir(dir.path()).expect("a directory").flatten();
-    let pages: BTreeSet<_> =
-        listed.map(|file| file.file_name().to_string_lossy().into_owned()).collect();
+    let listed = std::fs::read_dir(dir.path())
+        .expect("a directory")
+        .flatten();
+    let pages: BTreeSet<_> = listed
+        .map(|file| file.file_name().to_string_lossy().into_owned())
+        .collect();
     let mut wanted = BTreeSet::from(["fencepost.1".to_owned()]);
     for command in commands(&[]) {
         wanted.insert(format!("fencepost-{command}.1"));
@@ -65,9 +86,15 @@ fn each_command_has_a_manual_page() {
     assert!(wanted.len() > 15, "{wanted:?}");
     for name in &pages {
         let text = std::fs::read_to_string(dir.path().join(name)).expect("a page");
-        assert!(text.contains(".SH NAME") && text.contains(".SH SYNOPSIS"), "{name}");
+        assert!(
+            text.contains(".SH NAME") && text.contains(".SH SYNOPSIS"),
+            "{name}"
+        );
     }
-    let nowhere = fencepost().args(["man", "--output", "/nowhere"]).output().expect("it runs");
+    let nowhere = fencepost()
+        .args(["man", "--output", "/nowhere"])
+        .output()
+        .expect("it runs");
     assert_eq!(nowhere.status.code(), Some(1));
 }
 
@@ -79,7 +106,10 @@ async fn the_version_has_its_commit() {
     let (version, commit) = inside.split_once(' ').expect("a commit");
     assert_eq!(version, env!("CARGO_PKG_VERSION"));
     let commit = commit.trim_matches(['(', ')']);
-    assert!(!commit.is_empty() && Path::new(commit).file_name().is_some(), "{told}");
+    assert!(
+        !commit.is_empty() && Path::new(commit).file_name().is_some(),
+        "{told}"
+    );
     let upstream = Upstream::start().await;
     let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
     let labels = [("version", version), ("commit", commit)];

@@ -13,7 +13,10 @@ pub fn python(test: &str) -> Option<PathBuf> {
     );
     let has_packages = || {
         Command::new(&python)
-            .args(["-c", "import helm_python, kubernetes_validate, yaml"])
+            .args([
+                "-c",
+                "import helm_python, kubernetes_validate, schemathesis, yaml",
+            ])
             .output()
             .is_ok_and(|output| output.status.success())
     };
