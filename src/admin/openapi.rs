@@ -1,4 +1,4 @@
-//! `/v1/openapi.json`: the admin API in the words of OpenAPI 3.1.
+//! `/v1/openapi.json`: the admin API in the words of `OpenAPI` 3.1.
 //!
 //! It is kept by hand beside the handlers. The tests send what it allows, and more, and compare each
 //! answer with it.

@@ -37,9 +37,13 @@ pub(super) fn start(
         LogFormat::Text if coloured() => LineStyle::Coloured,
         LogFormat::Text => LineStyle::Text,
     };
-    let (writer, thread) =
-        LogWriter::start(std::io::stderr(), look, instance.map(InstanceId::name))
-            .context("the log's thread cannot be started")?;
+    let (writer, thread) = LogWriter::start(
+        std::io::stderr(),
+        look,
+        settings.severity,
+        instance.map(InstanceId::name),
+    )
+    .context("the log's thread cannot be started")?;
     let (counts, last) = (writer.clone(), writer.clone());
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -385,6 +385,8 @@ pub struct LogSettings {
     pub access: AccessLog,
     /// One in so many answered requests is logged.
     pub access_one_in: u64,
+    /// JSON lines have a `severity`.
+    pub severity: bool,
 }
 
 /// Which requests get a line.

@@ -135,7 +135,8 @@ impl Barrier {
             cutoff,
         } = self.lease.terms();
         if !self.lease.holds(incarnation) || cutoff.is_cancelled() {
-            return Err(Refused::unavailable(Undecided::Lapsed));
+            let why = Undecided::without_lease(self.lease.begun());
+            return Err(Refused::unavailable(why));
         }
         let now = self.lease.clock().now();
         let left = |id: &InstanceId| self.detector.settles_in(id, now);

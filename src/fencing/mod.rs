@@ -272,7 +272,8 @@ impl Fencing {
             Err(refused) => Err(refused),
             Ok(Recalled::Open) => Ok(false),
             Ok(Recalled::AskStore) if !self.lease.valid() => {
-                Err(Refused::unavailable(Undecided::Lapsed))
+                let why = Undecided::without_lease(self.lease.begun());
+                Err(Refused::unavailable(why))
             }
             Ok(Recalled::AskStore) => {
                 let appended = self.append(Some(caller), key, token, Want::Open).await;

@@ -45,6 +45,8 @@ pub enum Refused {
 pub enum Undecided {
     /// The lease has lapsed: this instance cannot know what others decided.
     Lapsed,
+    /// The store has not been reached since the start, so there is no lease yet.
+    NotJoined,
     /// Marks of this resource were lost, and are being repaired.
     Repairing,
     /// The epoch was closed again and again while the request waited.
@@ -53,6 +55,13 @@ pub enum Undecided {
     ClosedUnsent,
     /// The store gave no answer. Its statement may still commit.
     NoAnswer(WriterError),
+}
+
+impl Undecided {
+    /// For a lease that is not valid. `begun`: it once was.
+    pub(crate) const fn without_lease(begun: bool) -> Self {
+        if begun { Self::Lapsed } else { Self::NotJoined }
+    }
 }
 
 impl Refused {

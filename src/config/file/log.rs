@@ -25,6 +25,9 @@ pub struct LogFile {
     pub access: AccessLog,
     /// Of the answered requests that `access` names, one in so many is logged. Refusals all are.
     pub access_one_in: u64,
+    /// JSON lines have `severity` too, in the words of Google Cloud Logging: `ERROR`, `WARNING`,
+    /// `INFO`, `DEBUG`.
+    pub severity: bool,
 }
 
 impl Default for LogFile {
@@ -35,6 +38,7 @@ impl Default for LogFile {
             query: false,
             access: AccessLog::default(),
             access_one_in: 1,
+            severity: false,
         }
     }
 }
@@ -58,5 +62,6 @@ pub(super) fn settings(file: &LogFile, report: &mut Report) -> Option<LogSetting
         query: file.query,
         access: file.access,
         access_one_in: file.access_one_in.max(1),
+        severity: file.severity,
     })
 }

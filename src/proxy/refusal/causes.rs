@@ -106,6 +106,7 @@ fn reason(doubt: &Undecided) -> Why {
         Undecided::Lapsed => {
             "This proxy's lease on the store has lapsed, so it cannot know what others have decided"
         }
+        Undecided::NotJoined => "This proxy has not reached its store since it was started",
         Undecided::Repairing => {
             "The store has lost marks of this resource; they are being repaired and settle"
         }

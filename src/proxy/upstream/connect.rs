@@ -1,5 +1,6 @@
 //! Opening connections to the one upstream: TCP or Unix socket, and TLS over it.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -9,13 +10,15 @@ use std::time::Duration;
 
 use http::uri::Authority;
 use rustls::pki_types::ServerName;
-use rustls::{AlertDescription, ClientConfig};
+use rustls::{AlertDescription, ClientConfig, InvalidMessage};
 use tokio::io::AsyncWrite as _;
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
+use super::errors::chain;
 use super::socket::{LeaseGuard, UpstreamSocket};
 use crate::proxy::body::BoxError;
 use crate::socket;
@@ -54,6 +57,16 @@ impl Address {
     }
 }
 
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp(host, port) => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
 /// The host without the brackets around an IPv6 address.
 fn host(authority: &Authority) -> &str {
     let host = authority.host();
@@ -87,6 +100,7 @@ impl Tls {
             Err(error) if self.h2 && agrees_on_nothing(&error) => {
                 return Err(format!("{NO_H2}: {error}").into());
             }
+            Err(error) if is_no_tls(&error) => return Err(format!("{NO_TLS}: {error}").into()),
             stream => stream?,
         };
         // An upstream without ALPN lets the handshake pass.
@@ -112,21 +126,26 @@ impl Connecting {
         }
     }
 
-    pub(super) async fn open(&self) -> Result<UpstreamIo, BoxError> {
-        let connect = async {
-            let socket = self.socket().await?;
-            match &self.tls {
-                None => Ok(Either::Left(socket)),
-                Some(tls) => tls.handshake(socket).await,
-            }
-        };
+    /// # Errors
+    ///
+    /// The address, and why it has no connection, in one line.
+    pub(super) async fn open(&self) -> Result<UpstreamIo, String> {
         let timeout = self.timeout;
-        tokio::time::timeout(timeout, connect)
-            .await
-            .unwrap_or_else(|_| {
-                let message = format!("no connection within {timeout:?}");
-                Err(io::Error::new(io::ErrorKind::TimedOut, message).into())
-            })
+        let deadline = Instant::now() + timeout;
+        let failed = |why: &str| format!("{}: {why}", self.address);
+        let socket = match timeout_at(deadline, self.socket()).await {
+            Ok(socket) => socket.map_err(|error| failed(&chain(&error)))?,
+            Err(_) => return Err(failed(&format!("no connection within {timeout:?}"))),
+        };
+        let Some(tls) = &self.tls else {
+            return Ok(Either::Left(socket));
+        };
+        match timeout_at(deadline, tls.handshake(socket)).await {
+            Ok(stream) => stream.map_err(|error| failed(&chain(&*error))),
+            Err(_) => Err(failed(&format!(
+                "connected, and no TLS handshake within {timeout:?}; does it speak TLS?"
+            ))),
+        }
     }
 
     async fn socket(&self) -> io::Result<UpstreamSocket> {
@@ -149,6 +168,17 @@ impl Connecting {
 }
 
 const NO_H2: &str = "it does not offer HTTP/2 by ALPN; see upstream.http2";
+
+const NO_TLS: &str = "it does not speak TLS; is upstream.url http:// or h2c://?";
+
+/// It answered with something else than a record of TLS.
+fn is_no_tls(error: &io::Error) -> bool {
+    let tls = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let wrong = InvalidMessage::InvalidContentType;
+    matches!(tls, Some(rustls::Error::InvalidMessage(what)) if *what == wrong)
+}
 
 fn agrees_on_nothing(error: &io::Error) -> bool {
     let tls = error

@@ -18,8 +18,8 @@ over_both_stores! {
         // More than the admin port lists at once.
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("many.jsonl");
-        let many: String =
-            (0..1010).map(|n| format!("{{\"resource\":\"many:{n}\",\"mark\":\"7\"}}\n")).collect();
+        let line = |n| format!("{{\"resource\":\"many:{n}\",\"mark\":\"7\"}}");
+        let many = (0..1010).map(line).collect::<Vec<_>>().join("\n");
         std::fs::write(&file, many).expect("written");
         let path = file.to_str().expect("text");
         let (good, said) = marks(&from, &["import", path, "--reason", "a test"]).await;
@@ -83,15 +83,15 @@ async fn an_import_that_is_wrong_in_one_line_changes_nothing() {
     ] {
         let good = "{\"resource\":\"good\",\"mark\":\"1\"}\n\n";
         std::fs::write(&file, format!("{good}{line}")).expect("written");
-        let (fine, said) = marks(&proxy, &["import", path, "--reason", "a test"]).await;
+        let (taken, said) = marks(&proxy, &["import", path, "--reason", "a test"]).await;
         assert!(
-            !fine && said.contains("import.jsonl:3") && said.contains(words),
+            !taken && said.contains("import.jsonl:3") && said.contains(words),
             "{line}: {said}"
         );
     }
-    let (fine, said) = marks(&proxy, &["import", "/nowhere", "--reason", "a test"]).await;
-    assert!(!fine && said.contains("/nowhere"), "{said}");
+    let (taken, said) = marks(&proxy, &["import", "/nowhere", "--reason", "a test"]).await;
+    assert!(!taken && said.contains("/nowhere"), "{said}");
     assert_eq!(marks(&proxy, &["count"]).await.1, "0\n");
-    let (fine, said) = marks(&proxy, &["import", path]).await;
-    assert!(!fine && said.contains("--reason"), "{said}");
+    let (taken, said) = marks(&proxy, &["import", path]).await;
+    assert!(!taken && said.contains("--reason"), "{said}");
 }

@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpListener;
 
+use crate::support::postgres::free_port;
 use crate::support::process::Process;
 use crate::support::proxy::{escape, fencepost};
 use crate::support::wire::Wire;
@@ -284,4 +287,75 @@ async fn the_level_follows_a_reload_and_the_admin_port() {
         .await;
     assert_ne!(answer.status(), 200, "without the admin token");
     assert_eq!(level().await, "info,h2=off");
+}
+
+/// For collectors that read the severity from a field of that name.
+#[tokio::test]
+async fn a_line_has_a_severity_where_it_is_wanted() {
+    let upstream = Upstream::start().await;
+    for wanted in [false, true] {
+        let config = Config::new(&upstream, &Store::sqlite())
+            .with(&format!("log: {{ severity: {wanted}, level: debug }}"));
+        let proxy = Proxy::start(&config).await;
+        proxy
+            .send(put("/orders/7"))
+            .await
+            .assert_problem(428, "token-required");
+        proxy
+            .logged("the refusal", |line| line["message"] == "refused")
+            .await;
+        for line in proxy.logs() {
+            let severity = match line["level"].as_str() {
+                Some("WARN") => "WARNING",
+                Some(level @ ("ERROR" | "INFO" | "DEBUG")) => level,
+                _ => "DEBUG",
+            };
+            let severity = wanted.then(|| json!(severity));
+            assert_eq!(line.get("severity"), severity.as_ref(), "{line}");
+        }
+    }
+}
+
+/// A caller is not told of a lease that there never was.
+#[tokio::test]
+async fn before_the_store_is_reached_no_lease_has_lapsed() {
+    let upstream = Upstream::start().await;
+    let nowhere = format!("postgres://fencepost@127.0.0.1:{}/none", free_port());
+    let nowhere = Store::at(&nowhere);
+    let proxy = Proxy::start_unready(&Config::new(&upstream, &nowhere)).await;
+    let answer = proxy.send(put("/orders/7").token(1)).await;
+    answer.assert_problem(503, "store-unavailable");
+    let detail = answer.json()["detail"].to_string();
+    assert!(detail.contains("has not reached its store"), "{detail}");
+    assert!(!detail.contains("lapsed"), "{detail}");
+}
+
+/// The answer has no word of the inside; the log has the address and the cause.
+#[tokio::test]
+async fn an_upstream_without_tls_is_named_in_the_log() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    // As an HTTP server answers to what is no HTTP.
+    let _plain = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream
+                .write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+                .await;
+        }
+    });
+    let proxy = Proxy::start(&Config::to(&format!("https://{address}"), &Store::sqlite())).await;
+    let answer = proxy.send(put("/orders/7").token(1)).await;
+    answer.assert_problem(502, "upstream-unreachable");
+    let said = answer.text();
+    for inner in [address.as_str(), "TLS", "corrupt", "InvalidContentType"] {
+        assert!(!said.contains(inner), "{inner}: {said}");
+    }
+    let line = proxy
+        .logged("the refusal", |line| {
+            line["outcome"] == "upstream-unreachable"
+        })
+        .await;
+    let reason = line["reason"].to_string();
+    assert!(reason.contains("it does not speak TLS"), "{line}");
+    assert!(reason.contains(&address), "{line}");
 }

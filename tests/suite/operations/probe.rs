@@ -150,7 +150,7 @@ async fn a_drill_fails_where_somebody_answers_without_the_proxy() {
         assert_eq!(checks(&told)[2], ("direct", false), "{told}");
         got(&told, 2).to_owned()
     };
-    let around = drilled(&upstream.url()).await;
+    let around = drilled(upstream.url()).await;
     assert!(
         around.contains("200: THE UPSTREAM ANSWERS WITHOUT THE PROXY"),
         "{around}"
@@ -164,7 +164,7 @@ async fn a_drill_fails_where_somebody_answers_without_the_proxy() {
         |head| head.get("x-fencing-token") == Some("1"),
         [Step::raw("\0\0\0\u{4}\0")],
     );
-    let other = drilled(&upstream.url()).await;
+    let other = drilled(upstream.url()).await;
     assert!(other.contains("something answers"), "{other}");
 }
 

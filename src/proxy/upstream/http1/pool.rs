@@ -18,7 +18,6 @@ use tokio::time::Instant;
 
 use super::connection::{Http1UpstreamConnection, IdleLook};
 use crate::proxy::upstream::connect::Connecting;
-use crate::proxy::upstream::errors::chain;
 use crate::wire::upstream_framing::UpstreamFault;
 use crate::worker;
 
@@ -113,8 +112,7 @@ impl Http1Pool {
     ///
     /// The causes, in one line. Nothing was written.
     pub(super) async fn open(&self) -> Result<Http1UpstreamConnection, String> {
-        let opened = self.options.connecting.open().await;
-        let io = opened.map_err(|error| chain(&*error))?;
+        let io = self.options.connecting.open().await?;
         let mut connection = Http1UpstreamConnection::new(io);
         match connection.look() {
             IdleLook::Quiet => Ok(connection),

@@ -64,8 +64,7 @@ pub(super) async fn open(
     connecting: &Connecting,
     connect_timeout: Duration,
 ) -> Result<(Driver, SendRequest<Bytes>), String> {
-    let stream = connecting.open().await;
-    let stream = stream.map_err(|error| chain(&*error))?;
+    let stream = connecting.open().await?;
     let handshake = tokio::time::timeout(connect_timeout, handshake(stream));
     handshake.await.unwrap_or_else(|_| {
         Err(format!(

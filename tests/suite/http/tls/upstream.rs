@@ -153,7 +153,7 @@ async fn a_handshake_that_stalls_is_no_unknown_outcome() {
     let config = config(&format!("https://localhost:{port}"), &files)
         .with("{ upstream: { connect_timeout: 500ms } }");
     let proxy = Proxy::start(&config).await;
-    assert_unreachable(&proxy, "no connection within 500ms").await;
+    assert_unreachable(&proxy, "no TLS handshake within 500ms").await;
 }
 
 /// Version, authority and token of a request.

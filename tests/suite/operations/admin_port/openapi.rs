@@ -1,4 +1,4 @@
-//! The admin API does what its OpenAPI document says: schemathesis, a public tool, makes requests of
+//! The admin API does what its `OpenAPI` document says: schemathesis, a public tool, makes requests of
 //! it, right ones and wrong ones, and compares each answer with it.
 
 use std::path::Path;
