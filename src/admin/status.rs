@@ -65,6 +65,8 @@ pub struct StatusView {
     routes: Vec<RouteView>,
     log_level: String,
     config_loaded: String,
+    /// As in `fencepost_config_info`.
+    config_digest: String,
 }
 
 #[derive(Serialize)]
@@ -108,6 +110,7 @@ pub async fn status(State(state): State<AdminState>) -> Json<StatusView> {
         routes: routes.collect(),
         log_level: state.log.now().to_string(),
         config_loaded: text(loaded.at),
+        config_digest: loaded.settings.document.digest(),
     })
 }
 

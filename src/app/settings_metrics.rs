@@ -21,6 +21,7 @@ pub(super) fn set_loaded(metrics: &Metrics, settings: &Settings) {
         reason = "for people to read; nothing rests on it"
     )]
     metrics.set_config_loaded(SystemTime::now());
+    metrics.set_config_digest(&settings.document.digest());
     let listener = settings.tls.as_ref().map(|tls| tls.expires);
     metrics.set_certificate_expiry(Certificate::Listener, listener);
     let admin = settings.admin.tls.as_ref().map(|tls| tls.expires);

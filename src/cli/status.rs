@@ -135,6 +135,7 @@ fn about(status: &Value) -> String {
         ("unknown", text(status, "unknown")),
         ("log level", text(status, "log_level")),
         ("config read", text(status, "config_loaded")),
+        ("config digest", text(status, "config_digest")),
     ] {
         let _ = writeln!(out, "{label:<11} {value}");
     }

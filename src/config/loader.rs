@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use super::addresses;
+use super::document::ConfigDocument;
 use super::file::{self, File};
-use super::settings::{ConfigDocument, Listen, Settings};
+use super::settings::{Listen, Settings};
 use super::source_files::Sources;
 use super::yaml::{
     ConfigPlace, MapEntry, NodeKind, Problems, Report, Warning, YamlNode, member, read, shown,

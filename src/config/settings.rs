@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::address_range::AddressRange;
 use super::bearer_tokens::BearerTokens;
 use super::client_pattern::ClientPattern;
+use super::document::ConfigDocument;
 use super::log_level::LogLevel;
 use super::source_files::Sources;
 use super::tls_settings::{TlsSettings, UpstreamTlsSettings};
@@ -165,17 +166,6 @@ pub struct StoreTls {
     pub ca_file: Option<PathBuf>,
     /// The certificate that is shown to the server, and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
-}
-
-/// The configuration as it was written, as JSON for operators.
-#[derive(Clone, Default)]
-pub struct ConfigDocument(pub serde_json::Value);
-
-/// Without it: the settings that were made of it stand beside it.
-impl std::fmt::Debug for ConfigDocument {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ConfigDocument(…)")
-    }
 }
 
 /// The address of a Postgres, and the files that TLS to it needs.

@@ -95,6 +95,15 @@ families! {
     /// status code. A client that reads slowly, and an opened tunnel, take their time here.
     upstream_response_seconds: HistogramVec =
         histograms("fencepost_upstream_response_seconds", COARSE_SECONDS, &["route", "code"]);
+    /// Seconds from the head of a request to the end of its answer, as the client has taken it. A
+    /// tunnel counts until it is opened.
+    request_duration_seconds: HistogramVec =
+        histograms("fencepost_request_duration_seconds", COARSE_SECONDS, &["route"]);
+    /// Connections to the upstream that could not be opened, by cause.
+    upstream_connect_errors: IntCounterVec =
+        counters("fencepost_upstream_connect_errors_total", &["cause"]);
+    /// Open connections to the upstream, idle ones included.
+    upstream_connections: IntGauge = gauge("fencepost_upstream_connections");
     /// Requests forwarded without an idempotency key because none could be made for them.
     idempotency_keyless: IntCounterVec =
         counters("fencepost_idempotency_keyless_total", &["route"]);
@@ -113,6 +122,9 @@ families! {
     /// When this instance took over the configuration that it serves, in seconds since 1970: at its
     /// start, or at its last successful reload.
     config_loaded: Gauge = float_gauge("fencepost_config_loaded_timestamp_seconds");
+    /// 1, with the first digits of a SHA-256 of the configuration that is served in the label. Secrets
+    /// do not count. Instances with the same files have the same digest.
+    config_info: IntGaugeVec = gauges("fencepost_config_info", &["digest"]);
     /// Seconds that this instance may go on forwarding without renewing its lease; +Inf after a
     /// drain.
     lease_remaining_seconds: Gauge = float_gauge("fencepost_lease_remaining_seconds");

@@ -227,6 +227,24 @@ label! {
 }
 
 label! {
+    /// Why no connection to the upstream could be opened.
+    ConnectFailure {
+        /// Its name has no address.
+        Dns = "dns",
+        /// Nothing listens there, or a firewall says so.
+        Refused = "refused",
+        /// There is no way to its network.
+        Unreachable = "unreachable",
+        /// `upstream.connect_timeout` was over.
+        Timeout = "timeout",
+        /// The handshake failed: a certificate that does not verify, or a server without TLS.
+        Tls = "tls",
+        /// Something else; the log says what.
+        Other = "other",
+    }
+}
+
+label! {
     /// Why a TLS handshake with a client failed.
     HandshakeError {
         /// The client sent no certificate although one is required, or one that does not verify.

@@ -26,7 +26,8 @@ use prometheus::{Histogram, IntCounter, IntGauge, Registry, TextEncoder};
 use self::distinct::RecentDistinct;
 use self::families::Families;
 pub use self::labels::{
-    AdminRefusal, Certificate, CheckResult, CodeClass, DecidedBy, HandshakeError, Limit, Outcome,
+    AdminRefusal, Certificate, CheckResult, CodeClass, ConnectFailure, DecidedBy, HandshakeError,
+    Limit, Outcome,
 };
 pub use self::route::{InFlightGuard, ResponseTimer, RouteMetrics};
 use self::route_kind::RouteKind;
@@ -71,6 +72,11 @@ impl Metrics {
             families
                 .tls_handshake_errors
                 .with_label_values(&[reason.as_str()]);
+        }
+        for cause in ConnectFailure::ALL {
+            families
+                .upstream_connect_errors
+                .with_label_values(&[cause.as_str()]);
         }
         for reason in AdminRefusal::ALL {
             families.admin_refused.with_label_values(&[reason.as_str()]);
@@ -211,6 +217,19 @@ impl Metrics {
         self.families.upstream_http2_connections.clone()
     }
 
+    /// A connection to the upstream is open for as long as the guard lives.
+    pub fn upstream_connection(&self) -> InFlightGuard {
+        InFlightGuard::over(&self.families.upstream_connections)
+    }
+
+    /// A connection to the upstream could not be opened.
+    pub fn upstream_connect_error(&self, cause: ConnectFailure) {
+        self.families
+            .upstream_connect_errors
+            .with_label_values(&[cause.as_str()])
+            .inc();
+    }
+
     /// A stale request for this resource was refused.
     pub fn stale_resource(&self, resource: &ResourceKey, now: Instant) {
         self.stale_resources.record(resource.as_str(), now);
@@ -236,6 +255,15 @@ impl Metrics {
     pub fn set_config_loaded(&self, now: SystemTime) {
         let since_1970 = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         self.families.config_loaded.set(since_1970.as_secs_f64());
+    }
+
+    /// The digest of the configuration that is served.
+    pub fn set_config_digest(&self, digest: &str) {
+        self.families.config_info.reset();
+        self.families
+            .config_info
+            .with_label_values(&[digest])
+            .set(1);
     }
 
     /// How many lines of the log were dropped since the start.

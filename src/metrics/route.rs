@@ -90,6 +90,7 @@ pub struct RouteMetrics {
     upstream_header: Vec<LazyHistogram>,
     /// In the order of [`CodeClass::ALL`].
     upstream_response: Vec<LazyHistogram>,
+    duration: LazyHistogram,
     keyless: LazyCounter,
 }
 
@@ -112,6 +113,7 @@ impl RouteMetrics {
             in_flight: LazySeries::of(&families.in_flight, label, None),
             upstream_header: by_code(&families.upstream_header_seconds, label),
             upstream_response: by_code(&families.upstream_response_seconds, label),
+            duration: LazySeries::of(&families.request_duration_seconds, label, None),
             keyless: LazySeries::of(&families.idempotency_keyless, label, None),
         };
         metrics.make(kind);
@@ -134,6 +136,7 @@ impl RouteMetrics {
         for series in self.upstream_header.iter().chain(&self.upstream_response) {
             series.make_if(kind.is_forwarded());
         }
+        self.duration.make_if(true);
         self.keyless.make_if(kind.holds_permits());
     }
 
@@ -187,6 +190,15 @@ impl RouteMetrics {
         }
     }
 
+    /// Measures a request whose head arrived at `began`. Drop the timer when its answer has been
+    /// taken.
+    pub fn duration(&self, began: Instant) -> ResponseTimer {
+        ResponseTimer {
+            sent: began,
+            seconds: self.duration.get().clone(),
+        }
+    }
+
     /// A request went upstream without an idempotency key because none could be made for it.
     pub fn keyless(&self) {
         self.keyless.get().inc();
@@ -201,7 +213,7 @@ fn by_code(family: &HistogramVec, label: &Arc<str>) -> Vec<LazyHistogram> {
         .collect()
 }
 
-/// Measures a response; dropped at its end.
+/// Measures a response, or a request with its response; dropped at the end.
 #[must_use = "the response ends where this is dropped"]
 #[derive(Debug)]
 pub struct ResponseTimer {
@@ -221,7 +233,7 @@ impl Drop for ResponseTimer {
 pub struct InFlightGuard(IntGauge);
 
 impl InFlightGuard {
-    fn over(gauge: &IntGauge) -> Self {
+    pub(super) fn over(gauge: &IntGauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }

@@ -103,6 +103,7 @@ impl Proxy {
                         self.note(context, label, &broken, status);
                     }
                 }
+                response.body_mut().time(metrics.duration(facts.began));
                 return response;
             }
             Err(refusal) => refusal,
@@ -127,6 +128,7 @@ impl Proxy {
             // What the caller quotes is what the log says.
             head.identify(response.headers_mut());
         }
+        response.body_mut().time(metrics.duration(facts.began));
         response
     }
 

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use http::{HeaderMap, Request, Version};
+use tokio::time::Instant;
 
 use super::access_log::AccessClock;
 use super::body::Received;
@@ -35,6 +36,8 @@ pub(super) struct RequestFacts {
     pub clock: Option<AccessClock>,
     /// The caller reads a refusal as a gRPC status ([`reads_grpc`]).
     pub grpc: bool,
+    /// When its head had arrived.
+    pub began: Instant,
     /// Set once the key is derived, so that any refusal of the request can be found by it.
     pub subject: OnceLock<Subject>,
 }
@@ -56,6 +59,7 @@ impl<'a> Context<'a> {
             head: None,
             clock: None,
             grpc: false,
+            began: Instant::now(),
             subject: OnceLock::new(),
         };
         Self {

@@ -49,10 +49,11 @@ use self::values::{entries, taken};
 use super::address_range::AddressRange;
 use super::addresses;
 use super::settings::{
-    AdminSettings, ConfigDocument, Listen, RouteSettings, SafeMethods, Settings, UnknownStatuses,
-    Unmatched, UpstreamSettings, UpstreamUrl,
+    AdminSettings, Listen, RouteSettings, SafeMethods, Settings, UnknownStatuses, Unmatched,
+    UpstreamSettings, UpstreamUrl,
 };
 use super::yaml::Report;
+use crate::config::document::ConfigDocument;
 
 /// The configuration of fencepost. Durations are written `250ms`, `5s`, `1m`; sizes `512KiB`,
 /// `1MiB` or as plain bytes.

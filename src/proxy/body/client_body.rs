@@ -23,6 +23,8 @@ pub(crate) struct ClientBody {
     kept: Option<(InFlightPermit, Option<Answering>)>,
     /// The line about the request, if it gets one.
     logged: Option<Box<AccessRecord>>,
+    /// Stops when this has been taken or dropped.
+    timer: Option<ResponseTimer>,
 }
 
 /// The framing of a body.
@@ -82,6 +84,7 @@ impl ClientBody {
             framing,
             kept: None,
             logged: None,
+            timer: None,
         }
     }
 
@@ -106,6 +109,13 @@ impl ClientBody {
     pub(crate) fn log(&mut self, record: AccessRecord) {
         self.logged = Some(Box::new(record));
         self.note(None);
+    }
+
+    /// Measures the request until this has been taken or dropped.
+    pub(crate) fn time(&mut self, timer: ResponseTimer) {
+        if !self.framing.over {
+            self.timer = Some(timer);
+        }
     }
 
     /// Notes what the client has taken.

@@ -12,7 +12,7 @@ use http::uri::Authority;
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConfig, InvalidMessage};
 use tokio::io::AsyncWrite as _;
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -20,6 +20,7 @@ use tokio_util::either::Either;
 
 use super::errors::chain;
 use super::socket::{LeaseGuard, UpstreamSocket};
+use crate::metrics::{ConnectFailure, Metrics};
 use crate::proxy::body::BoxError;
 use crate::socket;
 
@@ -31,6 +32,7 @@ pub(crate) struct Connecting {
     /// `None`: for what is not fenced.
     guard: Option<LeaseGuard>,
     timeout: Duration,
+    metrics: Arc<Metrics>,
 }
 
 /// Where the upstream listens.
@@ -112,17 +114,19 @@ impl Tls {
 }
 
 impl Connecting {
-    pub(super) const fn new(
+    pub(super) fn new(
         address: Address,
         tls: Option<Tls>,
         guard: Option<LeaseGuard>,
         timeout: Duration,
+        metrics: Arc<Metrics>,
     ) -> Self {
         Self {
             address,
             tls,
             guard,
             timeout,
+            metrics,
         }
     }
 
@@ -130,40 +134,66 @@ impl Connecting {
     ///
     /// The address, and why it has no connection, in one line.
     pub(super) async fn open(&self) -> Result<UpstreamIo, String> {
+        let opened = self.connected().await;
+        opened.map_err(|(cause, why)| {
+            self.metrics.upstream_connect_error(cause);
+            format!("{}: {why}", self.address)
+        })
+    }
+
+    async fn connected(&self) -> Result<UpstreamIo, (ConnectFailure, String)> {
         let timeout = self.timeout;
         let deadline = Instant::now() + timeout;
-        let failed = |why: &str| format!("{}: {why}", self.address);
-        let socket = match timeout_at(deadline, self.socket()).await {
-            Ok(socket) => socket.map_err(|error| failed(&chain(&error)))?,
-            Err(_) => return Err(failed(&format!("no connection within {timeout:?}"))),
+        let late = |why: String| (ConnectFailure::Timeout, why);
+        let mut socket = match timeout_at(deadline, self.socket()).await {
+            Ok(socket) => socket.map_err(|(cause, error)| (cause, chain(&error)))?,
+            Err(_) => return Err(late(format!("no connection within {timeout:?}"))),
         };
+        socket.count(self.metrics.upstream_connection());
         let Some(tls) = &self.tls else {
             return Ok(Either::Left(socket));
         };
         match timeout_at(deadline, tls.handshake(socket)).await {
-            Ok(stream) => stream.map_err(|error| failed(&chain(&*error))),
-            Err(_) => Err(failed(&format!(
+            Ok(stream) => stream.map_err(|error| (ConnectFailure::Tls, chain(&*error))),
+            Err(_) => Err(late(format!(
                 "connected, and no TLS handshake within {timeout:?}; does it speak TLS?"
             ))),
         }
     }
 
-    async fn socket(&self) -> io::Result<UpstreamSocket> {
+    async fn socket(&self) -> Result<UpstreamSocket, (ConnectFailure, io::Error)> {
         let guard = self.guard.clone();
+        let failed = |error: io::Error| (failure(&error), error);
         let (host, port) = match &self.address {
             Address::Unix(path) => {
-                let stream = UnixStream::connect(path).await?;
+                let stream = UnixStream::connect(path).await.map_err(failed)?;
                 return Ok(UpstreamSocket::new(Either::Right(stream), guard));
             }
             Address::Tcp(host, port) => (&**host, *port),
         };
-        let stream = TcpStream::connect((host, port)).await?;
-        stream.set_nodelay(true)?;
+        let found = lookup_host((host, port)).await;
+        let addresses: Vec<_> = found
+            .map_err(|error| (ConnectFailure::Dns, error))?
+            .collect();
+        let stream = TcpStream::connect(&*addresses).await.map_err(failed)?;
+        stream.set_nodelay(true).map_err(failed)?;
         socket::keep_alive(&stream);
         if let Some(guard) = &guard {
-            guard.prepare(&stream)?;
+            guard.prepare(&stream).map_err(failed)?;
         }
         Ok(UpstreamSocket::new(Either::Left(stream), guard))
+    }
+}
+
+/// Why a socket was not connected.
+fn failure(error: &io::Error) -> ConnectFailure {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => ConnectFailure::Refused,
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            ConnectFailure::Unreachable
+        }
+        io::ErrorKind::TimedOut => ConnectFailure::Timeout,
+        _ => ConnectFailure::Other,
     }
 }
 

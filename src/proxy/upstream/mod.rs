@@ -131,7 +131,13 @@ impl Setup {
         let guard =
             fence.map(|(lease, incarnation)| LeaseGuard::new(lease, incarnation, undelivered));
         let (address, tls) = (self.address.clone(), self.tls.clone());
-        let connecting = Connecting::new(address, tls, guard, settings.connect_timeout);
+        let connecting = Connecting::new(
+            address,
+            tls,
+            guard,
+            settings.connect_timeout,
+            Arc::clone(&self.metrics),
+        );
         let upload_timeout = (!fenced).then_some(settings.timeout);
         if self.h2 {
             return UpstreamConnections::Http2(Http2Pool::new(Http2PoolSettings {

@@ -28,6 +28,7 @@ use tokio::net::TcpStream;
 use tokio_util::either::Either;
 
 use crate::fencing::lease::Lease;
+use crate::metrics::InFlightGuard;
 use crate::socket::{self, Socket};
 
 /// How many unsent bytes of fenced requests the kernel may hold. Without a bound it takes
@@ -143,6 +144,8 @@ pub(crate) struct UpstreamSocket {
     guard: Option<LeaseGuard>,
     /// Bytes that the kernel has taken.
     written: u64,
+    /// `None` in tests of the parts.
+    counted: Option<InFlightGuard>,
 }
 
 impl UpstreamSocket {
@@ -158,7 +161,13 @@ impl UpstreamSocket {
             switch: ResetSwitch(Arc::new(Mutex::new(open))),
             guard,
             written: 0,
+            counted: None,
         }
+    }
+
+    /// Counts as open for as long as it lives.
+    pub(super) fn count(&mut self, guard: InFlightGuard) {
+        self.counted = Some(guard);
     }
 
     pub(super) fn switch(&self) -> &ResetSwitch {

@@ -358,4 +358,7 @@ async fn an_upstream_without_tls_is_named_in_the_log() {
     let reason = line["reason"].to_string();
     assert!(reason.contains("it does not speak TLS"), "{line}");
     assert!(reason.contains(&address), "{line}");
+    let metrics = proxy.metrics().await;
+    let failed = [("cause", "tls")];
+    assert!(metrics.sum("fencepost_upstream_connect_errors_total", &failed) >= 1.0);
 }

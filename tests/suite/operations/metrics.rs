@@ -1,7 +1,8 @@
 //! The series that dashboards rely on.
 
+use crate::support::postgres::free_port;
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, get, over_both_stores, put, soon,
+    Config, Gate, Proxy, Step, Store, Upstream, eventually, get, over_both_stores, put, soon,
 };
 
 const COUNTERS: &[(&str, &[&str])] = &[
@@ -10,6 +11,7 @@ const COUNTERS: &[(&str, &[&str])] = &[
     ("fencepost_store_errors_total", &["kind"]),
     ("fencepost_mark_regressions_total", &[]),
     ("fencepost_overrides_total", &[]),
+    ("fencepost_upstream_connect_errors_total", &["cause"]),
 ];
 
 const GAUGES: &[(&str, &[&str])] = &[
@@ -24,6 +26,8 @@ const GAUGES: &[(&str, &[&str])] = &[
     ("fencepost_stale_resources", &[]),
     ("fencepost_build_info", &["version", "commit"]),
     ("fencepost_instance_info", &["id"]),
+    ("fencepost_config_info", &["digest"]),
+    ("fencepost_upstream_connections", &[]),
 ];
 
 const HISTOGRAMS: &[(&str, &[&str])] = &[
@@ -34,6 +38,7 @@ const HISTOGRAMS: &[(&str, &[&str])] = &[
     ("fencepost_barrier_wait_seconds", &["route"]),
     ("fencepost_upstream_header_seconds", &["route", "code"]),
     ("fencepost_upstream_response_seconds", &["route", "code"]),
+    ("fencepost_request_duration_seconds", &["route"]),
 ];
 
 const OUTCOMES: &[&str] = &[
@@ -207,4 +212,112 @@ async fn the_latest_refusals_can_be_read() {
         (&latest["token"], &latest["mark"]),
         (&"4".into(), &"5".into())
     );
+}
+
+/// From the head to the end of the answer, whatever the answer is.
+#[tokio::test]
+async fn every_request_is_measured_to_its_end() {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    let measured = async || {
+        let name = "fencepost_request_duration_seconds_count";
+        let metrics = proxy.metrics().await;
+        metrics.sum(name, &[("route", "/orders/{id}")])
+    };
+    proxy
+        .send(put("/orders/7").token(2))
+        .await
+        .assert_forwarded();
+    proxy.send(get("/orders/7")).await.assert_forwarded();
+    let stale = proxy.send(put("/orders/7").token(1)).await;
+    stale.assert_problem(412, "stale-token");
+    // A client that leaves in the middle is measured as well.
+    let gate = Gate::shut();
+    let head = Step::raw("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf");
+    upstream.next([head, Step::Wait(gate.clone())]);
+    let exchange = proxy.begin(&get("/orders/8"), b"").await;
+    eventually("the request to arrive", async || {
+        (upstream.count() == 3).then_some(())
+    })
+    .await;
+    assert!((measured().await - 3.0).abs() < f64::EPSILON, "it runs on");
+    drop(exchange);
+    gate.open();
+    eventually("its end", async || {
+        ((measured().await - 4.0).abs() < f64::EPSILON).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn connections_to_the_upstream_are_counted_and_so_are_their_failures() {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    let open = async || {
+        let metrics = proxy.metrics().await;
+        metrics.sum("fencepost_upstream_connections", &[])
+    };
+    assert!(open().await.abs() < f64::EPSILON);
+    proxy.send(get("/orders/7")).await.assert_forwarded();
+    assert!((open().await - 1.0).abs() < f64::EPSILON, "it is kept");
+
+    let plain = upstream.url().replace("http://", "https://");
+    let gone = format!("http://127.0.0.1:{}", free_port());
+    for (url, cause) in [
+        (gone.as_str(), "refused"),
+        ("unix:/nowhere/upstream.sock", "refused"),
+        ("http://no-such-host.invalid:80", "dns"),
+        (&plain, "timeout"),
+    ] {
+        let config = Config::to(url, &Store::sqlite()).with("upstream: { connect_timeout: 300ms }");
+        let proxy = Proxy::start(&config).await;
+        let answer = proxy.send(put("/orders/7").token(1)).await;
+        answer.assert_problem(502, "upstream-unreachable");
+        let metrics = proxy.metrics().await;
+        let name = "fencepost_upstream_connect_errors_total";
+        assert!(
+            metrics.sum(name, &[("cause", cause)]) >= 1.0,
+            "{url}: {cause}"
+        );
+        let (all, its) = (
+            metrics.sum(name, &[]),
+            metrics.sum(name, &[("cause", cause)]),
+        );
+        assert!((all - its).abs() < f64::EPSILON, "{url}: nothing else");
+        assert!(
+            metrics.sum("fencepost_upstream_connections", &[]).abs() < f64::EPSILON,
+            "{url}"
+        );
+    }
+}
+
+/// Two replicas with different files are told apart.
+#[tokio::test]
+async fn the_configuration_has_a_digest() {
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::sqlite());
+    let proxy = Proxy::start_linked(&config).await;
+    let digest = async || {
+        let told = proxy.ask("/v1/status").await.json();
+        let told = told["config_digest"].as_str().expect("a digest").to_owned();
+        let metrics = proxy.metrics().await;
+        let series = metrics.series.iter();
+        let shown: Vec<_> = series
+            .filter(|(one, _)| one.name == "fencepost_config_info")
+            .collect();
+        assert_eq!(shown.len(), 1, "the earlier one is gone: {shown:?}");
+        assert_eq!(shown[0].0.labels["digest"], told);
+        told
+    };
+    let first = digest().await;
+    proxy.rewrite(&config.clone().with("barrier: { wait: 7s }"));
+    eventually("the other file", async || {
+        (digest().await != first).then_some(())
+    })
+    .await;
+    proxy.rewrite(&config);
+    eventually("the first file", async || {
+        (digest().await == first).then_some(())
+    })
+    .await;
 }

@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::metrics::Metrics;
 use crate::proxy::body::{Upload, UpstreamBody};
 use crate::proxy::headers::trailers::TrailerRules;
 use crate::proxy::upstream::connect::{Address, Connecting};
@@ -39,7 +40,7 @@ impl Bench {
         let port = listener.local_addr().expect("bound").port();
         let address = Address::Tcp("127.0.0.1".into(), port);
         let pool = Http1Pool::new(Http1PoolSettings {
-            connecting: Connecting::new(address, None, None, LONG),
+            connecting: Connecting::new(address, None, None, LONG, Arc::new(Metrics::new(&[]))),
             fenced: false,
             idle_timeout,
             upload_timeout: None,

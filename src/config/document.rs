@@ -1,0 +1,45 @@
+//! [`ConfigDocument`]: the configuration as operators wrote it.
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+
+/// The configuration as it was written, as JSON for operators.
+#[derive(Clone, Default)]
+pub struct ConfigDocument(pub serde_json::Value);
+
+impl ConfigDocument {
+    /// The first digits of its SHA-256, the same for the same fields and values.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        // Maps are in the order of their keys.
+        let digest = Sha256::digest(self.0.to_string());
+        let first = digest.iter().take(6);
+        let number = first.fold(0, |number, byte| number << 8 | u64::from(*byte));
+        format!("{number:012x}")
+    }
+}
+
+/// Without it: the settings that were made of it stand beside it.
+impl fmt::Debug for ConfigDocument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ConfigDocument(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digest_is_of_the_fields_and_not_of_their_order() {
+        let digest = |text| {
+            let value = serde_json::from_str(text).expect("JSON");
+            ConfigDocument(value).digest()
+        };
+        let one = digest(r#"{"a":1,"b":{"c":[2,3]}}"#);
+        assert_eq!(one.len(), 12);
+        assert_eq!(one, digest(r#"{"b":{"c":[2,3]},"a":1}"#));
+        assert_ne!(one, digest(r#"{"a":1,"b":{"c":[3,2]}}"#));
+    }
+}
