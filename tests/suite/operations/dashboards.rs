@@ -46,10 +46,21 @@ fn dashboard() -> Value {
     serde_json::from_str(&read("config/grafana/fencepost.json")).expect("JSON")
 }
 
+/// All panels and rows, those in collapsed rows too.
+fn panels() -> Vec<Value> {
+    let dashboard = dashboard();
+    let open = dashboard["panels"].as_array().expect("panels");
+    let mut panels = open.clone();
+    for row in open.iter().filter(|panel| panel["type"] == "row") {
+        panels.extend(row["panels"].as_array().expect("panels").iter().cloned());
+    }
+    panels
+}
+
 /// The panels that ask something: title and expression.
 fn questions() -> Vec<(String, String)> {
     let dashboard = dashboard();
-    let panels = dashboard["panels"].as_array().expect("panels");
+    let panels = panels();
     let mut questions = Vec::new();
     for panel in panels.iter().filter(|panel| panel["type"] != "row") {
         for target in panel["targets"].as_array().expect("targets") {
@@ -73,7 +84,14 @@ fn filled_in(expr: &str) -> String {
     let mut expr = expr
         .replace("$__rate_interval", "5m")
         .replace("$__range", "15m");
-    for variable in ["$namespace", "$job", "$instance", "$route"] {
+    for variable in [
+        "$cluster",
+        "$namespace",
+        "$job",
+        "$pod",
+        "$instance",
+        "$route",
+    ] {
         expr = expr.replace(variable, ".*");
     }
     assert!(!expr.contains('$'), "a variable that is not known: {expr}");

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
-use super::{alerts, dashboard, text};
+use super::{alerts, dashboard, panels, text};
 
 #[test]
 fn the_dashboard_is_as_grafana_exports_one() {
     let dashboard = dashboard();
     assert!(dashboard["id"].is_null(), "Grafana gives the id");
     assert_eq!(text(&dashboard, "uid"), "fencepost");
-    assert!(dashboard["schemaVersion"].as_u64() >= Some(39));
+    assert!(dashboard["schemaVersion"].as_u64() >= Some(42));
     assert!(
         dashboard.get("__inputs").is_none(),
         "a provisioned dashboard has no inputs"
@@ -24,26 +25,26 @@ fn the_dashboard_is_as_grafana_exports_one() {
         .collect();
     assert_eq!(
         variables,
-        ["datasource", "namespace", "job", "instance", "route"]
+        [
+            "datasource",
+            "logs",
+            "cluster",
+            "namespace",
+            "job",
+            "pod",
+            "instance",
+            "route",
+            "runbook"
+        ]
     );
-    let panels = dashboard["panels"].as_array().expect("panels");
+    let panels = panels();
     let ids: BTreeSet<_> = panels
         .iter()
         .map(|panel| panel["id"].as_u64().expect("an id"))
         .collect();
     assert_eq!(ids.len(), panels.len(), "an id twice");
-    let mut taken = BTreeSet::new();
-    for panel in panels {
+    for panel in &panels {
         let title = text(panel, "title");
-        let place = |name: &str| panel["gridPos"][name].as_u64().expect("a place");
-        for x in place("x")..place("x") + place("w") {
-            for y in place("y")..place("y") + place("h") {
-                assert!(
-                    x < 24 && taken.insert((x, y)),
-                    "{title} lies upon another, or beyond the edge"
-                );
-            }
-        }
         if panel["type"] == "row" {
             continue;
         }
@@ -71,7 +72,7 @@ fn the_dashboard_is_as_grafana_exports_one() {
                     "{title}: [{range}]"
                 );
             }
-            for variable in ["namespace", "job", "instance"] {
+            for variable in ["cluster", "namespace", "job", "pod", "instance"] {
                 let selector = format!("{variable}=~\"${variable}\"");
                 assert!(
                     expr.contains(&selector),
@@ -87,6 +88,7 @@ fn the_dashboard_is_as_grafana_exports_one() {
                 "upstream_in_flight",
                 "upstream_header_seconds",
                 "upstream_response_seconds",
+                "request_duration",
                 "route_mode",
                 "keyless",
             ];
@@ -99,6 +101,75 @@ fn the_dashboard_is_as_grafana_exports_one() {
                     "{title} does not heed $route"
                 );
             }
+        }
+    }
+}
+
+/// Only the overview is open, and what is under a row lies below it.
+#[test]
+fn the_rows_are_collapsed_behind_an_overview() {
+    let dashboard = dashboard();
+    let open = dashboard["panels"].as_array().expect("panels");
+    no_panel_lies_upon_another(open);
+    let rows: Vec<_> = open.iter().filter(|panel| panel["type"] == "row").collect();
+    assert!(rows.len() > 5, "{}", rows.len());
+    for (index, row) in rows.iter().enumerate() {
+        assert_eq!(row["collapsed"], index > 0, "{}", text(row, "title"));
+        let below = row["panels"].as_array().expect("panels");
+        assert_eq!(below.is_empty(), index == 0, "{}", text(row, "title"));
+        no_panel_lies_upon_another(below);
+        let of = |panel: &Value, what: &str| panel["gridPos"][what].as_u64().expect("a place");
+        let end = of(row, "y") + of(row, "h");
+        assert!(
+            below.iter().all(|panel| of(panel, "y") >= end),
+            "{}",
+            text(row, "title")
+        );
+    }
+}
+
+fn no_panel_lies_upon_another(panels: &[Value]) {
+    let mut taken = BTreeSet::new();
+    for panel in panels {
+        let place = |name: &str| panel["gridPos"][name].as_u64().expect("a place");
+        for x in place("x")..place("x") + place("w") {
+            for y in place("y")..place("y") + place("h") {
+                assert!(
+                    x < 24 && taken.insert((x, y)),
+                    "{} lies upon another, or beyond the edge",
+                    text(panel, "title")
+                );
+            }
+        }
+    }
+}
+
+/// Links lead to the runbook and, with the labels of the series, to the log.
+#[test]
+fn panels_link_to_the_runbook_and_the_log() {
+    assert_eq!(dashboard()["links"][0]["url"], "$runbook");
+    let linked = panels().into_iter().filter_map(|panel| {
+        let links = panel["fieldConfig"]["defaults"]["links"]
+            .as_array()?
+            .clone();
+        Some((text(&panel, "title").to_owned(), links))
+    });
+    let linked: Vec<_> = linked.filter(|(_, links)| !links.is_empty()).collect();
+    assert!(linked.len() > 5, "{linked:?}");
+    for (title, link) in linked
+        .iter()
+        .flat_map(|(title, links)| links.iter().map(move |link| (title, link)))
+    {
+        let url = text(link, "url");
+        if let Some(panes) = url.strip_prefix("/explore?schemaVersion=1&panes=") {
+            let panes = panes.strip_suffix("&orgId=1").expect("the organisation");
+            let panes = percent_decode_str(panes).decode_utf8().expect("UTF-8");
+            let panes: Value = serde_json::from_str(&panes).expect("JSON");
+            assert_eq!(panes["a"]["datasource"], "${logs}", "{title}");
+            let query = text(&panes["a"]["queries"][0], "expr");
+            assert!(query.contains("| json | "), "{title}: {query}");
+        } else {
+            assert_eq!(url, "${runbook}#${__field.labels.outcome}", "{title}");
         }
     }
 }

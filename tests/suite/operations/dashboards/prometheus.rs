@@ -40,7 +40,7 @@ impl Prometheus {
             writeln!(
                 file,
                 "- job_name: {job}\n  static_configs:\n  - targets: ['{address}']\n    \
-                 labels: {{ namespace: pay, pod: {job}-0, container: fencepost }}"
+                 labels: {{ cluster: one, namespace: pay, pod: {job}-0, container: fencepost }}"
             )
             .expect("a String takes all");
         }
