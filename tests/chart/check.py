@@ -323,6 +323,54 @@ def files(cases, work, **_):
         board = next(m for (_, called), m in by_kind.items() if called.endswith("-dashboard"))
         same = board["data"]["fencepost.json"] == (TOP / "config/grafana/fencepost.json").read_text()
         cases.case(f"files: {name}: the dashboard", [] if same else ["it is not config/grafana/fencepost.json"])
+    changed_alerts(cases)
+
+
+def changed_alerts(cases):
+    """Each threshold that values may change stands in its alert, and nothing else changes."""
+    table = (CHART / "templates" / "_alerts.tpl").read_text().split('define "fencepost.thresholds"')[1].split("{{- end")[0]
+    table = yaml.safe_load(table.split("-}}", 1)[1])
+    wanted = {}
+    for number, row in enumerate(table):
+        wanted.setdefault(row["alert"], {})[row["name"]] = number + 1000.25
+    values = yaml.safe_load(CI["sidecar-watched"].read_text())
+
+    def rules(**prometheus_rule):
+        changed = copy.deepcopy(values)
+        changed["metrics"]["runbookBaseUrl"] = "https://git.example.com/f/"
+        changed["metrics"]["prometheusRule"].update(prometheus_rule)
+        manifests = render(CHART, changed, **RELEASE)
+        spec = next(m["spec"] for _, m in manifests if m["kind"] == "PrometheusRule")
+        board = next(m["data"]["fencepost.json"] for _, m in manifests if "fencepost.json" in m.get("data", {}))
+        return {rule["alert"]: rule for group in spec["groups"] for rule in group["rules"]}, json.loads(board)
+
+    plain, board = rules()
+    other, _ = rules(alerts={name: {"thresholds": thresholds} for name, thresholds in wanted.items()})
+    for name, rule in plain.items():
+        expr = rule["expr"]
+        for row in table:
+            if name in (row["alert"], *row.get("also", [])):
+                sign, default = row["text"].split()
+                there = re.findall(rf"{sign} {re.escape(default)}(?![0-9.])", expr)
+                cases.case(f"files: {name}: {row['alert']}.{row['name']}", [] if there else [f"no {row['text']} in {expr}"])
+                expr = re.sub(rf"{sign} {re.escape(default)}(?![0-9.])", f"{sign} {wanted[row['alert']][row['name']]}", expr)
+        problems = [] if other[name] == {**rule, "expr": expr} else [f"{other[name]['expr']} is not {expr}"]
+        cases.case(f"files: {name} with other thresholds", problems)
+    one = "FencepostStaleRequests"
+    other, _ = rules(alertLabels={"team": "pay"}, alerts={one: {"severity": "critical", "for": "2m"}, "FencepostLimitReached": {"enabled": False}})
+    problems = []
+    if set(plain) - set(other) != {"FencepostLimitReached"}:
+        problems.append("not only the alert that is switched off is missing")
+    if other[one]["for"] != "2m" or other[one]["labels"] != {"severity": "critical", "team": "pay"}:
+        problems.append(f"{one} is {other[one]}")
+    if other["FencepostStoreDown"]["labels"] != {"severity": plain["FencepostStoreDown"]["labels"]["severity"], "team": "pay"}:
+        problems.append("a label is missing, or changes a severity")
+    url = "https://git.example.com/f/docs/runbook.md"
+    if plain[one]["annotations"]["runbook_url"] != f"{url}#fencepoststalerequests":
+        problems.append(plain[one]["annotations"]["runbook_url"])
+    if [v["query"] for v in board["templating"]["list"] if v["name"] == "runbook"] != [url]:
+        problems.append("the dashboard does not link to the runbook")
+    cases.case("files: alerts with other labels and links", problems)
 
 
 GROUPS = {"renders": renders, "sense": senses, "broken": broken, "restarts": restarts, "configs": configs, "refused": refused, "examples": examples,

@@ -69,6 +69,26 @@ checked the shape already: this is about what the values mean together. */ -}}
 {{- $why = append $why "migrations.acceptNewKeys does something only with migrations.mode job. With other modes, run `fencepost migrate --accept-new-keys`" -}}
 {{- end -}}
 
+{{- /* The alerts. With --reuse-values, the values of an older release lack it. */ -}}
+{{- $known := dict -}}
+{{- range (.Files.Get "files/alerts.yaml" | fromYaml).groups -}}
+{{- range .rules -}}{{- $_ := set $known (.alert | default "") list -}}{{- end -}}
+{{- end -}}
+{{- range include "fencepost.thresholds" . | fromYamlArray -}}
+{{- $_ := set $known .alert (append (get $known .alert) .name) -}}
+{{- end -}}
+{{- range $name, $change := dig "prometheusRule" "alerts" dict $v.metrics -}}
+{{- if not (hasKey $known $name) -}}
+{{- $why = append $why (printf "metrics.prometheusRule.alerts.%s: there is no such alert. There are %s" $name (keys $known | sortAlpha | join ", ")) -}}
+{{- else -}}
+{{- range $threshold, $_ := $change.thresholds | default dict -}}
+{{- if not (has $threshold (get $known $name)) -}}
+{{- $why = append $why (printf "metrics.prometheusRule.alerts.%s.thresholds.%s: it has no such threshold. It has %s" $name $threshold (get $known $name | join ", " | default "none")) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* The fence drill. With --reuse-values, the values of an older release lack it. */ -}}
 {{- with $v.drill -}}
 {{- if and .enabled (not .path) -}}

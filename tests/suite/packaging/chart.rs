@@ -65,5 +65,5 @@ fn the_readme_and_the_schema_have_every_value() {
 
 #[test]
 fn alerts_and_dashboard_are_the_files_of_the_repository() {
-    check("files", 7);
+    check("files", 60);
 }

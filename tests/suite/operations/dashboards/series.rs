@@ -9,7 +9,12 @@ use crate::support::wire::Wire;
 use crate::support::{Config, Proxy, Store, Upstream, post, put, soon};
 
 /// Labels that Prometheus adds to every scrape, and that come from none of ours.
-const NOT_OURS: &[&str] = &["up"];
+const NOT_OURS: &[&str] = &[
+    "up",
+    // Of `fencepost probe`; operations::probe has them.
+    "fencepost_drill_passed",
+    "fencepost_drill_timestamp_seconds",
+];
 const LABELS: &[&str] = &[
     "outcome",
     "mode",
