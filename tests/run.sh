@@ -86,6 +86,7 @@ nghttp2-client:h2load:load:: with h2load
 locales:/usr/share/i18n/locales/de_DE:failover:: with a server that speaks another language
 patch:patch:the mutants
 prometheus:promtool:dashboards::
+chromium:chromium:page::the_page_is_well_in_a_browser
 prometheus-pushgateway:prometheus-pushgateway:probe::a_drill_leaves_metrics
 buildah:buildah:image::
 golang-github-containers-common:/etc/containers/policy.json:image::
@@ -93,7 +94,7 @@ iproute2:ip:image::, pods::, admin_port::access
 util-linux:unshare:image::, pods::, admin_port::access
 ca-certificates:/etc/ssl/certs/ca-certificates.crt:image::
 bubblewrap:bwrap:pods::
-python3-venv:+ensurepip:chart::, pods::, guide::, openapi::, the lint of the Dockerfile
+python3-venv:+ensurepip:chart::, pods::, guide::, openapi::, page::, the lint of the Dockerfile
 '
 
 there() {
@@ -141,7 +142,7 @@ done
 # The Helm engine, the schemas of Kubernetes, a linter, schemathesis: pinned, from PyPI, in a folder of their own.
 tools=target/tools/python
 if ! cmp -s tests/tools/requirements.txt $tools/installed.txt ||
-    ! $tools/bin/python -c 'import helm_python, kubernetes_validate, schemathesis, yaml' 2>/dev/null; then
+    ! $tools/bin/python -c 'import helm_python, kubernetes_validate, schemathesis, websocket, yaml' 2>/dev/null; then
     echo "tests/run.sh: installing tests/tools/requirements.txt into $tools"
     rm -rf $tools
     mkdir -p target/tools
@@ -150,7 +151,7 @@ if ! cmp -s tests/tools/requirements.txt $tools/installed.txt ||
         cp tests/tools/requirements.txt $tools/installed.txt
     else
         rm -rf $tools
-        echo "tests/run.sh: $tools could not be made; these fail, unless FENCEPOST_SKIP names python-tools: chart::, pods::, guide::, openapi::, the lint of the Dockerfile" >&2
+        echo "tests/run.sh: $tools could not be made; these fail, unless FENCEPOST_SKIP names python-tools: chart::, pods::, guide::, openapi::, page::, the lint of the Dockerfile" >&2
     fi
 fi
 

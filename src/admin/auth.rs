@@ -8,9 +8,11 @@ use std::sync::Arc;
 
 use axum::extract::Request;
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::Response;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio::sync::watch;
@@ -23,6 +25,9 @@ use crate::metrics::{AdminRefusal, Metrics};
 
 /// A token file longer than this is not one.
 const MAX_TOKEN_FILE: u64 = 4096;
+
+/// The paths of the page, which browsers ask for.
+const OF_BROWSERS: [&str; 4] = ["/", "/resource", "/page.css", "/page.js"];
 
 /// The proof that a request carries the token of `admin.token_file`.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +57,11 @@ impl Access {
         next: Next,
     ) -> Result<Response, AdminProblem> {
         let peer = AdminPeer::of(&request);
-        if request.method() == Method::POST {
+        if OF_BROWSERS.contains(&request.uri().path()) {
+            from_browser(request.headers_mut());
+            let read = self.read(&peer, request.headers(), request.uri()).await;
+            read.map_err(for_browser)?;
+        } else if request.method() == Method::POST {
             let proof = self.write(&peer, request.headers()).await?;
             request.extensions_mut().insert(proof);
         } else {
@@ -145,6 +154,35 @@ impl Access {
             self.guesses.pause().await;
         }
         right
+    }
+}
+
+/// Turns the name and password of a browser into the token that the password is (RFC 7617). The
+/// name does not matter.
+fn from_browser(headers: &mut HeaderMap) {
+    let token = headers.get(header::AUTHORIZATION).and_then(|line| {
+        let (scheme, text) = line.to_str().ok()?.split_once(' ')?;
+        let pair = scheme
+            .eq_ignore_ascii_case("basic")
+            .then(|| BASE64_STANDARD.decode(text.trim()).ok())??;
+        let colon = pair.iter().position(|byte| *byte == b':')?;
+        let bearer = [b"Bearer ", &pair[colon + 1..]].concat();
+        HeaderValue::from_bytes(&bearer).ok()
+    });
+    if let Some(token) = token {
+        headers.insert(header::AUTHORIZATION, token);
+    }
+}
+
+/// Has a browser ask for a name and password.
+fn for_browser(problem: AdminProblem) -> AdminProblem {
+    if problem.status() == StatusCode::UNAUTHORIZED {
+        problem.with_header(
+            header::WWW_AUTHENTICATE,
+            "Basic realm=\"fencepost: the password is the admin token\"",
+        )
+    } else {
+        problem
     }
 }
 

@@ -48,6 +48,7 @@ mod listener;
 mod log_level;
 mod marks;
 mod openapi;
+mod page;
 mod peer;
 mod problem;
 mod readiness;
@@ -76,6 +77,7 @@ use self::auth::Access;
 pub(crate) use self::clients::CONNECTIONS;
 pub use self::json::rfc3339_ms;
 pub use self::listener::{AdminListener, serve};
+pub use self::page::History;
 pub use self::readiness::{Readiness, ReadyReport};
 use self::room::AdminRoom;
 pub use self::status::LoadedConfig;
@@ -108,6 +110,7 @@ pub struct AdminState {
     pub settings: watch::Receiver<AdminSettings>,
     pub log: Arc<LogFilter>,
     pub loaded: watch::Receiver<LoadedConfig>,
+    pub history: Arc<History>,
 }
 
 /// The admin port's routes and layers.
@@ -128,6 +131,7 @@ pub fn router(state: AdminState) -> Router {
         .route("/v1/waiting", get(status::waiting))
         .route("/v1/config", get(status::config))
         .route("/v1/openapi.json", get(openapi::document))
+        .merge(page::routes())
         .route("/v1/log-level", get(log_level::view).post(log_level::set))
         .layer(GlobalConcurrencyLimitLayer::new(AT_ONCE))
         .layer(room(MARKS_ROOM))

@@ -52,6 +52,10 @@ impl AdminProblem {
         Self::new(StatusCode::NOT_FOUND, word, title, detail)
     }
 
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
     /// The problem with a further member.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
@@ -100,7 +104,10 @@ pub async fn complete(response: Response) -> Response {
     let has_body_of_ours = response
         .headers()
         .get(header::CONTENT_TYPE)
-        .is_some_and(|value| value.as_bytes().starts_with(b"application/"));
+        .is_some_and(|value| {
+            let kind = value.as_bytes();
+            kind.starts_with(b"application/") || kind.starts_with(b"text/html")
+        });
     let mut response = if status.as_u16() >= 400 && !has_body_of_ours {
         let allow = response.headers().get(header::ALLOW).cloned();
         let mut completed = of_status(status).into_response();
@@ -132,7 +139,7 @@ fn of_status(status: StatusCode) -> AdminProblem {
         StatusCode::NOT_FOUND => (
             "not-found",
             "Nothing is here",
-            "The admin port serves /livez, /readyz, /drained, /metrics, /v1/marks, /v1/marks/{resource}, /v1/rejections and /v1/unknown.",
+            "The admin port serves a page at /, /livez, /readyz, /drained, /metrics and what /v1/openapi.json describes.",
         ),
         StatusCode::METHOD_NOT_ALLOWED => (
             "method-not-allowed",

@@ -29,6 +29,16 @@ pub struct LoadedConfig {
 }
 
 impl LoadedConfig {
+    /// The settings in force.
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The namespace of the marks.
+    pub(super) fn namespace(&self) -> String {
+        self.settings.store.namespace.clone()
+    }
+
     /// Read just now.
     #[must_use]
     pub fn now(settings: Arc<Settings>, kept: Vec<String>) -> Self {

@@ -27,7 +27,7 @@ use self::listen::bind;
 use self::readiness_mirror::mirror;
 use self::settings_metrics::{route_labels, set_loaded};
 use self::store_start::{StoreJoin, join};
-use crate::admin::{self, AdminState, LoadedConfig, Readiness};
+use crate::admin::{self, AdminState, History, LoadedConfig, Readiness};
 use crate::config::{self, AdminSettings, Loader, RouteTable, Settings, Warning};
 use crate::fencing::{Background, Fencing, FencingSetup, Running};
 use crate::log_filter::LogFilter;
@@ -310,6 +310,9 @@ impl App {
     ) -> SideTasks {
         let admin_stop = CancellationToken::new();
         let admin = admin.map(|listener| {
+            let history = Arc::new(History::default());
+            let (sampled, metrics) = (Arc::clone(&history), Arc::clone(&self.metrics));
+            tokio::spawn(sampled.run(metrics, admin_stop.clone()));
             let state = AdminState {
                 fencing: Arc::clone(&self.fencing),
                 metrics: Arc::clone(&self.metrics),
@@ -318,6 +321,7 @@ impl App {
                 settings: admin_settings.subscribe(),
                 log: Arc::clone(&self.log),
                 loaded: loaded.subscribe(),
+                history,
             };
             let stop = admin_stop.clone().cancelled_owned();
             tokio::spawn(admin::serve(listener, state, stop))

@@ -21,6 +21,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use prometheus::core::Collector;
+use prometheus::proto::MetricFamily;
 use prometheus::{Histogram, IntCounter, IntGauge, Registry, TextEncoder};
 
 use self::distinct::RecentDistinct;
@@ -158,6 +160,31 @@ impl Metrics {
     pub fn route(&self, label: &str) -> Arc<RouteMetrics> {
         let by_label = self.routes.read().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(by_label.get(label).unwrap_or(&self.unmatched))
+    }
+
+    /// How many requests have ended with each outcome, in the order of [`Outcome::ALL`].
+    #[must_use]
+    pub fn requests_by_outcome(&self) -> Vec<u64> {
+        let mut counts = vec![0; Outcome::ALL.len()];
+        let families = Collector::collect(&self.families.requests);
+        for metric in families.iter().flat_map(MetricFamily::get_metric) {
+            let mut labels = metric.get_label().iter();
+            let word = labels.find(|label| label.name() == "outcome");
+            let at = word.and_then(|word| {
+                let mut all = Outcome::ALL.iter();
+                all.position(|outcome| outcome.as_str() == word.value())
+            });
+            if let Some(at) = at {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a count"
+                )]
+                let count = metric.get_counter().get_value() as u64;
+                counts[at] += count;
+            }
+        }
+        counts
     }
 
     /// A token was checked against the marks, in this time.

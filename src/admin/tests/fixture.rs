@@ -88,6 +88,7 @@ impl Admin {
             settings: settings.subscribe(),
             log: Arc::new(LogFilter::new(LogLevel::default(), |_| Ok(()))),
             loaded: watch::Sender::new(loaded).subscribe(),
+            history: Arc::default(),
         };
         Self {
             store,

@@ -11,6 +11,7 @@ pub mod lifecycle;
 pub mod logs;
 pub mod metrics;
 pub mod operator;
+mod page;
 mod probe;
 pub mod reads;
 mod shell;

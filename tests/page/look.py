@@ -1,0 +1,149 @@
+"""Looks at the admin port's page with a real browser: operations::page runs it.
+
+    look.py CHROMIUM ADMIN_URL DATA_URL FOLDER
+
+Light, dark and narrow: nothing fails to load, no text is cut off at the side, and a screenshot is left in FOLDER. Without
+scripts all of it is there. With them, the numbers change by themselves. Prints one line per case that is well.
+"""
+
+import base64
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+import websocket
+
+PATIENCE = 60
+
+
+def until(what, found):
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        value = found()
+        if value:
+            return value
+        time.sleep(0.05)
+    sys.exit(f"waited for {what} in vain")
+
+
+class Tab:
+    """One tab, by the DevTools protocol."""
+
+    def __init__(self, port):
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/json/new", method="PUT")
+        with urllib.request.urlopen(request) as answer:
+            address = json.load(answer)["webSocketDebuggerUrl"]
+        self.socket = websocket.create_connection(address, timeout=PATIENCE, suppress_origin=True)
+        self.number = 0
+        self.events = []
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.ask(f"{domain}.enable")
+
+    def ask(self, method, **params):
+        self.number += 1
+        self.socket.send(json.dumps({"id": self.number, "method": method, "params": params}))
+        while True:
+            message = json.loads(self.socket.recv())
+            if message.get("id") == self.number:
+                if "error" in message:
+                    sys.exit(f"{method}: {message['error']}")
+                return message["result"]
+            self.events.append(message)
+
+    def value(self, expression):
+        result = self.ask("Runtime.evaluate", expression=expression, returnByValue=True)
+        return result["result"].get("value")
+
+    def open(self, url):
+        self.events.clear()
+        self.ask("Page.navigate", url=url)
+
+        def loaded():
+            self.value("1")
+            return any(event["method"] == "Page.loadEventFired" for event in self.events)
+
+        until(f"{url} to load", loaded)
+
+    def complaints(self):
+        wrong = ("Log.entryAdded", "Runtime.exceptionThrown", "Network.loadingFailed")
+        return [event for event in self.events if event["method"] in wrong]
+
+    def shoot(self, file):
+        size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
+        shot = self.ask("Page.captureScreenshot", captureBeyondViewport=True, clip={**size, "x": 0, "y": 0, "scale": 1})
+        file.write_bytes(base64.b64decode(shot["data"]))
+
+
+def write(data, path, token):
+    headers = {"X-Fencing-Token": str(token)} if token else {}
+    request = urllib.request.Request(data + path, method="PUT", data=b"", headers=headers)
+    try:
+        urllib.request.urlopen(request).read()
+    except urllib.error.HTTPError as refused:
+        refused.read()
+
+
+def main():
+    chromium, admin, data, folder = sys.argv[1:]
+    folder = pathlib.Path(folder)
+    with tempfile.TemporaryDirectory() as profile:
+        browser = subprocess.Popen(
+            [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--remote-debugging-port=0",
+             "--no-proxy-server", f"--user-data-dir={profile}", "about:blank"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            look(profile, admin, data, folder)
+        finally:
+            browser.terminate()
+            browser.wait(PATIENCE)
+
+
+def look(profile, admin, data, folder):
+    port_file = pathlib.Path(profile, "DevToolsActivePort")
+    port = until("the browser", lambda: port_file.exists() and port_file.read_text().split()[:1])[0]
+    tab = Tab(port)
+    backgrounds = set()
+    for name, width, scheme in (("light", 1280, "light"), ("dark", 1280, "dark"), ("narrow", 360, "light")):
+        tab.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500)
+        tab.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        for page, path in (("overview", "/"), ("resource", "/resource?key=order:7")):
+            tab.open(admin + path)
+            if tab.complaints():
+                sys.exit(f"{name} {page}: {tab.complaints()}")
+            over = tab.value("document.documentElement.scrollWidth - innerWidth")
+            if over > 0:
+                sys.exit(f"{name} {page}: {over} pixels too wide")
+            tab.shoot(folder / f"{page}-{name}.png")
+            print(f"ok {page} {name}")
+        backgrounds.add((scheme, tab.value("getComputedStyle(document.body).backgroundColor")))
+    if len(backgrounds) != 2:
+        sys.exit(f"light and dark look alike: {backgrounds}")
+    print("ok colours")
+
+    tab.ask("Emulation.setScriptExecutionDisabled", value=True)
+    tab.open(admin + "/")
+    root = tab.ask("DOM.getDocument", depth=0)["root"]["nodeId"]
+    text = tab.ask("DOM.getOuterHTML", nodeId=root)["outerHTML"]
+    for words in ("The store answers.", "Latest refusals", "stale-token", "order:7"):
+        if words not in text:
+            sys.exit(f"without scripts there is no {words!r}")
+    print("ok without scripts")
+
+    tab.ask("Emulation.setScriptExecutionDisabled", value=False)
+    tab.open(admin + "/")
+    if tab.value("document.body.innerText.includes('token-required')"):
+        sys.exit("there should be no such refusal yet")
+    write(data, "/orders/7", None)
+    until("the new refusal on the page", lambda: tab.value("document.body.innerText.includes('token-required')"))
+    if tab.complaints():
+        sys.exit(f"refreshing: {tab.complaints()}")
+    print("ok refreshes")
+
+
+if __name__ == "__main__":
+    main()
