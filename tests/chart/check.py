@@ -342,7 +342,7 @@ def changed_alerts(cases):
         manifests = render(CHART, changed, **RELEASE)
         spec = next(m["spec"] for _, m in manifests if m["kind"] == "PrometheusRule")
         board = next(m["data"]["fencepost.json"] for _, m in manifests if "fencepost.json" in m.get("data", {}))
-        return {rule["alert"]: rule for group in spec["groups"] for rule in group["rules"]}, json.loads(board)
+        return {rule.get("alert", rule.get("record")): rule for group in spec["groups"] for rule in group["rules"]}, json.loads(board)
 
     plain, board = rules()
     other, _ = rules(alerts={name: {"thresholds": thresholds} for name, thresholds in wanted.items()})

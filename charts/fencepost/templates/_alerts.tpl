@@ -40,7 +40,10 @@ belongs to, its text there, and other alerts that repeat it. */ -}}
 {{- range $group := (.Files.Get "files/alerts.yaml" | fromYaml).groups -}}
 {{- $rules := list -}}
 {{- range $one := $group.rules -}}
-{{- $change := get $changes ($one.alert | default "") | default dict -}}
+{{- if hasKey $one "record" -}}
+{{- $rules = append $rules $one -}}
+{{- else -}}
+{{- $change := get $changes $one.alert | default dict -}}
 {{- if ne (toString (dig "enabled" true $change)) "false" -}}
 {{- range $threshold := $thresholds -}}
 {{- if or (eq $one.alert $threshold.alert) (has $one.alert ($threshold.also | default list)) -}}
@@ -60,6 +63,7 @@ belongs to, its text there, and other alerts that repeat it. */ -}}
 {{- $_ := set $one.annotations "runbook_url" (printf "%s/%s" $base $one.annotations.runbook_url) -}}
 {{- end -}}
 {{- $rules = append $rules $one -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- if $rules -}}

@@ -72,7 +72,7 @@ checked the shape already: this is about what the values mean together. */ -}}
 {{- /* The alerts. With --reuse-values, the values of an older release lack it. */ -}}
 {{- $known := dict -}}
 {{- range (.Files.Get "files/alerts.yaml" | fromYaml).groups -}}
-{{- range .rules -}}{{- $_ := set $known (.alert | default "") list -}}{{- end -}}
+{{- range .rules -}}{{- with .alert -}}{{- $_ := set $known . list -}}{{- end -}}{{- end -}}
 {{- end -}}
 {{- range include "fencepost.thresholds" . | fromYamlArray -}}
 {{- $_ := set $known .alert (append (get $known .alert) .name) -}}

@@ -29,6 +29,11 @@ pub(super) fn error_of(error: sqlx::Error) -> StoreError {
         code if code.starts_with("28") => {
             StoreError::Unfit(format!("{said}: see user and password in store.url"))
         }
+        // insufficient_privilege
+        "42501" => StoreError::Statement(format!(
+            "{said} (SQLSTATE {code}): the role of store.url lacks a right. `fencepost migrate --grant-to ROLE` \
+             gives all that it needs, as the owner of the tables"
+        )),
         _ => StoreError::Statement(format!("{said} (SQLSTATE {code})")),
     }
 }

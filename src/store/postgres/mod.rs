@@ -211,6 +211,7 @@ pub async fn migrate(address: impl Into<PostgresAddress>) -> Result<(), StoreErr
         if schema(line.bare()).await? == Schema::Current {
             return Ok(());
         }
+        roles::may_make_tables(line.bare()).await?;
         // A warning here costs nothing: the first durable mark comes after this in the server's
         // log, so a standby that has the mark has the schema.
         // `run` does the same, but its future cannot be sent between threads.

@@ -42,6 +42,36 @@ pub async fn grant(address: impl Into<PostgresAddress>, role: &str) -> Result<()
         .unwrap_or(Err(StoreError::Timeout(PATIENCE)))
 }
 
+/// Checks that the role of this connection may make the tables.
+///
+/// # Errors
+///
+/// [`StoreError::Unfit`] with the role and the statement that gives it the right.
+pub(super) async fn may_make_tables(connection: &mut PgConnection) -> Result<(), StoreError> {
+    // `current_schema` is that of the search path which the role may use.
+    let found: Vec<(String, String, Option<String>, bool)> = sqlx::query_as(
+        "SELECT current_user::text, current_database()::text, current_schema()::text, \
+         COALESCE(has_schema_privilege(current_schema(), 'CREATE'), false)",
+    )
+    .fetch_all(connection)
+    .await
+    .map_err(error_of)?;
+    let [(role, database, schema, allowed)] = found.as_slice() else {
+        return Ok(());
+    };
+    if *allowed {
+        return Ok(());
+    }
+    let schema = schema.as_deref().unwrap_or("public");
+    Err(StoreError::Unfit(format!(
+        "the tables are to be made or changed, and the role {role} has not the right to do that in the schema \
+         {schema} of the database {database}; run there, as the schema's owner: GRANT USAGE, CREATE ON SCHEMA \
+         {} TO {}",
+        quoted(schema),
+        quoted(role)
+    )))
+}
+
 /// The schema that the grants are for, if there is such a role.
 async fn schema_for(connection: &mut PgConnection, role: &str) -> Result<String, StoreError> {
     // All rows, to the last: the server reports the first before it is done.

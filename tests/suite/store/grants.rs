@@ -193,10 +193,22 @@ async fn what_cannot_be_granted_is_said() {
     // Without the right to make tables.
     let (code, said) = roles.migrate(&roles.runner, None).await;
     assert_eq!(code, Some(1), "{said}");
+    let grant = "GRANT USAGE, CREATE ON SCHEMA \"public\" TO \"cannot_be_granted_runner\"";
     assert!(
-        said.contains("permission denied") || said.contains("no schema"),
+        said.contains("the role cannot_be_granted_runner has not the right")
+            && said.contains(grant),
         "{said}"
     );
+    // That is what was missing.
+    let database = "cannot_be_granted_db";
+    Cluster::shared().execute(database, grant).await;
+    let (code, said) = roles.migrate(&roles.runner, None).await;
+    assert_eq!(code, Some(0), "{said}");
+    let undone = format!(
+        "DROP OWNED BY {runner}; GRANT CONNECT ON DATABASE {database} TO {runner}",
+        runner = roles.name()
+    );
+    Cluster::shared().execute(database, &undone).await;
     let (code, said) = roles.migrate(&roles.owner, Some("nobody here")).await;
     assert_eq!(code, Some(1));
     assert!(

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{alerts, questions, text};
+use super::{alerts, expanded, questions, text};
 use crate::support::metrics::Metrics;
 use crate::support::wire::Wire;
 use crate::support::{Config, Proxy, Store, Upstream, post, put, soon};
@@ -77,7 +77,7 @@ async fn what_alerts_and_panels_name_is_there_from_the_start() {
     expressions.extend(alerts().iter().map(|alert| {
         (
             text(alert, "alert").to_owned(),
-            text(alert, "expr").to_owned(),
+            expanded(text(alert, "expr")),
         )
     }));
     assert!(expressions.len() > 60, "these are not all: {expressions:?}");
