@@ -11,6 +11,7 @@ fn metrics() -> Metrics {
         ("health".into(), Mode::Bypass),
     ]);
     metrics.set_instance("4f0c2a91b6d3e857");
+    metrics.set_config_digest("0123456789ab");
     metrics
 }
 
