@@ -46,7 +46,7 @@ case $suite in /*) ;; *) suite=$top/$suite ;; esac
 
 echo "tests/mutants.sh: building the mutants"
 mkdir "$work/tree"
-cp -R Cargo.toml Cargo.lock src benches "$work/tree/" 2>/dev/null || cp -R Cargo.toml Cargo.lock src "$work/tree/"
+cp -R Cargo.toml Cargo.lock build.rs src benches "$work/tree/" 2>/dev/null || cp -R Cargo.toml Cargo.lock build.rs src "$work/tree/"
 # With its times: younger than what was built of it, it would be built again, and all that rests on
 # it.
 cp -Rp vendor "$work/tree/"
