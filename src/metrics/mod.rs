@@ -18,7 +18,7 @@ mod route_kind;
 mod store;
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use prometheus::core::Collector;
@@ -56,6 +56,8 @@ pub struct Metrics {
     /// In the order of [`Limit::ALL`].
     limits: Vec<IntCounter>,
     stale_resources: RecentDistinct,
+    /// The digest that is shown. Held for a change.
+    config_digest: Mutex<String>,
     store: Arc<StoreMetrics>,
 }
 
@@ -118,6 +120,7 @@ impl Metrics {
             checks,
             limits,
             stale_resources: RecentDistinct::default(),
+            config_digest: Mutex::default(),
         };
         metrics.set_routes(routes);
         metrics
@@ -286,11 +289,18 @@ impl Metrics {
 
     /// The digest of the configuration that is served.
     pub fn set_config_digest(&self, digest: &str) {
-        self.families.config_info.reset();
-        self.families
-            .config_info
-            .with_label_values(&[digest])
-            .set(1);
+        let family = &self.families.config_info;
+        // In this order, so that no scrape finds none.
+        family.with_label_values(&[digest]).set(1);
+        let mut shown = self
+            .config_digest
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if *shown != digest {
+            // Fails only at the start, when there is no earlier one.
+            let _ = family.remove_label_values(&[shown.as_str()]);
+            digest.clone_into(&mut shown);
+        }
     }
 
     /// How many lines of the log were dropped since the start.

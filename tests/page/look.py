@@ -91,7 +91,8 @@ def write(data, path, token):
 def main():
     chromium, admin, data, folder = sys.argv[1:]
     folder = pathlib.Path(folder)
-    with tempfile.TemporaryDirectory() as profile:
+    # The browser's last processes may write while the profile is removed.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         browser = subprocess.Popen(
             [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--remote-debugging-port=0",
              "--no-proxy-server", f"--user-data-dir={profile}", "about:blank"],
