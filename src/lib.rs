@@ -24,6 +24,7 @@
 //! - [`config`], [`metrics`].
 //! - [`rejections`]: the latest refusals, for operators.
 //! - [`log_filter`]: what the log shows, changed while the process runs.
+//! - [`traces`]: spans of requests, for a collector.
 //! - [`throttle`]: limits how often a log line is written.
 //! - [`printable`]: makes text from clients safe to print.
 //! - `counts`: how many of something each holder has.
@@ -32,8 +33,8 @@
 //! - [`boot_clock`]: the clock of leases.
 //! - [`build_info`]: the version and the commit of this program.
 //!
-//! Imports go one way: `routing`, `wire`, `http1`, `config` ← `store`, `metrics` ← `fencing` ←
-//! `proxy`, `admin` ← `server`, `app` ← `cli`, `main`.
+//! Imports go one way: `routing`, `wire`, `http1`, `config` ← `store`, `metrics` ← `traces` ←
+//! `fencing` ← `proxy`, `admin` ← `server`, `app` ← `cli`, `main`.
 
 pub mod admin;
 pub mod app;
@@ -55,5 +56,6 @@ pub mod server;
 mod socket;
 pub mod store;
 pub mod throttle;
+pub mod traces;
 pub mod wire;
 mod worker;

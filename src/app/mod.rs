@@ -45,6 +45,8 @@ pub use shutdown::Shutdown;
 
 /// The pause between two attempts to reach the store at the start.
 const START_AGAIN: Duration = Duration::from_millis(500);
+/// How long the last spans may take to their collector.
+const TRACES: Duration = Duration::from_secs(2);
 /// How long cut exchanges may take to end at the stop.
 const AFTER_CUT: Duration = Duration::from_secs(1);
 
@@ -444,6 +446,7 @@ impl App {
         let timeout = self.settings.store.timeout;
         let left = deadline.saturating_duration_since(Instant::now());
         running.leave(left.max(timeout)).await;
+        self.proxy.finish_traces(TRACES).await;
         self.readiness.set_drained();
         if !end.is_cancelled() {
             tracing::info!("drained; SIGTERM ends the process");

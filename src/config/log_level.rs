@@ -113,6 +113,8 @@ const MODULES: &[&str] = &[
     "fencepost::store::sqlite::path",
     "fencepost::store::sqlite::reads",
     "fencepost::store::sqlite::session",
+    "fencepost::traces",
+    "fencepost::traces::export",
 ];
 
 /// What the log shows: a level, and those of single modules.

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +40,8 @@ pub struct Settings {
     pub shutdown: ShutdownSettings,
     pub admin: AdminSettings,
     pub log: LogSettings,
+    /// `None`: no request is traced.
+    pub tracing: Option<TracingSettings>,
     /// The file with flags and environment variables over it, as it was read; without secrets.
     pub document: ConfigDocument,
     pub unmatched: Unmatched,
@@ -380,6 +383,30 @@ pub struct LogSettings {
 }
 
 /// Which requests get a line.
+/// Where spans are sent, and of which requests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TracingSettings {
+    /// The URL, with its path.
+    pub endpoint: String,
+    pub protocol: TraceProtocol,
+    /// The share of the requests without a context that is traced: 0 to 1.
+    pub sample: f64,
+    /// Fields for the collector.
+    pub headers: HeaderMap,
+    /// The CAs for the collector's certificate, as PEM. `None`: the system's.
+    pub ca: Option<Vec<u8>>,
+}
+
+/// How spans are sent (<https://opentelemetry.io/docs/specs/otlp/>).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TraceProtocol {
+    /// Protobuf in a POST.
+    #[default]
+    Http,
+    Grpc,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AccessLog {

@@ -31,6 +31,7 @@ pub mod writer;
 use std::sync::Arc;
 use std::time::Duration;
 
+use opentelemetry::KeyValue;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -49,6 +50,7 @@ use crate::routing::{ResourceKey, Token};
 use crate::store::reckoning::Reckoning;
 use crate::store::routes::RouteRecord;
 use crate::store::{InstanceId, MarkStore};
+use crate::traces::RequestTrace;
 
 /// How often an epoch may close between the store's answer and the barrier before the request is
 /// refused.
@@ -197,10 +199,15 @@ impl Fencing {
     /// # Errors
     ///
     /// A mark above the token is known.
-    pub fn unless_known_stale(&self, key: &ResourceKey, token: Token) -> Result<(), Refused> {
+    pub fn unless_known_stale(
+        &self,
+        key: &ResourceKey,
+        token: Token,
+        trace: Option<&RequestTrace>,
+    ) -> Result<(), Refused> {
         match self.recall(key, token) {
             Err(stale @ Refused::Stale { .. }) => {
-                self.metrics.check(CheckResult::StaleToken, Duration::ZERO);
+                self.checked(CheckResult::StaleToken, Instant::now(), trace);
                 Err(stale)
             }
             Ok(_) | Err(_) => Ok(()),
@@ -212,7 +219,8 @@ impl Fencing {
             .recall(key, token, self.lease.incarnation())
     }
 
-    /// Raises the mark to the token, and waits up to `wait` until nothing older is in flight.
+    /// Raises the mark to the token, and waits up to `wait` until nothing older is in flight. Counts
+    /// in the series of its route, and says so in the trace of its request.
     ///
     /// # Errors
     ///
@@ -222,16 +230,19 @@ impl Fencing {
         caller: Caller,
         (key, token): (&ResourceKey, Token),
         wait: Duration,
-        route: &RouteMetrics,
+        (route, trace): (&RouteMetrics, Option<&RequestTrace>),
     ) -> Result<Admitted, Refused> {
         let deadline = Instant::now() + wait;
         let mut advanced = false;
         for _ in 0..MAX_ROUNDS {
-            advanced |= self.check(caller, key, token).await?;
+            advanced |= self.check(caller, key, token, trace).await?;
             let began = Instant::now();
             let entered = self.barrier.enter(key, token, deadline);
             let entered = route.waiting(entered).await;
-            route.barrier_wait(began.elapsed());
+            route.barrier_wait(began.elapsed(), trace.map(RequestTrace::trace_id));
+            if let Some(trace) = trace {
+                trace.part("barrier wait", began, Vec::new());
+            }
             // `None`: closed in between.
             if let Some(permit) = entered.map_err(|refused| self.noted(refused))? {
                 return Ok(Admitted { permit, advanced });
@@ -266,6 +277,7 @@ impl Fencing {
         caller: Caller,
         key: &ResourceKey,
         token: Token,
+        trace: Option<&RequestTrace>,
     ) -> Result<bool, Refused> {
         let began = Instant::now();
         let checked = match self.recall(key, token) {
@@ -288,8 +300,18 @@ impl Fencing {
             Err(Refused::TooManyNew(_)) => CheckResult::Overloaded,
             Err(_) => CheckResult::StoreUnavailable,
         };
-        self.metrics.check(result, began.elapsed());
+        self.checked(result, began, trace);
         checked
+    }
+
+    /// Counts a check that began then, and says in the trace what has come of it.
+    fn checked(&self, result: CheckResult, began: Instant, trace: Option<&RequestTrace>) {
+        let id = trace.map(RequestTrace::trace_id);
+        self.metrics.check(result, began.elapsed(), id);
+        if let Some(trace) = trace {
+            let result = KeyValue::new("fencepost.check.result", result.as_str());
+            trace.part("check", began, vec![result]);
+        }
     }
 
     /// Counts the limit that a refusal has met, if it has met one.

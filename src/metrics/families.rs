@@ -149,6 +149,9 @@ families! {
     /// admin port, or for the upstream. The earliest of its chain; +Inf if none is configured.
     tls_certificate_expiry: GaugeVec =
         float_gauges("fencepost_tls_certificate_expiry_timestamp_seconds", &["certificate"]);
+    /// Spans of traced requests, by whether the collector took them. Those that found the queue of
+    /// 2048 full are in neither.
+    trace_spans: IntCounterVec = counters("fencepost_trace_spans_total", &["result"]);
     /// 1, with the version, and the commit that it was built from, in the labels.
     build_info: IntGaugeVec = gauges("fencepost_build_info", &["version", "commit"]);
     /// 1, with the name of this instance in the label, as in its log lines and in `Via`. The label

@@ -32,6 +32,14 @@ macro_rules! label {
 }
 
 label! {
+    /// Whether a collector took the spans that it was sent.
+    SpansSent {
+        Exported = "exported",
+        Failed = "failed",
+    }
+}
+
+label! {
     /// A limit that was reached: a request or connection was refused, closed or made to wait.
     Limit {
         /// `limits.header_bytes`.

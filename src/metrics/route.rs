@@ -6,10 +6,12 @@ use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use opentelemetry::trace::TraceId;
 use prometheus::core::{MetricVec, MetricVecBuilder};
 use prometheus::{Histogram, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec};
 use tokio::time::Instant;
 
+use super::exemplars::Exemplars;
 use super::families::Families;
 use super::labels::{CodeClass, DecidedBy, Outcome};
 use super::route_kind::RouteKind;
@@ -92,11 +94,17 @@ pub struct RouteMetrics {
     upstream_response: Vec<LazyHistogram>,
     duration: LazyHistogram,
     keyless: LazyCounter,
+    exemplars: Exemplars,
 }
 
 impl RouteMetrics {
     /// Makes every series of a route that can count, at 0.
-    pub(super) fn new(families: &Families, label: &str, kind: RouteKind) -> Self {
+    pub(super) fn new(
+        families: &Families,
+        label: &str,
+        kind: RouteKind,
+        exemplars: &Exemplars,
+    ) -> Self {
         let label = &Arc::from(label);
         let outcomes = Outcome::ALL.iter().map(|outcome| outcome.as_str());
         let deciders = DecidedBy::ALL.iter().map(|by| by.as_str());
@@ -115,6 +123,7 @@ impl RouteMetrics {
             upstream_response: by_code(&families.upstream_response_seconds, label),
             duration: LazySeries::of(&families.request_duration_seconds, label, None),
             keyless: LazySeries::of(&families.idempotency_keyless, label, None),
+            exemplars: exemplars.clone(),
         };
         metrics.make(kind);
         metrics
@@ -152,9 +161,10 @@ impl RouteMetrics {
         self.gap.get().observe(gap as f64);
     }
 
-    /// A request waited this long for older ones, whether or not they ended.
-    pub fn barrier_wait(&self, waited: Duration) {
-        self.barrier_wait.get().observe(waited.as_secs_f64());
+    /// A request waited this long for older ones, whether or not they ended. `trace`: its own.
+    pub fn barrier_wait(&self, waited: Duration, trace: Option<TraceId>) {
+        let seconds = self.barrier_wait.get();
+        self.exemplars.observe(seconds, waited.as_secs_f64(), trace);
     }
 
     /// Waits at the barrier, and counts the request as waiting from the first time that it is not
@@ -178,24 +188,31 @@ impl RouteMetrics {
     }
 
     /// The head of the upstream's response has arrived, for a request that was sent at `sent`. Drop
-    /// the timer at the end of the response.
-    pub fn upstream(&self, sent: Instant, status: u16) -> ResponseTimer {
+    /// the timer at the end of the response. `trace`: that of the request.
+    pub fn upstream(&self, sent: Instant, status: u16, trace: Option<TraceId>) -> ResponseTimer {
         let class = CodeClass::of(status) as usize;
-        self.upstream_header[class]
-            .get()
-            .observe(sent.elapsed().as_secs_f64());
-        ResponseTimer {
-            sent,
-            seconds: self.upstream_response[class].get().clone(),
-        }
+        let head = self.upstream_header[class].get();
+        let took = sent.elapsed().as_secs_f64();
+        self.exemplars.observe(head, took, trace);
+        self.timer(&self.upstream_response[class], sent, trace)
     }
 
     /// Measures a request whose head arrived at `began`. Drop the timer when its answer has been
-    /// taken.
-    pub fn duration(&self, began: Instant) -> ResponseTimer {
+    /// taken. `trace`: that of the request.
+    pub fn duration(&self, began: Instant, trace: Option<TraceId>) -> ResponseTimer {
+        self.timer(&self.duration, began, trace)
+    }
+
+    fn timer(
+        &self,
+        series: &LazyHistogram,
+        began: Instant,
+        trace: Option<TraceId>,
+    ) -> ResponseTimer {
         ResponseTimer {
-            sent: began,
-            seconds: self.duration.get().clone(),
+            began,
+            seconds: series.get().clone(),
+            traced: trace.map(|trace| Box::new((self.exemplars.clone(), trace))),
         }
     }
 
@@ -217,13 +234,19 @@ fn by_code(family: &HistogramVec, label: &Arc<str>) -> Vec<LazyHistogram> {
 #[must_use = "the response ends where this is dropped"]
 #[derive(Debug)]
 pub struct ResponseTimer {
-    sent: Instant,
+    began: Instant,
     seconds: Histogram,
+    /// The trace of the request, if it has one.
+    traced: Option<Box<(Exemplars, TraceId)>>,
 }
 
 impl Drop for ResponseTimer {
     fn drop(&mut self) {
-        self.seconds.observe(self.sent.elapsed().as_secs_f64());
+        let took = self.began.elapsed().as_secs_f64();
+        match &self.traced {
+            None => self.seconds.observe(took),
+            Some(traced) => traced.0.observe(&self.seconds, took, Some(traced.1)),
+        }
     }
 }
 

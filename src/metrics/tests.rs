@@ -12,6 +12,7 @@ fn metrics() -> Metrics {
     ]);
     metrics.set_instance("4f0c2a91b6d3e857");
     metrics.set_config_digest("0123456789ab");
+    let _ = metrics.traces();
     metrics
 }
 
@@ -182,8 +183,8 @@ fn a_route_counts_what_it_is_told() {
     route.request(Outcome::Advanced);
     route.request(Outcome::Advanced);
     route.stale(DecidedBy::Barrier, 3);
-    route.barrier_wait(Duration::from_millis(3));
-    let timer = route.upstream(tokio::time::Instant::now(), 204);
+    route.barrier_wait(Duration::from_millis(3), None);
+    let timer = route.upstream(tokio::time::Instant::now(), 204, None);
     route.keyless();
     let label = "route=\"/orders/{id}\"";
     for (series, expected) in [

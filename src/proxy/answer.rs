@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::{Response, StatusCode};
+use opentelemetry::KeyValue;
 
 use super::access_log::AccessRecord;
 use super::body::ClientBody;
@@ -17,7 +18,8 @@ use super::setup::Proxy;
 use crate::config::AccessLog;
 use crate::metrics::{CLAIM, DecidedBy, Outcome, RouteMetrics, UNMATCHED};
 use crate::rejections::{self, RequestText};
-use crate::routing::ResourceKey;
+use crate::routing::{ResourceKey, Token};
+use crate::traces::RequestTrace;
 
 /// A request that was answered by the upstream, or a claim that was granted.
 pub(super) struct Forwarded {
@@ -87,8 +89,11 @@ impl Proxy {
                 mut response,
                 counted,
             }) => {
+                let status = response.status();
+                let mut ended = None;
                 match counted {
                     CountAs::Outcome(outcome) => {
+                        ended = Some(outcome);
                         metrics.request(outcome);
                         log_answered(context, label, Some(outcome), &mut response);
                     }
@@ -98,12 +103,13 @@ impl Proxy {
                         // unknown.
                         let said = "The answer leaves open what became of the request";
                         let broken = Refusal::Broken(Why::of(said, &doubt));
+                        ended = Some(broken.outcome());
                         metrics.request(broken.outcome());
-                        let status = response.status();
                         self.note(context, label, &broken, status);
                     }
                 }
-                response.body_mut().time(metrics.duration(facts.began));
+                trace_answer(facts, scope, status, ended, None);
+                time(facts, metrics, &mut response);
                 return response;
             }
             Err(refusal) => refusal,
@@ -111,6 +117,7 @@ impl Proxy {
         let outcome = refusal.outcome();
         metrics.request(outcome);
         let subject = facts.subject.get();
+        let mark = refusal.mark(subject);
         if outcome == Outcome::StaleToken
             && let Some((key, token)) = subject
         {
@@ -118,7 +125,6 @@ impl Proxy {
                 Refusal::Stale { decided_by, .. } => *decided_by,
                 _ => DecidedBy::Store,
             };
-            let mark = refusal.mark(subject);
             metrics.stale(by, mark.map_or(0, |mark| token.gap_to(mark)));
             self.metrics.stale_resource(key, std::time::Instant::now());
         }
@@ -128,7 +134,8 @@ impl Proxy {
             // What the caller quotes is what the log says.
             head.identify(response.headers_mut());
         }
-        response.body_mut().time(metrics.duration(facts.began));
+        trace_answer(facts, scope, response.status(), Some(outcome), mark);
+        time(facts, metrics, &mut response);
         response
     }
 
@@ -179,6 +186,45 @@ impl Proxy {
             request,
         });
     }
+}
+
+/// Measures the request until its answer has been taken, and ends its span there.
+fn time(facts: &RequestFacts, metrics: &RouteMetrics, response: &mut Response<ClientBody>) {
+    let trace = facts.trace();
+    let timer = metrics.duration(facts.began, trace.map(|trace| trace.trace_id()));
+    response
+        .body_mut()
+        .time(timer, trace.map(RequestTrace::guard));
+}
+
+/// Says in the request's span how it is answered.
+fn trace_answer(
+    facts: &RequestFacts,
+    scope: &Scope,
+    status: StatusCode,
+    outcome: Option<Outcome>,
+    mark: Option<Token>,
+) {
+    let Some(trace) = facts.trace() else {
+        return;
+    };
+    let mut more = Vec::new();
+    let mut say = |name: &'static str, value: String| more.push(KeyValue::new(name, value));
+    if let Some((key, token)) = facts.subject.get() {
+        say("fencepost.resource", key.to_string());
+        say("fencepost.token", token.to_string());
+        if let Some(mark) = mark {
+            say("fencepost.mark", mark.to_string());
+            if *token <= mark {
+                say("fencepost.gap", token.gap_to(mark).to_string());
+            }
+        }
+    }
+    if let Some(id) = facts.text(false).request_id {
+        say("fencepost.request_id", id);
+    }
+    let route = scope.route().map(|route| route.settings.path.as_str());
+    trace.answered(route, status, outcome.map(Outcome::as_str), more);
 }
 
 /// Has an answered request logged, if `log.access` names it and it is drawn.

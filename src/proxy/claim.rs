@@ -61,7 +61,9 @@ impl Proxy {
             }
         };
         context.is_about((claim.key.clone(), claim.token));
-        self.fencing.unless_known_stale(&claim.key, claim.token)?;
+        let trace = context.trace();
+        self.fencing
+            .unless_known_stale(&claim.key, claim.token, trace)?;
         let wait = claim.route.settings.barrier_wait;
         let metrics = &context.table().claim_metrics;
         let caller = Caller {
@@ -69,7 +71,10 @@ impl Proxy {
             origin: context.client.origin(),
         };
         let subject = (&claim.key, claim.token);
-        let admitted = self.fencing.admit(caller, subject, wait, metrics).await?;
+        let admitted = self
+            .fencing
+            .admit(caller, subject, wait, (metrics, trace))
+            .await?;
         // Nothing is sent under the permit. The claim needed only the wait.
         drop(admitted.permit);
         Ok(Forwarded {

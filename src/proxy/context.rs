@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Version};
 use tokio::time::Instant;
 
@@ -15,6 +16,7 @@ use super::refusal::Subject;
 use super::refusal::problem::AnswerStyle;
 use super::routing_table::{RoutingTable, Snapshot};
 use crate::rejections::RequestText;
+use crate::traces::{RequestTrace, TraceHead, TraceParent};
 
 /// The context of one request, for all its phases.
 pub(super) struct Context<'a> {
@@ -43,6 +45,11 @@ pub(super) struct RequestFacts {
 }
 
 impl RequestFacts {
+    /// `None`: it is not traced.
+    pub(super) fn trace(&self) -> Option<&Arc<RequestTrace>> {
+        self.head.as_ref()?.trace.as_ref()
+    }
+
     /// The request in words. `query`: with its query.
     pub(super) fn text(&self, query: bool) -> RequestText {
         let head = self.head.as_ref();
@@ -75,7 +82,21 @@ impl<'a> Context<'a> {
         client: &'a Client,
     ) -> Self {
         let mut context = Self::unread(snapshot, client);
-        context.facts.head = Some(Box::new(LoggedHead::of(request)));
+        let parent = TraceParent::of(request.headers());
+        let mut trace = None;
+        if let Some(traces) = &context.snapshot.traces {
+            let head = TraceHead {
+                began: context.facts.began,
+                method: request.method(),
+                path: request.uri().path_and_query().map(PathAndQuery::path),
+                version: request.version(),
+                headers: request.headers(),
+                client: &client.text,
+            };
+            trace = traces.request(parent.as_ref(), head);
+        }
+        let head = LoggedHead::of(request, parent.as_ref(), trace);
+        context.facts.head = Some(Box::new(head));
         context.facts.clock = AccessClock::of(context.table().settings.log.access);
         context.facts.grpc = reads_grpc(request);
         context
@@ -83,6 +104,10 @@ impl<'a> Context<'a> {
 
     pub(super) fn table(&self) -> &RoutingTable {
         &self.snapshot.table
+    }
+
+    pub(super) fn trace(&self) -> Option<&RequestTrace> {
+        self.facts.trace().map(Arc::as_ref)
     }
 
     /// Sets the resource and the token of the request.

@@ -56,7 +56,8 @@ impl Proxy {
         };
         let wait = settings.barrier_wait;
         let subject = (&key, token);
-        let admitted = self.fencing.admit(caller, subject, wait, &route.metrics);
+        let watch = (&*route.metrics, context.trace());
+        let admitted = self.fencing.admit(caller, subject, wait, watch);
         let admitted = admitted.await?;
 
         // Phase 4: the exchange.
@@ -123,7 +124,8 @@ impl Proxy {
         } else {
             let key = fenced.key(head, None)?;
             context.is_about((key.clone(), token));
-            self.fencing.unless_known_stale(&key, token)?;
+            self.fencing
+                .unless_known_stale(&key, token, context.trace())?;
             Some(key)
         };
 

@@ -1,13 +1,15 @@
 //! [`LoggedHead`]: the parts of a request's head that its log line names, and `X-Request-Id`.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use http::header::{AsHeaderName, USER_AGENT};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
 
-use super::headers::{FORWARDED_FOR, trace};
+use super::headers::FORWARDED_FOR;
 use crate::rejections::RequestText;
+use crate::traces::{RequestTrace, TraceParent};
 
 /// The name under which a client, this proxy and the upstream log one request.
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -27,11 +29,17 @@ pub(super) struct LoggedHead {
     forwarded_for: Option<HeaderValue>,
     user_agent: Option<HeaderValue>,
     trace_id: Option<String>,
+    /// `None`: it is not traced.
+    pub(super) trace: Option<Arc<RequestTrace>>,
 }
 
 impl LoggedHead {
     /// Makes a request id if the request has none.
-    pub(super) fn of<B>(request: &Request<B>) -> Self {
+    pub(super) fn of<B>(
+        request: &Request<B>,
+        parent: Option<&TraceParent<'_>>,
+        trace: Option<Arc<RequestTrace>>,
+    ) -> Self {
         let headers = request.headers();
         Self {
             method: request.method().clone(),
@@ -39,7 +47,11 @@ impl LoggedHead {
             request_id: first(headers, REQUEST_ID).map_or_else(RequestId::new, RequestId::Given),
             forwarded_for: first(headers, FORWARDED_FOR),
             user_agent: first(headers, USER_AGENT),
-            trace_id: trace::trace_id(headers).map(str::to_owned),
+            trace_id: match &trace {
+                Some(trace) => Some(trace.trace_id().to_string()),
+                None => parent.map(|parent| parent.trace_id.to_owned()),
+            },
+            trace,
         }
     }
 
@@ -148,10 +160,12 @@ mod tests {
             head.identify(&mut headers);
             headers[REQUEST_ID].to_str().expect("text").to_owned()
         };
-        let given = LoggedHead::of(&request(&[("X-Request-Id", "a-1")]));
+        let given = LoggedHead::of(&request(&[("X-Request-Id", "a-1")]), None, None);
         assert_eq!(id(&given), "a-1");
         assert_eq!(given.text(false).request_id.as_deref(), Some("a-1"));
-        let heads: Vec<_> = (0..100).map(|_| LoggedHead::of(&request(&[]))).collect();
+        let heads: Vec<_> = (0..100)
+            .map(|_| LoggedHead::of(&request(&[]), None, None))
+            .collect();
         let made: BTreeSet<String> = heads.iter().map(id).collect();
         assert_eq!(made.len(), 100, "each is another one");
         for (one, head) in made.iter().zip(&heads) {
@@ -169,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_query_is_shown_where_it_is_wanted() {
-        let head = LoggedHead::of(&request(&[]));
+        let head = LoggedHead::of(&request(&[]), None, None);
         assert_eq!(head.text(false).path.as_deref(), Some("/orders/7"));
         assert_eq!(head.text(true).path.as_deref(), Some("/orders/7?secret=1"));
     }
@@ -177,7 +191,7 @@ mod tests {
     #[test]
     fn long_fields_are_cut() {
         let long = "ü".repeat(FIELD_SHOWN);
-        let text = LoggedHead::of(&request(&[("User-Agent", &long)])).text(false);
+        let text = LoggedHead::of(&request(&[("User-Agent", &long)]), None, None).text(false);
         let shown = text.user_agent.expect("there is one");
         assert!(
             shown.len() <= FIELD_SHOWN + "…".len() && shown.ends_with("ü…"),

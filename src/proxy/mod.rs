@@ -29,6 +29,7 @@ mod logged_head;
 mod observe;
 pub mod reach;
 mod refusal;
+mod response_watch;
 mod routing_table;
 mod setup;
 mod trusted_proxies;

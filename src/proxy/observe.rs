@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use http::request::Parts;
+use opentelemetry::KeyValue;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::answer::{CountAs, Forwarded, RefusalLine};
 use super::body::{BodyRules, Received, Upload};
@@ -103,6 +105,7 @@ impl Proxy {
         let throttles = Arc::clone(&self.throttles);
         self.tasks.spawn(async move {
             let _held = held;
+            let began = Instant::now();
             let outcome = check.run().await.unwrap_or_else(|refusal| {
                 let outcome = refusal.outcome().observed();
                 if let Some(query) = shown
@@ -121,6 +124,10 @@ impl Proxy {
                 }
                 outcome
             });
+            if let Some(trace) = facts.trace() {
+                let outcome = KeyValue::new("fencepost.outcome", outcome.as_str());
+                trace.part("check", began, vec![outcome]);
+            }
             let route = check.route;
             // A stop waits for checks, and not for the exchanges beside them.
             tokio::spawn(async move {
@@ -148,7 +155,7 @@ impl ObservedCheck {
             needs: self.route.settings.token_bounds.needs(token),
             origin: self.origin,
         };
-        self.fencing.unless_known_stale(&key, token)?;
+        self.fencing.unless_known_stale(&key, token, None)?;
         let advanced = self.fencing.raise(Some(caller), &key, token).await?;
         Ok(if advanced {
             Outcome::Advanced

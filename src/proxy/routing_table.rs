@@ -8,6 +8,7 @@ use super::upstream::Upstream;
 use crate::config::{ClaimSettings, Mode, RouteSettings, Settings, Unmatched};
 use crate::metrics::{CLAIM, Metrics, RouteMetrics, UNMATCHED};
 use crate::routing::{Captures, CheckedPath, RouteConflict, Router};
+use crate::traces::Traces;
 
 /// One route.
 pub(crate) struct Route {
@@ -22,6 +23,8 @@ pub(crate) struct Route {
 pub(crate) struct Snapshot {
     pub table: Arc<RoutingTable>,
     pub upstream: Arc<Upstream>,
+    /// `None`: no request is traced.
+    pub traces: Option<Arc<Traces>>,
 }
 
 /// All routes of one configuration.

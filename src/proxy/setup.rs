@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -24,6 +25,7 @@ use crate::fencing::Fencing;
 use crate::metrics::Metrics;
 use crate::rejections::Rejections;
 use crate::routing::RouteConflict;
+use crate::traces::{Traces, TracesError};
 use crate::wire::chunked::trailer_limits;
 use crate::wire::head::HeadLimits;
 use crate::worker::PerWorker;
@@ -35,6 +37,8 @@ pub enum ProxyError {
     Routes(Vec<RouteConflict>),
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
+    #[error(transparent)]
+    Traces(#[from] TracesError),
 }
 
 fn list(conflicts: &[RouteConflict]) -> String {
@@ -79,6 +83,19 @@ pub(crate) struct ProxySetup {
     pub via: Via,
 }
 
+/// Starts to trace requests, if the settings say so.
+fn traces(
+    settings: &Settings,
+    fencing: &Fencing,
+    metrics: &Metrics,
+) -> Result<Option<Arc<Traces>>, TracesError> {
+    let instance = fencing.instance();
+    let wanted = settings.tracing.as_ref();
+    wanted
+        .map(|settings| Traces::start(settings, instance.name(), metrics))
+        .transpose()
+}
+
 impl Proxy {
     pub(crate) fn new(setup: ProxySetup) -> Result<Self, ProxyError> {
         let ProxySetup {
@@ -96,7 +113,12 @@ impl Proxy {
         let in_flight = InFlightLimit::new(&limits, Arc::clone(&metrics));
         let table = RoutingTable::new(settings, &metrics).map_err(ProxyError::Routes)?;
         let table = Arc::new(table);
-        let snapshot = Snapshot { table, upstream };
+        let traces = traces(&table.settings, &fencing, &metrics)?;
+        let snapshot = Snapshot {
+            table,
+            upstream,
+            traces,
+        };
         Ok(Self {
             snapshot: PerWorker::new(|| Arc::new(snapshot.clone())),
             fencing,
@@ -128,7 +150,17 @@ impl Proxy {
         let (lease, metrics) = (self.fencing.lease(), &self.metrics);
         let upstream = Arc::new(Upstream::new(&settings.upstream, lease, metrics)?);
         let table = Arc::new(RoutingTable::new(settings, metrics).map_err(ProxyError::Routes)?);
-        Ok(Snapshot { table, upstream })
+        let now = self.snapshot();
+        let wanted = table.settings.tracing.as_ref();
+        let traces = match &now.traces {
+            Some(traces) if traces.has(wanted) => Some(Arc::clone(traces)),
+            _ => traces(&table.settings, &self.fencing, metrics)?,
+        };
+        Ok(Snapshot {
+            table,
+            upstream,
+            traces,
+        })
     }
 
     /// Applies new settings to later requests. Requests in flight keep theirs.
@@ -137,6 +169,13 @@ impl Proxy {
         self.snapshot
             .change(|own| *own = Arc::new(snapshot.clone()));
         old.upstream.retire();
+    }
+
+    /// Sends the spans that have ended, for up to `within`.
+    pub(crate) async fn finish_traces(&self, within: Duration) {
+        if let Some(traces) = self.snapshot().traces.clone() {
+            traces.finish(within).await;
+        }
     }
 
     /// The slow clients, whose requests make room where permits become few.

@@ -50,8 +50,14 @@ impl Proxy {
         if let Some(opening) = &additions.opening {
             opening.ask(request.headers_mut());
         }
+        let trace = context.facts.trace();
+        let span = trace.map(|trace| trace.upstream(&context.snapshot.upstream.authority));
+        if let Some(span) = &span {
+            span.propagate(request.headers_mut());
+        }
         Exchange {
             request,
+            span,
             opening: additions.opening,
             timeout: route.map_or(table.settings.upstream.timeout, |route| {
                 route.settings.upstream_timeout

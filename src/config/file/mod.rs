@@ -25,6 +25,7 @@ mod shutdown;
 mod store;
 mod tls;
 mod token;
+mod tracing;
 mod units;
 mod unknown_statuses;
 mod upstream;
@@ -43,6 +44,7 @@ use self::route::{Inherited, RouteFile};
 use self::shutdown::ShutdownFile;
 use self::store::StoreFile;
 use self::tls::TlsFile;
+use self::tracing::TracingFile;
 use self::units::{FileMode, OffOr};
 use self::upstream::UpstreamFile;
 use self::values::{entries, taken};
@@ -96,6 +98,8 @@ pub struct File {
     pub admin: AdminFile,
     /// The log on standard error.
     pub log: LogFile,
+    /// Traces: `off`, or a block with the collector that spans go to. Follows a reload.
+    pub tracing: OffOr<TracingFile>,
     /// Paths that no route matches. `safe-only`: GET, HEAD and OPTIONS pass unfenced, everything
     /// else gets a 404. `refuse`: everything gets a 404.
     pub unmatched: Unmatched,
@@ -133,6 +137,7 @@ impl Default for File {
             shutdown: ShutdownFile::default(),
             admin: AdminFile::default(),
             log: LogFile::default(),
+            tracing: tracing::off(),
             unmatched: Unmatched::SafeOnly,
             safe_methods: SafeMethods::Optional,
             stale_status: 412,
@@ -169,6 +174,7 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     let shutdown = shutdown::settings(&file.shutdown, barrier.grace, report);
     let admin = admin::settings(file.admin, report);
     let log = log::settings(&file.log, report);
+    let tracing = tracing::settings(file.tracing, report);
     let claim = claim::settings(
         file.claim,
         has_addresses(listen.as_ref(), named),
@@ -221,6 +227,7 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
         shutdown,
         admin: admin?,
         log: log?,
+        tracing,
         unmatched: file.unmatched,
         stale_status: file.stale_status,
         disclose: file.disclose,

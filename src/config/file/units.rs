@@ -220,6 +220,35 @@ fn or_none<T: Serialize, S: Serializer>(given: Option<T>, to: S) -> Result<S::Ok
     }
 }
 
+/// A part of a whole: 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share(pub f64);
+
+scalar!(Share, "Share", "a share such as 0.01", {
+    "type": "number",
+    "description": "A part of a whole: 0 is none, 0.01 one in a hundred, 1 all.",
+    "minimum": 0,
+    "maximum": 1,
+});
+
+impl Share {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text.parse::<f64>() {
+            Ok(share) if (0.0..=1.0).contains(&share) => Ok(Self(share)),
+            _ => Err(format!(
+                "{} is not a share\nwrite a number from 0 (none) to 1 (all): 0.01 is one in a hundred",
+                shown(text)
+            )),
+        }
+    }
+}
+
+impl Serialize for Share {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.0)
+    }
+}
+
 /// A block of fields, or `off`. By default it is on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OffOr<T> {
@@ -355,6 +384,16 @@ mod tests {
         assert!(CountOrNone::parse("1MiB").is_err());
         for bad in ["", "-1", "none", "1 mile", "MiB"] {
             assert!(Size::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_share_is_from_0_to_1() {
+        for (text, share) in [("0", 0.0), ("1", 1.0), ("0.01", 0.01), ("1e-3", 0.001)] {
+            assert_eq!(Share::parse(text), Ok(Share(share)));
+        }
+        for bad in ["", "1%", "1.1", "-0.1", "NaN", "inf", "0,5"] {
+            assert!(Share::parse(bad).is_err(), "{bad}");
         }
     }
 

@@ -76,6 +76,16 @@ safe_methods: require | did you mean `required`?
 stale_status: 400 | 412 or 409
 stale_status: gone | whole number
 claim: on | off or a map
+tracing: on | off or a map
+tracing: { sample: 1 } | no collector is given | tracing.otlp
+tracing.otlp: c:4318 | has no scheme
+tracing.otlp: http://u:p@c | headers_file
+tracing: { otlp: 'http://c/v1', protocol: grpc } | has a path | tracing.otlp
+tracing: { otlp: 'http://c', protocol: htp } | did you mean `http`? | tracing.protocol
+tracing: { otlp: 'http://c', sample: 2 } | from 0 (none) to 1 (all) | tracing.sample
+tracing: { otlp: 'http://c', headers_file: /none } | /none cannot be read | tracing.headers_file
+tracing: { otlp: 'http://c', ca_file: /none } | is not https | tracing.ca_file
+tracing: { otlp: 'https://c', ca_file: /none } | /none cannot be read | tracing.ca_file
 claim.path: claim | /.well-known
 claim.path: /a/{b} | captures
 claim.path: / | path of their own
@@ -195,6 +205,7 @@ fn each_error_has_the_line_of_what_is_wrong() {
             || path.ends_with(".resource") && !text.contains("resource:")
             || path == "routes[0].path" && !text.contains("path:")
             || path == "admin.listen" && !text.contains("admin:")
+            || path == "tracing.otlp" && !text.contains("otlp:")
         {
             continue;
         }

@@ -70,7 +70,7 @@ async fn admit(fencing: &Fencing, key: &ResourceKey, token: Token) -> Permit {
         origin: None,
     };
     let route = fencing.metrics.route("/orders/{id}");
-    let admitted = fencing.admit(caller, (key, token), SETTLE, &route);
+    let admitted = fencing.admit(caller, (key, token), SETTLE, (&route, None));
     admitted.await.expect("a permit").permit
 }
 

@@ -13,7 +13,9 @@ use crate::metrics::ResponseTimer;
 use crate::proxy::access_log::AccessRecord;
 use crate::proxy::headers::trailers::TrailerRules;
 use crate::proxy::limits::in_flight::InFlightPermit;
+use crate::proxy::response_watch::ResponseWatch;
 use crate::proxy::upstream::ResponseBody;
+use crate::traces::RequestSpanGuard;
 
 /// The body that goes back to the client. It ends cleanly only if the upstream's did.
 pub(crate) struct ClientBody {
@@ -21,10 +23,19 @@ pub(crate) struct ClientBody {
     framing: AnswerFraming,
     /// Held until the body has been taken or dropped.
     kept: Option<(InFlightPermit, Option<Answering>)>,
-    /// The line about the request, if it gets one.
-    logged: Option<Box<AccessRecord>>,
+    /// What is written when this has been taken or dropped; few requests have any of it.
+    written: Option<Box<WrittenAtEnd>>,
     /// Stops when this has been taken or dropped.
     timer: Option<ResponseTimer>,
+}
+
+/// What is written at the end of an answer.
+#[derive(Default)]
+struct WrittenAtEnd {
+    /// The line about the request, if it gets one.
+    logged: Option<AccessRecord>,
+    /// The request's span, if it is traced.
+    span: Option<RequestSpanGuard>,
 }
 
 /// The framing of a body.
@@ -40,8 +51,8 @@ enum ReplySource {
     Whole(Option<Frame<Bytes>>),
     /// An exchange that goes on without its client.
     Relayed(mpsc::Receiver<RelayedFrame>),
-    /// An exchange that ends with its client. The timer stops at the end of the response.
-    Passed(ResponseBody, TrailerRules, Option<ResponseTimer>),
+    /// An exchange that ends with its client.
+    Passed(ResponseBody, TrailerRules, Option<ResponseWatch>),
 }
 
 /// One message from an exchange that goes on without its client.
@@ -83,7 +94,7 @@ impl ClientBody {
             source,
             framing,
             kept: None,
-            logged: None,
+            written: None,
             timer: None,
         }
     }
@@ -99,28 +110,37 @@ impl ClientBody {
     }
 
     /// Of an exchange that ends with its client.
-    pub(crate) fn passed(body: ResponseBody, rules: TrailerRules, timer: ResponseTimer) -> Self {
+    pub(crate) fn passed(body: ResponseBody, rules: TrailerRules, watch: ResponseWatch) -> Self {
         let framing = AnswerFraming::of(&body);
-        let timer = (!framing.over).then_some(timer);
-        Self::new(ReplySource::Passed(body, rules, timer), framing)
+        let watch = if framing.over {
+            watch.whole();
+            None
+        } else {
+            Some(watch)
+        };
+        Self::new(ReplySource::Passed(body, rules, watch), framing)
     }
 
     /// Has the request logged when this has been taken or dropped.
     pub(crate) fn log(&mut self, record: AccessRecord) {
-        self.logged = Some(Box::new(record));
+        self.written.get_or_insert_default().logged = Some(record);
         self.note(None);
     }
 
-    /// Measures the request until this has been taken or dropped.
-    pub(crate) fn time(&mut self, timer: ResponseTimer) {
+    /// Measures and traces the request until this has been taken or dropped.
+    pub(crate) fn time(&mut self, timer: ResponseTimer, span: Option<RequestSpanGuard>) {
         if !self.framing.over {
             self.timer = Some(timer);
+            if span.is_some() {
+                self.written.get_or_insert_default().span = span;
+            }
         }
     }
 
     /// Notes what the client has taken.
     fn note(&mut self, frame: Option<&Frame<Bytes>>) {
-        if let Some(record) = &mut self.logged {
+        let written = self.written.as_mut();
+        if let Some(record) = written.and_then(|written| written.logged.as_mut()) {
             let data = frame.and_then(Frame::data_ref);
             record.bytes += data.map_or(0, |data| data.len() as u64);
             record.whole = self.framing.over;
@@ -159,7 +179,7 @@ impl Body for ClientBody {
                     true,
                 ),
             },
-            ReplySource::Passed(body, rules, timer) => {
+            ReplySource::Passed(body, rules, watch) => {
                 let mut frame = ready!(Pin::new(&mut *body).poll_frame(cx));
                 if let Some(Ok(frame)) = &mut frame
                     && let Some(trailers) = frame.trailers_mut()
@@ -167,8 +187,12 @@ impl Body for ClientBody {
                     rules.strip(trailers);
                 }
                 let over = body.is_end_stream() || !matches!(frame, Some(Ok(_)));
-                if over {
-                    *timer = None;
+                if over && let Some(watch) = watch.take() {
+                    if frame.as_ref().is_none_or(Result::is_ok) {
+                        watch.whole();
+                    } else {
+                        drop(watch);
+                    }
                 }
                 (frame, over)
             }

@@ -30,11 +30,12 @@ use super::open::OpenExchange;
 use super::relay::AnsweredExchange;
 use super::reserve::Ready;
 use super::task::SpawnOnDrop;
-use super::{Answered, Exchange, FenceTerms, HeadTx};
+use super::{Answered, Exchange, FenceTerms, HeadTx, unanswered};
 use crate::fencing::Fencing;
 use crate::fencing::barrier::Permit;
-use crate::proxy::access_log::{self, AccessClock};
+use crate::proxy::access_log::AccessClock;
 use crate::proxy::refusal::{Refusal, Why};
+use crate::proxy::response_watch::ResponseWatch;
 use crate::proxy::tunnel::TunnelOpening;
 
 /// Sends one request under its permit, and returns the head of the upstream's response with a
@@ -73,6 +74,7 @@ async fn follow<G>(
 ) {
     let Exchange {
         request,
+        span,
         opening,
         timeout,
         via,
@@ -87,7 +89,7 @@ async fn follow<G>(
         Ok(reserved) => reserved,
         Err(refusal) => {
             drop((permit, held));
-            let _ = head.send(Err(refusal));
+            let _ = head.send(Err(unanswered(span, refusal)));
             return;
         }
     };
@@ -121,19 +123,19 @@ async fn follow<G>(
         Ok(response) => response,
         Err(failed) => {
             let refusal = open.unanswered(failed, &fencing, terms.spend).await;
-            let _ = head.send(Err(refusal));
+            let _ = head.send(Err(unanswered(span, refusal)));
             return;
         }
     };
-    access_log::answered(clock.as_ref(), began);
-    let timer = terms.metrics.upstream(began, response.status().as_u16());
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+    let status = response.status();
+    let watch = ResponseWatch::begin(&terms.metrics, began, status, clock.as_ref(), span);
+    if status == StatusCode::SWITCHING_PROTOCOLS {
         match TunnelOpening::switch(opening, response, &via) {
             Ok((response, tunnel)) => {
                 let doubt = None;
                 let _ = head.send(Ok(Answered { response, doubt }));
                 // A tunnel's future is large, and few exchanges have one.
-                Box::pin(open.through(tunnel, timer)).await;
+                Box::pin(open.through(tunnel, watch)).await;
             }
             Err(refusal) => {
                 let _ = head.send(Err(refusal));
@@ -149,7 +151,7 @@ async fn follow<G>(
         via,
         memory: terms.memory,
     };
-    relay.hand_on(response, timer).await;
+    relay.hand_on(response, watch).await;
 }
 
 #[cfg(test)]

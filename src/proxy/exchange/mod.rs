@@ -24,10 +24,13 @@ use super::refusal::Refusal;
 use super::tunnel::TunnelOpening;
 use super::upstream::Upstream;
 use crate::metrics::RouteMetrics;
+use crate::traces::UpstreamSpan;
 
 /// An exchange that is ready to begin.
 pub(crate) struct Exchange<G> {
     pub request: Request<UpstreamBody>,
+    /// `None`: the request is not traced.
+    pub span: Option<UpstreamSpan>,
     /// The tunnel that it asks for.
     pub opening: Option<TunnelOpening>,
     /// From the last byte of the request to the response head.
@@ -76,3 +79,11 @@ pub(crate) struct Answered {
 
 /// Hands over the head of the answer, or the refusal in its place.
 type HeadTx = oneshot::Sender<Result<Answered, Refusal>>;
+
+/// Ends the span of an exchange without a response. Returns why there is none.
+fn unanswered(span: Option<UpstreamSpan>, refusal: Refusal) -> Refusal {
+    if let Some(span) = span {
+        span.failed(refusal.outcome().as_str());
+    }
+    refusal
+}

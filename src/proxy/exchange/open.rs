@@ -7,8 +7,9 @@ use super::ExchangeLimits;
 use super::cuts::{Cuts, ExchangeFailure};
 use crate::fencing::Fencing;
 use crate::fencing::barrier::Sending;
-use crate::metrics::{InFlightGuard, ResponseTimer};
+use crate::metrics::InFlightGuard;
 use crate::proxy::refusal::Refusal;
+use crate::proxy::response_watch::ResponseWatch;
 use crate::proxy::tunnel::{Tunnel, TunnelEnd};
 use crate::proxy::upstream::{ExchangeHold, RequestFate};
 use crate::routing::{ResourceKey, Token};
@@ -71,13 +72,14 @@ impl<G> OpenExchange<G> {
 
     /// Follows a tunnel to its end. Only if the upstream itself ends the tunnel, its work on what
     /// it has read is known to be over.
-    pub(super) async fn through(self, tunnel: Tunnel, timer: ResponseTimer) {
+    pub(super) async fn through(self, tunnel: Tunnel, watch: ResponseWatch) {
         match tunnel.run(self.cuts().at_once()).await {
             TunnelEnd::Upstream(rest) => {
                 // The tunnel has been reset.
                 self.hold.disarm();
                 self.sending.settled();
-                drop((self.counted, timer));
+                watch.whole();
+                drop(self.counted);
                 rest.finish().await;
             }
             TunnelEnd::Cut => {

@@ -15,13 +15,14 @@ use super::conclusion::{Conclusion, Doubt, GrpcStatus};
 use super::cuts::{Cuts, give_up};
 use super::open::OpenExchange;
 use super::{Answered, ExchangeLimits, HeadTx};
-use crate::metrics::{Outcome, ResponseTimer};
+use crate::metrics::Outcome;
 use crate::proxy::body::BoxError;
 use crate::proxy::body::MemoryShare;
 use crate::proxy::body::{AnswerFraming, ClientBody};
 use crate::proxy::headers;
 use crate::proxy::headers::trailers::TrailerRules;
 use crate::proxy::headers::via::Via;
+use crate::proxy::response_watch::ResponseWatch;
 use crate::proxy::upstream::ResponseBody;
 use crate::routing::{ResourceKey, Token};
 
@@ -37,7 +38,7 @@ pub(super) struct AnsweredExchange<G> {
 
 impl<G> AnsweredExchange<G> {
     /// Relays the whole response to the client, and ends the permit.
-    pub(super) async fn hand_on(self, response: Response<ResponseBody>, timer: ResponseTimer) {
+    pub(super) async fn hand_on(self, response: Response<ResponseBody>, watch: ResponseWatch) {
         // However this ends, variables are dropped in the reverse order: hold, upload, permit.
         let Self {
             head,
@@ -93,7 +94,9 @@ impl<G> AnsweredExchange<G> {
                 (whole, Remainder::Frames(client))
             }
         };
-        drop(timer);
+        if whole {
+            watch.whole();
+        }
         let mut finish = std::pin::pin!(left.finish(whole));
         let mut finished = false;
         let early = !sent.is_cancelled();

@@ -6,13 +6,14 @@ use http::{Response, StatusCode, Version};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use super::Exchange;
+use super::{Exchange, unanswered};
 use crate::metrics::RouteMetrics;
-use crate::proxy::access_log::{self, AccessClock};
+use crate::proxy::access_log::AccessClock;
 use crate::proxy::body::{ClientBody, UploadProgress};
 use crate::proxy::headers;
 use crate::proxy::limits::in_flight::InFlightPermit;
 use crate::proxy::refusal::Refusal;
+use crate::proxy::response_watch::ResponseWatch;
 use crate::proxy::tunnel::{TunnelEnd, TunnelOpening};
 use crate::proxy::upstream::Upstream;
 
@@ -26,6 +27,7 @@ pub(crate) async fn forward(
 ) -> Result<Response<ClientBody>, Refusal> {
     let Exchange {
         request,
+        span,
         opening,
         timeout,
         via,
@@ -33,22 +35,31 @@ pub(crate) async fn forward(
     } = exchange;
     let clock = request.extensions().get::<AccessClock>().cloned();
     let began = Instant::now();
-    let reserved = upstream.reserve_plain(timeout).await?;
+    let reserved = match upstream.reserve_plain(timeout).await {
+        Ok(reserved) => reserved,
+        Err(error) => return Err(unanswered(span, error.into())),
+    };
     let (pending, hold) = reserved.send(request);
     // No token waits for an unfenced request, so it may arrive late.
     hold.disarm();
     let response = tokio::select! {
         biased;
-        answered = pending.response() => answered?,
-        () = progress.silent(timeout) => return Err(Refusal::TooSlow(timeout)),
+        answered = pending.response() => match answered {
+            Ok(response) => response,
+            Err(error) => return Err(unanswered(span, error.into())),
+        },
+        () = progress.silent(timeout) => {
+            return Err(unanswered(span, Refusal::TooSlow(timeout)));
+        }
     };
-    access_log::answered(clock.as_ref(), began);
-    let timer = metrics.upstream(began, response.status().as_u16());
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+    let status = response.status();
+    let watch = ResponseWatch::begin(metrics, began, status, clock.as_ref(), span);
+    if status == StatusCode::SWITCHING_PROTOCOLS {
         let (answer, tunnel) = TunnelOpening::switch(opening, response, &via)?;
         tasks.spawn(async move {
-            let _held = (held, timer);
+            let _held = held;
             if let TunnelEnd::Upstream(rest) = tunnel.run(std::future::pending()).await {
+                watch.whole();
                 rest.finish().await;
             }
         });
@@ -57,7 +68,7 @@ pub(crate) async fn forward(
     let (mut parts, body) = response.into_parts();
     let rules = headers::response_for_client(&mut parts.headers, parts.version, &via);
     parts.version = Version::default();
-    let mut body = ClientBody::passed(body, rules, timer);
+    let mut body = ClientBody::passed(body, rules, watch);
     body.keep(held, Some(progress.answering()));
     Ok(Response::from_parts(parts, body))
 }

@@ -22,7 +22,6 @@ pub mod identity;
 pub mod media;
 pub(super) mod names;
 mod pairs;
-pub mod trace;
 pub mod trailers;
 pub mod via;
 

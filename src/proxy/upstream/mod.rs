@@ -97,7 +97,7 @@ impl Reserved {
 /// The upstream, and the two ways to reach it.
 pub(crate) struct Upstream {
     scheme: Scheme,
-    authority: Authority,
+    pub authority: Authority,
     /// The upstream speaks HTTP/2, by prior knowledge or ALPN: the authority takes the place of
     /// Host.
     pub h2: bool,

@@ -3,7 +3,7 @@
 //! panel that names a series which is not there stays silent for ever, and looks like peace.
 
 mod files;
-mod prometheus;
+pub mod prometheus;
 mod runbook;
 mod scene;
 mod series;

@@ -17,3 +17,4 @@ pub mod reads;
 mod shell;
 mod status;
 mod traceable;
+mod traces;

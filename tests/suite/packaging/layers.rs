@@ -20,6 +20,7 @@ const LAYERS: &[&[&str]] = &[
     ],
     &["config"],
     &["store", "metrics", "rejections", "log_filter"],
+    &["traces"],
     &["fencing"],
     &["proxy", "admin"],
     &["server", "app"],

@@ -80,6 +80,7 @@ impl Bench {
         *request.method_mut() = http::Method::PUT;
         *request.uri_mut() = self.upstream.uri(http::uri::PathAndQuery::from_static("/"));
         let exchange = Exchange {
+            span: None,
             request,
             opening: None,
             timeout: LONG,

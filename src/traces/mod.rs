@@ -1,0 +1,132 @@
+//! Traces: spans of requests, sent to an OpenTelemetry collector by OTLP.
+//!
+//! A request whose caller traces it is traced, and a share of those without a context
+//! (`tracing.sample`). A traced request has a span for itself, for the check of its token, for the
+//! wait at the barrier and for its exchange with the upstream; the upstream gets the context of the
+//! last one. Every other request passes as if there were no tracing.
+//!
+//! The SDK of OpenTelemetry makes the spans, and sends them from a thread of its own. If its queue
+//! is full, it drops spans: no request waits for a collector.
+
+mod clock;
+mod export;
+mod parent;
+mod request;
+mod upstream;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::resource::{EnvResourceDetector, ResourceDetector};
+use opentelemetry_sdk::trace::{BatchSpanProcessor, Sampler, SdkTracer, SdkTracerProvider};
+
+pub use self::export::TracesError;
+pub use self::parent::TraceParent;
+pub use self::request::{RequestSpanGuard, RequestTrace, TraceHead};
+pub use self::upstream::UpstreamSpan;
+use crate::build_info::VERSION;
+use crate::config::TracingSettings;
+use crate::metrics::Metrics;
+
+/// Decides which requests are traced, and sends their spans.
+pub struct Traces {
+    settings: TracingSettings,
+    tracer: SdkTracer,
+    provider: SdkTracerProvider,
+}
+
+impl Traces {
+    /// Begins to send spans, on the current runtime.
+    pub fn start(
+        settings: &TracingSettings,
+        instance: &str,
+        metrics: &Metrics,
+    ) -> Result<Arc<Self>, TracesError> {
+        let exporter = export::exporter(settings, metrics)?;
+        let provider = SdkTracerProvider::builder()
+            .with_span_processor(BatchSpanProcessor::builder(exporter).build())
+            // A span is only made of a request that is traced.
+            .with_sampler(Sampler::AlwaysOn)
+            .with_resource(resource(instance))
+            .build();
+        Ok(Arc::new(Self {
+            settings: settings.clone(),
+            tracer: provider.tracer("fencepost"),
+            provider,
+        }))
+    }
+
+    /// Whether these are its settings.
+    #[must_use]
+    pub fn has(&self, settings: Option<&TracingSettings>) -> bool {
+        settings == Some(&self.settings)
+    }
+
+    /// Begins the span of a request, if it is traced.
+    #[must_use]
+    pub fn request(
+        self: &Arc<Self>,
+        parent: Option<&TraceParent<'_>>,
+        head: TraceHead<'_>,
+    ) -> Option<Arc<RequestTrace>> {
+        let traced = match parent {
+            Some(parent) => parent.sampled,
+            None => self.settings.sample > 0.0 && rand::random::<f64>() < self.settings.sample,
+        };
+        traced.then(|| Arc::new(RequestTrace::begin(self, parent, head)))
+    }
+
+    /// Sends the spans that have ended, for up to `within`.
+    pub async fn finish(self: Arc<Self>, within: Duration) {
+        let provider = self.provider.clone();
+        let sent = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(within));
+        if !matches!(sent.await, Ok(Ok(()))) {
+            tracing::warn!("the last spans may not have reached the collector");
+        }
+    }
+}
+
+/// The last one sends what is left. That may take seconds, and no runtime waits for it.
+impl Drop for Traces {
+    fn drop(&mut self) {
+        let provider = self.provider.clone();
+        let last = std::thread::Builder::new().name("last-spans".to_owned());
+        // Without a thread they are lost.
+        let _ = last.spawn(move || provider.shutdown());
+    }
+}
+
+impl fmt::Debug for Traces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Traces").finish_non_exhaustive()
+    }
+}
+
+/// What the spans say of this process (semantic conventions, `service.*`). The variables
+/// `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` add to it.
+fn resource(instance: &str) -> Resource {
+    let given = EnvResourceDetector::new().detect();
+    let own = [
+        ("service.name", Cow::from("fencepost")),
+        ("service.version", Cow::from(VERSION)),
+        ("service.instance.id", Cow::from(instance.to_owned())),
+    ];
+    let name = std::env::var("OTEL_SERVICE_NAME").ok();
+    let name = name.filter(|name| !name.is_empty());
+    let own = own.into_iter().filter(|(key, _)| {
+        // What the environment says of the service comes first.
+        given.get(&(*key).into()).is_none()
+    });
+    let builder =
+        Resource::builder().with_attributes(own.map(|(key, value)| KeyValue::new(key, value)));
+    match name {
+        Some(name) => builder.with_service_name(name),
+        None => builder,
+    }
+    .build()
+}

@@ -1,0 +1,497 @@
+//! Traces: the spans that a collector gets, the contexts that the upstream gets, and the exemplars
+//! of the metrics.
+
+use std::path::Path;
+use std::process::Command;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::dashboards::prometheus::Prometheus;
+use crate::support::postgres::free_port;
+use crate::support::process::Process;
+use crate::support::proxy::fencepost;
+use crate::support::python::python;
+use crate::support::skip::lacks;
+use crate::support::tls::{Ca, Files};
+use crate::support::{Config, Proxy, Step, Store, Upstream, eventually, get, put};
+
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+const PARENT: &str = "b7ad6b7169203331";
+const SERVER: u64 = 2;
+const CLIENT: u64 = 3;
+
+/// A collector in a process of its own.
+struct Collector {
+    process: Process,
+    http: u64,
+    grpc: u64,
+}
+
+impl Collector {
+    /// `None` if Python has not what it needs.
+    async fn start(test: &str, tls: &[&str]) -> Option<Self> {
+        let python = python(test)?;
+        let process = Process::start(
+            Command::new(python)
+                .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces/receiver.py"))
+                .args(tls)
+                .env("PYTHONDONTWRITEBYTECODE", "1"),
+        );
+        let ports = eventually("the collector's ports", || async {
+            let first = process.lines().first()?.clone();
+            Some(serde_json::from_str::<Value>(&first).unwrap_or_else(|_| panic!("{first}")))
+        })
+        .await;
+        Some(Self {
+            http: ports["http"].as_u64().expect("a port"),
+            grpc: ports["grpc"].as_u64().expect("a port"),
+            process,
+        })
+    }
+
+    fn port(&self, protocol: &str) -> u64 {
+        if protocol == "grpc" {
+            self.grpc
+        } else {
+            self.http
+        }
+    }
+
+    /// The spans so far.
+    fn spans(&self) -> Vec<Value> {
+        let lines = self.process.lines();
+        let spans = lines.iter().skip(1).map(|line| {
+            let span: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+            assert!(span["wrong"].is_null(), "{span}");
+            span
+        });
+        spans.collect()
+    }
+
+    /// Waits until a trace that this fits has so many spans; returns them, the server's first.
+    async fn trace(&self, spans: usize, fits: impl Fn(&Value) -> bool) -> Vec<Value> {
+        let mut trace = eventually("a trace", || async {
+            let all = self.spans();
+            let id = all.iter().find(|span| fits(span))?["trace"].clone();
+            let trace: Vec<_> = all.into_iter().filter(|span| span["trace"] == id).collect();
+            (trace.len() >= spans).then_some(trace)
+        })
+        .await;
+        trace.sort_by_key(|span| span["kind"] != SERVER);
+        assert_eq!(trace.len(), spans, "{trace:#?}");
+        trace
+    }
+}
+
+/// A proxy that traces to this URL, and sends its spans soon.
+async fn tracing(config: Config, otlp: &str, fields: &str) -> Proxy {
+    let block = format!("tracing: {{ otlp: '{otlp}', {fields} }}");
+    let mut command = fencepost();
+    command.env("OTEL_BSP_SCHEDULE_DELAY", "100");
+    command.env(
+        "OTEL_RESOURCE_ATTRIBUTES",
+        "deployment.environment.name=test",
+    );
+    Proxy::start_by(&config.with(&block), command, &[]).await
+}
+
+async fn plain(upstream: &Upstream, collector: &Collector, fields: &str) -> Proxy {
+    let otlp = format!("http://127.0.0.1:{}", collector.http);
+    tracing(Config::new(upstream, &Store::sqlite()), &otlp, fields).await
+}
+
+fn named<'a>(trace: &'a [Value], name: &str) -> &'a Value {
+    let found = trace.iter().find(|span| span["name"] == name);
+    found.unwrap_or_else(|| panic!("{name}: {trace:#?}"))
+}
+
+/// What a request with a newer and with a stale token look like to a collector.
+async fn decisions(test: &str, protocol: &str) {
+    let Some(collector) = Collector::start(test, &[]).await else {
+        return;
+    };
+    let upstream = Upstream::start().await;
+    let otlp = format!("http://127.0.0.1:{}", collector.port(protocol));
+    let fields = format!("protocol: {protocol}, sample: 1");
+    let config = Config::new(&upstream, &Store::sqlite());
+    let proxy = tracing(config, &otlp, &fields).await;
+    let request = put("/orders/7?code=secret").token(5);
+    let request = request.header("X-Request-Id", "checkout-17");
+    proxy.send(request).await.assert_forwarded();
+
+    let trace = collector.trace(4, |_| true).await;
+    let server = &trace[0];
+    assert_eq!(server["name"], "PUT /orders/{id}");
+    assert_eq!(
+        (&server["kind"], &server["status"]),
+        (&SERVER.into(), &0.into())
+    );
+    assert_eq!(server["parent"], "");
+    let said = &server["attributes"];
+    for (name, value) in [
+        ("http.request.method", "PUT"),
+        ("http.route", "/orders/{id}"),
+        ("url.path", "/orders/7"),
+        ("client.address", "127.0.0.1"),
+        ("network.protocol.version", "1.1"),
+        ("fencepost.outcome", "advanced"),
+        ("fencepost.resource", "order:7"),
+        ("fencepost.token", "5"),
+        ("fencepost.request_id", "checkout-17"),
+    ] {
+        assert_eq!(said[name], value, "{name}: {said}");
+    }
+    assert_eq!(said["http.response.status_code"], 200);
+    assert!(!server.to_string().contains("secret"), "{server}");
+    let of = &server["resource"];
+    assert_eq!(of["service.name"], "fencepost");
+    assert_eq!(of["service.version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(of["deployment.environment.name"], "test");
+    let lines = proxy.logs();
+    assert_eq!(of["service.instance.id"], lines[0]["instance"]);
+
+    let check = named(&trace, "check");
+    assert_eq!(check["attributes"]["fencepost.check.result"], "advanced");
+    let (wait, client) = (named(&trace, "barrier wait"), named(&trace, "PUT"));
+    assert_eq!(client["kind"], CLIENT);
+    assert_eq!(client["attributes"]["http.response.status_code"], 200);
+    assert_eq!(client["attributes"]["server.address"], "127.0.0.1");
+    assert_eq!(
+        client["attributes"]["server.port"],
+        upstream.address().port()
+    );
+    assert_eq!(client["status"], 0);
+    let times = |span: &Value| {
+        let time = |name| span[name].as_u64().expect("a time");
+        (time("began"), time("ended"))
+    };
+    let (began, ended) = times(server);
+    for part in [check, wait, client] {
+        assert_eq!(part["parent"], server["span"]);
+        let (from, to) = times(part);
+        assert!(
+            began <= from && from <= to && to <= ended,
+            "{part} in {server}"
+        );
+    }
+    assert!(times(check).1 <= times(wait).1 && times(wait).0 <= times(client).0);
+    // The upstream continues under the exchange.
+    let context = format!(
+        "00-{}-{}-01",
+        server["trace"].as_str().expect("an id"),
+        client["span"].as_str().expect("an id")
+    );
+    let arrival = upstream.only();
+    assert_eq!(arrival.head.get("traceparent"), Some(context.as_str()));
+
+    let stale = put("/orders/7").token(4);
+    proxy.send(stale).await.assert_problem(412, "stale-token");
+    let refused = |span: &Value| span["attributes"]["fencepost.outcome"] == "stale-token";
+    let trace = collector.trace(2, refused).await;
+    let said = &trace[0]["attributes"];
+    assert_eq!(
+        (&said["fencepost.mark"], &said["fencepost.gap"]),
+        (&"5".into(), &"1".into())
+    );
+    assert_eq!(
+        (&said["http.response.status_code"], &trace[0]["status"]),
+        (&412.into(), &0.into())
+    );
+    let check = named(&trace, "check");
+    assert_eq!(check["attributes"]["fencepost.check.result"], "stale-token");
+    let line = proxy
+        .logged("the refusal", |line| line["message"] == "refused")
+        .await;
+    assert_eq!(
+        line["trace_id"], trace[0]["trace"],
+        "the log names the trace"
+    );
+}
+
+#[tokio::test]
+async fn a_collector_gets_a_decision_over_http() {
+    decisions("a_collector_gets_a_decision_over_http", "http").await;
+}
+
+#[tokio::test]
+async fn a_collector_gets_a_decision_over_grpc() {
+    decisions("a_collector_gets_a_decision_over_grpc", "grpc").await;
+}
+
+/// The caller's decision holds; without a caller's context, `sample` decides.
+#[tokio::test]
+async fn a_callers_context_decides() {
+    let Some(collector) = Collector::start("a_callers_context_decides", &[]).await else {
+        return;
+    };
+    let upstream = Upstream::start().await;
+    let proxy = plain(&upstream, &collector, "sample: 0").await;
+    let context = |flags: &str| format!("00-{TRACE}-{PARENT}-{flags}");
+    let with = |flags| {
+        let request = put("/orders/7").token(5).header("Tracestate", "a=1");
+        request.header("Traceparent", context(flags))
+    };
+    // Neither is traced: what came goes on as it came, and nothing is invented.
+    proxy.send(with("00")).await.assert_forwarded();
+    proxy
+        .send(put("/orders/7").token(5))
+        .await
+        .assert_forwarded();
+    let arrivals = upstream.arrivals();
+    let unsampled = context("00");
+    assert_eq!(
+        arrivals[0].head.get("traceparent"),
+        Some(unsampled.as_str())
+    );
+    assert_eq!(arrivals[1].head.get("traceparent"), None);
+
+    proxy.send(with("01")).await.assert_forwarded();
+    let trace = collector.trace(4, |_| true).await;
+    let server = &trace[0];
+    assert_eq!(
+        (&server["trace"], &server["parent"]),
+        (&TRACE.into(), &PARENT.into())
+    );
+    assert_eq!(server["state"], "a=1");
+    let client = named(&trace, "PUT")["span"].as_str().expect("an id");
+    let last = upstream.last();
+    let expected = format!("00-{TRACE}-{client}-01");
+    assert_eq!(last.head.get("traceparent"), Some(expected.as_str()));
+    assert_eq!(last.head.get("tracestate"), Some("a=1"));
+    assert_eq!(collector.spans().len(), 4, "and no other one was traced");
+}
+
+/// Other requests than fenced ones, and exchanges that fail.
+#[tokio::test]
+async fn every_kind_of_request_is_traced() {
+    let Some(collector) = Collector::start("every_kind_of_request_is_traced", &[]).await else {
+        return;
+    };
+    let upstream = Upstream::start().await;
+    let routes = "routes:\n\
+        - { path: '/orders/{id}', resource: 'order:{id}' }\n\
+        - { path: '/seen/{id}', resource: 's:{id}', mode: observe }\n";
+    let config = Config::new(&upstream, &Store::sqlite()).with(routes);
+    let otlp = format!("http://127.0.0.1:{}", collector.http);
+    let proxy = tracing(config, &otlp, "sample: 1").await;
+    let outcome = |word: &'static str| {
+        move |span: &Value| {
+            span["kind"] == SERVER && span["attributes"]["fencepost.outcome"] == word
+        }
+    };
+
+    assert_eq!(proxy.send(get("/elsewhere")).await.status(), 200);
+    let trace = collector.trace(2, outcome("unfenced")).await;
+    assert_eq!(trace[0]["name"], "GET", "no route, no path in the name");
+    assert_eq!(named(&trace[1..], "GET")["kind"], CLIENT);
+
+    let claim = put("/.well-known/fencing/claim").token(3);
+    let claim = claim.header("X-Fencing-Target", "PUT /orders/1");
+    assert_eq!(proxy.send(claim).await.status(), 405, "a claim is a POST");
+    let claim = crate::support::post("/.well-known/fencing/claim").token(3);
+    let claim = claim.header("X-Fencing-Target", "PUT /orders/1");
+    assert_eq!(proxy.send(claim).await.status(), 204);
+    let trace = collector.trace(3, outcome("claimed")).await;
+    assert!(
+        trace.iter().all(|span| span["kind"] != CLIENT),
+        "{trace:#?}"
+    );
+
+    // Observed requests are answered before they are judged.
+    proxy.send(put("/seen/1").token(5)).await.assert_forwarded();
+    let seen = |span: &Value| span["name"] == "PUT /seen/{id}";
+    let trace = collector.trace(3, seen).await;
+    assert_eq!(
+        named(&trace, "check")["attributes"]["fencepost.outcome"],
+        "advanced"
+    );
+
+    // An answer that never comes.
+    upstream.next([Step::Close]);
+    let broken = proxy.send(put("/orders/2").token(5)).await;
+    broken.assert_problem(502, "outcome-unknown");
+    let trace = collector.trace(4, outcome("outcome-unknown")).await;
+    for (span, name) in [(&trace[0], "server"), (named(&trace, "PUT"), "client")] {
+        assert_eq!(span["status"], 2, "{name}: {span}");
+        assert_eq!(
+            span["attributes"]["error.type"], "outcome-unknown",
+            "{name}"
+        );
+    }
+}
+
+/// An API key, and a CA that the system does not know.
+#[tokio::test]
+async fn a_collector_is_reached_over_tls_with_its_key() {
+    let (ca, files) = (Ca::new("collectors"), Files::new());
+    files.put_pair("collector", &ca.server(&["localhost"]));
+    files.put("ca.pem", ca.pem());
+    let (cert, key) = (files.path("collector.crt"), files.path("collector.key"));
+    let tls = [
+        "--cert",
+        cert.to_str().expect("UTF-8"),
+        "--key",
+        key.to_str().expect("UTF-8"),
+    ];
+    let test = "a_collector_is_reached_over_tls_with_its_key";
+    let Some(collector) = Collector::start(test, &tls).await else {
+        return;
+    };
+    let upstream = Upstream::start().await;
+    for protocol in ["http", "grpc"] {
+        let fields = files.put("fields", "# of the collector\nX-Api-Key: sesame\n");
+        let otlp = format!("https://localhost:{}", collector.port(protocol));
+        let more = format!(
+            "sample: 1, protocol: {protocol}, headers_file: '{}', ca_file: '{}'",
+            fields.display(),
+            files.path("ca.pem").display()
+        );
+        let config = Config::new(&upstream, &Store::sqlite());
+        let proxy = tracing(config, &otlp, &more).await;
+        proxy
+            .send(put("/orders/7").token(5))
+            .await
+            .assert_forwarded();
+        let with = |key: &'static str| move |span: &Value| span["fields"]["x-api-key"] == key;
+        collector.trace(4, with("sesame")).await;
+        // Another key is used from the next reload on.
+        files.put("fields", "X-Api-Key: other\n");
+        proxy
+            .logged("the reload", |line| {
+                line["message"] == "the configuration was reloaded"
+            })
+            .await;
+        proxy
+            .send(put("/orders/7").token(5))
+            .await
+            .assert_forwarded();
+        collector.trace(4, with("other")).await;
+        let logged: String = proxy.logs().iter().map(Value::to_string).collect();
+        assert!(!logged.contains("sesame"), "{logged}");
+        let shown = proxy.ask("/v1/config").await.text();
+        assert!(!shown.contains("sesame"), "{shown}");
+    }
+}
+
+/// No request waits for a collector, and a lost span is counted.
+#[tokio::test]
+async fn a_collector_that_fails_costs_no_request() {
+    let test = "a_collector_that_fails_costs_no_request";
+    let Some(collector) = Collector::start(test, &[]).await else {
+        return;
+    };
+    let upstream = Upstream::start().await;
+    let gone = format!("http://127.0.0.1:{}", free_port());
+    let refusing = format!("http://127.0.0.1:{}", collector.http);
+    for (otlp, says) in [(&gone, ""), (&refusing, "400")] {
+        collector.process.signal(Signal::USR1);
+        let config = Config::new(&upstream, &Store::sqlite());
+        let mut proxy = tracing(config, otlp, "sample: 1").await;
+        let none = proxy.metrics().await;
+        for result in ["exported", "failed"] {
+            assert!(none.has("fencepost_trace_spans_total", &[("result", result)]));
+        }
+        for token in 5..15 {
+            proxy
+                .send(put("/orders/7").token(token))
+                .await
+                .assert_forwarded();
+        }
+        let failed = ("fencepost_trace_spans_total", &[("result", "failed")]);
+        proxy
+            .until_metric(failed.0, failed.1, |count| count >= 40.0)
+            .await;
+        let line = proxy
+            .logged("what is wrong", |line| {
+                line["message"] == "spans could not be sent, and are lost"
+            })
+            .await;
+        assert!(
+            line["error"]
+                .as_str()
+                .is_some_and(|error| error.contains(says)),
+            "{line}"
+        );
+        assert_eq!(line["collector"], format!("{otlp}/v1/traces"));
+        proxy.stop().await;
+    }
+    assert!(collector.spans().is_empty());
+}
+
+/// What has not been sent when the process stops goes then.
+#[tokio::test]
+async fn the_last_spans_go_at_the_stop() {
+    let Some(collector) = Collector::start("the_last_spans_go_at_the_stop", &[]).await else {
+        return;
+    };
+    let upstream = Upstream::start().await;
+    let otlp = format!("http://127.0.0.1:{}", collector.http);
+    let block = format!("tracing: {{ otlp: '{otlp}', sample: 1 }}");
+    let config = Config::new(&upstream, &Store::sqlite()).with(&block);
+    let mut command = fencepost();
+    command.env("OTEL_BSP_SCHEDULE_DELAY", "3600000");
+    let mut proxy = Proxy::start_by(&config, command, &[]).await;
+    proxy
+        .send(put("/orders/7").token(5))
+        .await
+        .assert_forwarded();
+    assert!(collector.spans().is_empty());
+    proxy.stop().await;
+    collector.trace(4, |_| true).await;
+}
+
+/// A real Prometheus finds the trace of a slow request from its histogram.
+#[tokio::test]
+async fn histograms_lead_to_traces() {
+    let Some(collector) = Collector::start("histograms_lead_to_traces", &[]).await else {
+        return;
+    };
+    let upstream = Upstream::start().await;
+    let proxy = plain(&upstream, &collector, "sample: 1").await;
+    proxy
+        .send(put("/orders/7").token(5))
+        .await
+        .assert_forwarded();
+    let trace = collector.trace(4, |_| true).await[0]["trace"].clone();
+
+    // The other format has no place for them.
+    let old = proxy.ask("/metrics").await;
+    assert_eq!(
+        old.header("content-type"),
+        Some("text/plain; version=0.0.4; charset=utf-8")
+    );
+    assert!(!old.text().contains("trace_id"));
+    let open = get("/metrics").host(Some("127.0.0.1"));
+    let open = open.header("Accept", "application/openmetrics-text;version=1.0.0;q=0.5");
+    let open = open.send(proxy.admin()).await;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    assert_eq!(open.header("content-type"), Some(kind));
+    let text = open.text();
+    assert!(text.ends_with("\n# EOF\n"), "{text}");
+    let Some(prometheus) = Prometheus::start(&[("fencepost", proxy.admin())]).await else {
+        lacks("histograms_lead_to_traces", "prometheus");
+        return;
+    };
+    for name in [
+        "request_duration_seconds",
+        "check_seconds",
+        "barrier_wait_seconds",
+        "upstream_header_seconds",
+        "upstream_response_seconds",
+    ] {
+        let found = prometheus
+            .exemplars(&format!("fencepost_{name}_bucket"))
+            .await;
+        let ids: Vec<_> = found
+            .iter()
+            .flat_map(|series| series["exemplars"].as_array().expect("a list"))
+            .map(|exemplar| &exemplar["labels"]["trace_id"])
+            .collect();
+        assert_eq!(ids, [&trace], "{name}: {found:?}");
+    }
+    // And everything else is there under its name, with its value.
+    prometheus
+        .has_seen("fencepost_requests_total{route=\"/orders/{id}\", outcome=\"advanced\"} == 1")
+        .await;
+}

@@ -1,0 +1,120 @@
+"""A collector: takes spans by OTLP over HTTP and gRPC, decodes them with OpenTelemetry's own protobuf
+definitions, and prints one JSON line for each.
+
+The first line has the ports. --cert FILE --key FILE: over TLS. From SIGUSR1 on it refuses what it
+gets, until SIGUSR2."""
+
+import argparse
+import http.server
+import json
+import signal
+import ssl
+import threading
+from concurrent import futures
+
+import grpc
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+
+refusing = threading.Event()
+saying = threading.Lock()
+
+
+def say(what):
+    with saying:
+        print(json.dumps(what), flush=True)
+
+
+def value(any_value):
+    kind = any_value.WhichOneof("value")
+    return getattr(any_value, kind) if kind else None
+
+
+def attributes(pairs):
+    return {pair.key: value(pair.value) for pair in pairs}
+
+
+def take(request, fields):
+    for group in request.resource_spans:
+        resource = attributes(group.resource.attributes)
+        for scope in group.scope_spans:
+            for span in scope.spans:
+                say(
+                    {
+                        "name": span.name,
+                        "kind": span.kind,
+                        "trace": span.trace_id.hex(),
+                        "span": span.span_id.hex(),
+                        "parent": span.parent_span_id.hex(),
+                        "state": span.trace_state,
+                        "began": span.start_time_unix_nano,
+                        "ended": span.end_time_unix_nano,
+                        "status": span.status.code,
+                        "attributes": attributes(span.attributes),
+                        "resource": resource,
+                        "scope": scope.scope.name,
+                        "fields": fields,
+                    }
+                )
+
+
+class Http(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        answer = b""
+        if refusing.is_set():
+            self.send_response(400)
+        elif (self.path, self.headers["Content-Type"]) != ("/v1/traces", "application/x-protobuf"):
+            say({"wrong": [self.path, self.headers["Content-Type"]]})
+            self.send_response(404)
+        else:
+            request = trace_service_pb2.ExportTraceServiceRequest.FromString(body)
+            take(request, {name.lower(): text for name, text in self.headers.items()})
+            answer = trace_service_pb2.ExportTraceServiceResponse().SerializeToString()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/x-protobuf")
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_):
+        pass
+
+
+class Grpc(trace_service_pb2_grpc.TraceServiceServicer):
+    def Export(self, request, context):
+        if refusing.is_set():
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "refused by the test")
+        take(request, dict(context.invocation_metadata()))
+        return trace_service_pb2.ExportTraceServiceResponse()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cert")
+    parser.add_argument("--key")
+    options = parser.parse_args()
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Http)
+    collector = grpc.server(futures.ThreadPoolExecutor(4))
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(Grpc(), collector)
+    if options.cert:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(options.cert, options.key)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        with open(options.key, "rb") as key, open(options.cert, "rb") as cert:
+            pair = (key.read(), cert.read())
+        port = collector.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
+    else:
+        port = collector.add_insecure_port("127.0.0.1:0")
+    signal.signal(signal.SIGUSR1, lambda *_: refusing.set())
+    signal.signal(signal.SIGUSR2, lambda *_: refusing.clear())
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    collector.start()
+    say({"http": server.server_port, "grpc": port})
+    while True:
+        signal.pause()
+
+
+main()
