@@ -327,7 +327,7 @@ fn check_text(name: &str, text: &str) -> Result<(), AdminProblem> {
     Ok(())
 }
 
-fn require_text(name: &str, text: &str) -> Result<(), AdminProblem> {
+pub(super) fn require_text(name: &str, text: &str) -> Result<(), AdminProblem> {
     if text.trim().is_empty() {
         return Err(AdminProblem::malformed(format!(
             "`{name}` is empty; it goes into the audit table."
@@ -337,7 +337,7 @@ fn require_text(name: &str, text: &str) -> Result<(), AdminProblem> {
 }
 
 /// The actor for the audit table: the given name, which is not verified, and the address.
-fn actor(name: &str, peer: &str) -> Result<String, AdminProblem> {
+pub(super) fn actor(name: &str, peer: &str) -> Result<String, AdminProblem> {
     check_text("actor", name)?;
     let name = name.trim();
     Ok(if name.is_empty() {

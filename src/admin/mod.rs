@@ -51,6 +51,7 @@ mod openapi;
 mod page;
 mod peer;
 mod problem;
+mod prune;
 mod readiness;
 mod rejections;
 mod room;
@@ -66,7 +67,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::middleware::{from_fn, map_response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use tokio::sync::{Semaphore, watch};
 use tower::limit::GlobalConcurrencyLimitLayer;
 use tower_http::limit::RequestBodyLimitLayer;
@@ -124,6 +125,7 @@ pub fn router(state: AdminState) -> Router {
     let marks = Router::new()
         .route("/v1/marks", get(marks::list))
         .route("/v1/marks/{*rest}", get(marks::view).post(marks::act))
+        .route("/v1/prune", post(prune::prune))
         .route("/v1/rejections", get(rejections::list))
         .route("/v1/unknown", get(status::unknown))
         .route("/v1/status", get(status::status))

@@ -49,6 +49,7 @@ const MODULES: &[&str] = &[
     "fencepost::admin::guesses",
     "fencepost::admin::listener",
     "fencepost::admin::marks",
+    "fencepost::admin::prune",
     "fencepost::app",
     "fencepost::app::found",
     "fencepost::app::keys",

@@ -8,7 +8,8 @@
 //!   operators.
 //! - [`Permit::begin`] marks the moment from which a byte may go upstream, `Sending::settled` the
 //!   end.
-//! - Operators list, view, advance, override and resolve: see [`operators`].
+//! - Operators list, view, advance, override and resolve: see [`operators`]. They forget marks: see
+//!   [`prune`].
 //!
 //! [`Fencing::start`] assembles the parts behind it: the epochs in memory ([`EpochTable`]), the
 //! group-commit writer ([`Writer`]), the lease, and the view of other instances
@@ -23,6 +24,7 @@ pub mod lease;
 pub mod membership;
 pub mod operators;
 pub mod overview;
+pub mod prune;
 mod refused;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -78,6 +80,7 @@ pub struct Fencing {
     barrier: Barrier,
     metrics: Arc<Metrics>,
     growth: Arc<Growth>,
+    announcement: prune::Announcement,
     /// How long the store may take over an answer.
     timeout: Duration,
 }
@@ -189,6 +192,7 @@ impl Fencing {
             barrier,
             metrics,
             growth,
+            announcement: prune::Announcement::default(),
             timeout,
         };
         (Arc::new(fencing), task)

@@ -83,7 +83,7 @@ families! {
     /// Marks of the namespace: current in a file; in Postgres as last counted, which takes a minute
     /// per 100000.
     marks: IntGauge = gauge("fencepost_marks");
-    /// Resources that got their first mark through this instance. A mark is kept for ever.
+    /// Resources that got their first mark through this instance. A mark is kept until it is pruned.
     new_resources: IntCounter = counter("fencepost_new_resources_total");
     /// Epochs that this instance has open in the store.
     open_epochs: IntGauge = gauge("fencepost_open_epochs");
@@ -112,6 +112,8 @@ families! {
     mark_regressions: IntCounter = counter("fencepost_mark_regressions_total");
     /// Marks that operators lowered through this instance.
     overrides: IntCounter = counter("fencepost_overrides_total");
+    /// Marks that operators deleted through this instance, because they had not changed for long.
+    pruned_marks: IntCounter = counter("fencepost_pruned_marks_total");
     /// 1 for the mode that a route is in, 0 for the others.
     route_mode: IntGaugeVec = gauges("fencepost_route_mode", &["route", "mode"]);
     /// Live instances of the namespace whose route table differs from this instance's.

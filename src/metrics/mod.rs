@@ -297,6 +297,11 @@ impl Metrics {
         self.families.overrides.inc();
     }
 
+    /// An operator deleted so many marks.
+    pub fn pruned(&self, marks: u64) {
+        self.families.pruned_marks.inc_by(marks);
+    }
+
     /// The configuration was read again, with success or not.
     pub fn set_config_reload_ok(&self, ok: bool) {
         self.families.config_reload_ok.set(i64::from(ok));

@@ -1,9 +1,12 @@
 //! [`Administration`]: the calls of the start and of operators.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 
 use super::records::{
-    AuditRow, Count, EpochRow, InstanceRow, MarkRow, Override, RecordedRoutes, StoreError,
+    AuditRow, Count, EpochRow, Era, InstanceId, InstanceRow, MarkRow, Override, PruneStep, Pruned,
+    RecordedRoutes, StoreError,
 };
 use crate::routing::{ResourceKey, Token};
 
@@ -59,6 +62,16 @@ pub trait Administration: Send + Sync + 'static {
         reason: &str,
         actor: &str,
     ) -> Result<Override, StoreError>;
+
+    /// Adds one to the namespace's era, so that every instance forgets the marks that it knows.
+    /// Returns the era, and the longest lease of the other instances that are not dead: once it has
+    /// passed, each of them has forgotten, or may not forward.
+    async fn announce_prune(&self, me: &InstanceId) -> Result<(Era, Duration), StoreError>;
+
+    /// Deletes marks, as many as one transaction may: those that have not changed for long, and
+    /// whose resource has no epoch open. Adds one to the namespace's era and writes an audit row in
+    /// the same transaction. Rows that are locked are left out.
+    async fn prune(&self, step: &PruneStep) -> Result<Pruned, StoreError>;
 
     /// Writes an audit row for an operator's other actions. The row's `at_ms` is ignored: the
     /// store's clock decides.

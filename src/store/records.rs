@@ -244,7 +244,7 @@ pub struct MarkRow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRow {
     pub resource: ResourceKey,
-    /// `override`, `advance` or `resolve`.
+    /// `override`, `advance`, `resolve`, or `prune`, whose `resource` is a prefix and `*`.
     pub action: String,
     pub before: Option<Token>,
     pub after: Option<Token>,
@@ -271,6 +271,53 @@ pub enum Override {
     EpochsOpen(Vec<EpochRow>),
     /// There is no mark to override.
     Absent,
+}
+
+/// One step of a prune: it deletes marks that have not changed for long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PruneStep {
+    /// Only keys with this prefix.
+    pub prefix: String,
+    /// Only keys that sort (bytewise) after this one: where the step before has ended.
+    pub after: Option<String>,
+    /// Only marks that have not changed for longer than this, by the store's clock.
+    pub unchanged: Duration,
+    /// Counts, and deletes nothing.
+    pub dry_run: bool,
+    /// For the audit.
+    pub reason: String,
+    pub actor: String,
+}
+
+impl PruneStep {
+    /// The name of the step in the audit: what its keys begin with.
+    #[must_use]
+    pub fn audited_as(&self) -> String {
+        format!("{}*", self.prefix)
+    }
+
+    /// The text of the audit row of a step that deletes so many marks.
+    #[must_use]
+    pub fn audited_reason(&self, deleted: u64) -> String {
+        let unchanged = humantime::format_duration(self.unchanged);
+        format!(
+            "{deleted} marks, unchanged for {unchanged}: {}",
+            self.reason
+        )
+    }
+}
+
+/// The result of one step of a prune.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    /// Marks that were deleted, or would have been.
+    pub deleted: u64,
+    /// Marks that are old enough, but have epochs open.
+    pub open: u64,
+    /// The `after` of the next step; `None`: there are no more marks.
+    pub next: Option<String>,
+    /// The namespace's new era, if marks were deleted.
+    pub era: Option<Era>,
 }
 
 /// A message from one instance to the others. A lost or late one costs a poll interval and nothing

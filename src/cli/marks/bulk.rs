@@ -1,4 +1,4 @@
-//! `marks count`, `export` and `import`: all marks at once.
+//! `marks count`, `export`, `import` and `prune`: many marks at once.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -71,6 +71,30 @@ pub(super) enum BulkVerb {
         #[command(flatten)]
         who: Who,
     },
+    #[command(
+        about = "Delete marks that have not changed for long: without its mark, a resource accepts \
+                 any token, also that of a holder that was away for so long"
+    )]
+    Prune {
+        #[arg(
+            help = "Only marks that have not changed for this long: 720h; at least 1h, and longer than \
+                    any holder of a token can be away",
+            long,
+            value_name = "TIME"
+        )]
+        unchanged_for: String,
+        /// Only keys with this prefix
+        #[arg(long, default_value = "")]
+        prefix: String,
+        /// Only count them
+        #[arg(long)]
+        dry_run: bool,
+        /// Reason, for the audit table
+        #[arg(long)]
+        reason: String,
+        #[command(flatten)]
+        who: Who,
+    },
 }
 
 /// Does it. Returns the text to print; an export to the standard output is written as it comes.
@@ -109,6 +133,29 @@ pub(super) async fn answer(
                 }
             }
             String::new()
+        }
+        BulkVerb::Prune {
+            unchanged_for,
+            prefix,
+            dry_run,
+            reason,
+            who,
+        } => {
+            let step = json!({
+                "unchanged_for": unchanged_for,
+                "prefix": prefix,
+                "dry_run": dry_run,
+                "reason": reason,
+                "actor": who.actor,
+            });
+            let (deleted, open) = prune(args, admin, step).await?;
+            if args.json {
+                let told = json!({ "deleted": deleted, "open": open, "dry_run": dry_run });
+                format!("{told}\n")
+            } else {
+                let what = if *dry_run { "would be" } else { "were" };
+                format!("{deleted} marks {what} deleted, {open} are in use\n")
+            }
         }
         BulkVerb::Import { file, reason, who } => {
             let words = (reason.as_str(), who.actor.as_str());
@@ -176,6 +223,33 @@ async fn export(
         out.flush().context("cannot write the export")?;
     }
     Ok(count)
+}
+
+/// Takes every step of a prune. Returns how many marks were deleted, and how many have requests that
+/// may be in flight.
+async fn prune(args: &MarksArgs, admin: &Admin, mut step: Value) -> anyhow::Result<(u64, u64)> {
+    let secret = read_token(args.token_file.as_deref().context(NEEDS_TOKEN)?)?;
+    let (mut deleted, mut open) = (0, 0);
+    loop {
+        let request = admin.request(Method::POST, "/v1/prune")?;
+        let request = request.bearer_auth(&secret).json(&step);
+        let text = admin.send(request).await.with_context(|| {
+            format!("{deleted} marks were deleted before; run it again to go on")
+        })?;
+        let answer: Value = serde_json::from_str(&text).with_context(|| admin.not_fencepost())?;
+        if let Some(seconds) = answer["again_in_seconds"].as_u64() {
+            eprintln!("announced to the other instances: waiting for {seconds} s");
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            continue;
+        }
+        let count = |name: &str| answer[name].as_u64();
+        deleted += count("deleted").with_context(|| admin.not_fencepost())?;
+        open += count("open").with_context(|| admin.not_fencepost())?;
+        if answer["next"].is_null() {
+            return Ok((deleted, open));
+        }
+        step["after"] = answer["next"].clone();
+    }
 }
 
 /// What an import did.

@@ -72,7 +72,7 @@ pub struct LimitsFile {
     /// How many bytes a resource's key may have; longer keys get a 400. 1 to 1024.
     pub key_bytes: Size,
     /// How many resources may get their first mark in a second, averaged over ten seconds. Requests
-    /// for more get a 503 and may be sent again. A mark is kept for ever. `none`: no limit.
+    /// for more get a 503 and may be sent again. A mark is kept until it is pruned. `none`: no limit.
     pub new_resources: CountOrNone,
     /// The same for one client: an IPv4 address, or an IPv6 /64. `none`: no number. In any case, a
     /// client's recent usage is at most three times what is left for all.

@@ -1,14 +1,15 @@
 //! The operators' side of the [`Double`].
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
 use super::double::Double;
 use crate::routing::{ResourceKey, Token};
 use crate::store::{
-    Administration, AuditRow, Count, EpochRow, InstanceRow, MarkRow, MarkStore, Marks, Override,
-    RecordedRoutes, StoreError,
+    Administration, AuditRow, Count, EpochRow, Era, InstanceId, InstanceRow, MarkRow, MarkStore,
+    Marks, Override, PruneStep, Pruned, RecordedRoutes, StoreError,
 };
 
 #[async_trait]
@@ -93,6 +94,43 @@ impl Administration for Double {
                 before,
                 era: state.era,
             }
+        })
+        .await
+    }
+
+    async fn announce_prune(&self, me: &InstanceId) -> Result<(Era, Duration), StoreError> {
+        let me = me.clone();
+        self.run("announce_prune", move |state| {
+            state.era += 1;
+            let others = state.instances.values();
+            let others = others.filter(|row| row.id != me && !row.dead);
+            let longest = others.map(|row| row.lease).max();
+            (state.era, longest.unwrap_or_default())
+        })
+        .await
+    }
+
+    /// Every mark is old enough.
+    async fn prune(&self, step: &PruneStep) -> Result<Pruned, StoreError> {
+        let step = step.clone();
+        self.run("prune", move |state| {
+            let open = |key: &ResourceKey| state.epochs.iter().any(|row| row.resource == *key);
+            let keys = state.marks.keys();
+            let keys = keys.filter(|key| key.as_str().starts_with(&step.prefix));
+            let (open, free): (Vec<_>, Vec<_>) = keys.cloned().partition(open);
+            let mut done = Pruned {
+                deleted: free.len() as u64,
+                open: open.len() as u64,
+                ..Pruned::default()
+            };
+            if !step.dry_run && !free.is_empty() {
+                state.era += 1;
+                done.era = Some(state.era);
+                for key in free {
+                    state.marks.remove(&key);
+                }
+            }
+            done
         })
         .await
     }

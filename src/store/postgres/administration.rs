@@ -1,6 +1,8 @@
 //! [`Administration`] for [`PostgresStore`]: the start, the marks that operators read and change,
 //! the audit, and the route table.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
@@ -14,8 +16,8 @@ use crate::config::settings::Secret;
 use crate::routing::{ResourceKey, Token};
 use crate::store::rows::{self, EpochColumns, Failure, Schema};
 use crate::store::{
-    Administration, AuditRow, Count, EpochRow, Era, InstanceRow, MarkRow, Marks, Override,
-    RecordedRoutes, StoreError,
+    Administration, AuditRow, Count, EpochRow, Era, InstanceId, InstanceRow, MarkRow, Marks,
+    Override, PruneStep, Pruned, RecordedRoutes, StoreError,
 };
 
 #[async_trait]
@@ -170,6 +172,14 @@ impl Administration for PostgresStore {
             })
         })
         .await
+    }
+
+    async fn announce_prune(&self, me: &InstanceId) -> Result<(Era, Duration), StoreError> {
+        self.announce_prune_of(me).await
+    }
+
+    async fn prune(&self, step: &PruneStep) -> Result<Pruned, StoreError> {
+        self.prune_step(step).await
     }
 
     async fn record_audit(&self, row: &AuditRow) -> Result<(), StoreError> {

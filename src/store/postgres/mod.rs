@@ -23,6 +23,7 @@ mod instances;
 mod marks;
 mod notifications;
 mod options;
+mod prune;
 mod roles;
 mod slot;
 mod upgrade;

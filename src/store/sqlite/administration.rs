@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::SqliteConnection;
@@ -13,11 +14,11 @@ use super::{SqliteStore, batch, schema};
 use crate::routing::{ResourceKey, Token};
 use crate::store::rows::{self, AuditColumns, Failure, MarkColumns, Schema};
 use crate::store::{
-    Administration, AuditRow, Count, EpochRow, Era, InstanceRow, MarkRow, Marks, Override,
-    RecordedRoutes, StoreError,
+    Administration, AuditRow, Count, EpochRow, Era, InstanceId, InstanceRow, MarkRow, Marks,
+    Override, PruneStep, Pruned, RecordedRoutes, StoreError,
 };
 
-const AUDIT: &str = "
+pub(super) const AUDIT: &str = "
     INSERT INTO audit (namespace, resource, action, before, after, reason, actor, at)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, CAST(unixepoch('subsec') * 1000 AS INTEGER))";
 
@@ -162,6 +163,14 @@ impl Administration for SqliteStore {
             })
         })
         .await
+    }
+
+    async fn announce_prune(&self, me: &InstanceId) -> Result<(Era, Duration), StoreError> {
+        self.announce_prune_of(me).await
+    }
+
+    async fn prune(&self, step: &PruneStep) -> Result<Pruned, StoreError> {
+        self.prune_step(step).await
     }
 
     async fn record_audit(&self, row: &AuditRow) -> Result<(), StoreError> {

@@ -22,6 +22,7 @@ mod log;
 mod lost;
 mod marks;
 mod path;
+mod prune;
 mod reads;
 mod session;
 mod unbroken;

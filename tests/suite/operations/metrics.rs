@@ -11,6 +11,7 @@ const COUNTERS: &[(&str, &[&str])] = &[
     ("fencepost_store_errors_total", &["kind"]),
     ("fencepost_mark_regressions_total", &[]),
     ("fencepost_overrides_total", &[]),
+    ("fencepost_pruned_marks_total", &[]),
     ("fencepost_upstream_connect_errors_total", &["cause"]),
 ];
 

@@ -13,6 +13,7 @@ pub mod metrics;
 pub mod operator;
 mod page;
 mod probe;
+mod prune;
 pub mod reads;
 mod shell;
 mod status;

@@ -11,6 +11,7 @@ mod only_postgres;
 mod only_sqlite;
 mod operators;
 mod plans;
+mod prune;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -229,6 +230,11 @@ over_both_stores! {
         a_schema_that_is_newer_is_refused,
         a_mark_says_since_when,
         a_check_finds_the_store_fit,
+    }
+    prune {
+        a_prune_deletes_what_is_old_and_has_nothing_open,
+        a_prune_goes_step_by_step,
+        a_prune_is_announced_with_an_era,
     }
     concurrent {
         answers_form_one_history,

@@ -185,6 +185,44 @@ async fn the_role_that_serves_can_harm_no_mark_and_no_schema() {
     }
 }
 
+/// A prune needs a right that the role does not keep.
+#[tokio::test]
+async fn a_prune_says_which_right_it_needs() {
+    let Some(roles) = Roles::new("may_not_prune").await else {
+        return;
+    };
+    let (code, said) = roles.migrate(&roles.owner, Some(roles.name())).await;
+    assert_eq!(code, Some(0), "{said}");
+    let config = |store: &Store, upstream: &Upstream| {
+        Config::new(upstream, store).with("store: { migrate: false }")
+    };
+    let (store, upstream) = (Store::at(&roles.runner), Upstream::start().await);
+    let mut proxy = Proxy::start(&config(&store, &upstream)).await;
+    proxy
+        .send(put("/orders/1").token(5))
+        .await
+        .assert_forwarded();
+    proxy.stop().await;
+    let database = "may_not_prune_db";
+    let age = "UPDATE marks SET changed_at = now() - interval '60 days'";
+    Cluster::shared().execute(database, age).await;
+    let proxy = Proxy::start(&config(&store, &upstream)).await;
+    let prune = json!({ "unchanged_for": "720h", "reason": "too many" });
+    let refused = proxy.command("/v1/prune", &prune).await;
+    assert_eq!(refused.status(), 409, "{}", refused.text());
+    let grant = "GRANT DELETE ON TABLE marks TO may_not_prune_runner";
+    assert!(refused.text().contains(grant), "{}", refused.text());
+    assert!(
+        refused.text().contains("REVOKE DELETE"),
+        "{}",
+        refused.text()
+    );
+    assert_eq!(proxy.token("order:1").await, Some(5));
+    Cluster::shared().execute(database, grant).await;
+    let done = proxy.command("/v1/prune", &prune).await;
+    assert_eq!(done.json()["deleted"], 1, "{}", done.text());
+}
+
 #[tokio::test]
 async fn what_cannot_be_granted_is_said() {
     let Some(roles) = Roles::new("cannot_be_granted").await else {

@@ -79,7 +79,7 @@ async fn the_admin_api_is_what_its_document_says() {
         String::from_utf8_lossy(&output.stderr)
     );
     assert!(
-        said.contains("Tested: 16"),
+        said.contains("Tested: 17"),
         "each operation was tried: {said}"
     );
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use fencepost::config::settings::Secret;
 use fencepost::store::postgres::PostgresStore;
 use fencepost::store::{
-    Administration, Heard, Instances, Marks, Notification, Override, StoreError, Terms,
+    Administration, Heard, Instances, Marks, Notification, Override, PruneStep, StoreError, Terms,
 };
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions as _};

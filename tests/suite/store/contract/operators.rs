@@ -8,7 +8,7 @@ use super::{
     Home, advance, ask, epoch, epochs_of, instance, key, mark_of, opening, spending, token,
 };
 
-async fn names(
+pub async fn names(
     store: &dyn MarkStore,
     prefix: &str,
     after: Option<&str>,

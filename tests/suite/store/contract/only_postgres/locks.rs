@@ -270,3 +270,48 @@ async fn a_join_and_a_replacement_of_the_routes_see_each_other() {
     let recorded = joining.await.expect("no panic").expect("an answer");
     assert_eq!(recorded.document.as_deref(), Some("new"));
 }
+
+/// A prune leaves out the row that a request has locked, and a request that waits for a prune's row
+/// makes the mark again: no epoch is ever open without a mark.
+#[tokio::test]
+async fn a_prune_and_a_request_of_one_resource_take_turns() {
+    if !has_postgres("a_prune_and_a_request_of_one_resource_take_turns") {
+        return;
+    }
+    let (url, store) = fresh().await;
+    let (mut holder, mut shell) = (shell(&url).await, shell(&url).await);
+    advance(&store, ask("a", 5)).await;
+    advance(&store, ask("b", 5)).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let step = PruneStep {
+        prefix: String::new(),
+        after: None,
+        unchanged: Duration::from_millis(1),
+        dry_run: false,
+        reason: "a test".to_owned(),
+        actor: "me".to_owned(),
+    };
+    // As a request does it: the mark's row is locked before the epoch is open.
+    sql(
+        &mut holder,
+        "BEGIN; UPDATE marks SET token = token WHERE resource = 'a'",
+    )
+    .await;
+    let done = store.prune(&step).await.expect("an answer");
+    assert_eq!((done.deleted, done.open), (1, 0), "b alone");
+    sql(&mut holder, "ROLLBACK").await;
+
+    // As a prune does it: a request waits meanwhile.
+    sql(&mut holder, "BEGIN; DELETE FROM marks WHERE resource = 'a'").await;
+    let store = Arc::new(store);
+    let waiting = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.advance(&instance(1), 0, &[opening("a", 3, 1)]).await }
+    });
+    until(&mut shell, "the request waits", WAITS_FOR_A_LOCK).await;
+    sql(&mut holder, "COMMIT").await;
+    let found = waiting.await.expect("no panic").expect("an answer");
+    assert_eq!(found[0].before, None);
+    assert_eq!(mark_of(&*store, "a").await, Some(3));
+    assert_eq!(epochs_of(&*store, "a").await, [epoch("a", 1, 1, 3)]);
+}

@@ -1,0 +1,99 @@
+//! Prunes beside another instance, and beside what is open here.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::fencing::tests::{Double, Rig, TERM, clock, key, token};
+use crate::fencing::writer::Caller;
+use crate::routing::Needs;
+
+fn step() -> PruneStep {
+    PruneStep {
+        prefix: String::new(),
+        after: None,
+        unchanged: Duration::from_hours(1),
+        dry_run: false,
+        reason: "a test".to_owned(),
+        actor: "me".to_owned(),
+    }
+}
+
+async fn raise(rig: &Rig, on: &str, number: i64) {
+    let caller = Caller {
+        needs: Needs::default(),
+        origin: None,
+    };
+    let raised = rig.raise(Some(caller), &key(on), token(number)).await;
+    raised.expect("raised");
+}
+
+fn announced(pruning: &Pruning) -> Duration {
+    match pruning {
+        Pruning::Announced(wait) => *wait,
+        Pruning::Done(done) => panic!("{done:?}"),
+    }
+}
+
+fn done(pruning: Pruning) -> Pruned {
+    match pruning {
+        Pruning::Done(done) => done,
+        Pruning::Announced(wait) => panic!("{wait:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prune_waits_until_every_other_instance_has_forgotten() {
+    let (store, clock) = (Arc::new(Double::default()), clock());
+    let one = Rig::new(store.clone(), 1, clock.clone()).await;
+    let two = Rig::new(store.clone(), 2, clock).await;
+    raise(&one, "a", 5).await;
+    raise(&two, "a", 6).await;
+    assert_eq!(two.epoch_table.known(&key("a")), Some(token(6)));
+
+    let wait = announced(&one.prune(&step()).await.expect("an answer"));
+    assert!(wait > TERM, "{wait:?}");
+    assert_eq!(one.epoch_table.known(&key("a")), None, "this one has");
+    assert!(store.mark_of(&key("a")).is_some(), "nothing is deleted yet");
+    tokio::time::sleep(wait / 2).await;
+    let rest = announced(&one.prune(&step()).await.expect("an answer"));
+    assert!(rest < wait, "it is the same announcement: {rest:?}");
+    // The other one renews within its lease, as its membership task would.
+    two.epoch_table.adopt(store.state().era);
+    tokio::time::sleep(rest).await;
+    let pruned = done(one.prune(&step()).await.expect("an answer"));
+    assert_eq!((pruned.deleted, pruned.open), (1, 0));
+    assert_eq!(store.mark_of(&key("a")), None);
+
+    // To the other instance no mark is lost, and a lower token is as good as a first one.
+    raise(&two, "a", 3).await;
+    assert_eq!(store.mark_of(&key("a")), Some(3));
+    assert_eq!(two.metrics().store().regressions.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_open_stays() {
+    let store = Arc::new(Double::alone());
+    let rig = Rig::new(store.clone(), 1, clock()).await;
+    raise(&rig, "a", 5).await;
+    let permit = rig.admit("b", 5).await;
+    let pruned = done(rig.prune(&step()).await.expect("an answer"));
+    assert_eq!((pruned.deleted, pruned.open), (1, 1));
+    assert_eq!(store.mark_of(&key("b")), Some(5));
+    drop(permit);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_changes_nothing_and_waits_for_nobody() {
+    let (store, clock) = (Arc::new(Double::default()), clock());
+    let one = Rig::new(store.clone(), 1, clock.clone()).await;
+    let _two = Rig::new(store.clone(), 2, clock).await;
+    raise(&one, "a", 5).await;
+    let dry = PruneStep {
+        dry_run: true,
+        ..step()
+    };
+    assert_eq!(done(one.prune(&dry).await.expect("an answer")).deleted, 1);
+    assert_eq!(store.mark_of(&key("a")), Some(5));
+    assert_eq!(store.state().era, 0);
+    assert_eq!(one.epoch_table.known(&key("a")), Some(token(5)));
+}

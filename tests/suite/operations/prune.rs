@@ -1,0 +1,151 @@
+//! Marks that have not changed for long are forgotten, where an operator says so.
+
+use serde_json::{Value, json};
+use sqlx::Connection as _;
+
+use super::commands::marks;
+use crate::support::{Config, Proxy, Store, Upstream, over_both_stores, put};
+
+const PRUNE: [&str; 5] = ["prune", "--unchanged-for", "720h", "--reason", "too many"];
+
+/// As if the marks of these keys had not changed for 60 days.
+async fn age(store: &Store, keys: &str) {
+    let aged = |changed_at| {
+        let set =
+            format!("UPDATE marks SET changed_at = {changed_at} WHERE resource LIKE '{keys}'");
+        sqlx::AssertSqlSafe(set)
+    };
+    if store.is_shared() {
+        let aged = sqlx::raw_sql(aged("now() - interval '60 days'"));
+        aged.execute(&mut store.direct().await).await.expect("aged");
+    } else {
+        let aged = sqlx::raw_sql(aged("changed_at - 60 * 86400000"));
+        let mut file = store.file().await;
+        aged.execute(&mut file).await.expect("aged");
+        file.close().await.expect("closed");
+    }
+}
+
+over_both_stores! {
+    async fn a_prune_forgets_old_marks_and_no_others(store: Store) {
+        let upstream = Upstream::start().await;
+        let config = Config::new(&upstream, &store);
+        let mut proxy = Proxy::start(&config).await;
+        for id in ["old-1", "old-2", "young", "used"] {
+            proxy.send(put(&format!("/orders/{id}")).token(50)).await.assert_forwarded();
+        }
+        // The file is this process's alone, and a stop closes what is open.
+        proxy.stop().await;
+        age(&store, "order:old-%").await;
+        age(&store, "order:used").await;
+        let proxy = Proxy::start(&config).await;
+        // An equal token changes no mark, and opens an epoch.
+        proxy.send(put("/orders/used").token(50)).await.assert_forwarded();
+        proxy.send(put("/orders/old-1").token(49)).await.assert_problem(412, "stale-token");
+
+        let (good, said) = marks(&proxy, &[&PRUNE[..], &["--dry-run"]].concat()).await;
+        assert!(good && said == "2 marks would be deleted, 1 are in use\n", "{said}");
+        assert_eq!(proxy.token("order:old-1").await, Some(50));
+        let (good, said) = marks(&proxy, &PRUNE).await;
+        assert!(good && said == "2 marks were deleted, 1 are in use\n", "{said}");
+        for (id, mark) in [("old-1", None), ("old-2", None), ("young", Some(50)), ("used", Some(50))] {
+            assert_eq!(proxy.token(&format!("order:{id}")).await, mark, "{id}");
+        }
+        // Its risk: any token is the first one again.
+        proxy.send(put("/orders/old-1").token(3)).await.assert_forwarded();
+        proxy.send(put("/orders/young").token(49)).await.assert_problem(412, "stale-token");
+        let rows = "SELECT count(*) FROM audit WHERE action = 'prune' AND resource = '*' \
+                    AND reason = '2 marks, unchanged for 30days: too many'";
+        if store.is_shared() {
+            assert_eq!(store.number(rows).await, 1);
+        }
+        let line = proxy.logged("the prune", |line| line["message"] == "an operator pruned marks").await;
+        assert_eq!((&line["deleted"], &line["level"]), (&2.into(), &"WARN".into()));
+
+        let (good, said) = marks(&proxy, &[&PRUNE[..], &["--json"]].concat()).await;
+        let told: Value = serde_json::from_str(&said).expect("JSON");
+        assert!(good && told == json!({ "deleted": 0, "open": 1, "dry_run": false }), "{said}");
+    }
+}
+
+/// What another proxy knows is forgotten before a mark is deleted: it takes no mark for lost.
+#[tokio::test]
+async fn another_proxy_takes_no_pruned_mark_for_lost() {
+    let test = "another_proxy_takes_no_pruned_mark_for_lost";
+    let Some(store) = Store::postgres(test).await else {
+        return;
+    };
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &store).with("store: { lease: 1s, timeout: 1s }");
+    let mut first = Proxy::start(&config).await;
+    first
+        .send(put("/orders/7").token(50))
+        .await
+        .assert_forwarded();
+    // Its epoch is closed then.
+    first.stop().await;
+    age(&store, "order:%").await;
+    let (one, two) = (Proxy::start(&config).await, Proxy::start(&config).await);
+    // A refusal by the store: the mark is known to the other proxy from now on.
+    two.send(put("/orders/7").token(49))
+        .await
+        .assert_problem(412, "stale-token");
+
+    let body = json!({ "unchanged_for": "720h", "reason": "a test" });
+    let first = one.command("/v1/prune", &body).await;
+    assert_eq!(first.status(), 202, "{}", first.text());
+    assert_eq!(
+        first.json(),
+        json!({ "announced": true, "again_in_seconds": 3 })
+    );
+    assert_eq!(first.retry_after(), Some(3));
+    assert_eq!(one.token("order:7").await, Some(50), "not yet");
+    let (good, said) = marks(&one, &PRUNE).await;
+    assert!(
+        good && said.starts_with("1 marks were deleted, 0 are in use\n"),
+        "{said}"
+    );
+    two.send(put("/orders/7").token(60))
+        .await
+        .assert_forwarded();
+    for proxy in [&one, &two] {
+        let lost = proxy
+            .metrics()
+            .await
+            .sum("fencepost_mark_regressions_total", &[]);
+        assert!(lost.abs() < f64::EPSILON, "{lost}");
+    }
+    assert_eq!(two.token("order:7").await, Some(60));
+}
+
+#[tokio::test]
+async fn a_wrong_prune_says_what_to_do() {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    for (body, says) in [
+        (json!({ "reason": "a" }), "unchanged_for"),
+        (json!({ "unchanged_for": "720h" }), "reason"),
+        (json!({ "unchanged_for": "720h", "reason": " " }), "reason"),
+        (json!({ "unchanged_for": "720", "reason": "a" }), "720h"),
+        (
+            json!({ "unchanged_for": "59m", "reason": "a" }),
+            "At least 1h",
+        ),
+        (
+            json!({ "unchanged_for": "720h", "reason": "a", "prefix": "\n" }),
+            "control",
+        ),
+        (
+            json!({ "unchanged_for": "720h", "reason": "a", "all": true }),
+            "unknown field",
+        ),
+    ] {
+        let answer = proxy.command("/v1/prune", &body).await;
+        assert_eq!(answer.status(), 400, "{}", answer.text());
+        let problem = answer.json();
+        let detail = problem["detail"].as_str().expect("a text");
+        assert!(detail.contains(says), "{detail}");
+    }
+    let (good, said) = marks(&proxy, &["prune", "--unchanged-for", "1m", "--reason", "a"]).await;
+    assert!(!good && said.contains("At least 1h"), "{said}");
+}
