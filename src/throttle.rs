@@ -1,4 +1,4 @@
-//! [`Throttle`]: limits how often a repeated line is logged. A line for every refusal under
+//! [`Throttle`] and [`Outage`]: limit how often a repeated line is logged. A line for every refusal under
 //! overload would cost more than the refusal; a line for every failed try during an outage drowns
 //! the line that says why. The counters have them all.
 
@@ -67,6 +67,11 @@ impl Throttle {
         }
     }
 
+    /// What comes next is news again.
+    fn forget(&self) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = ThrottleState::default();
+    }
+
     /// Returns how many were left out before this one; `None`: it is not logged.
     pub fn say(&self, now: Instant) -> Option<u64> {
         self.say_of("", now)
@@ -95,6 +100,72 @@ impl Throttle {
         }
         state.said += 1;
         Some(std::mem::take(&mut state.left_out))
+    }
+}
+
+/// Tries at one thing that fail over and over. They are logged at the first failure, for another
+/// cause, and then at growing pauses, each time with how long and how often it has failed.
+#[derive(Debug)]
+pub struct Outage {
+    throttle: Throttle,
+    /// Since when it fails, and how often it has. Held for a look and a count, never across an
+    /// await.
+    failing: Mutex<Option<(Instant, u64)>>,
+}
+
+/// How long something has failed, and how often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failing {
+    pub since: Duration,
+    pub tries: u64,
+}
+
+impl Failing {
+    /// The time for people: whole seconds.
+    #[must_use]
+    pub fn lasted(&self) -> String {
+        let seconds = Duration::from_secs(self.since.as_secs());
+        humantime::format_duration(seconds).to_string()
+    }
+
+    /// It is not the first failure.
+    #[must_use]
+    pub fn is_repeated(&self) -> bool {
+        self.tries > 1
+    }
+}
+
+impl Default for Outage {
+    fn default() -> Self {
+        Self {
+            throttle: Throttle::of_repeats(),
+            failing: Mutex::default(),
+        }
+    }
+}
+
+impl Outage {
+    /// A try has failed. `None`: that is not logged.
+    pub fn failed(&self, cause: &'static str, now: Instant) -> Option<Failing> {
+        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (began, tries) = failing.get_or_insert((now, 0));
+        *tries += 1;
+        let failing = Failing {
+            since: now - *began,
+            tries: *tries,
+        };
+        self.throttle.say_of(cause, now).map(|_| failing)
+    }
+
+    /// A try has succeeded. Returns what is over, if it had failed before.
+    pub fn over(&self, now: Instant) -> Option<Failing> {
+        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (began, tries) = failing.take()?;
+        self.throttle.forget();
+        Some(Failing {
+            since: now - began,
+            tries,
+        })
     }
 }
 
@@ -129,6 +200,29 @@ mod tests {
         assert_eq!(pauses.max(), Some(300));
         let total = said.iter().map(|(_, left_out)| left_out + 1).sum::<u64>();
         assert!((3000..=3600).contains(&total), "{total}");
+    }
+
+    #[test]
+    fn an_outage_says_how_long_and_how_often() {
+        let (outage, began) = (Outage::default(), Instant::now());
+        assert_eq!(outage.over(began), None);
+        let mut said = Vec::new();
+        for half_seconds in 0..1200_u32 {
+            let at = SEC / 2 * half_seconds;
+            said.extend(outage.failed("connection", began + at));
+        }
+        let said: Vec<_> = said.iter().map(|one| (one.lasted(), one.tries)).collect();
+        let said: Vec<_> = said.iter().map(|(time, tries)| (&**time, *tries)).collect();
+        assert_eq!(said[..4], [("0s", 1), ("1s", 3), ("3s", 7), ("7s", 15)]);
+        assert_eq!(said.last(), Some(&("8m 31s", 1023)));
+        // Another cause is news, and the same outage.
+        let other = outage.failed("timeout", began + 600 * SEC).expect("news");
+        assert_eq!((other.lasted().as_str(), other.tries), ("10m", 1201));
+        let over = outage.over(began + 601 * SEC).expect("it has failed");
+        assert_eq!((over.lasted().as_str(), over.tries), ("10m 1s", 1201));
+        // The next one is another one.
+        let next = outage.failed("timeout", began + 602 * SEC).expect("news");
+        assert_eq!((next.tries, next.is_repeated()), (1, false));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::config::{Finding, Settings};
 use crate::fencing::membership::{Membership, MembershipTerms};
 use crate::store::StoreError;
 use crate::store::routes::RouteRecord;
-use crate::throttle::Throttle;
+use crate::throttle::Outage;
 
 /// The tasks behind [`Fencing`] before the store has been reached.
 #[must_use = "nothing fenced is forwarded before it has joined"]
@@ -20,8 +20,8 @@ pub struct Background {
     fencing: Arc<Fencing>,
     writer: JoinHandle<()>,
     membership: Membership,
-    /// Throttles the log line of attempts that did not reach the store.
-    unreached: Throttle,
+    /// The attempts that did not reach the store.
+    unreached: Outage,
 }
 
 impl Background {
@@ -44,7 +44,7 @@ impl Background {
             fencing: Arc::clone(fencing),
             writer,
             membership,
-            unreached: Throttle::of_repeats(),
+            unreached: Outage::default(),
         }
     }
 
@@ -64,8 +64,8 @@ impl Background {
             Err(error @ StoreError::Unfit(_)) => Err(error),
             Err(error) => {
                 self.fencing.metrics.store().unreached(&error);
-                if let Some(left_out) = self.unreached.say_of(error.kind(), Instant::now()) {
-                    tracing::warn!(%error, left_out,
+                if let Some(down) = self.unreached.failed(error.kind(), Instant::now()) {
+                    tracing::warn!(%error, down_for = down.lasted(), tries = down.tries,
                         "the store cannot be reached yet; nothing fenced is forwarded until it is");
                 }
                 Ok(None)

@@ -17,6 +17,7 @@ use crate::config::Finding;
 use crate::metrics::StoreMetrics;
 use crate::store::routes::RouteRecord;
 use crate::store::{Era, InstanceId, InstanceRow, MarkStore, Renewal, StoreError, Terms};
+use crate::throttle::Outage;
 use hints::Hints;
 pub use reaper::ReapQueue;
 
@@ -143,16 +144,19 @@ impl Membership {
 
     async fn renewals(&self, hints: &Hints) {
         let pause = crate::store::renewal_pause(self.terms.term);
-        let mut failed = false;
-        let mut unfit = false;
+        let outage = Outage::default();
         let mut connections = self.store.connections();
         loop {
             match self.round().await {
                 Ok(()) => {
-                    let recovered = std::mem::take(&mut failed);
-                    unfit = false;
-                    if recovered {
-                        tracing::info!("the store answers again");
+                    let over = outage.over(Instant::now());
+                    let recovered = over.is_some();
+                    if let Some(over) = over {
+                        tracing::info!(
+                            down_for = over.lasted(),
+                            tries = over.tries,
+                            "the store answers again"
+                        );
                     }
                     let now = self.store.connections();
                     if std::mem::replace(&mut connections, now) != now || recovered {
@@ -168,13 +172,23 @@ impl Membership {
                     self.detector.interrupted();
                     self.reap_queue.settled(Vec::new());
                     self.metrics.failed(&error);
-                    // Logs an error that only an operator can fix, even after one that may pass by
-                    // itself.
-                    let is_unfit = matches!(error, StoreError::Unfit(_));
-                    let newly_unfit = is_unfit && !std::mem::replace(&mut unfit, true);
-                    if !std::mem::replace(&mut failed, true) || newly_unfit {
-                        tracing::warn!(%error, kind = error.kind(),
-                            "the lease could not be renewed; open epochs go on until it ends");
+                    // An error that only an operator can fix is another cause than one that may pass
+                    // by itself.
+                    let cause = match error {
+                        StoreError::Unfit(_) => "unfit",
+                        _ => "passing",
+                    };
+                    match outage.failed(cause, Instant::now()) {
+                        Some(down) if down.is_repeated() => {
+                            tracing::warn!(%error, kind = error.kind(),
+                                down_for = down.lasted(), tries = down.tries,
+                                "the store is still down: the lease cannot be renewed");
+                        }
+                        Some(_) => {
+                            tracing::warn!(%error, kind = error.kind(),
+                                "the lease could not be renewed; open epochs go on until it ends");
+                        }
+                        None => {}
                     }
                     tokio::time::sleep(RETRY.min(pause)).await;
                 }

@@ -96,6 +96,8 @@ impl<G> AnsweredExchange<G> {
         };
         if whole {
             watch.whole();
+        } else {
+            drop(watch);
         }
         let mut finish = std::pin::pin!(left.finish(whole));
         let mut finished = false;

@@ -88,6 +88,26 @@ async fn an_outage_refuses_what_it_cannot_decide_and_ends_by_itself() {
     let seen = upstream.tokens("order:7");
     assert!(seen.iter().all(|token| *token == 5), "{seen:?}");
 
+    // The log says so at once, and again while it lasts, with how long and how often.
+    let about = |line: &serde_json::Value, says: &str| {
+        line["message"]
+            .as_str()
+            .is_some_and(|message| message.starts_with(says))
+    };
+    let still = "the store is still down: the lease cannot be renewed";
+    let line = proxy
+        .logged("the outage", |line| {
+            about(line, still) && line["down_for"] != "0s"
+        })
+        .await;
+    assert!(line["tries"].as_u64() > Some(2), "{line}");
+    let lines = proxy.logs();
+    let first = lines
+        .iter()
+        .position(|line| about(line, "the lease could not be renewed"));
+    let again = lines.iter().position(|line| about(line, still));
+    assert!(first.is_some() && first < again, "{lines:#?}");
+
     cluster.start_again();
     eventually("it recovers by itself", || async {
         let answer = proxy.send(put("/orders/7").token(6)).await;
@@ -101,6 +121,10 @@ async fn an_outage_refuses_what_it_cannot_decide_and_ends_by_itself() {
     proxy
         .until_metric("fencepost_store_up", &[], |value| value > 0.0)
         .await;
+    let over = proxy
+        .logged("its end", |line| about(line, "the store answers again"))
+        .await;
+    assert!(over["tries"].as_u64() >= line["tries"].as_u64(), "{over}");
     upstream.assert_no_overtaking();
 }
 
