@@ -16,10 +16,12 @@ use crate::printable;
 
 /// The answers come from memory.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// How many of the resources that are refused most are shown.
+const REFUSED: u32 = 10;
 /// Clears the screen, and begins at its top (ECMA-48: ED, CUP).
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
-/// Show how a running fencepost is doing, and what waits or is unknown there.
+/// Show how a running fencepost is doing, and what waits, is refused or is unknown there.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
     #[command(flatten)]
@@ -71,8 +73,15 @@ pub async fn run(args: StatusArgs) -> anyhow::Result<()> {
 /// What the admin port says, by path.
 async fn ask(admin: &Admin, args: &StatusArgs) -> anyhow::Result<Value> {
     let mut answers = serde_json::Map::new();
-    for name in ["status", "instances", "waiting", "unknown"] {
-        let mut request = admin.request(Method::GET, &format!("/v1/{name}"))?;
+    let rejections = format!("rejections?group=resource&limit={REFUSED}");
+    for (name, target) in [
+        ("status", "status"),
+        ("instances", "instances"),
+        ("waiting", "waiting"),
+        ("unknown", "unknown"),
+        ("rejections", &rejections),
+    ] {
+        let mut request = admin.request(Method::GET, &format!("/v1/{target}"))?;
         if let Some(file) = &args.token_file {
             request = request.bearer_auth(read_token(file)?);
         }
@@ -181,6 +190,25 @@ fn lists(out: &mut String, answers: &Value) {
             [
                 columns(busy, &["resource", "waiting", "in_flight"]),
                 vec![unknown],
+            ]
+            .concat()
+        }),
+    );
+    let refused = items(&answers["rejections"], "groups");
+    section(
+        out,
+        &format!(
+            "Refused most, of the latest {}",
+            text(&answers["rejections"], "of")
+        ),
+        &[
+            "RESOURCE", "TIMES", "CLIENTS", "LATEST", "OUTCOME", "TOKEN", "MARK", "CLIENT", "AGENT",
+        ],
+        refused.iter().map(|group| {
+            let latest = ["at", "outcome", "token", "mark", "client", "user_agent"];
+            [
+                columns(group, &["resource", "refused", "clients"]),
+                columns(&group["latest"], &latest),
             ]
             .concat()
         }),

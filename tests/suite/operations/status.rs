@@ -68,6 +68,16 @@ over_both_stores! {
         }
         let json: Value = serde_json::from_str(&status(&proxy, &["--json"]).await).expect("JSON");
         assert_eq!(json["waiting"], waiting);
+        // Who is refused, and where.
+        proxy.send(put("/orders/9").token(50)).await.assert_forwarded();
+        for _ in 0..3 {
+            let stale = put("/orders/9").token(41).header("User-Agent", "nightly/1.2");
+            proxy.send(stale).await.assert_problem(412, "stale-token");
+        }
+        let said = status(&proxy, &[]).await;
+        let row = said.lines().find(|line| line.starts_with("order:9 ")).unwrap_or_else(|| panic!("{said}"));
+        let row = row.split_whitespace().collect::<Vec<_>>();
+        assert_eq!((&row[1..3], &row[4..]), (&["3", "1"][..], &["stale-token", "41", "50", "127.0.0.1", "nightly/1.2"][..]));
 
         gate.open();
         soon("41", older).await.expect("no panic").assert_forwarded();
