@@ -49,6 +49,8 @@ pub struct Settings {
     pub stale_status: u16,
     /// The proxy's own answers name resource, token, mark and gap.
     pub disclose: bool,
+    /// What stands before the word of a problem type. `None`: `urn:fencepost:problem:`.
+    pub problem_base_url: Option<String>,
     /// The claim endpoint; `None`: off.
     pub claim: Option<ClaimSettings>,
     /// In the order of the file. The router finds the most specific one.

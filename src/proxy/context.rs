@@ -120,11 +120,12 @@ impl<'a> Context<'a> {
         self.snapshot.upstream.h2 && is_grpc(headers)
     }
 
-    pub(super) fn style(&self) -> AnswerStyle {
+    pub(super) fn style(&self) -> AnswerStyle<'_> {
         AnswerStyle {
             stale_status: self.table().stale_status,
             disclose: self.table().disclose,
             grpc: self.facts.grpc,
+            problems: self.table().settings.problem_base_url.as_deref(),
         }
     }
 }

@@ -250,6 +250,7 @@ impl RequestVerdict {
             stale_status: table.stale_status,
             disclose: table.disclose,
             grpc: false,
+            problems: None,
         };
         Self {
             status: Some(refusal.status(style).as_u16()),

@@ -7,7 +7,7 @@ use super::access_log::{self, AccessClock};
 use crate::metrics::{ResponseTimer, RouteMetrics};
 use crate::traces::UpstreamSpan;
 
-/// A response that has begun. Dropped before [`Self::whole`], it was incomplete.
+/// A response that has begun. Dropped without [`Self::end`], it was incomplete.
 #[must_use = "the response ends where this is dropped"]
 #[derive(Debug)]
 pub(crate) struct ResponseWatch {
@@ -35,9 +35,9 @@ impl ResponseWatch {
         }
     }
 
-    /// The response has ended, whole.
-    pub(crate) fn whole(mut self) {
-        if let Some(span) = &mut self.span {
+    /// The response has ended, whole or not.
+    pub(crate) fn end(mut self, whole: bool) {
+        if whole && let Some(span) = &mut self.span {
             span.whole();
         }
     }

@@ -54,7 +54,7 @@ use super::settings::{
     AdminSettings, Listen, RouteSettings, SafeMethods, Settings, UnknownStatuses, Unmatched,
     UpstreamSettings, UpstreamUrl,
 };
-use super::yaml::Report;
+use super::yaml::{Report, shown};
 use crate::config::document::ConfigDocument;
 
 /// The configuration of fencepost. Durations are written `250ms`, `5s`, `1m`; sizes `512KiB`,
@@ -111,6 +111,10 @@ pub struct File {
     /// Refusals name the resource, the token, the mark and their difference. `false` omits
     /// all four.
     pub disclose: bool,
+    /// Where the pages about problem types are, in place of `urn:fencepost:problem:` in the `type` of
+    /// an answer: an http or https URL. The type's word is put behind it:
+    /// `https://wiki.internal/fencepost/` makes `https://wiki.internal/fencepost/stale-token`.
+    pub problem_base_url: Option<String>,
     /// The endpoint where a new holder raises the mark before it reads: `off`, or a block with its
     /// path and the clients that may claim.
     pub claim: OffOr<ClaimFile>,
@@ -142,6 +146,7 @@ impl Default for File {
             safe_methods: SafeMethods::Optional,
             stale_status: 412,
             disclose: true,
+            problem_base_url: None,
             claim: OffOr::default(),
             routes: Vec::new(),
         }
@@ -174,6 +179,7 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     let shutdown = shutdown::settings(&file.shutdown, barrier.grace, report);
     let admin = admin::settings(file.admin, report);
     let log = log::settings(&file.log, report);
+    let problem_base_url = problem_base_url(file.problem_base_url, report);
     let tracing = tracing::settings(file.tracing, report);
     let claim = claim::settings(
         file.claim,
@@ -231,6 +237,7 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
         unmatched: file.unmatched,
         stale_status: file.stale_status,
         disclose: file.disclose,
+        problem_base_url,
         claim,
         routes: routes?,
         document: ConfigDocument::default(),
@@ -283,6 +290,27 @@ fn unguarded(unmatched: Unmatched, routes: &[RouteSettings], report: &mut Report
 /// Whether the clients of the port have addresses. `named`: a PROXY header names them.
 fn has_addresses(listen: Option<&Listen>, named: bool) -> bool {
     named || !matches!(listen, Some(Listen::Unix(_)))
+}
+
+fn problem_base_url(given: Option<String>, report: &mut Report) -> Option<String> {
+    let url = given?;
+    let is_link = |rest: &str| {
+        !rest.is_empty()
+            && rest
+                .bytes()
+                .all(|byte| byte.is_ascii_graphic() && byte != b'"')
+    };
+    let rest = url.strip_prefix("https://");
+    let rest = rest.or_else(|| url.strip_prefix("http://"));
+    if rest.is_some_and(is_link) {
+        return Some(url);
+    }
+    report.error(
+        "problem_base_url",
+        format!("{} is not an http or https URL", shown(&url)),
+        "the beginning of the pages' URLs, such as https://wiki.internal/fencepost/",
+    );
+    None
 }
 
 fn trusted_proxies(

@@ -76,6 +76,8 @@ safe_methods: require | did you mean `required`?
 stale_status: 400 | 412 or 409
 stale_status: gone | whole number
 claim: on | off or a map
+problem_base_url: wiki.internal/ | not an http or https URL
+problem_base_url: https:// | not an http or https URL
 tracing: on | off or a map
 tracing: { sample: 1 } | no collector is given | tracing.otlp
 tracing.otlp: c:4318 | has no scheme

@@ -113,7 +113,7 @@ impl ClientBody {
     pub(crate) fn passed(body: ResponseBody, rules: TrailerRules, watch: ResponseWatch) -> Self {
         let framing = AnswerFraming::of(&body);
         let watch = if framing.over {
-            watch.whole();
+            watch.end(true);
             None
         } else {
             Some(watch)
@@ -188,11 +188,7 @@ impl Body for ClientBody {
                 }
                 let over = body.is_end_stream() || !matches!(frame, Some(Ok(_)));
                 if over && let Some(watch) = watch.take() {
-                    if frame.as_ref().is_none_or(Result::is_ok) {
-                        watch.whole();
-                    } else {
-                        drop(watch);
-                    }
+                    watch.end(frame.as_ref().is_none_or(Result::is_ok));
                 }
                 (frame, over)
             }

@@ -78,7 +78,7 @@ impl<G> OpenExchange<G> {
                 // The tunnel has been reset.
                 self.hold.disarm();
                 self.sending.settled();
-                watch.whole();
+                watch.end(true);
                 drop(self.counted);
                 rest.finish().await;
             }

@@ -94,11 +94,7 @@ impl<G> AnsweredExchange<G> {
                 (whole, Remainder::Frames(client))
             }
         };
-        if whole {
-            watch.whole();
-        } else {
-            drop(watch);
-        }
+        watch.end(whole);
         let mut finish = std::pin::pin!(left.finish(whole));
         let mut finished = false;
         let early = !sent.is_cancelled();

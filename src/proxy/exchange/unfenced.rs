@@ -59,7 +59,7 @@ pub(crate) async fn forward(
         tasks.spawn(async move {
             let _held = held;
             if let TunnelEnd::Upstream(rest) = tunnel.run(std::future::pending()).await {
-                watch.whole();
+                watch.end(true);
                 rest.finish().await;
             }
         });

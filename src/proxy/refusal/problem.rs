@@ -15,14 +15,16 @@ use crate::proxy::headers::OUTCOME;
 
 /// The style of this answer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct AnswerStyle {
+pub(crate) struct AnswerStyle<'a> {
     /// 412 or 409.
     pub stale_status: u16,
     pub disclose: bool,
     pub grpc: bool,
+    /// See [`Settings::problem_base_url`](crate::config::Settings::problem_base_url).
+    pub problems: Option<&'a str>,
 }
 
-impl AnswerStyle {
+impl AnswerStyle<'_> {
     const fn reader(self) -> DetailReader {
         DetailReader::Client {
             disclose: self.disclose,
@@ -147,7 +149,7 @@ impl Refusal {
         self.outcome().as_str()
     }
 
-    pub(crate) fn status(&self, style: AnswerStyle) -> StatusCode {
+    pub(crate) fn status(&self, style: AnswerStyle<'_>) -> StatusCode {
         let Row {
             outcome, status, ..
         } = self.row();
@@ -169,7 +171,7 @@ impl Refusal {
     /// The answer.
     pub(crate) fn respond(
         &self,
-        style: AnswerStyle,
+        style: AnswerStyle<'_>,
         subject: Option<&Subject>,
     ) -> Response<ClientBody> {
         let word = self.word();
@@ -200,11 +202,15 @@ impl Refusal {
         response
     }
 
-    fn problem(&self, style: AnswerStyle, subject: Option<&Subject>) -> Value {
+    fn problem(&self, style: AnswerStyle<'_>, subject: Option<&Subject>) -> Value {
         let mut problem = Map::new();
         problem.insert(
             "type".into(),
-            json!(format!("urn:fencepost:problem:{}", self.word())),
+            json!(format!(
+                "{}{}",
+                style.problems.unwrap_or("urn:fencepost:problem:"),
+                self.word()
+            )),
         );
         problem.insert("title".into(), json!(self.row().title));
         problem.insert("status".into(), json!(self.status(style).as_u16()));
@@ -229,7 +235,11 @@ impl Refusal {
 
     /// gRPC's form of an answer without a message: status in the headers, HTTP 200
     /// (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>, Trailers-Only).
-    fn trailers_only(&self, style: AnswerStyle, subject: Option<&Subject>) -> Response<ClientBody> {
+    fn trailers_only(
+        &self,
+        style: AnswerStyle<'_>,
+        subject: Option<&Subject>,
+    ) -> Response<ClientBody> {
         let mut response = Response::new(full(bytes::Bytes::new()));
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
@@ -303,10 +313,11 @@ mod tests {
         (key, Token::new(41).expect("a token"))
     }
 
-    const STYLE: AnswerStyle = AnswerStyle {
+    const STYLE: AnswerStyle<'_> = AnswerStyle {
         stale_status: 412,
         disclose: true,
         grpc: false,
+        problems: None,
     };
 
     #[test]
@@ -320,6 +331,19 @@ mod tests {
         assert_eq!(problem["mark"], "9223372036854775807");
         assert_eq!(problem["gap"], "9223372036854775766");
         assert_eq!(problem["retry"], "never");
+    }
+
+    #[test]
+    fn a_type_can_be_a_link() {
+        let style = AnswerStyle {
+            problems: Some("https://wiki.internal/fencepost/"),
+            ..STYLE
+        };
+        let problem = stale().problem(style, None);
+        assert_eq!(
+            problem["type"],
+            "https://wiki.internal/fencepost/stale-token"
+        );
     }
 
     #[test]

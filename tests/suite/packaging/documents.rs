@@ -21,14 +21,16 @@ fn documents() -> Vec<String> {
         "README.md".to_owned(),
         "charts/fencepost/README.md".to_owned(),
     ];
-    for entry in std::fs::read_dir(top().join("docs")).expect("docs is there") {
-        let name = entry.expect("it can be listed").file_name();
-        let name = name.to_str().expect("a plain name").to_owned();
-        if Path::new(&name)
-            .extension()
-            .is_some_and(|ending| ending == "md")
-        {
-            found.push(format!("docs/{name}"));
+    for folder in ["docs", "docs/problems"] {
+        for entry in std::fs::read_dir(top().join(folder)).expect("it is there") {
+            let name = entry.expect("it can be listed").file_name();
+            let name = name.to_str().expect("a plain name").to_owned();
+            if Path::new(&name)
+                .extension()
+                .is_some_and(|ending| ending == "md")
+            {
+                found.push(format!("{folder}/{name}"));
+            }
         }
     }
     found.sort();
@@ -183,4 +185,72 @@ fn readme_quotes_the_newest_figures() {
         short,
         "`benches/run.sh --readme` writes both"
     );
+}
+
+/// The cells of a row of a table.
+fn cells(row: &str) -> Vec<&str> {
+    row.trim_matches('|').split('|').map(str::trim).collect()
+}
+
+/// Each type of the table in docs/http.md has a page, and a row of the index, that say the same of
+/// its status, of `retry`, and of whether anything was sent.
+#[test]
+fn each_problem_type_has_its_page() {
+    let table = read("docs/http.md");
+    let index = read("docs/problems/README.md");
+    let mut types = BTreeSet::new();
+    for row in table.lines().filter(|row| row.starts_with("| ")) {
+        let row = cells(row);
+        let [_, status, kind, retry, sent] = row[..] else {
+            continue;
+        };
+        let Some(word) = kind
+            .strip_prefix('`')
+            .and_then(|kind| kind.strip_suffix('`'))
+        else {
+            continue;
+        };
+        if !["never", "same-token", "check-first"].contains(&retry) {
+            continue;
+        }
+        types.insert(word.to_owned());
+        let page = read(&format!("docs/problems/{word}.md"));
+        assert!(page.starts_with(&format!("# `{word}`: ")), "{word}");
+        for part in [
+            "**What it means.**",
+            "**What a client does.**",
+            "**Where it comes from.**",
+            "**On call.**",
+        ] {
+            assert!(page.contains(part), "{word} has no {part}");
+        }
+        let facts = page
+            .lines()
+            .find(|line| line.starts_with('|') && line.contains(retry));
+        let facts = facts.unwrap_or_else(|| panic!("{word}: not {retry}"));
+        let code = status.split(' ').next().expect("a status");
+        assert!(facts.contains(code), "{word}: not {status}: {facts}");
+        assert!(
+            facts.contains(&format!("| {sent} |")),
+            "{word}: not {sent}: {facts}"
+        );
+        let again = status.contains("Retry-After");
+        assert_eq!(again, facts.contains("Retry-After"), "{word}: {facts}");
+        let listed = format!("| [`{word}`]({word}.md) {facts}");
+        assert!(index.contains(&listed), "the index has not\n{listed}");
+    }
+    assert_eq!(types.len(), 21, "{types:?}");
+    let pages = documents().into_iter();
+    let pages = pages.filter_map(|page| {
+        let name = page.strip_prefix("docs/problems/")?;
+        (name != "README.md").then(|| name.trim_end_matches(".md").to_owned())
+    });
+    assert_eq!(pages.collect::<BTreeSet<_>>(), types, "a page of no type");
+    // And the program has no other one.
+    let refusals = fencepost::metrics::Outcome::ALL
+        .iter()
+        .map(|outcome| outcome.as_str());
+    let others = ["advanced", "current", "unfenced", "claimed", "answered"];
+    let refusals = refusals.filter(|word| !word.starts_with("observed-") && !others.contains(word));
+    assert_eq!(refusals.map(str::to_owned).collect::<BTreeSet<_>>(), types);
 }
