@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName};
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
 
 pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+pub(super) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// The context that a request came with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

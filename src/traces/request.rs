@@ -38,6 +38,8 @@ pub struct RequestTrace {
     inside: Context,
     context: SpanContext,
     method: Method,
+    /// It continues the trace of its caller.
+    continued: bool,
     clock: SpanClock,
 }
 
@@ -75,6 +77,7 @@ impl RequestTrace {
             inside: Context::new().with_remote_span_context(context.clone()),
             context,
             method: head.method.clone(),
+            continued: parent.is_some(),
             clock,
         }
     }
@@ -112,7 +115,7 @@ impl RequestTrace {
             .with_attributes(attributes);
         let tracer = &self.traces.tracer;
         let span = tracer.build_with_context(builder, &self.inside);
-        UpstreamSpan::new(span, self.clock)
+        UpstreamSpan::new(span, self.clock, self.continued)
     }
 
     /// Says how the request is answered. `route`: the path of its route, as it is configured.

@@ -6,7 +6,7 @@ use opentelemetry::trace::{Span as _, Status, TraceId};
 use opentelemetry_sdk::trace::Span;
 
 use super::clock::SpanClock;
-use super::parent::TRACEPARENT;
+use super::parent::{TRACEPARENT, TRACESTATE};
 
 /// From before a connection is taken to the end of the response. It ends when it is dropped.
 #[derive(Debug)]
@@ -19,15 +19,17 @@ pub struct UpstreamSpan(
 struct OpenSpan {
     span: Span,
     clock: SpanClock,
+    continued: bool,
     /// What went wrong, if it ends now.
     error: Option<&'static str>,
 }
 
 impl UpstreamSpan {
-    pub(super) fn new(span: Span, clock: SpanClock) -> Self {
+    pub(super) fn new(span: Span, clock: SpanClock, continued: bool) -> Self {
         Self(Box::new(OpenSpan {
             span,
             clock,
+            continued,
             error: Some("unanswered"),
         }))
     }
@@ -37,13 +39,17 @@ impl UpstreamSpan {
         self.0.span.span_context().trace_id()
     }
 
-    /// Lets the upstream continue the trace. A `tracestate` stays as it is.
+    /// Lets the upstream continue the trace. The `tracestate` of the caller's trace stays as it is;
+    /// that of no valid trace goes (W3C Trace Context, 4.3).
     pub fn propagate(&self, headers: &mut HeaderMap) {
         let context = self.0.span.span_context();
         let line = format!("00-{}-{}-01", context.trace_id(), context.span_id());
         let value = HeaderValue::from_str(&line);
         let value = value.unwrap_or_else(|_| unreachable!("hex digits and dashes"));
         headers.insert(TRACEPARENT, value);
+        if !self.0.continued {
+            headers.remove(TRACESTATE);
+        }
     }
 
     /// The head of the response has arrived.

@@ -35,7 +35,7 @@ import yaml
 import crds
 import schema
 import sense
-from tool import CHART, TOP, merged, render
+from tool import CHART, TOP, in_a_registry, merged, render
 
 CI = {path.name.removesuffix("-values.yaml"): path for path in sorted((CHART / "ci").glob("*-values.yaml"))}
 # Three minor versions; what has no native sidecar also on the oldest that Chart.yaml lets in, and
@@ -98,7 +98,7 @@ def kube_problems(manifest, versions):
 
 def lint_problems(chart, values, version):
     """Helm's own warnings and errors; that there is no icon is no concern of a sidecar."""
-    report = helm_python.lint(str(chart), values, kube_version=f"v{version}.0")
+    report = helm_python.lint(str(chart), in_a_registry(values), kube_version=f"v{version}.0")
     return [f"{m['path']}: {m['error']}" for m in report["messages"] if m["severity"] >= 2]
 
 
@@ -133,7 +133,7 @@ def senses(cases, work, **_):
     }
     for name, wanted in notes.items():
         with helm_python.Chart.load(str(packed(work))) as chart:
-            text = chart.render(yaml.safe_load(CI[name].read_text()), **RELEASE)["fencepost/templates/NOTES.txt"]
+            text = chart.render(in_a_registry(yaml.safe_load(CI[name].read_text())), **RELEASE)["fencepost/templates/NOTES.txt"]
         cases.case(f"notes: {name}", [f"{part!r} is not in it:\n{text}" for part in wanted if part not in text])
 
 

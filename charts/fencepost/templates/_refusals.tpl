@@ -11,6 +11,13 @@ checked the shape already: this is about what the values mean together. */ -}}
 {{- $policy := eq (include "fencepost.hasPolicy" .) "true" -}}
 {{- $controller := include "fencepost.controller" . -}}
 
+{{- /* Nobody publishes an image under the bare name. */ -}}
+{{- $registry := dig "imageRegistry" "" ($v.global | default dict) | default $v.image.registry -}}
+{{- $parts := splitList "/" $v.image.repository -}}
+{{- if and (not $registry) (or (lt (len $parts) 2) (not (regexMatch "[.:]|^localhost$" (first $parts)))) -}}
+{{- $why = append $why (printf "image.registry is missing: %s would be looked for on a public hub, where nobody of ours publishes it. Build the image, push it to your registry, and name that" (include "fencepost.image" .)) -}}
+{{- end -}}
+
 {{- /* Values and fields of `config` with an old name. The schema lets them through to here. */ -}}
 {{- $blocks := dict "" $v "sidecar." $v.sidecar "workload." $v.workload "config.barrier." $config.barrier "config.claim." $config.claim "config.limits." $config.limits -}}
 {{- range $index, $route := $config.routes -}}

@@ -1,88 +1,20 @@
 //! Traces: the spans that a collector gets, the contexts that the upstream gets, and the exemplars
 //! of the metrics.
 
-use std::path::Path;
-use std::process::Command;
-
 use rustix::process::Signal;
 use serde_json::Value;
 
 use super::dashboards::prometheus::Prometheus;
+use crate::support::collector::{Collector, SERVER};
 use crate::support::postgres::free_port;
-use crate::support::process::Process;
 use crate::support::proxy::fencepost;
-use crate::support::python::python;
 use crate::support::skip::lacks;
 use crate::support::tls::{Ca, Files};
-use crate::support::{Config, Proxy, Step, Store, Upstream, eventually, get, put};
+use crate::support::{Config, Proxy, Step, Store, Upstream, get, put};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
-const SERVER: u64 = 2;
 const CLIENT: u64 = 3;
-
-/// A collector in a process of its own.
-struct Collector {
-    process: Process,
-    http: u64,
-    grpc: u64,
-}
-
-impl Collector {
-    /// `None` if Python has not what it needs.
-    async fn start(test: &str, tls: &[&str]) -> Option<Self> {
-        let python = python(test)?;
-        let process = Process::start(
-            Command::new(python)
-                .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces/receiver.py"))
-                .args(tls)
-                .env("PYTHONDONTWRITEBYTECODE", "1"),
-        );
-        let ports = eventually("the collector's ports", || async {
-            let first = process.lines().first()?.clone();
-            Some(serde_json::from_str::<Value>(&first).unwrap_or_else(|_| panic!("{first}")))
-        })
-        .await;
-        Some(Self {
-            http: ports["http"].as_u64().expect("a port"),
-            grpc: ports["grpc"].as_u64().expect("a port"),
-            process,
-        })
-    }
-
-    fn port(&self, protocol: &str) -> u64 {
-        if protocol == "grpc" {
-            self.grpc
-        } else {
-            self.http
-        }
-    }
-
-    /// The spans so far.
-    fn spans(&self) -> Vec<Value> {
-        let lines = self.process.lines();
-        let spans = lines.iter().skip(1).map(|line| {
-            let span: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
-            assert!(span["wrong"].is_null(), "{span}");
-            span
-        });
-        spans.collect()
-    }
-
-    /// Waits until a trace that this fits has so many spans; returns them, the server's first.
-    async fn trace(&self, spans: usize, fits: impl Fn(&Value) -> bool) -> Vec<Value> {
-        let mut trace = eventually("a trace", || async {
-            let all = self.spans();
-            let id = all.iter().find(|span| fits(span))?["trace"].clone();
-            let trace: Vec<_> = all.into_iter().filter(|span| span["trace"] == id).collect();
-            (trace.len() >= spans).then_some(trace)
-        })
-        .await;
-        trace.sort_by_key(|span| span["kind"] != SERVER);
-        assert_eq!(trace.len(), spans, "{trace:#?}");
-        trace
-    }
-}
 
 /// A proxy that traces to this URL, and sends its spans soon.
 async fn tracing(config: Config, otlp: &str, fields: &str) -> Proxy {
@@ -106,6 +38,25 @@ fn named<'a>(trace: &'a [Value], name: &str) -> &'a Value {
     found.unwrap_or_else(|| panic!("{name}: {trace:#?}"))
 }
 
+/// The parts are in the server's span, one after the other.
+fn assert_parts(server: &Value, parts: [&Value; 3]) {
+    let times = |span: &Value| {
+        let time = |name| span[name].as_u64().expect("a time");
+        (time("began"), time("ended"))
+    };
+    let (began, ended) = times(server);
+    for part in parts {
+        assert_eq!(part["parent"], server["span"]);
+        let (from, to) = times(part);
+        assert!(
+            began <= from && from <= to && to <= ended,
+            "{part} in {server}"
+        );
+    }
+    let [check, wait, client] = parts.map(times);
+    assert!(check.1 <= wait.1 && wait.0 <= client.0);
+}
+
 /// What a request with a newer and with a stale token look like to a collector.
 async fn decisions(test: &str, protocol: &str) {
     let Some(collector) = Collector::start(test, &[]).await else {
@@ -117,7 +68,10 @@ async fn decisions(test: &str, protocol: &str) {
     let config = Config::new(&upstream, &Store::sqlite());
     let proxy = tracing(config, &otlp, &fields).await;
     let request = put("/orders/7?code=secret").token(5);
-    let request = request.header("X-Request-Id", "checkout-17");
+    let request = request
+        .header("X-Request-Id", "checkout-17")
+        .header("Traceparent", "no context")
+        .header("Tracestate", "a=1");
     proxy.send(request).await.assert_forwarded();
 
     let trace = collector.trace(4, |_| true).await;
@@ -162,21 +116,8 @@ async fn decisions(test: &str, protocol: &str) {
         upstream.address().port()
     );
     assert_eq!(client["status"], 0);
-    let times = |span: &Value| {
-        let time = |name| span[name].as_u64().expect("a time");
-        (time("began"), time("ended"))
-    };
-    let (began, ended) = times(server);
-    for part in [check, wait, client] {
-        assert_eq!(part["parent"], server["span"]);
-        let (from, to) = times(part);
-        assert!(
-            began <= from && from <= to && to <= ended,
-            "{part} in {server}"
-        );
-    }
-    assert!(times(check).1 <= times(wait).1 && times(wait).0 <= times(client).0);
-    // The upstream continues under the exchange.
+    assert_parts(server, [check, wait, client]);
+    // The upstream continues under the exchange. What came along without a valid context is gone.
     let context = format!(
         "00-{}-{}-01",
         server["trace"].as_str().expect("an id"),
@@ -184,6 +125,7 @@ async fn decisions(test: &str, protocol: &str) {
     );
     let arrival = upstream.only();
     assert_eq!(arrival.head.get("traceparent"), Some(context.as_str()));
+    assert_eq!(arrival.head.get("tracestate"), None);
 
     let stale = put("/orders/7").token(4);
     proxy.send(stale).await.assert_problem(412, "stale-token");

@@ -1,0 +1,76 @@
+//! A collector of OpenTelemetry that decodes what it gets: `tests/traces/receiver.py`.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::eventually;
+use super::process::Process;
+use super::python::python;
+
+/// The kind of a server's span.
+pub const SERVER: u64 = 2;
+
+/// A collector in a process of its own.
+pub struct Collector {
+    pub process: Process,
+    pub http: u64,
+    grpc: u64,
+}
+
+impl Collector {
+    /// `None` if Python has not what it needs.
+    pub async fn start(test: &str, tls: &[&str]) -> Option<Self> {
+        let python = python(test)?;
+        let process = Process::start(
+            Command::new(python)
+                .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces/receiver.py"))
+                .args(tls)
+                .env("PYTHONDONTWRITEBYTECODE", "1"),
+        );
+        let ports = eventually("the collector's ports", || async {
+            let first = process.lines().first()?.clone();
+            Some(serde_json::from_str::<Value>(&first).unwrap_or_else(|_| panic!("{first}")))
+        })
+        .await;
+        Some(Self {
+            http: ports["http"].as_u64().expect("a port"),
+            grpc: ports["grpc"].as_u64().expect("a port"),
+            process,
+        })
+    }
+
+    pub fn port(&self, protocol: &str) -> u64 {
+        if protocol == "grpc" {
+            self.grpc
+        } else {
+            self.http
+        }
+    }
+
+    /// The spans so far.
+    pub fn spans(&self) -> Vec<Value> {
+        let lines = self.process.lines();
+        let spans = lines.iter().skip(1).map(|line| {
+            let span: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+            assert!(span["wrong"].is_null(), "{span}");
+            span
+        });
+        spans.collect()
+    }
+
+    /// Waits until a trace that this fits has so many spans; returns them, the server's first.
+    pub async fn trace(&self, spans: usize, fits: impl Fn(&Value) -> bool) -> Vec<Value> {
+        let mut trace = eventually("a trace", || async {
+            let all = self.spans();
+            let id = all.iter().find(|span| fits(span))?["trace"].clone();
+            let trace: Vec<_> = all.into_iter().filter(|span| span["trace"] == id).collect();
+            (trace.len() >= spans).then_some(trace)
+        })
+        .await;
+        trace.sort_by_key(|span| span["kind"] != SERVER);
+        assert_eq!(trace.len(), spans, "{trace:#?}");
+        trace
+    }
+}
