@@ -73,7 +73,7 @@ redis-tools:redis-cli:lock_services:: with Redis
 nginx-light:nginx:lock_services::, echo:: and spelling:: with nginx
 haproxy:haproxy:echo:: with HAProxy
 python3:python3:spelling:: with Python
-nodejs:node:spelling:: with Node
+nodejs:node:spelling:: with Node, client_recipes::
 python3-djangorestframework:/usr/lib/python3/dist-packages/rest_framework:spelling:: with Django REST framework
 ruby-actionpack:/usr/share/rubygems-integration/all/gems/actionpack-*:spelling:: with Rails
 curl:curl:lock_services::, tls::reqwest_and_curl_get_in
@@ -94,7 +94,7 @@ iproute2:ip:image::, pods::, admin_port::access
 util-linux:unshare:image::, pods::, admin_port::access
 ca-certificates:/etc/ssl/certs/ca-certificates.crt:image::
 bubblewrap:bwrap:pods::
-python3-venv:+ensurepip:chart::, pods::, guide::, openapi::, page::, the lint of the Dockerfile
+python3-venv:+ensurepip:chart::, pods::, guide::, openapi::, page::, traces::, client_recipes::, the lint of the Dockerfile
 '
 
 there() {
@@ -142,7 +142,7 @@ done
 # The Helm engine, the schemas of Kubernetes, a linter, schemathesis: pinned, from PyPI, in a folder of their own.
 tools=target/tools/python
 if ! cmp -s tests/tools/requirements.txt $tools/installed.txt ||
-    ! $tools/bin/python -c 'import grpc, helm_python, kubernetes_validate, opentelemetry.proto, schemathesis, websocket, yaml' 2>/dev/null; then
+    ! $tools/bin/python -c 'import grpc, helm_python, kubernetes_validate, opentelemetry.proto, redis, requests, schemathesis, websocket, yaml' 2>/dev/null; then
     echo "tests/run.sh: installing tests/tools/requirements.txt into $tools"
     rm -rf $tools
     mkdir -p target/tools
@@ -151,7 +151,7 @@ if ! cmp -s tests/tools/requirements.txt $tools/installed.txt ||
         cp tests/tools/requirements.txt $tools/installed.txt
     else
         rm -rf $tools
-        echo "tests/run.sh: $tools could not be made; these fail, unless FENCEPOST_SKIP names python-tools: chart::, pods::, guide::, openapi::, page::, the lint of the Dockerfile" >&2
+        echo "tests/run.sh: $tools could not be made; these fail, unless FENCEPOST_SKIP names python-tools: chart::, pods::, guide::, openapi::, page::, traces::, client_recipes::, the lint of the Dockerfile" >&2
     fi
 fi
 

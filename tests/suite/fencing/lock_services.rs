@@ -16,7 +16,7 @@ use crate::support::store::program;
 use crate::support::{Config, Proxy, Store, eventually};
 
 /// Where each program is; `None`, and a line that says so, if one is missing.
-fn programs<const N: usize>(test: &str, names: [&str; N]) -> Option<[PathBuf; N]> {
+pub fn programs<const N: usize>(test: &str, names: [&str; N]) -> Option<[PathBuf; N]> {
     let found = names.map(program);
     if let Some(at) = found.iter().position(Option::is_none) {
         lacks(test, names[at]);
@@ -96,15 +96,15 @@ trait Locks {
     fn holder(&self, critical: &str) -> Command;
 }
 
-struct Etcd {
+pub struct Etcd {
     ctl: PathBuf,
-    port: u16,
+    pub port: u16,
     _dir: TempDir,
     _process: Process,
 }
 
 impl Etcd {
-    async fn start(etcd: &Path, ctl: &Path) -> Self {
+    pub async fn start(etcd: &Path, ctl: &Path) -> Self {
         let dir = TempDir::new().expect("a temporary directory");
         let (port, peers) = (free_port(), free_port());
         let (client, peer) = (
@@ -151,7 +151,7 @@ impl Etcd {
         etcd
     }
 
-    fn ctl(&self) -> Command {
+    pub fn ctl(&self) -> Command {
         let mut command = Command::new(&self.ctl);
         command
             .env("ETCDCTL_API", "3")
@@ -169,15 +169,15 @@ impl Locks for Etcd {
     }
 }
 
-struct Redis {
+pub struct Redis {
     cli: PathBuf,
-    port: u16,
+    pub port: u16,
     _dir: TempDir,
     _process: Process,
 }
 
 impl Redis {
-    async fn start(server: &Path, cli: &Path) -> Self {
+    pub async fn start(server: &Path, cli: &Path) -> Self {
         let dir = TempDir::new().expect("a temporary directory");
         let port = free_port();
         let process = Process::start(

@@ -6,6 +6,7 @@ pub mod barrier;
 pub mod broken;
 pub mod claim;
 pub mod claimants;
+pub mod client_recipes;
 pub mod concurrency;
 pub mod crash;
 pub mod fire;

@@ -1,0 +1,186 @@
+//! The programs of docs/clients, as they stand there: each takes a lock of a real lock service, claims
+//! and writes, and does the right thing with each answer.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::lock_services::{Etcd, Redis, programs};
+use crate::support::process::Process;
+use crate::support::python::python;
+use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, put, soon};
+
+/// Writes the recipe of a page as a file, and returns its path.
+fn recipe(page: &str, name: &str, dir: &Path) -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/clients");
+    let text = std::fs::read_to_string(path.join(page)).expect("the page is there");
+    let mark = format!("<!-- recipe: {name} -->\n```");
+    let (_, block) = text.split_once(&mark).expect("the page has the recipe");
+    let (_, block) = block.split_once('\n').expect("the name of its language");
+    let (program, _) = block.split_once("\n```").expect("its end");
+    assert!(program.lines().count() <= 60, "{page} is long");
+    let file = dir.join(name);
+    std::fs::write(&file, program).expect("the directory is writable");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    file
+}
+
+/// How a run ended, and what it wrote.
+struct Ran {
+    good: bool,
+    said: String,
+}
+
+/// Runs a client to its end.
+async fn run(command: &mut Command) -> Ran {
+    let mut process = Process::start(command);
+    let status = process.exit().await;
+    Ran {
+        good: status.success(),
+        said: process.output(),
+    }
+}
+
+async fn fence(upstream: &Upstream) -> Proxy {
+    let more = "barrier: { wait: 1s }";
+    Proxy::start(&Config::new(upstream, &Store::sqlite()).with(more)).await
+}
+
+/// What each recipe must do. `client` makes its command for a URL of fencepost.
+async fn obeys(client: impl Fn(&str) -> Command) {
+    let upstream = Upstream::start().await;
+    let proxy = fence(&upstream).await;
+    let url = format!("http://{}", proxy.data());
+
+    // Everything is well: one write arrives, under a token that the lock service gave.
+    upstream.next([Step::answer("200 OK", "", "done")]);
+    let ran = run(&mut client(&url)).await;
+    assert!(ran.good && ran.said.contains("done"), "{}", ran.said);
+    let first = upstream.only();
+    assert_eq!((first.method(), first.target()), ("PUT", "/orders/7"));
+    assert_eq!(first.text(), "{\"state\":\"paid\"}");
+    let token = first.token().expect("it is fenced");
+    assert!(token > 0 && proxy.token("order:7").await == Some(token));
+
+    // Nobody knows what became of its write: it says so, and does not send it again.
+    upstream.next([Step::Close]);
+    let ran = run(&mut client(&url)).await;
+    assert!(
+        !ran.good && ran.said.contains("check-first"),
+        "{}",
+        ran.said
+    );
+    assert!(ran.said.contains("PUT /orders/7"), "{}", ran.said);
+    assert_eq!(upstream.count(), 2, "it was sent once");
+
+    // An older request is at work: it waits, and tries again with its token.
+    let upstream = Upstream::start().await;
+    let proxy = fence(&upstream).await;
+    let url = format!("http://{}", proxy.data());
+    let gate = Gate::shut();
+    upstream.on_token(0, [Step::Wait(gate.clone()), Step::ok()]);
+    let older = proxy.start_request(put("/orders/7").token(0));
+    upstream.reached(1).await;
+    let mut command = client(&url);
+    let newer = tokio::spawn(async move { run(&mut command).await });
+    let labels = [("outcome", "older-in-flight")];
+    proxy
+        .until_metric("fencepost_requests_total", &labels, |count| count >= 1.0)
+        .await;
+    gate.open();
+    soon("the older one", older)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    let ran = newer.await.expect("no panic");
+    assert!(ran.good, "{}", ran.said);
+    assert_eq!(upstream.count(), 2);
+    upstream.assert_no_overtaking();
+
+    // The lock is somebody else's: it stops, and nothing arrives.
+    proxy
+        .send(put("/orders/7").token(1_000_000))
+        .await
+        .assert_forwarded();
+    let ran = run(&mut client(&url)).await;
+    assert!(
+        !ran.good && ran.said.contains("stale-token: never"),
+        "{}",
+        ran.said
+    );
+    assert_eq!(upstream.count(), 3, "the newer one's write, and no other");
+    let refused = proxy.metrics().await;
+    let labels = [("outcome", "stale-token")];
+    let refused = refused.sum("fencepost_requests_total", &labels);
+    assert!(
+        (refused - 1.0).abs() < f64::EPSILON,
+        "{refused}: it asks once"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_shell_recipe_obeys() {
+    let test = "the_shell_recipe_obeys";
+    let Some([etcd, ctl, _curl]) = programs(test, ["etcd", "etcdctl", "curl"]) else {
+        return;
+    };
+    let (etcd, dir) = (
+        Etcd::start(&etcd, &ctl).await,
+        TempDir::new().expect("a directory"),
+    );
+    let script = recipe("shell.md", "nightly.sh", dir.path());
+    obeys(|url| {
+        let mut command = etcd.ctl();
+        command
+            .args(["lock", "orders", "--ttl", "10", "--"])
+            .arg(&script);
+        command.env("FENCEPOST_URL", url);
+        command
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_python_recipe_obeys() {
+    let test = "the_python_recipe_obeys";
+    let Some([server, cli]) = programs(test, ["redis-server", "redis-cli"]) else {
+        return;
+    };
+    let Some(python) = python(test) else {
+        return;
+    };
+    let (redis, dir) = (
+        Redis::start(&server, &cli).await,
+        TempDir::new().expect("a directory"),
+    );
+    let script = recipe("python.md", "nightly.py", dir.path());
+    obeys(|url| {
+        let mut command = Command::new(&python);
+        command.arg(&script).env("FENCEPOST_URL", url);
+        command.env("REDIS_URL", format!("redis://127.0.0.1:{}", redis.port));
+        command
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_node_recipe_obeys() {
+    let test = "the_node_recipe_obeys";
+    let Some([etcd, ctl, node]) = programs(test, ["etcd", "etcdctl", "node"]) else {
+        return;
+    };
+    let (etcd, dir) = (
+        Etcd::start(&etcd, &ctl).await,
+        TempDir::new().expect("a directory"),
+    );
+    let script = recipe("node.md", "nightly.mjs", dir.path());
+    obeys(|url| {
+        let mut command = Command::new(&node);
+        command.arg(&script).env("FENCEPOST_URL", url);
+        command.env("ETCD_URL", format!("http://127.0.0.1:{}", etcd.port));
+        command
+    })
+    .await;
+}
