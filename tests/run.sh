@@ -142,7 +142,7 @@ done
 # The Helm engine, the schemas of Kubernetes, a linter, schemathesis: pinned, from PyPI, in a folder of their own.
 tools=target/tools/python
 if ! cmp -s tests/tools/requirements.txt $tools/installed.txt ||
-    ! $tools/bin/python -c 'import grpc, helm_python, kubernetes_validate, opentelemetry.proto, redis, requests, schemathesis, websocket, yaml' 2>/dev/null; then
+    ! $tools/bin/python -c 'import aiohttp, grpc, helm_python, httpx, kubernetes_validate, opentelemetry.proto, redis, requests, schemathesis, websocket, yaml' 2>/dev/null; then
     echo "tests/run.sh: installing tests/tools/requirements.txt into $tools"
     rm -rf $tools
     mkdir -p target/tools

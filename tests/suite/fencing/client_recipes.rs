@@ -142,9 +142,8 @@ async fn the_shell_recipe_obeys() {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_python_recipe_obeys() {
-    let test = "the_python_recipe_obeys";
+/// One of the programs in Python.
+async fn python_obeys(test: &str, name: &str) {
     let Some([server, cli]) = programs(test, ["redis-server", "redis-cli"]) else {
         return;
     };
@@ -155,7 +154,7 @@ async fn the_python_recipe_obeys() {
         Redis::start(&server, &cli).await,
         TempDir::new().expect("a directory"),
     );
-    let script = recipe("python.md", "nightly.py", dir.path());
+    let script = recipe("python.md", name, dir.path());
     obeys(|url| {
         let mut command = Command::new(&python);
         command.arg(&script).env("FENCEPOST_URL", url);
@@ -163,6 +162,21 @@ async fn the_python_recipe_obeys() {
         command
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_recipe_with_requests_obeys() {
+    python_obeys("the_recipe_with_requests_obeys", "nightly.py").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_recipe_with_httpx_obeys() {
+    python_obeys("the_recipe_with_httpx_obeys", "nightly_httpx.py").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_recipe_with_aiohttp_obeys() {
+    python_obeys("the_recipe_with_aiohttp_obeys", "nightly_aiohttp.py").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,7 +15,7 @@ pub fn python(test: &str) -> Option<PathBuf> {
         Command::new(&python)
             .args([
                 "-c",
-                "import grpc, helm_python, kubernetes_validate, opentelemetry.proto, redis, requests, schemathesis, websocket, yaml",
+                "import aiohttp, grpc, helm_python, httpx, kubernetes_validate, opentelemetry.proto, redis, requests, schemathesis, websocket, yaml",
             ])
             .output()
             .is_ok_and(|output| output.status.success())
