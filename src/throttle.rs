@@ -1,6 +1,6 @@
-//! [`Throttle`] and [`Outage`]: limit how often a repeated line is logged. A line for every refusal under
-//! overload would cost more than the refusal; a line for every failed try during an outage drowns
-//! the line that says why. The counters have them all.
+//! [`Throttle`] and [`Outage`]: limit how often a repeated line is logged. A line for every refusal
+//! under overload would cost more than the refusal; a line for every failed try during an outage
+//! drowns the line that says why. The counters have them all.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -67,7 +67,7 @@ impl Throttle {
         }
     }
 
-    /// What comes next is news again.
+    /// Lets the next line through, whatever came before.
     fn forget(&self) {
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = ThrottleState::default();
     }

@@ -446,7 +446,6 @@ impl App {
         let timeout = self.settings.store.timeout;
         let left = deadline.saturating_duration_since(Instant::now());
         running.leave(left.max(timeout)).await;
-        self.proxy.finish_traces(TRACES).await;
         self.readiness.set_drained();
         if !end.is_cancelled() {
             tracing::info!("drained; SIGTERM ends the process");
@@ -464,6 +463,8 @@ impl App {
         {
             tracing::warn!("the store could not be closed in time: its log stays beside the file");
         }
+        // The last thing: neither the store nor a hook waits for a collector.
+        self.proxy.finish_traces(TRACES).await;
         if let Some(task) = side_tasks.lost_lines {
             task.abort();
         }

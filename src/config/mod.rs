@@ -25,6 +25,7 @@ mod summary;
 #[cfg(test)]
 mod tests;
 mod tls_settings;
+mod tracing_settings;
 mod yaml;
 
 pub use address_range::AddressRange;
@@ -41,4 +42,5 @@ pub use settings::*;
 pub use source_files::Sources;
 pub use summary::{advice, describe, summary};
 pub use tls_settings::{ClientAuth, ClientCertificates, TlsSettings, UpstreamTlsSettings};
+pub use tracing_settings::{TraceProtocol, TracingSettings};
 pub use yaml::{ConfigPlace, ConfigProblem, Problems, Severity, Warning};

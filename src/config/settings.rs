@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +17,7 @@ use super::document::ConfigDocument;
 use super::log_level::LogLevel;
 use super::source_files::Sources;
 use super::tls_settings::{TlsSettings, UpstreamTlsSettings};
+use super::tracing_settings::TracingSettings;
 use crate::routing::{Allow, KeyTemplate, Pattern, TokenBounds, TokenFormat};
 
 /// A configuration that has passed every check.
@@ -49,7 +49,7 @@ pub struct Settings {
     pub stale_status: u16,
     /// The proxy's own answers name resource, token, mark and gap.
     pub disclose: bool,
-    /// What stands before the word of a problem type. `None`: `urn:fencepost:problem:`.
+    /// The prefix of a problem's `type`. `None`: `urn:fencepost:problem:`.
     pub problem_base_url: Option<String>,
     /// The claim endpoint; `None`: off.
     pub claim: Option<ClaimSettings>,
@@ -385,30 +385,6 @@ pub struct LogSettings {
 }
 
 /// Which requests get a line.
-/// Where spans are sent, and of which requests.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TracingSettings {
-    /// The URL, with its path.
-    pub endpoint: String,
-    pub protocol: TraceProtocol,
-    /// The share of the requests without a context that is traced: 0 to 1.
-    pub sample: f64,
-    /// Fields for the collector.
-    pub headers: HeaderMap,
-    /// The CAs for the collector's certificate, as PEM. `None`: the system's.
-    pub ca: Option<Vec<u8>>,
-}
-
-/// How spans are sent (<https://opentelemetry.io/docs/specs/otlp/>).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum TraceProtocol {
-    /// Protobuf in a POST.
-    #[default]
-    Http,
-    Grpc,
-}
-
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AccessLog {

@@ -34,7 +34,7 @@ pub(super) struct Announcement(
     Mutex<Option<Instant>>,
 );
 
-/// What came of one step.
+/// The result of one call.
 #[derive(Debug)]
 pub enum Pruning {
     /// The prune was announced. Come again after this time.

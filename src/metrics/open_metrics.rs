@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_scraper_gets_what_it_prefers() {
-        // What Prometheus 3 and 2 send, a browser, curl.
+        // The fields of Prometheus 3 and 2, of a browser, and of curl.
         for (accept, open) in [
             (
                 "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2",

@@ -107,8 +107,8 @@ impl fmt::Debug for Traces {
     }
 }
 
-/// What the spans say of this process (semantic conventions, `service.*`). The variables
-/// `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` add to it.
+/// The resource attributes of every span (semantic conventions, `service.*`).
+/// `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` take precedence over ours.
 fn resource(instance: &str) -> Resource {
     let given = EnvResourceDetector::new().detect();
     let own = [
@@ -118,10 +118,9 @@ fn resource(instance: &str) -> Resource {
     ];
     let name = std::env::var("OTEL_SERVICE_NAME").ok();
     let name = name.filter(|name| !name.is_empty());
-    let own = own.into_iter().filter(|(key, _)| {
-        // What the environment says of the service comes first.
-        given.get(&(*key).into()).is_none()
-    });
+    let own = own
+        .into_iter()
+        .filter(|(key, _)| given.get(&(*key).into()).is_none());
     let builder =
         Resource::builder().with_attributes(own.map(|(key, value)| KeyValue::new(key, value)));
     match name {

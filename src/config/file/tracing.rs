@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::units::{OffOr, Share};
 use crate::config::pem;
-use crate::config::settings::{TraceProtocol, TracingSettings};
+use crate::config::tracing_settings::{TraceProtocol, TracingSettings};
 use crate::config::yaml::{Report, Wrong, shown};
 
 /// Spans of requests, sent to a collector by OTLP.

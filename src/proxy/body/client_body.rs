@@ -23,13 +23,13 @@ pub(crate) struct ClientBody {
     framing: AnswerFraming,
     /// Held until the body has been taken or dropped.
     kept: Option<(InFlightPermit, Option<Answering>)>,
-    /// What is written when this has been taken or dropped; few requests have any of it.
+    /// Ends when this has been taken or dropped. Most requests are neither logged nor traced.
     written: Option<Box<WrittenAtEnd>>,
     /// Stops when this has been taken or dropped.
     timer: Option<ResponseTimer>,
 }
 
-/// What is written at the end of an answer.
+/// The log line and the span that end with an answer.
 #[derive(Default)]
 struct WrittenAtEnd {
     /// The line about the request, if it gets one.

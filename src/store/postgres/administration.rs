@@ -20,6 +20,10 @@ use crate::store::{
     Override, PruneStep, Pruned, RecordedRoutes, StoreError,
 };
 
+/// Begins the namespace's next era, and returns it.
+pub(super) const NEXT_ERA: &str = "INSERT INTO namespaces AS n (namespace, era) VALUES ($1, 1) \
+     ON CONFLICT (namespace) DO UPDATE SET era = n.era + 1 RETURNING n.era";
+
 #[async_trait]
 impl Administration for PostgresStore {
     async fn prepare(&self) -> Result<(), StoreError> {
@@ -122,10 +126,7 @@ impl Administration for PostgresStore {
                  WHERE namespace = $1 AND resource = $2 ORDER BY instance, opening",
             )
             .bind(resource.as_str());
-        let era = self.query_as(
-            "INSERT INTO namespaces AS n (namespace, era) VALUES ($1, 1) \
-             ON CONFLICT (namespace) DO UPDATE SET era = n.era + 1 RETURNING n.era",
-        );
+        let era = self.query_as(NEXT_ERA);
         let change = self
             .query(
                 "UPDATE marks SET previous = token, token = $3, spent_by = NULL, era = $4, \
@@ -159,13 +160,7 @@ impl Administration for PostgresStore {
                 .bind(reason)
                 .bind(actor);
             let (entry,): (i64,) = only(entry.fetch_all(&mut *c).await?)?;
-            run(c, "COMMIT").await?;
-            // A COMMIT may be answered with ROLLBACK, which is no error on the wire.
-            let kept = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM audit WHERE id = $1)");
-            if !only::<bool>(kept.bind(entry).fetch_all(c).await?)? {
-                let message = "the override was rolled back";
-                return Err(StoreError::Statement(message.to_owned()).into());
-            }
+            commit_audited(c, entry).await?;
             Ok(Override::Done {
                 before: rows::number(before)?,
                 era,
@@ -300,7 +295,25 @@ impl PostgresStore {
     }
 }
 
-async fn run(connection: &mut PgConnection, statement: &'static str) -> Result<(), Failure> {
+/// Commits a change by its audit row. A COMMIT may be answered with ROLLBACK, which is no error on the
+/// wire.
+pub(super) async fn commit_audited(
+    connection: &mut PgConnection,
+    audit_id: i64,
+) -> Result<(), Failure> {
+    run(connection, "COMMIT").await?;
+    let kept = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM audit WHERE id = $1)");
+    if only::<bool>(kept.bind(audit_id).fetch_all(connection).await?)? {
+        return Ok(());
+    }
+    let message = "the change was rolled back";
+    Err(StoreError::Statement(message.to_owned()).into())
+}
+
+pub(super) async fn run(
+    connection: &mut PgConnection,
+    statement: &'static str,
+) -> Result<(), Failure> {
     sqlx::raw_sql(statement).execute(connection).await?;
     Ok(())
 }

@@ -4,15 +4,13 @@ use std::time::Duration;
 
 use sqlx::PgConnection;
 
+use super::administration::{NEXT_ERA, commit_audited, run};
 use super::{PostgresStore, only};
 use crate::store::rows;
 use crate::store::{Era, InstanceId, PruneStep, Pruned, StoreError};
 
 /// How many marks one transaction looks at. It holds the locks of those that it deletes.
 const PIECE: usize = 1000;
-
-const NEXT_ERA: &str = "INSERT INTO namespaces AS n (namespace, era) VALUES ($1, 1) \
-     ON CONFLICT (namespace) DO UPDATE SET era = n.era + 1 RETURNING n.era";
 
 impl PostgresStore {
     /// The leases are read behind the commit of the era: an instance that joins later reads it.
@@ -104,13 +102,7 @@ impl PostgresStore {
                 .bind(step.audited_reason(done.deleted))
                 .bind(step.actor.clone());
             let (entry,): (i64,) = only(entry.fetch_all(&mut *c).await?)?;
-            run(c, "COMMIT").await?;
-            // A COMMIT may be answered with ROLLBACK, which is no error on the wire.
-            let kept = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM audit WHERE id = $1)");
-            if !only::<bool>(kept.bind(entry).fetch_all(c).await?)? {
-                let message = "the prune was rolled back";
-                return Err(StoreError::Statement(message.to_owned()).into());
-            }
+            commit_audited(c, entry).await?;
             done.era = Some(era);
             Ok(done)
         })
@@ -134,9 +126,4 @@ async fn may_delete(connection: &mut PgConnection) -> Result<(), rows::Failure> 
          marks TO {role}; and after it: REVOKE DELETE ON TABLE marks FROM {role}"
     ))
     .into())
-}
-
-async fn run(connection: &mut PgConnection, statement: &'static str) -> Result<(), rows::Failure> {
-    sqlx::raw_sql(statement).execute(connection).await?;
-    Ok(())
 }

@@ -130,13 +130,7 @@ impl Administration for SqliteStore {
                 if !open.is_empty() {
                     return Ok(Override::EpochsOpen(open));
                 }
-                let era: Era = sqlx::query_scalar(
-                    "INSERT INTO namespaces (namespace, era) VALUES (?1, 1) \
-                     ON CONFLICT (namespace) DO UPDATE SET era = era + 1 RETURNING era",
-                )
-                .bind(namespace)
-                .fetch_one(&mut *connection)
-                .await?;
+                let era = next_era(&mut *connection, namespace).await?;
                 sqlx::query(
                     "UPDATE marks SET previous = token, token = ?3, spent_by = NULL, era = ?4, \
                      changed_at = CAST(unixepoch('subsec') * 1000 AS INTEGER) \
@@ -282,6 +276,18 @@ impl Administration for SqliteStore {
         })
         .await
     }
+}
+
+/// Begins the namespace's next era, and returns it.
+pub(super) async fn next_era(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+) -> Result<Era, Failure> {
+    let era = sqlx::query_scalar(
+        "INSERT INTO namespaces (namespace, era) VALUES (?1, 1) \
+         ON CONFLICT (namespace) DO UPDATE SET era = era + 1 RETURNING era",
+    );
+    Ok(era.bind(namespace).fetch_one(connection).await?)
 }
 
 /// The marks of a namespace, and when one of them last changed.

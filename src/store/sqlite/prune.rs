@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use sqlx::SqliteConnection;
 
-use super::administration::AUDIT;
+use super::administration::{AUDIT, next_era};
 use super::{SqliteStore, batch};
 use crate::store::rows::{self, Failure};
 use crate::store::{Administration, Era, InstanceId, PruneStep, Pruned, StoreError};
@@ -47,14 +47,6 @@ impl SqliteStore {
         }
         Ok(done)
     }
-}
-
-async fn next_era(connection: &mut SqliteConnection, namespace: &str) -> Result<Era, Failure> {
-    let era = sqlx::query_scalar(
-        "INSERT INTO namespaces (namespace, era) VALUES (?1, 1) \
-         ON CONFLICT (namespace) DO UPDATE SET era = era + 1 RETURNING era",
-    );
-    Ok(era.bind(namespace).fetch_one(connection).await?)
 }
 
 /// Within a transaction.
