@@ -38,6 +38,7 @@
 
 pub mod admin;
 pub mod app;
+pub mod attach;
 pub mod boot_clock;
 pub mod build_info;
 pub mod cli;

@@ -29,7 +29,7 @@ const BACKLOG: u32 = 1024;
 const SOCKET_PATH_MAX: usize = 107;
 
 /// Binds an address; returns the one that was got. `mode` is that of a Unix socket.
-pub(super) async fn bind(
+pub(crate) async fn bind(
     listen: &Listen,
     mode: Option<u32>,
 ) -> anyhow::Result<(DataListener, String)> {

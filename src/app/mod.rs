@@ -23,7 +23,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::listen::bind;
 use self::readiness_mirror::mirror;
 use self::settings_metrics::{route_labels, set_loaded};
 use self::store_start::{StoreJoin, join};
@@ -40,7 +39,9 @@ use crate::store::routes::RouteRecord;
 use crate::store::{InstanceId, MarkStore, StoreError};
 
 pub use keys::{Migration, migrate};
+pub(crate) use listen::bind;
 pub use log_output::LogOutput;
+pub(crate) use store_start::open as open_store;
 pub use shutdown::Shutdown;
 
 /// The pause between two attempts to reach the store at the start.
@@ -284,6 +285,7 @@ impl App {
             stopping: tunnels.clone(),
             rejections: Arc::clone(&rejections),
             via,
+            attachment: None,
         })?);
         // Without a log of this process, a level is only kept.
         let kept = || Arc::new(LogFilter::new(settings.log.level.clone(), |_| Ok(())));

@@ -12,7 +12,7 @@ use crate::store::sqlite::SqliteStore;
 use crate::store::{InstanceId, MarkStore, StoreError};
 
 /// Opens the store. A file that cannot be used ends the start here; a server is reached later.
-pub(super) async fn open(
+pub(crate) async fn open(
     settings: &Settings,
     instance: &InstanceId,
 ) -> Result<Arc<dyn MarkStore>, StoreError> {

@@ -6,6 +6,7 @@
 
 mod admin;
 mod arguments;
+mod attach;
 mod check;
 mod documents;
 mod drain;
@@ -57,6 +58,14 @@ enum CliCommand {
     /// resource of its own, and the marks are stored in ./fencepost.db.
     #[command(after_help = EXIT_CODES)]
     Serve(ServeArgs),
+    /// Run a command whose requests get the holder's token, and end it once the token is stale.
+    ///
+    /// For clients that cannot be changed. COMMAND sends its requests to a loopback port; each gets
+    /// X-Fencing-Token and goes to a fencepost, which checks it. Once that refuses one as stale,
+    /// nothing more is forwarded and COMMAND is ended. Without COMMAND the port serves the other
+    /// containers of a pod.
+    #[command(after_help = attach::EXIT_CODES)]
+    Attach(Box<attach::AttachArgs>),
     /// Show what fencepost does: a zombie with and without it, an overtaking write, a crash.
     Demo(DemoArgs),
     /// Check a configuration file and print every problem with its line.
@@ -222,6 +231,7 @@ impl Invocation {
                     ExitCode::FAILURE
                 })
             }
+            CliCommand::Attach(args) => attach::run(*args).await,
             CliCommand::Check(args) => {
                 Ok(check::run(&args, overrides, &mut std::io::stdout()).await?)
             }

@@ -115,7 +115,7 @@ fn pass(route: Option<Arc<Route>>, head: &Parts) -> Class {
 }
 
 /// The rules for requests of every route.
-fn whole_head(head: &Parts) -> Result<(), Refusal> {
+pub(super) fn whole_head(head: &Parts) -> Result<(), Refusal> {
     if matches!(head.method, Method::CONNECT | Method::TRACE) {
         return Err(Refusal::MethodNotAllowed(String::new()));
     }

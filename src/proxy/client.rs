@@ -48,6 +48,20 @@ pub(crate) struct ClientNames {
 }
 
 impl Client {
+    /// This process itself. `text`: for log lines.
+    pub(crate) fn of_this_process(text: &str) -> Self {
+        Self {
+            ip: None,
+            forwarded: None,
+            text: text.into(),
+            tls: None,
+            mutual: false,
+            identity: None,
+            until: None,
+            in_flight: ConnectionInFlight::default(),
+        }
+    }
+
     pub(crate) fn names(&self) -> Option<&ClientNames> {
         self.tls.as_deref()
     }

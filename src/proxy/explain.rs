@@ -12,7 +12,6 @@ use serde::Serialize;
 use super::classify::{Class, Fenced, classify};
 use super::client::Client;
 use super::headers::{TOKEN, identity};
-use super::limits::network::ConnectionInFlight;
 use super::refusal::problem::AnswerStyle;
 use super::refusal::{DetailReader, Refusal};
 use super::routing_table::{Route, RoutingTable};
@@ -176,7 +175,7 @@ fn judge(table: &RoutingTable, head: &Parts, body: Option<&[u8]>) -> RequestVerd
     let refused = |route: Option<&Arc<Route>>, refusal: &Refusal| {
         verdict_of(PathVerdict::Refused, route, String::new()).refused(table, refusal)
     };
-    match classify(table, head, &nobody()) {
+    match classify(table, head, &Client::of_this_process("explain")) {
         Class::Fenced(fenced) => keyed(table, PathVerdict::Fenced, &fenced, head, body),
         Class::Observed(_, Ok(fenced)) => keyed(table, PathVerdict::Observed, &fenced, head, body),
         Class::Observed(route, Err(refusal)) => {
@@ -201,7 +200,7 @@ fn judge(table: &RoutingTable, head: &Parts, body: Option<&[u8]>) -> RequestVerd
             with_token
                 .headers
                 .insert(TOKEN, HeaderValue::from_static("1"));
-            match classify(table, &with_token, &nobody()) {
+            match classify(table, &with_token, &Client::of_this_process("explain")) {
                 Class::Fenced(fenced) => RequestVerdict {
                     resource: fenced.key(head, body).ok().map(|key| key.to_string()),
                     ..judged
@@ -281,19 +280,5 @@ fn keyed(
         Err(refusal) => {
             verdict_of(PathVerdict::Refused, route, String::new()).refused(table, &refusal)
         }
-    }
-}
-
-/// A client on the loopback without a certificate.
-fn nobody() -> Client {
-    Client {
-        ip: None,
-        forwarded: None,
-        text: "explain".into(),
-        tls: None,
-        mutual: false,
-        identity: None,
-        until: None,
-        in_flight: ConnectionInFlight::default(),
     }
 }

@@ -85,6 +85,7 @@ impl Proxy {
         let body = upload.send(trailers, terms.sent.clone());
         let body = body.cut_by(terms.cut.clone());
         let additions = Additions {
+            stamp: None,
             fenced: Some((token, &key)),
             idempotency,
             opening,

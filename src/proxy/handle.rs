@@ -39,7 +39,17 @@ impl Proxy {
         if client.mutual || context.table().settings.asks_clients() {
             identity::strip(&mut head.headers);
         }
-        let mut class = self.classify(&context, &head);
+        if let Some(attachment) = &self.attachment {
+            let done = match self.check(&context, &head) {
+                Ok(()) => self.attached(&context, attachment, head, body).await,
+                Err(refusal) => Err(refusal),
+            };
+            return self.answer(&context, &Scope::Route(None), done);
+        }
+        let mut class = match self.check(&context, &head) {
+            Ok(()) => classify::classify(context.table(), &head, context.client),
+            Err(refusal) => Class::Refused(None, refusal),
+        };
         let scope = Scope::of(&mut class);
         let done = match class {
             Class::Pass { upgrade, .. } => {
@@ -65,19 +75,16 @@ impl Proxy {
         response
     }
 
-    fn classify(&self, context: &Context<'_>, head: &Parts) -> Class {
-        let table = context.table();
-        if let Err(error) = http2::check(head, &table.settings.limits) {
+    /// The checks of every request.
+    fn check(&self, context: &Context<'_>, head: &Parts) -> Result<(), Refusal> {
+        if let Err(error) = http2::check(head, &context.table().settings.limits) {
             if let Some(limit) = limit_of(error) {
                 self.metrics.limit(limit);
             }
-            return Class::Refused(None, error.into());
+            return Err(error.into());
         }
         // A request in a loop would wait for itself, on any route.
-        if let Err(round) = self.via.check(&head.headers) {
-            return Class::Refused(None, Refusal::Loop(round));
-        }
-        classify::classify(table, head, context.client)
+        self.via.check(&head.headers).map_err(Refusal::Loop)
     }
 
     /// Refuses a request whose head could not be read. The connection ends with the answer.

@@ -10,6 +10,8 @@
 
 mod access_log;
 mod answer;
+pub(crate) mod attachment;
+mod attached;
 mod body;
 pub(crate) mod buffer_pool;
 mod claim;

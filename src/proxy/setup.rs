@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::attachment::Attachment;
 use super::body::BodyMemory;
 use super::body::BodyRules;
 use super::client::Client;
@@ -69,6 +70,8 @@ pub struct Proxy {
     pub(super) spends: AtomicU64,
     /// The name of this process in `Via`.
     pub(super) via: Via,
+    /// `None` but in `fencepost attach`: what is added to requests, which are then not judged here.
+    pub(super) attachment: Option<Arc<Attachment>>,
 }
 
 /// The arguments of [`Proxy::new`].
@@ -81,6 +84,8 @@ pub(crate) struct ProxySetup {
     pub rejections: Arc<Rejections>,
     /// The name of this process in `Via`.
     pub via: Via,
+    /// `None` but in `fencepost attach`.
+    pub attachment: Option<Arc<Attachment>>,
 }
 
 /// Starts to trace requests, if the settings say so.
@@ -106,6 +111,7 @@ impl Proxy {
             stopping,
             rejections,
             via,
+            attachment,
         } = setup;
         let upstream = Upstream::new(&settings.upstream, fencing.lease(), &metrics)?;
         let upstream = Arc::new(upstream);
@@ -142,6 +148,7 @@ impl Proxy {
             throttles: Arc::default(),
             spends: AtomicU64::new(0),
             via,
+            attachment,
         })
     }
 

@@ -14,6 +14,7 @@ use super::classify::{self, Fenced};
 use super::client::Client;
 use super::context::Context;
 use super::exchange::Exchange;
+use super::headers::attached::{ForFencepost, Stamp, request_for_fencepost};
 use super::headers::trailers::TrailerRules;
 use super::headers::{self, ForUpstream, http2};
 use super::idempotency::{self, Choice, IdempotencyError, RequestDigest};
@@ -32,6 +33,8 @@ pub(super) struct Additions<'a> {
     pub idempotency: Option<(HeaderName, Choice)>,
     /// The tunnel that it asks for.
     pub opening: Option<TunnelOpening>,
+    /// The upstream is a fencepost, and gets these fields.
+    pub stamp: Option<&'a Stamp>,
 }
 
 impl Proxy {
@@ -63,6 +66,7 @@ impl Proxy {
                 route.settings.upstream_timeout
             }),
             via: self.via,
+            to_fencepost: additions.stamp.is_some(),
             held: permit,
         }
     }
@@ -76,33 +80,28 @@ impl Proxy {
         body: UpstreamBody,
         additions: &Additions<'_>,
     ) -> Request<UpstreamBody> {
-        let (client, upstream) = (context.client, &context.snapshot.upstream);
+        let upstream = &context.snapshot.upstream;
         let host = classify::host(&head).ok();
         if head.method == Method::OPTIONS {
             headers::hops::count(&mut head.headers);
         }
         let slash = || PathAndQuery::from_static("/");
         let target = head.uri.path_and_query().cloned().unwrap_or_else(slash);
-        let idempotency = additions.idempotency.as_ref();
-        headers::request_for_upstream(
-            &mut head.headers,
-            ForUpstream {
-                fenced: additions.fenced,
-                idempotency: idempotency.map(|(name, choice)| (name, choice.clone())),
-                client: client.forwarded.as_ref(),
-                identity: client.identity.as_ref(),
-                scheme: if client.tls.is_some() {
-                    "https"
-                } else {
-                    "http"
+        if let Some(stamp) = additions.stamp {
+            request_for_fencepost(
+                &mut head.headers,
+                &ForFencepost {
+                    stamp,
+                    version: head.version,
+                    http2: upstream.h2,
+                    via: &self.via,
+                    trailers: body.trailers(),
                 },
-                host: host.clone(),
-                version: head.version,
-                http2: upstream.h2,
-                via: &self.via,
-                trailers: body.trailers(),
-            },
-        );
+            );
+        } else {
+            let added = self.for_upstream(context, &head, (&body, additions));
+            headers::request_for_upstream(&mut head.headers, added);
+        }
         // Behind the edits, which look at every field.
         if let Some(logged) = &context.facts.head {
             logged.identify(&mut head.headers);
@@ -136,6 +135,33 @@ impl Proxy {
             request.extensions_mut().insert(clock.clone());
         }
         request
+    }
+
+    /// The fields that the proxy adds to a request.
+    fn for_upstream<'a>(
+        &'a self,
+        context: &Context<'a>,
+        head: &Parts,
+        (body, additions): (&'a UpstreamBody, &'a Additions<'_>),
+    ) -> ForUpstream<'a> {
+        let client = context.client;
+        let idempotency = additions.idempotency.as_ref();
+        ForUpstream {
+            fenced: additions.fenced,
+            idempotency: idempotency.map(|(name, choice)| (name, choice.clone())),
+            client: client.forwarded.as_ref(),
+            identity: client.identity.as_ref(),
+            scheme: if client.tls.is_some() {
+                "https"
+            } else {
+                "http"
+            },
+            host: classify::host(head).ok(),
+            version: head.version,
+            http2: context.snapshot.upstream.h2,
+            via: &self.via,
+            trailers: body.trailers(),
+        }
     }
 
     /// The tunnel that a request asks for, if it asks for one and there is room.

@@ -78,6 +78,7 @@ async fn follow<G>(
         opening,
         timeout,
         via,
+        to_fencepost: _,
         held,
     } = exchange;
     let ready = Ready {

@@ -31,6 +31,7 @@ pub(crate) async fn forward(
         opening,
         timeout,
         via,
+        to_fencepost,
         held,
     } = exchange;
     let clock = request.extensions().get::<AccessClock>().cloned();
@@ -66,7 +67,12 @@ pub(crate) async fn forward(
         return Ok(answer);
     }
     let (mut parts, body) = response.into_parts();
-    let rules = headers::response_for_client(&mut parts.headers, parts.version, &via);
+    let edit = if to_fencepost {
+        headers::attached::response_for_client
+    } else {
+        headers::response_for_client
+    };
+    let rules = edit(&mut parts.headers, parts.version, &via);
     parts.version = Version::default();
     let mut body = ClientBody::passed(body, rules, watch);
     body.keep(held, Some(progress.answering()));

@@ -12,6 +12,7 @@
 //! `Trailer` is kept: it tells every recipient what follows the content (RFC 9110, 6.6.2), and is
 //! not among the connection's own fields (7.6.1). [`trailers`] decides what it may say.
 
+pub mod attached;
 mod connection;
 mod edit;
 mod fields;
@@ -52,6 +53,9 @@ pub const OPERATION: HeaderName = HeaderName::from_static("x-fencing-operation")
 pub const TARGET: HeaderName = HeaderName::from_static("x-fencing-target");
 /// Tells the proxy's own answers from the upstream's.
 pub const OUTCOME: HeaderName = HeaderName::from_static("x-fencing-outcome");
+
+/// What the client of a refusal does next: `never`, `same-token`, `check-first`.
+pub const RETRY: HeaderName = HeaderName::from_static("x-fencing-retry");
 
 /// The raw token of a request.
 pub fn fencing_token(headers: &HeaderMap) -> Result<Option<&HeaderValue>, FieldError> {

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::{DetailReader, Refusal, Subject};
 use crate::metrics::Outcome;
 use crate::proxy::body::{ClientBody, full};
-use crate::proxy::headers::OUTCOME;
+use crate::proxy::headers::{OUTCOME, RETRY};
 
 /// The style of this answer.
 #[derive(Clone, Copy, Debug)]
@@ -159,7 +159,12 @@ impl Refusal {
         }
     }
 
-    fn retry_after(&self) -> Option<Duration> {
+    /// Nothing was sent upstream, so the same request may be sent again with the same token.
+    pub(crate) fn was_not_sent(&self) -> bool {
+        matches!(self.row().retry, Retry::SameToken)
+    }
+
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Overloaded(_) => Some(Duration::from_secs(1)),
             Self::StoreUnavailable { retry_after, .. }
@@ -187,6 +192,7 @@ impl Refusal {
         };
         let headers = response.headers_mut();
         headers.insert(OUTCOME, HeaderValue::from_static(word));
+        headers.insert(RETRY, HeaderValue::from_static(self.row().retry.as_str()));
         if let Some(after) = self.retry_after() {
             headers.insert(RETRY_AFTER, whole_seconds(after).into());
         }

@@ -1,0 +1,300 @@
+//! `fencepost attach`: fences a client that cannot be changed. It runs a command, adds the holder's
+//! token to the requests that the command sends through a loopback port, and ends the command once
+//! the lock has another holder. Without a command it serves the other containers of a pod.
+//!
+//! [`port`] is the data path, [`token`] the token, [`command`] the command, [`report`] the end.
+
+mod command;
+mod port;
+mod report;
+mod signals;
+mod token;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::ensure;
+use http::HeaderValue;
+use rustix::process::Signal;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use self::command::{Holder, NotStarted, code};
+use self::port::AttachedPort;
+use self::report::{Reason, RunReport};
+use self::signals::{Signals, code_of};
+use crate::config::Settings;
+use crate::proxy::attachment::{Attachment, Lost};
+use crate::proxy::headers::attached::Stamp;
+
+pub use self::port::AttachClaim;
+pub use self::token::TokenSource;
+
+/// A newer holder was found: `EX_TEMPFAIL` of `sysexits.h`.
+pub const EXIT_STALE: u8 = 75;
+/// `--max-runtime` is over, as with `timeout`.
+pub const EXIT_MAX_RUNTIME: u8 = 124;
+/// A claim was not granted: `EX_UNAVAILABLE` of `sysexits.h`.
+pub const EXIT_NOT_CLAIMED: u8 = 69;
+
+/// The arguments of [`run`].
+#[derive(Debug)]
+pub struct AttachOptions {
+    pub token: TokenSource,
+    /// `X-Fencing-Operation` of requests without one.
+    pub operation: Option<HeaderValue>,
+    /// What is claimed before the command starts.
+    pub claims: Vec<AttachClaim>,
+    /// How long a request is sent again where nothing was sent to the service.
+    pub retry_for: Duration,
+    /// From SIGTERM to SIGKILL.
+    pub grace: Duration,
+    pub max_runtime: Option<Duration>,
+    /// Ends with `.prom`.
+    pub metrics_file: Option<PathBuf>,
+    /// The authorities whose requests come here by `http_proxy`; `None`: it is not set.
+    pub http_proxy: Option<Vec<String>>,
+    /// Empty: none is run.
+    pub command: Vec<OsString>,
+}
+
+/// One run. The command begins after the claims.
+struct Run {
+    options: AttachOptions,
+    attachment: Arc<Attachment>,
+    port: AttachedPort,
+    signals: Signals,
+    deadline: Option<Instant>,
+    claims: u64,
+}
+
+/// Runs the command with the token, and returns the exit code. `settings`: where to listen, and the
+/// fencepost.
+pub async fn run(mut options: AttachOptions, settings: Settings) -> anyhow::Result<u8> {
+    if let Some(path) = &options.metrics_file {
+        report::check(path)?;
+    }
+    // Before the token: whoever ends this process now must not be overheard.
+    let signals = Signals::catch()?;
+    let stamp = Stamp {
+        token: options.token.read().await?,
+        operation: options.operation.take(),
+    };
+    let attachment = Arc::new(Attachment::new(stamp, options.retry_for));
+    let port = AttachedPort::open(settings, Arc::clone(&attachment)).await?;
+    ensure!(
+        options.http_proxy.is_none() || port.socket().is_none(),
+        "--http-proxy needs a port: give --listen an address, not a Unix socket"
+    );
+    let mut hosts = options.http_proxy.clone().unwrap_or_default();
+    hosts.push(port.address.clone());
+    attachment.stand_for(&hosts);
+    let began = Instant::now();
+    let metrics_file = options.metrics_file.clone();
+    let mut run = Run {
+        deadline: options.max_runtime.map(|most| began + most),
+        options,
+        attachment,
+        port,
+        signals,
+        claims: 0,
+    };
+    let (reason, code) = run.execute().await?;
+    let report = RunReport {
+        reason,
+        code,
+        held: began.elapsed(),
+        claims: run.claims,
+        totals: run.attachment.counts.totals(),
+    };
+    let grace = run.options.grace;
+    run.port.close(if reason == Reason::Signal { grace } else { Duration::ZERO }).await;
+    report.log();
+    if let Some(path) = metrics_file {
+        // What the command did matters more than its numbers.
+        if let Err(error) = report.write(&path) {
+            tracing::error!("{error:#}");
+        }
+    }
+    Ok(code)
+}
+
+impl Run {
+    async fn execute(&mut self) -> anyhow::Result<(Reason, u8)> {
+        if let Err(end) = self.claim_all().await {
+            return Ok(end);
+        }
+        let Some((name, arguments)) = self.options.command.split_first() else {
+            tracing::info!(listen = self.port.address, "attached; no command is run");
+            return Ok(self.serve().await);
+        };
+        let variables = self.variables();
+        match Holder::start((name, arguments), variables) {
+            Ok(holder) => self.hold(holder).await,
+            Err(error) => {
+                tracing::error!("cannot run {error}");
+                Ok((Reason::NotStarted, NotStarted::code(&error)))
+            }
+        }
+    }
+
+    /// The environment of the command.
+    fn variables(&self) -> Vec<(&'static str, String)> {
+        let mut variables = Vec::new();
+        let url = match self.port.socket() {
+            Some(path) => {
+                variables.push(("FENCEPOST_SOCKET", path.to_owned()));
+                "http://localhost".to_owned()
+            }
+            None => format!("http://{}", self.port.address),
+        };
+        if self.options.http_proxy.is_some() {
+            // Some programs read the one (curl), some the other.
+            variables.push(("http_proxy", url.clone()));
+            variables.push(("HTTP_PROXY", url.clone()));
+        }
+        variables.push(("FENCEPOST_URL", url));
+        variables
+    }
+
+    /// Claims, one after the other. An error is the end of the run.
+    async fn claim_all(&mut self) -> Result<(), (Reason, u8)> {
+        for claim in &self.options.claims {
+            let target = claim.target.to_str().unwrap_or_default();
+            let deadline = until(self.deadline);
+            tokio::select! {
+                biased;
+                claimed = self.port.claim(claim) => match claimed {
+                    Ok(()) => self.claims += 1,
+                    Err(error) => {
+                        if let Some(lost) = &*self.attachment.lost().borrow() {
+                            tracing::error!("{lost}");
+                            return Err((Reason::Stale, EXIT_STALE));
+                        }
+                        tracing::error!("the claim of {target} was not granted: {error:#}");
+                        return Err((Reason::NotClaimed, EXIT_NOT_CLAIMED));
+                    }
+                },
+                signal = self.signals.next() => {
+                    return Err((Reason::Signal, code_of(signal.as_raw())));
+                }
+                () = deadline => return Err((Reason::MaxRuntime, EXIT_MAX_RUNTIME)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of the command, or ends it.
+    async fn hold(&mut self, mut holder: Holder) -> anyhow::Result<(Reason, u8)> {
+        let grace = self.options.grace;
+        let mut lost = self.attachment.lost();
+        loop {
+            let deadline = until(self.deadline);
+            tokio::select! {
+                biased;
+                () = becomes(&mut lost, true) => {
+                    self.say_lost(Some(&holder));
+                    holder.end(grace).await?;
+                    return Ok((Reason::Stale, EXIT_STALE));
+                }
+                status = holder.wait() => {
+                    let status = status?;
+                    // It may have ended because it was refused.
+                    if self.attachment.lost().borrow().is_some() {
+                        self.say_lost(None);
+                        return Ok((Reason::Stale, EXIT_STALE));
+                    }
+                    return Ok((Reason::Exited, code(status)));
+                }
+                signal = self.signals.next() => {
+                    if signal == Signal::HUP && self.options.token.follows_hangup() {
+                        self.renew().await;
+                    } else {
+                        holder.pass(signal);
+                    }
+                }
+                () = deadline => {
+                    tracing::error!(pid = holder.id(), "--max-runtime is over: the command is ended");
+                    holder.end(grace).await?;
+                    return Ok((Reason::MaxRuntime, EXIT_MAX_RUNTIME));
+                }
+            }
+        }
+    }
+
+    /// Serves until a signal. Once the hold is lost it goes on to refuse: a container that is
+    /// started again would read the token again.
+    async fn serve(&mut self) -> (Reason, u8) {
+        let mut lost = self.attachment.lost();
+        loop {
+            let deadline = until(self.deadline);
+            let known = lost.borrow_and_update().is_some();
+            tokio::select! {
+                biased;
+                () = becomes(&mut lost, !known) => {
+                    if !known {
+                        self.say_lost(None);
+                    }
+                }
+                signal = self.signals.next() => match signal {
+                    Signal::HUP => self.renew().await,
+                    Signal::USR1 | Signal::USR2 => {}
+                    _ if known => return (Reason::Stale, EXIT_STALE),
+                    _ => return (Reason::Signal, 0),
+                },
+                () = deadline => {
+                    tracing::error!("--max-runtime is over");
+                    return (Reason::MaxRuntime, EXIT_MAX_RUNTIME);
+                }
+            }
+        }
+    }
+
+    /// Says who is newer, and what is ended.
+    fn say_lost(&self, holder: Option<&Holder>) {
+        if let Some(lost) = &*self.attachment.lost().borrow() {
+            match holder {
+                Some(holder) => {
+                    tracing::error!("{lost}; ending the command (pid {})", holder.id());
+                }
+                None => tracing::error!("{lost}; nothing more is forwarded"),
+            }
+        }
+    }
+
+    /// Reads the token again.
+    async fn renew(&self) {
+        if !self.options.token.follows_hangup() {
+            tracing::warn!("SIGHUP reads a --token-file again, and there is none");
+            return;
+        }
+        match self.options.token.read().await {
+            Ok(token) if token == self.attachment.token() => {
+                tracing::info!("the token is the same as before");
+            }
+            Ok(token) => {
+                tracing::info!(token = ?token, "the token was read again");
+                self.attachment.renew(token);
+            }
+            Err(error) => tracing::error!("{error:#}; the token stays as it was"),
+        }
+    }
+}
+
+/// Waits until the hold is lost, or is not. Cancel-safe.
+async fn becomes(lost: &mut watch::Receiver<Option<Arc<Lost>>>, so: bool) {
+    if lost.wait_for(|lost| lost.is_some() == so).await.is_err() {
+        // Its sender lives in the run.
+        std::future::pending().await
+    }
+}
+
+/// Waits for the deadline; without one, for ever.
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,105 @@
+//! Where the holder's token comes from. It is read once: whoever reads it again later may get the
+//! token of the next holder, and a zombie would pass with it.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail, ensure};
+use http::HeaderValue;
+use tokio::process::Command;
+
+/// The longest token that is sent.
+const LONGEST: usize = 1024;
+
+/// The source of the token.
+#[derive(Clone, Debug)]
+pub enum TokenSource {
+    /// The token itself.
+    Given(String),
+    /// The name of an environment variable.
+    Variable(String),
+    /// A file, which is read again on SIGHUP only.
+    File(PathBuf),
+    /// A command for `sh -c`, whose output is the token.
+    Output(String),
+}
+
+impl TokenSource {
+    /// Whether SIGHUP makes it be read again.
+    pub(super) fn follows_hangup(&self) -> bool {
+        matches!(self, Self::File(_))
+    }
+
+    pub(super) async fn read(&self) -> anyhow::Result<HeaderValue> {
+        match self {
+            Self::Given(text) => value(text).context("--token"),
+            Self::Variable(name) => match std::env::var(name) {
+                Ok(text) => value(&text).with_context(|| format!("--token-env {name}")),
+                Err(std::env::VarError::NotPresent) => {
+                    bail!("--token-env: there is no environment variable {name}")
+                }
+                Err(error) => bail!("--token-env {name}: {error}"),
+            },
+            Self::File(path) => {
+                let at = || format!("--token-file {}", path.display());
+                let text = tokio::fs::read_to_string(path).await.with_context(at)?;
+                value(&text).with_context(at)
+            }
+            Self::Output(command) => output(command)
+                .await
+                .with_context(|| format!("--token-cmd '{command}'")),
+        }
+    }
+}
+
+async fn output(command: &str) -> anyhow::Result<HeaderValue> {
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(command);
+    shell.stdin(std::process::Stdio::null());
+    shell.stderr(std::process::Stdio::inherit());
+    shell.kill_on_drop(true);
+    let output = shell.output().await?;
+    ensure!(output.status.success(), "it ended with {}", output.status);
+    value(&String::from_utf8_lossy(&output.stdout))
+}
+
+/// A token as a field's value. A route may expect another form than a number, so only the fencepost
+/// knows whether it is one.
+fn value(text: &str) -> anyhow::Result<HeaderValue> {
+    let text = text.trim();
+    ensure!(!text.is_empty(), "the token is empty");
+    ensure!(text.len() <= LONGEST, "the token is longer than {LONGEST} bytes");
+    ensure!(
+        text.bytes().all(|byte| byte.is_ascii_graphic()),
+        "the token has spaces, line breaks or other characters that no token has: {text:?}"
+    );
+    Ok(HeaderValue::from_str(text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_token_is_one_word() {
+        let read = |text: &str| {
+            let given = TokenSource::Given(text.into());
+            async move { given.read().await.map_err(|error| format!("{error:#}")) }
+        };
+        assert_eq!(read(" 41\n").await.expect("a token"), "41");
+        for (text, why) in [("", "empty"), ("4 1", "spaces"), ("4\n1", "line breaks"), ("é", "other")] {
+            let error = read(text).await.expect_err("it is none");
+            assert!(error.contains(why), "{text:?}: {error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_command_that_fails_gives_no_token() {
+        let read = |command: &str| {
+            let source = TokenSource::Output(command.into());
+            async move { source.read().await.map_err(|error| format!("{error:#}")) }
+        };
+        assert_eq!(read("echo 41").await.expect("a token"), "41");
+        let error = read("echo 41; exit 3").await.expect_err("it failed");
+        assert!(error.contains("exit status: 3"), "{error}");
+    }
+}

@@ -1,0 +1,257 @@
+//! The request path of `fencepost attach`: each request gets the holder's token and goes to a
+//! fencepost, which judges it. A refusal is answered by what it says about a retry:
+//!
+//! - `never` because the token is stale: the hold is lost. Nothing more is forwarded.
+//! - `same-token`: the fencepost has sent nothing, so the same request with the same token is sent
+//!   again, as long as `retry_for` lasts and the body is here whole.
+//! - `check-first`, and everything else: the client gets it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, RETRY_AFTER};
+use http::request::Parts;
+use http::{HeaderMap, Response, Version};
+use http_body_util::{BodyExt as _, Limited};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::answer::{CountAs, Forwarded};
+use super::attachment::Attachment;
+use super::body::{ClientBody, Received, Upload, UploadProgress};
+use super::classify::whole_head;
+use super::context::Context;
+use super::exchange::unfenced;
+use super::headers::attached::{Stamp, own_token};
+use super::headers::trailers::TrailerRules;
+use super::headers::{OUTCOME, RETRY};
+use super::refusal::Refusal;
+use super::setup::Proxy;
+use super::tunnel;
+use super::upstream_request::Additions;
+use crate::metrics::Outcome;
+
+/// How long a body may take to come whole, so that its request can be sent again.
+const HOLD: Duration = Duration::from_millis(100);
+/// The pauses before attempts of which the fencepost says no time: the first, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// The most of a refusal's body that is read. Those of a fencepost are shorter.
+const PROBLEM_MAX: usize = 64 << 10;
+
+impl Proxy {
+    /// Stamps a request, passes it on, and sends it again where the answer allows that.
+    pub(super) async fn attached(
+        &self,
+        context: &Context<'_>,
+        attachment: &Arc<Attachment>,
+        head: Parts,
+        body: Received,
+    ) -> Result<Forwarded, Refusal> {
+        attachment.counts.request();
+        let stamp = attachment.stamp();
+        check(attachment, &stamp, &head)?;
+        let is_call = context.is_call(&head.headers);
+        let rules = self.body_rules(context.table().settings.body, context.client, is_call);
+        // A call's messages may wait for answers, and a tunnel has no body.
+        let streams = is_call || tunnel::wanted(&head.headers);
+        let hold = if streams { Duration::ZERO } else { HOLD };
+        let upload = Upload::read(body, &head.headers, &rules, Some(hold)).await?;
+        // What the fencepost may be sent again; `None`: the body goes through piece by piece.
+        let whole = upload.whole().filter(|_| upload.trailers().is_none());
+        let mut upload = Some(upload);
+        let until = Instant::now() + attachment.retry_for;
+        let mut pause = PAUSES.0;
+        let mut lost = attachment.lost();
+        loop {
+            if let Some(response) = attachment.refused() {
+                return Ok(stale(response));
+            }
+            let upload = match (upload.take(), &whole) {
+                (Some(upload), _) => upload,
+                (None, body) => {
+                    let body = body.clone().unwrap_or_default();
+                    Upload::streamed(Received::Whole(body), &rules)?
+                }
+            };
+            let sent = self.stamped(context, &stamp, (head.clone(), upload)).await;
+            let wait = whole.as_ref().and_then(|_| wait(&sent, pause));
+            let Some(wait) = wait.filter(|wait| Instant::now() + *wait < until) else {
+                return self.seen(attachment, &stamp, &head, sent?).await;
+            };
+            drop(sent);
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                // A sender that is gone is not waited for either.
+                _ = lost.wait_for(Option::is_some) => {}
+            }
+            pause = (pause * 2).min(PAUSES.1);
+            attachment.counts.retry();
+        }
+    }
+
+    /// One attempt.
+    async fn stamped(
+        &self,
+        context: &Context<'_>,
+        stamp: &Stamp,
+        (mut head, upload): (Parts, Upload),
+    ) -> Result<Response<ClientBody>, Refusal> {
+        let permit = self.in_flight.take(context.client)?;
+        let opening = if context.snapshot.upstream.h2 {
+            None
+        } else {
+            self.tunnel(&mut head, context.client)?
+        };
+        let additions = Additions {
+            stamp: Some(stamp),
+            opening,
+            ..Additions::default()
+        };
+        let progress = Arc::new(UploadProgress::default());
+        let trailers = TrailerRules::of(&head.headers);
+        let body = upload.send_unfenced(trailers, Arc::clone(&progress));
+        let exchange = self.exchange(context, None, head, body, additions, permit);
+        let metrics = &context.table().unmatched_metrics;
+        let way = (&*context.snapshot.upstream, &**metrics);
+        unfenced::forward(exchange, way, &progress, &self.tasks).await
+    }
+
+    /// Looks at the last answer on its way to the client.
+    async fn seen(
+        &self,
+        attachment: &Attachment,
+        stamp: &Stamp,
+        head: &Parts,
+        answer: Response<ClientBody>,
+    ) -> Result<Forwarded, Refusal> {
+        let outcome = answer.headers().get(OUTCOME);
+        if outcome.is_none()
+            && !self.via.is_behind_another(answer.headers())
+            && attachment.counts.past_no_fence()
+        {
+            tracing::warn!(
+                request = said(head),
+                "an answer did not come through a fencepost, so nothing checks the token there: \
+                 --to must lead to one; further ones are only counted"
+            );
+        }
+        if outcome.is_none_or(|outcome| outcome != Outcome::StaleToken.as_str()) {
+            return Ok(Forwarded {
+                response: answer,
+                counted: CountAs::Outcome(Outcome::Unfenced),
+            });
+        }
+        let (mut parts, body) = answer.into_parts();
+        let body = match Limited::new(body, PROBLEM_MAX).collect().await {
+            Ok(collected) => collected.to_bytes(),
+            Err(_) => {
+                // What it says matters less than that it is known.
+                parts.headers.remove(CONTENT_LENGTH);
+                Bytes::new()
+            }
+        };
+        let request = (&stamp.token, said(head));
+        let mark = mark(&body);
+        Ok(stale(attachment.lose(request, mark, (parts, body))))
+    }
+}
+
+fn stale(response: Response<ClientBody>) -> Forwarded {
+    Forwarded {
+        response,
+        counted: CountAs::Outcome(Outcome::StaleToken),
+    }
+}
+
+/// For people: `PUT /orders/7`. A query may have secrets.
+fn said(head: &Parts) -> String {
+    format!("{} {}", head.method, head.uri.path())
+}
+
+/// The mark that a refusal discloses.
+fn mark(problem: &[u8]) -> Option<String> {
+    let problem: Value = serde_json::from_slice(problem).ok()?;
+    Some(problem.get("mark")?.as_str()?.to_owned())
+}
+
+/// How long to wait until the same request is sent again; `None`: it must not be. `pause`: where
+/// the refusal names no time.
+fn wait(sent: &Result<Response<ClientBody>, Refusal>, pause: Duration) -> Option<Duration> {
+    match sent {
+        Ok(answer) => {
+            let headers = answer.headers();
+            let again = headers.get(RETRY).is_some_and(|retry| retry == "same-token");
+            again.then(|| retry_after(headers).unwrap_or(pause))
+        }
+        Err(refusal) => refusal
+            .was_not_sent()
+            .then(|| refusal.retry_after().unwrap_or(pause)),
+    }
+}
+
+/// In seconds (RFC 9110, 10.2.3), as a fencepost writes it.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+/// Whether a request may be stamped.
+fn check(attachment: &Attachment, stamp: &Stamp, head: &Parts) -> Result<(), Refusal> {
+    whole_head(head)?;
+    if let Some(authority) = head.uri.authority()
+        && head.version != Version::HTTP_2
+        && !attachment.stands_for(authority.as_str())
+    {
+        return Err(Refusal::Ambiguous(format!(
+            "The request is for {authority}, and this attach leads elsewhere: name {authority} with \
+             --http-proxy if it is the fenced service, or in NO_PROXY of the command if it is not."
+        )));
+    }
+    let own = own_token(&head.headers);
+    match own.map_err(|error| Refusal::Ambiguous(error.to_string()))? {
+        Some(own) if *own != stamp.token => Err(Refusal::Ambiguous(
+            "The request has an X-Fencing-Token of its own, and fencepost attach sends another one: \
+             leave one of them out."
+                .into(),
+        )),
+        Some(_) | None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proxy::body::full;
+
+    #[test]
+    fn a_mark_is_read_where_it_is_disclosed() {
+        assert_eq!(mark(br#"{"mark":"42","token":"41"}"#).as_deref(), Some("42"));
+        for other in [&b"{}"[..], b"", b"[]", br#"{"mark":42}"#] {
+            assert_eq!(mark(other), None);
+        }
+    }
+
+    fn answer(fields: &[(&'static str, &'static str)]) -> Result<Response<ClientBody>, Refusal> {
+        let mut answer = Response::new(full(""));
+        for (name, value) in fields {
+            let value = http::HeaderValue::from_static(value);
+            answer.headers_mut().insert(*name, value);
+        }
+        Ok(answer)
+    }
+
+    #[test]
+    fn only_what_was_not_sent_is_sent_again() {
+        let pause = Duration::from_millis(7);
+        let says = |retry| wait(&answer(&[("x-fencing-retry", retry)]), pause);
+        assert_eq!(says("same-token"), Some(pause));
+        assert_eq!(says("never"), None);
+        assert_eq!(says("check-first"), None);
+        assert_eq!(wait(&answer(&[("retry-after", "1")]), pause), None, "the service's own 503");
+        let after = answer(&[("x-fencing-retry", "same-token"), ("retry-after", "3")]);
+        assert_eq!(wait(&after, pause), Some(Duration::from_secs(3)));
+        let broken = Refusal::TooSlow(Duration::from_secs(1));
+        assert_eq!(wait(&Err(broken), pause), None, "it may have been sent");
+    }
+}

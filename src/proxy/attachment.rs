@@ -1,0 +1,222 @@
+//! [`Attachment`]: what `fencepost attach` adds to requests, and what it has seen of the answers.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::response::Parts;
+use http::{HeaderValue, Response};
+use tokio::sync::watch;
+
+use super::body::{ClientBody, full};
+use super::headers::attached::Stamp;
+
+/// What is added to each request, and when a refused one is sent again.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    stamp: RwLock<Stamp>,
+    /// How long a request is sent again after a refusal with `retry: same-token`.
+    pub retry_for: Duration,
+    /// The authorities of absolute targets that lead to the fencepost.
+    hosts: RwLock<Vec<String>>,
+    /// The refusal that has ended the hold.
+    lost: watch::Sender<Option<Arc<Lost>>>,
+    pub counts: AttachCounts,
+}
+
+/// The counters of one run.
+#[derive(Debug, Default)]
+pub(crate) struct AttachCounts {
+    requests: AtomicU64,
+    retries: AtomicU64,
+    stale: AtomicU64,
+    past_no_fence: AtomicU64,
+}
+
+/// What [`AttachCounts`] has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AttachTotals {
+    /// Requests of the client, each once.
+    pub requests: u64,
+    /// How often one was sent again.
+    pub retries: u64,
+    /// Requests refused as stale, here or by the fencepost.
+    pub stale: u64,
+    /// Answers that no fencepost has passed on.
+    pub past_no_fence: u64,
+}
+
+impl AttachCounts {
+    pub(super) fn request(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn retry(&self) {
+        self.retries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns whether it is the first.
+    pub(super) fn past_no_fence(&self) -> bool {
+        self.past_no_fence.fetch_add(1, Ordering::Relaxed) == 0
+    }
+
+    pub(crate) fn totals(&self) -> AttachTotals {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        AttachTotals {
+            requests: read(&self.requests),
+            retries: read(&self.retries),
+            stale: read(&self.stale),
+            past_no_fence: read(&self.past_no_fence),
+        }
+    }
+}
+
+/// A refusal as stale: the lock has another holder.
+pub(crate) struct Lost {
+    pub token: String,
+    /// What was asked for: `PUT /orders/7`.
+    pub request: String,
+    /// The highest token that the fencepost has accepted there, if it says so.
+    pub mark: Option<String>,
+    /// The answer, which later requests get as well.
+    head: Parts,
+    body: Bytes,
+}
+
+impl Lost {
+    fn answer(&self) -> Response<ClientBody> {
+        Response::from_parts(self.head.clone(), full(self.body.clone()))
+    }
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { token, request, .. } = self;
+        write!(f, "token {token} is stale: {request} was refused, because ")?;
+        match &self.mark {
+            Some(mark) => write!(f, "the holder of token {mark} is newer"),
+            None => write!(f, "a newer holder has written there"),
+        }
+    }
+}
+
+impl fmt::Debug for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lost({self})")
+    }
+}
+
+impl Attachment {
+    pub(crate) fn new(stamp: Stamp, retry_for: Duration) -> Self {
+        Self {
+            stamp: RwLock::new(stamp),
+            retry_for,
+            hosts: RwLock::default(),
+            lost: watch::Sender::new(None),
+            counts: AttachCounts::default(),
+        }
+    }
+
+    /// The fencing fields of a request that begins now.
+    pub(super) fn stamp(&self) -> Stamp {
+        let stamp = self.stamp.read().unwrap_or_else(PoisonError::into_inner);
+        stamp.clone()
+    }
+
+    /// The token of requests that begin now.
+    pub(crate) fn token(&self) -> HeaderValue {
+        self.stamp().token
+    }
+
+    /// Later requests get this token. Those that were refused with another one no longer count.
+    pub(crate) fn renew(&self, token: HeaderValue) {
+        let mut stamp = self.stamp.write().unwrap_or_else(PoisonError::into_inner);
+        stamp.token = token;
+        drop(stamp);
+        self.lost.send_replace(None);
+    }
+
+    /// Absolute targets with one of these authorities lead to the fencepost.
+    pub(crate) fn stand_for(&self, hosts: &[String]) {
+        let mut known = self.hosts.write().unwrap_or_else(PoisonError::into_inner);
+        *known = hosts.iter().map(|host| with_port(host)).collect();
+    }
+
+    pub(super) fn stands_for(&self, authority: &str) -> bool {
+        let known = self.hosts.read().unwrap_or_else(PoisonError::into_inner);
+        known.contains(&with_port(authority))
+    }
+
+    /// Changes once the hold is lost, and once a new token ends that.
+    pub(crate) fn lost(&self) -> watch::Receiver<Option<Arc<Lost>>> {
+        self.lost.subscribe()
+    }
+
+    /// The answer to all requests while the hold is lost.
+    pub(super) fn refused(&self) -> Option<Response<ClientBody>> {
+        let lost = self.lost.borrow().clone()?;
+        self.counts.stale.fetch_add(1, Ordering::Relaxed);
+        Some(lost.answer())
+    }
+
+    /// The hold is lost: this was answered to a request with `token`. Returns the answer.
+    pub(super) fn lose(
+        &self,
+        (token, request): (&HeaderValue, String),
+        mark: Option<String>,
+        (head, body): (Parts, Bytes),
+    ) -> Response<ClientBody> {
+        self.counts.stale.fetch_add(1, Ordering::Relaxed);
+        let lost = Arc::new(Lost {
+            token: String::from_utf8_lossy(token.as_bytes()).into_owned(),
+            request,
+            mark,
+            head,
+            body,
+        });
+        let answer = lost.answer();
+        // Under the lock, so that a token that has come since is not blamed.
+        let stamp = self.stamp.read().unwrap_or_else(PoisonError::into_inner);
+        if stamp.token == *token {
+            self.lost.send_if_modified(|known| {
+                let first = known.is_none();
+                if first {
+                    *known = Some(lost);
+                }
+                first
+            });
+        }
+        drop(stamp);
+        answer
+    }
+}
+
+/// An authority of `http` in one spelling.
+fn with_port(authority: &str) -> String {
+    let host = authority.to_ascii_lowercase();
+    let port = host.rsplit_once(':').map(|(_, port)| port);
+    if port.is_some_and(|port| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())) {
+        return host;
+    }
+    format!("{}:80", host.trim_end_matches(':'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_authority_is_known_with_and_without_its_default_port() {
+        for (authority, port) in [
+            ("Orders", "orders:80"),
+            ("orders:7080", "orders:7080"),
+            ("[::1]", "[::1]:80"),
+            ("[::1]:7080", "[::1]:7080"),
+            ("orders:", "orders:80"),
+        ] {
+            assert_eq!(with_port(authority), port);
+        }
+    }
+}
