@@ -41,8 +41,8 @@ use crate::store::{InstanceId, MarkStore, StoreError};
 pub use keys::{Migration, migrate};
 pub(crate) use listen::bind;
 pub use log_output::LogOutput;
-pub(crate) use store_start::open as open_store;
 pub use shutdown::Shutdown;
+pub(crate) use store_start::open as open_store;
 
 /// The pause between two attempts to reach the store at the start.
 const START_AGAIN: Duration = Duration::from_millis(500);

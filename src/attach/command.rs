@@ -71,7 +71,10 @@ impl Holder {
 
     /// Waits for its end. Cancel-safe.
     pub(super) async fn wait(&mut self) -> anyhow::Result<ExitStatus> {
-        self.child.wait().await.context("the command's end is unknown")
+        self.child
+            .wait()
+            .await
+            .context("the command's end is unknown")
     }
 
     /// Passes a signal on. Those of the keyboard have reached it already if it shares the terminal.

@@ -110,7 +110,13 @@ pub async fn run(mut options: AttachOptions, settings: Settings) -> anyhow::Resu
         totals: run.attachment.counts.totals(),
     };
     let grace = run.options.grace;
-    run.port.close(if reason == Reason::Signal { grace } else { Duration::ZERO }).await;
+    run.port
+        .close(if reason == Reason::Signal {
+            grace
+        } else {
+            Duration::ZERO
+        })
+        .await;
     report.log();
     if let Some(path) = metrics_file {
         // What the command did matters more than its numbers.
@@ -255,12 +261,11 @@ impl Run {
     /// Says who is newer, and what is ended.
     fn say_lost(&self, holder: Option<&Holder>) {
         if let Some(lost) = &*self.attachment.lost().borrow() {
-            match holder {
-                Some(holder) => {
-                    tracing::error!("{lost}; ending the command (pid {})", holder.id());
-                }
-                None => tracing::error!("{lost}; nothing more is forwarded"),
-            }
+            let then = match holder {
+                Some(holder) => format!("ending the command (pid {})", holder.id()),
+                None => "nothing more is forwarded".to_owned(),
+            };
+            tracing::error!("{lost}; {then}");
         }
     }
 
@@ -287,7 +292,7 @@ impl Run {
 async fn becomes(lost: &mut watch::Receiver<Option<Arc<Lost>>>, so: bool) {
     if lost.wait_for(|lost| lost.is_some() == so).await.is_err() {
         // Its sender lives in the run.
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -170,7 +170,10 @@ impl AttachedPort {
 /// What an answer says in place of a grant.
 async fn refusal(answer: Response<ClientBody>) -> String {
     let (head, body) = answer.into_parts();
-    let outcome = head.headers.get(OUTCOME).and_then(|outcome| outcome.to_str().ok());
+    let outcome = head
+        .headers
+        .get(OUTCOME)
+        .and_then(|outcome| outcome.to_str().ok());
     let Some(outcome) = outcome else {
         return format!(
             "{} came back, and not from a fencepost: --to must lead to one that takes claims",
@@ -180,6 +183,12 @@ async fn refusal(answer: Response<ClientBody>) -> String {
     let body = Limited::new(body, ANSWER_MAX).collect().await;
     let problem = body.ok().map(http_body_util::Collected::to_bytes);
     let problem: Option<Value> = problem.and_then(|text| serde_json::from_slice(&text).ok());
-    let detail = problem.as_ref().and_then(|problem| problem.get("detail")?.as_str());
-    format!("{outcome} ({}): {}", head.status, detail.unwrap_or("no detail"))
+    let detail = problem
+        .as_ref()
+        .and_then(|problem| problem.get("detail")?.as_str());
+    format!(
+        "{outcome} ({}): {}",
+        head.status,
+        detail.unwrap_or("no detail")
+    )
 }

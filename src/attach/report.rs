@@ -78,7 +78,9 @@ impl RunReport {
     pub(super) fn write(&self, path: &Path) -> anyhow::Result<()> {
         let at = || format!("--metrics-file {}", path.display());
         let text = self.text(&stem(path)?).with_context(at)?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
         let name = format!(".fencepost-attach-{}", std::process::id());
         let beside = folder.unwrap_or(Path::new(".")).join(name);
         let written = std::fs::File::create(&beside)
@@ -102,18 +104,52 @@ impl RunReport {
             gauge.set(value);
             registry.register(Box::new(gauge))
         };
-        #[expect(clippy::cast_precision_loss, reason = "a run has fewer than 2^53 requests")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "a run has fewer than 2^53 requests"
+        )]
         let count = |count: u64| count as f64;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        #[expect(clippy::disallowed_methods, reason = "for people, not for fencing")]
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let totals = self.totals;
         for (name, help, value) in [
-            ("hold_seconds", "How long the last run held the lock.", self.held.as_secs_f64()),
-            ("end_timestamp_seconds", "When the last run ended (Unix time).", now.as_secs_f64()),
-            ("exit_code", "The exit code of the last run.", f64::from(self.code)),
-            ("claims", "Claims granted to the last run.", count(self.claims)),
-            ("requests", "Requests of the last run.", count(totals.requests)),
-            ("retries", "How often the last run sent a request again.", count(totals.retries)),
-            ("stale", "Requests of the last run that were refused as stale.", count(totals.stale)),
+            (
+                "hold_seconds",
+                "How long the last run held the lock.",
+                self.held.as_secs_f64(),
+            ),
+            (
+                "end_timestamp_seconds",
+                "When the last run ended (Unix time).",
+                now.as_secs_f64(),
+            ),
+            (
+                "exit_code",
+                "The exit code of the last run.",
+                f64::from(self.code),
+            ),
+            (
+                "claims",
+                "Claims granted to the last run.",
+                count(self.claims),
+            ),
+            (
+                "requests",
+                "Requests of the last run.",
+                count(totals.requests),
+            ),
+            (
+                "retries",
+                "How often the last run sent a request again.",
+                count(totals.retries),
+            ),
+            (
+                "stale",
+                "Requests of the last run that were refused as stale.",
+                count(totals.stale),
+            ),
         ] {
             gauge(&format!("fencepost_attach_{name}"), help, value, None)?;
         }
@@ -136,7 +172,9 @@ pub(super) fn check(path: &Path) -> anyhow::Result<()> {
 /// The name of the run: that of the file. The exporter merges all files, so that two with the same
 /// series would spoil each other.
 fn stem(path: &Path) -> anyhow::Result<String> {
-    let named = path.extension().is_some_and(|extension| extension == "prom");
+    let named = path
+        .extension()
+        .is_some_and(|extension| extension == "prom");
     ensure!(
         named,
         "--metrics-file {}: the node exporter reads only files that end with .prom",
@@ -176,7 +214,9 @@ mod tests {
         ] {
             assert!(text.lines().any(|known| known == line), "{line} in {text}");
         }
-        let left = std::fs::read_dir(folder.path()).expect("the folder").count();
+        let left = std::fs::read_dir(folder.path())
+            .expect("the folder")
+            .count();
         assert_eq!(left, 1, "nothing else is left there");
     }
 

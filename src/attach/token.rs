@@ -67,7 +67,10 @@ async fn output(command: &str) -> anyhow::Result<HeaderValue> {
 fn value(text: &str) -> anyhow::Result<HeaderValue> {
     let text = text.trim();
     ensure!(!text.is_empty(), "the token is empty");
-    ensure!(text.len() <= LONGEST, "the token is longer than {LONGEST} bytes");
+    ensure!(
+        text.len() <= LONGEST,
+        "the token is longer than {LONGEST} bytes"
+    );
     ensure!(
         text.bytes().all(|byte| byte.is_ascii_graphic()),
         "the token has spaces, line breaks or other characters that no token has: {text:?}"
@@ -86,7 +89,12 @@ mod tests {
             async move { given.read().await.map_err(|error| format!("{error:#}")) }
         };
         assert_eq!(read(" 41\n").await.expect("a token"), "41");
-        for (text, why) in [("", "empty"), ("4 1", "spaces"), ("4\n1", "line breaks"), ("é", "other")] {
+        for (text, why) in [
+            ("", "empty"),
+            ("4 1", "spaces"),
+            ("4\n1", "line breaks"),
+            ("é", "other"),
+        ] {
             let error = read(text).await.expect_err("it is none");
             assert!(error.contains(why), "{text:?}: {error}");
         }

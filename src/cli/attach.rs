@@ -42,6 +42,7 @@ store: {url: 'postgres:///never-joined', namespace: attach}
 admin: {listen: 'off'}
 ";
 
+#[expect(clippy::doc_markdown, reason = "clap prints doc comments as they are")]
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("source").required(true).args(["token", "token_env", "token_file", "token_cmd"]))]
 pub(super) struct AttachArgs {
@@ -105,10 +106,20 @@ pub(super) struct AttachArgs {
     #[arg(long, value_name = "FILE", help_heading = "TLS to the fencepost")]
     ca_file: Option<PathBuf>,
     /// The client certificate, followed by its chain (PEM).
-    #[arg(long, value_name = "FILE", requires = "key_file", help_heading = "TLS to the fencepost")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "key_file",
+        help_heading = "TLS to the fencepost"
+    )]
     cert_file: Option<PathBuf>,
     /// Its key (PEM).
-    #[arg(long, value_name = "FILE", requires = "cert_file", help_heading = "TLS to the fencepost")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "cert_file",
+        help_heading = "TLS to the fencepost"
+    )]
     key_file: Option<PathBuf>,
     /// The name in the fencepost's certificate. The default is the host of --to.
     #[arg(long, value_name = "NAME", help_heading = "TLS to the fencepost")]
@@ -135,14 +146,34 @@ impl AttachArgs {
         let mut overrides = Overrides::default();
         let text = |path: &PathBuf| path.to_string_lossy().into_owned();
         let alone = self.command.is_empty();
-        let listen = if alone { "127.0.0.1:7079" } else { "127.0.0.1:0" };
+        let listen = if alone {
+            "127.0.0.1:7079"
+        } else {
+            "127.0.0.1:0"
+        };
         let format = if alone { "json" } else { "text" };
         for (path, value, flag) in [
             ("upstream.url", Some(self.to.clone()), "--to"),
-            ("upstream.tls.ca_file", self.ca_file.as_ref().map(text), "--ca-file"),
-            ("upstream.tls.cert_file", self.cert_file.as_ref().map(text), "--cert-file"),
-            ("upstream.tls.key_file", self.key_file.as_ref().map(text), "--key-file"),
-            ("upstream.tls.server_name", self.server_name.clone(), "--server-name"),
+            (
+                "upstream.tls.ca_file",
+                self.ca_file.as_ref().map(text),
+                "--ca-file",
+            ),
+            (
+                "upstream.tls.cert_file",
+                self.cert_file.as_ref().map(text),
+                "--cert-file",
+            ),
+            (
+                "upstream.tls.key_file",
+                self.key_file.as_ref().map(text),
+                "--key-file",
+            ),
+            (
+                "upstream.tls.server_name",
+                self.server_name.clone(),
+                "--server-name",
+            ),
             ("listen_mode", self.listen_mode.clone(), "--listen-mode"),
             ("log.format", self.log_format.clone(), "--log-format"),
             ("listen", self.listen.clone(), "--listen"),

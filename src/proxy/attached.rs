@@ -23,9 +23,9 @@ use super::body::{ClientBody, Received, Upload, UploadProgress};
 use super::classify::whole_head;
 use super::context::Context;
 use super::exchange::unfenced;
-use super::headers::attached::{Stamp, own_token};
+use super::headers::attached::Stamp;
 use super::headers::trailers::TrailerRules;
-use super::headers::{OUTCOME, RETRY};
+use super::headers::{self, OUTCOME, RETRY, TARGET, fencing_token};
 use super::refusal::Refusal;
 use super::setup::Proxy;
 use super::tunnel;
@@ -44,7 +44,7 @@ impl Proxy {
     pub(super) async fn attached(
         &self,
         context: &Context<'_>,
-        attachment: &Arc<Attachment>,
+        attachment: &Attachment,
         head: Parts,
         body: Received,
     ) -> Result<Forwarded, Refusal> {
@@ -143,13 +143,12 @@ impl Proxy {
             });
         }
         let (mut parts, body) = answer.into_parts();
-        let body = match Limited::new(body, PROBLEM_MAX).collect().await {
-            Ok(collected) => collected.to_bytes(),
-            Err(_) => {
-                // What it says matters less than that it is known.
-                parts.headers.remove(CONTENT_LENGTH);
-                Bytes::new()
-            }
+        let body = if let Ok(collected) = Limited::new(body, PROBLEM_MAX).collect().await {
+            collected.to_bytes()
+        } else {
+            // What it says matters less than that it is known.
+            parts.headers.remove(CONTENT_LENGTH);
+            Bytes::new()
         };
         let request = (&stamp.token, said(head));
         let mark = mark(&body);
@@ -166,7 +165,10 @@ fn stale(response: Response<ClientBody>) -> Forwarded {
 
 /// For people: `PUT /orders/7`. A query may have secrets.
 fn said(head: &Parts) -> String {
-    format!("{} {}", head.method, head.uri.path())
+    match headers::text(&head.headers, &TARGET) {
+        Ok(Some(target)) => format!("the claim of {target}"),
+        Ok(None) | Err(_) => format!("{} {}", head.method, head.uri.path()),
+    }
 }
 
 /// The mark that a refusal discloses.
@@ -181,7 +183,9 @@ fn wait(sent: &Result<Response<ClientBody>, Refusal>, pause: Duration) -> Option
     match sent {
         Ok(answer) => {
             let headers = answer.headers();
-            let again = headers.get(RETRY).is_some_and(|retry| retry == "same-token");
+            let again = headers
+                .get(RETRY)
+                .is_some_and(|retry| retry == "same-token");
             again.then(|| retry_after(headers).unwrap_or(pause))
         }
         Err(refusal) => refusal
@@ -208,7 +212,7 @@ fn check(attachment: &Attachment, stamp: &Stamp, head: &Parts) -> Result<(), Ref
              --http-proxy if it is the fenced service, or in NO_PROXY of the command if it is not."
         )));
     }
-    let own = own_token(&head.headers);
+    let own = fencing_token(&head.headers);
     match own.map_err(|error| Refusal::Ambiguous(error.to_string()))? {
         Some(own) if *own != stamp.token => Err(Refusal::Ambiguous(
             "The request has an X-Fencing-Token of its own, and fencepost attach sends another one: \
@@ -226,31 +230,35 @@ mod tests {
 
     #[test]
     fn a_mark_is_read_where_it_is_disclosed() {
-        assert_eq!(mark(br#"{"mark":"42","token":"41"}"#).as_deref(), Some("42"));
+        assert_eq!(
+            mark(br#"{"mark":"42","token":"41"}"#).as_deref(),
+            Some("42")
+        );
         for other in [&b"{}"[..], b"", b"[]", br#"{"mark":42}"#] {
             assert_eq!(mark(other), None);
         }
     }
 
-    fn answer(fields: &[(&'static str, &'static str)]) -> Result<Response<ClientBody>, Refusal> {
+    fn waits(fields: &[(&'static str, &'static str)], pause: Duration) -> Option<Duration> {
         let mut answer = Response::new(full(""));
         for (name, value) in fields {
             let value = http::HeaderValue::from_static(value);
             answer.headers_mut().insert(*name, value);
         }
-        Ok(answer)
+        wait(&Ok(answer), pause)
     }
 
     #[test]
     fn only_what_was_not_sent_is_sent_again() {
         let pause = Duration::from_millis(7);
-        let says = |retry| wait(&answer(&[("x-fencing-retry", retry)]), pause);
+        let says = |retry| waits(&[("x-fencing-retry", retry)], pause);
         assert_eq!(says("same-token"), Some(pause));
         assert_eq!(says("never"), None);
         assert_eq!(says("check-first"), None);
-        assert_eq!(wait(&answer(&[("retry-after", "1")]), pause), None, "the service's own 503");
-        let after = answer(&[("x-fencing-retry", "same-token"), ("retry-after", "3")]);
-        assert_eq!(wait(&after, pause), Some(Duration::from_secs(3)));
+        let services_own = [("retry-after", "1")];
+        assert_eq!(waits(&services_own, pause), None);
+        let after = [("x-fencing-retry", "same-token"), ("retry-after", "3")];
+        assert_eq!(waits(&after, pause), Some(Duration::from_secs(3)));
         let broken = Refusal::TooSlow(Duration::from_secs(1));
         assert_eq!(wait(&Err(broken), pause), None, "it may have been sent");
     }

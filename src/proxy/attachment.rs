@@ -1,8 +1,8 @@
 //! [`Attachment`]: what `fencepost attach` adds to requests, and what it has seen of the answers.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;

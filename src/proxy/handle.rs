@@ -8,6 +8,7 @@ use http::request::Parts;
 use http::{HeaderValue, Request, Response};
 
 use super::answer::{CountAs, Forwarded, Scope};
+use super::attachment::Attachment;
 use super::body::{ClientBody, Received};
 use super::classify::{self, Class};
 use super::client::Client;
@@ -40,11 +41,8 @@ impl Proxy {
             identity::strip(&mut head.headers);
         }
         if let Some(attachment) = &self.attachment {
-            let done = match self.check(&context, &head) {
-                Ok(()) => self.attached(&context, attachment, head, body).await,
-                Err(refusal) => Err(refusal),
-            };
-            return self.answer(&context, &Scope::Route(None), done);
+            // Boxed: what no other request needs is not in its future.
+            return Box::pin(self.handle_attached(&context, attachment, head, body)).await;
         }
         let mut class = match self.check(&context, &head) {
             Ok(()) => classify::classify(context.table(), &head, context.client),
@@ -73,6 +71,21 @@ impl Proxy {
             tokio::time::sleep(SHED_PAUSE).await;
         }
         response
+    }
+
+    /// As [`Self::handle`], in `fencepost attach`, where no request is judged.
+    async fn handle_attached(
+        &self,
+        context: &Context<'_>,
+        attachment: &Attachment,
+        head: Parts,
+        body: Received,
+    ) -> Response<ClientBody> {
+        let done = match self.check(context, &head) {
+            Ok(()) => self.attached(context, attachment, head, body).await,
+            Err(refusal) => Err(refusal),
+        };
+        self.answer(context, &Scope::Route(None), done)
     }
 
     /// The checks of every request.

@@ -10,8 +10,8 @@
 
 mod access_log;
 mod answer;
-pub(crate) mod attachment;
 mod attached;
+pub(crate) mod attachment;
 mod body;
 pub(crate) mod buffer_pool;
 mod claim;

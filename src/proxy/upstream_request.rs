@@ -94,7 +94,7 @@ impl Proxy {
                     stamp,
                     version: head.version,
                     http2: upstream.h2,
-                    via: &self.via,
+                    via: self.via,
                     trailers: body.trailers(),
                 },
             );
@@ -159,7 +159,7 @@ impl Proxy {
             host: classify::host(head).ok(),
             version: head.version,
             http2: context.snapshot.upstream.h2,
-            via: &self.via,
+            via: self.via,
             trailers: body.trailers(),
         }
     }

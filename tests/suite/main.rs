@@ -3,6 +3,7 @@
 
 mod support;
 
+mod attach;
 mod fencing;
 mod http;
 mod instruments;

@@ -131,7 +131,7 @@ async fn follow<G>(
     let status = response.status();
     let watch = ResponseWatch::begin(&terms.metrics, began, status, clock.as_ref(), span);
     if status == StatusCode::SWITCHING_PROTOCOLS {
-        match TunnelOpening::switch(opening, response, &via) {
+        match TunnelOpening::switch(opening, response, via) {
             Ok((response, tunnel)) => {
                 let doubt = None;
                 let _ = head.send(Ok(Answered { response, doubt }));

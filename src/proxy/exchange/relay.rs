@@ -64,7 +64,7 @@ impl<G> AnsweredExchange<G> {
         let doubt = conclusion
             .doubt(&parts)
             .or_else(|| later.as_ref().and_then(last));
-        let trailers = headers::response_for_client(&mut parts.headers, parts.version, &via);
+        let trailers = headers::response_for_client(&mut parts.headers, parts.version, via);
         parts.version = Version::default();
         let framing = AnswerFraming::of(&body);
         let answered = |body| Answered {

@@ -56,7 +56,7 @@ pub(crate) async fn forward(
     let status = response.status();
     let watch = ResponseWatch::begin(metrics, began, status, clock.as_ref(), span);
     if status == StatusCode::SWITCHING_PROTOCOLS {
-        let (answer, tunnel) = TunnelOpening::switch(opening, response, &via)?;
+        let (answer, tunnel) = TunnelOpening::switch(opening, response, via)?;
         tasks.spawn(async move {
             let _held = held;
             if let TunnelEnd::Upstream(rest) = tunnel.run(std::future::pending()).await {
@@ -72,7 +72,7 @@ pub(crate) async fn forward(
     } else {
         headers::response_for_client
     };
-    let rules = edit(&mut parts.headers, parts.version, &via);
+    let rules = edit(&mut parts.headers, parts.version, via);
     parts.version = Version::default();
     let mut body = ClientBody::passed(body, rules, watch);
     body.keep(held, Some(progress.answering()));

@@ -2,14 +2,11 @@
 //! belongs to its client, so it adds no `X-Forwarded-…`, and takes no `X-Fencing-…` off answers.
 
 use http::header::TE;
-use http::{HeaderMap, HeaderName, HeaderValue, Version};
+use http::{HeaderMap, HeaderValue, Version};
 
-use super::names::same_name;
 use super::trailers::TrailerRules;
 use super::via::Via;
-use super::{
-    FieldError, OPERATION, TOKEN, remove_where, single, strip_hop_by_hop, takes_trailers,
-};
+use super::{OPERATION, TOKEN, set, strip_hop_by_hop, takes_trailers};
 
 /// The fields that go to the fencepost besides those that the client sent.
 #[derive(Debug)]
@@ -19,7 +16,7 @@ pub struct ForFencepost<'a> {
     pub version: Version,
     /// The connection to the fencepost is HTTP/2.
     pub http2: bool,
-    pub via: &'a Via,
+    pub via: Via,
     /// The rules for the request's trailers.
     pub trailers: &'a TrailerRules,
 }
@@ -32,19 +29,6 @@ pub struct Stamp {
     pub operation: Option<HeaderValue>,
 }
 
-/// The token that a request has of its own, under any spelling of the name.
-pub fn own_token(headers: &HeaderMap) -> Result<Option<&HeaderValue>, FieldError> {
-    if let Some(token) = single(headers, &TOKEN)? {
-        return Ok(Some(token));
-    }
-    let twin = headers.keys().find(|name| is(name, &TOKEN));
-    Ok(twin.and_then(|name| headers.get(name)))
-}
-
-fn is(name: &HeaderName, wanted: &HeaderName) -> bool {
-    same_name(name, wanted.as_str())
-}
-
 /// Turns a client's header into that of the fencepost's client.
 pub fn request_for_fencepost(headers: &mut HeaderMap, add: &ForFencepost<'_>) {
     let wants_trailers = takes_trailers(headers);
@@ -52,10 +36,9 @@ pub fn request_for_fencepost(headers: &mut HeaderMap, add: &ForFencepost<'_>) {
     if wants_trailers && add.http2 {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
-    remove_where(headers, |name| is(name, &TOKEN));
-    headers.insert(TOKEN, add.stamp.token.clone());
+    set(headers, TOKEN, add.stamp.token.clone());
     if let Some(operation) = &add.stamp.operation
-        && !headers.keys().any(|name| is(name, &OPERATION))
+        && !headers.contains_key(OPERATION)
     {
         headers.insert(OPERATION, operation.clone());
     }
@@ -64,7 +47,7 @@ pub fn request_for_fencepost(headers: &mut HeaderMap, add: &ForFencepost<'_>) {
 }
 
 /// Turns a fencepost's header into the client's. Returns the rules for the trailers.
-pub fn response_for_client(headers: &mut HeaderMap, version: Version, via: &Via) -> TrailerRules {
+pub fn response_for_client(headers: &mut HeaderMap, version: Version, via: Via) -> TrailerRules {
     let trailers = TrailerRules::of(headers);
     strip_hop_by_hop(headers);
     trailers.announce(headers);
@@ -74,6 +57,8 @@ pub fn response_for_client(headers: &mut HeaderMap, version: Version, via: &Via)
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderName;
+
     use super::*;
     use crate::store::InstanceId;
 
@@ -81,7 +66,10 @@ mod tests {
         let mut headers: HeaderMap = client
             .iter()
             .map(|(name, value)| {
-                (HeaderName::from_static(name), HeaderValue::from_static(value))
+                (
+                    HeaderName::from_static(name),
+                    HeaderValue::from_static(value),
+                )
             })
             .collect();
         let stamp = Stamp {
@@ -92,7 +80,7 @@ mod tests {
             stamp: &stamp,
             version: Version::HTTP_11,
             http2: false,
-            via: &Via::new(&InstanceId::from_bits(7)),
+            via: Via::new(&InstanceId::from_bits(7)),
             trailers: &TrailerRules::of(&HeaderMap::new()),
         };
         request_for_fencepost(&mut headers, &add);
@@ -102,12 +90,19 @@ mod tests {
     #[test]
     fn the_token_is_sent_once_and_nothing_tells_of_another_hop_but_via() {
         let headers = sent(
-            &[("x_fencing_token", "41"), ("x-fencing-token", "41"), ("accept", "*/*")],
+            &[
+                ("x_fencing_token", "41"),
+                ("x-fencing-token", "41"),
+                ("accept", "*/*"),
+            ],
             Some("nightly"),
         );
         let mut names: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
-        assert_eq!(names, ["accept", "via", "x-fencing-operation", "x-fencing-token"]);
+        assert_eq!(
+            names,
+            ["accept", "via", "x-fencing-operation", "x-fencing-token"]
+        );
         assert_eq!(headers[TOKEN], "41");
     }
 
@@ -115,15 +110,5 @@ mod tests {
     fn the_clients_own_operation_stays() {
         let headers = sent(&[("x-fencing-operation", "refund-7")], Some("nightly"));
         assert_eq!(headers[OPERATION], "refund-7");
-    }
-
-    #[test]
-    fn a_token_under_another_spelling_is_found() {
-        let mut headers = HeaderMap::new();
-        headers.insert("x_fencing_token", HeaderValue::from_static("40"));
-        assert_eq!(own_token(&headers).expect("one").expect("given"), "40");
-        headers.append(TOKEN, HeaderValue::from_static("41"));
-        headers.append(TOKEN, HeaderValue::from_static("42"));
-        assert!(own_token(&headers).is_err());
     }
 }

@@ -98,7 +98,7 @@ pub struct ForUpstream<'a> {
     /// gRPC requires it.
     pub http2: bool,
     /// The name of this process.
-    pub via: &'a Via,
+    pub via: Via,
     /// The rules for the request's trailers.
     pub trailers: &'a TrailerRules,
 }
@@ -161,7 +161,7 @@ pub fn request_for_upstream(headers: &mut HeaderMap, add: ForUpstream<'_>) {
 
 /// Turns an upstream's header into the client's. `version` is that of the upstream's response.
 /// Returns the rules for its trailers.
-pub fn response_for_client(headers: &mut HeaderMap, version: Version, via: &Via) -> TrailerRules {
+pub fn response_for_client(headers: &mut HeaderMap, version: Version, via: Via) -> TrailerRules {
     let trailers = TrailerRules::of(headers);
     strip_hop_by_hop(headers);
     strip_fencing(headers);

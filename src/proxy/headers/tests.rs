@@ -40,7 +40,7 @@ fn add<'a>() -> ForUpstream<'a> {
         host: Some(HeaderValue::from_static("app.example:7080")),
         version: Version::HTTP_11,
         http2: false,
-        via: &VIA,
+        via: *VIA,
         trailers: &RULES,
     }
 }
@@ -437,7 +437,7 @@ fn a_response() {
     response_for_client(
         &mut headers,
         Version::HTTP_2,
-        &Via::new(&InstanceId::from_bits(10)),
+        Via::new(&InstanceId::from_bits(10)),
     );
     assert_eq!(
         lines(&headers),

@@ -17,7 +17,10 @@ const MOST_MEMBERS: usize = 32;
 
 /// This process's name, and the members that carry it. They live as long as the process.
 #[derive(Clone, Copy, Debug)]
-pub struct Via {
+pub struct Via(&'static ViaNames);
+
+#[derive(Debug)]
+struct ViaNames {
     name: &'static str,
     http_10: &'static str,
     http_11: &'static str,
@@ -39,12 +42,13 @@ impl Via {
     pub fn new(instance: &InstanceId) -> Self {
         let name = instance.application_name().leak();
         let member = |received| &*format!("{received} {name}").leak();
-        Self {
+        let names = ViaNames {
             name,
             http_10: member("1.0"),
             http_11: member("1.1"),
             http_2: member("2"),
-        }
+        };
+        Self(Box::leak(Box::new(names)))
     }
 
     /// Searches for this process among those that a request has passed. The name may be anywhere,
@@ -53,11 +57,11 @@ impl Via {
     /// # Errors
     ///
     /// [`Loop`] if the request is in a loop.
-    pub fn check(&self, headers: &HeaderMap) -> Result<(), Loop> {
+    pub fn check(self, headers: &HeaderMap) -> Result<(), Loop> {
         let mut members = 0;
         for line in headers.get_all(VIA) {
             let line = line.as_bytes();
-            let name = self.name.as_bytes();
+            let name = self.0.name.as_bytes();
             if line
                 .windows(name.len())
                 .any(|part| part.eq_ignore_ascii_case(name))
@@ -73,24 +77,24 @@ impl Via {
     }
 
     /// Whether a message has passed another fencepost.
-    pub fn is_behind_another(&self, headers: &HeaderMap) -> bool {
+    pub fn is_behind_another(self, headers: &HeaderMap) -> bool {
         let lines = headers.get_all(VIA).iter();
         let mut members = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
         members.any(|member| {
             let name = member.rsplit(|byte| *byte == b' ').next();
             name.is_some_and(|name| {
-                name.starts_with(b"fencepost-") && name != self.name.as_bytes()
+                name.starts_with(b"fencepost-") && name != self.0.name.as_bytes()
             })
         })
     }
 
     /// Adds this process to those that a message has passed. `version`: of the message as it was
     /// received.
-    pub(super) fn append(&self, headers: &mut HeaderMap, version: Version) {
+    pub(super) fn append(self, headers: &mut HeaderMap, version: Version) {
         let member = match version {
-            Version::HTTP_10 => self.http_10,
-            Version::HTTP_2 => self.http_2,
-            _ => self.http_11,
+            Version::HTTP_10 => self.0.http_10,
+            Version::HTTP_2 => self.0.http_2,
+            _ => self.0.http_11,
         };
         append(headers, VIA, HeaderValue::from_static(member));
     }

@@ -96,7 +96,7 @@ impl TunnelOpening {
     pub(crate) fn switch(
         opening: Option<Self>,
         response: Response<ResponseBody>,
-        via: &Via,
+        via: Via,
     ) -> Result<(Response<ClientBody>, Tunnel), Refusal> {
         let Some(opening) = opening.filter(|opening| opening.allows(response.headers())) else {
             let why = "The upstream switched protocols unasked";

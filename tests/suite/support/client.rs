@@ -391,6 +391,7 @@ impl Answer {
             ["never", "same-token", "check-first"].contains(&retry),
             "{problem}"
         );
+        assert_eq!(self.header("x-fencing-retry"), Some(retry), "{problem}");
         problem
     }
 }

@@ -206,6 +206,11 @@ impl Group {
         self.0.stop().await;
     }
 
+    /// The process that leads it.
+    pub fn leader(&self) -> &Process {
+        &self.0
+    }
+
     pub fn signal(&self, signal: Signal) {
         // The leader has not been waited for, so the group's id is still its own.
         kill_process_group(Pid::from_child(&self.0.child), signal)

@@ -1,0 +1,218 @@
+//! Holders of real locks, whose programs know nothing of tokens: a shell script under `etcdctl lock`,
+//! a Python program with a lock of Redis, curl with a number of Postgres. (The Lease by file is in
+//! [`super::sidecar`].) Each control shows that the zombie would win without the fence.
+
+use std::path::Path;
+use std::process::Command;
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use super::{attach, fenced, run, url};
+use crate::fencing::lock_services::{Etcd, Redis, programs};
+use crate::support::postgres::Cluster;
+use crate::support::process::Group;
+use crate::support::python::python;
+use crate::support::skip::lacks;
+use crate::support::store::{has_postgres, program};
+use crate::support::upstream::Arrival;
+use crate::support::{Proxy, Upstream, eventually, put};
+
+/// A script that writes for as long as it is let.
+const NIGHTLY: &str = "while curl -sSf -o /dev/null -X PUT -d A $FENCEPOST_URL/orders/7; do sleep 0.02; done
+    while :; do sleep 0.05; curl -s -o /dev/null -X PUT -d A $FENCEPOST_URL/orders/7 || [ $? -ne 7 ] || exit; done";
+
+/// The arguments of `fencepost attach`, before the command.
+fn attached(to: &str) -> Vec<String> {
+    let mut command = vec![attach(to, &[]).get_program().to_string_lossy().into_owned()];
+    let arguments = ["attach", "--to", to, "--token-env", "ETCD_LOCK_REV", "--"];
+    command.extend(arguments.map(str::to_owned));
+    command
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_script_under_etcdctl_is_ended_once_its_lease_is_gone() {
+    let test = "a_script_under_etcdctl_is_ended_once_its_lease_is_gone";
+    let Some([etcd, ctl, _curl]) = programs(test, ["etcd", "etcdctl", "curl"]) else {
+        return;
+    };
+    let etcd = Etcd::start(&etcd, &ctl).await;
+    let (upstream, proxy) = fenced().await;
+    let lock = |script: &str| {
+        let mut command = etcd.ctl();
+        command.args(["lock", "orders", "--ttl", "2", "--"]);
+        command
+            .args(attached(&url(&proxy)))
+            .args(["sh", "-c", script]);
+        command
+    };
+    let old = Group::start(&mut lock(NIGHTLY));
+    upstream.reached(1).await;
+    // Only the client of the lock is stopped: its lease ends, and the script goes on to write.
+    old.leader().stop().await;
+    let write = "curl -sSf -X PUT -d B $FENCEPOST_URL/orders/7";
+    let ran = run(&mut lock(write)).await;
+    assert_eq!(ran.code, Some(0), "{}", ran.said);
+    let newest = *upstream
+        .tokens("order:7")
+        .iter()
+        .max()
+        .expect("B has written");
+    eventually("the old holder's end", || async {
+        let lines = old.leader().lines();
+        let says = format!("the holder of token {newest} is newer");
+        lines.iter().any(|line| line.contains(&says)).then_some(())
+    })
+    .await;
+    old.signal(Signal::CONT);
+    upstream.assert_no_overtaking();
+    assert_eq!(
+        upstream.last().text(),
+        "B",
+        "the last write is the newer holder's"
+    );
+}
+
+/// A program that was written for a service without a fence.
+const PROGRAM: &str = "
+import os, pathlib, time, urllib.request
+def write():
+    request = urllib.request.Request('http://orders.example/orders/7', b'A', method='PUT')
+    return urllib.request.urlopen(request).read()
+write()
+pathlib.Path(os.environ['WROTE']).touch()
+while not os.path.exists(os.environ['GO']):
+    time.sleep(0.02)
+write()
+";
+
+/// Takes the lock for 300 ms, and prints the number that was drawn with it.
+const TAKE: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 300) \
+     then return redis.call('INCR', KEYS[2]) end return ''";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_python_program_with_a_lock_of_redis_is_refused_when_it_wakes() {
+    let test = "a_python_program_with_a_lock_of_redis_is_refused_when_it_wakes";
+    let Some([server, cli]) = programs(test, ["redis-server", "redis-cli"]) else {
+        return;
+    };
+    let Some(python) = python(test) else { return };
+    let redis = Redis::start(&server, &cli).await;
+    let (upstream, proxy) = fenced().await;
+    let dir = TempDir::new().expect("a directory");
+    let take = format!(
+        "token=; while [ -z \"$token\" ]; do
+           token=$('{}' -p {} --raw EVAL \"{TAKE}\" 2 lock:orders fence:orders $$) && sleep 0.02
+         done; echo $token",
+        cli.display(),
+        redis.port
+    );
+    let old = zombie(&proxy, (&take, &python, dir.path()));
+    eventually("A's first write", || async {
+        dir.path().join("wrote").exists().then_some(())
+    })
+    .await;
+    old.stop().await;
+    // The lock is free once its time is over: B takes it and writes.
+    let curl = [
+        "--token-cmd",
+        &take,
+        "--",
+        "curl",
+        "-sSf",
+        "-X",
+        "PUT",
+        "-d",
+        "B",
+    ];
+    let order = "http://orders.example/orders/7";
+    let arguments = [&["--http-proxy=orders.example"], &curl[..], &[order]].concat();
+    let ran = run(&mut attach(&url(&proxy), &arguments)).await;
+    assert_eq!(ran.code, Some(0), "{}", ran.said);
+    std::fs::write(dir.path().join("go"), "").expect("it is writable");
+    old.signal(Signal::CONT);
+    eventually("A's end", || async {
+        let lines = old.leader().lines();
+        let ended = "end=\"stale\" exit_code=75";
+        lines.iter().any(|line| line.contains(ended)).then_some(())
+    })
+    .await;
+    assert_eq!(upstream.tokens("order:7"), [1, 2]);
+    assert_eq!(upstream.last().text(), "B");
+}
+
+fn zombie(proxy: &Proxy, (take, python, dir): (&str, &Path, &Path)) -> Group {
+    let mut command = attach(
+        &url(proxy),
+        &["--token-cmd", take, "--http-proxy=orders.example", "--"],
+    );
+    command.arg(python).args(["-c", PROGRAM]);
+    command
+        .env("WROTE", dir.join("wrote"))
+        .env("GO", dir.join("go"));
+    Group::start(&mut command)
+}
+
+/// Without the fence both writes of the zombie land. Otherwise the tests above show nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_fence_the_last_write_is_the_zombies() {
+    let test = "without_a_fence_the_last_write_is_the_zombies";
+    let Some(python) = python(test) else { return };
+    let (upstream, dir) = (
+        Upstream::start().await,
+        TempDir::new().expect("a directory"),
+    );
+    let mut command = Command::new(&python);
+    command
+        .args(["-c", PROGRAM])
+        .env("http_proxy", upstream.url());
+    command
+        .env("WROTE", dir.path().join("wrote"))
+        .env("GO", dir.path().join("go"));
+    let old = Group::start(&mut command);
+    upstream.reached(1).await;
+    put("/orders/7").body("B").send(upstream.address()).await;
+    std::fs::write(dir.path().join("go"), "").expect("it is writable");
+    upstream
+        .until("the zombie's write", |arrivals| {
+            let written: Vec<String> = arrivals.iter().map(Arrival::text).collect();
+            written == ["A", "B", "A"]
+        })
+        .await;
+    drop(old);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sequence_of_postgres_numbers_the_holders() {
+    let test = "a_sequence_of_postgres_numbers_the_holders";
+    let Some(psql) = program("psql") else {
+        return lacks(test, "psql");
+    };
+    if !has_postgres(test) {
+        return;
+    }
+    let postgres = Cluster::shared();
+    let database = postgres.create_database().await;
+    let name = database.rsplit('/').next().expect("its name");
+    postgres.execute(name, "CREATE SEQUENCE fence").await;
+    let (upstream, proxy) = fenced().await;
+    let draw = format!(
+        "'{}' -Atc \"select nextval('fence')\" '{database}'",
+        psql.display()
+    );
+    let write = [
+        "--",
+        "sh",
+        "-c",
+        "curl -sSf -X PUT -d x $FENCEPOST_URL/orders/7",
+    ];
+    for number in 1..=2 {
+        let arguments = [&["--token-cmd", &draw], &write[..]].concat();
+        let ran = run(&mut attach(&url(&proxy), &arguments)).await;
+        assert_eq!(ran.code, Some(0), "{}", ran.said);
+        assert_eq!(upstream.last().token(), Some(number));
+    }
+    let arguments = [&["--token", "1"], &write[..]].concat();
+    let ran = run(&mut attach(&url(&proxy), &arguments)).await;
+    assert_eq!(ran.code, Some(75), "{}", ran.said);
+}

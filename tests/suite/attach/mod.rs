@@ -1,0 +1,87 @@
+//! `fencepost attach`: the token on each request, the end of a zombie, and a command that notices
+//! nothing else.
+
+pub mod holders;
+pub mod path;
+pub mod runs;
+pub mod sidecar;
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::process::Process;
+use crate::support::proxy::fencepost;
+use crate::support::{Config, Proxy, Store, Upstream, eventually};
+
+/// `fencepost attach --to TO …`.
+fn attach(to: &str, arguments: &[&str]) -> Command {
+    let mut command = fencepost();
+    command.args(["attach", "--to", to]).args(arguments);
+    command
+}
+
+/// How a run ended, and what it wrote.
+struct Ran {
+    code: Option<i32>,
+    said: String,
+}
+
+/// Runs it to its end.
+async fn run(command: &mut Command) -> Ran {
+    let mut process = Process::start(command);
+    let code = process.exit().await.code();
+    let said = process.output();
+    Ran { code, said }
+}
+
+/// A script for `sh -c` behind `--`, run to its end.
+async fn run_script(proxy: &Proxy, arguments: &[&str], script: &str) -> Ran {
+    let arguments = [arguments, &["--", "sh", "-c", script]].concat();
+    run(&mut attach(&url(proxy), &arguments)).await
+}
+
+fn url(proxy: &Proxy) -> String {
+    format!("http://{}", proxy.data())
+}
+
+/// An upstream behind a fencepost.
+async fn fenced() -> (Upstream, Proxy) {
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::sqlite());
+    let proxy = Proxy::start(&config.with("barrier: { wait: 1s }")).await;
+    (upstream, proxy)
+}
+
+/// A run without a command.
+struct Sidecar {
+    process: Process,
+    at: SocketAddr,
+}
+
+impl Sidecar {
+    async fn start(to: &str, arguments: &[&str]) -> Self {
+        let arguments = [&["--listen", "127.0.0.1:0"], arguments].concat();
+        let process = Process::start(&mut attach(to, &arguments));
+        let line = logged(&process, "attached; no command is run").await;
+        let at = line["listen"].as_str().expect("its address");
+        Self {
+            at: at.parse().expect("an address"),
+            process,
+        }
+    }
+}
+
+/// The first JSON line with this message.
+async fn logged(process: &Process, message: &str) -> Value {
+    let line = || async {
+        let lines = process.lines();
+        let mut lines = lines.iter().flat_map(|line| serde_json::from_str(line));
+        lines.find(|line: &Value| {
+            let said = line["message"].as_str();
+            said.is_some_and(|said| said.contains(message))
+        })
+    };
+    eventually(&format!("the line `{message}`"), line).await
+}

@@ -1,0 +1,274 @@
+//! The loopback port: what it adds, keeps, refuses, sends again and passes piece by piece.
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use super::{Sidecar, attach, fenced, run, url};
+use crate::support::client::Exchange;
+use crate::support::process::Process;
+use crate::support::proxy::fencepost;
+use crate::support::tls::{Ca, Files};
+use crate::support::{
+    Config, Gate, Proxy, Step, Store, Upstream, eventually, get, post, put, soon,
+};
+
+#[tokio::test]
+async fn the_operation_is_added_where_the_client_names_none() {
+    let (upstream, proxy) = fenced().await;
+    let sidecar = Sidecar::start(&url(&proxy), &["--token", "41", "--operation", "refund"]).await;
+    let key = |at: usize| {
+        let got = &upstream.arrivals()[at];
+        got.head.get("idempotency-key").expect("a key").to_owned()
+    };
+    let write = |operation: Option<&str>| {
+        let request = post("/orders/7").body("x");
+        match operation {
+            Some(name) => request.header("X-Fencing-Operation", name),
+            None => request,
+        }
+    };
+    write(None).send(sidecar.at).await.assert_forwarded();
+    write(Some("refund"))
+        .send(sidecar.at)
+        .await
+        .assert_forwarded();
+    write(Some("other"))
+        .send(sidecar.at)
+        .await
+        .assert_forwarded();
+    assert_eq!(key(0), key(1), "the operation of the command line");
+    assert_ne!(key(0), key(2), "the client's own");
+}
+
+#[tokio::test]
+async fn another_token_of_the_client_is_refused() {
+    let (upstream, proxy) = fenced().await;
+    let sidecar = Sidecar::start(&url(&proxy), &["--token", "41"]).await;
+    for (name, says) in [
+        ("X-Fencing-Token", "X-Fencing-Token of its own"),
+        ("x_fencing_token", "send x-fencing-token only"),
+    ] {
+        let answer = put("/orders/7").header(name, "42").send(sidecar.at).await;
+        let problem = answer.assert_problem(400, "ambiguous-request");
+        let detail = problem["detail"].as_str().expect("a detail");
+        assert!(detail.contains(says), "{detail}");
+    }
+    assert_eq!(upstream.count(), 0);
+    put("/orders/7")
+        .token(41)
+        .send(sidecar.at)
+        .await
+        .assert_forwarded();
+    assert_eq!(upstream.only().token(), Some(41));
+}
+
+#[tokio::test]
+async fn what_waits_for_an_older_request_is_sent_again() {
+    let (upstream, proxy) = fenced().await;
+    let gate = Gate::shut();
+    upstream.on_token(40, [Step::Wait(gate.clone()), Step::ok()]);
+    let older = proxy.start_request(put("/orders/7").token(40));
+    upstream.reached(1).await;
+    let sidecar = Sidecar::start(&url(&proxy), &["--token", "41"]).await;
+    let newer = put("/orders/7").body("paid").start(sidecar.at);
+    let labels = [("outcome", "older-in-flight")];
+    let wanted = |count: f64| count >= 1.0;
+    proxy
+        .until_metric("fencepost_requests_total", &labels, wanted)
+        .await;
+    gate.open();
+    soon("the older one", older)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    soon("the newer one", newer)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    let last = upstream.last();
+    assert_eq!((last.token(), last.text().as_str()), (Some(41), "paid"));
+    upstream.assert_no_overtaking();
+}
+
+#[tokio::test]
+async fn sending_again_ends_with_retry_for() {
+    let (upstream, proxy) = fenced().await;
+    let gate = Gate::shut();
+    upstream.on_token(40, [Step::Wait(gate.clone()), Step::ok()]);
+    let older = proxy.start_request(put("/orders/7").token(40));
+    upstream.reached(1).await;
+    let sidecar = Sidecar::start(&url(&proxy), &["--token", "41", "--retry-for", "0s"]).await;
+    let answer = put("/orders/7").send(sidecar.at).await;
+    answer.assert_problem(503, "older-in-flight");
+    assert_eq!(answer.header("x-fencing-retry"), Some("same-token"));
+    gate.open();
+    soon("the older one", older)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+}
+
+#[tokio::test]
+async fn what_may_have_taken_effect_is_not_sent_again() {
+    let (upstream, proxy) = fenced().await;
+    upstream.next([Step::Close]);
+    let sidecar = Sidecar::start(&url(&proxy), &["--token", "41"]).await;
+    let answer = put("/orders/7").send(sidecar.at).await;
+    answer.assert_problem(502, "outcome-unknown");
+    assert_eq!(answer.header("x-fencing-retry"), Some("check-first"));
+    assert_eq!(upstream.count(), 1);
+    // Nor is the service's own 503, whatever it says.
+    let busy = "X-Fencing-Retry: same-token\r\nRetry-After: 0\r\n";
+    upstream.next([Step::answer("503 Service Unavailable", busy, "busy")]);
+    let answer = put("/orders/7").send(sidecar.at).await;
+    assert_eq!(
+        (answer.status(), answer.header("x-fencing-retry")),
+        (503, None)
+    );
+    assert_eq!(upstream.count(), 2);
+}
+
+#[tokio::test]
+async fn a_fencepost_that_comes_back_gets_the_request_then() {
+    let (upstream, mut proxy) = fenced().await;
+    let sidecar = Sidecar::start(&url(&proxy), &["--token", "41"]).await;
+    proxy.stop().await;
+    let write = put("/orders/7").body("paid").start(sidecar.at);
+    let (file, listen) = (proxy.file(), proxy.data().to_string());
+    let mut serve = fencepost();
+    let serve = serve
+        .arg("serve")
+        .arg("--config")
+        .arg(file)
+        .args(["--listen", &listen]);
+    let _again = Process::start(serve);
+    soon("the write", write)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    assert_eq!(upstream.only().text(), "paid");
+}
+
+#[tokio::test]
+async fn pieces_pass_as_they_come() {
+    let (upstream, proxy) = fenced().await;
+    let sidecar = Sidecar::start(&url(&proxy), &["--token", "41"]).await;
+    let gate = Gate::shut();
+    upstream.next([
+        Step::raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n"),
+        Step::Wait(gate.clone()),
+        Step::raw("4\r\nlast\r\n0\r\n\r\n"),
+    ]);
+    let mut events = Exchange::begin(sidecar.at, &get("/events"), b"").await;
+    let head = events.any_head().await;
+    assert_eq!(head.word(1), "200");
+    let first = soon("the first piece", events.wire.some())
+        .await
+        .expect("open");
+    assert!(String::from_utf8_lossy(&first).contains("first"));
+    gate.open();
+
+    // A body that is longer than what is kept goes through, and is not sent twice.
+    let long = vec![b'x'; 3 << 20];
+    let answer = put("/orders/7").body(&long).send(sidecar.at).await;
+    answer.assert_forwarded();
+    assert_eq!(upstream.last().text().len(), long.len());
+}
+
+#[tokio::test]
+async fn a_websocket_is_judged_at_its_opening() {
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::sqlite()).route("upgrade: allow");
+    let proxy = Proxy::start(&config).await;
+    let sidecar = Sidecar::start(&url(&proxy), &["--token", "41"]).await;
+    upstream.next([
+        Step::raw(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+        ),
+        Step::Echo,
+    ]);
+    let opening = get("/orders/7")
+        .header("Connection", "Upgrade")
+        .header("Upgrade", "websocket")
+        .header("Sec-WebSocket-Version", "13")
+        .header("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==");
+    let mut tunnel = Exchange::begin(sidecar.at, &opening, b"").await;
+    assert_eq!(tunnel.any_head().await.word(1), "101");
+    tunnel.wire.send(b"ping").await.expect("taken");
+    assert_eq!(
+        soon("the echo", tunnel.wire.some()).await.expect("open"),
+        b"ping"
+    );
+    assert_eq!(upstream.only().token(), Some(41));
+}
+
+#[tokio::test]
+async fn the_fencepost_may_want_tls_and_a_certificate() {
+    let (ca, files) = (Ca::new("ours"), Files::new());
+    let ca_file = files.put("ca.crt", ca.pem());
+    files.put_pair("server", &ca.server(&["localhost"]));
+    files.put_pair("client", &ca.client(&["nightly.example"]));
+    let at = |name: &str| files.path(name).display().to_string();
+    let tls = format!(
+        "tls: {{ cert_file: '{}', key_file: '{}', client_ca_file: '{}' }}",
+        at("server.crt"),
+        at("server.key"),
+        ca_file.display()
+    );
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(&tls)).await;
+    let to = format!("https://localhost:{}", proxy.data().port());
+    let ca = at("ca.crt");
+    let (cert, key) = (at("client.crt"), at("client.key"));
+    let trusting = ["--token", "41", "--ca-file", &ca, "--retry-for", "0s"];
+    let showing = [&trusting[..], &["--cert-file", &cert, "--key-file", &key]].concat();
+    for (arguments, status) in [(&trusting[..], 502), (&showing, 200)] {
+        let sidecar = Sidecar::start(&to, arguments).await;
+        let answer = put("/orders/7").send(sidecar.at).await;
+        assert_eq!(answer.status(), status, "{}", answer.text());
+    }
+    assert_eq!(upstream.only().token(), Some(41));
+}
+
+#[tokio::test]
+async fn both_sides_may_be_unix_sockets() {
+    let dir = TempDir::new().expect("a directory");
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let (fence, here) = (
+        format!("unix:{}", at("fence.sock")),
+        format!("unix:{}", at("attach.sock")),
+    );
+    let upstream = Upstream::start().await;
+    let mut serve = fencepost();
+    serve.args(["serve", "--upstream", upstream.url(), "--listen", &fence]);
+    serve.args([
+        "--admin-listen",
+        "off",
+        "--store",
+        &format!("sqlite:{}", at("marks.db")),
+    ]);
+    let mut serve = Process::start(&mut serve);
+    eventually("the fencepost to listen", || async {
+        dir.path().join("fence.sock").exists().then_some(())
+    })
+    .await;
+    let script = "curl -sS --unix-socket $FENCEPOST_SOCKET -X PUT -d x $FENCEPOST_URL/orders/7";
+    let arguments = ["--token", "41", "--listen", &here, "--", "sh", "-c", script];
+    let ran = run(&mut attach(&fence, &arguments)).await;
+    assert_eq!(ran.code, Some(0), "{}", ran.said);
+    assert_eq!(upstream.only().token(), Some(41), "{}", ran.said);
+    serve.signal(Signal::TERM);
+    serve.exit().await;
+}
+
+#[tokio::test]
+async fn somebody_who_is_no_fencepost_is_noticed() {
+    let upstream = Upstream::start().await;
+    let sidecar = Sidecar::start(upstream.url(), &["--token", "41"]).await;
+    put("/orders/7").send(sidecar.at).await;
+    super::logged(
+        &sidecar.process,
+        "an answer did not come through a fencepost",
+    )
+    .await;
+}

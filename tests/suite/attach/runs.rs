@@ -1,0 +1,314 @@
+//! What a command gets, and how its run ends.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use super::{attach, fenced, run, run_script, url};
+use crate::support::process::Process;
+use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, put, soon};
+
+const WRITE: &str = "curl -sS -X PUT -d paid $FENCEPOST_URL/orders/7";
+
+#[tokio::test]
+async fn each_request_of_the_command_gets_the_token_and_nothing_else() {
+    let (upstream, proxy) = fenced().await;
+    upstream.next([Step::answer("200 OK", "", "done")]);
+    let ran = run_script(&proxy, &["--token", "41"], WRITE).await;
+    assert_eq!(ran.code, Some(0), "{}", ran.said);
+    assert!(ran.said.contains("done"), "{}", ran.said);
+    let got = upstream.only();
+    assert_eq!((got.method(), got.target()), ("PUT", "/orders/7"));
+    assert_eq!((got.token(), got.text().as_str()), (Some(41), "paid"));
+    // As far as the service can tell, the client has sent it to the fencepost itself.
+    assert_eq!(got.head.get("x-forwarded-for"), Some("127.0.0.1"));
+    let host = proxy.data().to_string();
+    assert_eq!(got.head.get("x-forwarded-host"), Some(host.as_str()));
+    assert_eq!(proxy.token("order:7").await, Some(41));
+}
+
+#[tokio::test]
+async fn the_exit_code_is_the_commands() {
+    let (_upstream, proxy) = fenced().await;
+    let code = async |script: &str| run_script(&proxy, &["--token", "1"], script).await.code;
+    assert_eq!(code("exit 7").await, Some(7));
+    assert_eq!(code("kill -KILL $$").await, Some(128 + 9));
+    let plain = async |name: &str| {
+        let arguments = ["--token", "1", "--", name];
+        run(&mut attach(&url(&proxy), &arguments)).await.code
+    };
+    assert_eq!(plain("no-such-program").await, Some(127));
+    assert_eq!(plain("/etc/passwd").await, Some(126));
+}
+
+#[tokio::test]
+async fn a_zombie_is_ended_and_told_who_is_newer() {
+    let (upstream, proxy) = fenced().await;
+    proxy
+        .send(put("/orders/7").token(42))
+        .await
+        .assert_forwarded();
+    let dir = TempDir::new().expect("a directory");
+    let metrics = dir.path().join("nightly.prom");
+    let file = metrics.to_str().expect("a name");
+    // It would go on for ever, as a script does that looks at no answer.
+    let script = format!("while :; do {WRITE} || exit 9; sleep 0.01; done");
+    let ran = run_script(&proxy, &["--token", "41", "--metrics-file", file], &script).await;
+    assert_eq!(ran.code, Some(75), "{}", ran.said);
+    let says =
+        "token 41 is stale: PUT /orders/7 was refused, because the holder of token 42 is newer";
+    assert!(ran.said.contains(says), "{}", ran.said);
+    assert!(
+        ran.said.contains("end=\"stale\" exit_code=75"),
+        "{}",
+        ran.said
+    );
+    assert_eq!(upstream.count(), 1, "the newer one's write, and no other");
+    let text = std::fs::read_to_string(metrics).expect("the file is there");
+    let line = "fencepost_attach_end{attach=\"nightly\",reason=\"stale\"} 1";
+    assert!(text.contains(line), "{text}");
+}
+
+#[tokio::test]
+async fn nothing_is_forwarded_once_one_request_was_refused() {
+    let (upstream, proxy) = fenced().await;
+    proxy
+        .send(put("/orders/7").token(42))
+        .await
+        .assert_forwarded();
+    // Another resource, where nobody is newer yet: the lock is lost there too. It ignores SIGTERM.
+    let script = format!(
+        "trap '' TERM; {WRITE}; for n in 1 2 3; do
+           curl -sS -X PUT -d x -w ' %{{http_code}} ' $FENCEPOST_URL/orders/8; done"
+    );
+    let ran = run_script(&proxy, &["--token", "41"], &script).await;
+    assert_eq!(ran.code, Some(75), "{}", ran.said);
+    assert_eq!(ran.said.matches("} 412").count(), 3, "{}", ran.said);
+    assert_eq!(upstream.count(), 1);
+}
+
+#[tokio::test]
+async fn what_ignores_the_end_is_killed_with_its_children() {
+    let (_upstream, proxy) = fenced().await;
+    proxy
+        .send(put("/orders/7").token(42))
+        .await
+        .assert_forwarded();
+    let dir = TempDir::new().expect("a directory");
+    let child = dir.path().join("child");
+    let script = format!(
+        "trap '' TERM; sh -c 'trap \"\" TERM; echo $$ >{0}.new; mv {0}.new {0}; sleep 300' &
+         until [ -e {0} ]; do sleep 0.01; done; {WRITE}; sleep 300",
+        child.display()
+    );
+    let ran = run_script(&proxy, &["--token", "41", "--grace", "100ms"], &script).await;
+    assert_eq!(ran.code, Some(75), "{}", ran.said);
+    let id = std::fs::read_to_string(&child).expect("the child has started");
+    let stat = format!("/proc/{}/stat", id.trim());
+    eventually("the child to be gone", || async {
+        let stat = std::fs::read_to_string(&stat).unwrap_or_default();
+        (stat.is_empty() || stat.contains(") Z ")).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn signals_reach_the_command() {
+    let (_upstream, proxy) = fenced().await;
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::USR1] {
+        let script = "trap 'exit 33' TERM INT HUP USR1; echo ready; while :; do sleep 0.02; done";
+        let arguments = ["--token", "1", "--", "sh", "-c", script];
+        let mut process = Process::start(&mut attach(&url(&proxy), &arguments));
+        eventually("the command to be ready", || async {
+            process
+                .lines()
+                .iter()
+                .any(|line| line == "ready")
+                .then_some(())
+        })
+        .await;
+        process.signal(signal);
+        assert_eq!(process.exit().await.code(), Some(33), "{signal:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_claim_comes_before_the_command() {
+    let (upstream, proxy) = fenced().await;
+    let gate = Gate::shut();
+    upstream.on_token(40, [Step::Wait(gate.clone()), Step::ok()]);
+    let older = proxy.start_request(put("/orders/7").token(40));
+    upstream.reached(1).await;
+    let arguments = [
+        "--token",
+        "41",
+        "--claim",
+        "PUT /orders/7",
+        "--",
+        "echo",
+        "begun",
+    ];
+    let mut process = Process::start(&mut attach(&url(&proxy), &arguments));
+    // It waits longer than the barrier does, by asking again.
+    let labels = [("outcome", "older-in-flight")];
+    let wanted = |count: f64| count >= 1.0;
+    proxy
+        .until_metric("fencepost_requests_total", &labels, wanted)
+        .await;
+    assert!(process.ended().is_none() && !process.lines().contains(&"begun".to_owned()));
+    gate.open();
+    soon("the older one", older)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    assert_eq!(process.exit().await.code(), Some(0));
+    let said = process.output();
+    assert!(
+        said.contains("begun") && said.contains("claims=1"),
+        "{said}"
+    );
+    assert_eq!(proxy.token("order:7").await, Some(41));
+}
+
+#[tokio::test]
+async fn without_its_claim_the_command_does_not_begin() {
+    let (_upstream, proxy) = fenced().await;
+    proxy
+        .send(put("/orders/7").token(42))
+        .await
+        .assert_forwarded();
+    let claim = async |to: &str, more: &[&str]| {
+        let last: &[&str] = &["--claim", "PUT /orders/7", "--", "echo", "begun"];
+        let ran = run(&mut attach(to, &[&["--token", "41"], more, last].concat())).await;
+        assert!(
+            !ran.said.lines().any(|line| line == "begun"),
+            "{}",
+            ran.said
+        );
+        ran
+    };
+    let ran = claim(&url(&proxy), &[]).await;
+    assert_eq!(ran.code, Some(75), "{}", ran.said);
+    assert!(
+        ran.said.contains("the claim of PUT /orders/7 was refused"),
+        "{}",
+        ran.said
+    );
+
+    // Nobody is there, or something that is no fencepost.
+    let ran = claim("http://127.0.0.1:1", &["--retry-for", "100ms"]).await;
+    assert_eq!(ran.code, Some(69), "{}", ran.said);
+    assert!(ran.said.contains("upstream-unreachable"), "{}", ran.said);
+    let plain = Upstream::start().await;
+    let ran = claim(plain.url(), &[]).await;
+    assert_eq!(ran.code, Some(69), "{}", ran.said);
+    assert!(ran.said.contains("not from a fencepost"), "{}", ran.said);
+}
+
+#[tokio::test]
+async fn claims_that_need_a_bearer_token_get_it() {
+    let upstream = Upstream::start().await;
+    let dir = TempDir::new().expect("a directory");
+    let file = dir.path().join("claims");
+    std::fs::write(&file, "sixteen-or-more-characters\n").expect("it is writable");
+    let claim = format!("claim: {{ token_file: '{}' }}", file.display());
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(&claim)).await;
+    let file = file.to_str().expect("a name");
+    let claims = ["--token", "41", "--claim", "PUT /orders/7"];
+    let ran = run_script(&proxy, &claims, "echo begun").await;
+    assert_eq!(ran.code, Some(69), "{}", ran.said);
+    let with = [&claims[..], &["--claim-token-file", file]].concat();
+    let ran = run_script(&proxy, &with, "echo begun").await;
+    assert_eq!(ran.code, Some(0), "{}", ran.said);
+}
+
+#[tokio::test]
+async fn a_run_that_takes_too_long_is_ended() {
+    let (_upstream, proxy) = fenced().await;
+    let began = Instant::now();
+    let limit = ["--token", "1", "--max-runtime", "200ms"];
+    let ran = run_script(&proxy, &limit, "sleep 300").await;
+    assert_eq!(ran.code, Some(124), "{}", ran.said);
+    assert!(began.elapsed() >= Duration::from_millis(200));
+    assert!(ran.said.contains("end=\"max-runtime\""), "{}", ran.said);
+}
+
+#[tokio::test]
+async fn the_token_comes_from_one_of_four_places() {
+    let (_upstream, proxy) = fenced().await;
+    let dir = TempDir::new().expect("a directory");
+    let file = dir.path().join("token");
+    std::fs::write(&file, "43\n").expect("it is writable");
+    let file = file.to_str().expect("a name");
+    for (token, source) in [
+        (41, ["--token", "41"]),
+        (42, ["--token-env", "LOCK_REV"]),
+        (43, ["--token-file", file]),
+        (44, ["--token-cmd", "echo 44"]),
+    ] {
+        let arguments = [&source[..], &["--", "sh", "-c", WRITE]].concat();
+        let ran = run(attach(&url(&proxy), &arguments).env("LOCK_REV", "42")).await;
+        assert_eq!(ran.code, Some(0), "{}", ran.said);
+        assert_eq!(proxy.token("order:7").await, Some(token));
+    }
+    for (source, says) in [
+        (
+            &["--token-env", "NO_SUCH_REV"][..],
+            "no environment variable NO_SUCH_REV",
+        ),
+        (&["--token-cmd", "exit 3"], "exit status: 3"),
+        (&["--token-file", "/nowhere/token"], "/nowhere/token"),
+        (&["--token", "4 2"], "spaces"),
+        (&["--token", "1", "--listen", "0.0.0.0:0"], "loopback"),
+        (&["--token", "1", "--metrics-file", "/tmp/x.txt"], ".prom"),
+        (&["--token", "1", "--ca-file", "/nowhere/ca"], "--ca-file"),
+    ] {
+        let ran = run_script(&proxy, source, "echo begun").await;
+        assert_eq!(ran.code, Some(1), "{source:?}: {}", ran.said);
+        assert!(ran.said.contains(says), "{source:?}: {}", ran.said);
+        assert!(
+            !ran.said.lines().any(|line| line == "begun"),
+            "{}",
+            ran.said
+        );
+    }
+    for wrong in [&[][..], &["--token", "1", "--token-cmd", "echo 1"]] {
+        assert_eq!(run_script(&proxy, wrong, "true").await.code, Some(2));
+    }
+}
+
+#[tokio::test]
+async fn a_program_whose_url_cannot_be_changed_comes_by_http_proxy() {
+    let (upstream, proxy) = fenced().await;
+    let curl = [
+        "--",
+        "curl",
+        "-sS",
+        "-X",
+        "PUT",
+        "-d",
+        "x",
+        "-w",
+        " %{http_code}",
+    ];
+    let legacy = "http://legacy.example:8080/orders/7";
+    let arguments = [
+        &["--token", "41", "--http-proxy=legacy.example:8080"],
+        &curl[..],
+        &[legacy],
+    ];
+    let ran = run(&mut attach(&url(&proxy), &arguments.concat())).await;
+    assert!(ran.said.contains(" 200"), "{}", ran.said);
+    assert_eq!(
+        (upstream.only().target(), upstream.only().token()),
+        ("/orders/7", Some(41))
+    );
+    // By default it is the fencepost's own address that leads there; others are not guessed at.
+    let own = format!("{}/orders/7", url(&proxy));
+    for (at, status) in [(own.as_str(), " 200"), (legacy, " 400")] {
+        let arguments = [&["--token", "41", "--http-proxy"], &curl[..], &[at]].concat();
+        let ran = run(&mut attach(&url(&proxy), &arguments)).await;
+        assert!(ran.said.contains(status), "{at}: {}", ran.said);
+    }
+}

@@ -1,0 +1,81 @@
+//! Without a command: the token of a file, which is read again on SIGHUP only.
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use super::{Sidecar, fenced, logged, url};
+use crate::support::{get, put};
+
+#[tokio::test]
+async fn a_file_with_the_next_holders_token_makes_no_zombie_pass() {
+    let (upstream, proxy) = fenced().await;
+    let dir = TempDir::new().expect("a directory");
+    let file = dir.path().join("token");
+    let name = file.to_str().expect("a name").to_owned();
+    std::fs::write(&file, "41").expect("it is writable");
+    let mut sidecar = Sidecar::start(&url(&proxy), &["--token-file", &name]).await;
+    let write = || put("/orders/7").body("A");
+    write().send(sidecar.at).await.assert_forwarded();
+    assert_eq!(upstream.only().token(), Some(41));
+
+    // As with a Lease: the elector of the next holder writes its number, and that holder writes.
+    std::fs::write(&file, "42").expect("it is writable");
+    proxy
+        .send(put("/orders/7").token(42))
+        .await
+        .assert_forwarded();
+    for _ in 0..2 {
+        let answer = write().send(sidecar.at).await;
+        answer.assert_problem(412, "stale-token");
+        assert_eq!(answer.header("x-fencing-retry"), Some("never"));
+    }
+    let answer = get("/orders/7").send(sidecar.at).await;
+    answer.assert_problem(412, "stale-token");
+    assert_eq!(upstream.count(), 2);
+    logged(
+        &sidecar.process,
+        "token 41 is stale: PUT /orders/7 was refused",
+    )
+    .await;
+    assert!(
+        sidecar.process.ended().is_none(),
+        "a restart would read the token again"
+    );
+
+    // Whoever knows that this holder has the lock says so.
+    sidecar.process.signal(Signal::HUP);
+    logged(&sidecar.process, "the token was read again").await;
+    write().send(sidecar.at).await.assert_forwarded();
+    assert_eq!(upstream.last().token(), Some(42));
+    sidecar.process.signal(Signal::TERM);
+    assert_eq!(sidecar.process.exit().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn the_same_token_again_ends_nothing() {
+    let (_upstream, proxy) = fenced().await;
+    let dir = TempDir::new().expect("a directory");
+    let file = dir.path().join("token");
+    let name = file.to_str().expect("a name").to_owned();
+    std::fs::write(&file, "41").expect("it is writable");
+    let mut sidecar = Sidecar::start(&url(&proxy), &["--token-file", &name]).await;
+    proxy
+        .send(put("/orders/7").token(42))
+        .await
+        .assert_forwarded();
+    put("/orders/7")
+        .send(sidecar.at)
+        .await
+        .assert_problem(412, "stale-token");
+    sidecar.process.signal(Signal::HUP);
+    logged(&sidecar.process, "the token is the same as before").await;
+    std::fs::remove_file(&file).expect("it is there");
+    sidecar.process.signal(Signal::HUP);
+    logged(&sidecar.process, "the token stays as it was").await;
+    put("/orders/8")
+        .send(sidecar.at)
+        .await
+        .assert_problem(412, "stale-token");
+    sidecar.process.signal(Signal::TERM);
+    assert_eq!(sidecar.process.exit().await.code(), Some(75));
+}
