@@ -3,13 +3,13 @@
 
 mod found;
 mod keys;
-mod listen;
+pub(crate) mod listen;
 mod log_output;
 mod readiness_mirror;
 mod reload;
 mod settings_metrics;
 mod shutdown;
-mod store_start;
+pub(crate) mod store_start;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::listen::bind;
 use self::readiness_mirror::mirror;
 use self::settings_metrics::{route_labels, set_loaded};
 use self::store_start::{StoreJoin, join};
@@ -39,10 +40,8 @@ use crate::store::routes::RouteRecord;
 use crate::store::{InstanceId, MarkStore, StoreError};
 
 pub use keys::{Migration, migrate};
-pub(crate) use listen::bind;
 pub use log_output::LogOutput;
 pub use shutdown::Shutdown;
-pub(crate) use store_start::open as open_store;
 
 /// The pause between two attempts to reach the store at the start.
 const START_AGAIN: Duration = Duration::from_millis(500);

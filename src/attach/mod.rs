@@ -27,7 +27,7 @@ use self::report::{Reason, RunReport};
 use self::signals::{Signals, code_of};
 use crate::config::Settings;
 use crate::proxy::attachment::{Attachment, Lost};
-use crate::proxy::headers::attached::Stamp;
+use crate::proxy::headers::attached::FencingStamp;
 
 pub use self::port::AttachClaim;
 pub use self::token::TokenSource;
@@ -78,7 +78,7 @@ pub async fn run(mut options: AttachOptions, settings: Settings) -> anyhow::Resu
     }
     // Before the token: whoever ends this process now must not be overheard.
     let signals = Signals::catch()?;
-    let stamp = Stamp {
+    let stamp = FencingStamp {
         token: options.token.read().await?,
         operation: options.operation.take(),
     };

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::app;
+use crate::app::{listen, store_start};
 use crate::config::{Listen, RouteTable, Settings};
 use crate::fencing::{Background, Fencing, FencingSetup};
 use crate::metrics::Metrics;
@@ -75,7 +75,7 @@ impl AttachedPort {
         }
         let settings = Arc::new(settings);
         server::descriptors::provide(&settings.limits);
-        let (listener, address) = app::bind(&settings.listen, settings.listen_mode).await?;
+        let (listener, address) = listen::bind(&settings.listen, settings.listen_mode).await?;
         let instance = InstanceId::from_bits(rand::random());
         let via = Via::new(&instance);
         let metrics = Arc::new(Metrics::new(&[]));
@@ -85,7 +85,7 @@ impl AttachedPort {
         ));
         // Nothing is judged here. The store is never joined, so what would be judged after all
         // would be refused.
-        let store = app::open_store(&settings, &instance).await?;
+        let store = store_start::open(&settings, &instance).await?;
         let (fencing, background) = Fencing::start(FencingSetup {
             store,
             settings: &settings,

@@ -23,7 +23,7 @@ use super::body::{ClientBody, Received, Upload, UploadProgress};
 use super::classify::whole_head;
 use super::context::Context;
 use super::exchange::unfenced;
-use super::headers::attached::Stamp;
+use super::headers::attached::FencingStamp;
 use super::headers::trailers::TrailerRules;
 use super::headers::{self, OUTCOME, RETRY, TARGET, fencing_token};
 use super::refusal::Refusal;
@@ -94,7 +94,7 @@ impl Proxy {
     async fn stamped(
         &self,
         context: &Context<'_>,
-        stamp: &Stamp,
+        stamp: &FencingStamp,
         (mut head, upload): (Parts, Upload),
     ) -> Result<Response<ClientBody>, Refusal> {
         let permit = self.in_flight.take(context.client)?;
@@ -121,7 +121,7 @@ impl Proxy {
     async fn seen(
         &self,
         attachment: &Attachment,
-        stamp: &Stamp,
+        stamp: &FencingStamp,
         head: &Parts,
         answer: Response<ClientBody>,
     ) -> Result<Forwarded, Refusal> {
@@ -201,7 +201,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// Whether a request may be stamped.
-fn check(attachment: &Attachment, stamp: &Stamp, head: &Parts) -> Result<(), Refusal> {
+fn check(attachment: &Attachment, stamp: &FencingStamp, head: &Parts) -> Result<(), Refusal> {
     whole_head(head)?;
     if let Some(authority) = head.uri.authority()
         && head.version != Version::HTTP_2

@@ -11,12 +11,12 @@ use http::{HeaderValue, Response};
 use tokio::sync::watch;
 
 use super::body::{ClientBody, full};
-use super::headers::attached::Stamp;
+use super::headers::attached::FencingStamp;
 
 /// What is added to each request, and when a refused one is sent again.
 #[derive(Debug)]
 pub(crate) struct Attachment {
-    stamp: RwLock<Stamp>,
+    stamp: RwLock<FencingStamp>,
     /// How long a request is sent again after a refusal with `retry: same-token`.
     pub retry_for: Duration,
     /// The authorities of absolute targets that lead to the fencepost.
@@ -109,7 +109,7 @@ impl fmt::Debug for Lost {
 }
 
 impl Attachment {
-    pub(crate) fn new(stamp: Stamp, retry_for: Duration) -> Self {
+    pub(crate) fn new(stamp: FencingStamp, retry_for: Duration) -> Self {
         Self {
             stamp: RwLock::new(stamp),
             retry_for,
@@ -120,7 +120,7 @@ impl Attachment {
     }
 
     /// The fencing fields of a request that begins now.
-    pub(super) fn stamp(&self) -> Stamp {
+    pub(super) fn stamp(&self) -> FencingStamp {
         let stamp = self.stamp.read().unwrap_or_else(PoisonError::into_inner);
         stamp.clone()
     }

@@ -14,7 +14,7 @@ use super::classify::{self, Fenced};
 use super::client::Client;
 use super::context::Context;
 use super::exchange::Exchange;
-use super::headers::attached::{ForFencepost, Stamp, request_for_fencepost};
+use super::headers::attached::{FencingStamp, ForFencepost, request_for_fencepost};
 use super::headers::trailers::TrailerRules;
 use super::headers::{self, ForUpstream, http2};
 use super::idempotency::{self, Choice, IdempotencyError, RequestDigest};
@@ -34,7 +34,7 @@ pub(super) struct Additions<'a> {
     /// The tunnel that it asks for.
     pub opening: Option<TunnelOpening>,
     /// The upstream is a fencepost, and gets these fields.
-    pub stamp: Option<&'a Stamp>,
+    pub stamp: Option<&'a FencingStamp>,
 }
 
 impl Proxy {

@@ -11,7 +11,7 @@ use super::{OPERATION, TOKEN, set, strip_hop_by_hop, takes_trailers};
 /// The fields that go to the fencepost besides those that the client sent.
 #[derive(Debug)]
 pub struct ForFencepost<'a> {
-    pub stamp: &'a Stamp,
+    pub stamp: &'a FencingStamp,
     /// The version of the client's request.
     pub version: Version,
     /// The connection to the fencepost is HTTP/2.
@@ -23,7 +23,7 @@ pub struct ForFencepost<'a> {
 
 /// The fencing fields of one request.
 #[derive(Clone, Debug)]
-pub struct Stamp {
+pub struct FencingStamp {
     pub token: HeaderValue,
     /// The name of the operation for requests that have none.
     pub operation: Option<HeaderValue>,
@@ -72,7 +72,7 @@ mod tests {
                 )
             })
             .collect();
-        let stamp = Stamp {
+        let stamp = FencingStamp {
             token: HeaderValue::from_static("41"),
             operation: operation.map(HeaderValue::from_static),
         };

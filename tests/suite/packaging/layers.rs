@@ -24,7 +24,7 @@ const LAYERS: &[&[&str]] = &[
     &["fencing"],
     &["proxy", "admin"],
     &["server", "app"],
-    &["demo"],
+    &["attach", "demo"],
     &["cli"],
     &["main", "lib"],
 ];
