@@ -66,7 +66,8 @@ enum CliCommand {
     /// containers of a pod.
     #[command(after_help = attach::EXIT_CODES)]
     Attach(Box<attach::AttachArgs>),
-    /// Show what fencepost does: a zombie with and without it, an overtaking write, a crash.
+    /// Show what fencepost does: a zombie with and without it, an overtaking write, a crash, and a
+    /// program that is ended.
     Demo(DemoArgs),
     /// Check a configuration file and print every problem with its line.
     #[command(after_help = "Exits with 1 if there is an error, with 0 if there are warnings only.")]
@@ -132,6 +133,9 @@ struct DemoArgs {
     /// Keep everything running at the end, to try it by hand.
     #[arg(long)]
     keep: bool,
+    /// Be the program of story (e).
+    #[arg(long, hide = true)]
+    nightly: bool,
 }
 
 #[derive(Debug, Args)]
@@ -221,6 +225,10 @@ impl Invocation {
                 let logging = logging::start(&settings.log, Some(&instance))?;
                 let output = logging.output.clone();
                 app::serve(loader, settings, warnings, output, instance).await?;
+                Ok(ExitCode::SUCCESS)
+            }
+            CliCommand::Demo(args) if args.nightly => {
+                demo::nightly().await?;
                 Ok(ExitCode::SUCCESS)
             }
             CliCommand::Demo(args) => {

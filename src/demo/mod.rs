@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+mod attached;
 mod child;
 mod hand;
 mod http;
@@ -22,6 +23,7 @@ mod stories;
 mod worker;
 mod world;
 
+pub use attached::nightly;
 use child::Fencepost;
 use legacy::Legacy;
 use locks::LockService;
@@ -86,6 +88,7 @@ async fn play(dir: &Path) -> anyhow::Result<(World, bool)> {
     good &= end_of(&screen, stories::overtaken(&world)).await;
     good &= end_of(&screen, stories::barrier(&world)).await;
     good &= end_of(&screen, stories::kill_nine(&mut world)).await;
+    good &= end_of(&screen, attached::ended(&world)).await;
     Ok((world, good))
 }
 

@@ -1,4 +1,4 @@
-//! The four stories. Each starts from a fresh state, waits for conditions and never for a fixed
+//! The stories (a) to (d). Each starts from a fresh state, waits for conditions and never for a fixed
 //! time, and is judged by the API's state at its end.
 
 use std::time::Duration;
@@ -322,7 +322,7 @@ async fn put_order_9(worker: &Worker, by: &str, status: &str) -> anyhow::Result<
         .await
 }
 
-fn word<'a>(body: &'a Value, name: &str) -> &'a str {
+pub(super) fn word<'a>(body: &'a Value, name: &str) -> &'a str {
     body[name].as_str().unwrap_or("?")
 }
 
@@ -332,14 +332,14 @@ fn told(journal: &[String]) -> String {
 
 impl World {
     /// Fresh books, fresh locks, and the story's name.
-    fn begin(&self, title: &str) {
+    pub(super) fn begin(&self, title: &str) {
         self.api.reset();
         self.locks.reset();
         self.screen.heading(title);
     }
 
     /// Asks the API itself, past everything that stands in front of it.
-    async fn get(&self, path: &str) -> anyhow::Result<Value> {
+    pub(super) async fn get(&self, path: &str) -> anyhow::Result<Value> {
         let answer = client()
             .get(format!("{}{path}", self.api.url()))
             .send()
@@ -348,7 +348,7 @@ impl World {
     }
 
     /// The API's journal of the writes to one path, in order, as `A: arrived`.
-    async fn journal(&self, path: &str) -> anyhow::Result<Vec<String>> {
+    pub(super) async fn journal(&self, path: &str) -> anyhow::Result<Vec<String>> {
         let lines = self.get("/journal").await?;
         let lines = lines.as_array().context("the journal is a list")?.clone();
         let prefix = format!("PUT {path} by ");

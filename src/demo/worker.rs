@@ -56,11 +56,11 @@ impl Worker {
         if self.lane == Lane::A { "A" } else { "B" }
     }
 
-    /// Acquires a lock, waiting for as long as another holds it.
+    /// Acquires a lock, waiting for as long as another holds it. Returns the token.
     ///
     /// # Errors
     /// The lock service does not answer, or not as it should.
-    pub async fn acquire(&mut self, lock: &str, ttl: Duration) -> anyhow::Result<()> {
+    pub async fn acquire(&mut self, lock: &str, ttl: Duration) -> anyhow::Result<u64> {
         let ask = json!({ "owner": self.name(), "ttl_ms": u64::try_from(ttl.as_millis())? });
         let text = format!("acquire, for {:.1} s", ttl.as_secs_f64());
         self.timeline
@@ -73,11 +73,12 @@ impl Worker {
             match status {
                 StatusCode::CREATED => {
                     let token = body["token"].as_str().context("a grant has a token")?;
-                    self.token = Some(token.parse()?);
+                    let number = token.parse()?;
+                    self.token = Some(number);
                     let text = format!("granted: token {token}");
                     self.timeline
                         .arrow(Lane::Lock, self.lane, Tone::Plain, &text);
-                    return Ok(());
+                    return Ok(number);
                 }
                 StatusCode::CONFLICT if !waited => {
                     waited = true;
