@@ -19,6 +19,7 @@
 //! The other modules:
 //!
 //! - [`app`]: the one place that wires all of them.
+//! - [`attach`]: `fencepost attach`, on the side of a client that cannot be changed.
 //! - [`cli`]: the command line. [`demo`]: the stories of `fencepost demo`.
 //! - [`admin`]: probes, metrics, marks for operators.
 //! - [`config`], [`metrics`].

@@ -23,21 +23,21 @@ fn attach(to: &str, arguments: &[&str]) -> Command {
 }
 
 /// How a run ended, and what it wrote.
-struct Ran {
+struct AttachRun {
     code: Option<i32>,
     said: String,
 }
 
 /// Runs it to its end.
-async fn run(command: &mut Command) -> Ran {
+async fn run(command: &mut Command) -> AttachRun {
     let mut process = Process::start(command);
     let code = process.exit().await.code();
     let said = process.output();
-    Ran { code, said }
+    AttachRun { code, said }
 }
 
 /// A script for `sh -c` behind `--`, run to its end.
-async fn run_script(proxy: &Proxy, arguments: &[&str], script: &str) -> Ran {
+async fn run_script(proxy: &Proxy, arguments: &[&str], script: &str) -> AttachRun {
     let arguments = [arguments, &["--", "sh", "-c", script]].concat();
     run(&mut attach(&url(proxy), &arguments)).await
 }
