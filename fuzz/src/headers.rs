@@ -90,7 +90,7 @@ pub fn check_of(to_upstream: &ToUpstream, data: &[u8]) -> Verdict {
         2 => Some((&name, Choice::Nothing)),
         _ => Some((&name, Choice::Send(name.clone(), ours))),
     };
-    let via: &Via = &VIA;
+    let via = *VIA;
     let mut rules = TrailerRules::of(&sent);
     if bit(6) {
         rules.bar(HeaderName::from_static("x-tenant"));
@@ -300,7 +300,7 @@ fn trailers(rules: &TrailerRules, sent: &HeaderMap, found: &HeaderMap) -> Result
     Ok(())
 }
 
-fn answer(via: &Via, sent: &HeaderMap) -> Result<(), String> {
+fn answer(via: Via, sent: &HeaderMap) -> Result<(), String> {
     let mut found = sent.clone();
     response_for_client(&mut found, Version::HTTP_11, via);
     let view = cgi(&found);
