@@ -7,7 +7,6 @@
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write as _;
-use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -143,7 +142,9 @@ fn remove(path: &Path) {
 fn made_of() -> String {
     let mut digest = Sha256::new();
     let mut files: Vec<PathBuf> = CONTEXT.iter().map(|file| project().join(file)).collect();
-    files.push(project().join("tests/image/rust.Dockerfile"));
+    files.extend(
+        ["rust.Dockerfile", "stand-in.sh"].map(|file| project().join("tests/image").join(file)),
+    );
     while let Some(file) = files.pop() {
         if file.is_dir() {
             let mut entries: Vec<PathBuf> = std::fs::read_dir(&file)
@@ -235,41 +236,8 @@ fn build(home: &Path) {
 
 /// Lays out the root of what stands in for the `rust` image; returns what is mounted over it.
 fn stand_in(base: &Path) -> Vec<String> {
-    let at = |path: &str| base.join(path);
-    for dir in ["etc/ssl/certs", "etc/alternatives", "tmp", "usr"] {
-        std::fs::create_dir_all(at(dir)).expect("the target directory is writable");
-    }
-    std::fs::set_permissions(at("tmp"), std::fs::Permissions::from_mode(0o1777))
-        .expect("it is ours");
-    std::fs::write(at("etc/passwd"), "root:x:0:0::/:/bin/sh\n").expect("it is writable");
-    std::fs::copy(Path::new("/").join(ROOTS), at(ROOTS)).expect("it can be read");
-
-    let mut mounts = vec![
-        "/usr:/usr:ro".to_owned(),
-        "/etc/alternatives:/etc/alternatives:ro".to_owned(),
-    ];
-    for dir in ["bin", "sbin", "lib", "lib64"] {
-        let here = Path::new("/").join(dir);
-        if let Ok(target) = std::fs::read_link(&here) {
-            symlink(target, at(dir)).expect("it is writable");
-        } else if here.exists() {
-            mounts.push(format!("/{dir}:/{dir}:ro"));
-        }
-    }
-    let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]));
-    mounts.push(format!("{sysroot}:/toolchain:ro"));
-    let home = std::env::var_os("CARGO_HOME").map_or_else(
-        || PathBuf::from(std::env::var_os("HOME").expect("a user has a home")).join(".cargo"),
-        PathBuf::from,
-    );
-    for part in ["registry", "config.toml"] {
-        let part = home.join(part);
-        if part.exists() {
-            let name = part.file_name().expect("it has one").to_string_lossy();
-            mounts.push(format!("{}:/cargo/{name}", part.display()));
-        }
-    }
-    mounts
+    let mounts = output(Command::new("tests/image/stand-in.sh").arg(base));
+    mounts.lines().map(str::to_owned).collect()
 }
 
 /// buildah with a store of its own.
