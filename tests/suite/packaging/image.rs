@@ -13,7 +13,8 @@ use std::process::Command;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use self::build::{image, list, project};
+pub use self::build::project;
+use self::build::{image, list};
 use self::container::{ContainerPlan, USER, volume};
 use crate::support::network::{ADDRESS, in_a_network};
 use crate::support::skip::{is_skipped, lacks};

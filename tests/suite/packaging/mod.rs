@@ -8,3 +8,4 @@ pub mod house;
 pub mod image;
 pub mod layers;
 pub mod pods;
+pub mod release;

@@ -1,0 +1,165 @@
+//! What `.ci/release` makes a release of: one version everywhere, the workflow that calls it, and the
+//! Debian package's unit and configuration. The script itself compiles for minutes, so it checks
+//! what it made at its end, and `.ci/release VERSION --verify` compares two runs.
+
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::image::project;
+use crate::support::proxy::fencepost;
+use crate::support::python::python;
+use crate::support::skip::lacks;
+use crate::support::store::program;
+
+/// The most that the unit may be exposed, in tenths of `systemd-analyze security`'s figure: of 10
+/// for a service without any confinement to 0.
+const EXPOSURE: &str = "--threshold=20";
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(project().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+#[test]
+fn the_version_is_one_everywhere() {
+    let version = env!("CARGO_PKG_VERSION");
+    for (file, line) in [
+        ("Dockerfile", format!("ARG VERSION={version}")),
+        ("charts/fencepost/Chart.yaml", format!("version: {version}")),
+        (
+            "charts/fencepost/Chart.yaml",
+            format!("appVersion: {version}"),
+        ),
+        ("CHANGELOG.md", format!("## [{version}]")),
+    ] {
+        let text = read(file);
+        assert!(text.lines().any(|found| found == line), "{file}: {line}");
+        // The script looks for the same lines.
+        let looked_for = line.replace(version, "$version");
+        let script = read(".ci/release");
+        assert!(
+            script.contains(&format!("has {file} \"{looked_for}\"")),
+            "{looked_for}"
+        );
+    }
+}
+
+#[test]
+fn the_workflow_has_nothing_that_a_linter_warns_of() {
+    let test = "the_workflow_has_nothing_that_a_linter_warns_of";
+    let Some(python) = python(test) else {
+        return;
+    };
+    let lint = |text: &str| {
+        let dir = TempDir::new().expect("a directory");
+        let file = dir.path().join("release.yml");
+        std::fs::write(&file, text).expect("it is writable");
+        // Its other linters are not installed everywhere.
+        let output = Command::new(python.with_file_name("actionlint"))
+            .args(["-color=false", "-shellcheck=", "-pyflakes="])
+            .arg(&file)
+            .output()
+            .expect("actionlint can be started");
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+        )
+    };
+    let text = read(".github/workflows/release.yml");
+    let (good, said) = lint(&text);
+    assert!(good && said.is_empty(), "{said}");
+    let (good, said) = lint(&text.replace("needs: build", "needs: builds"));
+    assert!(!good && said.contains("builds"), "{said}");
+
+    // A tag may be moved; a commit is one text.
+    for line in text.lines().filter(|line| line.contains("uses: ")) {
+        let (_, commit) = line.split_once('@').expect("a version");
+        let commit = commit.split(' ').next().expect("it is not empty");
+        assert!(
+            commit.len() == 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit()),
+            "{line}"
+        );
+    }
+}
+
+/// What `systemd-analyze` says of a unit: whether it is content, and its words.
+fn analyze(arguments: &[&str], unit: &str) -> (bool, String) {
+    let dir = TempDir::new().expect("a directory");
+    let file = dir.path().join("fencepost.service");
+    std::fs::write(&file, unit).expect("it is writable");
+    let output = Command::new("systemd-analyze")
+        .args(arguments)
+        .arg(&file)
+        .output()
+        .expect("systemd-analyze can be started");
+    let said = [output.stdout, output.stderr].concat();
+    (
+        output.status.success(),
+        String::from_utf8_lossy(&said).into_owned(),
+    )
+}
+
+#[test]
+fn the_unit_is_right_and_confined() {
+    if program("systemd-analyze").is_none() {
+        lacks("the_unit_is_right_and_confined", "systemd-analyze");
+        return;
+    }
+    // `verify` looks for the program and the manual pages where the package installs them.
+    let here = fencepost().get_program().to_string_lossy().into_owned();
+    let unit = read("config/debian/fencepost.service");
+    let unit: Vec<&str> = unit
+        .lines()
+        .filter(|line| !line.starts_with("Documentation="))
+        .collect();
+    let unit = unit.join("\n") + "\n";
+    let installed = unit.replace("/usr/bin/fencepost", &here);
+    assert_ne!(installed, unit);
+    let (good, said) = analyze(&["verify"], &installed);
+    assert!(good && !said.contains("fencepost.service"), "{said}");
+    let (_, said) = analyze(&["verify"], &(installed.clone() + "Restrat=always\n"));
+    assert!(said.contains("Restrat"), "{said}");
+
+    let security = ["security", "--offline=true", EXPOSURE];
+    let (good, said) = analyze(&security, &unit);
+    assert!(good, "{said}");
+    let open = unit.replace("CapabilityBoundingSet=\n", "");
+    let (good, said) = analyze(&security, &open);
+    assert!(!good, "{said}");
+    assert!(read(".ci/release").contains(EXPOSURE));
+}
+
+#[test]
+fn the_package_has_files_that_are_there_and_a_good_configuration() {
+    let manifest: toml::Table = read("Cargo.toml").parse().expect("TOML");
+    let package = &manifest["package"]["metadata"]["deb"];
+    let assets = package["assets"].as_array().expect("a list");
+    assert!(assets.len() > 5);
+    for asset in assets {
+        let source = asset[0].as_str().expect("a path");
+        // Made by the script.
+        if source.starts_with("target/release/") {
+            continue;
+        }
+        let there = source.strip_suffix("*.md").unwrap_or(source);
+        assert!(project().join(there).exists(), "{source}");
+    }
+    let unit = read("config/debian/fencepost.service");
+    let file = package["conf-files"][0].as_str().expect("a path");
+    assert!(
+        unit.contains(&format!("--config {file}\n")),
+        "{file} is what it reads"
+    );
+
+    let checked = fencepost()
+        .args(["check", "config/debian/fencepost.yaml"])
+        .current_dir(project())
+        .output()
+        .expect("the program can be started");
+    let said = String::from_utf8_lossy(&checked.stdout);
+    assert!(checked.status.success(), "{said}");
+    assert!(
+        said.contains("no errors, 0 warnings") && said.contains("/var/lib/fencepost/"),
+        "{said}"
+    );
+}
