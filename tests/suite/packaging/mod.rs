@@ -1,4 +1,4 @@
-//! Chart, image, documents, and the layout of the source.
+//! Chart, manifests, image, documents, and the layout of the source.
 
 pub mod again;
 pub mod chart;
@@ -6,6 +6,7 @@ pub mod documents;
 pub mod guide;
 pub mod house;
 pub mod image;
+pub mod kubernetes;
 pub mod layers;
 pub mod pods;
 pub mod release;

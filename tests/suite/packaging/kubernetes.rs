@@ -1,0 +1,81 @@
+//! `config/kubernetes`, without a cluster: kubectl builds its Kustomize components, and
+//! `tests/chart/kubernetes.py` holds the result against Kubernetes' schemas and the chart's render.
+//! The plain manifests are started as pods.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::packaging::pods::play_all;
+use crate::support::proxy::fencepost;
+use crate::support::python::{python, script};
+use crate::support::skip::{is_skipped, lacks};
+
+/// A Python that has kubectl too; `None`, and a line that says so, if there is none.
+fn python_with_kubectl(test: &str) -> Option<PathBuf> {
+    let python = python(test)?;
+    let runs = |command: &mut Command| command.output().is_ok_and(|said| said.status.success());
+    let there = !is_skipped("kubectl") && runs(&mut script(&python, "kubectl.py"));
+    if !there {
+        lacks(test, "kubectl");
+    }
+    there.then_some(python)
+}
+
+/// Runs these groups of `kubernetes.py`, which must find nothing wrong, and at least `cases` cases.
+fn check(groups: &[&str], cases: usize) {
+    let Some(python) = python_with_kubectl(&format!("kubernetes::{}", groups[0])) else {
+        return;
+    };
+    let output = script(&python, "kubernetes.py")
+        .args(groups)
+        .arg("--fencepost")
+        .arg(fencepost().get_program())
+        .output()
+        .expect("Python can be run");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{errors}");
+    let passed = said.lines().filter(|line| line.starts_with("ok")).count();
+    assert!(passed >= cases, "{passed} of {cases} cases:\n{said}");
+}
+
+#[test]
+fn every_component_is_built_the_same_by_two_kubectls_and_is_valid() {
+    check(&["builds", "configs"], 14);
+}
+
+#[test]
+fn the_pods_are_those_of_the_chart() {
+    check(&["chart"], 8);
+}
+
+#[test]
+fn a_deployment_keeps_its_own_parts_and_a_wrong_name_is_refused() {
+    check(&["own"], 12);
+}
+
+#[test]
+fn a_component_that_is_broken_is_found_out() {
+    check(&["broken"], 23);
+}
+
+#[test]
+fn readme_and_plain_manifests_are_what_kubectl_builds() {
+    check(&["readme", "plain"], 12);
+}
+
+#[tokio::test]
+async fn the_plain_manifests_start_fence_and_leave_in_order() {
+    let plain = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/kubernetes/plain");
+    let renders = std::fs::read_dir(plain)
+        .expect("it is there")
+        .map(|file| file.expect("it can be listed").path())
+        .map(|file| vec!["--manifests".to_owned(), file.display().to_string()])
+        .collect::<Vec<_>>();
+    assert_eq!(renders.len(), 4);
+    play_all(
+        "the_plain_manifests_start_fence_and_leave_in_order",
+        renders,
+    )
+    .await;
+}
