@@ -66,17 +66,17 @@ WANTED='
 gcc:cc:nothing can be built
 libc6-dev:/usr/include/stdio.h:nothing can be built
 postgresql:initdb:every test over Postgres, two_proxies::, store_down::
-etcd-server:etcd:lock_services:: with etcd
-etcd-client:etcdctl:lock_services:: with etcd
+etcd-server:etcd:lock_services:: with etcd, compose::
+etcd-client:etcdctl:lock_services:: with etcd, compose::
 redis-server:redis-server:lock_services:: with Redis
 redis-tools:redis-cli:lock_services:: with Redis
-nginx-light:nginx:lock_services::, echo:: and spelling:: with nginx
+nginx-light:nginx:lock_services::, echo:: and spelling:: with nginx, compose::
 haproxy:haproxy:echo:: with HAProxy
 python3:python3:spelling:: with Python
 nodejs:node:spelling:: with Node, client_recipes::
 python3-djangorestframework:/usr/lib/python3/dist-packages/rest_framework:spelling:: with Django REST framework
 ruby-actionpack:/usr/share/rubygems-integration/all/gems/actionpack-*:spelling:: with Rails
-curl:curl:lock_services::, tls::reqwest_and_curl_get_in
+curl:curl:lock_services::, tls::reqwest_and_curl_get_in, compose::
 strace:strace:crash::the_disk_has_the_mark_before_the_upstream_has_a_byte, death at a sync in fire::
 pgbouncer:pgbouncer:the refusal of a pooler
 libfaketime:/usr/lib/*/faketime/libfaketimeMT.so.1:clock jumps in fire::
@@ -85,17 +85,17 @@ slowhttptest:slowhttptest:load:: with slowhttptest
 nghttp2-client:h2load:load:: with h2load
 locales:/usr/share/i18n/locales/de_DE:failover:: with a server that speaks another language
 patch:patch:the mutants
-prometheus:promtool:dashboards::
+prometheus:promtool:dashboards::, compose::
 chromium:chromium:page::the_page_is_well_in_a_browser
 prometheus-pushgateway:prometheus-pushgateway:probe::a_drill_leaves_metrics
 buildah:buildah:image::
 golang-github-containers-common:/etc/containers/policy.json:image::
 iproute2:ip:image::, pods::, admin_port::access
-util-linux:unshare:image::, pods::, admin_port::access
+util-linux:unshare:image::, pods::, compose::, admin_port::access
 ca-certificates:/etc/ssl/certs/ca-certificates.crt:image::
-bubblewrap:bwrap:pods::
+bubblewrap:bwrap:pods::, compose::
 systemd:systemd-analyze:release::
-python3-venv:+ensurepip:chart::, kubernetes::, pods::, guide::, openapi::, page::, traces::, client_recipes::, the lints of the Dockerfile and of the workflow
+python3-venv:+ensurepip:chart::, compose::, kubernetes::, pods::, guide::, openapi::, page::, traces::, client_recipes::, the lints of the Dockerfile and of the workflow
 '
 
 there() {
@@ -153,7 +153,7 @@ if ! cat tests/tools/requirements.txt tests/tools/programs.txt | cmp -s - $tools
         cat tests/tools/requirements.txt tests/tools/programs.txt >$tools/installed.txt
     else
         rm -rf $tools
-        echo "tests/run.sh: $tools could not be made; these fail, unless FENCEPOST_SKIP names python-tools: chart::, kubernetes::, pods::, guide::, openapi::, page::, traces::, client_recipes::, the lints of the Dockerfile and of the workflow" >&2
+        echo "tests/run.sh: $tools could not be made; these fail, unless FENCEPOST_SKIP names python-tools: chart::, compose::, kubernetes::, pods::, guide::, openapi::, page::, traces::, client_recipes::, the lints of the Dockerfile and of the workflow" >&2
     fi
 fi
 

@@ -22,7 +22,7 @@ fn documents() -> Vec<String> {
         "charts/fencepost/README.md".to_owned(),
         "config/kubernetes/README.md".to_owned(),
     ];
-    for folder in ["docs", "docs/clients", "docs/problems"] {
+    for folder in ["docs", "docs/clients", "docs/problems", "config/compose"] {
         for entry in std::fs::read_dir(top().join(folder)).expect("it is there") {
             let name = entry.expect("it can be listed").file_name();
             let name = name.to_str().expect("a plain name").to_owned();

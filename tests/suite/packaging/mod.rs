@@ -1,7 +1,9 @@
 //! Chart, manifests, image, documents, and the layout of the source.
+//! Chart, image, tutorial, documents, and the layout of the source.
 
 pub mod again;
 pub mod chart;
+pub mod compose;
 pub mod documents;
 pub mod guide;
 pub mod house;

@@ -44,16 +44,16 @@ fn top() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where pods can be played.
+/// Where pods can be played, and other containers.
 #[derive(Clone)]
-struct Node {
+pub(super) struct Node {
     python: PathBuf,
     user: &'static [&'static str],
 }
 
 impl Node {
     /// `None`, and a line that says so, where the machine lacks what that takes.
-    fn find(test: &str) -> Option<Self> {
+    pub(super) fn find(test: &str) -> Option<Self> {
         let python = python(test)?;
         for name in ["unshare", "nsenter", "bwrap"] {
             if program(name).is_none() {
@@ -90,49 +90,60 @@ impl Node {
         database: Option<&Database>,
     ) -> Result<Option<String>, String> {
         let _turn = ROOM.acquire().await.expect("it is never closed");
-        let mut command = Command::new("unshare");
-        command
-            .args(self.user)
-            .args(NAMESPACES)
-            .arg(&self.python)
-            .arg(top().join("tests/chart/pod.py"))
-            .env("PYTHONDONTWRITEBYTECODE", "1")
-            .arg("--fencepost")
-            .arg(fencepost().get_program())
-            .args(render);
+        let mut command = self.script("tests/chart/pod.py");
+        command.args(render);
         if let Some(database) = database {
             command
                 .args(["--dsn", &database.user, "--owner", &database.owner])
                 .arg("--socket")
                 .arg(&database.socket);
         }
-        let mut process = Process::start(&mut command);
-        let ended = tokio::time::timeout(PATIENCE, async {
-            loop {
-                if let Some(status) = process.ended() {
-                    return status;
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        })
-        .await;
-        let Ok(status) = ended else {
-            process.kill9();
-            return Err(format!(
-                "not over after {PATIENCE:?}:\n{}",
-                process.output()
-            ));
-        };
-        let said = process.output();
-        match status.code() {
+        let (code, said) = to_its_end(&mut command).await?;
+        match code {
             Some(0) => {
                 println!("{}\n{said}", render.join(" "));
                 Ok(Some(said))
             }
             Some(NO_POSTGRES) => Ok(None),
-            _ => Err(format!("{}\n{said}\n{status}", render.join(" "))),
+            _ => Err(format!("{}\n{said}\n{code:?}", render.join(" "))),
         }
     }
+
+    /// One of the tests' programs in Python, in namespaces of its own, for this fencepost.
+    pub(super) fn script(&self, path: &str) -> Command {
+        let mut command = Command::new("unshare");
+        command
+            .args(self.user)
+            .args(NAMESPACES)
+            .arg(&self.python)
+            .arg(top().join(path))
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .arg("--fencepost")
+            .arg(fencepost().get_program());
+        command
+    }
+}
+
+/// Runs such a program: its exit code, and all that it said. `Err` if it does not end.
+pub(super) async fn to_its_end(command: &mut Command) -> Result<(Option<i32>, String), String> {
+    let mut process = Process::start(command);
+    let ended = tokio::time::timeout(PATIENCE, async {
+        loop {
+            if let Some(status) = process.ended() {
+                return status;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let Ok(status) = ended else {
+        process.kill9();
+        return Err(format!(
+            "not over after {PATIENCE:?}:\n{}",
+            process.output()
+        ));
+    };
+    Ok((status.code(), process.output()))
 }
 
 /// The role that the values of `ci` have the Job grant to. It may do nothing else.
