@@ -97,10 +97,10 @@ class Compose:
             if not set(service["networks"]) <= set(self.spec["networks"]):
                 raise Wrong(f"{name}: there is no such network: {service['networks']}")
             for port in service.get("ports", []):
-                address, outside, inside = port.split(":")
-                if address != "127.0.0.1" or outside != inside:
+                number = port.rpartition(":")[2]
+                if port != f"127.0.0.1:{number}:{number}":
                     raise Wrong(f"{name} publishes {port}")
-                published[name] = int(inside)
+                published[name] = int(number)
             for volume in service.get("volumes", []):
                 self.source(volume.split(":")[0])
         if published != PUBLISHED:
