@@ -1,7 +1,6 @@
 """The YAML in the documents, checked as what it is meant to be.
 
-    guide.py check --fencepost BINARY     every marked block of README.md, docs/, the chart's README and config/kubernetes
-    guide.py check --fencepost BINARY     every marked block of README.md, docs/, the chart's README and the tutorial
+    guide.py check --fencepost BINARY     every marked block of README.md, docs/ and the READMEs of chart and config/
     guide.py extract DIRECTORY            writes each block of values as DIRECTORY/NAME-values.yaml
 
 An HTML comment before a ```yaml block says what it is:
@@ -41,9 +40,7 @@ class Block:
 def blocks():
     """Every YAML block of the documents."""
     files = [tool.TOP / "README.md", *sorted((tool.TOP / "docs").glob("*.md")), tool.CHART / "README.md",
-             tool.TOP / "config" / "kubernetes" / "README.md"]
-    files = [tool.TOP / "README.md", *sorted((tool.TOP / "docs").glob("*.md")), tool.CHART / "README.md"]
-    files.append(tool.TOP / "config/compose/README.md")
+             *sorted((tool.TOP / "config").glob("*/README.md"))]
     for file in files:
         if file.exists():
             yield from blocks_of(file, file.read_text().splitlines())

@@ -1,5 +1,4 @@
-//! Chart, manifests, image, documents, and the layout of the source.
-//! Chart, image, tutorial, documents, and the layout of the source.
+//! Chart, manifests, image, release, tutorial, documents, and the layout of the source.
 
 pub mod again;
 pub mod chart;
