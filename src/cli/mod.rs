@@ -21,6 +21,7 @@ mod status;
 mod tables;
 
 use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -67,7 +68,7 @@ enum CliCommand {
     #[command(after_help = attach::EXIT_CODES)]
     Attach(Box<attach::AttachArgs>),
     /// Show what fencepost does: a zombie with and without it, an overtaking write, a crash, and a
-    /// program that is ended.
+    /// program that is ended. With --serve, test a client of yours.
     Demo(DemoArgs),
     /// Check a configuration file and print every problem with its line.
     #[command(after_help = "Exits with 1 if there is an error, with 0 if there are warnings only.")]
@@ -133,6 +134,18 @@ struct DemoArgs {
     /// Keep everything running at the end, to try it by hand.
     #[arg(long)]
     keep: bool,
+    /// Play no story. Serve every answer that a client can get, and judge what the client does:
+    /// prints the URL and the scenarios, and runs until Ctrl-C.
+    #[arg(long, conflicts_with = "keep")]
+    serve: bool,
+    /// Where --serve listens. Port 0 takes a free one.
+    #[arg(
+        long,
+        value_name = "ADDR",
+        default_value = "127.0.0.1:7070",
+        requires = "serve"
+    )]
+    listen: SocketAddr,
     /// Be the program of story (e).
     #[arg(long, hide = true)]
     nightly: bool,
@@ -229,6 +242,10 @@ impl Invocation {
             }
             CliCommand::Demo(args) if args.nightly => {
                 demo::nightly().await?;
+                Ok(ExitCode::SUCCESS)
+            }
+            CliCommand::Demo(args) if args.serve => {
+                demo::serve(args.listen).await?;
                 Ok(ExitCode::SUCCESS)
             }
             CliCommand::Demo(args) => {

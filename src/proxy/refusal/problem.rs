@@ -56,8 +56,8 @@ mod grpc {
 }
 
 /// The advice to the caller.
-#[derive(Clone, Copy)]
-enum Retry {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Retry {
     /// Not with this token: a verdict, not a hiccup.
     Never,
     /// The same request, the same token.
@@ -72,7 +72,7 @@ impl Retry {
         if spent { Self::Never } else { Self::SameToken }
     }
 
-    const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Never => "never",
             Self::SameToken => "same-token",
@@ -144,6 +144,11 @@ impl Refusal {
         self.row().outcome
     }
 
+    /// The member `retry`, and the value of `X-Fencing-Retry`.
+    pub(crate) fn retry(&self) -> Retry {
+        self.row().retry
+    }
+
     /// The last word of the problem type, and the value of `X-Fencing-Outcome`.
     fn word(&self) -> &'static str {
         self.outcome().as_str()
@@ -161,7 +166,7 @@ impl Refusal {
 
     /// Nothing was sent upstream, so the same request may be sent again with the same token.
     pub(crate) fn was_not_sent(&self) -> bool {
-        matches!(self.row().retry, Retry::SameToken)
+        self.retry() == Retry::SameToken
     }
 
     pub(crate) fn retry_after(&self) -> Option<Duration> {
@@ -192,7 +197,7 @@ impl Refusal {
         };
         let headers = response.headers_mut();
         headers.insert(OUTCOME, HeaderValue::from_static(word));
-        headers.insert(RETRY, HeaderValue::from_static(self.row().retry.as_str()));
+        headers.insert(RETRY, HeaderValue::from_static(self.retry().as_str()));
         if let Some(after) = self.retry_after() {
             headers.insert(RETRY_AFTER, whole_seconds(after).into());
         }
@@ -221,7 +226,7 @@ impl Refusal {
         problem.insert("title".into(), json!(self.row().title));
         problem.insert("status".into(), json!(self.status(style).as_u16()));
         problem.insert("detail".into(), json!(self.detail(style.reader(), subject)));
-        problem.insert("retry".into(), json!(self.row().retry.as_str()));
+        problem.insert("retry".into(), json!(self.retry().as_str()));
         if style.disclose {
             // Numbers as strings: JavaScript would round those above 2^53.
             let mark = self.mark(subject);
