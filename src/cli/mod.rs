@@ -240,22 +240,7 @@ impl Invocation {
                 app::serve(loader, settings, warnings, output, instance).await?;
                 Ok(ExitCode::SUCCESS)
             }
-            CliCommand::Demo(args) if args.nightly => {
-                demo::nightly().await?;
-                Ok(ExitCode::SUCCESS)
-            }
-            CliCommand::Demo(args) if args.serve => {
-                demo::serve(args.listen).await?;
-                Ok(ExitCode::SUCCESS)
-            }
-            CliCommand::Demo(args) => {
-                let good = demo::run(demo::DemoOptions { keep: args.keep }).await?;
-                Ok(if good {
-                    ExitCode::SUCCESS
-                } else {
-                    ExitCode::FAILURE
-                })
-            }
+            CliCommand::Demo(args) => demonstrate(&args).await,
             CliCommand::Attach(args) => attach::run(*args).await,
             CliCommand::Check(args) => {
                 Ok(check::run(&args, overrides, &mut std::io::stdout()).await?)
@@ -310,6 +295,24 @@ impl Invocation {
             }
         }
     }
+}
+
+/// `fencepost demo`.
+async fn demonstrate(args: &DemoArgs) -> anyhow::Result<ExitCode> {
+    let good = if args.nightly {
+        demo::nightly().await?;
+        true
+    } else if args.serve {
+        demo::serve(args.listen).await?;
+        true
+    } else {
+        demo::run(demo::DemoOptions { keep: args.keep }).await?
+    };
+    Ok(if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// `fencepost migrate`.

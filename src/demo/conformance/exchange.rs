@@ -46,8 +46,8 @@ enum Reply {
     Claimed,
     UpstreamError,
     NoAnswer,
-    /// As the scenario plans it.
-    Planned(Refusal, AnswerStyle<'static>),
+    /// As the scenario plans it; with the subject that it names.
+    Planned(Refusal, AnswerStyle<'static>, Option<Subject>),
     /// For a fault of the request itself.
     Unplanned(Refusal),
 }
@@ -168,14 +168,15 @@ fn reply(script: &Script, planned: usize, asked: &Asked) -> Reply {
     if asked.kind == RequestKind::Read {
         return Reply::Read;
     }
-    let token = match &asked.fenced {
-        Ok((_, token)) => *token,
+    let subject = match &asked.fenced {
+        Ok(subject) => subject,
         Err(refusal) => return Reply::Unplanned(refusal.clone()),
     };
     let claim = asked.kind != RequestKind::Write;
     let refused = |script: &RefusalScript| {
-        let refusal = script.refusal(planned, token)?;
-        Some(Reply::Planned(refusal, script.style()))
+        let refusal = script.refusal(planned, subject.1)?;
+        let subject = script.knows_the_token().then(|| subject.clone());
+        Some(Reply::Planned(refusal, script.style(), subject))
     };
     match script {
         Script::Refuse(script) if script.claims == claim => refused(script),
@@ -195,7 +196,7 @@ impl Reply {
     fn takes_effect(&self) -> bool {
         match self {
             Self::Accepted | Self::NoAnswer => true,
-            Self::Planned(refusal, _) => refusal.retry() == Retry::CheckFirst,
+            Self::Planned(refusal, ..) => refusal.retry() == Retry::CheckFirst,
             _ => false,
         }
     }
@@ -208,10 +209,10 @@ impl Reply {
                     Some(Document { kind, content, .. }) => {
                         upstream(StatusCode::OK, kind.clone(), content.clone())
                     }
-                    None => upstream(StatusCode::OK, json(), "{}\n"),
+                    None => upstream(StatusCode::OK, JSON, "{}\n"),
                 }
             }
-            Self::Accepted => upstream(StatusCode::OK, json(), "{\"accepted\":true}\n"),
+            Self::Accepted => upstream(StatusCode::OK, JSON, "{\"accepted\":true}\n"),
             Self::Claimed => claimed(),
             Self::UpstreamError => {
                 let kind = HeaderValue::from_static("text/plain");
@@ -219,7 +220,7 @@ impl Reply {
                 upstream(StatusCode::SERVICE_UNAVAILABLE, Some(kind), text)
             }
             Self::NoAnswer => return Err(ConnectionEnd),
-            Self::Planned(refusal, style) => refusal.respond(*style, asked.fenced.as_ref().ok()),
+            Self::Planned(refusal, style, subject) => refusal.respond(*style, subject.as_ref()),
             Self::Unplanned(refusal) => refusal.respond(PLAIN, None),
         })
     }
@@ -237,7 +238,7 @@ impl Reply {
             Self::Claimed => RunAnswer::Claimed,
             Self::UpstreamError => RunAnswer::UpstreamError,
             Self::NoAnswer => RunAnswer::NoAnswer,
-            Self::Planned(refusal, style) => refused(refusal, *style, true),
+            Self::Planned(refusal, style, _) => refused(refusal, *style, true),
             Self::Unplanned(refusal) => refused(refusal, PLAIN, false),
         }
     }
@@ -250,6 +251,8 @@ const PLAIN: AnswerStyle<'_> = AnswerStyle {
     grpc: false,
     problems: None,
 };
+
+const JSON: Option<HeaderValue> = Some(HeaderValue::from_static("application/json"));
 
 /// An answer of the upstream, as a fencepost passes it on.
 fn upstream(
@@ -265,10 +268,6 @@ fn upstream(
         headers.insert(CONTENT_TYPE, kind);
     }
     response
-}
-
-fn json() -> Option<HeaderValue> {
-    Some(HeaderValue::from_static("application/json"))
 }
 
 fn document(target: &str, headers: &HeaderMap, content: Bytes) -> Document {

@@ -157,7 +157,7 @@ fn obeys(
     let answer = one.answer;
     let same = later.iter().find(|(_, later)| later.subject() == subject);
     // A request that was on its way already could not know the answer.
-    let after_it = |(_, later): &&(usize, &RunRequest)| later.came > one.answered;
+    let after_it = |later: &&(usize, &RunRequest)| later.1.came > one.answered;
     match answer {
         RunAnswer::Accepted | RunAnswer::Claimed | RunAnswer::UpstreamError => {}
         RunAnswer::NoAnswer
@@ -165,8 +165,8 @@ fn obeys(
             retry: Retry::CheckFirst,
             ..
         } => {
-            let again = later.iter().filter(|(_, one)| one.subject() == subject);
-            if let Some((again, _)) = again.filter(after_it).next() {
+            let again = |one: &&(usize, &RunRequest)| one.1.subject() == subject && after_it(one);
+            if let Some((again, _)) = later.iter().find(again) {
                 problems.push(format!(
                     "request {again} ({subject}) repeats request {number}, which may have taken \
                      effect: it was answered with {answer}"

@@ -224,6 +224,23 @@ impl RefusalScript {
         refused.then(|| (self.refusal)(token))
     }
 
+    /// Whether the answers name resource and token: a request that is refused earlier has none yet.
+    pub(super) fn knows_the_token(&self) -> bool {
+        matches!(
+            self.sample(),
+            Refusal::Stale { .. }
+                | Refusal::Spent
+                | Refusal::Implausible { .. }
+                | Refusal::TooLarge(_)
+                | Refusal::Overloaded(_)
+                | Refusal::StoreUnavailable { .. }
+                | Refusal::OlderInFlight { .. }
+                | Refusal::Unreachable { .. }
+                | Refusal::Broken(_)
+                | Refusal::TooSlow(_)
+        )
+    }
+
     pub(super) fn style(&self) -> AnswerStyle<'static> {
         AnswerStyle {
             stale_status: self.stale_status,

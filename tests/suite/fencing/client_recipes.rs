@@ -13,7 +13,7 @@ use crate::support::python::python;
 use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, put, soon};
 
 /// Writes the recipe of a page as a file, and returns its path.
-fn recipe(page: &str, name: &str, dir: &Path) -> PathBuf {
+pub(super) fn recipe(page: &str, name: &str, dir: &Path) -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/clients");
     let text = std::fs::read_to_string(path.join(page)).expect("the page is there");
     let mark = format!("<!-- recipe: {name} -->\n```");
@@ -28,13 +28,13 @@ fn recipe(page: &str, name: &str, dir: &Path) -> PathBuf {
 }
 
 /// How a run ended, and what it wrote.
-struct Ran {
-    good: bool,
-    said: String,
+pub(super) struct Ran {
+    pub good: bool,
+    pub said: String,
 }
 
 /// Runs a client to its end.
-async fn run(command: &mut Command) -> Ran {
+pub(super) async fn run(command: &mut Command) -> Ran {
     let mut process = Process::start(command);
     let status = process.exit().await;
     Ran {

@@ -8,6 +8,7 @@ pub mod claim;
 pub mod claimants;
 pub mod client_recipes;
 pub mod concurrency;
+pub mod conformance_recipes;
 pub mod crash;
 pub mod fire;
 pub mod gateways;

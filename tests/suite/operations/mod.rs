@@ -3,6 +3,7 @@
 pub mod admin_port;
 mod bulk;
 pub mod commands;
+mod conformance;
 pub mod dashboards;
 pub mod drain;
 mod holes;

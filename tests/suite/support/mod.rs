@@ -4,6 +4,7 @@
 pub mod bare;
 pub mod client;
 pub mod collector;
+pub mod conformance;
 pub mod faulty_disk;
 pub mod http2;
 pub mod metrics;

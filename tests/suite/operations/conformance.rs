@@ -1,0 +1,300 @@
+//! `fencepost demo --serve`: it answers as a fencepost does, lets right clients pass and finds the
+//! faults of others.
+
+mod answers;
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::support::conformance::Conformance;
+use crate::support::proxy::fencepost;
+use crate::support::{Answer, get, post, soon};
+
+const CLAIM: &str = "/.well-known/fencing/claim";
+const TARGET: (&str, &str) = ("X-Fencing-Target", "PUT /orders/7");
+const TOKEN: (&str, &str) = ("X-Fencing-Token", "41");
+
+/// A fault that a client may have.
+#[derive(Clone, Copy, PartialEq)]
+enum ClientFault {
+    None,
+    ClaimsNothing,
+    /// It sends no token with its writes.
+    NoToken,
+    /// It sends everything again that was refused.
+    RepeatsAll,
+    RepeatsDoubtful,
+    Impatient,
+    GivesUp,
+    NewToken,
+    NewBody,
+    WritesAllTheSame,
+}
+
+/// A client that claims, reads and writes, with a fault.
+struct FaultyClient<'a> {
+    server: &'a Conformance,
+    at: (&'a str, &'a str),
+    fault: ClientFault,
+    /// How often it sends a request.
+    tries: usize,
+}
+
+impl FaultyClient<'_> {
+    async fn run(&self) {
+        if self.fault != ClientFault::ClaimsNothing {
+            let claimed = self.fenced(("POST", CLAIM), &[TARGET], "").await;
+            if !claimed && self.fault != ClientFault::WritesAllTheSame {
+                return;
+            }
+        }
+        let read = self.send(("GET", "/orders/7"), &[], "").await;
+        assert_eq!(read.expect("reads pass").status(), 200);
+        self.fenced(("PUT", "/orders/7"), &[], "paid").await;
+    }
+
+    async fn send(
+        &self,
+        line: (&str, &str),
+        fields: &[(&str, &str)],
+        body: &str,
+    ) -> std::io::Result<Answer> {
+        let send = self.server.send(self.at, line, fields, body);
+        soon("the answer", send).await
+    }
+
+    /// Returns whether it was accepted.
+    async fn fenced(&self, line: (&str, &str), more: &[(&str, &str)], body: &str) -> bool {
+        let (mut token, mut body) = (TOKEN, body.to_owned());
+        for _ in 0..self.tries {
+            let mut fields = more.to_vec();
+            if self.fault != ClientFault::NoToken {
+                fields.push(token);
+            }
+            let answer = self.send(line, &fields, &body).await;
+            let field = |name| answer.as_ref().ok()?.header(name).map(str::to_owned);
+            let retry = match &answer {
+                Err(_) => "check-first".to_owned(),
+                Ok(_) => field("x-fencing-retry").unwrap_or_default(),
+            };
+            let again = match self.fault {
+                ClientFault::GivesUp => false,
+                ClientFault::RepeatsAll => !retry.is_empty(),
+                ClientFault::RepeatsDoubtful => retry != "never" && !retry.is_empty(),
+                _ => retry == "same-token",
+            };
+            if !again {
+                return retry.is_empty();
+            }
+            let after = field("retry-after").map_or(0, |after| after.parse().expect("seconds"));
+            if after > 10 {
+                return false;
+            }
+            match self.fault {
+                ClientFault::Impatient | ClientFault::RepeatsAll => {}
+                _ => tokio::time::sleep(Duration::from_secs(after)).await,
+            }
+            match self.fault {
+                ClientFault::NewToken => token = ("X-Fencing-Token", "42"),
+                ClientFault::NewBody => body.push_str(", again"),
+                _ => {}
+            }
+        }
+        false
+    }
+}
+
+async fn verdict_on(server: &Conformance, scenario: &str, fault: ClientFault) -> Value {
+    let run = format!("run-{}", fault as u8);
+    let at = (scenario, run.as_str());
+    let client = FaultyClient {
+        server,
+        at,
+        fault,
+        tries: if fault == ClientFault::RepeatsAll {
+            2
+        } else {
+            3
+        },
+    };
+    client.run().await;
+    server.verdict(scenario, &run).await
+}
+
+#[tokio::test]
+async fn a_right_client_passes_every_scenario() {
+    let server = Conformance::start().await;
+    let scenarios = server.scenarios().await;
+    assert!(scenarios.len() > 30, "{scenarios:?}");
+    let verdicts = scenarios
+        .iter()
+        .map(|scenario| verdict_on(&server, scenario, ClientFault::None));
+    for verdict in futures_util::future::join_all(verdicts).await {
+        assert_eq!(verdict["passed"], json!(true), "{verdict:#}");
+        let refused_claim =
+            verdict["scenario"] == "claim-stale" || verdict["scenario"] == "unauthorized";
+        assert_eq!(verdict["claimed"], json!(!refused_claim), "{verdict:#}");
+    }
+}
+
+#[tokio::test]
+async fn each_fault_is_found() {
+    let server = Conformance::start().await;
+    let cases = [
+        (
+            "stale-token",
+            ClientFault::RepeatsAll,
+            "came after request 3",
+        ),
+        (
+            "token-required",
+            ClientFault::RepeatsAll,
+            "came after request 3",
+        ),
+        ("spent", ClientFault::RepeatsAll, "came after request 3"),
+        (
+            "store-unavailable-spent",
+            ClientFault::RepeatsAll,
+            "came after request 3",
+        ),
+        ("older-in-flight", ClientFault::Impatient, "Retry-After: 2"),
+        ("overloaded", ClientFault::Impatient, "Retry-After: 1"),
+        (
+            "older-in-flight-forever",
+            ClientFault::Impatient,
+            "Retry-After: 1",
+        ),
+        (
+            "outcome-unknown",
+            ClientFault::RepeatsDoubtful,
+            "repeats request 3",
+        ),
+        (
+            "outcome-unknown-504",
+            ClientFault::RepeatsDoubtful,
+            "repeats request 3",
+        ),
+        (
+            "connection-lost",
+            ClientFault::RepeatsDoubtful,
+            "repeats request 3",
+        ),
+        (
+            "upstream-unreachable",
+            ClientFault::NewToken,
+            "token 42 after 41",
+        ),
+        (
+            "upstream-unreachable",
+            ClientFault::NewBody,
+            "another body than request 3",
+        ),
+        (
+            "request-timeout",
+            ClientFault::GivesUp,
+            "was not sent again",
+        ),
+        ("accepted", ClientFault::NoToken, "no X-Fencing-Token"),
+        (
+            "claim-stale",
+            ClientFault::WritesAllTheSame,
+            "came after request 1",
+        ),
+        ("claim-stale", ClientFault::ClaimsNothing, "no claim came"),
+        ("claim-waits", ClientFault::Impatient, "Retry-After: 1"),
+        (
+            "unauthorized",
+            ClientFault::WritesAllTheSame,
+            "came after request 1",
+        ),
+    ];
+    let verdicts = cases.map(|(scenario, fault, says)| {
+        let server = &server;
+        async move { (verdict_on(server, scenario, fault).await, says) }
+    });
+    for (verdict, says) in futures_util::future::join_all(verdicts).await {
+        assert_eq!(verdict["passed"], json!(false), "{verdict:#}");
+        let problems = verdict["problems"].to_string();
+        assert!(problems.contains(says), "{says}: {verdict:#}");
+    }
+}
+
+#[tokio::test]
+async fn a_verdict_shows_what_came_and_a_read_what_took_effect() {
+    let server = Conformance::start().await;
+    let at = ("outcome-unknown", "one");
+    let nothing = server.verdict(at.0, at.1).await;
+    assert_eq!(nothing["passed"], json!(false), "{nothing:#}");
+    let write = ("PUT", "/orders/7?by=a");
+    let fields = [TOKEN, ("Content-Type", "text/plain")];
+    let lost = server.send(at, write, &fields, "paid").await;
+    lost.expect("an answer")
+        .assert_problem(502, "outcome-unknown");
+    let read = server.send(at, ("GET", write.1), &[], "").await;
+    let read = read.expect("an answer");
+    read.assert_forwarded();
+    assert_eq!(
+        (read.text().as_str(), read.header("content-type")),
+        ("paid", Some("text/plain"))
+    );
+    let verdict = server.verdict(at.0, at.1).await;
+    assert_eq!(verdict["passed"], json!(true), "{verdict:#}");
+    assert_eq!(verdict["claimed"], json!(false));
+    let first = &verdict["requests"][0];
+    assert_eq!(
+        (&first["method"], &first["path"]),
+        (&json!("PUT"), &json!(write.1))
+    );
+    assert_eq!(
+        (&first["token"], &first["after_ms"]),
+        (&json!("41"), &json!(0))
+    );
+    assert_eq!(first["answered"], "502 outcome-unknown, check-first");
+    // Another run of the same scenario knows nothing of it.
+    let other = server.verdict(at.0, "two").await;
+    assert_eq!(other["requests"], json!([]), "{other:#}");
+}
+
+#[tokio::test]
+async fn what_is_no_run_is_not_found() {
+    let server = Conformance::start().await;
+    for path in [
+        "/nothing/1/orders",
+        "/accepted",
+        "/accepted/a%20b/x",
+        "/verdict/nothing/1",
+    ] {
+        let answer = get(path).send(server.address).await;
+        assert_eq!((answer.status(), answer.outcome()), (404, None), "{path}");
+    }
+    let answer = post("/").send(server.address).await;
+    assert_eq!(answer.status(), 404);
+    let text = get("/").send(server.address).await.text();
+    for part in [
+        "stale-token-409\n",
+        "retry: never",
+        "/verdict/",
+        "connection-lost",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn it_ends_with_0_at_a_signal_whoever_is_connected() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut server = Conformance::start().await;
+        let connected = tokio::net::TcpStream::connect(server.address).await;
+        server.process.signal(signal);
+        assert_eq!(server.process.exit().await.code(), Some(0));
+        drop(connected);
+    }
+    for arguments in [&["--serve", "--keep"][..], &["--listen", "127.0.0.1:0"]] {
+        let mut command = fencepost();
+        let output = command.arg("demo").args(arguments).output();
+        let code = output.expect("it can be run").status.code();
+        assert_eq!(code, Some(2), "{arguments:?}");
+    }
+}
