@@ -12,8 +12,8 @@ use crate::support::process::Process;
 use crate::support::python::python;
 use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, put, soon};
 
-/// Writes the recipe of a page as a file, and returns its path.
-pub(super) fn recipe(page: &str, name: &str, dir: &Path) -> PathBuf {
+/// Writes the recipe of a page (relative to docs/clients) as a file, and returns its path.
+pub fn recipe(page: &str, name: &str, dir: &Path) -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/clients");
     let text = std::fs::read_to_string(path.join(page)).expect("the page is there");
     let mark = format!("<!-- recipe: {name} -->\n```");

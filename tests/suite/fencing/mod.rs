@@ -20,6 +20,7 @@ pub mod lapsed_leases;
 pub mod lock_services;
 pub mod lost_answers;
 pub mod notifications;
+pub mod object_storage;
 pub mod observe_mode;
 pub mod reckoning;
 pub mod rolling;

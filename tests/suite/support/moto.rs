@@ -1,0 +1,108 @@
+//! A gateway for objects that checks signatures, with a `DynamoDB` beside it
+//! (`tests/object_storage/gateway.py`: moto), and calls of it by boto3.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::eventually;
+use super::process::Process;
+use super::python::python;
+
+/// A server of one's own. Ends when dropped.
+pub struct Moto {
+    python: PathBuf,
+    port: u64,
+    key: String,
+    secret: String,
+    _process: Process,
+}
+
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/object_storage")
+        .join(name)
+}
+
+impl Moto {
+    /// One with these buckets; without any, no signature is checked. `None` if Python has not what
+    /// it needs.
+    pub async fn start(test: &str, buckets: &[&str]) -> Option<Self> {
+        let python = python(test)?;
+        let process = Process::start(
+            Command::new(&python)
+                .arg(script("gateway.py"))
+                .args(buckets)
+                .env("PYTHONDONTWRITEBYTECODE", "1"),
+        );
+        let told = eventually("the gateway to listen", || async {
+            let lines = process.lines();
+            let told = lines.iter().find(|line| line.starts_with("{\"port\""))?;
+            Some(serde_json::from_str::<Value>(told).unwrap_or_else(|_| panic!("{told}")))
+        })
+        .await;
+        let of_json = |name: &str| told[name].as_str().expect("a string").to_owned();
+        Some(Self {
+            python,
+            port: told["port"].as_u64().expect("a port"),
+            key: of_json("key"),
+            secret: of_json("secret"),
+            _process: process,
+        })
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// A program in Python, with the key of the gateway's user in its environment.
+    pub fn program(&self, file: &Path) -> Command {
+        let mut command = Command::new(&self.python);
+        command
+            .arg(file)
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("AWS_ACCESS_KEY_ID", &self.key)
+            .env("AWS_SECRET_ACCESS_KEY", &self.secret)
+            .env("AWS_DEFAULT_REGION", "us-east-1")
+            .env("AWS_EC2_METADATA_DISABLED", "true")
+            .env("AWS_CONFIG_FILE", "/dev/null")
+            .env("AWS_SHARED_CREDENTIALS_FILE", "/dev/null");
+        for name in ["AWS_MAX_ATTEMPTS", "AWS_RETRY_MODE", "AWS_ENDPOINT_URL"] {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// Plays the steps of `calls.py` in one process, and returns the answer of each.
+    pub async fn calls(&self, steps: &[Value]) -> Vec<Value> {
+        self.calls_of(self.program(&script("calls.py")), steps)
+            .await
+    }
+
+    /// As [`Self::calls`], trusting this CA.
+    pub async fn calls_trusting(&self, ca: &Path, steps: &[Value]) -> Vec<Value> {
+        let mut command = self.program(&script("calls.py"));
+        command.env("AWS_CA_BUNDLE", ca);
+        self.calls_of(command, steps).await
+    }
+
+    async fn calls_of(&self, mut command: Command, steps: &[Value]) -> Vec<Value> {
+        let mut process = Process::start(command.arg(Value::from(steps).to_string()));
+        let status = process.exit().await;
+        let said = process.output();
+        assert!(status.success(), "{said}");
+        let answers = said.lines().find(|line| line.starts_with('['));
+        let answers: Vec<Value> = answers
+            .and_then(|line| serde_json::from_str(line).ok())
+            .unwrap_or_else(|| panic!("{said}"));
+        assert_eq!(answers.len(), steps.len(), "{said}");
+        answers
+    }
+
+    /// What is in a bucket, asked of the gateway itself.
+    pub async fn state(&self, bucket: &str) -> Value {
+        let step = serde_json::json!({ "url": self.url(), "state": bucket });
+        self.calls(&[step]).await.remove(0)
+    }
+}
