@@ -1,0 +1,188 @@
+//! docs/when.md, as it stands there: the fence in front of a third party's API, and the lock in
+//! `DynamoDB` whose number grows.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::client_recipes::recipe;
+use crate::support::moto::Moto;
+use crate::support::pages::config;
+use crate::support::process::Process;
+use crate::support::tls::{Ca, Files, server};
+use crate::support::upstream::Arrival;
+use crate::support::{Config, Gate, Proxy, Request, Step, Store, Upstream, post, put, soon};
+
+const CHARGE: &str = "/v1/accounts/7/charges";
+
+fn charge(token: u64, amount: &str) -> Request {
+    post(CHARGE)
+        .host(Some("fence.workers.internal"))
+        .token(token)
+        .body(amount)
+}
+
+/// The page's configuration in front of a provider that speaks TLS.
+fn payments(provider: &Upstream, tls: &Value) -> Config {
+    let own = json!({ "upstream": { "url": provider.url(), "tls": tls } });
+    Config::to(provider.url(), &Store::sqlite())
+        .with(&config("when.md", "payments"))
+        .with(&own.to_string())
+}
+
+#[tokio::test]
+async fn a_third_partys_api_is_fenced_where_requests_leave() {
+    let (ca, files) = (Ca::new("provider"), Files::new());
+    let provider = Upstream::start_tls(server(&ca.server(&["localhost"]), None, &[])).await;
+    let tls = json!({ "ca_file": files.put("ca.crt", ca.pem()) });
+    let config = payments(&provider, &tls).with("barrier: { wait: 300ms }");
+    let proxy = Proxy::start(&config).await;
+
+    // Two workers. The first one's charge is still at the provider when the second one comes.
+    let gate = Gate::shut();
+    provider.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
+    let first = charge(41, "30").header("Idempotency-Key", "invoice-2026-11");
+    let first = proxy.start_request(first);
+    provider.reached(1).await;
+    let waits = proxy.send(charge(42, "30")).await;
+    waits.assert_problem(503, "older-in-flight");
+    gate.open();
+    soon("the first worker", first)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    proxy.send(charge(42, "30")).await.assert_forwarded();
+    proxy.send(charge(42, "30")).await.assert_forwarded();
+
+    // The first one wakes up: the provider sees nothing of it, on no path of the account.
+    for stale in [
+        charge(41, "30"),
+        put("/v1/accounts/7").token(41),
+        put("/v1/accounts/7/limits/x").token(41),
+    ] {
+        proxy.send(stale).await.assert_problem(412, "stale-token");
+    }
+    proxy
+        .send(charge(42, "30").header("X-Fencing-Operation", "invoice-2026-12"))
+        .await
+        .assert_forwarded();
+
+    let arrivals = provider.arrivals();
+    let tokens: Vec<_> = arrivals.iter().filter_map(Arrival::token).collect();
+    assert_eq!(tokens, [41, 42, 42, 42]);
+    provider.assert_no_overtaking();
+    let host = provider.url().trim_start_matches("https://");
+    for arrival in &arrivals {
+        assert_eq!(
+            arrival.head.get("host"),
+            Some(host),
+            "the provider's own name"
+        );
+        assert_eq!(
+            arrival.head.get("x-forwarded-host"),
+            Some("fence.workers.internal")
+        );
+        assert_eq!(arrival.resource(), Some("account:7"));
+    }
+    let keys: Vec<_> = arrivals
+        .iter()
+        .map(|one| one.head.get("idempotency-key").expect("a key"))
+        .collect();
+    assert_eq!(keys[0], "invoice-2026-11", "the client's own is kept");
+    assert_eq!(
+        keys[1], keys[2],
+        "the same charge under the same token has the same key"
+    );
+    assert!(keys[3] != keys[1] && keys[1] != keys[0], "{keys:?}");
+}
+
+#[tokio::test]
+async fn nothing_reaches_a_provider_that_is_not_the_one() {
+    let (ca, other, files) = (Ca::new("provider"), Ca::new("other"), Files::new());
+    let provider = Upstream::start_tls(server(&ca.server(&["localhost"]), None, &[])).await;
+    let tls = json!({ "ca_file": files.put("ca.crt", other.pem()) });
+    let proxy = Proxy::start(&payments(&provider, &tls)).await;
+    let answer = proxy.send(charge(41, "30")).await;
+    answer.assert_problem(502, "upstream-unreachable");
+    assert_eq!(provider.count(), 0);
+}
+
+/// After a charge whose answer was lost, the next holder waits for as long as the provider may take.
+#[tokio::test]
+async fn a_lost_answer_of_the_provider_holds_the_next_worker_up() {
+    let (ca, files) = (Ca::new("provider"), Files::new());
+    let provider = Upstream::start_tls(server(&ca.server(&["localhost"]), None, &[])).await;
+    let tls = json!({ "ca_file": files.put("ca.crt", ca.pem()) });
+    let proxy = Proxy::start(&payments(&provider, &tls).with("barrier: { wait: 300ms }")).await;
+    provider.next([Step::Close]);
+    let lost = proxy.send(charge(41, "30")).await;
+    lost.assert_problem(502, "outcome-unknown");
+    let waits = proxy.send(charge(42, "30")).await;
+    waits.assert_problem(503, "older-in-flight");
+    let left = waits.retry_after().expect("it says for how long");
+    assert!(
+        left > 60 && left <= Duration::from_mins(2).as_secs(),
+        "{left}"
+    );
+    assert_eq!(provider.count(), 1);
+}
+
+/// What two holders get from the lock of the page, in order.
+const HOLDERS: &str = "
+import boto3, json
+boto3.client('dynamodb').create_table(
+    TableName='locks', BillingMode='PAY_PER_REQUEST',
+    KeySchema=[{'AttributeName': 'lock', 'KeyType': 'HASH'}],
+    AttributeDefinitions=[{'AttributeName': 'lock', 'AttributeType': 'S'}])
+import dynamodb_lock as locks
+got = [locks.acquire('orders', 'A', 3600), locks.acquire('orders', 'B', 3600)]
+locks.release('orders', 'B')
+got.append(locks.acquire('orders', 'B', 3600))
+locks.release('orders', 'A')
+got.append(locks.acquire('orders', 'B', -1))
+got.append(locks.acquire('orders', 'C', 3600))
+locks.release('orders', 'B')
+got.append(locks.acquire('orders', 'D', 3600))
+locks.release('orders', 'C')
+got.append(locks.acquire('orders', 'D', 3600))
+print(json.dumps(got))
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lock_in_dynamodb_has_a_number_that_grows() {
+    let test = "the_lock_in_dynamodb_has_a_number_that_grows";
+    let Some(moto) = Moto::start(test, &[]).await else {
+        return;
+    };
+    let dir = TempDir::new().expect("a directory");
+    recipe("../when.md", "dynamodb_lock.py", dir.path());
+    let holders = dir.path().join("holders.py");
+    std::fs::write(&holders, HOLDERS).expect("the directory is writable");
+    let mut process = Process::start(moto.program(&holders).env("AWS_ENDPOINT_URL", moto.url()));
+    let status = process.exit().await;
+    let said = process.output();
+    assert!(status.success(), "{said}");
+    let got: Vec<Option<u64>> = serde_json::from_str(&said).expect("a list");
+    // B gets it only once A has let it go; C once B's lease is over; and what is no longer B's,
+    // B cannot give up.
+    let expected = [Some(1), None, None, Some(2), Some(3), None, Some(4)];
+    assert_eq!(got, expected);
+
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    let granted: Vec<u64> = got.into_iter().flatten().collect();
+    for token in &granted {
+        proxy
+            .send(put("/orders/7").token(token))
+            .await
+            .assert_forwarded();
+    }
+    for token in &granted[..3] {
+        proxy
+            .send(put("/orders/7").token(token))
+            .await
+            .assert_problem(412, "stale-token");
+    }
+    assert_eq!(upstream.tokens("order:7"), granted);
+}
