@@ -65,14 +65,14 @@ fn the_workflow_has_nothing_that_a_linter_warns_of() {
             String::from_utf8_lossy(&output.stdout).into_owned(),
         )
     };
-    let text = read(".github/workflows/release.yml");
-    let (good, said) = lint(&text);
+    let workflow = read(".github/workflows/release.yml");
+    let (good, said) = lint(&workflow);
     assert!(good && said.is_empty(), "{said}");
-    let (good, said) = lint(&text.replace("needs: build", "needs: builds"));
+    let (good, said) = lint(&workflow.replace("needs: build", "needs: builds"));
     assert!(!good && said.contains("builds"), "{said}");
 
     // A tag may be moved; a commit is one text.
-    for line in text.lines().filter(|line| line.contains("uses: ")) {
+    for line in workflow.lines().filter(|line| line.contains("uses: ")) {
         let (_, commit) = line.split_once('@').expect("a version");
         let commit = commit.split(' ').next().expect("it is not empty");
         assert!(
