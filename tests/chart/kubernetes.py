@@ -14,6 +14,8 @@ One line per case; 1 if one has failed.
 """
 
 import argparse
+import functools
+import json
 import pathlib
 import re
 import shutil
@@ -82,9 +84,15 @@ def unusual(value, path):
         yield f"{path} is {value!r}, which is no canonical quantity"
 
 
+@functools.cache
+def schema_problems(manifest, versions):
+    """Remembered, because reading the schemas takes longer than all else, and most of a broken tree is as it was."""
+    return list(check.kube_problems(json.loads(manifest), versions))
+
+
 def built_problems(manifests, versions):
     for manifest in manifests:
-        yield from check.kube_problems(manifest, versions)
+        yield from schema_problems(json.dumps(manifest), tuple(versions))
         yield from drift(manifest, f"{manifest['kind']}/{manifest['metadata']['name']}")
     yield from sense.problems(unhashed(manifests))
 
