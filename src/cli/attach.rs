@@ -63,8 +63,8 @@ pub(super) struct AttachArgs {
     /// The shell command that prints it. It runs once.
     #[arg(long, value_name = "COMMAND", help_heading = "Token (one of)")]
     token_cmd: Option<String>,
-    /// `X-Fencing-Operation` for requests that have none: a name for what is done, which the next
-    /// holder uses too if it does the same again.
+    /// `X-Fencing-Operation` for requests that have none: a name for what is done, which takes the
+    /// place of the request's digest in the idempotency key.
     #[arg(long, value_name = "NAME")]
     operation: Option<String>,
     /// Claim this before COMMAND starts, so that no older holder's request is in flight by then: a

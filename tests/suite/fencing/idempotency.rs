@@ -95,6 +95,23 @@ async fn an_operation_names_the_request_whatever_its_body() {
     );
 }
 
+/// Keys that fencepost makes have the token in them, so that an upstream never drops a write of
+/// another holder for one of the first. A redo by the next holder is the same to the upstream only
+/// under the client's own key.
+#[tokio::test]
+async fn only_a_key_of_the_clients_own_spans_holders() {
+    let (upstream, proxy) = fenced("{}").await;
+    for (field, spans) in [("X-Fencing-Operation", false), ("Idempotency-Key", true)] {
+        let target = format!("/orders/{}", field.len());
+        let write = |token: u64| post(&target).token(token).header(field, "invoice-2026-11");
+        let first = idempotency_key(&upstream, &proxy, write(5)).await;
+        let repeated = idempotency_key(&upstream, &proxy, write(5)).await;
+        assert!(first.is_some() && first == repeated, "{field}");
+        let next = idempotency_key(&upstream, &proxy, write(6)).await;
+        assert_eq!(first == next, spans, "{field}");
+    }
+}
+
 #[tokio::test]
 async fn idempotency_keys_are_as_their_route_says() {
     let (upstream, proxy) = fenced(
