@@ -66,14 +66,18 @@ WANTED='
 gcc:cc:nothing can be built
 libc6-dev:/usr/include/stdio.h:nothing can be built
 postgresql:initdb:every test over Postgres, two_proxies::, store_down::
-etcd-server:etcd:lock_services:: with etcd, compose::
-etcd-client:etcdctl:lock_services:: with etcd, compose::
+etcd-server:etcd:lock_services::, client_recipes:: and wrong_numbers:: with etcd, compose::
+etcd-client:etcdctl:lock_services::, client_recipes:: and wrong_numbers:: with etcd, compose::
 redis-server:redis-server:lock_services:: with Redis
 redis-tools:redis-cli:lock_services:: with Redis
 nginx-light:nginx:lock_services::, echo:: and spelling:: with nginx, compose::
 haproxy:haproxy:echo:: with HAProxy
 python3:python3:spelling:: with Python
 nodejs:node:spelling:: with Node, client_recipes::
+node-axios:/usr/share/nodejs/axios:client_recipes:: with axios
+golang-go:go:client_recipes:: with Go
+default-jdk-headless:javac:client_recipes:: with Java, wrong_numbers:: with ZooKeeper
+libzookeeper-java:/usr/share/java/zookeeper.jar:client_recipes:: with Java, wrong_numbers:: with ZooKeeper
 python3-djangorestframework:/usr/lib/python3/dist-packages/rest_framework:spelling:: with Django REST framework
 ruby-actionpack:/usr/share/rubygems-integration/all/gems/actionpack-*:spelling:: with Rails
 curl:curl:lock_services::, tls::reqwest_and_curl_get_in, compose::

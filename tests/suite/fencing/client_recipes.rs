@@ -1,28 +1,40 @@
 //! The programs of docs/clients, as they stand there: each takes a lock of a real lock service, claims
 //! and writes, and does the right thing with each answer.
 
+mod consul;
+mod rust;
+
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
 
+use self::consul::Consul;
 use super::lock_services::{Etcd, Redis, programs};
 use crate::support::process::Process;
 use crate::support::python::python;
+use crate::support::skip::{is_skipped, lacks};
+use crate::support::zookeeper::{Java, ZooKeeper};
 use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, put, soon};
 
-/// Writes the recipe of a page (relative to docs/clients) as a file, and returns its path.
-pub fn recipe(page: &str, name: &str, dir: &Path) -> PathBuf {
+/// The recipe of a page (relative to docs/clients): at most 60 lines of code, as blank lines are not counted.
+fn text_of(page: &str, name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/clients");
     let text = std::fs::read_to_string(path.join(page)).expect("the page is there");
     let mark = format!("<!-- recipe: {name} -->\n```");
     let (_, block) = text.split_once(&mark).expect("the page has the recipe");
     let (_, block) = block.split_once('\n').expect("the name of its language");
     let (program, _) = block.split_once("\n```").expect("its end");
-    assert!(program.lines().count() <= 60, "{page} is long");
+    let code = program.lines().filter(|line| !line.trim().is_empty());
+    assert!(code.count() <= 60, "{name} is long");
+    program.to_owned()
+}
+
+/// Writes the recipe of a page as a file, and returns its path.
+pub fn recipe(page: &str, name: &str, dir: &Path) -> PathBuf {
     let file = dir.join(name);
-    std::fs::write(&file, program).expect("the directory is writable");
+    std::fs::write(&file, text_of(page, name)).expect("the directory is writable");
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
     file
 }
@@ -179,9 +191,8 @@ async fn the_recipe_with_aiohttp_obeys() {
     python_obeys("the_recipe_with_aiohttp_obeys", "nightly_aiohttp.py").await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_node_recipe_obeys() {
-    let test = "the_node_recipe_obeys";
+/// One of the programs for Node.
+async fn node_obeys(test: &str, name: &str) {
     let Some([etcd, ctl, node]) = programs(test, ["etcd", "etcdctl", "node"]) else {
         return;
     };
@@ -189,12 +200,111 @@ async fn the_node_recipe_obeys() {
         Etcd::start(&etcd, &ctl).await,
         TempDir::new().expect("a directory"),
     );
-    let script = recipe("node.md", "nightly.mjs", dir.path());
+    let script = recipe("node.md", name, dir.path());
     obeys(|url| {
         let mut command = Command::new(&node);
         command.arg(&script).env("FENCEPOST_URL", url);
         command.env("ETCD_URL", format!("http://127.0.0.1:{}", etcd.port));
+        command.env("NODE_PATH", MODULES);
         command
     })
     .await;
+}
+
+/// Where Debian puts the modules of Node.
+const MODULES: &str = "/usr/share/nodejs";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_recipe_with_fetch_obeys() {
+    node_obeys("the_recipe_with_fetch_obeys", "nightly.mjs").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_recipe_with_axios_obeys() {
+    let test = "the_recipe_with_axios_obeys";
+    if is_skipped("axios") || !Path::new(MODULES).join("axios").exists() {
+        return lacks(test, "axios");
+    }
+    node_obeys(test, "nightly.cjs").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_java_recipe_obeys() {
+    let Some(java) = Java::find("the_java_recipe_obeys") else {
+        return;
+    };
+    let dir = TempDir::new().expect("a directory");
+    let program = java.compile(&recipe("java.md", "Nightly.java", dir.path()));
+    let zookeeper = ZooKeeper::start(&java).await;
+    obeys(|url| {
+        let mut command = program();
+        command.env("FENCEPOST_URL", url);
+        command.env("ZOOKEEPER", format!("127.0.0.1:{}", zookeeper.port));
+        command
+    })
+    .await;
+}
+
+/// Compiles the program in Go. What it needs of the standard library is kept, for those versions of
+/// Go that bring it as source only.
+fn go(go: &Path, dir: &Path) -> PathBuf {
+    let (source, program) = (recipe("go.md", "nightly.go", dir), dir.join("nightly"));
+    let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/go");
+    let output = Command::new(go)
+        .args(["build", "-o"])
+        .args([&program, &source])
+        .current_dir(dir)
+        .env("GOCACHE", cache)
+        .envs([("GO111MODULE", "off"), ("CGO_ENABLED", "0")])
+        .output()
+        .expect("go can be run");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    program
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_go_recipe_obeys() {
+    let Some([compiler]) = programs("the_go_recipe_obeys", ["go"]) else {
+        return;
+    };
+    let dir = TempDir::new().expect("a directory");
+    let program = go(&compiler, dir.path());
+    let consul = Consul::start().await;
+    for grant in 1..=4 {
+        consul.begins(grant);
+        if grant == 2 {
+            // Somebody else has it, and then it is free.
+            consul.asks(grant, false, 1);
+        }
+        consul.asks(grant, true, grant);
+        consul.ends(grant);
+    }
+    obeys(|url| {
+        let mut command = Command::new(&program);
+        command.envs([("FENCEPOST_URL", url), ("CONSUL_URL", consul.url())]);
+        command
+    })
+    .await;
+    consul.assert_complete();
+
+    // It is granted the lock, and loses it before it has read the number, which is its successor's.
+    let (upstream, consul) = (Upstream::start().await, Consul::start().await);
+    let proxy = fence(&upstream).await;
+    consul.begins(5);
+    consul.asks(5, true, 6);
+    consul.asks(5, false, 6);
+    let url = format!("http://{}", proxy.data());
+    let mut command = Command::new(&program);
+    command.envs([("FENCEPOST_URL", &url[..]), ("CONSUL_URL", consul.url())]);
+    let ran = run(&mut command).await;
+    assert!(
+        !ran.good && ran.said.contains("check first"),
+        "{}",
+        ran.said
+    );
+    consul.assert_complete();
+    let mark = proxy.token("order:7").await;
+    assert_eq!(mark, None, "it does not use a number of another session");
+    assert_eq!(upstream.count(), 0);
 }

@@ -80,7 +80,7 @@ impl Nginx {
     }
 }
 
-async fn listens(what: &str, port: u16) {
+pub async fn listens(what: &str, port: u16) {
     eventually(&format!("{what} to listen"), || async {
         tokio::net::TcpStream::connect(("127.0.0.1", port))
             .await
@@ -202,6 +202,16 @@ impl Redis {
             _dir: dir,
             _process: process,
         }
+    }
+
+    /// Its answer to a command.
+    pub fn say(&self, command: &[&str]) -> String {
+        let output = Command::new(&self.cli)
+            .args(["-p", &self.port.to_string(), "--raw"])
+            .args(command)
+            .output()
+            .expect("redis-cli runs");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 }
 

@@ -26,6 +26,7 @@ pub mod tls;
 pub mod upstream;
 pub mod wait;
 pub mod wire;
+pub mod zookeeper;
 
 pub use client::{Answer, Request, delete, get, patch, post, put, request};
 pub use pair::Pair;

@@ -1,0 +1,82 @@
+//! The recipe in Rust. It is compiled into the suite, so that it needs no build of its own, and runs
+//! in a process of its own.
+
+use std::process::Command;
+
+use sqlx::{Connection as _, PgConnection};
+
+use super::{obeys, text_of};
+use crate::support::postgres::Cluster;
+use crate::support::soon;
+use crate::support::store::has_postgres;
+
+mod nightly {
+    include!(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/docs/clients/nightly.rs"
+    ));
+
+    /// Run by [`super::the_rust_recipe_obeys`].
+    #[test]
+    #[ignore = "another test runs it"]
+    fn the_program() -> Answer<()> {
+        // reqwest is built without a provider here, as fencepost has its own.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        main()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rust_recipe_obeys() {
+    let file = include_str!(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/docs/clients/nightly.rs"
+    ));
+    assert_eq!(
+        format!("{}\n", text_of("rust.md", "nightly.rs")),
+        file,
+        "docs/clients/nightly.rs"
+    );
+    if !has_postgres("the_rust_recipe_obeys") {
+        return;
+    }
+    let cluster = Cluster::shared();
+    let database = cluster.create_database().await;
+    let name = database.rsplit('/').next().expect("its name");
+    cluster.execute(name, "CREATE SEQUENCE orders_fence").await;
+    obeys(|url| {
+        let suite = std::env::current_exe().expect("a path");
+        let mut command = Command::new(suite);
+        command.args(["--ignored", "--exact", "--nocapture"]);
+        command.arg("fencing::client_recipes::rust::nightly::the_program");
+        command
+            .env("FENCEPOST_URL", url)
+            .env("POSTGRES_URL", &database);
+        command
+    })
+    .await;
+}
+
+/// The lease of the recipe, which Postgres itself does not know.
+#[tokio::test]
+async fn a_session_that_is_idle_for_too_long_loses_the_lock() {
+    if !has_postgres("a_session_that_is_idle_for_too_long_loses_the_lock") {
+        return;
+    }
+    let url = Cluster::shared().create_database().await;
+    let mut former = PgConnection::connect(&url).await.expect("a session");
+    let mut next = PgConnection::connect(&url).await.expect("a session");
+    for statement in [
+        "SELECT pg_advisory_lock(7)",
+        "SET idle_session_timeout = '50ms'",
+    ] {
+        let done = sqlx::query(statement).execute(&mut former).await;
+        done.expect("it is taken");
+    }
+    let lock = sqlx::query("SELECT pg_advisory_lock(7)").execute(&mut next);
+    soon("the lock", lock)
+        .await
+        .expect("the next holder has it");
+    let lost = sqlx::query("SELECT 1").execute(&mut former).await;
+    assert!(lost.is_err(), "the former session has ended");
+}

@@ -1,0 +1,118 @@
+//! `ZooKeeper`, from Debian's jars, and programs in Java that talk to it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::postgres::free_port;
+use super::process::Process;
+use super::skip::{is_skipped, lacks};
+use super::store::program;
+use super::wait::eventually;
+
+/// Where `libzookeeper-java` puts the server and the client; its manifest names what they need.
+const JAR: &str = "/usr/share/java/zookeeper.jar";
+
+/// A Java that starts soon, rather than runs fast.
+const QUICK: [&str; 3] = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m"];
+
+/// A Java with `ZooKeeper`'s jars.
+pub struct Java {
+    java: PathBuf,
+    javac: PathBuf,
+}
+
+impl Java {
+    /// `None`, and a line that says so, if the machine lacks a part of it.
+    pub fn find(test: &str) -> Option<Self> {
+        if is_skipped("zookeeper") || !Path::new(JAR).exists() {
+            lacks(test, "zookeeper");
+            return None;
+        }
+        let (java, javac) = (program("java"), program("javac"));
+        if java.is_none() || javac.is_none() {
+            lacks(test, "java");
+        }
+        Some(Self {
+            java: java?,
+            javac: javac?,
+        })
+    }
+
+    /// Compiles the program of one file, and returns the command that runs it.
+    ///
+    /// # Panics
+    /// With what the compiler says, if it does not compile.
+    pub fn compile(&self, source: &Path) -> impl Fn() -> Command + use<> {
+        let dir = source.parent().expect("a directory").to_owned();
+        let output = Command::new(&self.javac)
+            .args(["-J-XX:TieredStopAtLevel=1", "-cp", JAR, "-d"])
+            .arg(&dir)
+            .arg(source)
+            .output()
+            .expect("javac can be run");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        let class = source.file_stem().expect("a name").to_owned();
+        let java = self.java.clone();
+        move || {
+            let mut command = Command::new(&java);
+            command.args(QUICK).arg("-cp");
+            command.arg(format!("{}:{JAR}", dir.display())).arg(&class);
+            command
+        }
+    }
+}
+
+/// A server of its own.
+pub struct ZooKeeper {
+    pub port: u16,
+    _dir: TempDir,
+    _process: Process,
+}
+
+impl ZooKeeper {
+    pub async fn start(java: &Java) -> Self {
+        let dir = TempDir::new().expect("a temporary directory");
+        let port = free_port();
+        let file = dir.path().join("zoo.cfg");
+        let configuration = format!(
+            "dataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=2000\n\
+             admin.enableServer=false\n",
+            dir.path().join("data").display()
+        );
+        std::fs::write(&file, configuration).expect("the directory is writable");
+        let process = Process::start(
+            Command::new(&java.java)
+                .args(QUICK)
+                .args(["-cp", JAR])
+                .arg("org.apache.zookeeper.server.ZooKeeperServerMain")
+                .arg(&file),
+        );
+        // It listens before it serves, and may never answer what it was asked meanwhile.
+        eventually("ZooKeeper to serve", || async {
+            let asked = tokio::time::timeout(Duration::from_secs(1), state(port)).await;
+            let state = asked.ok()?.ok()?;
+            state.contains("Mode: standalone").then_some(())
+        })
+        .await;
+        Self {
+            port,
+            _dir: dir,
+            _process: process,
+        }
+    }
+}
+
+/// What the server says of itself.
+async fn state(port: u16) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    stream.write_all(b"srvr").await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
