@@ -11,7 +11,9 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use self::consul::Consul;
+use super::conformance_recipes::{SCENARIOS, conforms};
 use super::lock_services::{Etcd, Redis, programs};
+use crate::support::conformance::Conformance;
 use crate::support::process::Process;
 use crate::support::python::python;
 use crate::support::skip::{is_skipped, lacks};
@@ -130,6 +132,8 @@ async fn obeys(client: impl Fn(&str) -> Command) {
         (refused - 1.0).abs() < f64::EPSILON,
         "{refused}: it asks once"
     );
+
+    conforms(&Conformance::start().await, client).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -271,7 +275,9 @@ async fn the_go_recipe_obeys() {
     let dir = TempDir::new().expect("a directory");
     let program = go(&compiler, dir.path());
     let consul = Consul::start().await;
-    for grant in 1..=4 {
+    // Four runs, and one for each scenario of the conformance server.
+    let runs = 4 + u64::try_from(SCENARIOS.len()).expect("a few");
+    for grant in 1..=runs {
         consul.begins(grant);
         if grant == 2 {
             // Somebody else has it, and then it is free.
