@@ -8,6 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::support::nginx::Nginx;
 use crate::support::postgres::free_port;
 use crate::support::process::Process;
 use crate::support::skip::lacks;
@@ -171,36 +172,9 @@ async fn behind_nginx_a_newer_token_does_not_overtake_what_the_service_still_wor
         return;
     };
     let service = Upstream::start().await;
-    let dir = TempDir::new().expect("a temporary directory");
-    let (here, port) = (dir.path().display(), free_port());
-    let configuration = format!(
-        "daemon off; master_process off; pid {here}/pid; error_log {here}/error.log;
-         events {{}}
-         http {{
-           access_log off; client_body_temp_path {here}/body; proxy_temp_path {here}/proxy;
-           fastcgi_temp_path {here}/fastcgi; uwsgi_temp_path {here}/uwsgi; scgi_temp_path {here}/scgi;
-           server {{ listen 127.0.0.1:{port};
-             location / {{ proxy_pass {}; proxy_read_timeout 200ms; }} }}
-         }}",
-        service.url()
-    );
-    let file = dir.path().join("nginx.conf");
-    std::fs::write(&file, configuration).expect("the directory is writable");
-    let _nginx = Process::start(
-        Command::new(nginx)
-            .arg("-p")
-            .arg(dir.path())
-            .arg("-e")
-            .arg(dir.path().join("start.log"))
-            .arg("-c")
-            .arg(&file),
-    );
-    eventually("nginx to listen", || async {
-        let address = ("127.0.0.1", port);
-        tokio::net::TcpStream::connect(address).await.ok()
-    })
-    .await;
-    let url = format!("http://127.0.0.1:{port}");
+    let location = format!("proxy_pass {}; proxy_read_timeout 200ms;", service.url());
+    let gateway = Nginx::start(&nginx, &location, "").await;
+    let url = gateway.url();
     let config = Config::to(&url, &Store::sqlite()).with("barrier: { settle: 2s, wait: 20s }");
     let proxy = Proxy::start(&config).await;
     let gate = Gate::shut();

@@ -9,6 +9,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use crate::support::nginx::Nginx;
 use crate::support::postgres::free_port;
 use crate::support::process::{Group, Process};
 use crate::support::skip::lacks;
@@ -26,58 +27,19 @@ pub fn programs<const N: usize>(test: &str, names: [&str; N]) -> Option<[PathBuf
 }
 
 /// The server that is fenced: an unmodified nginx that takes PUT.
-struct Nginx {
-    dir: TempDir,
-    port: u16,
-    _process: Process,
+async fn storing(nginx: &Path) -> Nginx {
+    Nginx::start(
+        nginx,
+        "dav_methods PUT DELETE; create_full_put_path on;",
+        "",
+    )
+    .await
 }
 
-impl Nginx {
-    async fn start(nginx: &Path) -> Self {
-        let dir = TempDir::new().expect("a temporary directory");
-        let port = free_port();
-        let here = dir.path().display();
-        let configuration = format!(
-            "daemon off; master_process off; pid {here}/pid; error_log {here}/error.log;
-             events {{}}
-             http {{
-               access_log off; client_body_temp_path {here}/body; proxy_temp_path {here}/proxy;
-               fastcgi_temp_path {here}/fastcgi; uwsgi_temp_path {here}/uwsgi; scgi_temp_path {here}/scgi;
-               server {{
-                 listen 127.0.0.1:{port}; root {here}/root;
-                 location / {{ dav_methods PUT DELETE; create_full_put_path on; }}
-               }}
-             }}"
-        );
-        let file = dir.path().join("nginx.conf");
-        std::fs::write(&file, configuration).expect("the directory is writable");
-        std::fs::create_dir(dir.path().join("root")).expect("the directory is writable");
-        let process = Process::start(
-            Command::new(nginx)
-                .arg("-p")
-                .arg(dir.path())
-                .arg("-e")
-                .arg(dir.path().join("start.log"))
-                .arg("-c")
-                .arg(&file),
-        );
-        listens("nginx", port).await;
-        Self {
-            dir,
-            port,
-            _process: process,
-        }
-    }
-
-    fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
-    }
-
-    /// The content that it has stored.
-    fn content(&self) -> String {
-        std::fs::read_to_string(self.dir.path().join("root/files/ledger"))
-            .expect("something is stored")
-    }
+/// The content that it has stored.
+fn content(nginx: &Nginx) -> String {
+    let file = nginx.dir.path().join("root/files/ledger");
+    std::fs::read_to_string(file).expect("something is stored")
 }
 
 pub async fn listens(what: &str, port: u16) {
@@ -306,7 +268,7 @@ async fn zombie_story(locks: &impl Locks, nginx: &Nginx, to: &str) -> Story {
     b.go();
     let status = b.status().await;
     assert!(status == "201" || status == "204", "B's write: {status}");
-    assert_eq!(nginx.content(), "written by B");
+    assert_eq!(content(nginx), "written by B");
     a.group.signal(Signal::CONT);
     let status = a.status().await;
     let answer = std::fs::read_to_string(dir.path().join("A.answer")).unwrap_or_default();
@@ -332,14 +294,14 @@ async fn assert_fenced(locks: &impl Locks, nginx: &Nginx) {
     );
     assert!(story.old < story.new, "tokens grow with every grant");
     assert_eq!(proxy.token("file:ledger").await, Some(story.new));
-    assert_eq!(nginx.content(), "written by B");
+    assert_eq!(content(nginx), "written by B");
 }
 
 /// The story without the proxy: the zombie's write lands. Otherwise the test above shows nothing.
 async fn assert_corrupted(locks: &impl Locks, nginx: &Nginx) {
     let story = zombie_story(locks, nginx, &nginx.url()).await;
     assert_eq!(story.status, "204", "{}", story.answer);
-    assert_eq!(nginx.content(), "written by A");
+    assert_eq!(content(nginx), "written by A");
 }
 
 #[tokio::test]
@@ -350,7 +312,7 @@ async fn a_zombie_of_an_etcd_lock_is_refused() {
     ) else {
         return;
     };
-    let (etcd, nginx) = (Etcd::start(&etcd, &ctl).await, Nginx::start(&nginx).await);
+    let (etcd, nginx) = (Etcd::start(&etcd, &ctl).await, storing(&nginx).await);
     assert_fenced(&etcd, &nginx).await;
 }
 
@@ -362,7 +324,7 @@ async fn a_zombie_of_an_etcd_lock_corrupts_without_the_proxy() {
     ) else {
         return;
     };
-    let (etcd, nginx) = (Etcd::start(&etcd, &ctl).await, Nginx::start(&nginx).await);
+    let (etcd, nginx) = (Etcd::start(&etcd, &ctl).await, storing(&nginx).await);
     assert_corrupted(&etcd, &nginx).await;
 }
 
@@ -374,10 +336,7 @@ async fn a_zombie_of_a_redis_lock_is_refused() {
     ) else {
         return;
     };
-    let (redis, nginx) = (
-        Redis::start(&server, &cli).await,
-        Nginx::start(&nginx).await,
-    );
+    let (redis, nginx) = (Redis::start(&server, &cli).await, storing(&nginx).await);
     assert_fenced(&redis, &nginx).await;
 }
 
@@ -389,9 +348,6 @@ async fn a_zombie_of_a_redis_lock_corrupts_without_the_proxy() {
     ) else {
         return;
     };
-    let (redis, nginx) = (
-        Redis::start(&server, &cli).await,
-        Nginx::start(&nginx).await,
-    );
+    let (redis, nginx) = (Redis::start(&server, &cli).await, storing(&nginx).await);
     assert_corrupted(&redis, &nginx).await;
 }

@@ -2,25 +2,14 @@
 //! it, Kubernetes' schemas and the binary under test judge what comes out, and refuses what must be
 //! refused. One test per group of it.
 
-use crate::support::proxy::fencepost;
-use crate::support::python::{python, script};
+use crate::support::python::{check_cases, python, script};
 
 /// Runs one group of `check.py`, which has to find nothing wrong, and at least `cases` to look at.
 fn check(group: &str, cases: usize) {
     let Some(python) = python(&format!("chart::{group}")) else {
         return;
     };
-    let output = script(&python, "check.py")
-        .arg(group)
-        .arg("--fencepost")
-        .arg(fencepost().get_program())
-        .output()
-        .expect("python runs");
-    let said = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}{errors}");
-    let passed = said.lines().filter(|line| line.starts_with("ok")).count();
-    assert!(passed >= cases, "{passed} of {cases} cases:\n{said}");
+    check_cases(script(&python, "check.py").arg(group), cases);
 }
 
 #[test]

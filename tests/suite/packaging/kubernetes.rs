@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::packaging::pods::play_all;
-use crate::support::proxy::fencepost;
-use crate::support::python::{python, script};
+use crate::support::python::{check_cases, python, script};
 use crate::support::skip::{is_skipped, lacks};
 
 /// A Python that has kubectl too; `None`, and a line that says so, if there is none.
@@ -26,17 +25,7 @@ fn check(groups: &[&str], cases: usize) {
     let Some(python) = python_with_kubectl(&format!("kubernetes::{}", groups[0])) else {
         return;
     };
-    let output = script(&python, "kubernetes.py")
-        .args(groups)
-        .arg("--fencepost")
-        .arg(fencepost().get_program())
-        .output()
-        .expect("Python can be run");
-    let said = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}{errors}");
-    let passed = said.lines().filter(|line| line.starts_with("ok")).count();
-    assert!(passed >= cases, "{passed} of {cases} cases:\n{said}");
+    check_cases(script(&python, "kubernetes.py").args(groups), cases);
 }
 
 #[test]

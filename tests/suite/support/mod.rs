@@ -10,6 +10,7 @@ pub mod http2;
 pub mod metrics;
 pub mod moto;
 pub mod network;
+pub mod nginx;
 pub mod pages;
 pub mod pair;
 pub mod path;

@@ -1,5 +1,6 @@
 //! The tests' own programs in Python: what reads YAML, renders charts and plays pods.
 
+use super::proxy::fencepost;
 use super::skip::{is_skipped, lacks};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -40,4 +41,19 @@ pub fn script(python: &Path, name: &str) -> Command {
         )
         .env("PYTHONDONTWRITEBYTECODE", "1");
     command
+}
+
+/// Runs one of these programs that prints a line per case: it must find nothing wrong, and look at
+/// no fewer than `cases`. It gets the binary under test.
+pub fn check_cases(script: &mut Command, cases: usize) {
+    let output = script
+        .arg("--fencepost")
+        .arg(fencepost().get_program())
+        .output()
+        .expect("Python can be run");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}{errors}");
+    let passed = said.lines().filter(|line| line.starts_with("ok")).count();
+    assert!(passed >= cases, "{passed} of {cases} cases:\n{said}");
 }
