@@ -29,7 +29,7 @@ const CLAIM: &str = "/.well-known/fencing/claim";
 #[error("the connection ends without an answer")]
 pub(super) struct ConnectionEnd;
 
-/// What a request asks for, below the base URL.
+/// A request, as its path below the base URL and its fields say.
 struct Asked {
     kind: RequestKind,
     target: String,
@@ -149,7 +149,7 @@ fn token(headers: &HeaderMap) -> (Result<String, String>, Result<Token, Refusal>
     }
 }
 
-/// What a claim is about.
+/// The target or resource that a claim names.
 fn claim_of(headers: &HeaderMap) -> Result<&str, Refusal> {
     let field =
         |name| headers::text(headers, name).map_err(|error| Refusal::Ambiguous(error.to_string()));

@@ -35,7 +35,7 @@ pub(super) enum RequestKind {
     Claim(String),
 }
 
-/// What a request was answered with.
+/// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RunAnswer {
     /// By the upstream: it is done.
@@ -112,7 +112,7 @@ pub(super) fn claimed(requests: &[RunRequest]) -> bool {
     first.any(|one| one.answer == RunAnswer::Claimed)
 }
 
-/// What was wrong, in the order of the requests; nothing: the client has passed.
+/// The faults of a run, in the order of its requests. Without one, the client has passed.
 pub(super) fn problems(expectation: Expectation, requests: &[RunRequest]) -> Vec<String> {
     let mut problems = Vec::new();
     // Reads pass; a request's number counts them too.

@@ -46,7 +46,7 @@ pub(super) struct ConformanceServer {
     desk: Arc<Desk>,
 }
 
-/// What all connections share.
+/// The state that all connections share.
 struct Desk {
     scenarios: Vec<Scenario>,
     runs: ConformanceRuns,

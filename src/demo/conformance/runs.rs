@@ -33,7 +33,7 @@ pub(super) struct RunLog {
     pub document: Option<Document>,
 }
 
-/// What a read of `target` shows.
+/// The content that a read of `target` shows.
 #[derive(Clone)]
 pub(super) struct Document {
     pub target: String,

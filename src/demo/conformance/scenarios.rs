@@ -47,7 +47,7 @@ pub(super) enum Times {
     Every,
 }
 
-/// What a right client does, as far as a server sees it.
+/// The behaviour of a correct client, as far as a server sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Expectation {
     /// It claims before its first write.
@@ -273,7 +273,7 @@ impl Scenario {
         }
     }
 
-    /// What is answered, for people.
+    /// The answers, for people.
     pub(super) fn answers(&self) -> String {
         let script = match &self.script {
             Script::Accept => return "every write: 200".into(),
@@ -308,7 +308,7 @@ impl Scenario {
         )
     }
 
-    /// What a right client does, for people.
+    /// The behaviour of a correct client, for people.
     pub(super) fn expected(&self) -> &'static str {
         let script = match &self.script {
             Script::Accept => return "writes with its token",
