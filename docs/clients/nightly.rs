@@ -35,7 +35,6 @@ async fn main() -> Answer<()> {
     let http = Client::builder().redirect(Policy::none());
     let http = http.timeout(Duration::from_secs(35)).build()?;
     let fencepost = var("FENCEPOST_URL")?;
-
     let mut locks = PgConnection::connect(&var("POSTGRES_URL")?).await?;
     // A session that is idle for so long ends, and its locks with it: that is the lease.
     query("SET idle_session_timeout = '30s'")
@@ -49,7 +48,6 @@ async fn main() -> Answer<()> {
     let token: i64 = query_scalar("SELECT nextval('orders_fence')")
         .fetch_one(&mut locks)
         .await?;
-
     let claim = http.post(format!("{fencepost}/.well-known/fencing/claim"));
     let claim = claim.header("X-Fencing-Target", "PUT /orders/7");
     fenced(claim, token, until).await?;

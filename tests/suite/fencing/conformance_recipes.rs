@@ -8,12 +8,14 @@ use serde_json::json;
 use super::client_recipes::run;
 use crate::support::conformance::Conformance;
 
-/// The scenarios that a recipe is run in, and whether it must succeed there. What `obeys` plays with
-/// a real fencepost is left out: a write that is accepted, one that is stale, one whose outcome is
-/// unknown. The others of the server differ from one of these in nothing that a recipe looks at.
-pub const SCENARIOS: [(&str, Option<bool>); 5] = [
+/// The scenarios that a recipe is run in, and whether it must succeed there. The others differ from
+/// one of these in nothing that a recipe looks at.
+pub const SCENARIOS: [(&str, Option<bool>); 8] = [
+    ("accepted", Some(true)),
+    ("stale-token", Some(false)),
     ("store-unavailable-spent", Some(false)),
     ("older-in-flight", Some(true)),
+    ("outcome-unknown", Some(false)),
     ("connection-lost", Some(false)),
     ("claim-stale", Some(false)),
     // It does with the answer what it does with any other of its API.
