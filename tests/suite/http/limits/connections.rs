@@ -1,6 +1,7 @@
 //! Connections: in all, of one address, and as many as there are descriptors for.
 
 use std::process::Command;
+use std::time::Duration;
 
 use super::{limited, reached, until_reached};
 use crate::support::client::Exchange;
@@ -75,6 +76,8 @@ async fn the_longest_idle_connection_makes_room_and_none_with_a_request_under_wa
     let mut at_work = busy(&upstream, &proxy, &gate).await;
     let half = get("/half");
     let longest = served(&proxy).await;
+    // The proxy notes that an answer has gone after it went.
+    tokio::time::sleep(Duration::from_millis(300)).await;
     let mut begun = Wire::connect(proxy.data()).await.expect("a place");
     begun.send(&half.bytes()[..20]).await.expect("taken");
     let silent = Wire::connect(proxy.data()).await.expect("a place");
@@ -82,6 +85,7 @@ async fn the_longest_idle_connection_makes_room_and_none_with_a_request_under_wa
     let latest = served(&proxy).await;
     // All places are taken. A connection makes room if it has been idle for a second, or as long in
     // one head: that is no way to keep others out, so it goes first.
+    tokio::time::sleep(Duration::from_millis(1200)).await;
     let mut sixth = proxy.begin(&get("/sixth"), b"").await;
     sixth.finish().await.assert_forwarded();
     is_closed(begun).await;

@@ -274,11 +274,15 @@ async fn an_address_with_its_share_gives_up_one_connection_for_one_more() {
     tokio::time::sleep(Duration::from_millis(1200)).await;
     let mut more = begin_from("127.0.0.2", &proxy, &request).await;
     more.finish().await.assert_forwarded();
-    for exchange in &mut idle[1..] {
-        exchange.wire.send(&request.bytes()).await.expect("open");
-        let head = soon("the answer", exchange.wire.head()).await;
-        assert!(head.is_ok_and(|head| head.is_some()), "it was closed too");
+    // Which of its three: the proxy may note the ends of two answers in either order.
+    let mut left = Vec::new();
+    for exchange in &mut idle {
+        let sent = exchange.wire.send(&request.bytes()).await;
+        let head = soon("the answer, or an end", exchange.wire.head()).await;
+        left.push(sent.is_ok() && head.is_ok_and(|head| head.is_some()));
     }
+    let of_its_own = left[..3].iter().filter(|open| **open).count();
+    assert_eq!((of_its_own, left[3]), (2, true), "one of its own: {left:?}");
     assert!((reached(&proxy, "idle-closed").await - 1.0).abs() < 0.5);
 }
 
