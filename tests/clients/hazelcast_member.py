@@ -150,7 +150,10 @@ class Client(socketserver.StreamRequestHandler):
         """The kind of the next request, its correlation id, and what else its first frame has."""
         first, flags = None, 0
         while not flags & FINAL:
-            head = self.rfile.read(6)
+            try:
+                head = self.rfile.read(6)
+            except ConnectionResetError:
+                return None
             if len(head) < 6:
                 return None
             length, flags = struct.unpack("<iH", head)
@@ -172,7 +175,7 @@ class Client(socketserver.StreamRequestHandler):
             rest = bytearray()
             ListMultiFrameCodec.encode(rest, [holder], ErrorHolderCodec.encode, True)
             self.send(errors.EXCEPTION_MESSAGE_TYPE, correlation, rest=rest)
-        except BrokenPipeError:
+        except OSError:
             pass  # the client has left
 
     def outcome(self, kind, correlation, fixed):
