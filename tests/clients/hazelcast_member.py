@@ -1,13 +1,15 @@
 """A Hazelcast member with one FencedLock: its side of the recipe in docs/clients/python.md.
 
-No Hazelcast can be installed where the tests run, so this speaks the client protocol itself
+No Hazelcast server can be installed where the tests run, so this speaks the client protocol itself
 (https://github.com/hazelcast/hazelcast-client-protocol), with the codecs of Hazelcast's own client.
-Of the lock and its sessions it does what the documentation says: the fence grows when a free lock is
-taken, a holder that asks again gets the same fence, and a session without a heartbeat for its time
-to live ends, and its lock is free (https://docs.hazelcast.com/hazelcast/latest/data-structures/fencedlock).
+The lock and its sessions behave as documented: the fence grows whenever a free lock is taken, a
+holder that locks again gets the same fence, and a session that has had no heartbeat for its time to
+live ends and releases its lock
+(https://docs.hazelcast.com/hazelcast/latest/data-structures/fencedlock).
 
-    hazelcast_member.py [--ttl SECONDS]     prints its port; every other message is a mistake of the
-                                            client's, or something that is missing here
+    hazelcast_member.py [--ttl SECONDS]
+
+Prints its port. Any further output is an error: a client asked for something that is unknown here.
 """
 
 import argparse
@@ -142,7 +144,8 @@ class Client(socketserver.StreamRequestHandler):
     def handle(self):
         self.sending = threading.Lock()
         if self.rfile.read(3) != b"CP2":
-            return print("not a client", flush=True)
+            print("not a client", flush=True)
+            return
         while request := self.read():
             threading.Thread(target=self.answer, args=request, daemon=True).start()
 

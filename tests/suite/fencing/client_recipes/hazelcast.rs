@@ -1,5 +1,5 @@
-//! The recipe with a lock of Hazelcast, whose own client runs it against a member that is played:
-//! see `tests/clients/hazelcast_member.py`.
+//! The recipe with a lock of Hazelcast. Hazelcast's own client runs it, against the member that
+//! `tests/clients/hazelcast_member.py` plays.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -55,7 +55,7 @@ impl Hazelcast {
         command
     }
 
-    /// The clients have asked for nothing that this member does not know.
+    /// Asserts that the clients have asked for nothing that the member does not know.
     fn assert_complete(&self) {
         let said = self.member.lines();
         assert_eq!(said.len(), 1, "{said:?}");
@@ -71,10 +71,11 @@ async fn the_hazelcast_recipe_obeys() {
     hazelcast.assert_complete();
 }
 
-/// The holder stands still while it waits to claim. Its session ends, and the next one has the lock.
+/// The holder is paused while it waits for its claim. Its session ends, and the next one gets the
+/// lock.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_holder_that_stood_still_with_a_lock_of_hazelcast_is_refused() {
-    let test = "a_holder_that_stood_still_with_a_lock_of_hazelcast_is_refused";
+async fn a_paused_holder_of_a_hazelcast_lock_is_refused() {
+    let test = "a_paused_holder_of_a_hazelcast_lock_is_refused";
     let Some(hazelcast) = Hazelcast::start(test, "5").await else {
         return;
     };
