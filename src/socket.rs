@@ -1,10 +1,15 @@
 //! Connected sockets, TCP or Unix, and how one moves from runtime to runtime.
 
 use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream as StdUnixStream;
+use std::task::Poll;
 use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use socket2::{SockRef, TcpKeepalive};
+use tokio::io::ReadBuf;
 use tokio::net::{TcpStream, UnixStream};
 use tokio_util::either::Either;
 
@@ -28,6 +33,23 @@ pub(crate) fn attach(socket: DetachedSocket) -> io::Result<Socket> {
         Either::Left(tcp) => Either::Left(TcpStream::from_std(tcp)?),
         Either::Right(unix) => Either::Right(UnixStream::from_std(unix)?),
     })
+}
+
+/// Reads what the kernel has, whatever the runtime knows of it. Pending: nothing, and no task is
+/// woken later.
+pub(crate) fn read_unpolled(socket: &Socket, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    let descriptor = match socket {
+        Either::Left(tcp) => tcp.as_fd(),
+        Either::Right(unix) => unix.as_fd(),
+    };
+    match recv(descriptor, buf.initialize_unfilled(), RecvFlags::DONTWAIT) {
+        Ok((_, count)) => {
+            buf.advance(count);
+            Poll::Ready(Ok(()))
+        }
+        Err(Errno::WOULDBLOCK) => Poll::Pending,
+        Err(error) => Poll::Ready(Err(error.into())),
+    }
 }
 
 /// Makes the kernel check whether the other end of a silent connection is still there.

@@ -229,6 +229,14 @@ pub(super) fn socket_of(io: &UpstreamIo) -> &UpstreamSocket {
     }
 }
 
+/// As [`socket_of`].
+pub(super) fn socket_of_mut(io: &mut UpstreamIo) -> &mut UpstreamSocket {
+    match io {
+        Either::Left(socket) => socket,
+        Either::Right(stream) => stream.get_mut().0,
+    }
+}
+
 /// Sends TLS's `close_notify`, where there is TLS and the socket takes it at once.
 pub(super) fn notify_close(io: &mut UpstreamIo) {
     if let Either::Right(stream) = io {

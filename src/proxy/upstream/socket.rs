@@ -144,6 +144,8 @@ pub(crate) struct UpstreamSocket {
     guard: Option<LeaseGuard>,
     /// Bytes that the kernel has taken.
     written: u64,
+    /// See [`Self::read_unpolled`].
+    unpolled: bool,
     /// `None` in tests of the parts.
     counted: Option<InFlightGuard>,
 }
@@ -161,6 +163,7 @@ impl UpstreamSocket {
             switch: ResetSwitch(Arc::new(Mutex::new(open))),
             guard,
             written: 0,
+            unpolled: false,
             counted: None,
         }
     }
@@ -184,6 +187,11 @@ impl UpstreamSocket {
         let io = open.io.take().ok_or_else(given_up)?;
         open.io = Some(socket::attach(socket::detach(io)?)?);
         Ok(())
+    }
+
+    /// Whether reads ask the kernel, in place of the runtime. They wake no task then.
+    pub(super) fn read_unpolled(&mut self, unpolled: bool) {
+        self.unpolled = unpolled;
     }
 
     /// How many bytes the kernel has taken.
@@ -275,6 +283,7 @@ impl AsyncRead for UpstreamSocket {
             return Poll::Ready(Err(given_up()));
         }
         let read = match &mut open.io {
+            Some(io) if self.unpolled => socket::read_unpolled(io, buf),
             Some(io) => Pin::new(io).poll_read(cx, buf),
             None => Poll::Ready(Err(given_up())),
         };

@@ -18,6 +18,7 @@ pub mod idempotency;
 pub mod implausible;
 pub mod keys;
 pub mod lapsed_leases;
+pub mod leftovers;
 pub mod lock_services;
 pub mod lost_answers;
 pub mod notifications;

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, JoinSet};
@@ -20,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::client::Exchange;
 use crate::support::http2::{Http2, Outcome};
+use crate::support::process::many_descriptors;
 use crate::support::{Config, Proxy, Step, Store, Upstream, get, put, soon};
 
 /// The short form's number, or the long one's.
@@ -98,18 +98,6 @@ impl Healthy {
         );
         grown
     }
-}
-
-/// This process needs a descriptor for each of its own ends.
-fn many_descriptors() -> usize {
-    let now = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: now.maximum,
-        ..now
-    };
-    let _ = setrlimit(Resource::Nofile, raised);
-    let most = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
-    usize::try_from(most).unwrap_or(usize::MAX)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,7 +6,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, getrlimit, kill_process, kill_process_group, setrlimit,
+};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::wait::eventually;
 
@@ -222,4 +225,29 @@ impl Drop for Group {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
     }
+}
+
+/// Raises the limit of this process's descriptors, and returns it: a test needs one for each of its
+/// own ends.
+pub fn many_descriptors() -> usize {
+    let now = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: now.maximum,
+        ..now
+    };
+    let _ = setrlimit(Resource::Nofile, raised);
+    let most = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
+    usize::try_from(most).unwrap_or(usize::MAX)
+}
+
+/// Has this thread, and what it starts from now on, run on one core only.
+///
+/// # Panics
+/// If the kernel does not allow it.
+pub fn on_one_core() {
+    let mut cores = sched_getaffinity(None).expect("this thread runs somewhere");
+    let first = (0..CpuSet::MAX_CPU).find(|core| cores.is_set(*core));
+    cores.clear();
+    cores.set(first.expect("it runs somewhere"));
+    sched_setaffinity(None, &cores).expect("fewer cores are always allowed");
 }

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio_util::either::Either;
 
 use crate::http1::WriteQueue;
-use crate::proxy::upstream::connect::{UpstreamIo, notify_close, socket_of};
+use crate::proxy::upstream::connect::{UpstreamIo, notify_close, socket_of, socket_of_mut};
 use crate::proxy::upstream::socket::ResetSwitch;
 use crate::worker;
 
@@ -114,19 +114,20 @@ impl Http1UpstreamConnection {
         socket_of(&self.io).written()
     }
 
-    /// Looks at what has come, without waiting.
+    /// Looks at what has come, without waiting. It asks the kernel: the runtime knows of bytes and
+    /// of an end only once it has polled the socket, and it may be busy, or another worker's. What
+    /// has come of TLS goes through TLS: tickets (RFC 8446, 4.6.1) are no bytes of an answer.
     pub(super) fn look(&mut self) -> IdleLook {
         if !self.buf.is_empty() {
             return IdleLook::Bytes;
         }
-        let mut cx = Context::from_waker(Waker::noop());
         let mut byte = [0; 1];
         let mut buf = ReadBuf::new(&mut byte);
-        // tokio's budget of the task says nothing about the connection.
-        let look = std::pin::pin!(tokio::task::coop::unconstrained(std::future::poll_fn(
-            |cx| { Pin::new(&mut self.io).poll_read(cx, &mut buf) }
-        )));
-        match look.poll(&mut cx) {
+        let mut cx = Context::from_waker(Waker::noop());
+        socket_of_mut(&mut self.io).read_unpolled(true);
+        let read = Pin::new(&mut self.io).poll_read(&mut cx, &mut buf);
+        socket_of_mut(&mut self.io).read_unpolled(false);
+        match read {
             Poll::Pending => IdleLook::Quiet,
             Poll::Ready(Ok(())) if !buf.filled().is_empty() => IdleLook::Bytes,
             Poll::Ready(_) => IdleLook::Ended,

@@ -6,9 +6,10 @@
 //! to the runtime of the worker that takes it. Otherwise each of its answers would first wake the
 //! worker that opened it.
 //!
-//! No task waits for an idle connection. It is checked before it is used, and now and then by a
-//! sweep, which closes those that have ended, are too old, or have sent bytes that answer no
-//! request. The sweep runs only while there are idle connections.
+//! No task waits for an idle connection. It is checked by a system call before it is used, since
+//! bytes that lie there would be taken for the next request's answer. A sweep now and then closes
+//! those that have ended, are too old, or have sent such bytes. The sweep runs only while there are
+//! idle connections.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

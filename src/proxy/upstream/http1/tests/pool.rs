@@ -1,5 +1,7 @@
 //! Tests of idle connections, and of requests that go over another connection.
 
+use std::io::Write as _;
+
 use socket2::SockRef;
 use tokio::net::UnixStream;
 use tokio_util::either::Either;
@@ -10,33 +12,55 @@ use crate::http1::WriteQueue;
 use crate::proxy::upstream::socket::UpstreamSocket;
 use crate::worker;
 
+fn runtime() -> tokio::runtime::Runtime {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build().expect("a runtime")
+}
+
 fn connection() -> (Http1UpstreamConnection, UnixStream) {
     let (near, far) = UnixStream::pair().expect("sockets");
     let socket = UpstreamSocket::new(Either::Right(near), None);
     (Http1UpstreamConnection::new(Either::Left(socket)), far)
 }
 
-/// Until the runtime knows of what has come.
-async fn look(connection: &mut Http1UpstreamConnection) -> IdleLook {
-    for _ in 0..1000 {
-        match connection.look() {
-            IdleLook::Quiet => tokio::task::yield_now().await,
-            seen => return seen,
-        }
-    }
-    IdleLook::Quiet
-}
-
+/// The runtime knows of nothing that has come: it is not driven in between.
 #[tokio::test]
-async fn a_look_sees_what_has_come() {
+async fn a_look_sees_what_has_come_before_the_runtime_does() {
     let (mut quiet, _far) = connection();
-    assert_eq!(look(&mut quiet).await, IdleLook::Quiet);
-    let (mut spoken, mut far) = connection();
-    far.write_all(b"\n").await.expect("written");
-    assert_eq!(look(&mut spoken).await, IdleLook::Bytes);
+    assert_eq!(quiet.look(), IdleLook::Quiet);
+    let (mut spoken, far) = connection();
+    assert_eq!(far.try_write(b"\n").expect("written"), 1);
+    assert_eq!(spoken.look(), IdleLook::Bytes);
     let (mut ended, far) = connection();
     drop(far);
-    assert_eq!(look(&mut ended).await, IdleLook::Ended);
+    assert_eq!(ended.look(), IdleLook::Ended);
+}
+
+/// As a worker takes it that finds its own shard empty.
+#[test]
+fn one_from_another_worker_is_looked_at_before_its_runtime_is_driven() {
+    for left_over in [true, false] {
+        let first = runtime();
+        let (pool, far) = first.block_on(async {
+            let bench = Bench::new().await;
+            let far = bench.warm().await;
+            (bench.pool, far.into_std().expect("a socket"))
+        });
+        // From here on, nothing drives that runtime.
+        if left_over {
+            (&far).write_all(OK).expect("written");
+        } else {
+            drop(far);
+        }
+        worker::set_index(1);
+        runtime().block_on(async {
+            assert!(
+                pool.take().is_none(),
+                "an answer was left over: {left_over}"
+            );
+        });
+        worker::set_index(0);
+    }
 }
 
 #[tokio::test]
@@ -72,10 +96,6 @@ async fn the_newest_is_taken_first_and_from_any_shard() {
 /// busy.
 #[test]
 fn one_from_another_worker_is_waited_for_by_the_runtime_that_takes_it() {
-    let runtime = || {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        runtime.enable_all().build().expect("a runtime")
-    };
     let first = runtime();
     let (pool, far) = first.block_on(async {
         let bench = Bench::new().await;
