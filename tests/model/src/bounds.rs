@@ -94,6 +94,11 @@ pub enum Mutant {
     CloseBeforeDrained,
     /// An exchange that broke counts as over.
     BrokenIsOver,
+    /// A whole response ends the permit, with bytes of the request undelivered.
+    EarlyAnswerSettles,
+    /// Bytes are undelivered long after the whole response, and the connection is closed in order:
+    /// they arrive later.
+    ClosedInOrder,
     /// An exchange is given up and its connection stays: what is in transit arrives later.
     GiveUpWithoutReset,
     /// An exchange is given up and the library goes on to write what it has queued.

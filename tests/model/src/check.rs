@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use stateright::{Checker, HasDiscoveries, Model};
 
 use crate::bounds::Bounds;
-use crate::properties::Protocol;
+use crate::properties::{Protocol, guarantees};
 
 /// What a run has looked at.
 #[derive(Clone, Copy, Debug)]
@@ -50,31 +50,29 @@ pub fn exhaust(bounds: Bounds) {
     assert!(failed.is_none(), "{}", failed.unwrap_or_default());
 }
 
-/// Finds a way to break a guarantee, and prints it.
+/// Finds the shortest way to break a guarantee, and prints it.
 ///
 /// # Panics
 ///
 /// When there is none.
 pub fn refute(bounds: Bounds) {
-    let checker = Protocol(bounds)
-        .checker()
-        .finish_when(HasDiscoveries::AnyFailures)
-        .spawn_bfs()
-        .join();
-    let discoveries = checker.discoveries();
-    let shortest = discoveries
-        .into_iter()
-        .min_by_key(|(name, path)| (path.clone().into_actions().len(), *name));
+    let model = Protocol(bounds);
+    let checker = model.checker().spawn_bfs().join();
     let states = checker.unique_state_count();
-    let Some((name, path)) = shortest else {
+    let Some(path) = checker.discoveries().into_values().next() else {
         panic!("{:?}: no counterexample in {states} states", bounds.mutant);
     };
+    let broken = *path.last_state();
     let actions = path.into_actions();
-    println!(
-        "{:?}: {} steps to \"{name}\", found in {states} states",
-        bounds.mutant,
-        actions.len()
-    );
+    for guarantee in guarantees() {
+        if !(guarantee.condition)(&model, &broken) {
+            let (steps, name) = (actions.len(), guarantee.name);
+            println!(
+                "{:?}: {steps} steps to \"{name}\", found in {states} states",
+                bounds.mutant
+            );
+        }
+    }
     for action in &actions {
         println!("    {action:?}");
     }

@@ -32,15 +32,19 @@ impl Model for Protocol {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        let mut all = guarantees();
-        if self.0.mutant.is_none() {
-            all.extend(reached(&self.0));
+        if self.0.mutant.is_some() {
+            // One alone: the search stops at the first state that breaks it. With several it goes
+            // on for a while, and keeps the last.
+            return vec![Property::always("unbroken", |_, s: &State| s.broken.0 == 0)];
         }
+        let mut all = guarantees();
+        all.extend(reached(&self.0));
         all
     }
 }
 
-fn guarantees() -> Vec<Property<Protocol>> {
+/// What must hold in every state.
+pub(crate) fn guarantees() -> Vec<Property<Protocol>> {
     vec![
         Property::always(
             "G1: sent only with mark and epoch on record",
@@ -127,7 +131,7 @@ fn of_instances() -> [Reached; 8] {
 }
 
 /// What is reached where bytes are in transit.
-fn of_transit() -> [Reached; 6] {
+fn of_transit() -> [Reached; 8] {
     const TRANSIT: Features = Features::TRANSIT;
     [
         (
@@ -138,6 +142,16 @@ fn of_transit() -> [Reached; 6] {
                     && s.exchanges()
                         .any(|(_, e)| e.bytes == Bytes::InTransit && e.token < s.store.mark)
             },
+        ),
+        (
+            TRANSIT,
+            "a newer token waits for an answered request's bytes in transit",
+            |_, s| waits(s) && answered(s, Bytes::InTransit),
+        ),
+        (
+            Features::QUEUE,
+            "a newer token waits for what the library has queued of an answered request",
+            |_, s| waits(s) && answered(s, Bytes::Queued),
         ),
         (
             TRANSIT.and(Features::LEASE),
@@ -311,6 +325,12 @@ fn reached(bounds: &Bounds) -> Vec<Property<Protocol>> {
 fn waits(s: &State) -> bool {
     let mut epochs = s.proxies.iter().flat_map(|proxy| &proxy.epochs);
     epochs.any(|epoch| epoch.foreign > 0 && !epoch.closing)
+}
+
+/// A request below the mark has its whole response, and its bytes are still there.
+fn answered(s: &State, bytes: Bytes) -> bool {
+    let mut all = s.exchanges();
+    all.any(|(_, e)| e.phase == Phase::Answered && e.bytes == bytes && e.token < s.store.mark)
 }
 
 /// A row that its owner, who lives, does not know of.

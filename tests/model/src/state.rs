@@ -148,6 +148,9 @@ pub enum Phase {
     Writing,
     /// All was sent, and the upstream works on it.
     Sent,
+    /// The whole response is there, and some of the request is undelivered: in flight until all of
+    /// it has arrived. No more of it is sent.
+    Answered,
     /// It broke; the upstream works on, and the epoch is in flight until that has settled.
     Unknown,
     /// The upstream works on, and nobody here counts it: its proxy is gone.

@@ -123,22 +123,40 @@ const IN_TRANSIT: Bounds = Bounds {
     ..MORTAL
 };
 
+/// What is in transit, or queued in the library, of exchanges that break.
+const BREAKING: [Bounds; 2] = [
+    Bounds {
+        features: Features::BREAK.and(Features::TRANSIT),
+        ..PLAIN
+    },
+    Bounds {
+        features: Features::BREAK.and(Features::TRANSIT).and(Features::QUEUE),
+        ..PLAIN
+    },
+];
+
+#[test]
+fn early_answer_ends_the_permit() {
+    for bounds in BREAKING {
+        refute(bounds.with(Mutant::EarlyAnswerSettles, Broken::ORDER));
+    }
+}
+
+#[test]
+fn closed_in_order_with_bytes_undelivered() {
+    for bounds in BREAKING {
+        refute(bounds.with(Mutant::ClosedInOrder, Broken::ORDER));
+    }
+}
+
 #[test]
 fn given_up_without_a_reset() {
-    let breaking = Bounds {
-        features: Features::BREAK | Features::TRANSIT,
-        ..PLAIN
-    };
-    refute(breaking.with(Mutant::GiveUpWithoutReset, Broken::ORDER));
+    refute(BREAKING[0].with(Mutant::GiveUpWithoutReset, Broken::ORDER));
 }
 
 #[test]
 fn queued_in_the_library_and_not_reset() {
-    let breaking = Bounds {
-        features: Features::BREAK | Features::TRANSIT | Features::QUEUE,
-        ..PLAIN
-    };
-    refute(breaking.with(Mutant::QueueNotReset, Broken::ORDER));
+    refute(BREAKING[1].with(Mutant::QueueNotReset, Broken::ORDER));
 }
 
 #[test]

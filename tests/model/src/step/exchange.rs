@@ -223,7 +223,11 @@ pub fn not_sent(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()>
 pub fn break_off(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     let exchange = s.proxies[at].exchanges[slot]?;
     let may = b.can(Features::BREAK) || exchange.undelivered();
-    if !matches!(exchange.phase, Phase::Writing | Phase::Sent) || !may {
+    let open = matches!(
+        exchange.phase,
+        Phase::Writing | Phase::Sent | Phase::Answered
+    );
+    if !open || !may {
         return None;
     }
     let phase = if b.is(Mutant::BrokenIsOver) {
@@ -236,15 +240,22 @@ pub fn break_off(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()
     Some(())
 }
 
-/// The upstream has ended: its whole response has arrived; or, after a break, `settle` has passed,
-/// which it never outlasts.
+/// The upstream has ended: its whole response has arrived, at any moment after the first byte was
+/// sent; or, after a break, `settle` has passed, which it never outlasts. A response that comes
+/// before all that was sent has arrived does not end the permit.
 pub fn end(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     let exchange = s.proxies[at].exchanges[slot]?;
-    if !matches!(exchange.phase, Phase::Sent | Phase::Unknown | Phase::Orphan) {
+    if matches!(
+        exchange.phase,
+        Phase::Permit | Phase::Spending | Phase::Spent
+    ) {
         return None;
     }
     if exchange.undelivered() {
-        return transit::settle(b, s, at, slot);
+        return match exchange.phase {
+            Phase::Writing | Phase::Sent => transit::answered(b, s, at, slot, exchange),
+            _ => transit::settle(b, s, at, slot),
+        };
     }
     if b.is(Mutant::SpendAfterSend) && s.store.mark == exchange.token {
         s.store.spent = 1;

@@ -1,8 +1,8 @@
 //! Bytes between a send and the upstream: in the HTTP library's buffers, in the kernel, in parts
 //! (`src/proxy/upstream`, `src/proxy/upstream/socket.rs`, the options of the socket).
 //!
-//! The kernel delivers what it was given at any later moment, whatever becomes of the proxy. It
-//! stops when the connection is reset, or when nothing was taken for as long as the user timeout. A
+//! The kernel delivers what it was given at any later moment, whatever becomes of the proxy, and
+//! whether or not the upstream has answered. It stops when the connection is reset, or when nothing was taken for as long as the user timeout. A
 //! proxy that gives up resets; so does the kernel of a proxy that dies, under `SO_LINGER` 0. What
 //! routers hold counts as arrived: it is there within the path's delay, which `settle` has to
 //! cover.
@@ -63,7 +63,28 @@ pub fn arrive(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
 
 fn land(b: &Bounds, s: &mut State, at: usize, slot: usize, exchange: Exchange, bytes: Bytes) {
     judge(b, s, at, slot, exchange);
-    s.proxies[at].exchanges[slot] = Some(Exchange { bytes, ..exchange });
+    let over = exchange.phase == Phase::Answered && bytes == Bytes::Arrived;
+    s.proxies[at].exchanges[slot] = (!over).then_some(Exchange { bytes, ..exchange });
+    memory::drained(b, s, at);
+}
+
+/// The whole response has come before all that was sent has arrived. The exchange is in flight
+/// until the send queue is empty; or it is reset.
+pub fn answered(
+    b: &Bounds,
+    s: &mut State,
+    at: usize,
+    slot: usize,
+    exchange: Exchange,
+) -> Option<()> {
+    let phase = if b.is(Mutant::EarlyAnswerSettles) {
+        Phase::Orphan
+    } else {
+        Phase::Answered
+    };
+    s.proxies[at].exchanges[slot] = Some(Exchange { phase, ..exchange });
+    memory::drained(b, s, at);
+    Some(())
 }
 
 /// The connection is reset: what has not arrived never will. An exchange of which the upstream has
@@ -72,6 +93,7 @@ fn land(b: &Bounds, s: &mut State, at: usize, slot: usize, exchange: Exchange, b
 pub fn reset(b: &Bounds, exchange: Exchange, phase: Phase) -> Option<Exchange> {
     let stays = match exchange.bytes {
         Bytes::Queued => b.is(Mutant::QueueNotReset),
+        _ if exchange.phase == Phase::Answered && b.is(Mutant::ClosedInOrder) => true,
         _ => b.is(Mutant::GiveUpWithoutReset),
     };
     if stays {
