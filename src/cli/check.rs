@@ -141,6 +141,7 @@ impl CheckReport {
             json!({
                 "severity": problem.severity.as_str(),
                 "line": problem.line(),
+                "set_by": problem.set_by(),
                 "path": problem.path,
                 "message": problem.message,
                 "hint": problem.hint,
@@ -150,6 +151,7 @@ impl CheckReport {
             json!({
                 "severity": one.severity.as_str(),
                 "line": null,
+                "set_by": null,
                 "path": one.path,
                 "message": one.message,
                 "hint": null,

@@ -32,6 +32,16 @@ struct FieldOverride {
     origin: String,
 }
 
+impl FieldOverride {
+    /// A command's own default has no name.
+    fn place(&self) -> ConfigPlace {
+        match self.origin.as_str() {
+            "" => ConfigPlace::Nowhere,
+            name => ConfigPlace::Named(name.to_owned()),
+        }
+    }
+}
+
 /// Without the values: one of them may hold a password.
 impl std::fmt::Debug for Overrides {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -188,7 +198,7 @@ fn lay_over(tree: &mut YamlNode, overrides: &Overrides, report: &mut Report) {
     report.locate(places.clone());
     for over in &overrides.below {
         if !places.contains_key(&over.path) {
-            tree.set(&over.path, &over.text, &ConfigPlace::Nowhere);
+            tree.set(&over.path, &over.text, &over.place());
         } else if overrides.above.iter().all(|above| above.path != over.path) {
             unreachable_outside(tree, over, report);
         }
@@ -196,7 +206,7 @@ fn lay_over(tree: &mut YamlNode, overrides: &Overrides, report: &mut Report) {
     let has_routes = places.contains_key("routes");
     let mut implied = vec![entry("path", "/{*path}", ConfigPlace::Nowhere)];
     for over in &overrides.above {
-        let place = ConfigPlace::Named(over.origin.clone());
+        let place = over.place();
         if IMPLIED.contains(&over.path.as_str()) {
             if has_routes {
                 let message = "the file has routes, and each sets its own".to_owned();

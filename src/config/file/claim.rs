@@ -134,7 +134,7 @@ fn addresses(
     }
     if !has_addresses {
         report.error(
-            at,
+            (at, "listen"),
             "clients of a Unix socket have no address",
             "remove it: `listen_mode` says who may connect; or give claim.token_file",
         );

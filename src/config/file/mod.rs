@@ -52,7 +52,7 @@ use super::address_range::AddressRange;
 use super::addresses;
 use super::settings::{
     AdminSettings, Listen, RouteSettings, SafeMethods, Settings, UnknownStatuses, Unmatched,
-    UpstreamSettings, UpstreamUrl,
+    UpstreamSettings,
 };
 use super::yaml::{Report, shown};
 use crate::config::document::ConfigDocument;
@@ -211,10 +211,8 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
         routes.as_deref().unwrap_or_default(),
         report,
     );
-    if let (Some(routes), Some(upstream)) = (&routes, &upstream)
-        && (matches!(upstream.url, UpstreamUrl::H2c(_)) || upstream.http2)
-    {
-        routes::no_upgrades(routes, report);
+    if let (Some(routes), Some(upstream)) = (&routes, &upstream) {
+        routes::no_upgrades(routes, upstream, report);
     }
     let bodies = routes.iter().flatten().map(|route| route.body);
     body::check_memory(body, bodies, limits.body_memory, report);
@@ -257,7 +255,7 @@ fn check_addresses(
         && addresses::collide(listen, admin_listen)
     {
         report.error(
-            "admin.listen",
+            ("admin.listen", "listen"),
             "this is the address of the data port",
             "the two never share one: give it a port of its own, or `off`",
         );
@@ -266,7 +264,7 @@ fn check_addresses(
         && addresses::loops(&upstream.url, listen)
     {
         report.error(
-            "upstream.url",
+            ("upstream.url", "listen"),
             "this is fencepost's own address",
             "give the address of the upstream",
         );
@@ -322,7 +320,7 @@ fn trusted_proxies(
     let at = "trusted_proxies";
     if !list.is_empty() && !has_addresses(listen, named) {
         report.error(
-            at,
+            (at, "listen"),
             "clients of a Unix socket have no address",
             "remove it, or set listen_proxy_protocol",
         );
@@ -345,7 +343,7 @@ fn listen_mode(
 ) -> Option<u32> {
     if mode.is_some() && matches!(listen, Some(Listen::Tcp(_))) {
         report.error(
-            "listen_mode",
+            ("listen_mode", "listen"),
             "a TCP port has no mode",
             "remove it, or listen on unix:/path/of.sock",
         );

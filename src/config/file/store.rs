@@ -130,7 +130,7 @@ pub(super) fn settings(file: StoreFile, report: &mut Report) -> Option<StoreSett
         }
         None if shared => {
             report.error(
-                "store.namespace",
+                ("store.namespace", "store.url"),
                 "Postgres may be shared, so a namespace is required",
                 "such as the name of the upstream, orders; in the file or by --namespace",
             );
@@ -157,7 +157,7 @@ pub(super) fn settings(file: StoreFile, report: &mut Report) -> Option<StoreSett
     let timeout = positive("store.timeout", file.timeout, report);
     if shared && timeout > lease {
         report.warn(
-            "store.timeout",
+            ("store.timeout", "store.url"),
             "longer than `store.lease`: a renewal that is slow and still within its time costs the \
              lease",
             "the same as store.lease, or shorter",
@@ -165,7 +165,7 @@ pub(super) fn settings(file: StoreFile, report: &mut Report) -> Option<StoreSett
     }
     if shared && file.create.is_some() {
         report.warn(
-            "store.create",
+            ("store.create", "store.url"),
             "it has no effect with Postgres: a namespace begins with its first proxy, and the log \
              of a start says whether it is new",
             "leave it out",
@@ -205,7 +205,7 @@ fn tls(file: StoreTlsFile, shared: bool, report: &mut Report) -> StoreTls {
     };
     if !shared && (file.ca_file.is_some() || identity.is_some()) {
         report.error(
-            "store.tls",
+            ("store.tls", "store.url"),
             "SQLite is a file: TLS does not apply",
             "leave it out",
         );
@@ -234,7 +234,7 @@ fn protection(url: &str, tls: &StoreTls, report: &mut Report) {
     }
     if tls.identity.is_some() && dsn.identity.is_some() {
         report.error(
-            "store.tls",
+            ("store.tls", "store.url"),
             "sslcert is given in the URL, and `cert_file` too",
             "keep one of them",
         );

@@ -118,7 +118,7 @@ pub(super) fn settings(
             .is_some_and(|url| !matches!(url, UpstreamUrl::Https(_)))
     {
         report.error(
-            "upstream.http2",
+            ("upstream.http2", "upstream.url"),
             "HTTP/2 over https:// is agreed on by ALPN, and this URL is not https",
             "for HTTP/2 without TLS, write h2c:// in upstream.url",
         );
@@ -175,7 +175,7 @@ fn http2_connections(given: u64, report: &mut Report) -> usize {
 /// Warns of a route whose upstream may answer later than `barrier.settle` allows for.
 pub(super) fn longer_than_settle(at: String, report: &mut Report) {
     report.warn(
-        at,
+        (at, "barrier.settle"),
         "the upstream is given longer than `barrier.settle` allows for: a request that breaks may \
          still take effect after a newer token has been admitted",
         "raise barrier.settle to the longest time that the upstream works on a request",

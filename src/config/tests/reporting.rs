@@ -1,6 +1,7 @@
 //! How problems are reported: all at once, in the order of the file, and without secrets.
 
 use super::{BASE, bad, good};
+use crate::config::{ConfigPlace, Overrides, parse};
 
 #[test]
 fn all_problems_are_told_at_once_in_the_order_of_the_file() {
@@ -54,6 +55,58 @@ fn what_is_missing_has_the_line_of_what_it_is_missing_from() {
     let problems = bad("upstream: { url: http://a }\nroutes:\n  - path: /a\n    reuse: once\n");
     assert_eq!(problems.list[0].path, "routes[0].resource");
     assert_eq!(problems.list[0].line(), Some(3));
+}
+
+/// A file that is right by itself, the field that a flag sets, its value, and the field that does
+/// not go with it.
+const CONFLICTS: &str = "
+admin: { listen: '127.0.0.1:9' } | listen | 127.0.0.1:9 | admin.listen
+upstream: { url: 'http://127.0.0.1:9' } | listen | 127.0.0.1:9 | upstream.url
+{ listen: 'unix:/a', listen_mode: 660 } | listen | 127.0.0.1:9 | listen_mode
+trusted_proxies: [10.0.0.1] | listen | unix:/a | trusted_proxies
+claim: { addresses: [10.0.0.1] } | listen | unix:/a | claim.addresses
+upstream: { timeout: 20s } | barrier.settle | 10s | upstream.timeout
+routes: [{ path: /a, resource: a, upstream: { timeout: 9s } }] | barrier.settle | 8s | routes[0].upstream.timeout
+upstream: { url: 'https://a', http2: true } | upstream.url | http://a | upstream.http2
+upstream: { url: 'https://a', tls: {} } | upstream.url | http://a | upstream.tls
+routes: [{ path: /a, resource: a, upgrade: allow }] | upstream.url | h2c://a | routes[0].upgrade
+admin: { tls: {} } | admin.listen | unix:/a | admin.tls
+admin: { listen: '10.0.0.1:9' } | admin.token_file | /a | admin.listen
+store: { url: 'sqlite:a' } | store.url | postgres://u@h/d | store.namespace
+store: { namespace: a, timeout: 9s } | store.url | postgres://u@h/d | store.timeout
+store: { namespace: a, create: never } | store.url | postgres://u@h/d | store.create
+store: { url: 'postgres://u@h/d', namespace: a, tls: { ca_file: /a } } | store.url | sqlite:a | store.tls
+store: { namespace: a, url: 'postgres://u@h/d', tls: { cert_file: a, key_file: b } } | store.url | postgres://u@h/d?sslcert=a&sslkey=b | store.tls
+";
+
+#[test]
+fn a_flag_that_does_not_go_with_the_file_is_told_by_its_name() {
+    for case in CONFLICTS.trim().lines() {
+        let columns: Vec<_> = case.split(" | ").collect();
+        let [file, field, value, path] = columns[..] else {
+            panic!("{case}")
+        };
+        let problem = |value: Option<&str>| {
+            let mut overrides = Overrides::default();
+            overrides.fall_back("upstream.url", "http://a", "");
+            if let Some(value) = value {
+                overrides.set(field, value, "--flag");
+            }
+            let list = match parse(file, &overrides) {
+                Ok((_, warnings)) => warnings,
+                Err(problems) => problems.list,
+            };
+            list.into_iter().find(|problem| problem.path == path)
+        };
+        let conflict = problem(Some(value)).expect(case);
+        let before = problem(None);
+        assert!(
+            before.is_none_or(|before| before.message != conflict.message),
+            "{case}"
+        );
+        let flag = ConfigPlace::Named("--flag".to_owned());
+        assert_eq!(conflict.place, flag, "{case}");
+    }
 }
 
 #[test]

@@ -67,6 +67,15 @@ impl ConfigProblem {
         }
     }
 
+    /// The flag or environment variable that set the value, if one did.
+    #[must_use]
+    pub fn set_by(&self) -> Option<&str> {
+        match &self.place {
+            ConfigPlace::Named(name) => Some(name),
+            ConfigPlace::Line(_) | ConfigPlace::Nowhere => None,
+        }
+    }
+
     /// One line, or two with the hint, for an operator: `error: orders.yaml:12: routes[2].resource:
     /// …`.
     #[must_use]
@@ -130,6 +139,34 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
+/// The path that a problem is about. With another one whose value does not go with it, the flag or
+/// variable that set that other value is named in place of a line: the line was sound before.
+pub(in crate::config) struct ProblemPath {
+    path: String,
+    other: Option<&'static str>,
+}
+
+impl From<&str> for ProblemPath {
+    fn from(path: &str) -> Self {
+        path.to_owned().into()
+    }
+}
+
+impl From<String> for ProblemPath {
+    fn from(path: String) -> Self {
+        Self { path, other: None }
+    }
+}
+
+impl<T: Into<String>> From<(T, &'static str)> for ProblemPath {
+    fn from((path, other): (T, &'static str)) -> Self {
+        Self {
+            path: path.into(),
+            other: Some(other),
+        }
+    }
+}
+
 /// Collects problems, and knows where in the file each path is.
 #[derive(Debug, Default)]
 pub(in crate::config) struct Report {
@@ -156,11 +193,11 @@ impl Report {
         self.places = places;
     }
 
-    pub fn error(&mut self, path: impl Into<String>, message: impl Into<String>, hint: &str) {
+    pub fn error(&mut self, path: impl Into<ProblemPath>, message: impl Into<String>, hint: &str) {
         self.add(Severity::Error, path.into(), message.into(), hint);
     }
 
-    pub fn warn(&mut self, path: impl Into<String>, message: impl Into<String>, hint: &str) {
+    pub fn warn(&mut self, path: impl Into<ProblemPath>, message: impl Into<String>, hint: &str) {
         self.add(Severity::Warning, path.into(), message.into(), hint);
     }
 
@@ -201,11 +238,18 @@ impl Report {
         self.list
     }
 
-    fn add(&mut self, severity: Severity, path: String, message: String, hint: &str) {
+    fn add(&mut self, severity: Severity, about: ProblemPath, message: String, hint: &str) {
+        let ProblemPath { path, other } = about;
         if self.broken.contains(&path) {
             return;
         }
-        let place = self.place(&path);
+        let own = self.place(&path);
+        let place = match other.and_then(|other| self.places.get(other)) {
+            Some(named @ ConfigPlace::Named(_)) if !matches!(own, ConfigPlace::Named(_)) => {
+                named.clone()
+            }
+            _ => own,
+        };
         let shown = masked(&path);
         if severity == Severity::Error {
             self.broken.insert(path);

@@ -81,8 +81,10 @@ impl YamlNode {
     }
 
     /// Sets the text at a path of map keys (`store.url`), creating maps on the way. A value
-    /// that is not a map stays, and is reported when the tree is read.
+    /// that is not a map stays, and is reported when the tree is read. A key that was there goes,
+    /// with its line.
     pub fn set(&mut self, path: &str, text: &str, place: &ConfigPlace) {
+        self.remove(path);
         let mut node = self;
         for key in path.split('.') {
             if matches!(node.kind, NodeKind::Null) {

@@ -12,6 +12,7 @@ pub mod lifecycle;
 pub mod logs;
 pub mod metrics;
 pub mod operator;
+mod overrides;
 mod page;
 mod probe;
 mod prune;

@@ -1,0 +1,121 @@
+//! Flags and environment variables with wrong values, over a file in which everything is right: each
+//! problem names what set the value, and no line of the file.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::proxy::fencepost;
+
+/// A wrong value for each flag; the words of the variable are its own.
+const WRONG: [(&str, &str); 13] = [
+    ("upstream", "ftp://a"),
+    ("listen", "7080"),
+    ("store", "mysql://u:sesame@h/d"),
+    ("namespace", "a b"),
+    ("settle", "soon"),
+    ("admin-listen", "7081"),
+    ("default-listen", "a:70800"),
+    ("default-admin-listen", "a:70801"),
+    ("admin-token-file", "SHORT"),
+    ("resource", "{nothing}"),
+    ("mode", "enforced"),
+    ("log-format", "xml"),
+    ("log-level", "loud"),
+];
+
+/// Every field that a flag sets, each on a line of its own.
+const FILE: &str = "\
+listen: 127.0.0.1:7080
+upstream:
+  url: http://127.0.0.1:3000
+store:
+  url: sqlite:a.db
+  namespace: orders
+barrier:
+  settle: 30s
+admin:
+  listen: 127.0.0.1:7081
+  token_file: GOOD
+log:
+  format: json
+  level: info
+";
+
+fn output(mut command: Command) -> String {
+    let output = command.output().expect("the binary can be run");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn a_wrong_value_is_told_by_the_flag_or_variable_that_set_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let place = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("the directory is writable");
+        path.to_str().expect("text").to_owned()
+    };
+    let good = place("good", "a-token-that-is-long-enough");
+    let short = place("short", "short");
+    let text = FILE.replace("GOOD", &good);
+    let file = place("file.yaml", &text);
+    // The file's own value stands above a default, so it has none.
+    let without: Vec<_> = text.lines().filter(|l| !l.contains("listen:")).collect();
+    let without = place("without.yaml", &without.join("\n"));
+
+    let mut help = fencepost();
+    help.args(["serve", "--help"]);
+    let help = output(help);
+    let listed = |before: &str, after: char| -> BTreeSet<String> {
+        let rest = help.split(before).skip(1);
+        rest.filter_map(|rest| Some(rest.split_once(after)?.0.to_owned()))
+            .collect()
+    };
+    let mut flags: BTreeSet<_> = WRONG.iter().map(|(flag, _)| (*flag).to_owned()).collect();
+    flags.insert("config".to_owned());
+    assert_eq!(listed("      --", ' '), flags, "{help}");
+
+    for (flag, value) in WRONG {
+        let value = value.replace("SHORT", &short);
+        let variable = format!("FENCEPOST_{}", flag.to_ascii_uppercase().replace('-', "_"));
+        assert!(listed("[env: ", ']').contains(&variable), "{variable}");
+        let file = if flag.starts_with("default-") {
+            &without
+        } else {
+            &file
+        };
+        let check = |by_flag: bool, format: &str| {
+            let mut command = fencepost();
+            command.args(["check", file, "--format", format]);
+            if by_flag {
+                command.arg(format!("--{flag}={value}"));
+            } else {
+                command.env(&variable, &value);
+            }
+            output(command)
+        };
+        for (by_flag, name) in [(true, format!("--{flag}")), (false, variable.clone())] {
+            let told = check(by_flag, "text");
+            let first = told.lines().next().unwrap_or_default();
+            let (severity, rest) = first.split_once(": ").expect("a problem");
+            assert!(rest.starts_with(&format!("{name}: ")), "{told}");
+            assert!(matches!(severity, "error" | "warning"), "{told}");
+            let shown = match flag {
+                "store" => {
+                    assert!(!told.contains("sesame"), "{told}");
+                    "unknown store type"
+                }
+                // A path is not wrong by itself: its content is.
+                "admin-token-file" => "fewer than 16",
+                _ => &value,
+            };
+            assert!(first.contains(shown), "{told}");
+            let json: Value = serde_json::from_str(&check(by_flag, "json")).expect("JSON");
+            let problems = json["problems"].as_array().expect("a list");
+            assert_eq!(problems.len(), 1, "{json}");
+            assert_eq!(problems[0]["set_by"], name, "{json}");
+            assert_eq!(problems[0]["line"], Value::Null, "{json}");
+        }
+    }
+}
