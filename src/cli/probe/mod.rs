@@ -64,7 +64,8 @@ pub(super) struct ProbeArgs {
     /// Do not try to go around the proxy. The drill then shows only that the proxy refuses.
     #[arg(long)]
     no_direct: bool,
-    /// The current token; the stale one is one less. [default: the milliseconds since 1970]
+    /// The current token; the stale one is one less. [default: one above the mark; with `disclose:
+    /// false`, the milliseconds since 1970]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i64).range(1..))]
     token: Option<i64>,
     /// How the route reads tokens. [default: `token.format` of the route, else decimal]
