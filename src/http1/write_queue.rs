@@ -90,6 +90,11 @@ impl WriteQueue {
         end.extend_from_slice(b"\r\n");
     }
 
+    /// What waits for the socket, up to a longer piece of content.
+    pub(crate) fn unwritten(&self) -> &[u8] {
+        &self.buf[self.written..]
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.written == self.buf.len() && self.data.is_empty()
     }

@@ -209,7 +209,7 @@ fn unmatched(table: &RoutingTable, head: &Parts, path: &CheckedPath) -> Class {
     {
         return Class::Refused(None, Refusal::Ambiguous(ambiguity.to_string()));
     }
-    if table.unmatched == Unmatched::SafeOnly && is_safe(head) {
+    if table.unmatched == Unmatched::SafeOnly && is_safe(&head.method, &head.headers) {
         if is_last_hop(head) {
             return Class::LastHop(None, allowed(Some(&BTreeSet::new())));
         }
@@ -235,7 +235,7 @@ fn judge(
         may_open(settings.upgrade, head)?;
     }
     // A tunnel is not a read, even if GET opens it.
-    let safe = is_safe(head) && !upgrade;
+    let safe = is_safe(&head.method, &head.headers) && !upgrade;
     if safe && settings.safe_methods == SafeMethods::Ignored {
         return Ok(None);
     }
@@ -301,8 +301,8 @@ fn is_safe_method(method: &Method) -> bool {
 }
 
 /// A safe method that no header overrides.
-pub(crate) fn is_safe(head: &Parts) -> bool {
-    is_safe_method(&head.method) && !headers::method_override(&head.headers)
+pub(crate) fn is_safe(method: &Method, headers: &HeaderMap) -> bool {
+    is_safe_method(method) && !headers::method_override(headers)
 }
 
 /// Checks that a request that names another protocol may open a tunnel to it on a fenced route. A

@@ -28,13 +28,15 @@ pub struct UpstreamFile {
     /// The `Host` that the upstream sees: `preserve` (the client's), `rewrite` (the URL's), or a
     /// literal `host` or `host:port`.
     pub host: String,
-    /// Time for the connection, including its TLS handshake.
+    /// Time for the connection, from the look-up of the name to the end of the TLS handshake. The
+    /// addresses of a name share it: the next one is tried when one has failed, or has not answered
+    /// for 250 ms.
     pub connect_timeout: Time,
     /// Time until the head of the response. After that the outcome is unknown, and the request
     /// counts as in flight for `barrier.settle`.
     pub timeout: Time,
     /// How long an idle connection is kept. Keep it below the upstream's own keep-alive, so that
-    /// fewer requests meet a connection that is being closed.
+    /// fewer requests meet a connection that is being closed. `0s`: no connection is used twice.
     pub idle_timeout: Time,
     /// How long the kernel tries to deliver bytes of a fenced request that the upstream does not
     /// read (`TCP_USER_TIMEOUT`, RFC 5482). Then it drops them and resets the connection, whether
@@ -105,7 +107,6 @@ pub(super) fn settings(
         longer_than_settle("upstream.timeout".to_owned(), report);
     }
     let connect_timeout = positive("upstream.connect_timeout", file.connect_timeout, report);
-    let idle_timeout = positive("upstream.idle_timeout", file.idle_timeout, report);
     let undelivered = undelivered(file.undelivered, report);
     let (http, grpc) = (file.unknown_statuses, file.unknown_grpc_statuses);
     let unknown = UnknownStatuses {
@@ -133,7 +134,7 @@ pub(super) fn settings(
         host: host?,
         connect_timeout,
         timeout,
-        idle_timeout,
+        idle_timeout: file.idle_timeout.0,
         undelivered,
         unknown,
         http2: file.http2,

@@ -102,7 +102,7 @@ async fn follow<G>(
     let upload = terms.cut.drop_guard();
     let clock = request.extensions().get::<AccessClock>().cloned();
     let began = Instant::now();
-    let (pending, hold) = reserved.send(request);
+    let (pending, hold) = reserved.send(request, false);
     let open = OpenExchange {
         hold,
         upload,

@@ -10,6 +10,7 @@ use super::{Exchange, unanswered};
 use crate::metrics::RouteMetrics;
 use crate::proxy::access_log::AccessClock;
 use crate::proxy::body::{ClientBody, UploadProgress};
+use crate::proxy::classify::is_safe;
 use crate::proxy::headers;
 use crate::proxy::limits::in_flight::InFlightPermit;
 use crate::proxy::refusal::Refusal;
@@ -40,7 +41,8 @@ pub(crate) async fn forward(
         Ok(reserved) => reserved,
         Err(error) => return Err(unanswered(span, error.into())),
     };
-    let (pending, hold) = reserved.send(request);
+    let repeatable = is_safe(request.method(), request.headers());
+    let (pending, hold) = reserved.send(request, repeatable);
     // No token waits for an unfenced request, so it may arrive late.
     hold.disarm();
     let response = tokio::select! {

@@ -2,12 +2,15 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use http::uri::Authority;
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConfig, InvalidMessage};
@@ -23,6 +26,13 @@ use super::socket::{LeaseGuard, UpstreamSocket};
 use crate::metrics::{ConnectFailure, Metrics};
 use crate::proxy::body::BoxError;
 use crate::socket;
+
+/// How long a connection may carry new requests. The name of the upstream may have got other
+/// addresses meanwhile.
+pub(super) const MAX_AGE: Duration = Duration::from_mins(5);
+
+/// When the next address of a name is tried beside those that have not answered (RFC 8305, 5).
+const NEXT_ADDRESS: Duration = Duration::from_millis(250);
 
 /// Opens connections to the one upstream, with their handshakes, within `upstream.connect_timeout`.
 #[derive(Clone)]
@@ -172,16 +182,33 @@ impl Connecting {
             Address::Tcp(host, port) => (&**host, *port),
         };
         let found = lookup_host((host, port)).await;
-        let addresses: Vec<_> = found
-            .map_err(|error| (ConnectFailure::Dns, error))?
-            .collect();
-        let stream = TcpStream::connect(&*addresses).await.map_err(failed)?;
+        let addresses = found.map_err(|error| (ConnectFailure::Dns, error))?;
+        let stream = first_to_answer(addresses.collect()).await.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
         socket::keep_alive(&stream);
         if let Some(guard) = &guard {
             guard.prepare(&stream).map_err(failed)?;
         }
         Ok(UpstreamSocket::new(Either::Left(stream), guard))
+    }
+}
+
+/// Connects to the first of these addresses that answers. One that answers nothing takes no more
+/// than [`NEXT_ADDRESS`] from the others.
+async fn first_to_answer(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
+    let mut addresses = addresses.into_iter();
+    let mut attempts = FuturesUnordered::new();
+    let mut failed = io::Error::other("the name has no address");
+    loop {
+        attempts.extend(addresses.next().map(TcpStream::connect));
+        tokio::select! {
+            attempt = attempts.next() => match attempt {
+                Some(Ok(stream)) => return Ok(stream),
+                Some(Err(error)) => failed = error,
+                None => return Err(failed),
+            },
+            () = tokio::time::sleep(NEXT_ADDRESS), if addresses.len() > 0 => {}
+        }
     }
 }
 

@@ -12,9 +12,10 @@
 //! the request over. So no fenced request waits in a queue that outlives its permit.
 //!
 //! Over [HTTP/1](http1), a request may go over another connection if the kernel has taken no byte
-//! of it. That happens when the upstream has closed an idle connection. It is the only retry, and
-//! happens under the same permit. A request of which a byte may have been written is never sent
-//! again (G5).
+//! of it. That happens when the upstream has closed an idle connection. It is the only retry of a
+//! fenced request, and happens under the same permit. One of which a byte may have been written is
+//! never sent again (G5). A safe request that is not fenced and has no body is sent once more if an
+//! idle connection ends before a byte of its answer.
 
 mod connect;
 mod errors;
@@ -75,11 +76,16 @@ pub(crate) enum Reserved {
 
 impl Reserved {
     /// Hands the request over. [`PendingResponse`] is to be polled for the response;
-    /// [`ExchangeHold`] says what becomes of the connection.
-    pub(crate) fn send(self, request: Request<UpstreamBody>) -> (PendingResponse, ExchangeHold) {
+    /// [`ExchangeHold`] says what becomes of the connection. `repeatable`: it is not fenced, and
+    /// sending it twice does no harm.
+    pub(crate) fn send(
+        self,
+        request: Request<UpstreamBody>,
+        repeatable: bool,
+    ) -> (PendingResponse, ExchangeHold) {
         match self {
             Self::Http1(pool) => {
-                let pending = Box::new(Http1Pending::new(pool, request));
+                let pending = Box::new(Http1Pending::new(pool, request, repeatable));
                 let hold = ExchangeHold::http1(pending.occupied());
                 (PendingResponse::Http1(pending), hold)
             }

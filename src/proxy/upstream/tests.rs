@@ -92,7 +92,7 @@ async fn a_connection_that_is_made_after_a_rejoin_writes_nothing_for_an_earlier_
     let upstream = upstream(&address, &lease);
     let reserved = upstream.reserve(0, Duration::ZERO).await.expect("a client");
     lease.rejoined(InstanceId::from_bits(2), Duration::ZERO);
-    let (pending, _hold) = reserved.send(request(&upstream));
+    let (pending, _hold) = reserved.send(request(&upstream), false);
     let sent = tokio::spawn(pending.response());
     let (mut socket, _) = listener.accept().await.expect("a connection");
     let mut read = Vec::new();

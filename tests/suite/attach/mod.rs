@@ -63,7 +63,11 @@ struct Sidecar {
 impl Sidecar {
     async fn start(to: &str, arguments: &[&str]) -> Self {
         let arguments = [&["--listen", "127.0.0.1:0"], arguments].concat();
-        let process = Process::start(&mut attach(to, &arguments));
+        Self::run(&mut attach(to, &arguments)).await
+    }
+
+    async fn run(command: &mut Command) -> Self {
+        let process = Process::start(command);
         let line = logged(&process, "attached; no command is run").await;
         let at = line["listen"].as_str().expect("its address");
         Self {

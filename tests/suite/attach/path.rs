@@ -4,7 +4,9 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::{Sidecar, attach, fenced, run, url};
+use crate::http::addresses::{ADDRESSES, ALIVE, silent};
 use crate::support::client::Exchange;
+use crate::support::network::{NAME, is_possible, resolving};
 use crate::support::process::Process;
 use crate::support::proxy::fencepost;
 use crate::support::tls::{Ca, Files};
@@ -271,4 +273,29 @@ async fn somebody_who_is_no_fencepost_is_noticed() {
         "an answer did not come through a fencepost",
     )
     .await;
+}
+
+/// The first address of the name, and the last, answer nothing.
+#[tokio::test]
+async fn the_fencepost_is_reached_at_the_address_that_answers() {
+    if !is_possible("attach::path::the_fencepost_is_reached_…") {
+        return;
+    }
+    let upstream = Upstream::start().await;
+    let listen = format!("listen: '{ALIVE}:0'");
+    let config = Config::new(&upstream, &Store::sqlite()).with(&listen);
+    let (proxy, _silent) = loop {
+        let proxy = Proxy::start(&config).await;
+        if let Some(silent) = silent(proxy.data().port()).await {
+            break (proxy, silent);
+        }
+    };
+    let dir = TempDir::new().expect("a temporary directory");
+    let to = format!("http://{NAME}:{}", proxy.data().port());
+    let command = attach(&to, &["--listen", "127.0.0.1:0", "--token", "41"]);
+    let mut runner = resolving(&ADDRESSES, dir.path());
+    runner.arg(command.get_program()).args(command.get_args());
+    let sidecar = Sidecar::run(&mut runner).await;
+    put("/orders/7").send(sidecar.at).await.assert_forwarded();
+    assert_eq!(upstream.only().token(), Some(41));
 }

@@ -1,5 +1,6 @@
 //! HTTP: what is refused, what passes byte for byte, and the limits of both.
 
+pub mod addresses;
 pub mod classify;
 pub mod discretion;
 pub mod echo;
@@ -14,5 +15,6 @@ pub mod loops;
 pub mod named_clients;
 pub mod overload;
 pub mod responses;
+pub mod reuse;
 pub mod strict_http1;
 pub mod tls;

@@ -2,6 +2,7 @@
 //! them, over HTTP/1 ([`crate::support::wire`]) or HTTP/2 ([`crate::support::http2`]).
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
@@ -11,6 +12,31 @@ use super::wait::soon;
 use super::wire::{Head, Io, Wire};
 
 pub struct BareUpstream(TcpListener);
+
+/// An address that answers no SYN: the queue of its listener is full.
+pub struct Silent {
+    _listener: TcpListener,
+    _queued: TcpStream,
+}
+
+impl Silent {
+    /// `None`: the port is taken.
+    pub async fn at(address: SocketAddr) -> Option<Self> {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(address).ok()?;
+        let listener = socket.listen(0).expect("it listens");
+        let queued = TcpStream::connect(address)
+            .await
+            .expect("it has room for one");
+        let second = TcpStream::connect(address);
+        let second = tokio::time::timeout(Duration::from_millis(100), second).await;
+        assert!(second.is_err(), "a full queue answers no SYN");
+        Some(Self {
+            _listener: listener,
+            _queued: queued,
+        })
+    }
+}
 
 impl BareUpstream {
     pub async fn start() -> Self {

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::io::{BufRead as _, BufReader};
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::geteuid;
@@ -30,6 +31,23 @@ pub fn is_possible(test: &str) -> bool {
         skip::lacks(test, missing);
     }
     missing.is_none()
+}
+
+/// The name whose addresses [`resolving`] says.
+pub const NAME: &str = "several.test";
+
+/// Runs its arguments as a program for which [`NAME`] has these addresses; `dir` is its own.
+pub fn resolving(addresses: &[Ipv4Addr], dir: &Path) -> Command {
+    let hosts = dir.join("hosts");
+    let lines = addresses
+        .iter()
+        .map(|address| format!("{address} {NAME}\n"));
+    let lines: String = lines.chain(["127.0.0.1 localhost\n".to_owned()]).collect();
+    std::fs::write(&hosts, lines).expect("the directory is writable");
+    let script = "mount --bind \"$0\" /etc/hosts; exec \"$@\"";
+    let mut runner = Command::new("unshare");
+    runner.args(["--mount", "sh", "-ec", script]).arg(hosts);
+    runner
 }
 
 /// Runs `body` on a thread that has a network of its own; what it starts is in there too.

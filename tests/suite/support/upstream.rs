@@ -4,7 +4,7 @@
 mod connection;
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -153,10 +153,14 @@ enum Listener {
 impl Upstream {
     /// Starts on a free port of the loopback; answers a small 200 to all that no rule catches.
     pub async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0")
-            .await
-            .expect("the loopback has free ports");
-        let address: SocketAddr = listener.local_addr().expect("it is bound");
+        Self::start_at(Ipv4Addr::LOCALHOST).await
+    }
+
+    /// As [`Self::start`], at this address of the loopback.
+    pub async fn start_at(address: Ipv4Addr) -> Self {
+        let listener = TcpListener::bind((address, 0)).await;
+        let listener = listener.expect("the loopback has free ports");
+        let address = listener.local_addr().expect("it is bound");
         Self::serve(format!("http://{address}"), Listener::Tcp(listener))
     }
 

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
 use tokio_util::either::Either;
 
 use crate::http1::WriteQueue;
@@ -62,6 +63,7 @@ pub(super) struct Http1UpstreamConnection {
     occupied: Option<Occupied>,
     /// The worker whose runtime waits for the socket.
     worker: usize,
+    pub opened: Instant,
 }
 
 impl Http1UpstreamConnection {
@@ -73,6 +75,7 @@ impl Http1UpstreamConnection {
             busy: false,
             occupied: None,
             worker: worker::index(),
+            opened: Instant::now(),
         }
     }
 

@@ -29,18 +29,27 @@ pub(crate) struct Http1Pending {
     asked: ResponseExpectation,
     occupied: Option<Occupied>,
     outgoing: Outgoing,
+    repeatable: bool,
 }
 
 /// Why an exchange over one connection got no answer.
 enum Broke {
     /// The kernel has taken no byte of it, and will not.
     Unsent(String),
+    /// It may have arrived, in part or whole. The upstream sent nothing before the connection
+    /// ended.
+    Silent(String),
     /// It may have arrived, in part or whole.
     Midway(String),
 }
 
 impl Http1Pending {
-    pub(crate) fn new(pool: Arc<Http1Pool>, request: Request<UpstreamBody>) -> Self {
+    /// `repeatable`: sending it twice does no harm.
+    pub(crate) fn new(
+        pool: Arc<Http1Pool>,
+        request: Request<UpstreamBody>,
+        repeatable: bool,
+    ) -> Self {
         let asked = ResponseExpectation {
             head: *request.method() == Method::HEAD,
             upgrade: request.headers().contains_key(UPGRADE),
@@ -50,6 +59,7 @@ impl Http1Pending {
             pool,
             asked,
             outgoing: Outgoing::new(request),
+            repeatable,
         }
     }
 
@@ -63,11 +73,15 @@ impl Http1Pending {
     pub(crate) async fn response(mut self: Box<Self>) -> Result<Response<Http1Body>, SendError> {
         // `self` is dropped after the connection below: see the module's documentation.
         let mut reused = true;
+        let mut repetition = None;
         let mut connection = if let Some(connection) = self.pool.take() {
+            if self.repeatable {
+                repetition = self.outgoing.copy().map(Box::new);
+            }
             connection
         } else {
             reused = false;
-            self.open().await?
+            self.open().await.map_err(SendError::NotSent)?
         };
         loop {
             connection.occupy(self.occupied.as_ref());
@@ -79,7 +93,15 @@ impl Http1Pending {
                     let Self { pool, outgoing, .. } = *self;
                     return attempt.response(&pool, connection, outgoing, &head, content);
                 }
-                Err(Broke::Midway(why)) => return Err(SendError::Broken(why)),
+                Err(Broke::Silent(why)) if let Some(outgoing) = repetition.take() => {
+                    // The upstream has probably closed it while it was idle (RFC 9110, 9.2.2).
+                    tracing::debug!(why, "a safe request goes over another connection");
+                    (reused, self.outgoing) = (false, *outgoing);
+                    connection = self.open().await.map_err(SendError::Broken)?;
+                }
+                Err(Broke::Silent(why) | Broke::Midway(why)) => {
+                    return Err(SendError::Broken(why));
+                }
                 Err(Broke::Unsent(why)) => {
                     // Still busy, so without `close_notify`: that would flush what TLS kept of the
                     // request.
@@ -88,16 +110,16 @@ impl Http1Pending {
                         return Err(SendError::NotSent(why));
                     }
                     // It was closed while it was idle.
-                    reused = false;
-                    connection = self.open().await?;
+                    (reused, repetition) = (false, None);
+                    connection = self.open().await.map_err(SendError::NotSent)?;
                 }
             }
         }
     }
 
     /// Boxed, since most requests find an idle connection and do not need this memory.
-    fn open(&self) -> Pin<Box<impl Future<Output = Result<Http1UpstreamConnection, SendError>>>> {
-        Box::pin(async { self.pool.open().await.map_err(SendError::NotSent) })
+    fn open(&self) -> Pin<Box<impl Future<Output = Result<Http1UpstreamConnection, String>>>> {
+        Box::pin(self.pool.open())
     }
 }
 
@@ -114,6 +136,8 @@ struct Attempt {
     before: u64,
     /// The upstream takes no more of the request. Its answer may say why.
     unwritable: bool,
+    /// Something has come over the connection.
+    heard: bool,
     /// The upstream answered 101 before it had the whole request.
     switched: Option<ResponseHead>,
 }
@@ -124,6 +148,7 @@ impl Attempt {
             reader: UpstreamFraming::new(asked, RESPONSE_LIMITS),
             before: connection.written(),
             unwritable: false,
+            heard: false,
             switched: None,
         }
     }
@@ -131,6 +156,8 @@ impl Attempt {
     fn broke(&self, connection: &Http1UpstreamConnection, why: String) -> Broke {
         if connection.written() == self.before {
             Broke::Unsent(why)
+        } else if !self.heard {
+            Broke::Silent(why)
         } else {
             Broke::Midway(why)
         }
@@ -189,7 +216,10 @@ impl Attempt {
             }
             let why = match ready!(connection.poll_fill(cx)) {
                 Ok(0) => "the upstream closed the connection before its answer".to_owned(),
-                Ok(_) => continue,
+                Ok(_) => {
+                    self.heard = true;
+                    continue;
+                }
                 Err(error) => chain(&error),
             };
             return Poll::Ready(Err(self.broke(connection, why)));

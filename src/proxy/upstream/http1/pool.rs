@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::connection::{Http1UpstreamConnection, IdleLook};
-use crate::proxy::upstream::connect::Connecting;
+use crate::proxy::upstream::connect::{Connecting, MAX_AGE};
 use crate::wire::upstream_framing::UpstreamFault;
 use crate::worker;
 
@@ -90,13 +90,9 @@ impl Http1Pool {
         let (before, from_own) = self.shards.split_at(own);
         from_own.iter().chain(before).find_map(|shelf| {
             loop {
-                let IdleConnection {
-                    since,
-                    mut connection,
-                } = shelf.lock().pop()?;
-                let fresh = since.elapsed() < self.options.idle_timeout;
-                if fresh && is_quiet(&mut connection) && connection.move_here() {
-                    return Some(connection);
+                let mut newest = shelf.lock().pop()?;
+                if self.is_fit(&mut newest) && newest.connection.move_here() {
+                    return Some(newest.connection);
                 }
             }
         })
@@ -131,7 +127,7 @@ impl Http1Pool {
         {
             let mut idle = self.shards[self.own()].lock();
             // Under the lock: a pool that is retired at the same time is emptied after this.
-            if self.retired.load(Ordering::Acquire) {
+            if self.retired.load(Ordering::Acquire) || self.options.idle_timeout.is_zero() {
                 return;
             }
             idle.push(IdleConnection {
@@ -165,12 +161,10 @@ impl Http1Pool {
                 let mut idle = shelf.lock();
                 let mut at = 0;
                 while at < idle.len() {
-                    let resting = &mut idle[at];
-                    let old = resting.since.elapsed() >= self.options.idle_timeout;
-                    if old || !is_quiet(&mut resting.connection) {
-                        gone.push(idle.remove(at));
-                    } else {
+                    if self.is_fit(&mut idle[at]) {
                         at += 1;
+                    } else {
+                        gone.push(idle.remove(at));
                     }
                 }
                 any |= !idle.is_empty();
@@ -178,6 +172,13 @@ impl Http1Pool {
             drop(gone);
         }
         any
+    }
+
+    /// Whether it may carry another request.
+    fn is_fit(&self, idle: &mut IdleConnection) -> bool {
+        idle.since.elapsed() < self.options.idle_timeout
+            && idle.connection.opened.elapsed() < MAX_AGE
+            && is_quiet(&mut idle.connection)
     }
 
     #[cfg(test)]

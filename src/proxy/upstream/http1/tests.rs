@@ -57,7 +57,7 @@ impl Bench {
     }
 
     async fn send(&self, request: Request<UpstreamBody>) -> Result<Response<Http1Body>, SendError> {
-        let pending = Http1Pending::new(Arc::clone(&self.pool), request);
+        let pending = Http1Pending::new(Arc::clone(&self.pool), request, false);
         let answered = tokio::time::timeout(LONG, Box::new(pending).response()).await;
         answered.expect("in time")
     }

@@ -28,10 +28,12 @@ pub(super) enum Unwritten {
 pub(super) struct Outgoing {
     queue: WriteQueue,
     framing: RequestFraming,
-    /// `None`: everything has been written. The drop of the body reports that.
+    /// `None`: there is none, or it has been written. The drop of the body reports that.
     body: Option<UpstreamBody>,
     /// The body has ended.
     body_ended: bool,
+    /// Everything is in the kernel.
+    whole: bool,
     /// A connection has taken a part of the request.
     begun: bool,
 }
@@ -48,13 +50,30 @@ impl Outgoing {
             framing,
             body_ended: ended && framing == RequestFraming::Length(0),
             body: Some(body),
+            whole: false,
             begun: false,
         }
     }
 
+    /// The same request, if it has no body. It must not have begun.
+    pub(super) fn copy(&self) -> Option<Self> {
+        self.body_ended.then(|| {
+            let mut out = buffer_pool::buffer();
+            out.extend_from_slice(self.queue.unwritten());
+            Self {
+                queue: WriteQueue::new(out),
+                framing: self.framing,
+                body: None,
+                body_ended: true,
+                whole: false,
+                begun: false,
+            }
+        })
+    }
+
     /// Whether all of it is in the kernel.
     pub(super) const fn is_whole(&self) -> bool {
-        self.body.is_none()
+        self.whole
     }
 
     /// Whether no connection has taken a byte, so that another one may carry the request.
@@ -88,6 +107,7 @@ impl Outgoing {
                 return Poll::Pending;
             }
             self.body = None;
+            self.whole = true;
             buffer_pool::keep_buffer(self.queue.take_buffer());
         }
         Poll::Ready(Ok(()))

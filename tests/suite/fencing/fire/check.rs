@@ -11,8 +11,9 @@
 //!   the upstream's name that it never saw.
 //! - C5 (of one history): in the end every resource takes a newer token again. (What must have
 //!   occurred over all histories: `tally`.)
-//! - C6: each arrival is one that a client sent and the proxy made ready: its nonce once, token and
-//!   resource as they are and once, the proxy's own headers, none of the client's forgeries.
+//! - C6: each arrival is one that a client sent and the proxy made ready: its nonce once (that of a
+//!   read that is not fenced, twice at most), token and resource as they are and once, the proxy's
+//!   own headers, none of the client's forgeries.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -430,7 +431,7 @@ fn recovery(history: &History, found: &mut Vec<Violation>) {
 
 /// C6.
 fn arrivals(history: &History, found: &mut Vec<Violation>) {
-    let mut seen: HashMap<&str, usize> = HashMap::new();
+    let mut seen: HashMap<&str, Vec<usize>> = HashMap::new();
     for arrival in &history.arrivals {
         // Without a head there was nothing to work on.
         if arrival.headers.is_empty() {
@@ -440,12 +441,15 @@ fn arrivals(history: &History, found: &mut Vec<Violation>) {
             let said = format!("#{} {wrong}", arrival.id);
             blame(found, Rule::C6, said);
         }
-        if let Some(nonce) = arrival.nonce
-            && let Some(before) = seen.insert(nonce, arrival.id)
-        {
-            let said = format!("{nonce} arrived twice: #{before} and #{}", arrival.id);
+        let Some(nonce) = arrival.nonce else { continue };
+        let ask = history.asks.get(nonce);
+        let read = ask.is_some_and(|ask| ask.errand == Errand::Unfenced);
+        let before = seen.entry(nonce).or_default();
+        if before.len() > usize::from(read) {
+            let said = format!("{nonce} arrived as #{} after {before:?}", arrival.id);
             blame(found, Rule::C6, said);
         }
+        before.push(arrival.id);
     }
 }
 

@@ -333,7 +333,22 @@ fn c6_a_request_that_is_sent_twice() {
         .whole(0, "a", 5)
         .began(1, "a", 5, 5)
         .ended(1)
-        .breaks(&[Rule::C6], "arrived twice");
+        .breaks(&[Rule::C6], "arrived as #1 after [0]");
+}
+
+#[test]
+fn c6_a_read_that_is_not_fenced_and_is_sent_three_times() {
+    let mut headers = dress("a", 5);
+    headers.retain(|(name, _)| !name.starts_with("X-Fencing"));
+    let sent = |times: usize| {
+        let asked = ScriptedLog::default().sent("a", 5, Errand::Unfenced);
+        (0..times).fold(asked, |log, arrival| {
+            let began = log.add(Event::Began { arrival });
+            began.head(arrival, &headers).ended(arrival)
+        })
+    };
+    sent(2).breaks(&[], "");
+    sent(3).breaks(&[Rule::C6], "arrived as #2 after [0, 1]");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use tokio_util::either::Either;
 use super::super::connection::{Http1UpstreamConnection, IdleLook};
 use super::*;
 use crate::http1::WriteQueue;
+use crate::proxy::upstream::connect::MAX_AGE;
 use crate::proxy::upstream::socket::UpstreamSocket;
 use crate::worker;
 
@@ -110,7 +111,7 @@ fn one_from_another_worker_is_waited_for_by_the_runtime_that_takes_it() {
             read_request(&mut far).await;
             far.write_all(OK).await.expect("written");
         };
-        let pending = Box::new(Http1Pending::new(pool, get()));
+        let pending = Box::new(Http1Pending::new(pool, get(), false));
         let both = async { tokio::join!(pending.response(), served) };
         let (answer, ()) = tokio::time::timeout(LONG, both).await.expect("in time");
         assert_eq!(whole(answer.expect("a head")).await, Some(b"ok".to_vec()));
@@ -146,6 +147,17 @@ async fn the_idle_grow_old() {
     let mut rest = Vec::new();
     let _ = socket.read_to_end(&mut rest).await;
     assert!(rest.is_empty());
+}
+
+/// However busy they are: the upstream's name may have another address by now.
+#[tokio::test]
+async fn the_old_carry_nothing_new() {
+    let bench = Bench::with_idle_timeout(MAX_AGE * 2).await;
+    let _socket = bench.warm().await;
+    tokio::time::pause();
+    tokio::time::advance(MAX_AGE).await;
+    tokio::time::resume();
+    assert!(bench.pool.take().is_none());
 }
 
 #[tokio::test]
