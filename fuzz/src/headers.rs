@@ -49,7 +49,7 @@ const HOPS: [&str; 10] = [
 ];
 
 /// Fields that no client can have dropped by naming them in `Connection`.
-const KEPT: [&str; 8] = [
+const KEPT: [&str; 7] = [
     "host",
     "content-length",
     "content-type",
@@ -57,7 +57,6 @@ const KEPT: [&str; 8] = [
     "cookie",
     "if-match",
     "range",
-    "expect",
 ];
 
 /// Variables by which a GET may be something else.
@@ -91,10 +90,6 @@ pub fn check_of(to_upstream: &ToUpstream, data: &[u8]) -> Verdict {
         _ => Some((&name, Choice::Send(name.clone(), ours))),
     };
     let via = *VIA;
-    let mut rules = TrailerRules::of(&sent);
-    if bit(6) {
-        rules.bar(HeaderName::from_static("x-tenant"));
-    }
     let add = ForUpstream {
         fenced: bit(0).then_some((Token::MAX, &key)),
         idempotency: choice.clone(),
@@ -105,7 +100,6 @@ pub fn check_of(to_upstream: &ToUpstream, data: &[u8]) -> Verdict {
         version: Version::HTTP_11,
         http2: bit(5),
         via,
-        trailers: &rules,
     };
     let mut found = sent.clone();
     to_upstream(&mut found, add);
@@ -137,6 +131,12 @@ pub fn check_of(to_upstream: &ToUpstream, data: &[u8]) -> Verdict {
             "{hop} goes upstream: {sent:?}"
         );
     }
+    for ended in ["expect", "trailer"] {
+        hold!(
+            !found.contains_key(ended),
+            "{ended} goes upstream: {sent:?}"
+        );
+    }
     match choice {
         Some((_, Choice::Send(..))) => {
             let one = view.get("IDEMPOTENCY_KEY");
@@ -159,7 +159,6 @@ pub fn check_of(to_upstream: &ToUpstream, data: &[u8]) -> Verdict {
         "it comes back, and is not known again: {found:?}"
     );
     kept(&sent, &found)?;
-    trailers(&rules, &sent, &found)?;
     answer(via, &sent)?;
     Ok(Seen::Accepted)
 }
@@ -265,10 +264,6 @@ fn trailers(rules: &TrailerRules, sent: &HeaderMap, found: &HeaderMap) -> Result
             !name.starts_with("X_FENCING_"),
             "{name} goes on as a trailer"
         );
-        hold!(
-            !OVERRIDES.contains(&name.as_str()),
-            "{name} goes on as a trailer"
-        );
     }
     for option in options(sent) {
         let stays =
@@ -302,7 +297,8 @@ fn trailers(rules: &TrailerRules, sent: &HeaderMap, found: &HeaderMap) -> Result
 
 fn answer(via: Via, sent: &HeaderMap) -> Result<(), String> {
     let mut found = sent.clone();
-    response_for_client(&mut found, Version::HTTP_11, via);
+    let rules = response_for_client(&mut found, Version::HTTP_11, via);
+    trailers(&rules, sent, &found)?;
     let view = cgi(&found);
     hold!(
         !view.keys().any(|name| name.starts_with("X_FENCING_")),
@@ -325,6 +321,7 @@ fn untouched(name: &str) -> bool {
         "TRACEPARENT",
         "TRACESTATE",
         "IDEMPOTENCY_KEY",
+        "EXPECT",
         "TRAILER",
     ];
     !HOPS.contains(&name)

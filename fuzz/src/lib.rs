@@ -19,9 +19,7 @@
 pub mod chunked;
 pub mod config;
 pub mod corpus;
-pub mod frames;
 pub mod headers;
-pub mod hpack;
 pub mod json;
 pub mod key;
 pub mod message;
@@ -73,8 +71,6 @@ pub const TARGETS: &[Target] = &[
     response::TARGET,
     chunked::TARGET,
     stream::TARGET,
-    hpack::TARGET,
-    frames::TARGET,
     proxy_header::TARGET,
 ];
 

@@ -5,7 +5,7 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use crate::wire::content::ContentPart;
 
 /// Takes the next data off `buf`, and the framing before and behind it: its end may have come with
-/// it. Trailers go into `trailers`. `next` reads a part; it gets whether there is data already, and
+/// it. Trailers go into `trailers`; a request's are discarded. `next` reads a part; it gets whether there is data already, and
 /// returns `None` where nothing more is to be taken.
 ///
 /// # Errors
@@ -13,7 +13,7 @@ use crate::wire::content::ContentPart;
 /// Those of `next`. The data before the error is returned beside it.
 pub(crate) fn take_data<E>(
     buf: &mut BytesMut,
-    trailers: &mut Vec<u8>,
+    mut trailers: Option<&mut Vec<u8>>,
     mut next: impl FnMut(&[u8], bool) -> Result<Option<ContentPart>, E>,
 ) -> (Option<Bytes>, Result<(), E>) {
     let mut data = None;
@@ -22,7 +22,9 @@ pub(crate) fn take_data<E>(
             Ok(Some(ContentPart::Data(count))) => data = Some(buf.split_to(count).freeze()),
             Ok(Some(ContentPart::Framing(count))) => buf.advance(count),
             Ok(Some(ContentPart::Trailer(count))) => {
-                trailers.extend_from_slice(&buf[..count]);
+                if let Some(trailers) = &mut trailers {
+                    trailers.extend_from_slice(&buf[..count]);
+                }
                 buf.advance(count);
             }
             Ok(None) => break,

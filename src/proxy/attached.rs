@@ -24,7 +24,6 @@ use super::classify::whole_head;
 use super::context::Context;
 use super::exchange::unfenced;
 use super::headers::attached::FencingStamp;
-use super::headers::trailers::TrailerRules;
 use super::headers::{self, OUTCOME, RETRY, TARGET, fencing_token};
 use super::refusal::Refusal;
 use super::setup::Proxy;
@@ -58,7 +57,7 @@ impl Proxy {
         let hold = if streams { Duration::ZERO } else { HOLD };
         let upload = Upload::read(body, &head.headers, &rules, Some(hold)).await?;
         // What the fencepost may be sent again; `None`: the body goes through piece by piece.
-        let whole = upload.whole().filter(|_| upload.trailers().is_none());
+        let whole = upload.whole();
         let mut upload = Some(upload);
         let until = Instant::now() + attachment.retry_for;
         let mut pause = PAUSES.0;
@@ -109,8 +108,7 @@ impl Proxy {
             ..Additions::default()
         };
         let progress = Arc::new(UploadProgress::default());
-        let trailers = TrailerRules::of(&head.headers);
-        let body = upload.send_unfenced(trailers, Arc::clone(&progress));
+        let body = upload.send_unfenced(Arc::clone(&progress));
         let exchange = self.exchange(context, None, head, body, additions, permit);
         let metrics = &context.table().unmatched_metrics;
         let way = (&*context.snapshot.upstream, &**metrics);

@@ -149,18 +149,13 @@ fn one_target(allow: Allow, head: &Parts, path: &CheckedPath) -> Result<(), Refu
         return Err(Refusal::Ambiguous(ambiguity.to_string()));
     }
     match headers::path_override(&head.headers) {
-        Some(name) if !allow.allows(Allow::PATH_OVERRIDE) => Err(path_override(name)),
+        Some(name) if !allow.allows(Allow::PATH_OVERRIDE) => Err(Refusal::Ambiguous(format!(
+            "Some servers take the path in {name} for the request's own; leave it out, or put \
+             `allow: [{}]` on the route if the upstream does not read it.",
+            Allow::PATH_OVERRIDE
+        ))),
         _ => Ok(()),
     }
-}
-
-/// A field, of the header or the trailers, that names another path.
-pub(super) fn path_override(name: &HeaderName) -> Refusal {
-    Refusal::Ambiguous(format!(
-        "Some servers take the path in {name} for the request's own; leave it out, or put `allow: \
-         [{}]` on the route if the upstream does not read it.",
-        Allow::PATH_OVERRIDE
-    ))
 }
 
 /// Whether this proxy is the final recipient of an OPTIONS (RFC 9110, 7.6.2).

@@ -9,20 +9,19 @@ use tokio_util::sync::CancellationToken;
 
 use super::answer::{CountAs, Forwarded};
 use super::body::{Received, Upload};
-use super::classify::{self, Fenced};
+use super::classify::Fenced;
 use super::context::Context;
 use super::exchange::conclusion::Conclusion;
 use super::exchange::{ExchangeLimits, FenceTerms, fenced};
-use super::headers;
 use super::headers::media::is_grpc;
 use super::refusal::Refusal;
 use super::setup::Proxy;
 use super::tunnel::TunnelOpening;
-use super::upstream_request::{Additions, fenced_trailers, idempotency_key};
+use super::upstream_request::{Additions, idempotency_key};
 use crate::config::Reuse;
 use crate::fencing::writer::Caller;
 use crate::metrics::Outcome;
-use crate::routing::{Allow, ResourceKey};
+use crate::routing::ResourceKey;
 
 impl Proxy {
     /// Checks a request's token, and forwards the request under a permit.
@@ -81,8 +80,7 @@ impl Proxy {
             spend: once.then(|| self.spend_name()),
             memory: self.memory.share(),
         };
-        let trailers = fenced_trailers(&fenced, &head, idempotency.as_ref());
-        let body = upload.send(trailers, terms.sent.clone());
+        let body = upload.send(terms.sent.clone());
         let body = body.cut_by(terms.cut.clone());
         let additions = Additions {
             stamp: None,
@@ -137,11 +135,6 @@ impl Proxy {
         let is_call = context.snapshot.upstream.h2 && is_grpc;
         let rules = self.body_rules(limits, context.client, is_call);
         let upload = Upload::read(body, &head.headers, &rules, hold).await?;
-        if let Some(name) = upload.trailers().and_then(headers::path_override)
-            && !settings.allow.allows(Allow::PATH_OVERRIDE)
-        {
-            return Err(classify::path_override(name));
-        }
         if let Some(key) = early {
             return Ok((upload, key));
         }

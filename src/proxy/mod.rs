@@ -21,7 +21,6 @@ mod context;
 mod exchange;
 pub mod explain;
 mod fenced;
-pub(crate) mod frame_filter;
 mod handle;
 pub mod headers;
 pub mod idempotency;

@@ -27,8 +27,6 @@ use crate::metrics::Metrics;
 use crate::rejections::Rejections;
 use crate::routing::RouteConflict;
 use crate::traces::{Traces, TracesError};
-use crate::wire::chunked::trailer_limits;
-use crate::wire::head::HeadLimits;
 use crate::worker::PerWorker;
 
 /// The error of setting up the request path.
@@ -59,8 +57,6 @@ pub struct Proxy {
     pub(super) stopping: CancellationToken,
     pub(super) in_flight: InFlightLimit,
     pub(super) memory: Arc<BodyMemory>,
-    /// The limits of trailers.
-    pub(super) trailers: HeadLimits,
     /// `limits.body_rate`.
     pub(super) least: Option<LeastRate>,
     pub(super) metrics: Arc<Metrics>,
@@ -138,11 +134,6 @@ impl Proxy {
             }),
             in_flight,
             memory: BodyMemory::new(limits.body_memory, Arc::clone(&metrics)),
-            trailers: trailer_limits(HeadLimits {
-                bytes: limits.header_bytes,
-                fields: limits.header_count,
-                target: limits.target_bytes,
-            }),
             metrics,
             rejections,
             throttles: Arc::default(),
@@ -228,7 +219,6 @@ impl Proxy {
         BodyRules {
             settings,
             memory: Arc::clone(&self.memory),
-            trailers: self.trailers,
             least: self.least.clone().map(|least| LeastRate {
                 until_needed: is_call,
                 network: client.ip.map(Network::of),

@@ -8,7 +8,6 @@ use super::answer::{CountAs, Forwarded};
 use super::body::{Received, Upload, UploadProgress};
 use super::context::Context;
 use super::exchange::unfenced;
-use super::headers::trailers::TrailerRules;
 use super::limits::in_flight::InFlightPermit;
 use super::refusal::Refusal;
 use super::routing_table::Route;
@@ -52,8 +51,7 @@ impl Proxy {
             additions.opening = self.tunnel(&mut head, context.client)?;
         }
         let progress = Arc::new(UploadProgress::default());
-        let trailers = TrailerRules::of(&head.headers);
-        let body = upload.send_unfenced(trailers, Arc::clone(&progress));
+        let body = upload.send_unfenced(Arc::clone(&progress));
         let exchange = self.exchange(context, route, head, body, additions, permit);
         let metrics = route.map_or(&context.table().unmatched_metrics, |route| &route.metrics);
         let way = (&*context.snapshot.upstream, &**metrics);

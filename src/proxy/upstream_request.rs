@@ -15,7 +15,6 @@ use super::client::Client;
 use super::context::Context;
 use super::exchange::Exchange;
 use super::headers::attached::{FencingStamp, ForFencepost, request_for_fencepost};
-use super::headers::trailers::TrailerRules;
 use super::headers::{self, ForUpstream, http2};
 use super::idempotency::{self, Choice, IdempotencyError, RequestDigest};
 use super::limits::in_flight::InFlightPermit;
@@ -24,7 +23,7 @@ use super::routing_table::Route;
 use super::setup::Proxy;
 use super::tunnel::TunnelOpening;
 use super::tunnel::client_socket::UpgradeSlot;
-use crate::routing::{KeyTemplate, ResourceKey, Source, Token};
+use crate::routing::{ResourceKey, Token};
 
 /// The additions to a request besides those of every request.
 #[derive(Default)]
@@ -95,11 +94,10 @@ impl Proxy {
                     version: head.version,
                     http2: upstream.h2,
                     via: self.via,
-                    trailers: body.trailers(),
                 },
             );
         } else {
-            let added = self.for_upstream(context, &head, (&body, additions));
+            let added = self.for_upstream(context, &head, additions);
             headers::request_for_upstream(&mut head.headers, added);
         }
         // Behind the edits, which look at every field.
@@ -142,7 +140,7 @@ impl Proxy {
         &'a self,
         context: &Context<'a>,
         head: &Parts,
-        (body, additions): (&'a UpstreamBody, &'a Additions<'_>),
+        additions: &'a Additions<'_>,
     ) -> ForUpstream<'a> {
         let client = context.client;
         let idempotency = additions.idempotency.as_ref();
@@ -160,7 +158,6 @@ impl Proxy {
             version: head.version,
             http2: context.snapshot.upstream.h2,
             via: self.via,
-            trailers: body.trailers(),
         }
     }
 
@@ -188,28 +185,6 @@ fn frame(method: &Method, headers: &mut HeaderMap, body: &UpstreamBody) {
     } else if matches!(*method, Method::POST | Method::PUT | Method::PATCH) {
         headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
-}
-
-/// The rules for a fenced request's trailers: an upstream that merges them into the header would
-/// take another value for the one that was judged.
-pub(super) fn fenced_trailers(
-    fenced: &Fenced,
-    head: &Parts,
-    idempotency: Option<&(HeaderName, Choice)>,
-) -> TrailerRules {
-    let mut rules = TrailerRules::of(&head.headers);
-    let template = fenced.route.settings.key.iter();
-    for source in template.flat_map(KeyTemplate::parts) {
-        if let Source::Header(name) = source
-            && let Ok(name) = HeaderName::from_bytes(name.as_bytes())
-        {
-            rules.bar(name);
-        }
-    }
-    if let Some((name, _)) = idempotency {
-        rules.bar(name.clone());
-    }
-    rules
 }
 
 /// The idempotency key that goes upstream.

@@ -44,7 +44,6 @@ use super::stalled_streams::{StreamExecutor, TrackedBody};
 use super::tls::ClientIo;
 use crate::config::LimitSettings;
 use crate::metrics::{Limit, Metrics};
-use crate::proxy::frame_filter::FrameFilter;
 use crate::proxy::limits::slow_clients::SlowClients;
 use crate::proxy::{Client, Network, Proxy, Received};
 use crate::wire::request::RequestError;
@@ -128,9 +127,9 @@ impl Http2 {
         presence: &Presence,
         spoken: bool,
     ) {
-        let stream = FramedTransport {
+        let stream = BegunTransport {
             stream,
-            frames: FrameFilter::of_client(begun, header_list(&self.limits)),
+            begun,
             state: Arc::clone(&presence.state),
         };
         let streams = StreamExecutor {
@@ -252,14 +251,14 @@ enum Http2Due {
     Now,
 }
 
-/// A client's connection on which malformed trailers are a stream error.
-struct FramedTransport {
+/// A client's connection whose first bytes have been read.
+struct BegunTransport {
     stream: ClientIo,
-    frames: FrameFilter,
+    begun: BytesMut,
     state: Arc<ConnectionState>,
 }
 
-impl FramedTransport {
+impl BegunTransport {
     /// Notes whether a write waits for the client.
     fn written<T>(&self, written: Poll<T>) -> Poll<T> {
         self.state.set_under_way(written.is_pending());
@@ -267,18 +266,26 @@ impl FramedTransport {
     }
 }
 
-impl AsyncRead for FramedTransport {
+impl AsyncRead for BegunTransport {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        this.frames.poll_read(&mut this.stream, cx, buf)
+        if this.begun.is_empty() {
+            return Pin::new(&mut this.stream).poll_read(cx, buf);
+        }
+        let now = this.begun.len().min(buf.remaining());
+        buf.put_slice(&this.begun.split_to(now));
+        if this.begun.is_empty() {
+            this.begun = BytesMut::new();
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
-impl AsyncWrite for FramedTransport {
+impl AsyncWrite for BegunTransport {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -6,18 +6,14 @@
 //! that a library would repair, skip or guess. Bytes are never changed: accepted bytes go on as
 //! they were sent.
 //!
-//! HTTP/2 has its own framing, and one reader, which is the library. The library accepts malformed
-//! trailers, so only trailers are checked here ([`frames`]).
+//! HTTP/2 has its own framing, and one reader, which is the library.
 //!
 //! Before all that, a load balancer may name the client of a connection ([`proxy_header`]).
 
 pub mod chunked;
 pub mod client_framing;
 pub mod content;
-pub mod frames;
 pub mod head;
-pub mod hpack;
-mod huffman;
 pub mod proxy_header;
 pub mod request;
 pub mod response;

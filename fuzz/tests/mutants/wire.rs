@@ -1,4 +1,4 @@
-//! Broken parsers of HTTP/1 and HTTP/2 on the wire.
+//! Broken parsers of HTTP/1 on the wire.
 
 use super::*;
 
@@ -143,53 +143,6 @@ fn connections_on_which_a_body_is_a_request() {
         "request 2, at byte",
     );
     assert_eq!((stream::TARGET.check)(input), Ok(Seen::Accepted));
-}
-
-#[test]
-fn header_blocks_whose_table_forgets_what_a_name_was() {
-    let mutant: &hpack::Run = &|blocks| {
-        let mut found = hpack::real(blocks);
-        if let [_, Some(second), ..] = &mut found[..] {
-            second.pseudo = false;
-        }
-        found
-    };
-    // :path: /a goes into the table; the second block names it by its number.
-    let input = b"\x04\x44\x02/a\x01\xbe";
-    notices(
-        hpack::check_of(mutant, input),
-        hpack::TARGET.check,
-        input,
-        "by another decoder",
-    );
-    assert_eq!((hpack::TARGET.check)(input), Ok(Seen::Accepted));
-}
-
-#[test]
-fn frames_that_pass_with_malformed_trailers() {
-    let mutant: &frames::Run = &|_, pieces| pieces.concat();
-    // Stream 1 begins, and its trailers have `:method`.
-    let input = b"\0\0\0\x01\x01\x04\0\0\0\x01\x82\0\0\x01\x01\x05\0\0\0\x01\x82";
-    notices(
-        frames::check_of(mutant, input),
-        frames::TARGET.check,
-        input,
-        "trailers of stream 1 pass",
-    );
-    let changed: &frames::Run = &|client, pieces| {
-        let mut passed = frames::real(client, pieces);
-        if let Some(last) = passed.last_mut() {
-            *last &= !1;
-        }
-        passed
-    };
-    let input = b"\x01\0\0\x01\0\0\0\0\0\x01a";
-    notices(
-        frames::check_of(changed, input),
-        frames::TARGET.check,
-        input,
-        "are no flags",
-    );
 }
 
 #[test]

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use crate::wire;
-
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a body could not be read.
@@ -24,9 +22,6 @@ pub(crate) enum UploadError {
     NoRoom,
     #[error("the body broke off: {0}")]
     Broken(BoxError),
-    /// A limit of HTTP/2's trailers. Those of HTTP/1 have been read before.
-    #[error("{0}")]
-    Trailers(wire::chunked::BodyError),
     #[error("the exchange was cut")]
     Cut,
 }

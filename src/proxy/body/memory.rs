@@ -8,8 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{Bytes, BytesMut};
-use http::HeaderMap;
-use http_body::Frame;
 
 use crate::metrics::{Limit, Metrics};
 
@@ -18,8 +16,6 @@ use crate::metrics::{Limit, Metrics};
 const SMALL: usize = 4 << 10;
 /// The block that small data is copied into.
 const BLOCK: usize = 16 << 10;
-/// The cost of a trailer line beside its text.
-const PER_FIELD: usize = 64;
 
 /// The budget.
 pub(crate) struct BodyMemory {
@@ -88,10 +84,10 @@ impl Drop for MemoryShare {
 #[derive(Debug)]
 pub(crate) struct NoRoom;
 
-/// The frames of a body that are held, in order.
+/// The pieces of a body that are held, in order.
 pub(crate) struct BufferedBody {
     /// Each with what it was charged.
-    frames: VecDeque<(Frame<Bytes>, usize)>,
+    pieces: VecDeque<(Bytes, usize)>,
     /// Small data that came last, and what the block was charged.
     block: BytesMut,
     /// Bytes of data.
@@ -103,7 +99,7 @@ pub(crate) struct BufferedBody {
 impl BufferedBody {
     pub(crate) fn new(share: Option<MemoryShare>) -> Self {
         Self {
-            frames: VecDeque::new(),
+            pieces: VecDeque::new(),
             block: BytesMut::new(),
             length: 0,
             share,
@@ -115,12 +111,7 @@ impl BufferedBody {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.frames.is_empty()
-    }
-
-    /// The trailers, if they have come.
-    pub(crate) fn trailers(&self) -> Option<&HeaderMap> {
-        self.frames.back()?.0.trailers_ref()
+        self.pieces.is_empty()
     }
 
     fn charge(&mut self, bytes: usize) -> Result<(), NoRoom> {
@@ -128,24 +119,15 @@ impl BufferedBody {
         if charged { Ok(()) } else { Err(NoRoom) }
     }
 
-    /// Takes a frame in, or drops it if there is no room.
-    pub(crate) fn push(&mut self, frame: Frame<Bytes>) -> Result<(), NoRoom> {
-        let Some(data) = frame.data_ref() else {
-            let fields = frame.trailers_ref().into_iter().flatten();
-            let cost = fields.map(|(name, value)| name.as_str().len() + value.len() + PER_FIELD);
-            let cost = cost.sum();
-            self.charge(cost)?;
-            self.seal();
-            self.frames.push_back((frame, cost));
-            return Ok(());
-        };
+    /// Takes data in, or drops it if there is no room.
+    pub(crate) fn push(&mut self, data: Bytes) -> Result<(), NoRoom> {
         let length = data.len();
-        let first = self.frames.is_empty() && self.block.is_empty();
+        let first = self.pieces.is_empty() && self.block.is_empty();
         if first || length >= SMALL {
             self.charge(length)?;
             self.seal();
             self.length += length as u64;
-            self.frames.push_back((frame, length));
+            self.pieces.push_back((data, length));
             return Ok(());
         }
         if self.block.capacity() - self.block.len() < length {
@@ -154,7 +136,7 @@ impl BufferedBody {
             self.block = BytesMut::with_capacity(BLOCK);
         }
         self.length += length as u64;
-        self.block.extend_from_slice(data);
+        self.block.extend_from_slice(&data);
         Ok(())
     }
 
@@ -174,29 +156,29 @@ impl BufferedBody {
         if let Some(share) = &mut self.share {
             share.give(BLOCK - charged);
         }
-        self.frames.push_back((Frame::data(data), charged));
+        self.pieces.push_back((data, charged));
     }
 
-    /// The next frame, no longer charged. To be used on what is sealed.
-    pub(crate) fn pop(&mut self) -> Option<Frame<Bytes>> {
-        let (frame, charged) = self.frames.pop_front()?;
+    /// The next piece, no longer charged. To be used on what is sealed.
+    pub(crate) fn pop(&mut self) -> Option<Bytes> {
+        let (data, charged) = self.pieces.pop_front()?;
         if let Some(share) = &mut self.share {
             share.give(charged);
         }
-        Some(frame)
+        Some(data)
     }
 
     /// All data in one piece. To be used on what is sealed.
     pub(crate) fn joined(&self) -> Bytes {
-        let mut data = self.frames.iter().filter_map(|(frame, _)| frame.data_ref());
+        let mut data = self.pieces.iter().map(|(data, _)| data);
         match (data.next(), data.next()) {
             (None, _) => Bytes::new(),
             (Some(only), None) => only.clone(),
             _ => {
                 let length = usize::try_from(self.length).unwrap_or(0);
                 let mut joined = BytesMut::with_capacity(length);
-                for (frame, _) in &self.frames {
-                    joined.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
+                for (data, _) in &self.pieces {
+                    joined.extend_from_slice(data);
                 }
                 joined.freeze()
             }
@@ -216,8 +198,8 @@ mod tests {
         memory.free.load(Ordering::Relaxed)
     }
 
-    fn data(length: usize) -> Frame<Bytes> {
-        Frame::data(vec![b'x'; length].into())
+    fn data(length: usize) -> Bytes {
+        vec![b'x'; length].into()
     }
 
     #[test]
@@ -241,7 +223,7 @@ mod tests {
             pieces.push(data(1)).expect("room");
         }
         pieces.seal();
-        assert!(pieces.frames.len() < 10, "{} frames", pieces.frames.len());
+        assert!(pieces.pieces.len() < 10, "{} pieces", pieces.pieces.len());
         assert_eq!(pieces.joined().len(), 100_000);
         assert!((1 << 20) - free(&memory) < 100_000 + 2 * BLOCK);
         while pieces.pop().is_some() {}
@@ -249,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_keep_their_order() {
+    fn pieces_keep_their_order() {
         let memory = memory(1 << 20);
         let mut pieces = BufferedBody::new(Some(memory.share()));
         let mut all = Vec::new();
@@ -259,14 +241,14 @@ mod tests {
         {
             let piece = vec![b'a' + u8::try_from(at).expect("few"); length];
             all.extend_from_slice(&piece);
-            pieces.push(Frame::data(piece.into())).expect("room");
+            pieces.push(piece.into()).expect("room");
         }
         pieces.seal();
         assert_eq!(pieces.joined(), all);
         assert_eq!(pieces.length(), all.len() as u64);
         let mut popped = Vec::new();
-        while let Some(frame) = pieces.pop() {
-            popped.extend_from_slice(frame.data_ref().expect("data"));
+        while let Some(data) = pieces.pop() {
+            popped.extend_from_slice(&data);
         }
         assert_eq!(popped, all);
     }

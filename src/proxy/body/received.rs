@@ -6,10 +6,9 @@
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
@@ -40,7 +39,6 @@ pub(crate) struct Feed(Arc<Mutex<BodySlot>>);
 #[derive(Debug, Default)]
 struct BodySlot {
     data: Option<Bytes>,
-    trailers: Option<HeaderMap>,
     /// Why nothing more comes, though the body is not whole.
     broken: Option<BoxError>,
     /// Nothing more comes.
@@ -111,17 +109,10 @@ impl Feed {
         lock(&self.0).dropped
     }
 
-    /// Hands over what has come: data, trailers, and whether that was all.
-    pub(crate) fn give(
-        &self,
-        data: Option<Bytes>,
-        trailers: Option<HeaderMap>,
-        ended: bool,
-        cx: &Context<'_>,
-    ) {
+    /// Hands over what has come: data, and whether that was all.
+    pub(crate) fn give(&self, data: Option<Bytes>, ended: bool, cx: &Context<'_>) {
         self.tell(Some(cx), |slot| {
             slot.data = data;
-            slot.trailers = trailers;
             slot.ended = ended;
         });
     }
@@ -173,9 +164,6 @@ impl Streamed {
             if let Some(error) = slot.broken.take() {
                 return Poll::Ready(Some(Err(error)));
             }
-            if let Some(trailers) = slot.trailers.take() {
-                return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
-            }
             if slot.ended {
                 return Poll::Ready(None);
             }
@@ -193,7 +181,7 @@ impl Streamed {
 
     fn is_end(&self) -> bool {
         let slot = lock(&self.shared);
-        slot.ended && slot.data.is_none() && slot.broken.is_none() && slot.trailers.is_none()
+        slot.ended && slot.data.is_none() && slot.broken.is_none()
     }
 }
 
@@ -211,7 +199,7 @@ impl Drop for Streamed {
 }
 
 impl Received {
-    /// The whole content, if it is here, is no longer than `most`, and has no trailers.
+    /// The whole content, if it is here, and is no longer than `most`.
     pub(crate) fn take_whole(&mut self, most: u64) -> Option<Bytes> {
         match self {
             Self::Whole(content) if content.len() as u64 <= most => Some(std::mem::take(content)),
@@ -232,7 +220,13 @@ impl Body for Received {
             Self::Whole(content) if content.is_empty() => Poll::Ready(None),
             Self::Whole(content) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(content))))),
             Self::Http1(body) => body.poll_frame(cx),
-            Self::Http2(body) => Pin::new(body).poll_frame(cx).map_err(BoxError::from),
+            Self::Http2(body) => loop {
+                let frame = ready!(Pin::new(&mut *body).poll_frame(cx)).transpose()?;
+                // A request's trailers are not forwarded.
+                if frame.as_ref().is_none_or(Frame::is_data) {
+                    return Poll::Ready(frame.map(Ok));
+                }
+            },
         }
     }
 
@@ -292,7 +286,7 @@ mod tests {
             let woken = usize::from(!same);
             assert_eq!(asked.0.load(Ordering::Relaxed), woken);
             assert_eq!(feed.wish(&feeder), Wish::More);
-            feed.give(Some(Bytes::from_static(b"hello")), None, true, &feeder);
+            feed.give(Some(Bytes::from_static(b"hello")), true, &feeder);
             assert_eq!(read.0.load(Ordering::Relaxed), woken);
             assert_eq!(feed.wish(&feeder), Wish::Nothing);
             let frame = Pin::new(&mut body).poll_frame(&mut reader);

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body::{Body as _, Frame};
+use http_body::Body as _;
 
 use super::deadlines::UploadDeadlines;
 use super::error::UploadError;
@@ -13,16 +12,12 @@ use super::received::Received;
 use crate::config::BodySettings;
 use crate::metrics::Limit;
 use crate::proxy::limits::body_rate::LeastRate;
-use crate::wire;
-use crate::wire::head::{HeadError, HeadLimits};
 
 /// The rules for the body of one request.
 #[derive(Clone)]
 pub(crate) struct BodyRules {
     pub settings: BodySettings,
     pub memory: Arc<BodyMemory>,
-    /// Of a trailer section.
-    pub trailers: HeadLimits,
     /// `limits.body_rate`, where it holds.
     pub least: Option<LeastRate>,
 }
@@ -36,10 +31,6 @@ impl BodyRules {
             UploadError::Paused(_) => Limit::BodyProgress,
             UploadError::TooLow(_) => Limit::BodyRate,
             UploadError::Crowded => Limit::SlowClients,
-            UploadError::Trailers(wire::chunked::BodyError::Trailer(HeadError::Fields(_))) => {
-                Limit::HeaderCount
-            }
-            UploadError::Trailers(_) => Limit::HeaderBytes,
             UploadError::NoRoom | UploadError::Broken(_) | UploadError::Cut => return,
         };
         self.memory.metrics.limit(limit);
@@ -48,28 +39,6 @@ impl BodyRules {
     /// The deadlines of an upload that begins now. `whole`: for all of it.
     pub(super) fn deadlines(&self, whole: Option<Duration>) -> UploadDeadlines {
         UploadDeadlines::new(whole, self.settings.progress_timeout, self.least.as_ref())
-    }
-
-    /// Refuses trailers that are over a limit.
-    pub(super) fn check(&self, frame: &Frame<Bytes>) -> Result<(), UploadError> {
-        /// Of a line on HTTP/1: the colon, a space, and its end.
-        const LINE: usize = 4;
-        let Some(trailers) = frame.trailers_ref() else {
-            return Ok(());
-        };
-        let lines = trailers.iter();
-        let bytes = lines.map(|(name, value)| name.as_str().len() + value.len() + LINE);
-        let limits = self.trailers;
-        let error = if trailers.len() > limits.fields {
-            HeadError::Fields(limits.fields)
-        } else if bytes.sum::<usize>() > limits.bytes {
-            HeadError::Bytes(limits.bytes)
-        } else {
-            return Ok(());
-        };
-        Err(UploadError::Trailers(wire::chunked::BodyError::Trailer(
-            error,
-        )))
     }
 
     /// Refuses a body that is known to be too long before it is read.

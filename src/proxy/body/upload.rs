@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use http_body::{Body as _, Frame};
+use http_body::Body as _;
 use tokio_util::sync::CancellationToken;
 
 use super::deadlines::UploadProgress;
@@ -21,8 +21,6 @@ use super::memory::{BufferedBody, NoRoom};
 use super::received::Received;
 use super::rules::BodyRules;
 use super::upstream_body::UpstreamBody;
-use super::upstream_body::is_empty;
-use crate::proxy::headers::trailers::TrailerRules;
 
 /// The part that is read before admission of a body known to be longer than `body.buffer`. A client
 /// that announces one and sends nothing delays no other request.
@@ -71,11 +69,10 @@ impl Upload {
         }
         if let Some(content) = incoming.take_whole(limits.buffer) {
             // It has come with its head, so there is nothing to wait for.
-            let frame = Frame::data(content);
-            if !is_empty(&frame) {
+            if !content.is_empty() {
                 upload
                     .pieces
-                    .push(frame)
+                    .push(content)
                     .map_err(|NoRoom| UploadError::NoRoom)?;
             }
             upload.pieces.seal();
@@ -125,16 +122,15 @@ impl Upload {
             let Some(frame) = next.await? else { break };
             let Some(frame) = frame else { return Ok(true) };
             let frame = frame.map_err(UploadError::Broken)?;
-            if is_empty(&frame) {
-                // An empty DATA frame of HTTP/2: no progress, and nothing to keep.
+            // An empty DATA frame of HTTP/2: no progress, and nothing to keep.
+            let Some(data) = frame.into_data().ok().filter(|data| !data.is_empty()) else {
                 continue;
-            }
+            };
             if let Some(deadlines) = &mut deadlines {
-                deadlines.moved(frame.data_ref().map_or(0, Bytes::len));
+                deadlines.moved(data.len());
             }
-            rules.check(&frame)?;
             self.pieces
-                .push(frame)
+                .push(data)
                 .map_err(|NoRoom| UploadError::NoRoom)?;
             if let Some(max) = limits.max
                 && self.pieces.length() > max
@@ -183,32 +179,22 @@ impl Upload {
         self.rest.is_none().then(|| self.pieces.joined())
     }
 
-    /// Its trailers, if they have come.
-    pub(crate) fn trailers(&self) -> Option<&HeaderMap> {
-        self.pieces.trailers()
-    }
-
     /// The body of a fenced request as it goes upstream. `over` is cancelled when nothing more of
     /// it will be sent: it has been handed over whole, or was dropped. The upload has a deadline,
     /// because newer tokens wait for it.
-    pub(crate) fn send(self, trailers: TrailerRules, over: CancellationToken) -> UpstreamBody {
+    pub(crate) fn send(self, over: CancellationToken) -> UpstreamBody {
         let whole = self.rules.as_ref().map(|rules| rules.settings.timeout);
-        self.send_at(trailers, whole, Some(over), None)
+        self.send_at(whole, Some(over), None)
     }
 
     /// The body of an unfenced request. It delays no other request, so a long upload may go on for
     /// as long as it moves (images, backups, gRPC streams): only a client that pauses is cut.
-    pub(crate) fn send_unfenced(
-        self,
-        trailers: TrailerRules,
-        progress: Arc<UploadProgress>,
-    ) -> UpstreamBody {
-        self.send_at(trailers, None, None, Some(progress))
+    pub(crate) fn send_unfenced(self, progress: Arc<UploadProgress>) -> UpstreamBody {
+        self.send_at(None, None, Some(progress))
     }
 
     fn send_at(
         self,
-        trailers: TrailerRules,
         whole: Option<Duration>,
         over: Option<CancellationToken>,
         progress: Option<Arc<UploadProgress>>,
@@ -217,7 +203,6 @@ impl Upload {
         UpstreamBody::new(
             (self.pieces, self.rest),
             self.sized,
-            trailers,
             streamed.map(|rules| (rules.deadlines(whole), rules)),
             (over, progress),
         )

@@ -13,7 +13,6 @@ use super::error::UploadError;
 use super::memory::BufferedBody;
 use super::received::Received;
 use super::rules::BodyRules;
-use crate::proxy::headers::trailers::TrailerRules;
 
 /// A request's body on its way upstream. Ends with an error (which resets the upstream exchange)
 /// when the client breaks off, takes too long, or sends more than it may.
@@ -24,7 +23,6 @@ pub(crate) struct UpstreamBody {
     exact: Option<u64>,
     ended: bool,
     passed: u64,
-    trailers: TrailerRules,
     /// `None`: the whole body is here.
     deadlines: Option<Box<(UploadDeadlines, BodyRules)>>,
     /// Cancelled by the drop: nothing more of this body will be sent. `None`: not fenced.
@@ -43,7 +41,6 @@ impl UpstreamBody {
     pub(super) fn new(
         (pieces, rest): (BufferedBody, Option<Received>),
         sized: bool,
-        trailers: TrailerRules,
         deadlines: Option<(UploadDeadlines, BodyRules)>,
         (over, progress): (Option<CancellationToken>, Option<Arc<UploadProgress>>),
     ) -> Self {
@@ -53,7 +50,6 @@ impl UpstreamBody {
             pieces,
             rest,
             passed: 0,
-            trailers,
             deadlines: deadlines.map(Box::new),
             over,
             progress,
@@ -78,11 +74,6 @@ impl UpstreamBody {
             Some((_, Some(waited))) => waited.as_mut().poll(cx).is_ready(),
             Some((cut, None)) => cut.is_cancelled(),
         }
-    }
-
-    /// The rules for its trailers.
-    pub(crate) fn trailers(&self) -> &TrailerRules {
-        &self.trailers
     }
 
     /// Breaks off by an own limit.
@@ -120,15 +111,10 @@ impl Body for UpstreamBody {
         if this.is_cut(cx) {
             return Poll::Ready(Some(Err(UploadError::Cut)));
         }
-        if let Some(mut frame) = this.pieces.pop() {
-            if let Some(data) = frame.data_ref() {
-                let length = data.len() as u64;
-                this.passed += length;
-                this.exact = this.exact.map(|left| left.saturating_sub(length));
-            }
-            if let Some(trailers) = frame.trailers_mut() {
-                this.trailers.strip(trailers);
-            }
+        if let Some(data) = this.pieces.pop() {
+            let length = data.len() as u64;
+            this.passed += length;
+            this.exact = this.exact.map(|left| left.saturating_sub(length));
             if let Some(progress) = &this.progress {
                 progress.moved();
             }
@@ -136,7 +122,7 @@ impl Body for UpstreamBody {
                 // It is not sent before it has been written: the drop says so.
                 this.ended = true;
             }
-            return Poll::Ready(Some(Ok(frame)));
+            return Poll::Ready(Some(Ok(Frame::data(data))));
         }
         let Some(rest) = &mut this.rest else {
             this.ended = true;
@@ -148,15 +134,12 @@ impl Body for UpstreamBody {
                 this.ended = true;
                 Poll::Ready(None)
             }
-            Poll::Ready(Some(Ok(mut frame))) => {
+            Poll::Ready(Some(Ok(frame))) => {
                 let length = frame.data_ref().map_or(0, Bytes::len);
                 this.passed += length as u64;
                 if let Some((deadlines, rules)) = this.deadlines.as_deref_mut() {
                     if !is_empty(&frame) {
                         deadlines.moved(length);
-                    }
-                    if let Err(error) = rules.check(&frame) {
-                        return this.fail(error);
                     }
                     if let Some(max) = rules.settings.max
                         && this.passed > max
@@ -166,9 +149,6 @@ impl Body for UpstreamBody {
                 }
                 if let Some(progress) = &this.progress {
                     progress.moved();
-                }
-                if let Some(trailers) = frame.trailers_mut() {
-                    this.trailers.strip(trailers);
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
@@ -204,6 +184,6 @@ impl Body for UpstreamBody {
 }
 
 /// Says if it is an empty DATA frame.
-pub(super) fn is_empty(frame: &Frame<Bytes>) -> bool {
+fn is_empty(frame: &Frame<Bytes>) -> bool {
     frame.data_ref().is_some_and(Bytes::is_empty)
 }

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue, Version};
 
 use super::trailers::TrailerRules;
 use super::via::Via;
-use super::{OPERATION, TOKEN, set, strip_hop_by_hop, takes_trailers};
+use super::{OPERATION, TOKEN, set, strip_hop_by_hop, strip_request, takes_trailers};
 
 /// The fields that go to the fencepost besides those that the client sent.
 #[derive(Debug)]
@@ -17,8 +17,6 @@ pub struct ForFencepost<'a> {
     /// The connection to the fencepost is HTTP/2.
     pub http2: bool,
     pub via: Via,
-    /// The rules for the request's trailers.
-    pub trailers: &'a TrailerRules,
 }
 
 /// The fencing fields of one request.
@@ -32,7 +30,7 @@ pub struct FencingStamp {
 /// Turns a client's header into that of the fencepost's client.
 pub fn request_for_fencepost(headers: &mut HeaderMap, add: &ForFencepost<'_>) {
     let wants_trailers = takes_trailers(headers);
-    strip_hop_by_hop(headers);
+    strip_request(headers);
     if wants_trailers && add.http2 {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
@@ -42,7 +40,6 @@ pub fn request_for_fencepost(headers: &mut HeaderMap, add: &ForFencepost<'_>) {
     {
         headers.insert(OPERATION, operation.clone());
     }
-    add.trailers.announce(headers);
     add.via.append(headers, add.version);
 }
 
@@ -81,7 +78,6 @@ mod tests {
             version: Version::HTTP_11,
             http2: false,
             via: Via::new(&InstanceId::from_bits(7)),
-            trailers: &TrailerRules::of(&HeaderMap::new()),
         };
         request_for_fencepost(&mut headers, &add);
         headers

@@ -9,8 +9,9 @@
 //! value, the last, or both joined. So a second line of a field whose value matters is malformed,
 //! even an equal one ([`single`]).
 //!
-//! `Trailer` is kept: it tells every recipient what follows the content (RFC 9110, 6.6.2), and is
-//! not among the connection's own fields (7.6.1). [`trailers`] decides what it may say.
+//! A response's `Trailer` is kept: it tells every recipient what follows the content (RFC 9110,
+//! 6.6.2), and is not among the connection's own fields (7.6.1). [`trailers`] decides what it may
+//! say.
 
 pub mod attached;
 mod connection;
@@ -28,7 +29,7 @@ pub mod via;
 
 use std::net::IpAddr;
 
-use http::header::{TE, VIA};
+use http::header::{EXPECT, TE, TRAILER, VIA};
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
 pub use self::connection::connection_has;
@@ -66,9 +67,19 @@ pub fn fencing_token(headers: &HeaderMap) -> Result<Option<&HeaderValue>, FieldE
 /// `Connection` must not name a field that is meant for all recipients (RFC 9110, 7.6.1). If it
 /// does (`Connection: host, content-length, if-match`), the field stays: see [`end_to_end`].
 pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    strip_and(headers, &[]);
+}
+
+/// Removes from a request also the fields about the exchange with the client that this proxy ends
+/// itself: it answers `Expect` (RFC 9110, 10.1.1), and discards trailers (RFC 9112, 7.1.2).
+fn strip_request(headers: &mut HeaderMap) {
+    strip_and(headers, &[EXPECT, TRAILER]);
+}
+
+fn strip_and(headers: &mut HeaderMap, more: &[HeaderName]) {
     let named = connection_named(headers);
     remove_where(headers, |name| {
-        named.contains(name) || HOP_BY_HOP.contains(name)
+        named.contains(name) || HOP_BY_HOP.contains(name) || more.contains(name)
     });
 }
 
@@ -99,8 +110,6 @@ pub struct ForUpstream<'a> {
     pub http2: bool,
     /// The name of this process.
     pub via: Via,
-    /// The rules for the request's trailers.
-    pub trailers: &'a TrailerRules,
 }
 
 /// Whether the client accepts trailers (RFC 9110, 10.1.4).
@@ -117,10 +126,10 @@ pub fn takes_trailers(headers: &HeaderMap) -> bool {
 ///   that it trusts; a sidecar's clients are such edges, and only they know how the client came.
 /// - `X-Forwarded-Client-Cert`: the certificate that the client has shown ([`identity`]).
 /// - `Via`: `1.1 fencepost-4f0c2a91b6d3e857` is appended ([`via`]).
-/// - `Trailer`: fields that will not be sent are removed ([`trailers`]).
+/// - `Expect` and `Trailer` are removed.
 pub fn request_for_upstream(headers: &mut HeaderMap, add: ForUpstream<'_>) {
     let wants_trailers = takes_trailers(headers);
-    strip_hop_by_hop(headers);
+    strip_request(headers);
     strip_fencing(headers);
     if wants_trailers && add.http2 {
         headers.insert(TE, HeaderValue::from_static("trailers"));
@@ -155,7 +164,6 @@ pub fn request_for_upstream(headers: &mut HeaderMap, add: ForUpstream<'_>) {
     if let Some(identity) = add.identity {
         set(headers, identity::XFCC, identity.clone());
     }
-    add.trailers.announce(headers);
     add.via.append(headers, add.version);
 }
 

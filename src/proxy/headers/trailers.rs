@@ -1,8 +1,8 @@
-//! Trailers: which fields may be there, and which `Trailer` may announce.
+//! Trailers of responses: which fields may be there, and which `Trailer` may announce.
 //!
-//! A server may merge trailers into the header, before or after it has acted on it. So fields that
-//! are allowed only in a header are removed (RFC 9110, 6.5.1), and so are those that the message's
-//! `Connection` names or its key uses. `Trailer` never announces a field that is removed.
+//! A client may merge trailers into the header. So fields that are allowed only in a header are
+//! removed (RFC 9110, 6.5.1), and so are those that the response's `Connection` names. `Trailer`
+//! never announces a field that is removed. Requests' trailers are not forwarded at all.
 
 use http::header::TRAILER;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -10,10 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::connection::connection_named;
 use super::edit::remove_where;
 use super::fields::members;
-use super::identity;
-use super::names::{
-    HOP_BY_HOP, METHOD_OVERRIDES, end_to_end, is_fencing, is_path_override, plain, same_name,
-};
+use super::names::{HOP_BY_HOP, end_to_end, is_fencing, plain, same_name};
 
 /// The fields that are not allowed in one message's trailers.
 #[derive(Clone, Debug, Default)]
@@ -30,11 +27,6 @@ impl TrailerRules {
         Self {
             barred: connection_named(headers),
         }
-    }
-
-    /// Forbids this field too.
-    pub fn bar(&mut self, name: HeaderName) {
-        self.barred.push(name);
     }
 
     fn forbids(&self, name: &HeaderName) -> bool {
@@ -68,8 +60,8 @@ impl TrailerRules {
 }
 
 /// Fields that may only stand in a header (RFC 9110, 6.5.1): framing, routing, authentication,
-/// modifiers of the request, controls of the response, and the format of the content; and whatever
-/// this proxy decides by or adds. Digests are what trailers are for (RFC 9530), and stay, as do
+/// modifiers of the request, controls of the response, and the format of the content; and those
+/// that this proxy adds. Digests are what trailers are for (RFC 9530), and stay, as do
 /// `ETag` (RFC 9110, 8.8.3) and gRPC's status.
 fn forbidden(name: &HeaderName) -> bool {
     if ["content-digest", "etag"].contains(&name.as_str()) {
@@ -84,9 +76,6 @@ fn forbidden(name: &HeaderName) -> bool {
         || end_to_end(&dashed)
         || dashed.starts_with("proxy-")
         || HOP_BY_HOP.iter().any(|field| *field == *dashed)
-        || METHOD_OVERRIDES.contains(&&*dashed)
-        || is_path_override(name)
-        || identity::is_identity(name)
 }
 
 #[cfg(test)]
@@ -130,13 +119,12 @@ mod tests {
     }
 
     #[test]
-    fn what_connection_or_the_key_names_is_no_trailer() {
+    fn what_connection_names_is_no_trailer() {
         let mut headers = HeaderMap::new();
         headers.insert("connection", HeaderValue::from_static("X-Hop, close"));
-        let mut rules = TrailerRules::of(&headers);
-        rules.bar(HeaderName::from_static("x-tenant"));
+        let rules = TrailerRules::of(&headers);
         let mut trailers = HeaderMap::new();
-        for name in ["x-hop", "x_hop", "x_tenant", "x-tenant", "x-other"] {
+        for name in ["x-hop", "x_hop", "x-other"] {
             trailers.insert(name, HeaderValue::from_static("1"));
         }
         rules.strip(&mut trailers);

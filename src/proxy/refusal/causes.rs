@@ -33,7 +33,6 @@ impl From<UploadError> for Refusal {
             UploadError::Broken(broken) if let Some(malformed) = malformed(&*broken) => {
                 malformed_refusal(malformed)
             }
-            UploadError::Trailers(error) => malformed_refusal(error),
             UploadError::NoRoom => Self::Overloaded(
                 "There is no memory left for the body. Nothing was forwarded. See limits.body_memory.",
             ),

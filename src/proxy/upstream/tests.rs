@@ -8,7 +8,6 @@ use super::*;
 use crate::boot_clock::BootClock;
 use crate::config::UnknownStatuses;
 use crate::proxy::body::Upload;
-use crate::proxy::headers::trailers::TrailerRules;
 use crate::store::InstanceId;
 
 fn lease() -> Arc<Lease> {
@@ -37,7 +36,7 @@ fn upstream(address: &str, lease: &Arc<Lease>) -> Upstream {
 }
 
 fn request(upstream: &Upstream) -> Request<UpstreamBody> {
-    let body = Upload::empty().send(TrailerRules::default(), CancellationToken::new());
+    let body = Upload::empty().send(CancellationToken::new());
     let mut request = Request::new(body);
     *request.uri_mut() = upstream.uri(PathAndQuery::from_static("/"));
     request

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::{Buf as _, Bytes, BytesMut};
 use tokio::io::AsyncReadExt as _;
 
-use crate::http1::{fields, take_data};
+use crate::http1::take_data;
 use crate::metrics::{Limit, Metrics};
 use crate::proxy::{BoxError, Feed, Received, Wish, streamed};
 use crate::server::tls::ClientIo;
@@ -57,8 +57,6 @@ pub(super) struct Input {
     buf: BytesMut,
     /// The client has sent its last byte.
     eof: bool,
-    /// The part of a trailer section that has come.
-    trailer: Vec<u8>,
     /// The current body, while more of it is to come.
     feed: Option<Feed>,
     /// The client waits for `100 Continue`.
@@ -74,7 +72,6 @@ impl Input {
             framing: ClientFraming::new(limits),
             buf: BytesMut::new(),
             eof: false,
-            trailer: Vec::new(),
             feed: None,
             expects: false,
             closed: false,
@@ -238,7 +235,6 @@ impl Input {
                 }
             }
             if !self.framing.is_in_body() {
-                self.trailer.clear();
                 return;
             }
             if !matches!(self.poll_read(io, cx), Poll::Ready(Ok(true))) {
@@ -269,7 +265,7 @@ impl Input {
     /// Hands over the part of the body that has come. `false`: none has.
     fn decode(&mut self, cx: &Context<'_>) -> bool {
         let framing = &mut self.framing;
-        let (data, taken) = take_data(&mut self.buf, &mut self.trailer, |bytes, has_data| {
+        let (data, taken) = take_data(&mut self.buf, None, |bytes, has_data| {
             if !framing.is_in_body() || has_data && framing.is_in_data() {
                 return Ok(None);
             }
@@ -282,7 +278,7 @@ impl Input {
             self.note(violation);
             // The data before the violation goes first.
             if let (Some(feed), Some(data)) = (&self.feed, data) {
-                feed.give(Some(data), None, false, cx);
+                feed.give(Some(data), false, cx);
             }
             if let Violation::Body(error) = violation {
                 self.break_off(error.into(), cx);
@@ -294,16 +290,10 @@ impl Input {
             return false;
         }
         if let Some(feed) = &self.feed {
-            let trailers = if ended {
-                fields::read_trailers(&self.trailer)
-            } else {
-                None
-            };
-            feed.give(data, trailers, ended, cx);
+            feed.give(data, ended, cx);
         }
         if ended {
             self.feed = None;
-            self.trailer = Vec::new();
         }
         true
     }

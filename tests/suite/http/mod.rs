@@ -2,6 +2,7 @@
 
 pub mod addresses;
 pub mod classify;
+pub mod discarded;
 pub mod discretion;
 pub mod echo;
 pub mod edge;

@@ -20,7 +20,6 @@ use crate::proxy::body::ClientBody;
 use crate::proxy::body::Upload;
 use crate::proxy::exchange::ExchangeLimits;
 use crate::proxy::exchange::conclusion::Conclusion;
-use crate::proxy::headers::trailers::TrailerRules;
 use crate::proxy::headers::via::Via;
 use crate::proxy::upstream::Upstream;
 use crate::proxy::{Feed, streamed};
@@ -75,7 +74,7 @@ impl Bench {
     fn exchange(&self, upload: Upload, grace: Duration) -> (Exchange<()>, FenceTerms) {
         let (sent, cut) = (CancellationToken::new(), CancellationToken::new());
         // No deadline for the upload: nothing but the cut may end one.
-        let body = upload.send(TrailerRules::default(), sent.clone());
+        let body = upload.send(sent.clone());
         let mut request = Request::new(body.cut_by(cut.clone()));
         *request.method_mut() = http::Method::PUT;
         *request.uri_mut() = self.upstream.uri(http::uri::PathAndQuery::from_static("/"));
@@ -136,7 +135,7 @@ impl Bench {
 fn half_an_upload() -> (Upload, Feed) {
     let (feed, body) = streamed(Some(10));
     let hello = Some(Bytes::from_static(b"hello"));
-    feed.give(hello, None, false, &Context::from_waker(Waker::noop()));
+    feed.give(hello, false, &Context::from_waker(Waker::noop()));
     (Upload::unlimited(body), feed)
 }
 

@@ -216,7 +216,7 @@ impl Decoder {
     fn take(&mut self, buf: &mut BytesMut) -> Option<Bytes> {
         let limits = trailer_limits(RESPONSE_LIMITS);
         let content = &mut self.content;
-        let (data, taken) = take_data(buf, &mut self.trailers, |bytes, has_data| {
+        let (data, taken) = take_data(buf, Some(&mut self.trailers), |bytes, has_data| {
             let enough = content.is_end() || has_data && content.is_in_data();
             (!enough).then(|| content.next(bytes, &limits)).transpose()
         });

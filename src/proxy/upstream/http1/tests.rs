@@ -17,7 +17,6 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::metrics::Metrics;
 use crate::proxy::body::{Upload, UpstreamBody};
-use crate::proxy::headers::trailers::TrailerRules;
 use crate::proxy::upstream::connect::{Address, Connecting};
 use crate::proxy::upstream::errors::SendError;
 use crate::wire::spelling::Spelling;
@@ -88,7 +87,7 @@ impl Bench {
 }
 
 fn request(method: Method, upload: Upload) -> Request<UpstreamBody> {
-    let body = upload.send(TrailerRules::default(), CancellationToken::new());
+    let body = upload.send(CancellationToken::new());
     let mut request = Request::new(body);
     *request.method_mut() = method;
     *request.uri_mut() = "/a?b=%2f".parse().expect("a target");

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{HeaderMap, Request};
+use http::Request;
 use http_body::Body as _;
 
 use super::connection::Http1UpstreamConnection;
@@ -121,18 +121,13 @@ impl Outgoing {
                 Poll::Pending => break,
                 Poll::Ready(frame) => frame.transpose().map_err(Unwritten::Body)?,
             };
-            let last = body.is_end_stream();
-            let mut trailers = None;
-            if let Some(frame) = frame {
-                match frame.into_data() {
-                    Ok(data) => self.take(data)?,
-                    Err(frame) => trailers = frame.into_trailers().ok(),
-                }
-                if !last && trailers.is_none() {
-                    continue;
-                }
+            let last = frame.is_none() || body.is_end_stream();
+            if let Some(data) = frame.and_then(|frame| frame.into_data().ok()) {
+                self.take(data)?;
             }
-            self.end(trailers.as_ref())?;
+            if last {
+                self.end()?;
+            }
         }
         Ok(())
     }
@@ -147,11 +142,11 @@ impl Outgoing {
         Ok(())
     }
 
-    fn end(&mut self, trailers: Option<&HeaderMap>) -> Result<(), Unwritten> {
+    fn end(&mut self) -> Result<(), Unwritten> {
         match self.framing {
             RequestFraming::Length(0) => {}
             RequestFraming::Length(_) => return Err(Unwritten::Length),
-            RequestFraming::Chunked => self.queue.push_last_chunk(trailers.into_iter().flatten()),
+            RequestFraming::Chunked => self.queue.push_last_chunk(std::iter::empty()),
         }
         self.body_ended = true;
         Ok(())

@@ -17,8 +17,13 @@ use crate::proxy::upstream::socket::ResetSwitch;
 /// no fewer.
 pub(super) const MAX_STREAMS: u32 = 100;
 
-/// The largest head or trailer section of a response.
-pub(super) const HEADER_LIST: u32 = 16 << 10;
+/// The largest head of a response. A larger one breaks the exchange.
+pub(super) const HEADER_LIST: u32 = 256 << 10;
+/// The size from which trailers break the exchange. h2 does not report that they reach
+/// [`HEADER_LIST`]: it silently drops the field that does, and all behind it, with them perhaps a
+/// second `grpc-status`. So the limit is lower here, and only a single field as long as the
+/// difference could be dropped unnoticed.
+pub(super) const TRAILER_LIST: usize = 64 << 10;
 
 /// How long the upstream may take to confirm that it has read everything. It only has to answer a
 /// PING, to which RFC 9113, 6.7, gives priority.

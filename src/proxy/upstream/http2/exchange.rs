@@ -9,11 +9,12 @@ use bytes::Bytes;
 use h2::client::ResponseFuture;
 use h2::{Reason, RecvStream, SendStream};
 use http::header::CONTENT_LENGTH;
-use http::{Method, Request, Response};
+use http::{HeaderMap, Method, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::connection::TRAILER_LIST;
 use super::pool::Reservation;
 use super::upload::{UploadTimeout, send_body};
 use crate::proxy::body::{BoxError, UpstreamBody};
@@ -225,6 +226,13 @@ impl Http2Exchange {
     }
 }
 
+/// The size of fields as HTTP/2 counts it (RFC 9113, 6.5.2).
+fn list_size(fields: &HeaderMap) -> usize {
+    let sizes = fields.iter();
+    let sizes = sizes.map(|(name, value)| name.as_str().len() + value.len() + 32);
+    sizes.sum()
+}
+
 /// The body of a response. It is whole only with the end of the stream (RFC 9113, 8.1): a reset
 /// before that breaks it, whatever its reason.
 pub(crate) struct Http2Body {
@@ -280,6 +288,9 @@ impl Body for Http2Body {
             }
         }
         match ready!(this.stream.poll_trailers(cx)) {
+            Ok(Some(trailers)) if list_size(&trailers) >= TRAILER_LIST => {
+                Poll::Ready(Some(Err("the trailers are too long".into())))
+            }
             Ok(Some(trailers)) => Poll::Ready(Some(Ok(Frame::trailers(trailers)))),
             Ok(None) => {
                 this.ended();

@@ -1,6 +1,6 @@
-//! The transport below HTTP/2 on a connection to the upstream. It stops malformed trailers
-//! ([`FrameFilter`]), and records which streams have been opened and whether everything was
-//! written. Dropping it with streams in use resets the connection.
+//! The transport below HTTP/2 on a connection to the upstream. It records which streams have been
+//! opened and whether everything was written. Dropping it with streams in use resets the
+//! connection.
 //!
 //! A HEADERS frame opens its stream. h2 may silently keep one back, if the upstream has lowered its
 //! limit since the stream was reserved. So the frames' heads are read as they are written (RFC
@@ -14,8 +14,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::connection::{HEADER_LIST, SharedConnection};
-use crate::proxy::frame_filter::FrameFilter;
+use super::connection::SharedConnection;
 use crate::proxy::upstream::connect::UpstreamIo;
 
 /// The length of the preface (RFC 9113, 3.4), which precedes the first frame.
@@ -26,7 +25,6 @@ const HEADERS: u8 = 1;
 pub(super) struct Transport {
     stream: UpstreamIo,
     connection: Arc<SharedConnection>,
-    filter: FrameFilter,
     heads: FrameHeads,
 }
 
@@ -35,7 +33,6 @@ impl Transport {
         Self {
             stream,
             connection,
-            filter: FrameFilter::of_server(HEADER_LIST as usize),
             heads: FrameHeads::default(),
         }
     }
@@ -55,7 +52,6 @@ impl Transport {
         for buf in bufs {
             let now = written.min(buf.len());
             self.heads.feed(&buf[..now]);
-            self.filter.wrote(&buf[..now]);
             written -= now;
         }
         let opened = &self.connection.opened().surely;
@@ -80,7 +76,7 @@ impl AsyncRead for Transport {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
-        let read = this.filter.poll_read(&mut this.stream, cx, buf);
+        let read = Pin::new(&mut this.stream).poll_read(cx, buf);
         if buf.filled().len() > before {
             this.connection.hear();
         }

@@ -95,10 +95,8 @@ async fn pour(
                 }
                 stream.send_data(Bytes::new(), true).is_ok()
             }
-            Err(frame) => match frame.into_trailers() {
-                Ok(trailers) => stream.send_trailers(trailers).is_ok(),
-                Err(_) => continue,
-            },
+            // `Received` yields no other frames.
+            Err(_) => continue,
         };
         return taken;
     }

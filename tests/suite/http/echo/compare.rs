@@ -2,6 +2,7 @@
 //! same exchange without it. Each rule here is one that the documentation names.
 //!
 //! - Off: the fields of one connection only, and those that `Connection` names; `X-Fencing-…`.
+//!   Of requests also `Expect`, `Trailer` and the trailers.
 //! - On, toward the upstream: `X-Fencing-Token`, `X-Fencing-Resource`, `Idempotency-Key`,
 //!   `X-Forwarded-…`, `Via`; `X-Request-Id` where there is none. Toward the client: `Via`; `Date` where there is none.
 //! - Lines of one name stand together, where the first of them stood, in their order.
@@ -144,7 +145,9 @@ pub fn arrivals(
     let identified = was.get("x-request-id").is_none();
     let but = |name: &str| {
         let made = identified && name == "x-request-id";
-        made || ADDED.contains(&name) || (reframed && name == "content-length")
+        made || ADDED.contains(&name)
+            || ["expect", "trailer"].contains(&name)
+            || (reframed && name == "content-length")
     };
     if identified {
         let made = is.all("x-request-id");
@@ -158,7 +161,7 @@ pub fn arrivals(
     }
     check("headers", &lines(is, but), &lines(was, but))?;
     bodies(&through.body, &plain.body)?;
-    trailers(&plain.trailers, &through.trailers)?;
+    check("trailers", &through.trailers, &Lines::new())?;
     ours(case, by, was, is)
 }
 

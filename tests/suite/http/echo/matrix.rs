@@ -80,7 +80,10 @@ fn bodies() -> Vec<EchoCase> {
         "HTTP/1.1 200 OK\r\nTrailer: X-Sum, X-Empty\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n{sums}\r\n"
     );
     for size in [0, 3, 2 * MIB] {
-        let case = EchoCase::new(format!("trailers behind {size} bytes, both ways"), "PUT");
+        let case = EchoCase::new(
+            format!("trailers behind {size} bytes, from both sides"),
+            "PUT",
+        );
         let case = case.lines(&["Trailer: X-Sum, X-Empty", "TE: trailers", "Connection: TE"]);
         let case = case.chunks(pieces(&noise(size), &[70_001]), sums);
         cases.push(case.answer(&down));

@@ -1,129 +1,19 @@
-//! Trailers that are malformed, or longer than they may be, towards either side. The library drops
-//! what is wrong with them and takes the rest for a whole message.
+//! Trailers of responses that are malformed or longer than they may be. The library drops some of
+//! what is wrong with them, and hands over the rest as if it were all.
 
-use super::{good, is_served, started};
 use crate::support::bare::BareUpstream;
-use crate::support::http2::{
-    CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, Outcome, block, frame,
-};
+use crate::support::http2::{CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, block, frame};
 use crate::support::{Config, Proxy, Store, put};
 
-const PROTOCOL_ERROR: u32 = 1;
-
-fn trailers(stream: u32, block: &[u8]) -> Vec<u8> {
-    frame(HEADERS, END_HEADERS | END_STREAM, stream, block)
-}
-
-#[tokio::test]
-async fn a_pseudo_header_field_in_trailers_ends_its_stream_and_no_other() {
-    let (upstream, proxy) = started("{}").await;
-    let mut client = Http2::open(proxy.data()).await;
-    let other = client.head(&good("/orders/1"), false).await;
-    client.data(other, b"abc", false).await;
-    for fields in [
-        &[(":method", &b"PUT"[..])][..],
-        &[("x-sum", b"1"), (":path", b"/orders/1")],
-    ] {
-        let stream = client.head(&good("/orders/2"), false).await;
-        client.data(stream, b"abc", false).await;
-        let bytes = trailers(stream, &block(fields));
-        client.send(&bytes).await.expect("it is taken");
-        let answer = client.answer(stream).await;
-        assert_eq!(answer, Outcome::Reset(PROTOCOL_ERROR), "{fields:?}");
-    }
-    let bytes = trailers(other, &block(&[("x-sum", b"1")]));
-    client.send(&bytes).await.expect("it is taken");
-    assert_eq!(client.answer(other).await, Outcome::Status(200));
-    assert_eq!(upstream.only().target(), "/orders/1");
-    is_served(&proxy).await;
-}
-
-/// In whatever form HPACK has the name, and in however many frames and pieces the block comes.
-#[tokio::test]
-async fn a_pseudo_header_field_is_known_in_every_form() {
-    let (upstream, proxy) = started("{}").await;
-    let mut client = Http2::open(proxy.data()).await;
-    // The head puts `:path: /orders/2` into the table, where it becomes number 62.
-    let mut fields = good("/");
-    fields.retain(|(name, _)| *name != ":path");
-    let mut head = [&[0x44, 9][..], b"/orders/2"].concat();
-    head.extend(block(&fields));
-    let (name, value) = (&b"\x40\x07:status"[..], &b"\x03200"[..]);
-    for (form, block) in [
-        ("the static table", vec![0x82]),
-        (
-            "a literal with a name of the static table",
-            b"\x04\x02/8".to_vec(),
-        ),
-        ("a literal that goes into the table", [name, value].concat()),
-        ("the dynamic table", vec![0xbe]),
-        // b8 84 8d 36 a3: `:status`.
-        (
-            "Huffman's code",
-            b"\x00\x85\xb8\x84\x8d\x36\xa3\x03200".to_vec(),
-        ),
-    ] {
-        for cut in [0, 1, block.len() - 1, block.len()] {
-            let stream = client.id();
-            let sent = frame(HEADERS, END_HEADERS, stream, &head);
-            client.send(&sent).await.expect("it is taken");
-            let pieces = [
-                frame(HEADERS, END_STREAM, stream, &block[..cut]),
-                frame(CONTINUATION, END_HEADERS, stream, &block[cut..]),
-            ];
-            for byte in pieces.concat() {
-                client.send(&[byte]).await.expect("it is taken");
-            }
-            let answer = client.answer(stream).await;
-            assert_eq!(
-                answer,
-                Outcome::Reset(PROTOCOL_ERROR),
-                "{form}, cut at {cut}"
-            );
-        }
-    }
-    assert_eq!(upstream.count(), 0);
-    is_served(&proxy).await;
-}
-
-#[tokio::test]
-async fn trailers_over_the_limits_are_refused() {
-    let (upstream, proxy) = started("limits: { header_count: 20, header_bytes: 4KiB }").await;
-    let (long, far_too_long) = (vec![b'x'; 4090], vec![b'x'; 9000]);
-    let many = vec![("x-sum", &b"1"[..]); 21];
-    for (fields, expected) in [
-        (many, Outcome::Status(431)),
-        (vec![("x-sum", &*long)], Outcome::Status(431)),
-        // The library would take the trailers and drop this line.
-        (
-            vec![("x-sum", &*far_too_long)],
-            Outcome::Reset(PROTOCOL_ERROR),
-        ),
-    ] {
-        let mut client = Http2::open(proxy.data()).await;
-        let stream = client.head(&good("/orders/2"), false).await;
-        client.data(stream, b"abc", false).await;
-        let bytes = trailers(stream, &block(&fields));
-        client.send(&bytes).await.expect("it is taken");
-        assert_eq!(client.answer(stream).await, expected);
-    }
-    assert_eq!(upstream.count(), 0);
-    let metrics = proxy.metrics().await;
-    for limit in ["header-count", "header-bytes"] {
-        let reached = metrics.sum("fencepost_limit_reached_total", &[("limit", limit)]);
-        assert!(reached > 0.5, "{limit}");
-    }
-    is_served(&proxy).await;
-}
-
-/// An upstream that speaks HTTP/2 by prior knowledge and ends every response with this block.
-async fn ends_with(block: Vec<u8>) -> String {
+/// An upstream that speaks HTTP/2 by prior knowledge and ends every response with these blocks as
+/// trailers. Only the last one ends its stream.
+async fn ends_with(blocks: Vec<Vec<u8>>) -> String {
     let upstream = BareUpstream::start().await;
     let url = upstream.h2c();
     tokio::spawn(async move {
         loop {
             let mut peer = upstream.accept_http2(&[]).await;
-            let block = block.clone();
+            let blocks = blocks.clone();
             tokio::spawn(async move {
                 while let Ok(seen) = peer.frame().await {
                     if !matches!(seen.kind, HEADERS | DATA) || seen.flags & END_STREAM == 0 {
@@ -132,12 +22,20 @@ async fn ends_with(block: Vec<u8>) -> String {
                     let mut answer = vec![
                         frame(HEADERS, END_HEADERS, seen.stream, &[0x88]),
                         frame(DATA, 0, seen.stream, b"done"),
-                        frame(HEADERS, END_STREAM, seen.stream, b""),
                     ];
-                    // A frame has 16 KiB at the most.
-                    let pieces = block.chunks(16 << 10);
-                    answer.extend(pieces.map(|piece| frame(CONTINUATION, 0, seen.stream, piece)));
-                    answer.push(frame(CONTINUATION, END_HEADERS, seen.stream, b""));
+                    for (at, block) in blocks.iter().enumerate() {
+                        let last = if at + 1 == blocks.len() {
+                            END_STREAM
+                        } else {
+                            0
+                        };
+                        answer.push(frame(HEADERS, last, seen.stream, b""));
+                        // A frame has 16 KiB at the most.
+                        let pieces = block.chunks(16 << 10);
+                        answer
+                            .extend(pieces.map(|piece| frame(CONTINUATION, 0, seen.stream, piece)));
+                        answer.push(frame(CONTINUATION, END_HEADERS, seen.stream, b""));
+                    }
                     if peer.send(&answer.concat()).await.is_err() {
                         return;
                     }
@@ -150,23 +48,62 @@ async fn ends_with(block: Vec<u8>) -> String {
 
 /// A malformed response is not passed off as whole, and does not end its request.
 #[tokio::test]
-async fn a_response_whose_trailers_are_malformed_is_no_whole_one() {
-    let long = vec![b'x'; 20 << 10];
-    for (name, value, whole) in [
-        ("x-sum", &b"1"[..], true),
-        (":status", b"500", false),
-        (":path", b"/", false),
-        // The library would drop this line.
-        ("x-long", &*long, false),
+async fn a_response_whose_trailers_may_be_cut_is_no_whole_one() {
+    let (some, long, longer) = (
+        vec![b'x'; 20 << 10],
+        vec![b'x'; 70 << 10],
+        vec![b'x'; 300 << 10],
+    );
+    let (good, unavailable) = (("grpc-status", &b"0"[..]), ("grpc-status", &b"14"[..]));
+    let many = vec![("x-many", &some[..]); 14];
+    let many = [&[good][..], &many, &[unavailable]].concat();
+    for (what, fields, whole) in [
+        ("a short one", vec![vec![("x-sum", &b"1"[..])]], true),
+        ("20 KiB", vec![vec![("x-long", &some)]], true),
+        // The library drops a pseudo-header field, and passes the rest on.
+        (
+            "a status",
+            vec![vec![(":status", b"500"), ("x-sum", b"1")]],
+            true,
+        ),
+        (
+            "a status behind a field",
+            vec![vec![("x-sum", b"1"), (":status", b"500")]],
+            false,
+        ),
+        (
+            "a field of the connection",
+            vec![vec![("connection", b"close")]],
+            false,
+        ),
+        ("two sections", vec![vec![good], vec![unavailable]], false),
+        (
+            "70 KiB",
+            vec![vec![good, ("x-long", &long), unavailable]],
+            false,
+        ),
+        // The library would keep the first status and drop the last one.
+        ("280 KiB in many lines", vec![many], false),
+        (
+            "more than the library takes",
+            vec![vec![
+                good,
+                ("x-long", &longer),
+                ("x-long", &longer),
+                ("x-long", &longer),
+                ("x-long", &longer),
+            ]],
+            false,
+        ),
     ] {
-        let fields = block(&[("x-first", b"1"), (name, value)]);
-        let config = Config::to(&ends_with(fields).await, &Store::sqlite())
+        let blocks = fields.iter().map(|fields| block(fields)).collect();
+        let config = Config::to(&ends_with(blocks).await, &Store::sqlite())
             .with("barrier: { wait: 200ms, settle: 300s }");
         let proxy = Proxy::start(&config).await;
         let answer = put("/orders/7").token(1).attempt(proxy.data()).await;
-        assert_eq!(answer.is_ok(), whole, "{name}: {answer:?}");
+        assert_eq!(answer.is_ok(), whole, "{what}: {answer:?}");
         let next = put("/orders/7").token(2).attempt(proxy.data()).await;
         let waits = next.is_ok_and(|next| next.outcome() == Some("older-in-flight"));
-        assert_eq!(waits, !whole, "{name}");
+        assert_eq!(waits, !whole, "{what}");
     }
 }

@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use super::{TlsRig, TokioExecutor, TokioIo, http_2_request, send, send_over};
 use crate::support::client::Exchange;
 use crate::support::tls::{Credentials, TlsClient};
-use crate::support::{Config, Gate, Proxy, Request, Step, Upstream, get, post, put, soon};
+use crate::support::{Config, Gate, Proxy, Request, Step, Upstream, get, put, soon};
 
 const URI: &str = "spiffe://cluster/ns/pay/sa/worker";
 const XFCC: &str = "x-forwarded-client-cert";
@@ -107,24 +107,6 @@ async fn the_service_hears_of_a_certificate_from_the_proxy_alone() {
         answer.assert_forwarded();
         assert_eq!(claims(&rig.upstream), expected, "over HTTP/2");
     }
-    let trailers = "X-SSL-Client-Verify: SUCCESS\r\nX-Sum: 1\r\n";
-    let request = post("/orders/7").token(1).chunks(&[b"x"], trailers);
-    send(&rig.client(), &proxy, &request)
-        .await
-        .assert_forwarded();
-    let names: Vec<String> = rig
-        .upstream
-        .last()
-        .trailers
-        .into_iter()
-        .map(|field| field.0)
-        .collect();
-    assert!(
-        names
-            .iter()
-            .all(|name| !name.eq_ignore_ascii_case("x-ssl-client-verify")),
-        "{names:?}"
-    );
 }
 
 #[tokio::test]
