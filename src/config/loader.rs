@@ -195,7 +195,6 @@ fn unexpanded(path: &str, node: &YamlNode, report: &mut Report) {
 /// Puts flags and environment variables into the tree, and the implied route if none is written.
 fn lay_over(tree: &mut YamlNode, overrides: &Overrides, report: &mut Report) {
     let places = tree.places();
-    report.locate(places.clone());
     for over in &overrides.below {
         if !places.contains_key(&over.path) {
             tree.set(&over.path, &over.text, &over.place());

@@ -67,16 +67,16 @@ pub(super) fn settings(file: AdminFile, report: &mut Report) -> Option<AdminSett
         listen.is_some_and(|listen| !addresses::is_local(listen))
     };
     if file.tls.is_some() && matches!(listen, Some(Some(Listen::Unix(_)))) {
-        report.error(
-            ("admin.tls", "admin.listen"),
+        report.with("admin.listen").error(
+            "admin.tls",
             "the admin port is a Unix socket: no network needs protection",
             "remove this block, or listen on host:port",
         );
     }
     let has_token = file.token_file.is_some() || file.read_token_file.is_some();
     if has_token && file.tls.is_none() && listen.as_ref().is_some_and(is_remote) {
-        report.warn(
-            ("admin.listen", "admin.token_file"),
+        report.with("admin.token_file").warn(
+            "admin.listen",
             "tokens sent to this address over a network can be read on their way",
             "give admin.tls, send tokens over the loopback only, or listen on 127.0.0.1",
         );

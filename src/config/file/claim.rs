@@ -133,8 +133,8 @@ fn addresses(
         report.error(at, "no address may claim", "name some, or say `claim: off`");
     }
     if !has_addresses {
-        report.error(
-            (at, "listen"),
+        report.with("listen").error(
+            at,
             "clients of a Unix socket have no address",
             "remove it: `listen_mode` says who may connect; or give claim.token_file",
         );

@@ -254,8 +254,8 @@ fn check_addresses(
         (listen, admin.and_then(|admin| admin.listen.as_ref()))
         && addresses::collide(listen, admin_listen)
     {
-        report.error(
-            ("admin.listen", "listen"),
+        report.with("listen").error(
+            "admin.listen",
             "this is the address of the data port",
             "the two never share one: give it a port of its own, or `off`",
         );
@@ -263,8 +263,8 @@ fn check_addresses(
     if let (Some(listen), Some(upstream)) = (listen, upstream)
         && addresses::loops(&upstream.url, listen)
     {
-        report.error(
-            ("upstream.url", "listen"),
+        report.with("listen").error(
+            "upstream.url",
             "this is fencepost's own address",
             "give the address of the upstream",
         );
@@ -319,8 +319,8 @@ fn trusted_proxies(
 ) -> Vec<AddressRange> {
     let at = "trusted_proxies";
     if !list.is_empty() && !has_addresses(listen, named) {
-        report.error(
-            (at, "listen"),
+        report.with("listen").error(
+            at,
             "clients of a Unix socket have no address",
             "remove it, or set listen_proxy_protocol",
         );
@@ -342,8 +342,8 @@ fn listen_mode(
     report: &mut Report,
 ) -> Option<u32> {
     if mode.is_some() && matches!(listen, Some(Listen::Tcp(_))) {
-        report.error(
-            ("listen_mode", "listen"),
+        report.with("listen").error(
+            "listen_mode",
             "a TCP port has no mode",
             "remove it, or listen on unix:/path/of.sock",
         );

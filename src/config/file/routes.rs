@@ -71,8 +71,8 @@ pub(super) fn no_upgrades(
     };
     for (index, route) in routes.iter().enumerate() {
         if route.upgrade == Upgrade::Allow {
-            report.error(
-                (format!("routes[{index}].upgrade"), why),
+            report.with(why).error(
+                format!("routes[{index}].upgrade"),
                 "an upstream that speaks HTTP/2 opens no tunnels",
                 "use http://, or leave upstream.http2 out, if it speaks HTTP/1.1 too; or refuse \
                  upgrades",

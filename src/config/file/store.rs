@@ -129,8 +129,8 @@ pub(super) fn settings(file: StoreFile, report: &mut Report) -> Option<StoreSett
             name
         }
         None if shared => {
-            report.error(
-                ("store.namespace", "store.url"),
+            report.with("store.url").error(
+                "store.namespace",
                 "Postgres may be shared, so a namespace is required",
                 "such as the name of the upstream, orders; in the file or by --namespace",
             );
@@ -156,16 +156,16 @@ pub(super) fn settings(file: StoreFile, report: &mut Report) -> Option<StoreSett
     }
     let timeout = positive("store.timeout", file.timeout, report);
     if shared && timeout > lease {
-        report.warn(
-            ("store.timeout", "store.url"),
+        report.with("store.url").warn(
+            "store.timeout",
             "longer than `store.lease`: a renewal that is slow and still within its time costs the \
              lease",
             "the same as store.lease, or shorter",
         );
     }
     if shared && file.create.is_some() {
-        report.warn(
-            ("store.create", "store.url"),
+        report.with("store.url").warn(
+            "store.create",
             "it has no effect with Postgres: a namespace begins with its first proxy, and the log \
              of a start says whether it is new",
             "leave it out",
@@ -204,8 +204,8 @@ fn tls(file: StoreTlsFile, shared: bool, report: &mut Report) -> StoreTls {
         }
     };
     if !shared && (file.ca_file.is_some() || identity.is_some()) {
-        report.error(
-            ("store.tls", "store.url"),
+        report.with("store.url").error(
+            "store.tls",
             "SQLite is a file: TLS does not apply",
             "leave it out",
         );
@@ -233,8 +233,8 @@ fn protection(url: &str, tls: &StoreTls, report: &mut Report) {
         );
     }
     if tls.identity.is_some() && dsn.identity.is_some() {
-        report.error(
-            ("store.tls", "store.url"),
+        report.with("store.url").error(
+            "store.tls",
             "sslcert is given in the URL, and `cert_file` too",
             "keep one of them",
         );

@@ -192,8 +192,8 @@ pub(super) fn upstream(
     report: &mut Report,
 ) -> Option<UpstreamTlsSettings> {
     if url.is_some_and(|url| !matches!(url, UpstreamUrl::Https(_))) {
-        report.error(
-            ("upstream.tls", "upstream.url"),
+        report.with("upstream.url").error(
+            "upstream.tls",
             "the upstream's URL is not https, so there is no TLS to it",
             "write https:// in upstream.url, or remove this block",
         );
@@ -240,24 +240,20 @@ fn pair(
         (&key_at, key, "the certificate's private key"),
     ] {
         if file.is_none() {
-            report.error(
-                at.as_str(),
-                format!("{what} is missing"),
-                "the path of a PEM file",
-            );
+            report.error(at, format!("{what} is missing"), "the path of a PEM file");
         }
     }
     let identity = pem::identity((&cert_at, cert?), (&key_at, key?), report)?;
     let now = now();
     if identity.expires < now {
         report.warn(
-            cert_at.as_str(),
+            &cert_at,
             "the certificate, or one of its chain, has expired: the other side will refuse it",
             "replace it; it is read without a restart",
         );
     } else if identity.begins > now {
         report.warn(
-            cert_at.as_str(),
+            &cert_at,
             "the certificate, or one of its chain, is not valid yet: the other side will refuse it",
             "is the clock of this machine right?",
         );

@@ -118,8 +118,8 @@ pub(super) fn settings(
             .as_ref()
             .is_some_and(|url| !matches!(url, UpstreamUrl::Https(_)))
     {
-        report.error(
-            ("upstream.http2", "upstream.url"),
+        report.with("upstream.url").error(
+            "upstream.http2",
             "HTTP/2 over https:// is agreed on by ALPN, and this URL is not https",
             "for HTTP/2 without TLS, write h2c:// in upstream.url",
         );
@@ -175,8 +175,8 @@ fn http2_connections(given: u64, report: &mut Report) -> usize {
 
 /// Warns of a route whose upstream may answer later than `barrier.settle` allows for.
 pub(super) fn longer_than_settle(at: String, report: &mut Report) {
-    report.warn(
-        (at, "barrier.settle"),
+    report.with("barrier.settle").warn(
+        at,
         "the upstream is given longer than `barrier.settle` allows for: a request that breaks may \
          still take effect after a newer token has been admitted",
         "raise barrier.settle to the longest time that the upstream works on a request",

@@ -139,34 +139,6 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// The path that a problem is about. With another one whose value does not go with it, the flag or
-/// variable that set that other value is named in place of a line: the line was sound before.
-pub(in crate::config) struct ProblemPath {
-    path: String,
-    other: Option<&'static str>,
-}
-
-impl From<&str> for ProblemPath {
-    fn from(path: &str) -> Self {
-        path.to_owned().into()
-    }
-}
-
-impl From<String> for ProblemPath {
-    fn from(path: String) -> Self {
-        Self { path, other: None }
-    }
-}
-
-impl<T: Into<String>> From<(T, &'static str)> for ProblemPath {
-    fn from((path, other): (T, &'static str)) -> Self {
-        Self {
-            path: path.into(),
-            other: Some(other),
-        }
-    }
-}
-
 /// Collects problems, and knows where in the file each path is.
 #[derive(Debug, Default)]
 pub(in crate::config) struct Report {
@@ -175,6 +147,8 @@ pub(in crate::config) struct Report {
     broken: BTreeSet<String>,
     list: Vec<ConfigProblem>,
     sources: Sources,
+    /// See [`Report::with`].
+    other: Option<&'static str>,
 }
 
 impl Report {
@@ -193,11 +167,18 @@ impl Report {
         self.places = places;
     }
 
-    pub fn error(&mut self, path: impl Into<ProblemPath>, message: impl Into<String>, hint: &str) {
+    /// The next problem is that a value does not go with the one at `other`. If a flag or variable
+    /// set that one, it is named in place of a line: the line was right before.
+    pub fn with(&mut self, other: &'static str) -> &mut Self {
+        self.other = Some(other);
+        self
+    }
+
+    pub fn error(&mut self, path: impl Into<String>, message: impl Into<String>, hint: &str) {
         self.add(Severity::Error, path.into(), message.into(), hint);
     }
 
-    pub fn warn(&mut self, path: impl Into<ProblemPath>, message: impl Into<String>, hint: &str) {
+    pub fn warn(&mut self, path: impl Into<String>, message: impl Into<String>, hint: &str) {
         self.add(Severity::Warning, path.into(), message.into(), hint);
     }
 
@@ -238,8 +219,8 @@ impl Report {
         self.list
     }
 
-    fn add(&mut self, severity: Severity, about: ProblemPath, message: String, hint: &str) {
-        let ProblemPath { path, other } = about;
+    fn add(&mut self, severity: Severity, path: String, message: String, hint: &str) {
+        let other = self.other.take();
         if self.broken.contains(&path) {
             return;
         }
