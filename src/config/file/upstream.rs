@@ -36,7 +36,8 @@ pub struct UpstreamFile {
     /// counts as in flight for `barrier.settle`.
     pub timeout: Time,
     /// How long an idle connection is kept. Keep it below the upstream's own keep-alive, so that
-    /// fewer requests meet a connection that is being closed. `0s`: no connection is used twice.
+    /// fewer requests meet a connection that is being closed. `0s`: over HTTP/1, no connection is
+    /// used twice.
     pub idle_timeout: Time,
     /// How long the kernel tries to deliver bytes of a fenced request that the upstream does not
     /// read (`TCP_USER_TIMEOUT`, RFC 5482). Then it drops them and resets the connection, whether

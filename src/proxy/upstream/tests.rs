@@ -1,6 +1,6 @@
-//! Tests of the lease that a connection is under.
+//! Tests of the lease that a connection is under, and of its age over HTTP/2.
 
-use http::Request;
+use http::{Request, Response, StatusCode};
 use tokio::io::AsyncReadExt as _;
 use tokio_util::sync::CancellationToken;
 
@@ -18,13 +18,13 @@ fn lease() -> Arc<Lease> {
     Arc::new(lease)
 }
 
-fn upstream(address: &str, lease: &Arc<Lease>) -> Upstream {
+fn upstream(url: UpstreamUrl, lease: &Arc<Lease>) -> Upstream {
     let settings = UpstreamSettings {
-        url: UpstreamUrl::Http(address.to_owned()),
+        url,
         host: HostPolicy::Preserve,
         connect_timeout: Duration::from_secs(5),
         timeout: Duration::from_secs(5),
-        idle_timeout: Duration::from_secs(5),
+        idle_timeout: Duration::from_hours(1),
         undelivered: Duration::from_secs(5),
         unknown: UnknownStatuses::default(),
         http2: false,
@@ -72,7 +72,7 @@ async fn several_probes_go_out_before_the_user_timeout() {
 #[tokio::test]
 async fn a_permit_of_an_earlier_incarnation_gets_no_connection_of_a_later_one() {
     let lease = lease();
-    let upstream = upstream("127.0.0.1:1", &lease);
+    let upstream = upstream(UpstreamUrl::Http("127.0.0.1:1".to_owned()), &lease);
     let within = Duration::ZERO;
     assert!(upstream.reserve(0, within).await.is_ok());
     lease.rejoined(InstanceId::from_bits(2), Duration::ZERO);
@@ -88,7 +88,7 @@ async fn a_connection_that_is_made_after_a_rejoin_writes_nothing_for_an_earlier_
         .expect("a port");
     let address = listener.local_addr().expect("its address").to_string();
     let lease = lease();
-    let upstream = upstream(&address, &lease);
+    let upstream = upstream(UpstreamUrl::Http(address), &lease);
     let reserved = upstream.reserve(0, Duration::ZERO).await.expect("a client");
     lease.rejoined(InstanceId::from_bits(2), Duration::ZERO);
     let (pending, _hold) = reserved.send(request(&upstream), false);
@@ -98,4 +98,58 @@ async fn a_connection_that_is_made_after_a_rejoin_writes_nothing_for_an_earlier_
     let _ = socket.read_to_end(&mut read).await;
     assert!(read.is_empty(), "{}", String::from_utf8_lossy(&read));
     assert!(sent.await.expect("no panic").is_err());
+}
+
+async fn send(upstream: &Upstream) -> tokio::task::JoinHandle<StatusCode> {
+    let reserved = upstream.reserve_plain(Duration::from_secs(20)).await;
+    let reserved = reserved.expect("a stream");
+    let (pending, hold) = reserved.send(request(upstream), false);
+    hold.disarm();
+    tokio::spawn(async { pending.response().await.expect("a response").status() })
+}
+
+/// The upstream's name may have another address by now. What is open on the connection goes on.
+#[tokio::test]
+async fn an_old_http_2_connection_takes_no_new_request() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a port");
+    let address = listener.local_addr().expect("its address").to_string();
+    let upstream = upstream(UpstreamUrl::H2c(address), &lease());
+    let (tx, mut arrived) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        for connection in 0.. {
+            let (socket, _) = listener.accept().await.expect("a connection");
+            let tx = tx.clone();
+            tokio::spawn(async move {
+                let mut served = h2::server::handshake(socket).await.expect("HTTP/2");
+                while let Some(Ok((_, respond))) = served.accept().await {
+                    let _ = tx.send((connection, respond));
+                }
+            });
+        }
+    });
+    let mut sent = Vec::new();
+    let mut responds = Vec::new();
+    for _ in 0..2 {
+        sent.push(send(&upstream).await);
+        responds.push(arrived.recv().await.expect("a request"));
+    }
+    tokio::time::pause();
+    // Timers count whole milliseconds.
+    tokio::time::advance(connect::MAX_AGE + Duration::from_millis(2)).await;
+    tokio::time::resume();
+    // The connection's task runs in between.
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    sent.push(send(&upstream).await);
+    responds.push(arrived.recv().await.expect("a request"));
+    let connections: Vec<i32> = responds.iter().map(|(connection, _)| *connection).collect();
+    assert_eq!(connections, [0, 0, 1]);
+    for ((_, mut respond), sent) in responds.into_iter().zip(sent) {
+        let responded = respond.send_response(Response::new(()), true);
+        responded.expect("an open stream");
+        assert_eq!(sent.await.expect("no panic"), StatusCode::OK);
+    }
 }

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::connection::{HEADER_LIST, MAX_STREAMS, SharedConnection};
 use super::ping_confirmations::PingConfirmations;
 use super::transport::Transport;
-use crate::proxy::upstream::connect::{Connecting, UpstreamIo, socket_of};
+use crate::proxy::upstream::connect::{Connecting, MAX_AGE, UpstreamIo, socket_of};
 use crate::proxy::upstream::errors::chain;
 
 /// How many PINGs may be sent without a part of a response between them. The Go library of gRPC
@@ -134,6 +134,7 @@ impl Driver {
         // A panic in the library must not leave a connection among those that take streams.
         let _retires = Retires(pool, &connection);
         let mut silent = std::pin::pin!(connection.silent());
+        let mut old = std::pin::pin!(tokio::time::sleep(MAX_AGE));
         let mut limit = connection.limit();
         loop {
             let open = self.probe.is_some();
@@ -152,6 +153,10 @@ impl Driver {
                 () = idle(&connection, pool), if open => pool.retire_idle(&connection),
                 () = &mut silent, if open => {
                     tracing::debug!("an HTTP/2 connection to the upstream answers nothing");
+                    self.probe = None;
+                    pool.retire(&connection);
+                }
+                () = &mut old, if open => {
                     self.probe = None;
                     pool.retire(&connection);
                 }
