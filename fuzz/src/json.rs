@@ -143,9 +143,13 @@ impl Doc {
             Self::Text(text) => Some(text.clone()),
             Self::Bool(truth) => Some(truth.to_string()),
             Self::Number(digits) => {
-                let whole = digits.parse::<u64>().map(|n| n.to_string());
-                let whole = whole.or_else(|_| digits.parse::<i64>().map(|n| n.to_string()));
-                whole.ok().filter(|whole| whole == digits)
+                // Beyond it, readers with binary floats take two numbers for one.
+                let safe = (1 << 53) - 1;
+                let whole = digits.parse::<i64>().ok();
+                let whole = whole.filter(|whole| (-safe..=safe).contains(whole));
+                whole
+                    .map(|whole| whole.to_string())
+                    .filter(|whole| whole == digits)
             }
             Self::Null | Self::List(_) | Self::Map(_) => None,
         }

@@ -57,7 +57,7 @@ impl Proxy {
         let hold = if streams { Duration::ZERO } else { HOLD };
         let upload = Upload::read(body, &head.headers, &rules, Some(hold)).await?;
         // What the fencepost may be sent again; `None`: the body goes through piece by piece.
-        let whole = upload.whole();
+        let whole = upload.whole()?;
         let mut upload = Some(upload);
         let until = Instant::now() + attachment.retry_for;
         let mut pause = PAUSES.0;
@@ -69,7 +69,8 @@ impl Proxy {
             let upload = match (upload.take(), &whole) {
                 (Some(upload), _) => upload,
                 (None, body) => {
-                    let body = body.clone().unwrap_or_default();
+                    let body = body.as_ref().map(|body| body.data.clone());
+                    let body = body.unwrap_or_default();
                     Upload::streamed(Received::Whole(body), &rules)?
                 }
             };

@@ -15,6 +15,7 @@ use super::classify::{self, Class, Fenced};
 use super::client::Client;
 use super::context::Context;
 use super::headers::{self, RESOURCE, TARGET};
+use super::limits::in_flight::InFlightPermit;
 use super::refusal::{Refusal, problem};
 use super::routing_table::Route;
 use super::setup::Proxy;
@@ -43,13 +44,16 @@ impl Proxy {
         if let Some(claim) = &context.table().claim {
             may_claim(claim, &head.headers, context.client)?;
         }
-        let _permit = self.in_flight.take(context.client)?;
+        let permit = self.in_flight.take(context.client)?;
         let field = |name: &HeaderName| {
             headers::text(&head.headers, name)
                 .map_err(|error| Refusal::Ambiguous(error.to_string()))
         };
         let claim = match (field(&TARGET)?, field(&RESOURCE)?) {
-            (Some(target), None) => self.by_target(context, target, &head, body).await?,
+            (Some(target), None) => {
+                self.by_target(context, target, &head, (body, Arc::clone(&permit)))
+                    .await?
+            }
             (None, Some(key)) => by_resource(context, key, &head)?,
             (Some(_), Some(_)) => {
                 let why = "Send either X-Fencing-Target or X-Fencing-Resource, not both.";
@@ -89,7 +93,7 @@ impl Proxy {
         context: &Context<'_>,
         target: &str,
         head: &Parts,
-        body: Received,
+        body: (Received, InFlightPermit),
     ) -> Result<Claim, Refusal> {
         let malformed = || {
             Refusal::Ambiguous(
@@ -133,15 +137,12 @@ impl Proxy {
         context: &Context<'_>,
         fenced: &Fenced,
         aimed: &Parts,
-        body: Received,
+        (body, permit): (Received, InFlightPermit),
     ) -> Result<ResourceKey, Refusal> {
         let limits = fenced.route.settings.body;
         let rules = self.body_rules(limits, context.client, false);
         let upload = Upload::read(body, &aimed.headers, &rules, None).await?;
-        let whole = upload
-            .whole()
-            .ok_or_else(|| Refusal::too_long_for_key(limits.buffer))?;
-        fenced.key(aimed, Some(&whole))
+        self.key_of_body(fenced, aimed, upload, permit).await.1
     }
 }
 

@@ -326,10 +326,22 @@ impl Fenced {
 
     /// Derives the resource key. `body`: the whole body, where the template reads it.
     pub(crate) fn key(&self, head: &Parts, body: Option<&[u8]>) -> Result<ResourceKey, Refusal> {
-        let template = self.template()?;
-        let json = json_parts(template, body)?;
+        let wanted = self.template()?.json_paths();
+        let json = match body {
+            Some(body) if !wanted.is_empty() => json_members(body, &wanted)?,
+            _ => Vec::new(),
+        };
+        self.key_with(head, json)
+    }
+
+    /// Derives the resource key. `json`: what [`json_members`] has found for the template's paths.
+    pub(super) fn key_with(
+        &self,
+        head: &Parts,
+        json: Vec<Option<String>>,
+    ) -> Result<ResourceKey, Refusal> {
         let mut json = json.into_iter();
-        template
+        self.template()?
             .render(&self.captures, &self.path, &mut |source| match source {
                 Source::Host => {
                     let host = host(head).map_err(|_| "there is no single Host".to_owned())?;
@@ -356,19 +368,13 @@ pub(super) fn short(key: ResourceKey, most: usize) -> Result<ResourceKey, Refusa
     )))
 }
 
-/// The values of a template's JSON parts, in its order.
-fn json_parts(template: &KeyTemplate, body: Option<&[u8]>) -> Result<Vec<Option<String>>, Refusal> {
-    if !template.uses_json() {
-        return Ok(Vec::new());
-    }
-    let wanted: Vec<&[String]> = template
-        .parts()
-        .filter_map(|source| match source {
-            Source::Json(path) => Some(path.as_slice()),
-            _ => None,
-        })
-        .collect();
-    super::jsonkey::members(body.unwrap_or_default(), &wanted)
+/// The members of the body at these paths.
+pub(super) fn json_members(
+    body: &[u8],
+    wanted: &[Vec<String>],
+) -> Result<Vec<Option<String>>, Refusal> {
+    let wanted: Vec<&[String]> = wanted.iter().map(Vec::as_slice).collect();
+    super::jsonkey::members(body, &wanted)
         .map_err(|error| Refusal::Ambiguous(format!("The resource key: {error}")))
 }
 

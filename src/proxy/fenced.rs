@@ -14,14 +14,18 @@ use super::context::Context;
 use super::exchange::conclusion::Conclusion;
 use super::exchange::{ExchangeLimits, FenceTerms, fenced};
 use super::headers::media::is_grpc;
+use super::idempotency::RequestDigest;
+use super::limits::in_flight::InFlightPermit;
+use super::long_body::LongBodies;
 use super::refusal::Refusal;
 use super::setup::Proxy;
 use super::tunnel::TunnelOpening;
 use super::upstream_request::{Additions, idempotency_key};
+use super::{classify, headers, upstream_request};
 use crate::config::Reuse;
 use crate::fencing::writer::Caller;
 use crate::metrics::Outcome;
-use crate::routing::ResourceKey;
+use crate::routing::{KeyTemplate, ResourceKey};
 
 impl Proxy {
     /// Checks a request's token, and forwards the request under a permit.
@@ -39,10 +43,14 @@ impl Proxy {
         let is_head = head.method == Method::HEAD;
 
         // Phase 2: the body up to `body.buffer`, and the keys that are derived from it.
+        let kept = Arc::clone(&permit);
         let (upload, key) = self
-            .upload_and_key(context, &fenced, &head, body, is_grpc)
+            .upload_and_key(context, &fenced, &head, (body, kept), is_grpc)
             .await?;
-        let idempotency = idempotency_key(&fenced, &head, &key, &upload)?;
+        let (upload, digest) = self.digest(&fenced, &head, upload, &permit).await;
+        let idempotency = idempotency_key(&fenced, &head, &key, || {
+            digest.or_else(|| upstream_request::digest(&head.method, &head.uri, &upload))
+        })?;
         let opening = fenced
             .upgrade
             .then(|| self.opening(context, &mut head, &upload))
@@ -111,7 +119,7 @@ impl Proxy {
         context: &Context<'_>,
         fenced: &Fenced,
         head: &Parts,
-        body: Received,
+        (body, permit): (Received, InFlightPermit),
         is_grpc: bool,
     ) -> Result<(Upload, ResourceKey), Refusal> {
         let (settings, token) = (&fenced.route.settings, fenced.token);
@@ -138,11 +146,50 @@ impl Proxy {
         if let Some(key) = early {
             return Ok((upload, key));
         }
-        let whole = upload.whole();
-        let whole = whole.ok_or_else(|| Refusal::too_long_for_key(limits.buffer))?;
-        let key = fenced.key(head, Some(&whole))?;
+        let (upload, key) = self.key_of_body(fenced, head, upload, permit).await;
+        let key = key?;
         context.is_about((key.clone(), token));
         Ok((upload, key))
+    }
+
+    /// Derives the key of a request whose key is read from its body.
+    pub(super) async fn key_of_body(
+        &self,
+        fenced: &Fenced,
+        head: &Parts,
+        upload: Upload,
+        permit: InFlightPermit,
+    ) -> (Upload, Result<ResourceKey, Refusal>) {
+        let wanted = fenced.template().map(KeyTemplate::json_paths);
+        let buffer = fenced.route.settings.body.buffer;
+        let read = move |upload: &Upload| {
+            let whole = upload.whole()?;
+            let whole = whole.ok_or_else(|| Refusal::too_long_for_key(buffer))?;
+            classify::json_members(&whole.data, &wanted?)
+        };
+        let (upload, members) = self.long_bodies.work(upload, permit, read).await;
+        (upload, members.and_then(|json| fenced.key_with(head, json)))
+    }
+
+    /// The digest of a request with a long body, if its idempotency key needs one.
+    async fn digest(
+        &self,
+        fenced: &Fenced,
+        head: &Parts,
+        upload: Upload,
+        permit: &InFlightPermit,
+    ) -> (Upload, Option<RequestDigest>) {
+        let wanted = fenced.unsafe_method
+            && fenced.route.settings.idempotency.is_some()
+            && !head.headers.contains_key(headers::OPERATION);
+        if !wanted || !LongBodies::is_long(&upload) {
+            return (upload, None);
+        }
+        let (method, uri) = (head.method.clone(), head.uri.clone());
+        let digest = move |upload: &Upload| upstream_request::digest(&method, &uri, upload);
+        self.long_bodies
+            .work(upload, Arc::clone(permit), digest)
+            .await
     }
 
     /// The tunnel that a fenced request asks for. Its body must have been read whole, because a
@@ -156,7 +203,7 @@ impl Proxy {
         if context.snapshot.upstream.h2 {
             return Err(Refusal::UpgradeRefused);
         }
-        if upload.whole().is_none() {
+        if upload.whole_length().is_none() {
             let why = "The body of a request that opens a tunnel may have body.buffer bytes.";
             return Err(Refusal::TooLarge(why.into()));
         }

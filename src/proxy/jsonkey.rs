@@ -2,10 +2,10 @@
 //!
 //! JSON readers differ where RFC 8259 leaves them room: the first or the last of two members of one
 //! name may count (section 4), some match names without regard to case, and numbers may be binary
-//! floats (section 6). Content that two readers may read in two ways is refused, in every object on
-//! the way to a wanted member; the rest of the document only has to be JSON.
+//! floats (section 6). A wanted member that two readers may read in two ways is refused; the rest of
+//! the document only has to be JSON. Names are compared as they are read, and nothing is kept of
+//! other members, so that a body costs what reading it costs.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -28,10 +28,11 @@ pub enum JsonKeyError {
 
 /// The members of the document at these paths, in the order asked: `None` where there is none.
 ///
-/// A string is taken as it is, a whole number within 64 bits in decimal, `true` and `false` by name
-/// (so `7` and `"7"` name one thing). Refused: other numbers (`1.0` and `1e0` may or may not be
-/// `1`), `null`, objects and arrays; members given twice, or in a second spelling that differs in
-/// case only. Depth is not a matter of the stack: only wanted paths are descended.
+/// A string is taken as it is, a whole number of at most 2^53-1 in decimal, `true` and `false` by
+/// name (so `7` and `"7"` name one thing). Refused: other numbers (`1.0` and `1e0` may or may not be
+/// `1`, and readers with binary floats take larger ones for their neighbours), `null`, objects and
+/// arrays; wanted members given twice, or in a second spelling, which differs in case, goes on behind
+/// a NUL, or has the path to an inner member in one name (`"a.b"`, as lodash and Laravel read it). Depth is not a matter of the stack: only wanted paths are descended.
 pub fn members(body: &[u8], wanted: &[&[String]]) -> Result<Vec<Option<String>>, JsonKeyError> {
     if body.starts_with(b"\xef\xbb\xbf") {
         return Err(JsonKeyError::ByteOrderMark);
@@ -74,7 +75,7 @@ impl Value<'_> {
         if self.paths.iter().any(|(_, path)| path.is_empty()) {
             let name = self.name.unwrap_or("the document").escape_debug();
             return Err(E::custom(format!(
-                "`{name}` is {what}; send a string, a whole number of at most 64 bits, true or false"
+                "`{name}` is {what}; send a string, a whole number of at most 2^53-1, true or false"
             )));
         }
         Ok(())
@@ -107,17 +108,23 @@ impl<'de> Visitor<'de> for Value<'_> {
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<(), E> {
+        if number > MAX_SAFE_INTEGER {
+            return self.refuse(NO_NUMBER);
+        }
         self.take(&number.to_string());
         Ok(())
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<(), E> {
+        if number.unsigned_abs() > MAX_SAFE_INTEGER {
+            return self.refuse(NO_NUMBER);
+        }
         self.take(&number.to_string());
         Ok(())
     }
 
     fn visit_f64<E: Error>(self, _: f64) -> Result<(), E> {
-        self.refuse("not a whole number of at most 64 bits in plain digits")
+        self.refuse(NO_NUMBER)
     }
 
     fn visit_unit<E: Error>(self) -> Result<(), E> {
@@ -132,45 +139,105 @@ impl<'de> Visitor<'de> for Value<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
         self.refuse("an object")?;
-        let wanted = || self.paths.iter().filter_map(|(_, path)| path.first());
-        let folded: Vec<(String, &String)> = wanted().map(|name| (fold_case(name), name)).collect();
-        let mut seen = BTreeSet::new();
-        while let Some(name) = members.next_key::<String>()? {
-            let fold = fold_case(&name);
-            if let Some((_, twin)) = folded
-                .iter()
-                .find(|(known, as_written)| *known == fold && **as_written != name)
-            {
-                return Err(A::Error::custom(format!(
-                    "the member `{}` is the same as `{}` for some readers; send the latter only",
-                    name.escape_debug(),
-                    twin.escape_debug()
-                )));
-            }
-            let inner: Vec<(usize, &[String])> = self
-                .paths
-                .iter()
-                .filter(|(_, path)| path.first() == Some(&name))
-                .map(|(index, path)| (*index, &path[1..]))
-                .collect();
-            if inner.is_empty() {
-                members.next_value::<IgnoredAny>()?;
-            } else {
-                let found = &mut *self.found;
-                members.next_value_seed(Value {
-                    paths: inner,
-                    found,
-                    name: Some(&name),
-                })?;
-            }
-            let shown = name.escape_debug().to_string();
-            if !seen.insert(name) {
-                return Err(A::Error::custom(format!(
-                    "the member `{shown}` is given twice; send it once"
-                )));
+        let mut names: Vec<WantedName> = Vec::new();
+        for (_, path) in &self.paths {
+            for length in 1..=path.len() {
+                let name = path[..length].join(".");
+                if names.iter().all(|known| known.name != name) {
+                    names.push(WantedName::new(name, length == 1));
+                }
             }
         }
+        while let Some(at) = members.next_key_seed(MemberName(&names))? {
+            let Some(at) = at else {
+                members.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            let WantedName { name, seen, .. } = &mut names[at];
+            if std::mem::replace(seen, true) {
+                let name = name.escape_debug();
+                let why = format!("the member `{name}` is given twice; send it once");
+                return Err(A::Error::custom(why));
+            }
+            let inner = self.paths.iter();
+            let inner = inner.filter(|(_, path)| path.first() == Some(name));
+            members.next_value_seed(Value {
+                paths: inner.map(|(index, path)| (*index, &path[1..])).collect(),
+                found: &mut *self.found,
+                name: Some(name.as_str()),
+            })?;
+        }
         Ok(())
+    }
+}
+
+/// The largest integer that binary floats tell from its neighbours, as JavaScript names it
+/// (RFC 8259, 6).
+const MAX_SAFE_INTEGER: u64 = (1 << 53) - 1;
+
+const NO_NUMBER: &str = "not a whole number of at most 2^53-1 in plain digits";
+
+/// The name of a wanted member.
+struct WantedName {
+    name: String,
+    folded: String,
+    /// `false`: only some readers take it for the path to one.
+    exact: bool,
+    seen: bool,
+}
+
+impl WantedName {
+    fn new(name: String, exact: bool) -> Self {
+        Self {
+            folded: fold_case(&name),
+            name,
+            exact,
+            seen: false,
+        }
+    }
+
+    /// Whether some reader takes `other` for this name.
+    fn is_like(&self, other: &str) -> bool {
+        // A reader in C ends the name there.
+        let other = other.split('\0').next().unwrap_or(other);
+        if other.is_ascii() && self.folded.is_ascii() {
+            return other.eq_ignore_ascii_case(&self.folded);
+        }
+        fold_case(other) == self.folded
+    }
+}
+
+/// Reads the name of a member: which of the wanted names it is, if it is one.
+struct MemberName<'a>(&'a [WantedName]);
+
+impl<'de> DeserializeSeed<'de> for MemberName<'_> {
+    type Value = Option<usize>;
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Option<usize>, D::Error> {
+        reader.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for MemberName<'_> {
+    type Value = Option<usize>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<Option<usize>, E> {
+        let is = |wanted: &WantedName| wanted.exact && wanted.name == name;
+        if let Some(at) = self.0.iter().position(is) {
+            return Ok(Some(at));
+        }
+        match self.0.iter().find(|wanted| wanted.is_like(name)) {
+            None => Ok(None),
+            Some(twin) => Err(E::custom(format!(
+                "some readers take the member `{}` for `{}`; send the latter only",
+                name.escape_debug(),
+                twin.name.escape_debug()
+            ))),
+        }
     }
 }
 
@@ -199,15 +266,12 @@ mod tests {
             (r#"{"a":"7"}"#, Some("7")),
             (r#"{"a":0}"#, Some("0")),
             (r#"{"a":-7}"#, Some("-7")),
-            (r#"{"a":9007199254740993}"#, Some("9007199254740993")),
-            (
-                r#"{"a":18446744073709551615}"#,
-                Some("18446744073709551615"),
-            ),
-            (
-                r#"{"a":-9223372036854775808}"#,
-                Some("-9223372036854775808"),
-            ),
+            (r#"{"a":9007199254740991}"#, Some("9007199254740991")),
+            (r#"{"a":-9007199254740991}"#, Some("-9007199254740991")),
+            (r#"{"a":"9007199254740993"}"#, Some("9007199254740993")),
+            (r#"{"b":9007199254740993,"a":1}"#, Some("1")),
+            (r#"{"b":1,"b":2,"a":"x"}"#, Some("x")),
+            (r#"{"b\u0000":1,"a":"x"}"#, Some("x")),
             (r#"{"a":true}"#, Some("true")),
             (r#"{"a":false}"#, Some("false")),
             (r#"{"b":1}"#, None),
@@ -272,15 +336,21 @@ mod tests {
             (r#"{"a":1e0}"#, "whole number"),
             (r#"{"a":-0}"#, "whole number"),
             (r#"{"a":0.5}"#, "whole number"),
+            (r#"{"a":9007199254740992}"#, "whole number"),
+            (r#"{"a":9007199254740993}"#, "whole number"),
+            (r#"{"a":-9007199254740992}"#, "whole number"),
+            (r#"{"a":18446744073709551615}"#, "whole number"),
+            (r#"{"a":-9223372036854775808}"#, "whole number"),
             (r#"{"a":18446744073709551616}"#, "whole number"),
             (r#"{"a":-9223372036854775809}"#, "whole number"),
             (r#"{"a":1e999}"#, "out of range"),
             (r#"{"a":"x","a":"y"}"#, "given twice"),
             (r#"{"a":"x","a":"x"}"#, "given twice"),
             (r#"{"a":"x","\u0061":"y"}"#, "given twice"),
-            (r#"{"b":1,"b":2,"a":"x"}"#, "given twice"),
-            (r#"{"a":"x","A":"y"}"#, "same as `a`"),
-            (r#"{"A":"y"}"#, "same as `a`"),
+            (r#"{"a":"x","A":"y"}"#, "for `a`"),
+            (r#"{"a":"x","a\u0000":"y"}"#, "for `a`"),
+            (r#"{"A\u0000b":"y"}"#, "for `a`"),
+            (r#"{"A":"y"}"#, "for `a`"),
         ] {
             let error = read(body, &["a"]).expect_err(body).to_string();
             assert!(error.contains(what), "{body}: {error}");
@@ -288,7 +358,11 @@ mod tests {
         assert!(read(r#"{"o":{"a":1,"a":2}}"#, &["o.a"]).is_err());
         assert!(read(r#"{"o":{"a":1},"o":{"a":2}}"#, &["o.a"]).is_err());
         assert!(read(r#"{"o":{"a":1},"O":{"a":2}}"#, &["o.a"]).is_err());
-        assert!(read(r#"{"o":{"b":1,"b":2,"a":3}}"#, &["o.a"]).is_err());
+        assert!(read(r#"{"k":1,"\u212a":2}"#, &["k"]).is_err());
+        assert!(read(r#"{"o":{"a":1},"o.a":2}"#, &["o.a"]).is_err());
+        assert!(read(r#"{"o.A":2}"#, &["o.a"]).is_err());
+        assert!(read(r#"{"o":{"a.b":2}}"#, &["o.a.b"]).is_err());
+        assert!(read(r#"{"a":1,"a.b":2}"#, &["a"]).is_ok());
         assert_eq!(
             members(b"\xef\xbb\xbf{}", &[]),
             Err(JsonKeyError::ByteOrderMark)

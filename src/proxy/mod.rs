@@ -27,6 +27,7 @@ pub mod idempotency;
 pub mod jsonkey;
 pub(crate) mod limits;
 mod logged_head;
+mod long_body;
 mod observe;
 pub mod reach;
 mod refusal;

@@ -51,18 +51,18 @@ impl Proxy {
             ..enforced
         };
         let reads_body = |fenced: &Fenced| fenced.template().is_ok_and(KeyTemplate::uses_json);
-        let (upload, whole) = if judged.as_ref().is_ok_and(reads_body) {
-            let upload = Upload::read(body, &head.headers, &rules, None).await?;
-            let whole = upload.whole();
-            let too_long = || Refusal::too_long_for_key(settings.buffer);
-            (upload, whole.map(Some).ok_or_else(too_long))
-        } else {
-            (Upload::streamed(body, &rules)?, Ok(None))
+        let (upload, key) = match &judged {
+            Ok(fenced) if reads_body(fenced) => {
+                let upload = Upload::read(body, &head.headers, &rules, None).await?;
+                let kept = Arc::clone(&permit);
+                self.key_of_body(fenced, &head, upload, kept).await
+            }
+            Ok(fenced) => (Upload::streamed(body, &rules)?, fenced.key(&head, None)),
+            Err(refusal) => (Upload::streamed(body, &rules)?, Err(refusal.clone())),
         };
         let subject = judged.and_then(|fenced| {
             too_long?;
-            let key = fenced.key(&head, whole?.as_deref())?;
-            Ok((key, fenced.token))
+            Ok((key?, fenced.token))
         });
         if let Ok(subject) = &subject {
             context.is_about(subject.clone());

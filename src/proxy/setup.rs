@@ -17,6 +17,7 @@ use super::limits::body_rate::LeastRate;
 use super::limits::in_flight::InFlightLimit;
 use super::limits::network::Network;
 use super::limits::slow_clients::SlowClients;
+use super::long_body::LongBodies;
 use super::refusal::throttles::RefusalThrottles;
 use super::routing_table::{RoutingTable, Snapshot};
 use super::trusted_proxies;
@@ -57,6 +58,7 @@ pub struct Proxy {
     pub(super) stopping: CancellationToken,
     pub(super) in_flight: InFlightLimit,
     pub(super) memory: Arc<BodyMemory>,
+    pub(super) long_bodies: LongBodies,
     /// `limits.body_rate`.
     pub(super) least: Option<LeastRate>,
     pub(super) metrics: Arc<Metrics>,
@@ -133,6 +135,7 @@ impl Proxy {
                 network: None,
             }),
             in_flight,
+            long_bodies: LongBodies::new(),
             memory: BodyMemory::new(limits.body_memory, Arc::clone(&metrics)),
             metrics,
             rejections,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use http_body::Body as _;
 
 use super::body::{Upload, UpstreamBody};
@@ -187,12 +187,20 @@ fn frame(method: &Method, headers: &mut HeaderMap, body: &UpstreamBody) {
     }
 }
 
+/// The digest of a request whose body has been read whole.
+pub(super) fn digest(method: &Method, uri: &Uri, upload: &Upload) -> Option<RequestDigest> {
+    let target = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    let pieces = upload.pieces().map(|piece| &**piece);
+    let length = upload.whole_length()?;
+    Some(RequestDigest::of(method.as_str(), target, length, pieces))
+}
+
 /// The idempotency key that goes upstream.
 pub(super) fn idempotency_key(
     fenced: &Fenced,
     head: &Parts,
     key: &ResourceKey,
-    upload: &Upload,
+    digest: impl FnOnce() -> Option<RequestDigest>,
 ) -> Result<Option<(HeaderName, Choice)>, Refusal> {
     let route = &fenced.route;
     let Some(settings) = route
@@ -209,13 +217,7 @@ pub(super) fn idempotency_key(
     let operation =
         headers::text(&head.headers, &headers::OPERATION).map_err(|error| ambiguous(&error))?;
     let choice = idempotency::choose(settings, &head.headers, || {
-        let target = head
-            .uri
-            .path_and_query()
-            .map_or("/", |target| target.as_str());
-        let digest = upload
-            .whole()
-            .map(|body| RequestDigest::of(head.method.as_str(), target, &body));
+        let digest = digest();
         let made = idempotency::key(settings, key, fenced.token, operation, digest.as_ref())?;
         if made.is_none() {
             keyless(route);

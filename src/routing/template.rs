@@ -122,6 +122,16 @@ impl KeyTemplate {
         self.parts().any(|source| matches!(source, Source::Json(_)))
     }
 
+    /// The paths of its JSON parts, from the left.
+    #[must_use]
+    pub fn json_paths(&self) -> Vec<Vec<String>> {
+        let paths = self.parts().filter_map(|source| match source {
+            Source::Json(path) => Some(path.clone()),
+            _ => None,
+        });
+        paths.collect()
+    }
+
     /// The parts, from the left.
     pub fn parts(&self) -> impl Iterator<Item = &Source> {
         self.parts.iter().map(|part| &part.source)

@@ -168,22 +168,39 @@ impl BufferedBody {
         Some(data)
     }
 
-    /// All data in one piece. To be used on what is sealed.
-    pub(crate) fn joined(&self) -> Bytes {
-        let mut data = self.pieces.iter().map(|(data, _)| data);
-        match (data.next(), data.next()) {
-            (None, _) => Bytes::new(),
-            (Some(only), None) => only.clone(),
-            _ => {
-                let length = usize::try_from(self.length).unwrap_or(0);
-                let mut joined = BytesMut::with_capacity(length);
-                for (data, _) in &self.pieces {
-                    joined.extend_from_slice(data);
-                }
-                joined.freeze()
-            }
-        }
+    /// The pieces. To be used on what is sealed.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = &Bytes> {
+        self.pieces.iter().map(|(data, _)| data)
     }
+
+    /// All data in one piece. To be used on what is sealed.
+    pub(crate) fn joined(&self) -> Result<WholeBody, NoRoom> {
+        let mut share = self.share.as_ref().map(|share| share.memory.share());
+        if self.pieces.len() <= 1 {
+            let data = self.pieces().next().cloned().unwrap_or_default();
+            return Ok(WholeBody { data, _share: None });
+        }
+        let length = usize::try_from(self.length).map_err(|_| NoRoom)?;
+        if !share.as_mut().is_some_and(|share| share.grow(length)) {
+            return Err(NoRoom);
+        }
+        let mut data = BytesMut::with_capacity(length);
+        for piece in self.pieces() {
+            data.extend_from_slice(piece);
+        }
+        let data = data.freeze();
+        Ok(WholeBody {
+            data,
+            _share: share,
+        })
+    }
+}
+
+/// A body in one piece. Where that is a copy, it is charged as long as this lives.
+#[derive(Default)]
+pub(crate) struct WholeBody {
+    pub data: Bytes,
+    _share: Option<MemoryShare>,
 }
 
 #[cfg(test)]
@@ -224,7 +241,7 @@ mod tests {
         }
         pieces.seal();
         assert!(pieces.pieces.len() < 10, "{} pieces", pieces.pieces.len());
-        assert_eq!(pieces.joined().len(), 100_000);
+        assert_eq!(pieces.pieces().map(Bytes::len).sum::<usize>(), 100_000);
         assert!((1 << 20) - free(&memory) < 100_000 + 2 * BLOCK);
         while pieces.pop().is_some() {}
         assert_eq!(free(&memory), 1 << 20);
@@ -244,13 +261,34 @@ mod tests {
             pieces.push(piece.into()).expect("room");
         }
         pieces.seal();
-        assert_eq!(pieces.joined(), all);
         assert_eq!(pieces.length(), all.len() as u64);
         let mut popped = Vec::new();
         while let Some(data) = pieces.pop() {
             popped.extend_from_slice(&data);
         }
         assert_eq!(popped, all);
+    }
+
+    #[test]
+    fn a_copy_in_one_piece_is_charged() {
+        let memory = memory(250);
+        let mut pieces = BufferedBody::new(Some(memory.share()));
+        for _ in 0..2 {
+            pieces.pieces.push_back((data(50), 50));
+            pieces.length += 50;
+            pieces.charge(50).expect("room");
+        }
+        let mut other = memory.share();
+        assert!(other.grow(51));
+        assert!(pieces.joined().is_err(), "no room for 100 more");
+        other.give(1);
+        let joined = pieces.joined().expect("room");
+        assert_eq!(joined.data, data(100));
+        assert_eq!(free(&memory), 0);
+        drop(joined);
+        assert_eq!(free(&memory), 100);
+        drop(pieces);
+        assert_eq!(free(&memory), 200);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::deadlines::UploadProgress;
 use super::error::UploadError;
-use super::memory::{BufferedBody, NoRoom};
+use super::memory::{BufferedBody, NoRoom, WholeBody};
 use super::received::Received;
 use super::rules::BodyRules;
 use super::upstream_body::UpstreamBody;
@@ -163,6 +163,17 @@ impl Upload {
         }
     }
 
+    /// A body that has been read whole.
+    #[cfg(test)]
+    pub(crate) fn buffered(data: Bytes, memory: &Arc<super::BodyMemory>) -> Self {
+        let mut pieces = BufferedBody::new(Some(memory.share()));
+        pieces.push(data).expect("room");
+        Self {
+            pieces,
+            ..Self::empty()
+        }
+    }
+
     /// No body.
     #[cfg(test)]
     pub(crate) fn empty() -> Self {
@@ -174,9 +185,23 @@ impl Upload {
         }
     }
 
-    /// The whole body, if it has been read whole.
-    pub(crate) fn whole(&self) -> Option<Bytes> {
-        self.rest.is_none().then(|| self.pieces.joined())
+    /// The length of the body, if it has been read whole.
+    pub(crate) fn whole_length(&self) -> Option<u64> {
+        self.rest.is_none().then(|| self.pieces.length())
+    }
+
+    /// The pieces of a body that has been read whole.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = &Bytes> {
+        self.pieces.pieces()
+    }
+
+    /// The whole body in one piece, if it has been read whole.
+    pub(crate) fn whole(&self) -> Result<Option<WholeBody>, UploadError> {
+        if self.rest.is_some() {
+            return Ok(None);
+        }
+        let joined = self.pieces.joined();
+        joined.map(Some).map_err(|NoRoom| UploadError::NoRoom)
     }
 
     /// The body of a fenced request as it goes upstream. `over` is cancelled when nothing more of

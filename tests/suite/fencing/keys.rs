@@ -1,6 +1,11 @@
 //! The resource of a request: one thing has one key, two things have two (guarantee G6). The store
 //! does not matter here, so these run over `SQLite`.
 
+use std::collections::HashMap;
+use std::process::Command;
+
+use crate::support::skip::lacks;
+use crate::support::store::program;
 use crate::support::{Config, Proxy, Request, Store, Upstream, post, put};
 
 async fn fenced(more: &str) -> (Upstream, Proxy) {
@@ -221,6 +226,10 @@ async fn a_key_can_come_from_a_json_body() {
         r#"{"order_id":"7","order_id":"7"}"#,
         r#"{"order_id":"7","order_id":"8"}"#,
         r#"{"order_id":"7","\u006frder_id":"8"}"#,
+        r#"{"order_id":"7","order_id\u0000":"8"}"#,
+        r#"{"order_id\u0000x":"8"}"#,
+        r#"{"order_id":"7\u00008"}"#,
+        r#"{"order_id":9007199254740993}"#,
         r#"{"order_id":"7""#,
         r#"{"order_id":"7"} x"#,
     ] {
@@ -242,6 +251,60 @@ async fn a_key_can_come_from_a_json_body() {
         .await
         .assert_problem(413, "content-too-large");
     assert_eq!(upstream.count(), 4);
+}
+
+/// What Node takes for one order has one key, or is refused.
+#[tokio::test]
+async fn numbers_that_node_reads_as_one_have_no_two_keys() {
+    let Some(node) = program("node") else {
+        return lacks("numbers_that_node_reads_as_one_…", "node");
+    };
+    let (upstream, proxy) =
+        fenced("{ routes: [{ path: /orders, resource: 'order:{json.order_id}' }] }").await;
+    let bodies: Vec<String> = [
+        "7",
+        "\"7\"",
+        "7.0",
+        "-7",
+        "9007199254740990",
+        "9007199254740991",
+        "9007199254740992",
+        "9007199254740993",
+        "-9007199254740992",
+        "-9007199254740993",
+        "18446744073709551614",
+        "18446744073709551615",
+        "1e3",
+        "1000",
+        "\"9007199254740993\"",
+        "\"9007199254740992\"",
+    ]
+    .iter()
+    .map(|id| format!("{{\"order_id\":{id}}}"))
+    .collect();
+    let script = "for (const body of process.argv.slice(1)) console.log(JSON.parse(body).order_id)";
+    let output = Command::new(node)
+        .args(["-e", script, "--"])
+        .args(&bodies)
+        .output()
+        .expect("node runs");
+    let read = String::from_utf8(output.stdout).expect("text");
+    let read: Vec<&str> = read.lines().collect();
+    assert_eq!(read.len(), bodies.len());
+    let mut keys: HashMap<&str, String> = HashMap::new();
+    for (body, order) in bodies.iter().zip(&read) {
+        let request = post("/orders").header("Content-Type", "application/json");
+        let answer = proxy.send(request.body(body.as_str()).token(1)).await;
+        if answer.status() == 400 {
+            continue;
+        }
+        answer.assert_forwarded();
+        let last = upstream.arrivals().pop().expect("it has arrived");
+        let key = last.resource().expect("the key goes upstream").to_owned();
+        let known = keys.entry(order).or_insert_with(|| key.clone());
+        assert_eq!(*known, key, "{body} is {order} to Node");
+    }
+    assert_eq!(keys.len(), 7, "{keys:?}");
 }
 
 #[tokio::test]
