@@ -68,7 +68,7 @@ sql() { "$pg/psql" -qtA -h 127.0.0.1 -p "$pg_port" -U postgres -d "${2:-burial}"
 dead=$(printf '%032d' 1)
 for case in "$@"; do
     case $case in
-        sqlite) store="url: \"sqlite:$work/marks.db\"" ;;
+        sqlite) store="url: \"sqlite:$work/marks.db\", volatile: true" ;;
         postgres)
             start_postgres
             store="url: \"postgres://postgres@127.0.0.1:$pg_port/burial\""

@@ -96,8 +96,8 @@ for case in "$@"; do
     rm -f "$work"/marks.db* "$work/most"
     cached=1000000
     case $case in
-        sqlite) store="url: \"sqlite:$work/marks.db\"" ;;
-        crowded) store="url: \"sqlite:$work/marks.db\"" cached=$((resources / 3)) ;;
+        sqlite) store="url: \"sqlite:$work/marks.db\", volatile: true" ;;
+        crowded) store="url: \"sqlite:$work/marks.db\", volatile: true" cached=$((resources / 3)) ;;
         postgres)
             [ -n "$server" ] || start_postgres
             "$pg/psql" -q -h 127.0.0.1 -p "$pg_port" -U postgres -c 'DROP DATABASE IF EXISTS scale' -c 'CREATE DATABASE scale'

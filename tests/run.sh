@@ -72,7 +72,7 @@ redis-server:redis-server:lock_services:: with Redis
 redis-tools:redis-cli:lock_services:: with Redis
 nginx-light:nginx:lock_services::, echo:: and spelling:: with nginx, compose::
 haproxy:haproxy:echo:: with HAProxy
-python3:python3:spelling:: with Python
+python3:python3:spelling:: with Python, restored::
 nodejs:node:spelling:: with Node, client_recipes::
 node-axios:/usr/share/nodejs/axios:client_recipes:: with axios
 golang-go:go:client_recipes:: with Go

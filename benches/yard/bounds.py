@@ -53,7 +53,7 @@ class Pushed:
 
     def __init__(self, yard, upstream, number, rows):
         folder = yard.work.directory(f"bounds-{number}")
-        store = f'url: "sqlite:{folder}/marks.db", cached_marks: {MARKS}'
+        store = f'url: "sqlite:{folder}/marks.db", volatile: true, cached_marks: {MARKS}'
         self.server = servers.Fencepost(
             yard.work, yard.program, upstream, store, f"fencepost-bounds-{number}", PUSHED
         )
@@ -217,7 +217,7 @@ def overload(yard, places=64, times=16, seconds=4):
         yard.work,
         yard.program,
         upstream,
-        f'url: "sqlite:{folder}/marks.db"',
+        f'url: "sqlite:{folder}/marks.db", volatile: true',
         "fencepost-overload",
         f"limits: {{ in_flight: {places}, new_resources: none }}",
     )

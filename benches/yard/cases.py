@@ -91,7 +91,7 @@ class Servers:
             self.yard.work,
             self.yard.program,
             self["bare"],
-            f'url: "sqlite:{folder}/marks.db"',
+            f'url: "sqlite:{folder}/marks.db", volatile: true',
             "fencepost",
         )
         found.marks = Marks(found)

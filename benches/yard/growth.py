@@ -94,8 +94,8 @@ def marks(yard):
         for count in MARKS:
             name = f"marks-{kind}-{count}"
             if kind == "sqlite":
-                where = f"{yard.work.directory(name)}/marks.db"
-                store = f'url: "sqlite:{where}"'
+                where = f"{yard.work.directory(name)}/marks.db", volatile: true
+                store = f'url: "sqlite:{where}", volatile: true'
             else:
                 where = f"marks{count}"
                 store = yard.servers["postgres"].database(where)
@@ -164,7 +164,7 @@ def bodies(yard):
     )
     folder = yard.work.directory("fencepost-bodies")
     fence = servers.Fencepost(
-        yard.work, yard.program, whole, f'url: "sqlite:{folder}/marks.db"', "fencepost-bodies"
+        yard.work, yard.program, whole, f'url: "sqlite:{folder}/marks.db", volatile: true', "fencepost-bodies"
     )
     nginx = servers.nginx(
         yard.work,

@@ -27,7 +27,7 @@ def scaling(yard):
     started = []
     for size, cores in sizes:
         name = f"fencepost-{size}"
-        store = f'url: "sqlite:{work.directory("scaling-" + name)}/marks.db"'
+        store = f'url: "sqlite:{work.directory("scaling-" + name)}/marks.db", volatile: true'
         fence = servers.Fencepost(work, yard.program, bare, store, name, cores=cores)
         fence.marks = Marks(fence)
         inside = "    listen PORT;\n" + servers.PROXY

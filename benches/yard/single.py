@@ -212,7 +212,7 @@ def memory(yard):
     bare, work = yard.servers["bare"], yard.work
     for name in ("sqlite", "postgres"):
         if name == "sqlite":
-            store = f'url: "sqlite:{work.directory("fencepost-memory")}/marks.db"'
+            store = f'url: "sqlite:{work.directory("fencepost-memory")}/marks.db", volatile: true'
         else:
             store = yard.servers["postgres"].database("memory")
         server = servers.Fencepost(work, yard.program, bare, store, f"fencepost-memory-{name}")

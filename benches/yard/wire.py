@@ -121,7 +121,7 @@ def http2(yard):
         work,
         yard.program,
         upstream,
-        f'url: "sqlite:{folder}/marks.db"',
+        f'url: "sqlite:{folder}/marks.db", volatile: true',
         "fencepost-http2",
         scheme="h2c",
     )
@@ -167,7 +167,7 @@ def tls(yard):
         work,
         yard.program,
         bare,
-        f'url: "sqlite:{folder}/marks.db"',
+        f'url: "sqlite:{folder}/marks.db", volatile: true',
         "fencepost-tls",
         f"tls: {{ cert_file: {certificate.chain}, key_file: {certificate.key} }}",
     )

@@ -371,7 +371,7 @@ impl From<StoreError> for AdminProblem {
             StatusCode::SERVICE_UNAVAILABLE,
             "store-unavailable",
             "The store cannot answer",
-            format!("{error}. A write may still take effect: read the mark before trying again."),
+            format!("{error}."),
         )
         .with_header(header::RETRY_AFTER, "1")
     }
@@ -380,7 +380,8 @@ impl From<StoreError> for AdminProblem {
 impl From<OperatorError> for AdminProblem {
     fn from(error: OperatorError) -> Self {
         match error {
-            OperatorError::Store(error) => error.into(),
+            OperatorError::Store(error) => Self::from(error)
+                .adding(" The write may still take effect: read the mark before trying again."),
             OperatorError::Refused(why) => Self::new(
                 StatusCode::CONFLICT,
                 "refused",

@@ -66,7 +66,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::Request;
 use axum::http::StatusCode;
-use axum::middleware::{from_fn, map_response};
+use axum::middleware::from_fn;
 use axum::routing::{get, post};
 use tokio::sync::{Semaphore, watch};
 use tower::limit::GlobalConcurrencyLimitLayer;
@@ -161,7 +161,7 @@ pub fn router(state: AdminState) -> Router {
         .merge(waits)
         .with_state(state)
         .layer(RequestBodyLimitLayer::new(BODY_LIMIT))
-        .layer(map_response(problem::complete))
+        .layer(from_fn(problem::complete))
         // A probe that says no is an answer, not a failure to log at each scrape.
         .layer(TraceLayer::new_for_http().on_failure(()))
 }

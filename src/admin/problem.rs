@@ -1,6 +1,8 @@
 //! The admin API's errors: problem details (RFC 9457), like the data port's.
 
+use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value};
 
@@ -56,6 +58,13 @@ impl AdminProblem {
         self.status
     }
 
+    /// The problem with more in its detail.
+    #[must_use]
+    pub fn adding(mut self, more: &str) -> Self {
+        self.detail += more;
+        self
+    }
+
     /// The problem with a further member.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
@@ -99,7 +108,9 @@ impl IntoResponse for AdminProblem {
 
 /// Gives a problem's body to the errors of layers and extractors, which are empty or plain text.
 /// Keeps every answer out of caches.
-pub async fn complete(response: Response) -> Response {
+pub async fn complete(request: Request, next: Next) -> Response {
+    let reads = request.method().is_safe();
+    let response = next.run(request).await;
     let status = response.status();
     let has_body_of_ours = response
         .headers()
@@ -110,7 +121,7 @@ pub async fn complete(response: Response) -> Response {
         });
     let mut response = if status.as_u16() >= 400 && !has_body_of_ours {
         let allow = response.headers().get(header::ALLOW).cloned();
-        let mut completed = of_status(status).into_response();
+        let mut completed = of_status(status, reads).into_response();
         if let Some(allow) = allow {
             completed.headers_mut().insert(header::ALLOW, allow);
         }
@@ -134,7 +145,7 @@ pub fn shed() -> AdminProblem {
     )
 }
 
-fn of_status(status: StatusCode) -> AdminProblem {
+fn of_status(status: StatusCode, reads: bool) -> AdminProblem {
     let (word, title, detail) = match status {
         StatusCode::NOT_FOUND => (
             "not-found",
@@ -154,7 +165,11 @@ fn of_status(status: StatusCode) -> AdminProblem {
         StatusCode::SERVICE_UNAVAILABLE => (
             "overloaded",
             "The answer took too long",
-            "The store or the proxy is too busy to answer; a write may still take effect: read the mark before trying again.",
+            if reads {
+                "The store or the proxy is too busy to answer."
+            } else {
+                "The store or the proxy is too busy to answer; the write may still take effect: read the mark before trying again."
+            },
         ),
         _ => (
             "malformed-request",

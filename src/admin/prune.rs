@@ -15,6 +15,7 @@ use super::json::Json;
 use super::marks::{actor, parse, require_text};
 use super::peer::AdminPeer;
 use super::problem::AdminProblem;
+use crate::fencing::operators::OperatorError;
 use crate::fencing::prune::Pruning;
 use crate::store::PruneStep;
 
@@ -79,8 +80,13 @@ pub async fn prune(
     let step = body.step(&peer)?;
     // In a task of its own, so that a step that has begun is completed even if the client leaves.
     let task = tokio::spawn(async move {
-        let pruning = state.fencing.prune(&step).await?;
-        Ok::<_, AdminProblem>((step, pruning))
+        let pruning = state.fencing.prune(&step).await;
+        let pruning = pruning.map_err(|error| match error {
+            // A dry run writes nothing.
+            OperatorError::Store(error) if step.dry_run => AdminProblem::from(error),
+            error => error.into(),
+        });
+        Ok::<_, AdminProblem>((step, pruning?))
     });
     let (step, pruning) = task.await.map_err(|error| {
         tracing::error!("a prune ended abnormally: {error}");

@@ -8,7 +8,7 @@ use super::{found, keys};
 use crate::config::{PostgresAddress, Settings, StoreTarget};
 use crate::fencing::Background;
 use crate::store::postgres::PostgresStore;
-use crate::store::sqlite::SqliteStore;
+use crate::store::sqlite::{self, SqliteStore};
 use crate::store::{InstanceId, MarkStore, StoreError};
 
 /// Opens the store. A file that cannot be used ends the start here; a server is reached later.
@@ -21,6 +21,7 @@ pub(crate) async fn open(
         StoreTarget::Sqlite { path } => {
             let (timeout, migrate) = (store.timeout, store.migrate);
             let namespace = &store.namespace;
+            sqlite::check_place(path, store.create, store.volatile).await?;
             let opened =
                 SqliteStore::open_or_refuse(path, timeout, migrate, namespace, store.create)
                     .await?;

@@ -24,7 +24,7 @@ async fn a_bound_proxy_runs_until_its_shutdown() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let text = format!(
         "listen: 127.0.0.1:0\nadmin: {{ listen: 127.0.0.1:0 }}\nunmatched: refuse\n\
-         upstream: {{ url: 'http://127.0.0.1:9' }}\nstore: {{ url: 'sqlite:{}/marks.db' }}\n\
+         upstream: {{ url: 'http://127.0.0.1:9' }}\nstore: {{ url: 'sqlite:{}/marks.db', volatile: true }}\n\
          routes: [{{ path: /orders, resource: orders }}]\n",
         dir.path().display()
     );

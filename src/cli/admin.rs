@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use reqwest::{Certificate, Method, RequestBuilder, Response, Url, redirect};
+use reqwest::{Certificate, Method, RequestBuilder, StatusCode, Url, redirect};
 use serde_json::Value;
 
 use crate::config::{ADMIN_LISTEN, AdminAddress};
@@ -195,25 +195,28 @@ impl Admin {
         Ok(self.client.request(method, url))
     }
 
-    /// The answer, whatever its status.
-    pub async fn ask(&self, request: RequestBuilder) -> anyhow::Result<Response> {
-        request.send().await.map_err(|error| self.explain(error))
-    }
-
-    /// An answer's body.
-    pub async fn text(&self, response: Response) -> anyhow::Result<String> {
-        response.text().await.map_err(|error| self.explain(error))
+    /// The answer's status, whatever it is, and its body.
+    pub async fn ask(&self, request: RequestBuilder) -> anyhow::Result<(StatusCode, String)> {
+        let (client, request) = request.build_split();
+        let mut reads = true;
+        let exchange = async {
+            let request = request?;
+            reads = request.method().is_safe();
+            let response = client.execute(request).await?;
+            Ok((response.status(), response.text().await?))
+        };
+        let answer = exchange.await;
+        answer.map_err(|error| self.explain(error, reads))
     }
 
     /// The answer's body; a problem is an error.
     pub async fn send(&self, request: RequestBuilder) -> anyhow::Result<String> {
-        self.accepted(self.ask(request).await?).await
+        let (status, text) = self.ask(request).await?;
+        self.accepted(status, text)
     }
 
     /// As [`Self::send`], of an answer that has come.
-    pub async fn accepted(&self, response: Response) -> anyhow::Result<String> {
-        let status = response.status();
-        let text = self.text(response).await?;
+    pub fn accepted(&self, status: StatusCode, text: String) -> anyhow::Result<String> {
         if status.is_success() {
             return Ok(text);
         }
@@ -242,7 +245,8 @@ impl Admin {
         )
     }
 
-    fn explain(&self, error: reqwest::Error) -> anyhow::Error {
+    fn explain(&self, error: reqwest::Error, reads: bool) -> anyhow::Error {
+        let doubt = |text| if reads { "" } else { text };
         let why = if error.is_connect() {
             format!(
                 "cannot connect to {}. Is fencepost running, and is its admin.listen that address? \
@@ -251,13 +255,15 @@ impl Admin {
             )
         } else if error.is_timeout() {
             format!(
-                "{} did not answer in time; a write may still take effect: look with `marks get`",
-                self.url
+                "{} did not answer in time{}",
+                self.url,
+                doubt("; the write may still take effect: look with `marks get`")
             )
         } else {
             format!(
-                "the exchange with {} broke; a write may have taken effect: look with `marks get`",
-                self.url
+                "the exchange with {} broke{}",
+                self.url,
+                doubt("; the write may have taken effect: look with `marks get`")
             )
         };
         anyhow::Error::new(error.without_url()).context(why)

@@ -12,6 +12,7 @@ use crate::config::{self, ConfigProblem, Loader, Overrides, Settings, Severity, 
 use crate::printable;
 use crate::proxy::reach::reach;
 use crate::store::postgres::PostgresStore;
+use crate::store::sqlite;
 use crate::store::{Administration as _, Instances as _};
 
 #[derive(Debug, Args)]
@@ -226,15 +227,10 @@ async fn connect(settings: &Settings) -> Vec<Beside> {
             store.disconnect().await;
         }
         StoreTarget::Sqlite { path } => {
-            // The file belongs to the proxy that runs.
-            let directory = path
-                .parent()
-                .filter(|parent| !parent.as_os_str().is_empty());
-            if let Some(directory) = directory
-                && !directory.is_dir()
-            {
-                let message = format!("the directory {} does not exist", directory.display());
-                found.push(error("store.url", message));
+            // Not opened: the file belongs to the proxy that runs.
+            let place = sqlite::check_place(path, store.create, store.volatile).await;
+            if let Err(unfit) = place {
+                found.push(error("store.url", unfit.to_string()));
             }
         }
     }

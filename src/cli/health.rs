@@ -40,9 +40,7 @@ pub async fn run(args: HealthArgs) -> anyhow::Result<bool> {
         Probe::Live => ("/livez", "live"),
         Probe::Ready => ("/readyz", "ready"),
     };
-    let response = admin.ask(admin.request(Method::GET, path)?).await?;
-    let status = response.status();
-    let text = admin.text(response).await?;
+    let (status, text) = admin.ask(admin.request(Method::GET, path)?).await?;
     let report: Value = serde_json::from_str(&text)
         .ok()
         .filter(|value: &Value| value.get(word).is_some_and(Value::is_boolean))

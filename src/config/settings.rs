@@ -142,6 +142,8 @@ pub struct StoreSettings {
     pub migrate: bool,
     /// The treatment of a missing embedded store.
     pub create: Create,
+    /// An embedded store may be on a file system in memory.
+    pub volatile: bool,
 }
 
 /// The action of a start that finds no embedded store.

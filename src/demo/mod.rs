@@ -143,6 +143,8 @@ upstream:
   timeout: 3s
 store:
   url: {store}
+  # The directory may be in memory, and is removed at the end.
+  volatile: true
 barrier:
   wait: 10s
   settle: 3s

@@ -70,8 +70,9 @@ def agrees(seen, expected):
 class Compose:
     """What `docker compose` does with the file."""
 
-    def __init__(self, file, fencepost, work):
+    def __init__(self, file, fencepost, work, disk):
         self.work = work
+        self.disk = disk
         self.folder = file.parent
         self.spec = yaml.safe_load(container.interpolated(file.read_text()))
         self.services = self.spec["services"]
@@ -130,7 +131,8 @@ class Compose:
             return path
         if name not in self.spec["volumes"]:
             raise Wrong(f"there is no volume {name}")
-        path = self.work / "volumes" / name
+        # fencepost refuses a file system in memory.
+        path = (self.disk if name == "marks" else self.work) / "volumes" / name
         path.mkdir(parents=True, exist_ok=True)
         return path
 
@@ -255,8 +257,12 @@ def main():
     loopback_up()
     # In memory where there is room: etcd waits for its disk, and a lease could end meanwhile.
     memory = "/dev/shm" if os.path.isdir("/dev/shm") and shutil.disk_usage("/dev/shm").free > 1 << 30 else None
-    with tempfile.TemporaryDirectory(prefix="fencepost-compose-", dir=memory) as work:
-        compose = Compose(TUTORIAL / "compose.yaml", args.fencepost, pathlib.Path(work))
+    prefix = "fencepost-compose-"
+    with (
+        tempfile.TemporaryDirectory(prefix=prefix, dir=memory) as work,
+        tempfile.TemporaryDirectory(prefix=prefix, dir="/var/tmp") as disk,
+    ):
+        compose = Compose(TUTORIAL / "compose.yaml", args.fencepost, pathlib.Path(work), pathlib.Path(disk))
         try:
             compose.check()
             grafana.check(compose.services["grafana"], TUTORIAL)

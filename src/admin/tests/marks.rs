@@ -189,7 +189,8 @@ async fn a_view_says_what_goes_on() {
     admin.get("/v1/marks/absent").await.problem(404, "no-mark");
     admin.store.plan("mark", CallPlan::Fail(broken()));
     let down = admin.get("/v1/marks/order:42").await;
-    down.problem(503, "store-unavailable");
+    let why = down.problem(503, "store-unavailable");
+    assert!(!why.contains("take effect"), "{why}");
     assert_eq!(down.headers[header::RETRY_AFTER], "1");
 }
 
@@ -309,10 +310,9 @@ async fn the_proxy_may_say_no() {
         .problem(404, "no-such-unknown");
     for call in ["mark", "advance"] {
         admin.store.plan(call, CallPlan::Fail(broken()));
-        admin
-            .post("/v1/marks/a/advance", r#"{"token":"44"}"#)
-            .await
-            .problem(503, "store-unavailable");
+        let down = admin.post("/v1/marks/a/advance", r#"{"token":"44"}"#).await;
+        let why = down.problem(503, "store-unavailable");
+        assert!(why.contains("The write may still take effect"), "{why}");
     }
     assert!(admin.audit().is_empty());
     let metrics = admin.get("/metrics").await.text;

@@ -316,12 +316,12 @@ async fn raise(admin: &Admin, request: RequestBuilder) -> anyhow::Result<bool> {
     let (tries, pause) = NO_ROOM;
     for _ in 0..tries {
         let again = request.try_clone().context("a request without a stream")?;
-        let response = admin.ask(again).await?;
-        match response.status() {
+        let (status, text) = admin.ask(again).await?;
+        match status {
             StatusCode::PRECONDITION_FAILED => return Ok(false),
             StatusCode::SERVICE_UNAVAILABLE => tokio::time::sleep(pause).await,
             _ => {
-                let text = admin.accepted(response).await?;
+                let text = admin.accepted(status, text)?;
                 let answer: Value =
                     serde_json::from_str(&text).with_context(|| admin.not_fencepost())?;
                 return Ok(answer["outcome"] == "advanced");

@@ -62,6 +62,9 @@ pub struct StoreFile {
     /// one.
     #[schemars(extend("default" = Create::default()))]
     pub create: Option<Create>,
+    /// `SQLite`: allow a file system in memory (tmpfs, ramfs), with a warning in the log. It loses
+    /// every mark when the machine or the mount goes, and stale tokens pass then. For trials.
+    pub volatile: bool,
 }
 
 impl Default for StoreFile {
@@ -76,6 +79,7 @@ impl Default for StoreFile {
             cached_marks: 1_000_000,
             migrate: true,
             create: None,
+            volatile: false,
         }
     }
 }
@@ -163,13 +167,8 @@ pub(super) fn settings(file: StoreFile, report: &mut Report) -> Option<StoreSett
             "the same as store.lease, or shorter",
         );
     }
-    if shared && file.create.is_some() {
-        report.with("store.url").warn(
-            "store.create",
-            "it has no effect with Postgres: a namespace begins with its first proxy, and the log \
-             of a start says whether it is new",
-            "leave it out",
-        );
+    if shared {
+        only_for_a_file(file.create, file.volatile, report);
     }
     if timeout < Duration::from_millis(50) {
         report.warn(
@@ -187,7 +186,26 @@ pub(super) fn settings(file: StoreFile, report: &mut Report) -> Option<StoreSett
         cached_marks: count("store.cached_marks", file.cached_marks, report),
         migrate: file.migrate,
         create: file.create.unwrap_or_default(),
+        volatile: file.volatile,
     })
+}
+
+/// Warns of fields that have no effect with Postgres.
+fn only_for_a_file(create: Option<Create>, volatile: bool, report: &mut Report) {
+    for (path, is_given, hint) in [
+        (
+            "store.create",
+            create.is_some(),
+            "leave it out: a namespace begins with its first proxy, and the log of a start says \
+             whether it is new",
+        ),
+        ("store.volatile", volatile, "leave it out"),
+    ] {
+        if is_given {
+            let about = report.with("store.url");
+            about.warn(path, "it has no effect with Postgres", hint);
+        }
+    }
 }
 
 fn tls(file: StoreTlsFile, shared: bool, report: &mut Report) -> StoreTls {

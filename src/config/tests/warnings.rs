@@ -18,6 +18,7 @@ tracing.otlp: http://c:4317 | usually have for gRPC
 tracing: { otlp: 'http://c:4318', protocol: grpc } | usually have for HTTP | tracing.otlp
 store.lease: 2m | when an instance dies
 store.url: 'postgres://a/b'; store.namespace: a; store.create: never | it has no effect
+store.url: 'postgres://a/b'; store.namespace: a; store.volatile: true | it has no effect
 body.max: 1KiB; body.buffer: 2KiB | longer than `body.max`
 body.max: 0 | would get a 413
 body.buffer: 0 | gets no key | routes[0].idempotency

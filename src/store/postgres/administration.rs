@@ -11,7 +11,7 @@ use sqlx::{PgConnection, Postgres};
 use super::connect::Phase;
 use super::count::PIECE;
 use super::instances;
-use super::{PostgresStore, only, options, schema};
+use super::{PostgresStore, only, options, roles, schema};
 use crate::config::settings::Secret;
 use crate::routing::{ResourceKey, Token};
 use crate::store::rows::{self, EpochColumns, Failure, Schema};
@@ -30,7 +30,7 @@ impl Administration for PostgresStore {
         match self.bounded(self.prove(false)).await? {
             Schema::Current => {}
             Schema::Behind if self.migrate => super::migrate(self.address.clone()).await?,
-            Schema::Behind => return Err(rows::schema_behind()),
+            Schema::Behind => return Err(self.behind().await?),
         }
         self.check().await?;
         // The configuration's checks have already warned of a URL in it.
@@ -47,7 +47,7 @@ impl Administration for PostgresStore {
     async fn check(&self) -> Result<(), StoreError> {
         match self.bounded(self.prove(true)).await? {
             Schema::Current => Ok(()),
-            Schema::Behind => Err(rows::schema_behind()),
+            Schema::Behind => Err(self.behind().await?),
         }
     }
 
@@ -264,6 +264,7 @@ impl PostgresStore {
             .run(async |c| {
                 let schema = schema(c).await?;
                 if write && schema == Schema::Current {
+                    all_are_logged(c).await?;
                     self.touch().execute(c).await?;
                 }
                 Ok(schema)
@@ -271,6 +272,11 @@ impl PostgresStore {
             .await?;
         turn.done();
         Ok(schema)
+    }
+
+    async fn behind(&self) -> Result<StoreError, StoreError> {
+        let read = async |c: &mut PgConnection| Ok(roles::behind(c).await?);
+        self.on(&self.operators, read).await
     }
 
     /// Writes the namespace's row as it is: proves that rows may be written, and locks it.
@@ -293,6 +299,24 @@ impl PostgresStore {
             templates,
         })
     }
+}
+
+/// Fails if a crash of the server would empty one of the tables, since it is not in the server's
+/// log, nor on a standby.
+async fn all_are_logged(connection: &mut PgConnection) -> Result<(), Failure> {
+    let unlogged: Vec<String> = sqlx::query_scalar(
+        "SELECT c.oid::regclass::text FROM pg_class AS c WHERE c.relpersistence <> 'p' AND c.oid IN \
+         (to_regclass('namespaces'), to_regclass('marks'), to_regclass('epochs'), to_regclass('instances'))",
+    )
+    .fetch_all(connection)
+    .await?;
+    let Some(table) = unlogged.first() else {
+        return Ok(());
+    };
+    Err(Failure::Store(StoreError::Unfit(format!(
+        "the table {table} is UNLOGGED: a crash of the server empties it, and a standby does not have it. Run as its \
+         owner: ALTER TABLE {table} SET LOGGED"
+    ))))
 }
 
 /// Commits a change by its audit row. A COMMIT may be answered with ROLLBACK, which is no error on the

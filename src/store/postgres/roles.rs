@@ -8,8 +8,9 @@ use sqlx::{Executor as _, PgConnection};
 
 use super::connect::{Connector, Phase};
 use super::errors::error_of;
+use super::only;
 use crate::config::settings::PostgresAddress;
-use crate::store::StoreError;
+use crate::store::{StoreError, rows};
 
 /// The timeout for all of the grants.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -42,41 +43,104 @@ pub async fn grant(address: impl Into<PostgresAddress>, role: &str) -> Result<()
         .unwrap_or(Err(StoreError::Timeout(PATIENCE)))
 }
 
+/// The role, the database, the role's `search_path`, the first schema of that path that exists, and
+/// whether the role may create tables.
+type Path = (String, String, String, Option<String>, bool);
+
+/// `current_schema` is the first schema of the path that the role may *use*.
+const PATH: &str = "SELECT current_user::text, current_database()::text, \
+     current_setting('search_path'), \
+     COALESCE(current_schema()::text, (SELECT n.nspname::text \
+         FROM unnest(string_to_array(current_setting('search_path'), ',')) \
+             WITH ORDINALITY AS p(name, place) \
+         JOIN pg_namespace AS n ON n.nspname::text = CASE trim(p.name, ' \"') \
+             WHEN '$user' THEN current_user::text ELSE trim(p.name, ' \"') END \
+         ORDER BY p.place LIMIT 1)), \
+     COALESCE(has_schema_privilege(current_schema(), 'CREATE'), false)";
+
 /// Checks that the role of this connection may make the tables.
 ///
 /// # Errors
 ///
 /// [`StoreError::Unfit`] with the role and the statement that gives it the right.
 pub(super) async fn may_make_tables(connection: &mut PgConnection) -> Result<(), StoreError> {
-    // `current_schema` is that of the search path which the role may use.
-    let found: Vec<(String, String, Option<String>, bool)> = sqlx::query_as(
-        "SELECT current_user::text, current_database()::text, current_schema()::text, \
-         COALESCE(has_schema_privilege(current_schema(), 'CREATE'), false)",
-    )
-    .fetch_all(connection)
-    .await
-    .map_err(error_of)?;
-    let [(role, database, schema, allowed)] = found.as_slice() else {
-        return Ok(());
-    };
-    if *allowed {
+    let (role, database, path, schema, allowed): Path = only(
+        sqlx::query_as(PATH)
+            .fetch_all(connection)
+            .await
+            .map_err(error_of)?,
+    )?;
+    if allowed {
         return Ok(());
     }
-    let schema = schema.as_deref().unwrap_or("public");
+    let Some(schema) = schema else {
+        let first = path.split(',').map(|name| name.trim().trim_matches('"'));
+        let first = first.into_iter().find(|name| !["", "$user"].contains(name));
+        return Err(StoreError::Unfit(format!(
+            "the tables are to be made, and the search_path of the role {role} ({path}) leads to no schema of the \
+             database {database}; run there, as its owner: CREATE SCHEMA {} AUTHORIZATION {}; or name a schema that \
+             exists: {}",
+            quoted(first.unwrap_or(&role)),
+            quoted(&role),
+            set_path(&role, &database, "public")
+        )));
+    };
     Err(StoreError::Unfit(format!(
         "the tables are to be made or changed, and the role {role} has not the right to do that in the schema \
          {schema} of the database {database}; run there, as the schema's owner: GRANT USAGE, CREATE ON SCHEMA \
          {} TO {}",
-        quoted(schema),
-        quoted(role)
+        quoted(&schema),
+        quoted(&role)
     )))
 }
 
-/// The schema that the grants are for, if there is such a role.
+/// The refusal of a missing or an old schema. The tables may be in a schema that the role's
+/// `search_path` does not lead to.
+pub(super) async fn behind(connection: &mut PgConnection) -> Result<StoreError, StoreError> {
+    let elsewhere: Vec<String> = sqlx::query_scalar(
+        "SELECT n.nspname::text FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
+         WHERE c.relname = 'fencepost_migrations' AND c.relkind = 'r' \
+             AND to_regclass('fencepost_migrations') IS NULL",
+    )
+    .fetch_all(&mut *connection)
+    .await
+    .map_err(error_of)?;
+    let Some(schema) = elsewhere.first() else {
+        return Ok(rows::schema_behind());
+    };
+    let (role, database, path, ..): Path = only(
+        sqlx::query_as(PATH)
+            .fetch_all(connection)
+            .await
+            .map_err(error_of)?,
+    )?;
+    Ok(StoreError::Unfit(format!(
+        "the tables are in the schema {schema} of the database {database}, to which the search_path of the role \
+         {role} ({path}) does not lead, or which the role may not use; run there: GRANT USAGE ON SCHEMA {} TO {}; {}",
+        quoted(schema),
+        quoted(&role),
+        set_path(&role, &database, schema)
+    )))
+}
+
+/// The statement that outranks every other setting of a role's `search_path`, except that of
+/// `options` in the URL.
+fn set_path(role: &str, database: &str, schema: &str) -> String {
+    format!(
+        "ALTER ROLE {} IN DATABASE {} SET search_path = {}",
+        quoted(role),
+        quoted(database),
+        quoted(schema)
+    )
+}
+
+/// The schema of the tables, if there is such a role.
 async fn schema_for(connection: &mut PgConnection, role: &str) -> Result<String, StoreError> {
     // All rows, to the last: the server reports the first before it is done.
     let found: Vec<(bool, Option<String>)> = sqlx::query_as(
-        "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = $1), current_schema()::text",
+        "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = $1), \
+         (SELECT n.nspname::text FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace \
+          WHERE c.oid = to_regclass('fencepost_migrations'))",
     )
     .bind(role)
     .fetch_all(&mut *connection)
@@ -89,8 +153,7 @@ async fn schema_for(connection: &mut PgConnection, role: &str) -> Result<String,
             quoted(role)
         ))),
         _ => Err(StoreError::Unfit(
-            "--grant-to: the connection has no current schema; look at the role's search_path"
-                .into(),
+            "--grant-to: there are no tables".to_owned(),
         )),
     }
 }

@@ -28,8 +28,8 @@ pub(super) use owners;
 
 /// A view and its triggers, which write a batch in one statement. So the driver gives its thread
 /// one command, and the first answer comes when all of it is on the disk. A row of the view is an
-/// ask, or an epoch to close. Only this connection has them. They need the tables, so they are
-/// created after the migrations.
+/// ask, an epoch to close, or the transaction to count (`closes` is NULL). Only this connection has
+/// them. They need the tables, so they are created after the migrations.
 ///
 /// A lock is for the whole file here. `previous` must be the mark before this statement, and a row
 /// of a later era must stay as it is. In an UPDATE's SET, columns on the right have their old
@@ -66,6 +66,10 @@ pub(super) const PREPARE: &str = "
     BEGIN
         DELETE FROM epochs WHERE namespace = NEW.namespace AND instance = NEW.instance
             AND resource = NEW.resource AND opening = NEW.opening;
+    END;
+    CREATE TEMP TRIGGER counting INSTEAD OF INSERT ON batch WHEN NEW.closes IS NULL
+    BEGIN
+        UPDATE commits SET count = count + 1;
     END;";
 
 /// Writes the batch. `jsonb_each` keeps an array within an array binary; `json_each` would write it
@@ -78,7 +82,7 @@ macro_rules! write {
          FROM jsonb_each(?2)
          UNION ALL
          SELECT ?1, value ->> 1, NULL, NULL, value ->> 0, value ->> 2, NULL, NULL, NULL, NULL, true
-         FROM jsonb_each(?5); "
+         FROM jsonb_each(?5)"
     };
 }
 
@@ -97,12 +101,17 @@ macro_rules! marks {
 /// argument, so each statement names all numbers up to its greatest (`IS` is true of NULL too). The
 /// reads are behind the commit: that of the epochs as in Postgres, though no other process can have
 /// the file, and that of the marks because nothing else writes them.
+///
+/// The count is read behind the commit, too: a batch that was decided on overwritten marks is
+/// committed, and its answer is not believed.
 const BATCH: &str = concat!(
     write!(),
+    " UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL; ",
     owners!(),
     "SELECT (",
     marks!(),
-    "), json_group_array(json_array(e.resource, e.instance, e.opening, e.token)), octet_length(?6), ?7
+    "), json_group_array(json_array(e.resource, e.instance, e.opening, e.token)), octet_length(?6), ?7,
+         (SELECT count FROM commits)
      FROM owners AS o CROSS JOIN jsonb_each(CASE WHEN o.id <> ?4 OR ?7 THEN ?6 END) AS r
          CROSS JOIN epochs AS e
      WHERE (?2, ?3, ?5) IS (?2, ?3, ?5) AND (o.id <> ?4 OR r.value)
@@ -110,7 +119,7 @@ const BATCH: &str = concat!(
      PRAGMA wal_checkpoint(noop)"
 );
 /// The same within a transaction.
-const BATCH_WITHIN: &str = concat!(write!(), marks!());
+const BATCH_WITHIN: &str = concat!(write!(), "; ", marks!());
 
 /// Every epoch of the resources in a JSON array. `CROSS JOIN` fixes the order of the loops.
 pub(super) const EPOCHS: &str = concat!(
@@ -202,12 +211,13 @@ fn odd(what: &str) -> StoreError {
     StoreError::Statement(format!("{what} was answered with something else"))
 }
 
-/// Runs a batch in its own transaction, with the second read behind the commit.
+/// Runs a batch in its own transaction, with the second read behind the commit. Returns the count of
+/// transactions and the length of the log, too.
 pub(super) async fn run(
     connection: &mut SqliteConnection,
     namespace: &str,
     load: &BatchJson,
-) -> Result<(Batched, LogLength), Failure> {
+) -> Result<(Batched, i64, LogLength), Failure> {
     let results = command(connection, namespace, load, BATCH).await?;
     // The write, the two reads, the log, and nothing behind it.
     let [_, reads, log, _] = results.as_slice() else {
@@ -229,7 +239,8 @@ pub(super) async fn run(
         (log.try_get(0)?, log.try_get(1)?, log.try_get(2)?);
     let epochs = rows::all(others, rows::epoch)?;
     let batched = batched(load.found(marks)?, Ok(epochs));
-    Ok((batched, (!busy && frames >= 0).then_some((frames, copied))))
+    let log = (!busy && frames >= 0).then_some((frames, copied));
+    Ok((batched, reads.try_get(4)?, log))
 }
 
 /// The answer to a batch. No other process can have lost an epoch, or has to be notified.

@@ -1,4 +1,5 @@
-//! The count of heartbeats, by which a start notices that commits are missing.
+//! The count of heartbeats, by which a start notices that commits are missing, and the count of
+//! transactions, by which a run notices it.
 //!
 //! `SQLite` has the latest commits only in the log beside the file. They are lost if the log is
 //! deleted after a crash, or left behind when the file is copied. The file alone is still a whole
@@ -22,6 +23,12 @@
 //! A program that opens the file after a crash (the `sqlite3` shell) may copy and delete the log,
 //! and copies the number as well. A backup, or a copy without attributes, has no note, and is not
 //! judged; nor is a file on a file system without attributes.
+//!
+//! Another program can write into the file of a running proxy through `SQLite` itself, and put an
+//! older copy there (`.restore`, the backup API). So each transaction of a run counts itself in the
+//! table `commits`, and reads the number. If it is not the next one, nothing is believed, the
+//! store is unfit, and the note is raised past every number that the file may have. Backups,
+//! checkpoints and tables of other programs leave the number as it is.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt as _;
@@ -86,6 +93,29 @@ async fn read(connection: &mut SqliteConnection) -> Result<Heartbeats, sqlx::Err
     .fetch_one(connection)
     .await?;
     Ok(Heartbeats { store, count })
+}
+
+/// Counts a transaction, in the open one, and returns its number.
+pub(super) async fn next(connection: &mut SqliteConnection) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar("UPDATE commits SET count = count + 1 RETURNING count")
+        .fetch_one(connection)
+        .await
+}
+
+/// The number of the latest transaction.
+pub(super) async fn latest(connection: &mut SqliteConnection) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar("SELECT count FROM commits")
+        .fetch_one(connection)
+        .await
+}
+
+/// Makes every later start refuse the file as it is: it lacks commits of this run. Its log is read
+/// with it, since the same program has written both. Blocks on the file system.
+pub(super) fn disown(lock: &FileLock) {
+    if let Some(Note { beats, .. }) = noted(lock) {
+        let count = beats.count.saturating_add(1);
+        note(lock, Heartbeats { count, ..beats }, 0);
+    }
 }
 
 /// Notes a count that is on the disk. If that fails, less is noticed later, and nothing is refused.

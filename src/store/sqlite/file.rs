@@ -226,16 +226,18 @@ impl FileLock {
         if let Some(error) = self.lost() {
             return Err(error);
         }
-        let Some(what) = self.look()? else {
-            return Ok(());
-        };
+        self.look()?.map_or(Ok(()), |what| Err(self.lose(&what)))
+    }
+
+    /// Makes the store unfit for the rest of the run. `what`: what happened to which file.
+    pub(super) fn lose(&self, what: &str) -> StoreError {
         let why = self.lost.get_or_init(|| {
             format!(
                 "{what} while fencepost had it open: nothing fenced is forwarded until fencepost \
                  is started again on the right file"
             )
         });
-        Err(StoreError::Unfit(why.clone()))
+        StoreError::Unfit(why.clone())
     }
 
     /// [`Self::check`], on a thread that serves no requests.

@@ -105,8 +105,8 @@ impl SqliteStore {
         let lock = file::blocking(move || FileLock::take(&path, create)).await?;
         let lock = Arc::new(lock);
         let mut held = HeldConnection::open(&lock).await?;
-        let opened = match start(&mut held, &lock, migrate, namespace, create).await {
-            Ok(opened) => opened,
+        let (opened, commits) = match start(&mut held, &lock, migrate, namespace, create).await {
+            Ok(started) => started,
             Err(error) => {
                 held.close().await;
                 return Err(error);
@@ -132,6 +132,8 @@ impl SqliteStore {
                 instance: None,
                 beat: Duration::ZERO,
                 base,
+                commits,
+                overwritten: false,
                 late: Duration::MAX,
             })),
             opened,
@@ -266,6 +268,17 @@ impl SqliteStore {
     }
 }
 
+/// Checks that the place of a file can keep marks, without opening the file. `volatile` allows a
+/// file system in memory, with a warning.
+///
+/// # Errors
+///
+/// [`StoreError::Unfit`] if it cannot, or there is no such directory.
+pub async fn check_place(path: &Path, create: Create, volatile: bool) -> Result<(), StoreError> {
+    let path = path.to_owned();
+    file::blocking(move || path::keeps_marks(&path, create, volatile)).await
+}
+
 /// Brings the schema of a file up to date, for `fencepost migrate`. Creates the file if it is
 /// missing, and returns the state it was in.
 ///
@@ -278,14 +291,15 @@ pub async fn migrate(path: impl AsRef<Path>) -> Result<Opened, StoreError> {
     Ok(store.opened.clone())
 }
 
-/// Brings the schema up to date or checks that it is, and counts.
+/// Brings the schema up to date or checks that it is, and counts the marks. Returns the count of
+/// transactions, too.
 async fn start(
     held: &mut HeldConnection,
     lock: &FileLock,
     migrate: bool,
     namespace: &str,
     create: Create,
-) -> Result<Opened, StoreError> {
+) -> Result<(Opened, i64), StoreError> {
     let connection = held.get()?;
     count::check(connection, lock).await?;
     let created = !has_schema(connection).await?;
@@ -297,12 +311,16 @@ async fn start(
     let (marks, latest_ms) = administration::count(connection, namespace)
         .await
         .map_err(error_of)?;
-    Ok(Opened {
+    let commits = count::latest(connection)
+        .await
+        .map_err(|error| error_of(error.into()))?;
+    let opened = Opened {
         path: lock.path().to_owned(),
         created,
         marks,
         latest_ms,
-    })
+    };
+    Ok((opened, commits))
 }
 
 /// The id of this boot of the machine; empty if it has none.
@@ -318,7 +336,8 @@ pub(super) fn migrator() -> Migrator {
         "0002_terms",
         "0003_route_table",
         "0004_boot",
-        "0005_epochs"
+        "0005_epochs",
+        "0006_commits"
     )
 }
 

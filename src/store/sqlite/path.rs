@@ -7,10 +7,20 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, statx};
+use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, statfs, statx};
 
 use crate::config::settings::Create;
 use crate::store::StoreError;
+
+/// The file systems in memory, by their `f_type` (statfs(2)). /dev and /dev/shm are tmpfs.
+const IN_MEMORY: [(i128, &str); 3] = [
+    (0x0102_1994, "tmpfs"),
+    (0x8584_58f6, "ramfs"),
+    (0x9584_58f6, "hugetlbfs"),
+];
+
+/// The file system of a container's own layer, among others.
+const OVERLAY: i128 = 0x794c_7630;
 
 /// As many links as Linux follows.
 const MOST_LINKS: u32 = 40;
@@ -43,6 +53,36 @@ pub(super) fn resolve(path: &Path, create: Create) -> Result<PathBuf, StoreError
     Err(StoreError::Unfit(format!(
         "{} leads from link to link without an end",
         path.display()
+    )))
+}
+
+/// Fails if the file is on a file system in memory, or is to be created there, unless `volatile`
+/// allows it. Creates nothing. Blocks on the file system.
+pub(super) fn keeps_marks(path: &Path, create: Create, volatile: bool) -> Result<(), StoreError> {
+    let path = resolve(&absolute(path)?, create)?;
+    let (parent, _) = directory_of(&path)?;
+    let found = statfs(parent).map_err(|error| {
+        StoreError::Unfit(format!("the directory {}: {error}", parent.display()))
+    })?;
+    let kind = i128::from(found.f_type);
+    if kind == OVERLAY {
+        tracing::warn!(
+            "{} is on an overlay file system. A container's own layer is one, and its marks go with \
+             the container: mount a volume there",
+            path.display()
+        );
+    }
+    let Some((_, name)) = IN_MEMORY.iter().find(|(magic, _)| *magic == kind) else {
+        return Ok(());
+    };
+    let what = format!("{} is on a file system in memory ({name})", path.display());
+    if volatile {
+        tracing::warn!("{what}: its marks are lost when the machine or the mount goes");
+        return Ok(());
+    }
+    Err(StoreError::Unfit(format!(
+        "{what}: its marks would be lost when the machine or the mount goes, and stale tokens would \
+         pass. Put it on a disk; `store.volatile: true` allows it, for a trial"
     )))
 }
 

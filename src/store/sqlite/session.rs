@@ -47,6 +47,10 @@ pub(super) struct Session {
     pub(super) beat: Duration,
     /// The least count of heartbeats that the file has without its log.
     pub(super) base: i32,
+    /// How many transactions the file has had. Known to be on the disk.
+    pub(super) commits: i64,
+    /// The file has another number: another program has overwritten it.
+    pub(super) overwritten: bool,
     /// The age of the latest heartbeat at which a batch of requests carries the next one. Longer
     /// than the pause between two renewals: a heartbeat is late only if the disk is slow.
     pub(super) late: Duration,
@@ -93,9 +97,9 @@ impl Session {
         beat: Option<Beat>,
         work: impl Work<T>,
     ) -> Result<T, StoreError> {
-        let (lock, mut held) = self.take().await?;
+        let (lock, mut held) = self.take(known).await?;
         let done = match beat {
-            None => work(held.get()?, &known.namespace).await,
+            None => self.look(&mut held, known, work).await,
             Some(beat) => {
                 let done = self.transact(&mut held, known, beat, work).await;
                 // Checked only now: during the commit, another process may have opened the path.
@@ -123,7 +127,7 @@ impl Session {
 
     /// Takes the connection, or opens one. It is only put back after success. Anything else closes
     /// it, a panic too.
-    async fn take(&mut self) -> Result<(Arc<FileLock>, HeldConnection), StoreError> {
+    async fn take(&mut self, known: &Known) -> Result<(Arc<FileLock>, HeldConnection), StoreError> {
         let Some(lock) = self.lock.clone() else {
             return Err(StoreError::Connection("the store was closed".to_owned()));
         };
@@ -134,21 +138,56 @@ impl Session {
             }
             return Err(error);
         }
-        let held = if let Some(held) = held {
-            held
-        } else {
-            // As after each copy of the log: see `count`.
-            self.beat = Duration::ZERO;
-            HeldConnection::open(&lock).await?
-        };
-        Ok((lock, held))
+        if let Some(held) = held {
+            return Ok((lock, held));
+        }
+        // As after each copy of the log: see `count`.
+        self.beat = Duration::ZERO;
+        let mut held = HeldConnection::open(&lock).await?;
+        // A transaction that failed may be on the disk all the same.
+        match self.latest(&mut held, 1).await {
+            Ok(commits) => {
+                self.commits = commits;
+                Ok((lock, held))
+            }
+            Err(failure) => self.give(known, &lock, held, Err(failure)).await,
+        }
+    }
+
+    /// Runs work that only reads, in the state that this run has left.
+    async fn look<T>(
+        &mut self,
+        held: &mut HeldConnection,
+        known: &Known,
+        work: impl Work<T>,
+    ) -> Result<T, Failure> {
+        let done = work(held.get()?, &known.namespace).await?;
+        self.latest(held, 0).await?;
+        Ok(done)
+    }
+
+    /// The number of the file's latest transaction, if it is this run's latest, or one of the next
+    /// `more`.
+    async fn latest(&mut self, held: &mut HeldConnection, more: i64) -> Result<i64, Failure> {
+        let found = count::latest(held.get()?).await?;
+        self.follows(found, 0, more)?;
+        Ok(found)
+    }
+
+    /// Fails if the number that was found is not `least` to `most` above this run's latest.
+    fn follows(&mut self, found: i64, least: i64, most: i64) -> Result<(), StoreError> {
+        if (self.commits + least..=self.commits + most).contains(&found) {
+            return Ok(());
+        }
+        self.overwritten = true;
+        Err(StoreError::Unfit("the file was overwritten".to_owned()))
     }
 
     /// Puts the connection back after success.
     async fn give<T>(
         &mut self,
         known: &Known,
-        lock: &FileLock,
+        lock: &Arc<FileLock>,
         held: HeldConnection,
         done: Result<T, Failure>,
     ) -> Result<T, StoreError> {
@@ -158,8 +197,24 @@ impl Session {
                 Ok(done)
             }
             Err(failure) => {
+                if self.overwritten {
+                    let lock = Arc::clone(lock);
+                    // A failure is a panic in there.
+                    let _ = blocking(move || {
+                        count::disown(&lock);
+                        Ok(())
+                    })
+                    .await;
+                }
                 held.close().await;
                 known.in_doubt();
+                if self.overwritten {
+                    // Not before the file was closed: it is in its place, so its log may go.
+                    return Err(lock.lose(&format!(
+                        "{} was overwritten by another program (a backup that was restored into it?)",
+                        lock.path().display()
+                    )));
+                }
                 Err(lock.lost().unwrap_or_else(|| error_of(failure)))
             }
         }
@@ -172,7 +227,7 @@ impl Session {
         known: &Arc<Known>,
         load: BatchJson,
     ) -> Result<(Batched, LogLength), StoreError> {
-        let (lock, mut held) = self.take().await?;
+        let (lock, mut held) = self.take(known).await?;
         if let Err(failure) = held.take_batches().await {
             return self.give(known, &lock, held, Err(failure)).await;
         }
@@ -181,14 +236,16 @@ impl Session {
             return self.batch_with_beat(known, load).await;
         }
         let done = async {
-            let done = batch::run(held.get()?, &known.namespace, &load).await?;
+            let (batched, commits, log) = batch::run(held.get()?, &known.namespace, &load).await?;
+            self.follows(commits, 1, 1)?;
+            self.commits = commits;
             // Checked only now: during the commit, another process may have opened the path. On
             // this thread, since the check takes microseconds, like a switch to another thread.
             // Requests are served elsewhere.
             lock.check()?;
-            known.adds(load.made(&done.0.found));
+            known.adds(load.made(&batched.found));
             known.committed(None);
-            Ok(done)
+            Ok((batched, log))
         };
         let done = done.await;
         self.give(known, &lock, held, done).await
@@ -244,6 +301,8 @@ impl Session {
         sqlx::raw_sql("BEGIN IMMEDIATE")
             .execute(&mut *connection)
             .await?;
+        let commits = count::next(&mut *connection).await?;
+        self.follows(commits, 1, 1)?;
         let done = work(&mut *connection, &known.namespace).await?;
         let mut proof = None;
         if let Some(instance) = instance
@@ -258,6 +317,7 @@ impl Session {
             self.instance = Some(instance);
         }
         sqlx::raw_sql("COMMIT").execute(held.get()?).await?;
+        self.commits = commits;
         Ok((done, proof))
     }
 

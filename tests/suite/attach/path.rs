@@ -9,6 +9,7 @@ use crate::support::client::Exchange;
 use crate::support::network::{NAME, is_possible, resolving};
 use crate::support::process::Process;
 use crate::support::proxy::fencepost;
+use crate::support::store::disk_dir;
 use crate::support::tls::{Ca, Files};
 use crate::support::{
     Config, Gate, Proxy, Step, Store, Upstream, eventually, get, post, put, soon,
@@ -234,7 +235,7 @@ async fn the_fencepost_may_want_tls_and_a_certificate() {
 
 #[tokio::test]
 async fn both_sides_may_be_unix_sockets() {
-    let dir = TempDir::new().expect("a directory");
+    let dir = disk_dir();
     let at = |name: &str| dir.path().join(name).display().to_string();
     let (fence, here) = (
         format!("unix:{}", at("fence.sock")),

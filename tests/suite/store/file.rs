@@ -4,6 +4,8 @@
 mod lost;
 mod modes;
 mod paths;
+mod restored;
+mod volatile;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

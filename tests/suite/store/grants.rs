@@ -296,3 +296,94 @@ async fn what_cannot_be_granted_is_said() {
     assert_eq!(code, Some(1));
     assert!(said.contains("SQLite has no roles"), "{said}");
 }
+
+/// Neither schema nor right is at fault if the role's `search_path` leads nowhere, or past the
+/// tables. What the refusal names is what helps.
+#[tokio::test]
+async fn a_search_path_without_a_schema_is_named_and_what_helps() {
+    let Some(roles) = Roles::new("path_leads_nowhere").await else {
+        return;
+    };
+    let (cluster, database) = (Cluster::shared(), "path_leads_nowhere_db");
+    let (owner, runner) = ("path_leads_nowhere_owner", roles.name());
+    let set = format!("ALTER ROLE {owner} SET search_path = fence, \"$user\"");
+    cluster.execute("postgres", &set).await;
+    let (code, said) = roles.migrate(&roles.owner, None).await;
+    assert_eq!(code, Some(1), "{said}");
+    let create = format!(r#"CREATE SCHEMA "fence" AUTHORIZATION "{owner}""#);
+    let other =
+        format!(r#"ALTER ROLE "{owner}" IN DATABASE "{database}" SET search_path = "public""#);
+    for part in ["(fence, \"$user\") leads to no schema", &create, &other] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!said.contains("GRANT"), "{said}");
+
+    // Each of the two helps.
+    cluster.execute(database, &other).await;
+    let (code, said) = roles.migrate(&roles.owner, None).await;
+    assert_eq!(code, Some(0), "{said}");
+    let undo = format!(
+        "DROP OWNED BY {owner}; ALTER ROLE {owner} IN DATABASE {database} RESET search_path"
+    );
+    cluster.execute(database, &undo).await;
+    cluster.execute(database, &create).await;
+    let (code, said) = roles.migrate(&roles.owner, Some(runner)).await;
+    assert_eq!(code, Some(0), "{said}");
+
+    // The role that serves does not find those tables.
+    let (store, upstream) = (Store::at(&roles.runner), Upstream::start().await);
+    let config = Config::new(&upstream, &store).with("store: { migrate: false }");
+    let (status, said) = Proxy::refused(&config).await;
+    let lead =
+        format!(r#"ALTER ROLE "{runner}" IN DATABASE "{database}" SET search_path = "fence""#);
+    assert!(
+        !status.success()
+            && said.contains("the tables are in the schema fence")
+            && said.contains(&lead),
+        "{said}"
+    );
+    cluster.execute(database, &lead).await;
+    let proxy = Proxy::start(&config).await;
+    proxy
+        .send(put("/orders/1").token(5))
+        .await
+        .assert_forwarded();
+    drop(proxy);
+
+    // A schema in front of theirs, which came later: the grants are for the tables all the same.
+    let before = format!(
+        "CREATE SCHEMA earlier AUTHORIZATION {owner}; \
+         ALTER ROLE {owner} IN DATABASE {database} SET search_path = earlier, fence; \
+         REVOKE SELECT ON ALL TABLES IN SCHEMA fence FROM {runner}"
+    );
+    cluster.execute(database, &before).await;
+    let (code, said) = roles.migrate(&roles.owner, Some(runner)).await;
+    assert_eq!(code, Some(0), "{said}");
+    Proxy::start(&config).await;
+}
+
+/// Its rows are in no log of the server: the counterpart of a file in memory.
+#[tokio::test]
+async fn a_table_that_a_crash_empties_is_refused() {
+    let test = "a_table_that_a_crash_empties_is_refused";
+    let Some(store) = Store::postgres(test).await else {
+        return;
+    };
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &store);
+    let mut proxy = Proxy::start(&config).await;
+    proxy.stop().await;
+    for table in ["marks", "epochs"] {
+        store
+            .execute(&format!("ALTER TABLE {table} SET UNLOGGED"))
+            .await;
+        let (status, said) = Proxy::refused(&config).await;
+        let logged = format!("ALTER TABLE {table} SET LOGGED");
+        assert!(
+            !status.success() && said.contains("is UNLOGGED") && said.contains(&logged),
+            "{said}"
+        );
+        store.execute(&logged).await;
+    }
+    Proxy::start(&config).await;
+}

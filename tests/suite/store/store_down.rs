@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::http::discretion;
+use crate::operations::commands::marks;
 use crate::support::postgres::Cluster;
 use crate::support::store::has_postgres;
 use crate::support::{Config, Proxy, Store, Upstream, eventually, get, put, soon};
@@ -21,6 +22,33 @@ async fn on_own_cluster(test: &str, more: &str) -> Option<(Cluster, Upstream, Pr
     let config = Config::new(&upstream, &store).with(more);
     let proxy = Proxy::start(&config).await;
     Some((cluster, upstream, proxy, config))
+}
+
+/// A write of an operator may be in doubt. A read is not.
+async fn operators_hear_what_is_in_doubt(proxy: &Proxy) {
+    for (arguments, in_doubt) in [
+        (&["get", "order:7"][..], false),
+        (&["list"], false),
+        (
+            &[
+                "prune",
+                "--unchanged-for",
+                "720h",
+                "--reason",
+                "t",
+                "--dry-run",
+            ],
+            false,
+        ),
+        (&["advance", "order:7", "6"], true),
+        (&["override", "order:7", "1", "--reason", "t"], true),
+    ] {
+        let (done, said) = marks(proxy, arguments).await;
+        assert!(!done && said.contains("store-unavailable"), "{said}");
+        let told = said.contains("The write may still take effect");
+        assert_eq!(told, in_doubt, "{arguments:?}: {said}");
+        assert!(in_doubt || !said.contains("take effect"), "{said}");
+    }
 }
 
 #[tokio::test]
@@ -71,6 +99,7 @@ async fn an_outage_refuses_what_it_cannot_decide_and_ends_by_itself() {
     let ready = proxy.ask("/readyz").await;
     assert_eq!(ready.status(), 200);
     assert!(ready.text().contains("store"), "{}", ready.text());
+    operators_hear_what_is_in_doubt(&proxy).await;
     assert!(
         proxy
             .metrics()

@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use super::client::{Answer, Exchange, Request, get, request};
 use super::metrics::Metrics;
 use super::process::Process;
+use super::store::disk_dir;
 use super::wait::eventually;
 use super::{Store, Upstream};
 
@@ -180,12 +181,7 @@ impl Proxy {
     pub async fn start_fileless(flags: &[&str]) -> Self {
         let mut command = fencepost();
         command.arg("serve").args(flags);
-        Self::run_in(
-            TempDir::new().expect("a temporary directory"),
-            command,
-            None,
-        )
-        .await
+        Self::run_in(disk_dir(), command, None).await
     }
 
     async fn run_in(dir: TempDir, command: Command, store: Option<Store>) -> Self {

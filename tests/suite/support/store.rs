@@ -29,6 +29,11 @@ pub fn quick_dir() -> TempDir {
     dir.expect("a temporary directory can be made")
 }
 
+/// A directory on a disk, for a store that no configuration allows to be in memory: `/tmp` may be.
+pub fn disk_dir() -> TempDir {
+    tempfile::tempdir_in("/var/tmp").expect("a directory on a disk can be made")
+}
+
 /// A store. It outlives the proxies that use it.
 #[derive(Clone)]
 pub struct Store(Arc<StoreKind>);
@@ -143,7 +148,8 @@ impl Store {
     /// The `store` section of a configuration.
     pub fn settings(&self) -> Value {
         match &*self.0 {
-            StoreKind::Sqlite(_) => json!({ "url": self.url() }),
+            // See `quick_dir`.
+            StoreKind::Sqlite(_) => json!({ "url": self.url(), "volatile": true }),
             StoreKind::Postgres(_) => json!({ "url": self.url(), "namespace": "orders" }),
         }
     }

@@ -8,14 +8,14 @@ use super::{beside, with_5};
 use crate::support::skip::{is_skipped, lacks};
 use crate::support::{Config, Proxy, Store, put};
 
-const ACCEPT: [&str; 2] = ["migrate", "--accept-lost-marks"];
+pub(super) const ACCEPT: [&str; 2] = ["migrate", "--accept-lost-marks"];
 
 /// Terms that are soon over: the way out waits for them.
-const SHORT: &str = "{ upstream: { undelivered: 100ms }, store: { lease: 1s, timeout: 500ms }, \
+pub(super) const SHORT: &str = "{ upstream: { undelivered: 100ms }, store: { lease: 1s, timeout: 500ms }, \
                      barrier: { settle: 100ms } }";
 
 /// Returns whether files here have attributes; says so if not.
-fn attributes(store: &Store, test: &str) -> bool {
+pub(super) fn attributes(store: &Store, test: &str) -> bool {
     let path = store.path();
     let dir = path.parent().expect("a directory");
     let set = || rustix::fs::setxattr(dir, "user.fencepost.test", b"1", XattrFlags::empty());
@@ -26,7 +26,7 @@ fn attributes(store: &Store, test: &str) -> bool {
     possible
 }
 
-async fn refused_for_lost_commits(config: &Config, arguments: &[&str]) {
+pub(super) async fn refused_for_lost_commits(config: &Config, arguments: &[&str]) {
     let (status, said) = Proxy::run_with(config, arguments).await;
     assert!(
         !status.success() && said.contains("has lost commits that were on the disk"),

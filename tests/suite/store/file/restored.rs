@@ -1,0 +1,177 @@
+//! Other programs that change the file under a running proxy, through `SQLite` itself: a backup
+//! that is restored into it, and what does no harm.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::lost::{ACCEPT, SHORT, attributes, refused_for_lost_commits};
+use super::{beside, refuses, tokens, until_it_refuses, why, with_5};
+use crate::support::skip::lacks;
+use crate::support::store::program;
+use crate::support::{Proxy, Store, put};
+
+/// `SQLite`'s backup API: copies the database in one file into another one, as `.backup` and
+/// `.restore` of the shell do. Returns false, and says so, without Python.
+fn copied(from: &Path, to: &Path, test: &str) -> bool {
+    let Some(python) = program("python3") else {
+        lacks(test, "python3");
+        return false;
+    };
+    let copy =
+        "import sqlite3, sys; sqlite3.connect(sys.argv[1]).backup(sqlite3.connect(sys.argv[2]))";
+    let output = Command::new(python)
+        .args(["-c", copy])
+        .args([from, to])
+        .output()
+        .expect("Python runs");
+    assert!(output.status.success(), "{output:?}");
+    true
+}
+
+async fn accepts(proxy: &Proxy, token: u64) {
+    let answer = proxy.send(put("/orders/7").token(token)).await;
+    answer.assert_forwarded();
+}
+
+/// Restores a backup of the store at 41 once it is at 42, and asks the running proxy.
+async fn restored_at_42(store: &Store, test: &str, more: &str) -> Option<Proxy> {
+    let (upstream, _, proxy) = with_5(store, more).await;
+    accepts(&proxy, 41).await;
+    let backup = beside(&store.path(), ".backup");
+    if !copied(&store.path(), &backup, test) {
+        return None;
+    }
+    accepts(&proxy, 42).await;
+    copied(&backup, &store.path(), test);
+    // The next token that the store has to decide, of this resource and of any other one.
+    refuses(&proxy, 43).await;
+    until_it_refuses(&proxy, 42).await;
+    for path in ["/orders/7", "/orders/8"] {
+        let answer = proxy.send(put(path).token(44)).await;
+        answer.assert_problem(503, "store-unavailable");
+    }
+    let why = why(&proxy).await;
+    assert!(why.contains("marks.db was overwritten"), "{why}");
+    let unfit = "the store is unfit for the rest of this run";
+    let line = proxy.logged(unfit, |line| line["message"] == unfit).await;
+    assert_eq!(line["level"], "ERROR");
+    let error = line["error"].as_str().expect("a text");
+    assert!(error.contains("a backup"), "{error}");
+    assert_eq!(tokens(&upstream), [5, 41, 42]);
+    Some(proxy)
+}
+
+#[tokio::test]
+async fn a_backup_that_is_restored_into_the_live_file_is_not_believed() {
+    let (store, test) = (Store::sqlite(), "a_backup_that_is_restored_…");
+    let Some(mut proxy) = restored_at_42(&store, test, "{}").await else {
+        return;
+    };
+    assert_eq!(proxy.ask("/livez").await.status(), 200);
+    proxy.stop().await;
+}
+
+/// The marks are gone from the file, so its attribute has to say so.
+#[tokio::test]
+async fn a_restored_backup_is_refused_by_the_next_start_too() {
+    let test = "a_restored_backup_is_refused_by_the_next_start_too";
+    for stopped in [true, false] {
+        let store = Store::sqlite();
+        if !attributes(&store, test) {
+            return;
+        }
+        let Some(mut proxy) = restored_at_42(&store, test, "{}").await else {
+            return;
+        };
+        if stopped {
+            proxy.stop().await;
+        } else {
+            proxy.kill9();
+        }
+        let upstream = crate::support::Upstream::start().await;
+        let config = crate::support::Config::new(&upstream, &store);
+        refused_for_lost_commits(&config, &["serve"]).await;
+        refused_for_lost_commits(&config, &["migrate"]).await;
+        let (status, said) = Proxy::run_with(&config.clone().with(SHORT), &ACCEPT).await;
+        assert!(status.success(), "{said}");
+        let proxy = Proxy::start(&config).await;
+        let stale = proxy.send(put("/orders/7").token(40)).await;
+        stale.assert_problem(412, "stale-token");
+    }
+}
+
+/// Found by the heartbeat, where no request asks the store.
+#[tokio::test]
+async fn a_restored_backup_ends_an_idle_proxys_lease() {
+    let (store, test) = (
+        Store::sqlite(),
+        "a_restored_backup_ends_an_idle_proxys_lease",
+    );
+    let (_upstream, _, proxy) = with_5(&store, "{}").await;
+    let backup = beside(&store.path(), ".backup");
+    if !copied(&store.path(), &backup, test) {
+        return;
+    }
+    accepts(&proxy, 6).await;
+    copied(&backup, &store.path(), test);
+    proxy
+        .until_metric("fencepost_lease_remaining_seconds", &[], |left| left == 0.0)
+        .await;
+    refuses(&proxy, 6).await;
+}
+
+/// Another store, which may have more of everything.
+#[tokio::test]
+async fn another_store_that_is_restored_into_the_live_file_is_not_believed() {
+    let (store, other) = (Store::sqlite(), Store::sqlite());
+    let (_upstream, _, proxy) = with_5(&store, "{}").await;
+    let (_others, _, busy) = with_5(&other, "{}").await;
+    for token in 6..40 {
+        accepts(&busy, token).await;
+    }
+    let test = "another_store_that_is_restored_into_the_live_file_is_not_believed";
+    if copied(&other.path(), &store.path(), test) {
+        refuses(&proxy, 50).await;
+        until_it_refuses(&proxy, 5).await;
+    }
+}
+
+#[tokio::test]
+async fn backups_shells_and_checkpoints_make_no_store_unfit() {
+    let (store, test) = (Store::sqlite(), "backups_shells_and_checkpoints_…");
+    let (upstream, config, mut proxy) = with_5(&store, "{}").await;
+    let into = format!(
+        "VACUUM INTO '{}'",
+        beside(&store.path(), ".vacuumed").display()
+    );
+    let mut token = 5;
+    for statement in [
+        "SELECT * FROM marks",
+        "PRAGMA integrity_check",
+        "PRAGMA wal_checkpoint(TRUNCATE)",
+        "PRAGMA wal_checkpoint(RESTART)",
+        // A copy without any change, and tables of a tool that replicates.
+        "VACUUM",
+        "CREATE TABLE _theirs (id INTEGER); INSERT INTO _theirs VALUES (1)",
+        &into,
+    ] {
+        let mut shell = store.file().await;
+        sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned()))
+            .execute(&mut shell)
+            .await
+            .unwrap_or_else(|error| panic!("{statement}: {error}"));
+        sqlx::Connection::close(shell).await.expect("it closes");
+        token += 1;
+        accepts(&proxy, token).await;
+    }
+    let backup = beside(&store.path(), ".backup");
+    if copied(&store.path(), &backup, test) {
+        // Nothing was committed in between but heartbeats; then it is this very database.
+        accepts(&proxy, token).await;
+    }
+    proxy.stop().await;
+    let proxy = Proxy::start(&config).await;
+    let stale = proxy.send(put("/orders/7").token(token - 1)).await;
+    stale.assert_problem(412, "stale-token");
+    assert_eq!(upstream.tokens("order:7").last(), Some(&token));
+}

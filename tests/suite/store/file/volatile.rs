@@ -1,0 +1,77 @@
+//! A file system in memory keeps no mark: a store there is refused, unless the configuration allows
+//! it.
+
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::support::proxy::fencepost;
+use crate::support::skip::{is_skipped, lacks};
+use crate::support::{Config, Proxy, Store, Upstream, put};
+
+/// A directory of a tmpfs; `None`, and a line that says so, where there is none to write to.
+fn in_memory(test: &str) -> Option<TempDir> {
+    let memory = Path::new("/dev/shm");
+    // `TMPFS_MAGIC`, statfs(2).
+    let is_tmpfs = rustix::fs::statfs(memory).is_ok_and(|found| found.f_type == 0x0102_1994);
+    let dir = tempfile::tempdir_in(memory);
+    match dir {
+        Ok(dir) if is_tmpfs && !is_skipped("tmpfs") => Some(dir),
+        _ => {
+            lacks(test, "tmpfs");
+            None
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_store_in_memory_is_refused_unless_it_is_allowed() {
+    let Some(dir) = in_memory("a_store_in_memory_is_refused_unless_it_is_allowed") else {
+        return;
+    };
+    let upstream = Upstream::start().await;
+    // By a link, too: the file counts, not its name.
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let link = elsewhere.path().join("marks.db");
+    std::os::unix::fs::symlink(dir.path().join("marks.db"), &link).expect("it is ours");
+    let at = |path: &Path, volatile: bool| {
+        let store = format!(
+            "{{ url: 'sqlite:{}', volatile: {volatile} }}",
+            path.display()
+        );
+        Config::new(&upstream, &Store::sqlite()).with(&format!("store: {store}"))
+    };
+    for path in [&dir.path().join("marks.db"), &link] {
+        let (status, said) = Proxy::refused(&at(path, false)).await;
+        assert!(
+            !status.success()
+                && said.contains("in memory (tmpfs)")
+                && said.contains("store.volatile"),
+            "{said}"
+        );
+        assert!(
+            !dir.path().join("marks.db").exists(),
+            "nothing is left there"
+        );
+        let file = elsewhere.path().join("fencepost.yaml");
+        std::fs::write(&file, at(path, false).text()).expect("the directory is writable");
+        let mut check = fencepost();
+        check.args(["check", "--connect"]).arg(&file);
+        let output = check.output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            !output.status.success() && said.contains("in memory (tmpfs)"),
+            "{said}"
+        );
+    }
+
+    let proxy = Proxy::start(&at(&link, true)).await;
+    let answer = proxy.send(put("/orders/7").token(5)).await;
+    answer.assert_forwarded();
+    let says = |line: &serde_json::Value| {
+        let message = line["message"].as_str().unwrap_or_default();
+        message.contains("in memory (tmpfs)")
+    };
+    let logged = proxy.logged("that the store is in memory", says).await;
+    assert_eq!(logged["level"], "WARN");
+}
