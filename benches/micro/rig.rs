@@ -7,7 +7,7 @@ use fencepost::boot_clock::BootClock;
 use fencepost::fencing::barrier::Barrier;
 use fencepost::fencing::epochs::{EpochTable, RequestLimits};
 use fencepost::fencing::failure_detector::FailureDetector;
-use fencepost::fencing::growth::{Growth, Rates};
+use fencepost::fencing::growth::Growth;
 use fencepost::fencing::lease::Lease;
 use fencepost::fencing::writer::{Want, Writer, WriterHandle, WriterSetup};
 use fencepost::metrics::Metrics;
@@ -122,7 +122,7 @@ async fn start(folder: &TempDir) -> (WriterHandle, Barrier) {
         lease: Arc::clone(&lease),
         detector: Arc::clone(&detector),
         metrics,
-        growth: Arc::new(Growth::new(Rates::default())),
+        growth: Arc::new(Growth::new(None)),
         drained,
     });
     tokio::spawn(task.run());

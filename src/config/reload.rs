@@ -66,7 +66,7 @@ fn keep_limits(now: &LimitSettings, new: &mut LimitSettings) -> Vec<&'static str
             }
         )*};
     }
-    // Not among them: key_bytes, new_resources and new_resources_per_client.
+    // Not among them: key_bytes and new_resources.
     keep!(
         in_flight
         in_flight_per_connection

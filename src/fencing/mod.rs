@@ -44,11 +44,11 @@ use crate::config::Settings;
 use crate::fencing::barrier::{Barrier, Permit};
 use crate::fencing::epochs::{EpochTable, Recalled, RequestLimits};
 use crate::fencing::failure_detector::FailureDetector;
-use crate::fencing::growth::{Growth, Rates};
+use crate::fencing::growth::Growth;
 use crate::fencing::lease::Lease;
-use crate::fencing::writer::{Caller, Want, Writer, WriterError, WriterHandle, WriterSetup};
+use crate::fencing::writer::{Want, Writer, WriterError, WriterHandle, WriterSetup};
 use crate::metrics::{CheckResult, DecidedBy, Limit, Metrics, RouteMetrics};
-use crate::routing::{ResourceKey, Token};
+use crate::routing::{Needs, ResourceKey, Token};
 use crate::store::reckoning::Reckoning;
 use crate::store::routes::RouteRecord;
 use crate::store::{InstanceId, MarkStore};
@@ -96,7 +96,8 @@ struct FencingParts {
     reckoning: Reckoning,
     settle: Duration,
     cached_marks: usize,
-    rates: Rates,
+    /// `limits.new_resources`.
+    new_resources: Option<u32>,
     room: RequestLimits,
     timeout: Duration,
 }
@@ -126,7 +127,7 @@ impl Fencing {
             reckoning: reckoning(&*store, settings),
             settle: settings.barrier.settle,
             cached_marks: settings.store.cached_marks,
-            rates: rates(settings),
+            new_resources: settings.limits.new_resources,
             room: RequestLimits {
                 queue: settings.barrier.queue,
                 share: settings.limits.in_flight_per_resource.unwrap_or(usize::MAX),
@@ -152,11 +153,11 @@ impl Fencing {
             reckoning,
             settle,
             cached_marks,
-            rates,
+            new_resources,
             room,
             timeout,
         } = parts;
-        let growth = Arc::new(Growth::new(rates));
+        let growth = Arc::new(Growth::new(new_resources));
         let lease = Lease::new(clock, term, instance).cutting_after(reckoning.cutoff());
         let lease = Arc::new(lease);
         let detector = Arc::new(FailureDetector::new(reckoning));
@@ -231,7 +232,7 @@ impl Fencing {
     /// Nothing was sent, and nothing may be sent. The mark may have risen nevertheless.
     pub async fn admit(
         &self,
-        caller: Caller,
+        needs: Needs,
         (key, token): (&ResourceKey, Token),
         wait: Duration,
         (route, trace): (&RouteMetrics, Option<&RequestTrace>),
@@ -239,7 +240,7 @@ impl Fencing {
         let deadline = Instant::now() + wait;
         let mut advanced = false;
         for _ in 0..MAX_ROUNDS {
-            advanced |= self.check(caller, key, token, trace).await?;
+            advanced |= self.check(needs, key, token, trace).await?;
             let began = Instant::now();
             let entered = self.barrier.enter(key, token, deadline);
             let entered = route.waiting(entered).await;
@@ -255,7 +256,7 @@ impl Fencing {
         Err(Refused::unavailable(Undecided::ClosedAgain))
     }
 
-    /// Raises the mark to the token, and opens nothing. `caller`: whose bounds hold; an operator
+    /// Raises the mark to the token, and opens nothing. `needs`: the bounds that hold; an operator
     /// has none. Returns whether this has raised it.
     ///
     /// # Errors
@@ -263,11 +264,11 @@ impl Fencing {
     /// The mark is above the token, or the token is not believed, or the store gave no answer.
     pub async fn raise(
         &self,
-        caller: Option<Caller>,
+        needs: Option<Needs>,
         key: &ResourceKey,
         token: Token,
     ) -> Result<bool, Refused> {
-        match self.append(caller, key, token, Want::Raise).await {
+        match self.append(needs, key, token, Want::Raise).await {
             // Spent or not, the mark is the token.
             Err(Refused::Spent) => Ok(false),
             raised => raised.map_err(|refused| self.noted(refused)),
@@ -278,7 +279,7 @@ impl Fencing {
     /// it. Returns whether this request raised the mark.
     async fn check(
         &self,
-        caller: Caller,
+        needs: Needs,
         key: &ResourceKey,
         token: Token,
         trace: Option<&RequestTrace>,
@@ -292,7 +293,7 @@ impl Fencing {
                 Err(Refused::unavailable(why))
             }
             Ok(Recalled::AskStore) => {
-                let appended = self.append(Some(caller), key, token, Want::Open).await;
+                let appended = self.append(Some(needs), key, token, Want::Open).await;
                 appended.map_err(|refused| self.noted(refused))
             }
         };
@@ -301,7 +302,7 @@ impl Fencing {
             Ok(false) => CheckResult::Current,
             Err(Refused::Stale { .. } | Refused::Spent) => CheckResult::StaleToken,
             Err(Refused::Implausible { .. }) => CheckResult::ImplausibleToken,
-            Err(Refused::TooManyNew(_)) => CheckResult::Overloaded,
+            Err(Refused::TooManyNew) => CheckResult::Overloaded,
             Err(_) => CheckResult::StoreUnavailable,
         };
         self.checked(result, began, trace);
@@ -321,8 +322,7 @@ impl Fencing {
     /// Counts the limit that a refusal has met, if it has met one.
     fn noted(&self, refused: Refused) -> Refused {
         let limit = match &refused {
-            Refused::TooManyNew(growth::Full::All) => Some(Limit::NewResources),
-            Refused::TooManyNew(growth::Full::Each) => Some(Limit::NewResourcesPerClient),
+            Refused::TooManyNew => Some(Limit::NewResources),
             Refused::QueueFull | Refused::CrowdFull => Some(Limit::Queue),
             Refused::ShareTaken => Some(Limit::InFlightPerResource),
             _ => None,
@@ -336,7 +336,7 @@ impl Fencing {
     /// One request to the writer, within the store's timeout. Returns whether it raised the mark.
     async fn append(
         &self,
-        caller: Option<Caller>,
+        needs: Option<Needs>,
         key: &ResourceKey,
         token: Token,
         want: Want,
@@ -352,7 +352,7 @@ impl Fencing {
             kind: "timeout",
             message: format!("the store did not answer within {:?}", self.timeout).into(),
         };
-        let appended = self.writer.append_for(caller, key, token, want);
+        let appended = self.writer.append_for(needs, key, token, want);
         tokio::time::timeout(self.timeout, appended)
             .await
             .unwrap_or_else(|_| Err(late().into()))
@@ -415,7 +415,7 @@ impl Fencing {
 
     /// Takes over how many resources may be new.
     pub fn reload(&self, settings: &Settings) {
-        self.growth.set(rates(settings));
+        self.growth.set(settings.limits.new_resources);
     }
 
     /// Sets the gauges that are only true at the moment of asking. Does not block.
@@ -435,13 +435,5 @@ fn reckoning(store: &dyn MarkStore, settings: &Settings) -> Reckoning {
         Reckoning::shared(settings.store.lease, settings.upstream.undelivered, settle)
     } else {
         Reckoning::alone(settle)
-    }
-}
-
-/// How many resources may be new.
-fn rates(settings: &Settings) -> Rates {
-    Rates {
-        all: settings.limits.new_resources,
-        each: settings.limits.new_resources_per_client,
     }
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::fencing::growth;
 use crate::fencing::writer::WriterError;
 use crate::metrics::DecidedBy;
 use crate::routing::Token;
@@ -20,7 +19,7 @@ pub enum Refused {
     /// The token is further above the mark than its route allows. `None`: there is no mark.
     Implausible { mark: Option<Token> },
     /// The resource has no mark, and there is no room for new ones now.
-    TooManyNew(growth::Full),
+    TooManyNew,
     /// Older work did not end in time. `settling`: all of it has a known end, `retry_after` from
     /// now.
     OlderInFlight {

@@ -89,8 +89,6 @@ label! {
         StreamResets = "stream-resets",
         /// `limits.new_resources`.
         NewResources = "new-resources",
-        /// `limits.new_resources_per_client`.
-        NewResourcesPerClient = "new-resources-per-client",
         /// `barrier.queue`.
         Queue = "queue",
         /// `upstream.http2_connections`, and all streams of those connections.

@@ -20,7 +20,6 @@ use super::refusal::{Refusal, problem};
 use super::routing_table::Route;
 use super::setup::Proxy;
 use crate::config::ClaimSettings;
-use crate::fencing::writer::Caller;
 use crate::metrics::Outcome;
 use crate::routing::{Needs, ResourceKey, Token};
 
@@ -70,14 +69,10 @@ impl Proxy {
             .unless_known_stale(&claim.key, claim.token, trace)?;
         let wait = claim.route.settings.barrier_wait;
         let metrics = &context.table().claim_metrics;
-        let caller = Caller {
-            needs: claim.needs,
-            origin: context.client.origin(),
-        };
         let subject = (&claim.key, claim.token);
         let admitted = self
             .fencing
-            .admit(caller, subject, wait, (metrics, trace))
+            .admit(claim.needs, subject, wait, (metrics, trace))
             .await?;
         // Nothing is sent under the permit. The claim needed only the wait.
         drop(admitted.permit);

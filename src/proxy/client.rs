@@ -11,7 +11,6 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 use super::headers::identity::of_certificate;
 use super::limits::network::ConnectionInFlight;
 use crate::config::{ClaimSettings, ClientPattern, RouteSettings};
-use crate::fencing::growth::Origin;
 
 /// The most names in a log line.
 const SHOWN: usize = 8;
@@ -64,18 +63,6 @@ impl Client {
 
     pub(crate) fn names(&self) -> Option<&ClientNames> {
         self.tls.as_deref()
-    }
-
-    /// Its network, if its address identifies it: an IPv4 address, or the /64 that an IPv6 site has
-    /// at least (RFC 6177).
-    pub(crate) fn origin(&self) -> Option<Origin> {
-        Some(match self.ip?.to_canonical() {
-            // No /64 of the Internet begins with 0 (RFC 4291, section 4).
-            IpAddr::V4(ip) => (u64::from(u32::from(ip))).to_be_bytes(),
-            IpAddr::V6(ip) => (ip.to_bits() >> 64).to_be_bytes()[8..]
-                .try_into()
-                .unwrap_or_default(),
-        })
     }
 
     /// Whether a route admits this client.

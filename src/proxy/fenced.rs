@@ -23,7 +23,6 @@ use super::tunnel::TunnelOpening;
 use super::upstream_request::{Additions, idempotency_key};
 use super::{classify, headers, upstream_request};
 use crate::config::Reuse;
-use crate::fencing::writer::Caller;
 use crate::metrics::Outcome;
 use crate::routing::{KeyTemplate, ResourceKey};
 
@@ -57,14 +56,11 @@ impl Proxy {
             .transpose()?;
 
         // Phase 3: the marks, then the barrier. Everything after this happens under the permit.
-        let caller = Caller {
-            needs: settings.token_bounds.needs(token),
-            origin: context.client.origin(),
-        };
+        let needs = settings.token_bounds.needs(token);
         let wait = settings.barrier_wait;
         let subject = (&key, token);
         let watch = (&*route.metrics, context.trace());
-        let admitted = self.fencing.admit(caller, subject, wait, watch);
+        let admitted = self.fencing.admit(needs, subject, wait, watch);
         let admitted = admitted.await?;
 
         // Phase 4: the exchange.

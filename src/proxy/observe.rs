@@ -21,8 +21,6 @@ use super::tunnel;
 use crate::config::AccessLog;
 use crate::config::BodySettings;
 use crate::fencing::Fencing;
-use crate::fencing::growth::Origin;
-use crate::fencing::writer::Caller;
 use crate::metrics::Outcome;
 use crate::routing::KeyTemplate;
 
@@ -70,7 +68,6 @@ impl Proxy {
         let check = ObservedCheck {
             fencing: Arc::clone(&self.fencing),
             route: Arc::clone(&route),
-            origin: context.client.origin(),
             subject,
         };
         let in_flight = Arc::clone(&permit);
@@ -144,19 +141,15 @@ impl Proxy {
 struct ObservedCheck {
     fencing: Arc<Fencing>,
     route: Arc<Route>,
-    origin: Option<Origin>,
     subject: Result<Subject, Refusal>,
 }
 
 impl ObservedCheck {
     async fn run(&self) -> Result<Outcome, Refusal> {
         let (key, token) = self.subject.clone()?;
-        let caller = Caller {
-            needs: self.route.settings.token_bounds.needs(token),
-            origin: self.origin,
-        };
+        let needs = self.route.settings.token_bounds.needs(token);
         self.fencing.unless_known_stale(&key, token, None)?;
-        let advanced = self.fencing.raise(Some(caller), &key, token).await?;
+        let advanced = self.fencing.raise(Some(needs), &key, token).await?;
         Ok(if advanced {
             Outcome::Advanced
         } else {

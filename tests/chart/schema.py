@@ -21,7 +21,7 @@ RENAMED = {
     "RouteBarrier": {"drain": "grace"},
     "Claim": {"require_peer": "require_client"},
     "Route": {"require_peer": "require_client"},
-    "Limits": {f"{limit}_per_peer": f"{limit}_per_client" for limit in ("connections", "in_flight", "new_resources")},
+    "Limits": {f"{limit}_per_peer": f"{limit}_per_client" for limit in ("connections", "in_flight")},
 }
 
 

@@ -25,7 +25,7 @@ checked the shape already: this is about what the values mean together. */ -}}
 {{- $_ := set $blocks (printf "config.routes[%d].barrier." $index) (get $route "barrier") -}}
 {{- end -}}
 {{- range $path, $block := $blocks -}}
-{{- $names := dict "appGracePeriodSeconds" "upstreamGracePeriodSeconds" "appContainer" "upstreamContainer" "drain" "grace" "require_peer" "require_client" "connections_per_peer" "connections_per_client" "in_flight_per_peer" "in_flight_per_client" "new_resources_per_peer" "new_resources_per_client" -}}
+{{- $names := dict "appGracePeriodSeconds" "upstreamGracePeriodSeconds" "appContainer" "upstreamContainer" "drain" "grace" "require_peer" "require_client" "connections_per_peer" "connections_per_client" "in_flight_per_peer" "in_flight_per_client" -}}
 {{- if not $path -}}
 {{- $names = dict "controller" "workloadKind" "replicas" "replicaCount" "containerSecurityContext" "securityContext" -}}
 {{- end -}}

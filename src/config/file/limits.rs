@@ -74,9 +74,6 @@ pub struct LimitsFile {
     /// How many resources may get their first mark in a second, averaged over ten seconds. Requests
     /// for more get a 503 and may be sent again. A mark is kept until it is pruned. `none`: no limit.
     pub new_resources: CountOrNone,
-    /// The same for one client: an IPv4 address, or an IPv6 /64. `none`: no number. In any case, a
-    /// client's recent usage is at most three times what is left for all.
-    pub new_resources_per_client: CountOrNone,
     /// The minimum rate of a request's body, in bytes a second, on average. A client that falls
     /// behind by `body.progress_timeout` gets a 408. `none`: no limit. gRPC calls to an upstream
     /// that speaks HTTP/2 may be slower until others need their in-flight permits.
@@ -101,8 +98,7 @@ impl Default for LimitsFile {
             target_bytes: Size(8 << 10),
             body_memory: Size(256 << 20),
             key_bytes: Size(ResourceKey::MAX_BYTES as u64),
-            new_resources: CountOrNone(Some(1000)),
-            new_resources_per_client: CountOrNone(None),
+            new_resources: CountOrNone(None),
             // GPRS carries 1,000 bytes a second and more.
             body_rate: SizeOrNone(Some(Size(512))),
         }
@@ -168,9 +164,10 @@ pub(super) fn settings(file: &LimitsFile, report: &mut Report) -> LimitSettings 
     let head_timeout = time("head_timeout", file.head_timeout);
     let idle_timeout = time("idle_timeout", file.idle_timeout);
     let write_timeout = time("write_timeout", file.write_timeout);
-    let mut rate = |field: &str, given: CountOrNone| {
-        u32::try_from(count(&format!("limits.{field}"), given.0?, report)).ok()
-    };
+    let new_resources = file
+        .new_resources
+        .0
+        .and_then(|given| u32::try_from(count("limits.new_resources", given, report)).ok());
     LimitSettings {
         in_flight,
         in_flight_per_connection,
@@ -187,8 +184,7 @@ pub(super) fn settings(file: &LimitsFile, report: &mut Report) -> LimitSettings 
         target_bytes,
         body_memory,
         key_bytes,
-        new_resources: rate("new_resources", file.new_resources),
-        new_resources_per_client: rate("new_resources_per_client", file.new_resources_per_client),
+        new_resources,
         body_rate: body_rate(file.body_rate, report),
     }
 }

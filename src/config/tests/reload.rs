@@ -23,8 +23,8 @@ fn limits_that_need_a_restart_stay_and_are_named() {
     let (old, _) = good(&format!("{BASE}{routes}"));
     let (new, _) = good(&format!(
         "{BASE}{routes}stale_status: 409\nbarrier: {{ queue: 7 }}\nlimits: {{ in_flight: 9, \
-         body_memory: 1MiB, body_rate: none, idle_timeout: 9s, key_bytes: 99, new_resources: 9, \
-         new_resources_per_client: 9 }}\n"
+         body_memory: 1MiB, body_rate: none, idle_timeout: 9s, key_bytes: 99, new_resources: 9 \
+         }}\n"
     ));
     let wanted = format!("{:?}", new.limits);
     let (taken, kept) = old.reload_from(new).expect("nothing rests on them");
@@ -47,13 +47,11 @@ fn limits_that_need_a_restart_stay_and_are_named() {
     assert_eq!(limits.in_flight, old.limits.in_flight);
     assert_eq!(limits.body_rate, old.limits.body_rate);
     assert_eq!((limits.key_bytes, limits.new_resources), (99, Some(9)));
-    assert_eq!(limits.new_resources_per_client, Some(9));
-    // Only these three have changed.
+    // Only these two have changed.
     assert_ne!(format!("{limits:?}"), wanted);
     let with = crate::config::LimitSettings {
         key_bytes: 99,
         new_resources: Some(9),
-        new_resources_per_client: Some(9),
         ..old.limits
     };
     assert_eq!(format!("{limits:?}"), format!("{with:?}"));

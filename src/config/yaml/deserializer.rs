@@ -67,7 +67,6 @@ pub(in crate::config) const RENAMED: &[(&str, &str)] = &[
     ("routes[].barrier.drain", "grace"),
     ("limits.connections_per_peer", "connections_per_client"),
     ("limits.in_flight_per_peer", "in_flight_per_client"),
-    ("limits.new_resources_per_peer", "new_resources_per_client"),
     ("claim.require_peer", "require_client"),
     ("routes[].require_peer", "require_client"),
 ];

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::*;
 use crate::fencing::tests::{Double, Rig, TERM, clock, key, token};
-use crate::fencing::writer::Caller;
 use crate::routing::Needs;
 
 fn step() -> PruneStep {
@@ -19,11 +18,9 @@ fn step() -> PruneStep {
 }
 
 async fn raise(rig: &Rig, on: &str, number: i64) {
-    let caller = Caller {
-        needs: Needs::default(),
-        origin: None,
-    };
-    let raised = rig.raise(Some(caller), &key(on), token(number)).await;
+    let raised = rig
+        .raise(Some(Needs::default()), &key(on), token(number))
+        .await;
     raised.expect("raised");
 }
 

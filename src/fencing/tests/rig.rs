@@ -12,9 +12,7 @@ use crate::config::RouteTable;
 use crate::config::settings::Mode;
 use crate::fencing::barrier::Permit;
 use crate::fencing::epochs::RequestLimits;
-use crate::fencing::growth::Rates;
 use crate::fencing::membership::{Membership, MembershipTerms};
-use crate::fencing::writer::Caller;
 use crate::fencing::{Fencing, FencingParts};
 use crate::metrics::Metrics;
 use crate::routing::{Needs, ResourceKey, Token};
@@ -65,12 +63,8 @@ pub(crate) fn clock() -> BootClock {
 }
 
 async fn admit(fencing: &Fencing, key: &ResourceKey, token: Token) -> Permit {
-    let caller = Caller {
-        needs: Needs::default(),
-        origin: None,
-    };
     let route = fencing.metrics.route("/orders/{id}");
-    let admitted = fencing.admit(caller, (key, token), SETTLE, (&route, None));
+    let admitted = fencing.admit(Needs::default(), (key, token), SETTLE, (&route, None));
     admitted.await.expect("a permit").permit
 }
 
@@ -92,7 +86,7 @@ impl Rig {
             reckoning,
             settle: SETTLE,
             cached_marks: 1000,
-            rates: Rates::default(),
+            new_resources: None,
             room: ROOM,
             timeout: Duration::from_secs(20),
         });

@@ -1,16 +1,12 @@
 //! One batch: requests folded to one ask per resource, the two statements, and their answers.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-
-use tokio::time::Instant;
 
 use super::closes::Riders;
 use super::request::Want;
 use super::waiter::Waiter;
 use crate::fencing::epochs::Spend;
-use crate::fencing::growth::{Full, Growth, Origin};
 use crate::fencing::lease::Identity;
 use crate::metrics::StoreMetrics;
 use crate::routing::{Needs, ResourceKey, Token};
@@ -34,20 +30,20 @@ pub(super) struct Group {
 pub(super) enum MarkRoom {
     /// It needs none.
     Free,
-    /// It has one, from this client's budget.
-    Taken(Option<Origin>),
-    /// None of the waiting requests found one.
-    Full(Full),
+    /// It has one.
+    Taken,
+    /// There was none.
+    Full,
 }
 
 /// Folds waiters by resource, in key order. Asks for the highest token that is plausible at the
-/// mark `known` here, and judges the others by the answer. An implausible token, or one without
-/// room for a new mark, must not delay the others. So it is asked for only if there is no other.
-/// `room` takes the permission for a waiter.
+/// mark `known` here, and judges the others by the answer. An implausible token must not delay the
+/// others. So it is asked for only if there is no other. `take` takes the permission for a resource
+/// that has no mark, as far as is known here. Operators need none.
 pub(super) fn fold(
     waiting: impl IntoIterator<Item = (ResourceKey, Waiter)>,
     known: impl Fn(&ResourceKey) -> Option<(Token, Era)>,
-    mut room: impl FnMut(&Waiter) -> Result<MarkRoom, Full>,
+    take: impl Fn() -> bool,
     mut next_opening: impl FnMut() -> Opening,
 ) -> Vec<Group> {
     let mut by_key: BTreeMap<ResourceKey, Vec<Waiter>> = BTreeMap::new();
@@ -60,9 +56,14 @@ pub(super) fn fold(
         let mark = known.map(|(mark, _)| mark);
         let believed = waiters.iter().filter(|one| one.needs().met_by(mark));
         let all = waiters.iter().map(|waiter| waiter.token);
-        let (believed, room) = match mark {
-            Some(_) => (believed.map(|one| one.token).max(), MarkRoom::Free),
-            None => highest_with_room(believed, &mut room),
+        let believed = believed.map(|one| one.token).max();
+        let bounded = || waiters.iter().all(|waiter| waiter.bounds.is_some());
+        let room = if mark.is_some() || believed.is_none() || !bounded() {
+            MarkRoom::Free
+        } else if take() {
+            MarkRoom::Taken
+        } else {
+            MarkRoom::Full
         };
         let Some(token) = believed.or(all.max()) else {
             continue;
@@ -76,7 +77,7 @@ pub(super) fn fold(
         let top = waiters.iter().filter(|waiter| waiter.token == token);
         let needs = top.map(Waiter::needs).reduce(Needs::or);
         let mut needs = needs.unwrap_or_default();
-        needs.present |= matches!(room, MarkRoom::Full(_));
+        needs.present |= room == MarkRoom::Full;
         groups.push(Group {
             ask: Ask {
                 resource,
@@ -92,24 +93,6 @@ pub(super) fn fold(
         });
     }
     groups
-}
-
-/// The highest token of these whose waiter has the permission, and that permission. If none has
-/// one, the highest token of all.
-fn highest_with_room<'a>(
-    waiters: impl Iterator<Item = &'a Waiter>,
-    room: &mut impl FnMut(&Waiter) -> Result<MarkRoom, Full>,
-) -> (Option<Token>, MarkRoom) {
-    let mut waiters: Vec<&Waiter> = waiters.collect();
-    waiters.sort_by_key(|waiter| Reverse(waiter.token));
-    let mut refused = MarkRoom::Free;
-    for waiter in &waiters {
-        match room(waiter) {
-            Ok(room) => return (Some(waiter.token), room),
-            Err(full) => refused = MarkRoom::Full(full),
-        }
-    }
-    (waiters.first().map(|waiter| waiter.token), refused)
 }
 
 /// The statements of one turn.
@@ -239,20 +222,9 @@ async fn advance(
     }
 }
 
-/// Takes the permission for a resource that may have no mark, as far as is known here. Operators
-/// need none.
-pub(super) fn room_for(growth: &Growth, waiter: &Waiter) -> Result<MarkRoom, Full> {
-    let Some(caller) = &waiter.caller else {
-        return Ok(MarkRoom::Free);
-    };
-    growth.take(caller.origin, Instant::now())?;
-    Ok(MarkRoom::Taken(caller.origin))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fencing::writer::Caller;
     use crate::fencing::writer::answers::WaiterReply;
     use tokio::sync::oneshot;
 
@@ -260,7 +232,7 @@ mod tests {
         Waiter {
             token: Token::new(token).expect("a token"),
             want,
-            caller: None,
+            bounds: None,
             reply: WaiterReply::new(oneshot::channel().0),
             tries: 0,
         }
@@ -284,7 +256,7 @@ mod tests {
                 (key("c"), waiter(8, Want::Raise)),
             ],
             |_| None,
-            |_| Ok(MarkRoom::Free),
+            || true,
             || {
                 opening += 1;
                 opening
@@ -320,12 +292,8 @@ mod tests {
             least: Some(least),
             present: number > 1000,
         };
-        let caller = Some(Caller {
-            needs,
-            origin: None,
-        });
         Waiter {
-            caller,
+            bounds: Some(needs),
             ..waiter(number, Want::Open)
         }
     }
@@ -336,7 +304,7 @@ mod tests {
             let known = known.map(|mark| (Token::new(mark).expect("a token"), 0));
             let waiting = waiting.iter();
             let waiting = waiting.map(|&(number, least)| (key("a"), bounded(number, least)));
-            let groups = fold(waiting, |_| known, |_| Ok(MarkRoom::Free), || 1);
+            let groups = fold(waiting, |_| known, || true, || 1);
             let ask = &groups[0].ask;
             (ask.token.get(), ask.needs.present, groups[0].waiters.len())
         };

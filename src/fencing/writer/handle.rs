@@ -4,11 +4,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::answers::WaiterReply;
 use super::command::WriterCommand;
-use super::request::{Caller, Want, WriterError};
+use super::request::{Want, WriterError};
 use super::waiter::Waiter;
 use super::walk_requests::WalkHandle;
 use crate::fencing::refused::Refused;
-use crate::routing::{ResourceKey, Token};
+use crate::routing::{Needs, ResourceKey, Token};
 
 /// Hands work to the writer. Cheap to clone.
 #[derive(Clone)]
@@ -34,10 +34,10 @@ impl WriterHandle {
         self.append_for(None, key, token, want).await
     }
 
-    /// As [`Self::append`], within a caller's bounds.
+    /// As [`Self::append`], within the bounds of a request; `None`: an operator's, which has none.
     pub async fn append_for(
         &self,
-        caller: Option<Caller>,
+        needs: Option<Needs>,
         key: &ResourceKey,
         token: Token,
         want: Want,
@@ -46,7 +46,7 @@ impl WriterHandle {
         let waiter = Waiter {
             token,
             want,
-            caller,
+            bounds: needs,
             reply: WaiterReply::new(reply),
             tries: 0,
         };

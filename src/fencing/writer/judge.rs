@@ -2,11 +2,10 @@
 //! other requests may wait with it: older tokens, newer ones that are not believed yet, and new
 //! resources without room.
 
-use super::batch::{Group, MarkRoom, room_for};
+use super::batch::{Group, MarkRoom};
 use super::request::{Want, WriterError};
 use super::state::Writer;
 use super::waiter::Waiter;
-use crate::fencing::growth::Full;
 use crate::fencing::refused::Refused;
 use crate::metrics::DecidedBy;
 use crate::routing::{self, Decision, Token};
@@ -42,9 +41,7 @@ pub(super) fn judge(
     match (routing::judge(mark, waiter.token), room) {
         (Decision::Stale { mark }, _) => Judgement::Refused(Refused::stale(mark, DecidedBy::Store)),
         _ if !believed => Judgement::Refused(Refused::Implausible { mark }),
-        (_, MarkRoom::Full(full)) if mark.is_none() => {
-            Judgement::Refused(Refused::TooManyNew(full))
-        }
+        (_, MarkRoom::Full) if mark.is_none() => Judgement::Refused(Refused::TooManyNew),
         (Decision::Current, _) if waiter.token == asked => Judgement::Current,
         _ => Judgement::Again,
     }
@@ -63,16 +60,13 @@ impl Writer {
         let mut again = Vec::new();
         for waiter in waiters {
             let answer = match judge(&waiter, ask.token, mark, room) {
-                Judgement::Refused(Refused::TooManyNew(full)) => match self.is_refused(&waiter) {
-                    Some(own) => Err(Refused::TooManyNew(own)),
-                    None if waiter.caller.is_some() && waiter.tries > 0 => {
-                        Err(Refused::TooManyNew(full))
-                    }
-                    None => {
-                        again.push(waiter);
-                        continue;
-                    }
-                },
+                // Permissions that were given back since its statement may be enough.
+                Judgement::Refused(Refused::TooManyNew)
+                    if waiter.tries == 0 && self.context.growth.has_room() =>
+                {
+                    again.push(waiter);
+                    continue;
+                }
                 Judgement::Refused(refused) => Err(refused),
                 Judgement::Again => {
                     again.push(waiter);
@@ -105,24 +99,9 @@ impl Writer {
                 Ok(found) => found.get(index).is_some_and(|found| found.before.is_none()),
                 Err(_) => false,
             };
-            if let MarkRoom::Taken(origin) = group.room
-                && !made
-            {
-                self.context.growth.give_back(origin);
+            if group.room == MarkRoom::Taken && !made {
+                self.context.growth.give_back();
             }
-        }
-    }
-
-    /// Why there is no room for a new mark for this request now. Permissions that were given back
-    /// since its statement may have been enough.
-    fn is_refused(&self, waiter: &Waiter) -> Option<Full> {
-        match room_for(&self.context.growth, waiter) {
-            Err(full) => Some(full),
-            Ok(MarkRoom::Taken(origin)) => {
-                self.context.growth.give_back(origin);
-                None
-            }
-            Ok(MarkRoom::Free | MarkRoom::Full(_)) => None,
         }
     }
 }

@@ -36,5 +36,5 @@ mod walk_requests;
 mod write_back;
 
 pub use self::handle::WriterHandle;
-pub use self::request::{Caller, Want, WriterError};
+pub use self::request::{Want, WriterError};
 pub use self::state::{Writer, WriterSetup};

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::fencing::growth::Origin;
-use crate::routing::Needs;
 use crate::store::StoreError;
 
 /// The change that a request wants in the store.
@@ -15,15 +13,6 @@ pub enum Want {
     Raise,
     /// Spend the token under this name (`reuse: once`).
     Spend(String),
-}
-
-/// The bounds that hold for a request. Operators have none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Caller {
-    /// The mark that is needed for its token to be believed.
-    pub needs: Needs,
-    /// Where it comes from; `None`: unknown.
-    pub origin: Option<Origin>,
 }
 
 /// Why the writer has no answer. The statement may still commit: conclude nothing.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::batch::{self, Group, room_for};
+use super::batch::{self, Group};
 use super::closes::Closes;
 use super::command::WriterCommand;
 use super::context::WriterContext;
@@ -103,8 +103,8 @@ impl Writer {
             ..
         } = &self.context;
         let known = |key: &ResourceKey| epoch_table.known_in(key);
-        let room = |waiter: &Waiter| room_for(growth, waiter);
-        let mut groups = batch::fold(waiting, known, room, || self.queue.next_opening());
+        let next_opening = || self.queue.next_opening();
+        let mut groups = batch::fold(waiting, known, || growth.take(), next_opening);
         for group in &mut groups {
             group.spent = epoch_table.spent(&group.ask.resource);
         }

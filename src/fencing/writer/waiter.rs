@@ -1,15 +1,15 @@
 //! [`Waiter`]: a request that waits for the writer's answer.
 
 use super::answers::WaiterReply;
-use super::request::{Caller, Want};
+use super::request::Want;
 use crate::routing::{Needs, Token};
 
 /// A request that waits for the writer's answer.
 pub(super) struct Waiter {
     pub token: Token,
     pub want: Want,
-    /// `None`: no bounds hold.
-    pub caller: Option<Caller>,
+    /// The mark that is needed for its token to be believed. `None`: an operator's, without bounds.
+    pub bounds: Option<Needs>,
     pub reply: WaiterReply,
     /// How often an era has sent it back.
     pub tries: u8,
@@ -17,6 +17,6 @@ pub(super) struct Waiter {
 
 impl Waiter {
     pub(super) fn needs(&self) -> Needs {
-        self.caller.map(|caller| caller.needs).unwrap_or_default()
+        self.bounds.unwrap_or_default()
     }
 }

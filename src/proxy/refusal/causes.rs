@@ -70,7 +70,7 @@ impl From<Refused> for Refusal {
             Refused::Stale { mark, decided_by } => Self::Stale { mark, decided_by },
             Refused::Spent => Self::Spent,
             Refused::Implausible { mark } => Self::Implausible { mark },
-            Refused::TooManyNew(_) => Self::Overloaded(
+            Refused::TooManyNew => Self::Overloaded(
                 "Too many resources are new, and a mark is kept for ever. Nothing was forwarded.",
             ),
             Refused::OlderInFlight {

@@ -8,6 +8,8 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::soon;
+
 /// A start line and its header fields. Bytes are mapped to the code points of the same number, so
 /// nothing is lost.
 #[derive(Clone, Debug, Default)]
@@ -164,6 +166,17 @@ impl Wire {
     pub async fn send(&mut self, bytes: &[u8]) -> Result<()> {
         self.io.write_all(bytes).await?;
         self.io.flush().await
+    }
+
+    /// Sends a request and reads the whole answer; returns its status.
+    pub async fn status(&mut self, request: &[u8]) -> String {
+        let answer = async {
+            self.send(request).await?;
+            let head = self.head().await?.expect("an answer");
+            self.body(head.response_framing(false), |_| {}).await?;
+            Result::Ok(head.word(1).to_owned())
+        };
+        soon("an answer", answer).await.expect("a whole answer")
     }
 
     /// Closes with a reset rather than cleanly.

@@ -1,10 +1,7 @@
 //! Tests of the callers' bounds: implausible tokens, and new resources.
 
 use super::*;
-use crate::fencing::growth::{Full, Origin, Rates};
-use crate::fencing::writer::Caller;
 use crate::routing::{Jump, Needs, Token, TokenBounds};
-use tokio::time::Instant;
 
 const TIGHT: TokenBounds = TokenBounds {
     jump: Jump::Most(10),
@@ -12,21 +9,10 @@ const TIGHT: TokenBounds = TokenBounds {
 };
 
 fn bounded(rig: &Rig, on: &str, number: i64, needs: Needs) -> JoinHandle<Result<bool, Refused>> {
-    coming_from(None, rig, on, number, needs)
-}
-
-fn coming_from(
-    origin: Option<Origin>,
-    rig: &Rig,
-    on: &str,
-    number: i64,
-    needs: Needs,
-) -> JoinHandle<Result<bool, Refused>> {
     let (writer, key) = (rig.writer.clone(), key(on));
-    let caller = Caller { needs, origin };
     tokio::spawn(async move {
         writer
-            .append_for(Some(caller), &key, token(number), Want::Open)
+            .append_for(Some(needs), &key, token(number), Want::Open)
             .await
     })
 }
@@ -116,10 +102,7 @@ async fn a_token_that_leaps_opens_nothing_and_is_learned_from() {
 #[tokio::test(start_paused = true)]
 async fn resources_that_have_a_mark_need_no_room() {
     let (store, rig) = alone().await;
-    rig.growth.set(Rates {
-        all: Some(1),
-        each: None,
-    });
+    rig.growth.set(Some(1));
     for n in 0..50 {
         let on = format!("known-{n:02}");
         store.state().marks.insert(key(&on), (token(1), None, 0));
@@ -147,7 +130,7 @@ async fn resources_that_have_a_mark_need_no_room() {
     for asked in new {
         match answer(asked).await {
             Ok(true) => made += 1,
-            Err(Refused::TooManyNew(Full::All)) => full += 1,
+            Err(Refused::TooManyNew) => full += 1,
             other => panic!("{other:?}"),
         }
     }
@@ -167,36 +150,25 @@ async fn resources_that_have_a_mark_need_no_room() {
     assert_eq!(answer(again).await, Ok(true));
 }
 
-/// A client whose places are used up has the higher token in the same statement.
+/// Requests for which there is no room wait in the same statement.
 #[tokio::test(start_paused = true)]
-async fn who_has_no_room_takes_none_from_an_operator_or_another_client() {
+async fn an_operator_needs_no_room() {
     let (store, rig) = alone().await;
-    rig.growth.set(Rates {
-        all: None,
-        each: Some(1),
-    });
-    let (stranger, holder) = (Some([1; 8]), Some([2; 8]));
-    while rig.growth.take(stranger, Instant::now()).is_ok() {}
-    let free = Needs::default();
-    for (on, by_an_operator) in [("a", true), ("b", false)] {
-        let go = Arc::new(Notify::new());
-        let calls = store.calls("advance");
-        store.plan("advance", CallPlan::Hold(Arc::clone(&go)));
-        let first = ask(&rig, &format!("first-{on}"), 1, Want::Open);
-        store.until("advance", calls + 1).await;
-        let leaps = coming_from(stranger, &rig, on, 1000, TIGHT.needs(token(1000)));
-        let above = coming_from(stranger, &rig, &format!("other-{on}"), 1000, free);
-        let asked = if by_an_operator {
-            ask(&rig, on, 5, Want::Raise)
-        } else {
-            coming_from(holder, &rig, on, 5, free)
-        };
-        tokio::task::yield_now().await;
-        go.notify_one();
-        answer(first).await.expect("granted");
-        assert_eq!(answer(asked).await, Ok(true), "{on}");
-        assert_eq!(answer(leaps).await, implausible(Some(5)));
-        assert_eq!(answer(above).await, Err(Refused::TooManyNew(Full::Each)));
-        assert_eq!(store.mark_of(&key(on)), Some(5));
-    }
+    rig.growth.set(Some(1));
+    while rig.growth.take() {}
+    let go = Arc::new(Notify::new());
+    store.plan("advance", CallPlan::Hold(Arc::clone(&go)));
+    let first = ask(&rig, "first", 1, Want::Open);
+    store.until("advance", 1).await;
+    let leaps = bounded(&rig, "a", 1000, TIGHT.needs(token(1000)));
+    let other = bounded(&rig, "other", 1000, Needs::default());
+    let asked = ask(&rig, "a", 5, Want::Raise);
+    tokio::task::yield_now().await;
+    go.notify_one();
+    answer(first).await.expect("granted");
+    assert_eq!(answer(asked).await, Ok(true));
+    assert_eq!(answer(leaps).await, implausible(Some(5)));
+    assert_eq!(answer(other).await, Err(Refused::TooManyNew));
+    assert_eq!(store.mark_of(&key("a")), Some(5));
+    assert_eq!(store.mark_of(&key("other")), None);
 }

@@ -1,10 +1,13 @@
-//! How fast the store grows: marks are kept for ever, and mostly anybody can name a resource.
+//! How many resources get their first mark in a second: unbounded by default, and bounded over all
+//! workers where `limits.new_resources` is set.
 
-use std::net::Ipv4Addr;
 use std::time::Instant;
 
 use super::{SERIES, limited, reached};
+use crate::support::wire::Wire;
 use crate::support::{Config, Proxy, Store, Upstream, eventually, over_both_stores, post, put};
+
+const CONNECTIONS: u32 = 64;
 
 /// A claim of a resource that nobody has named before.
 fn claim(name: &str) -> crate::support::Request {
@@ -45,9 +48,9 @@ over_both_stores! {
         for id in 0..3 {
             proxy.send(put(&format!("/orders/{id}")).token(1)).await.assert_forwarded();
         }
-        // One client gets three quarters of ten.
+        // Ten at once, and three of them are in use.
         let granted = fill(&proxy, "a").await;
-        assert!(granted >= 4, "{granted}");
+        assert!(granted >= 7, "{granted}");
         // A resource with a mark goes on, with the same token and with newer ones.
         for id in 0..3 {
             let path = format!("/orders/{id}");
@@ -57,7 +60,7 @@ over_both_stores! {
         let metrics = proxy.metrics().await;
         let new = metrics.sum("fencepost_new_resources_total", &[]);
         assert!((new - f64::from(u32::try_from(granted + 3).expect("few"))).abs() < 0.5, "{new}");
-        assert!(metrics.sum(SERIES, &[("limit", "new-resources-per-client")]) >= 1.0);
+        assert!(metrics.sum(SERIES, &[("limit", "new-resources")]) >= 1.0);
         // An operator is not bounded.
         let body = serde_json::json!({ "token": "7", "reason": "a test" });
         let answer = proxy.command("/v1/marks/order:by-hand/advance", &body).await;
@@ -76,16 +79,61 @@ over_both_stores! {
     }
 }
 
-#[tokio::test]
-async fn one_client_leaves_room_for_others() {
-    let (_upstream, proxy) =
-        limited("limits: { new_resources: 1000, new_resources_per_client: 1 }").await;
-    fill(&proxy, "a").await;
-    assert!(reached(&proxy, "new-resources-per-client").await >= 1.0);
+/// Claims so many resources over connections enough that every worker serves some. Returns how many
+/// were granted, and how many were refused as overloaded.
+async fn burst(proxy: &Proxy, count: u32) -> (u32, u32) {
+    let data = proxy.data();
+    let clients: Vec<_> = (0..CONNECTIONS)
+        .map(|client| {
+            tokio::spawn(async move {
+                let mut wire = Wire::connect(data).await.expect("the proxy listens");
+                let (mut granted, mut refused) = (0, 0);
+                for n in (client..count).step_by(CONNECTIONS as usize) {
+                    let claim = post("/.well-known/fencing/claim")
+                        .header("X-Fencing-Resource", format!("order:{n}"))
+                        .token(1);
+                    match wire.status(&claim.bytes()).await.as_str() {
+                        "204" => granted += 1,
+                        "503" => refused += 1,
+                        other => panic!("{other}"),
+                    }
+                }
+                (granted, refused)
+            })
+        })
+        .collect();
+    let (mut granted, mut refused) = (0, 0);
+    for client in clients {
+        let (more, fewer) = client.await.expect("no panic");
+        granted += more;
+        refused += fewer;
+    }
+    (granted, refused)
+}
+
+/// A new order is a new resource, and a service may have thousands of them in a second.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_setting_every_resource_gets_a_mark() {
+    let (_upstream, proxy) = limited("{}").await;
+    assert_eq!(burst(&proxy, 20_000).await, (20_000, 0));
     assert!(reached(&proxy, "new-resources").await < 0.5);
-    let other = Ipv4Addr::new(127, 0, 0, 2);
-    let answer = claim("other").send_from(other, proxy.data()).await;
-    assert_eq!(answer.status(), 204, "{}", answer.text());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_bound_is_one_for_all_workers_and_clients() {
+    let (_upstream, proxy) = limited("limits: { new_resources: 10 }").await;
+    let began = Instant::now();
+    let (granted, refused) = burst(&proxy, 2_000).await;
+    let most = 100.0 + 10.0 * began.elapsed().as_secs_f64();
+    assert!(
+        (100.0..=most).contains(&f64::from(granted)),
+        "{granted} new resources where {most} are the most"
+    );
+    let metrics = proxy.metrics().await;
+    let made = metrics.sum("fencepost_new_resources_total", &[]);
+    assert!((made - f64::from(granted)).abs() < 0.5, "{made}");
+    let reached = metrics.sum(SERIES, &[("limit", "new-resources")]);
+    assert!((reached - f64::from(refused)).abs() < 0.5, "{reached}");
 }
 
 /// The request is not the fence's to refuse there; the store does not grow all the same.
