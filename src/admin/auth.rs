@@ -2,12 +2,10 @@
 //! and over a Unix socket; elsewhere they need a token. Writes always need the token of
 //! `admin.token_file`: a sidecar shares its loopback with the legacy container.
 
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
 use axum::extract::Request;
-use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -22,6 +20,7 @@ use super::peer::AdminPeer;
 use super::problem::AdminProblem;
 use crate::config::{AdminSettings, MIN_ADMIN_TOKEN};
 use crate::metrics::{AdminRefusal, Metrics};
+use crate::routing::is_address_or_localhost;
 
 /// A token file longer than this is not one.
 const MAX_TOKEN_FILE: u64 = 4096;
@@ -236,24 +235,17 @@ fn bearer<'a>(headers: &'a HeaderMap, file: &str) -> Result<&'a [u8], AdminProbl
     }
 }
 
-/// True if the request is addressed to an IP address or `localhost`. No other party can make these
-/// names point to this machine. A name in the target counts too, because it overrides the Host
-/// header (RFC 9112, 3.2.2).
+/// True if the request is addressed to an IP address or `localhost`. A name in the target counts
+/// too, because it overrides the Host header (RFC 9112, 3.2.2).
 fn names_an_address(headers: &HeaderMap, uri: &Uri) -> bool {
-    let is = |authority: &Authority| {
-        let host = authority.host();
-        let bare = host
-            .strip_prefix('[')
-            .and_then(|host| host.strip_suffix(']'));
-        let name = host.strip_suffix('.').unwrap_or(host);
-        name.eq_ignore_ascii_case("localhost") || bare.unwrap_or(host).parse::<IpAddr>().is_ok()
-    };
     let mut lines = headers.get_all(header::HOST).iter();
     let (Some(line), None) = (lines.next(), lines.next()) else {
         return false;
     };
-    Authority::try_from(line.as_bytes()).is_ok_and(|host| is(&host))
-        && uri.authority().is_none_or(is)
+    line.to_str().is_ok_and(is_address_or_localhost)
+        && uri
+            .authority()
+            .is_none_or(|target| is_address_or_localhost(target.as_str()))
 }
 
 fn writes_off(detail: impl Into<String>) -> AdminProblem {

@@ -1,23 +1,31 @@
-//! The command that `fencepost attach` runs: its start, its signals, its end.
+//! The command that `fencepost attach` runs: its start, its signals, its end, and the end of every
+//! process that comes from it.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _};
-use std::os::unix::process::ExitStatusExt as _;
-use std::process::ExitStatus;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use tokio::process::{Child, Command};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, set_child_subreaper, wait,
+};
+use tokio::signal::unix::{self, SignalKind, signal};
+use tokio::time::timeout;
 
 use super::signals::code_of;
 
-/// A running command.
+/// The pause before SIGKILL is sent again, to processes that have been started since.
+const KILL_AGAIN: Duration = Duration::from_millis(100);
+
+/// A running command. Every process that comes from it is a descendant of this one until it ends.
 pub(super) struct Holder {
-    child: Child,
     pid: Pid,
     /// It leads a group of its own, so that its children get its signals as well.
     leads: bool,
+    /// SIGCHLD.
+    child_ended: unix::Signal,
 }
 
 /// Why a command did not start, and the exit code for that (as `env` and `nohup` have it).
@@ -47,21 +55,25 @@ impl Holder {
     ) -> Result<Self, NotStarted> {
         let leads = !io::stdin().is_terminal();
         let mut command = Command::new(name);
-        command.args(arguments).envs(variables).kill_on_drop(true);
+        command.args(arguments).envs(variables);
         if leads {
             command.process_group(0);
         }
-        let not_started = |error| NotStarted {
+        let mut start = || {
+            // A process whose parent has ended becomes a child of this one, also if it has a
+            // process group or a session of its own.
+            set_child_subreaper(Some(getpid()))?;
+            let child_ended = signal(SignalKind::child())?;
+            io::Result::Ok((Pid::from_child(&command.spawn()?), child_ended))
+        };
+        let (pid, child_ended) = start().map_err(|error| NotStarted {
             name: name.clone(),
             error,
-        };
-        let child = command.spawn().map_err(not_started)?;
-        let pid = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
-        let gone = || not_started(io::Error::other("it has no process id"));
+        })?;
         Ok(Self {
-            pid: pid.ok_or_else(gone)?,
-            child,
+            pid,
             leads,
+            child_ended,
         })
     }
 
@@ -69,44 +81,103 @@ impl Holder {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// Waits for its end. Cancel-safe.
+    /// Waits for its end, and reaps orphans meanwhile. Cancel-safe.
     pub(super) async fn wait(&mut self) -> anyhow::Result<ExitStatus> {
-        self.child
-            .wait()
-            .await
-            .context("the command's end is unknown")
+        loop {
+            while let Some((pid, status)) =
+                wait(WaitOptions::NOHANG).context("the command's end is unknown")?
+            {
+                if pid == self.pid {
+                    return Ok(ExitStatus::from_raw(status.as_raw()));
+                }
+            }
+            self.child_ended.recv().await;
+        }
+    }
+
+    /// Waits until it and every process that comes from it have ended: a descendant has an ancestor
+    /// among the children of this process.
+    async fn all_ended(&mut self) {
+        while self.wait().await.is_ok() {}
     }
 
     /// Passes a signal on. Those of the keyboard have reached it already if it shares the terminal.
     pub(super) fn pass(&self, signal: Signal) {
         let by_keyboard = signal == Signal::INT || signal == Signal::QUIT;
         if self.leads || !by_keyboard {
-            self.send(signal);
+            // One that has ended in the meantime needs none.
+            let _ = self.send(signal);
         }
     }
 
-    fn send(&self, signal: Signal) {
-        // One that has ended in the meantime needs none.
-        let _ = if self.leads {
+    fn send(&self, signal: Signal) -> rustix::io::Result<()> {
+        if self.leads {
             kill_process_group(self.pid, signal)
         } else {
             kill_process(self.pid, signal)
-        };
-    }
-
-    /// Ends it: SIGTERM, and SIGKILL to what is left after `grace`.
-    pub(super) async fn end(&mut self, grace: Duration) -> anyhow::Result<ExitStatus> {
-        self.send(Signal::TERM);
-        // A stopped process takes SIGTERM only once it goes on.
-        self.send(Signal::CONT);
-        let ended = tokio::time::timeout(grace, self.child.wait()).await;
-        // To its children too, which may have ignored the first one.
-        self.send(Signal::KILL);
-        match ended {
-            Ok(status) => status.context("the command's end is unknown"),
-            Err(_) => self.wait().await,
         }
     }
+
+    /// Returns how many processes took the signal: all that come from the command, or its group
+    /// where there is no /proc.
+    fn send_to_all(&self, signal: Signal) -> usize {
+        match descendants() {
+            Ok(all) => {
+                let taken = |pid: &Pid| kill_process(*pid, signal).is_ok();
+                all.into_iter().filter(taken).count()
+            }
+            Err(_) => usize::from(self.send(signal).is_ok()),
+        }
+    }
+
+    /// Ends it and every process that comes from it: SIGTERM, and SIGKILL to what is left after
+    /// `grace`. A process of another user, such as one behind `sudo`, may take neither.
+    pub(super) async fn end(&mut self, grace: Duration) {
+        self.send_to_all(Signal::TERM);
+        // A stopped process takes SIGTERM only once it goes on.
+        self.send_to_all(Signal::CONT);
+        let mut ended = timeout(grace, self.all_ended()).await;
+        while ended.is_err() && self.send_to_all(Signal::KILL) > 0 {
+            ended = timeout(KILL_AGAIN, self.all_ended()).await;
+        }
+    }
+}
+
+/// The processes that come from this one.
+fn descendants() -> io::Result<Vec<Pid>> {
+    let own = getpid();
+    if std::fs::read_link("/proc/self")?.to_str() != Some(&own.to_string()) {
+        return Err(io::Error::other("/proc is that of another PID namespace"));
+    }
+    let mut parents = Vec::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let pid = name
+            .to_str()
+            .and_then(|name| Pid::from_raw(name.parse().ok()?));
+        if let Some(pid) = pid
+            && let Some(parent) = parent(pid)
+        {
+            parents.push((pid, parent));
+        }
+    }
+    let mut found = vec![own];
+    let mut next = 0;
+    while let Some(parent) = found.get(next).copied() {
+        let children = parents.iter().filter(|(_, of)| *of == parent);
+        found.extend(children.map(|(pid, _)| *pid));
+        next += 1;
+    }
+    Ok(found.split_off(1))
+}
+
+/// `None`: it has ended, or it is of the kernel.
+fn parent(pid: Pid) -> Option<Pid> {
+    let stat = std::fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    // The name before it, in parentheses, may have any bytes (proc_pid_stat(5)).
+    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
+    let rest = std::str::from_utf8(stat.get(name_end + 2..)?).ok()?;
+    Pid::from_raw(rest.split(' ').nth(1)?.parse().ok()?)
 }
 
 /// The exit code of this process for the command's.

@@ -2,9 +2,11 @@
 //! token to the requests that the command sends through a loopback port, and ends the command once
 //! the lock has another holder. Without a command it serves the other containers of a pod.
 //!
-//! [`port`] is the data path, [`token`] the token, [`command`] the command, [`report`] the end.
+//! [`port`] is the data path, [`token`] the token, [`command`] the command, [`environment`] what it
+//! inherits, [`report`] the end.
 
 mod command;
+mod environment;
 mod port;
 mod report;
 mod signals;
@@ -12,6 +14,7 @@ mod token;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +35,9 @@ use crate::proxy::headers::attached::FencingStamp;
 pub use self::port::AttachClaim;
 pub use self::token::TokenSource;
 
+/// The command exited with 0, and the fencepost took its token for none: `EX_DATAERR` of
+/// `sysexits.h`.
+pub const EXIT_TOKEN_REFUSED: u8 = 65;
 /// A newer holder was found: `EX_TEMPFAIL` of `sysexits.h`.
 pub const EXIT_STALE: u8 = 75;
 /// `--max-runtime` is over, as with `timeout`.
@@ -76,7 +82,7 @@ pub async fn run(mut options: AttachOptions, settings: Settings) -> anyhow::Resu
     if let Some(path) = &options.metrics_file {
         report::check(path)?;
     }
-    // Before the token: whoever ends this process now must not be overheard.
+    // Install signal handlers before reading the token, so that an early SIGTERM is not lost.
     let signals = Signals::catch()?;
     let stamp = FencingStamp {
         token: options.token.read().await?,
@@ -136,33 +142,19 @@ impl Run {
             tracing::info!(listen = self.port.address, "attached; no command is run");
             return Ok(self.serve().await);
         };
-        let variables = self.variables();
+        let variables = environment::variables(&self.port, self.options.http_proxy.as_deref());
         match Holder::start((name, arguments), variables) {
-            Ok(holder) => self.hold(holder).await,
+            Ok(mut holder) => {
+                let end = self.hold(&mut holder).await;
+                // What the command leaves behind might use the port of a later holder.
+                holder.end(self.options.grace).await;
+                end
+            }
             Err(error) => {
                 tracing::error!("cannot run {error}");
                 Ok((Reason::NotStarted, NotStarted::code(&error)))
             }
         }
-    }
-
-    /// The environment of the command.
-    fn variables(&self) -> Vec<(&'static str, String)> {
-        let mut variables = Vec::new();
-        let url = match self.port.socket() {
-            Some(path) => {
-                variables.push(("FENCEPOST_SOCKET", path.to_owned()));
-                "http://localhost".to_owned()
-            }
-            None => format!("http://{}", self.port.address),
-        };
-        if self.options.http_proxy.is_some() {
-            // Some programs read the one (curl), some the other.
-            variables.push(("http_proxy", url.clone()));
-            variables.push(("HTTP_PROXY", url.clone()));
-        }
-        variables.push(("FENCEPOST_URL", url));
-        variables
     }
 
     /// Claims, one after the other. An error is the end of the run.
@@ -192,17 +184,15 @@ impl Run {
         Ok(())
     }
 
-    /// Waits for the end of the command, or ends it.
-    async fn hold(&mut self, mut holder: Holder) -> anyhow::Result<(Reason, u8)> {
-        let grace = self.options.grace;
+    /// Waits for the end of the command, or for a reason to end it.
+    async fn hold(&mut self, holder: &mut Holder) -> anyhow::Result<(Reason, u8)> {
         let mut lost = self.attachment.lost();
         loop {
             let deadline = until(self.deadline);
             tokio::select! {
                 biased;
                 () = becomes(&mut lost, true) => {
-                    self.say_lost(Some(&holder));
-                    holder.end(grace).await?;
+                    self.say_lost(Some(holder));
                     return Ok((Reason::Stale, EXIT_STALE));
                 }
                 status = holder.wait() => {
@@ -212,7 +202,7 @@ impl Run {
                         self.say_lost(None);
                         return Ok((Reason::Stale, EXIT_STALE));
                     }
-                    return Ok((Reason::Exited, code(status)));
+                    return Ok((Reason::Exited, self.code(status)));
                 }
                 signal = self.signals.next() => {
                     if signal == Signal::HUP && self.options.token.follows_hangup() {
@@ -223,11 +213,19 @@ impl Run {
                 }
                 () = deadline => {
                     tracing::error!(pid = holder.id(), "--max-runtime is over: the command is ended");
-                    holder.end(grace).await?;
                     return Ok((Reason::MaxRuntime, EXIT_MAX_RUNTIME));
                 }
             }
         }
+    }
+
+    /// The exit code for a command that has ended by itself.
+    fn code(&self, status: ExitStatus) -> u8 {
+        if status.success() && self.attachment.counts.totals().token_refused() {
+            tracing::error!("the command exited with 0, but its token was refused");
+            return EXIT_TOKEN_REFUSED;
+        }
+        code(status)
     }
 
     /// Serves until a signal. Once the hold is lost it goes on to refuse: a container that is

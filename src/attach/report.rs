@@ -61,7 +61,25 @@ pub(super) struct RunReport {
 
 impl RunReport {
     pub(super) fn log(&self) {
-        let totals = self.totals;
+        let totals = &self.totals;
+        let refused: u64 = totals.refused.values().sum();
+        if refused > 0 {
+            let by_outcome: Vec<String> = totals
+                .refused
+                .iter()
+                .map(|(outcome, count)| format!("{outcome} {count}"))
+                .collect();
+            tracing::warn!(
+                "requests without an answer of the service: {}",
+                by_outcome.join(", ")
+            );
+        }
+        if self.reason == Reason::Exited && totals.requests == self.claims {
+            tracing::warn!(
+                "the command sent no request through fencepost attach, so what it wrote was not \
+                 fenced: its requests must go to FENCEPOST_URL, or use http_proxy (--http-proxy)"
+            );
+        }
         tracing::info!(
             end = self.reason.as_str(),
             exit_code = self.code,
@@ -70,6 +88,7 @@ impl RunReport {
             requests = totals.requests,
             retries = totals.retries,
             stale = totals.stale,
+            refused,
             "the hold has ended"
         );
     }
@@ -113,7 +132,7 @@ impl RunReport {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
-        let totals = self.totals;
+        let totals = &self.totals;
         for (name, help, value) in [
             (
                 "hold_seconds",
@@ -201,7 +220,7 @@ mod tests {
                 requests: 9,
                 retries: 2,
                 stale: 1,
-                past_no_fence: 0,
+                ..AttachTotals::default()
             },
         };
         report.write(&path).expect("it is written");

@@ -7,8 +7,17 @@ use anyhow::{Context as _, bail, ensure};
 use http::HeaderValue;
 use tokio::process::Command;
 
+use crate::routing::TokenFormat;
+
 /// The longest token that is sent.
 const LONGEST: usize = 1024;
+
+const FORMATS: [TokenFormat; 4] = [
+    TokenFormat::Decimal,
+    TokenFormat::Hex,
+    TokenFormat::AfterHash,
+    TokenFormat::PrefixHex16,
+];
 
 /// The source of the token.
 #[derive(Clone, Debug)]
@@ -62,8 +71,7 @@ async fn output(command: &str) -> anyhow::Result<HeaderValue> {
     value(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// A token as a field's value. A route may expect another form than a number, so only the fencepost
-/// knows whether it is one.
+/// A token as a field's value. Only the fencepost knows which format its route expects.
 fn value(text: &str) -> anyhow::Result<HeaderValue> {
     let text = text.trim();
     ensure!(!text.is_empty(), "the token is empty");
@@ -74,6 +82,13 @@ fn value(text: &str) -> anyhow::Result<HeaderValue> {
     ensure!(
         text.bytes().all(|byte| byte.is_ascii_graphic()),
         "the token has spaces, line breaks or other characters that no token has: {text:?}"
+    );
+    ensure!(
+        FORMATS
+            .iter()
+            .any(|format| format.parse(text.as_bytes()).is_ok()),
+        "{text:?} is no token: a token is a number up to 2^63-1 (41), hexadecimal digits (0x29), a name \
+         with `#` and a number (lock#42), or begins with 16 hexadecimal digits"
     );
     Ok(HeaderValue::from_str(text)?)
 }
@@ -94,6 +109,7 @@ mod tests {
             ("4 1", "spaces"),
             ("4\n1", "line breaks"),
             ("é", "other"),
+            ("xyz", "no token"),
         ] {
             let error = read(text).await.expect_err("it is none");
             assert!(error.contains(why), "{text:?}: {error}");

@@ -48,8 +48,7 @@ pub struct AdminArgs {
         long,
         global = true,
         value_name = "FILE",
-        env = "FENCEPOST_CONFIG",
-        hide_env_values = true
+        env = "FENCEPOST_CONFIG"
     )]
     config: Option<PathBuf>,
     #[arg(
@@ -58,8 +57,7 @@ pub struct AdminArgs {
         long,
         global = true,
         value_name = "ADDR",
-        env = "FENCEPOST_DEFAULT_ADMIN_LISTEN",
-        hide_env_values = true
+        env = "FENCEPOST_DEFAULT_ADMIN_LISTEN"
     )]
     default_admin_listen: Option<String>,
 }

@@ -16,15 +16,18 @@ use super::logging;
 use crate::attach::{self, AttachClaim, AttachOptions, TokenSource};
 use crate::config::{self, Overrides};
 
-/// Exit codes, for `--help`.
-pub(super) const EXIT_CODES: &str = "COMMAND finds the address in FENCEPOST_URL, such as http://127.0.0.1:40123 (behind a Unix socket, the
-socket is in FENCEPOST_SOCKET). It gets SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2, but no
-SIGHUP with --token-file, which is read again then.
+/// The end of `--help`. Paragraphs have no line breaks of their own, because clap wraps them.
+pub(super) const AFTER_HELP: &str = "COMMAND finds the address in FENCEPOST_URL, such as \
+http://127.0.0.1:40123. Behind a Unix socket, FENCEPOST_SOCKET has its path. NO_PROXY is changed so \
+that no proxy setting leads around this port. COMMAND gets SIGHUP (except with --token-file, which \
+is then read again), SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2. Processes that it leaves behind \
+are ended too.
 
 Exit codes:
-  the one of COMMAND, or 128 and the number of the signal that ended it; otherwise
+  that of COMMAND, or 128 and the number of the signal that ended it, except:
   1    an error before COMMAND
   2    wrong usage of the command line
+  65   COMMAND exited with 0, but the fencepost refused the token as none
   69   a claim was not granted; COMMAND was not started
   75   the token is stale: a newer holder was found, and COMMAND was ended
   124  --max-runtime was over, and COMMAND was ended
@@ -32,7 +35,8 @@ Exit codes:
   127  COMMAND was not found
 
 Example:
-  etcdctl lock orders -- fencepost attach --to http://orders:7080 --token-env ETCD_LOCK_REV -- ./nightly.sh";
+  etcdctl lock orders -- fencepost attach --to http://orders:7080 \\
+      --token-env ETCD_LOCK_REV -- ./nightly.sh";
 
 /// What the configuration says beside the flags: the data path without limits of its own, since
 /// those of the client and of the fencepost apply.
@@ -53,14 +57,14 @@ pub(super) struct AttachArgs {
     /// The holder's token.
     #[arg(long, value_name = "TOKEN", help_heading = "Token (one of)")]
     token: Option<String>,
-    /// The environment variable that has it, such as ETCD_LOCK_REV.
+    /// Environment variable with the token, such as ETCD_LOCK_REV.
     #[arg(long, value_name = "NAME", help_heading = "Token (one of)")]
     token_env: Option<String>,
-    /// The file that has it. It is read at the start, and on SIGHUP only: whoever reads it again by
-    /// himself may get the next holder's token.
+    /// File with the token. Read at start and on SIGHUP only: reading it at any other time could
+    /// pick up the next holder's token.
     #[arg(long, value_name = "FILE", help_heading = "Token (one of)")]
     token_file: Option<PathBuf>,
-    /// The shell command that prints it. It runs once.
+    /// Shell command that prints the token; run once.
     #[arg(long, value_name = "COMMAND", help_heading = "Token (one of)")]
     token_cmd: Option<String>,
     /// `X-Fencing-Operation` for requests that have none: a name for what is done, which takes the
@@ -77,10 +81,12 @@ pub(super) struct AttachArgs {
     /// The file with the bearer token for claims (`claim.token_file` of its configuration).
     #[arg(long, value_name = "FILE")]
     claim_token_file: Option<PathBuf>,
-    /// How long to send a request again that was refused with `retry: same-token`.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
+    /// How long to send a request again that was refused with `retry: same-token`. The default
+    /// outlasts that of `barrier.settle`, for which the fencepost waits after a crash.
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = humantime::parse_duration)]
     retry_for: Duration,
-    /// How long COMMAND may take to end after SIGTERM. Then SIGKILL follows.
+    /// How long COMMAND, and what it has started, may take to end after SIGTERM. Then SIGKILL
+    /// follows.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
     grace: Duration,
     /// End COMMAND after this time, claims included.
@@ -91,15 +97,16 @@ pub(super) struct AttachArgs {
     #[arg(long, value_name = "FILE")]
     metrics_file: Option<PathBuf>,
     /// Set `http_proxy` for COMMAND too, for programs whose URL cannot be changed: requests for
-    /// HOST[:PORT] get the token, and others are refused (name their hosts in NO_PROXY). Without a
-    /// value, the host is that of --to. May be given several times.
+    /// HOST[:PORT] get the token, and others are refused (name their hosts in NO_PROXY). Entries of
+    /// an inherited NO_PROXY that cover HOST are left out. Without a value, the host is that of
+    /// --to. May be given several times.
     #[arg(long, value_name = "HOST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     http_proxy: Option<Vec<String>>,
-    /// Where to listen: a loopback address, or unix:/path. Without COMMAND the default is
-    /// 127.0.0.1:7079, and with it a free port.
+    /// Where to listen: a loopback address, which every user of the machine reaches, or unix:/path.
+    /// Without COMMAND the default is 127.0.0.1:7079, and with it a free port.
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
-    /// The mode of the Unix socket.
+    /// The mode of the Unix socket. The default is 0600.
     #[arg(long, value_name = "MODE")]
     listen_mode: Option<String>,
     /// The CAs for the fencepost's certificate, instead of the system's (PEM).
@@ -152,6 +159,13 @@ impl AttachArgs {
             "127.0.0.1:0"
         };
         let format = if alone { "json" } else { "text" };
+        // Everyone who may connect writes with the token.
+        let by_socket = |listen: &String| listen.starts_with("unix:");
+        let private = self.listen.as_ref().filter(|listen| by_socket(listen));
+        let mode = self
+            .listen_mode
+            .clone()
+            .or(private.map(|_| "0600".to_owned()));
         for (path, value, flag) in [
             ("upstream.url", Some(self.to.clone()), "--to"),
             (
@@ -174,7 +188,7 @@ impl AttachArgs {
                 self.server_name.clone(),
                 "--server-name",
             ),
-            ("listen_mode", self.listen_mode.clone(), "--listen-mode"),
+            ("listen_mode", mode, "--listen-mode"),
             ("log.format", self.log_format.clone(), "--log-format"),
             ("listen", self.listen.clone(), "--listen"),
         ] {
@@ -271,4 +285,30 @@ pub(super) async fn run(args: AttachArgs) -> anyhow::Result<ExitCode> {
     let _logging = logging::start(&settings.log, None)?;
     let code = attach::run(options, settings).await?;
     Ok(ExitCode::from(code))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct AttachAlone {
+        #[command(flatten)]
+        args: AttachArgs,
+    }
+
+    /// What an older request, or a crash of a fencepost, may hold a newer token up for.
+    #[test]
+    fn sending_again_outlasts_the_default_waits_of_a_fencepost() {
+        let args = AttachAlone::parse_from(["x", "--to", "http://a", "--token", "1"]).args;
+        let (settings, _) = config::parse("", &args.overrides()).expect("it is sound");
+        let (store, route) = (&settings.store, &settings.upstream);
+        let held_up = store.lease + route.undelivered + settings.barrier.settle;
+        assert!(
+            args.retry_for > held_up + Duration::from_secs(30),
+            "{held_up:?}"
+        );
+    }
 }

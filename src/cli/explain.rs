@@ -30,12 +30,7 @@ pub(super) struct ExplainArgs {
     #[arg(short = 'd', long, value_name = "TEXT")]
     data: Option<String>,
     /// The configuration file.
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "FENCEPOST_CONFIG",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "FILE", env = "FENCEPOST_CONFIG")]
     pub(super) config: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]

@@ -40,8 +40,8 @@ const EXIT_CODES: &str = "Exit codes:
   1  an error, or a problem was found
   2  wrong usage of the command line
 
-Flags override environment variables, which override the file. The file overrides the --default-…
-flags. Only the environment variables that are listed here are read.";
+Flags override environment variables, which override the file. The file overrides the \
+--default-… flags. Only the environment variables that are listed here are read.";
 
 /// A reverse proxy that checks fencing tokens in front of services that cannot.
 #[derive(Debug, Parser)]
@@ -65,7 +65,7 @@ enum CliCommand {
     /// X-Fencing-Token and goes to a fencepost, which checks it. Once that refuses one as stale,
     /// nothing more is forwarded and COMMAND is ended. Without COMMAND the port serves the other
     /// containers of a pod.
-    #[command(after_help = attach::EXIT_CODES)]
+    #[command(after_help = attach::AFTER_HELP)]
     Attach(Box<attach::AttachArgs>),
     /// Show what fencepost does: a zombie with and without it, an overtaking write, a crash, and a
     /// program that is ended. With --serve, test a client of yours.
@@ -118,12 +118,7 @@ enum CliCommand {
 #[derive(Debug, Args)]
 struct ServeArgs {
     /// The configuration file.
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "FENCEPOST_CONFIG",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "FILE", env = "FENCEPOST_CONFIG")]
     config: Option<PathBuf>,
     #[command(flatten)]
     overrides: OverrideArgs,
@@ -154,12 +149,7 @@ struct DemoArgs {
 #[derive(Debug, Args)]
 struct MigrateArgs {
     /// The configuration file.
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "FENCEPOST_CONFIG",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "FILE", env = "FENCEPOST_CONFIG")]
     config: Option<PathBuf>,
     /// Replace the recorded routes with those of the file, whatever changes. Marks under the old
     /// keys no longer stop anybody, so make sure that no older holder is left. Stop every proxy of
@@ -201,7 +191,7 @@ impl Invocation {
         I: IntoIterator<Item = T>,
         T: Into<std::ffi::OsString> + Clone,
     {
-        let matches = Cli::command().try_get_matches_from(args)?;
+        let matches = command_line().try_get_matches_from(args)?;
         let command = Cli::from_arg_matches(&matches)?.command;
         let mut overrides = Overrides::default();
         if let Some((_, matches)) = matches.subcommand() {
@@ -286,15 +276,26 @@ impl Invocation {
                 Ok(ExitCode::SUCCESS)
             }
             CliCommand::Completions(args) => {
-                documents::completions(&args, Cli::command())?;
+                documents::completions(&args, command_line())?;
                 Ok(ExitCode::SUCCESS)
             }
             CliCommand::Man(args) => {
-                documents::man(&args, Cli::command())?;
+                documents::man(&args, command_line())?;
                 Ok(ExitCode::SUCCESS)
             }
         }
     }
+}
+
+/// The command line. `--help` names environment variables without their values, which may be
+/// secrets.
+fn command_line() -> clap::Command {
+    fn hide_values(command: clap::Command) -> clap::Command {
+        command
+            .mut_args(|arg| arg.hide_env_values(true))
+            .mut_subcommands(hide_values)
+    }
+    hide_values(Cli::command())
 }
 
 /// `fencepost demo`.
@@ -362,7 +363,65 @@ mod tests {
 
     #[test]
     fn the_command_line_is_sound() {
-        Cli::command().debug_assert();
+        command_line().debug_assert();
+    }
+
+    /// All commands, as clap shows them.
+    fn commands() -> Vec<clap::Command> {
+        let mut root = command_line();
+        root.build();
+        let mut all = vec![root];
+        let mut next = 0;
+        while let Some(command) = all.get(next) {
+            let under: Vec<_> = command.get_subcommands().cloned().collect();
+            all.extend(under);
+            next += 1;
+        }
+        all
+    }
+
+    #[test]
+    fn help_shows_no_value_of_a_variable() {
+        let mut seen = 0;
+        for command in commands() {
+            for arg in command
+                .get_arguments()
+                .filter(|arg| arg.get_env().is_some())
+            {
+                let (name, id) = (command.get_name(), arg.get_id());
+                assert!(arg.is_hide_env_values_set(), "{name}: {id}");
+                seen += 1;
+            }
+        }
+        assert!(seen > 50, "{seen}");
+    }
+
+    /// clap wraps each line of a text by itself. A line that is too long in a text with breaks of
+    /// its own leaves single words behind.
+    #[test]
+    fn help_is_wrapped_once() {
+        for mut command in commands() {
+            let texts = [command.get_long_about(), command.get_after_help()];
+            let of_args = command.get_arguments().map(clap::Arg::get_long_help);
+            let texts = texts.into_iter().chain(of_args).flatten();
+            let texts: Vec<String> = texts.map(ToString::to_string).collect();
+            for width in [80, 100] {
+                command = command.term_width(width);
+                let help = command.render_long_help().to_string();
+                let broken = texts.iter().flat_map(|text| text.split("\n\n"));
+                for line in broken
+                    .filter(|text| text.contains('\n'))
+                    .flat_map(str::lines)
+                {
+                    let whole = help.lines().any(|shown| shown.trim() == line.trim());
+                    let name = command.get_name();
+                    assert!(whole, "{name} --help, {width} columns: {line}\n{help}");
+                }
+                for line in help.lines() {
+                    assert!(line.chars().count() <= width, "{width} columns: {line}");
+                }
+            }
+        }
     }
 
     #[test]

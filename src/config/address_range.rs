@@ -13,7 +13,7 @@ pub struct AddressRange {
 
 impl AddressRange {
     /// Parses an address, with or without the length of a prefix.
-    pub(super) fn parse(text: &str) -> Result<Self, Wrong> {
+    pub fn parse(text: &str) -> Result<Self, Wrong> {
         const HINT: &str = "such as 10.1.0.0/16, 192.168.1.7 or fd00::/8";
         let wrong = |what: &str| Err((format!("{} {what}", shown(text)), HINT));
         let (address, prefix) = match text.split_once('/') {

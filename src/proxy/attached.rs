@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, RETRY_AFTER};
 use http::request::Parts;
-use http::{HeaderMap, Response, Version};
+use http::{HeaderMap, HeaderValue, Response, Version};
 use http_body_util::{BodyExt as _, Limited};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -20,7 +20,8 @@ use tokio::time::Instant;
 use super::answer::{CountAs, Forwarded};
 use super::attachment::Attachment;
 use super::body::{ClientBody, Received, Upload, UploadProgress};
-use super::classify::whole_head;
+use super::classify::{host, whole_head};
+use super::client::Client;
 use super::context::Context;
 use super::exchange::unfenced;
 use super::headers::attached::FencingStamp;
@@ -30,6 +31,7 @@ use super::setup::Proxy;
 use super::tunnel;
 use super::upstream_request::Additions;
 use crate::metrics::Outcome;
+use crate::routing::is_address_or_localhost;
 
 /// How long a body may take to come whole, so that its request can be sent again.
 const HOLD: Duration = Duration::from_millis(100);
@@ -49,7 +51,7 @@ impl Proxy {
     ) -> Result<Forwarded, Refusal> {
         attachment.counts.request();
         let stamp = attachment.stamp();
-        check(attachment, &stamp, &head)?;
+        check(attachment, &stamp, (&head, context.client))?;
         let is_call = context.is_call(&head.headers);
         let rules = self.body_rules(context.table().settings.body, context.client, is_call);
         // A call's messages may wait for answers, and a tunnel has no body.
@@ -77,6 +79,9 @@ impl Proxy {
             let sent = self.stamped(context, &stamp, (head.clone(), upload)).await;
             let wait = whole.as_ref().and_then(|_| wait(&sent, pause));
             let Some(wait) = wait.filter(|wait| Instant::now() + *wait < until) else {
+                let sent = sent.inspect_err(|refusal| {
+                    refused(attachment, &head, refusal.outcome().as_str());
+                });
                 return self.seen(attachment, &stamp, &head, sent?).await;
             };
             drop(sent);
@@ -136,6 +141,11 @@ impl Proxy {
             );
         }
         if outcome.is_none_or(|outcome| outcome != Outcome::StaleToken.as_str()) {
+            if answer.headers().contains_key(RETRY)
+                && let Some(Ok(outcome)) = outcome.map(HeaderValue::to_str)
+            {
+                refused(attachment, head, outcome);
+            }
             return Ok(Forwarded {
                 response: answer,
                 counted: CountAs::Outcome(Outcome::Unfenced),
@@ -152,6 +162,18 @@ impl Proxy {
         let request = (&stamp.token, said(head));
         let mark = mark(&body);
         Ok(stale(attachment.lose(request, mark, (parts, body))))
+    }
+}
+
+/// Counts a refusal that ends no hold, or an unknown outcome.
+fn refused(attachment: &Attachment, head: &Parts, outcome: &str) {
+    if attachment.counts.refused(outcome) {
+        tracing::warn!(
+            request = said(head),
+            outcome,
+            "a request was refused, or its outcome is unknown; further ones with this outcome are \
+             only counted"
+        );
     }
 }
 
@@ -200,17 +222,13 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 }
 
 /// Whether a request may be stamped.
-fn check(attachment: &Attachment, stamp: &FencingStamp, head: &Parts) -> Result<(), Refusal> {
+fn check(
+    attachment: &Attachment,
+    stamp: &FencingStamp,
+    (head, client): (&Parts, &Client),
+) -> Result<(), Refusal> {
     whole_head(head)?;
-    if let Some(authority) = head.uri.authority()
-        && head.version != Version::HTTP_2
-        && !attachment.stands_for(authority.as_str())
-    {
-        return Err(Refusal::Ambiguous(format!(
-            "The request is for {authority}, and this attach leads elsewhere: name {authority} with \
-             --http-proxy if it is the fenced service, or in NO_PROXY of the command if it is not."
-        )));
-    }
+    addressed_here(attachment, head, client)?;
     let own = fencing_token(&head.headers);
     match own.map_err(|error| Refusal::Ambiguous(error.to_string()))? {
         Some(own) if *own != stamp.token => Err(Refusal::Ambiguous(
@@ -220,6 +238,41 @@ fn check(attachment: &Attachment, stamp: &FencingStamp, head: &Parts) -> Result<
         )),
         Some(_) | None => Ok(()),
     }
+}
+
+/// The token is for the command. A port of the loopback is also reached by web pages in a browser
+/// of this machine: of another site, or under a name that its owner has turned toward this machine
+/// (DNS rebinding). No browser reaches a Unix socket.
+fn addressed_here(attachment: &Attachment, head: &Parts, client: &Client) -> Result<(), Refusal> {
+    let host = host(head)?;
+    let host = host.to_str().unwrap_or_default();
+    let by_socket = client.ip.is_none();
+    // The client takes this port for a proxy (RFC 9112, 3.2.2).
+    let proxied = head.version != Version::HTTP_2 && head.uri.authority().is_some();
+    let names_the_port = !proxied && (by_socket || is_address_or_localhost(host));
+    if !names_the_port && !attachment.stands_for(host) {
+        return Err(Refusal::Ambiguous(format!(
+            "The request is for {host}, and this attach leads elsewhere: use the address in \
+             FENCEPOST_URL. Or name {host} with --http-proxy if it is the fenced service, or in \
+             NO_PROXY of the command if it is not."
+        )));
+    }
+    let text = |name| Some(head.headers.get(name)?.to_str().unwrap_or_default());
+    let of_this_site = match (text("sec-fetch-site"), text("origin")) {
+        (Some(site), _) => matches!(site, "same-origin" | "none"),
+        (None, Some(origin)) => origin
+            .strip_prefix("http://")
+            .is_some_and(|origin| origin.eq_ignore_ascii_case(host)),
+        (None, None) => true,
+    };
+    if by_socket || of_this_site {
+        return Ok(());
+    }
+    Err(Refusal::Ambiguous(
+        "A web page of another site has sent this request, and fencepost attach adds the token to \
+         requests of its command only."
+            .into(),
+    ))
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! [`Attachment`]: what `fencepost attach` adds to requests, and what it has seen of the answers.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use tokio::sync::watch;
 
 use super::body::{ClientBody, full};
 use super::headers::attached::FencingStamp;
+use crate::metrics::Outcome;
 
 /// What is added to each request, and when a refused one is sent again.
 #[derive(Debug)]
@@ -19,7 +21,7 @@ pub(crate) struct Attachment {
     stamp: RwLock<FencingStamp>,
     /// How long a request is sent again after a refusal with `retry: same-token`.
     pub retry_for: Duration,
-    /// The authorities of absolute targets that lead to the fencepost.
+    /// The authorities of requests that lead to the fencepost.
     hosts: RwLock<Vec<String>>,
     /// The refusal that has ended the hold.
     lost: watch::Sender<Option<Arc<Lost>>>,
@@ -33,10 +35,12 @@ pub(crate) struct AttachCounts {
     retries: AtomicU64,
     stale: AtomicU64,
     past_no_fence: AtomicU64,
+    /// Short: a map of some twenty outcomes, never across an await.
+    refused: Mutex<BTreeMap<String, u64>>,
 }
 
 /// What [`AttachCounts`] has counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AttachTotals {
     /// Requests of the client, each once.
     pub requests: u64,
@@ -46,6 +50,19 @@ pub(crate) struct AttachTotals {
     pub stale: u64,
     /// Answers that no fencepost has passed on.
     pub past_no_fence: u64,
+    /// Requests that a fencepost did not forward, or whose outcome is unknown, by their last
+    /// outcome; without stale ones.
+    pub refused: BTreeMap<String, u64>,
+}
+
+impl AttachTotals {
+    /// Whether the token was refused for itself, so that no request with it can succeed there.
+    pub(crate) fn token_refused(&self) -> bool {
+        let of_token = [Outcome::MalformedToken, Outcome::ImplausibleToken];
+        of_token
+            .iter()
+            .any(|outcome| self.refused.contains_key(outcome.as_str()))
+    }
 }
 
 impl AttachCounts {
@@ -62,6 +79,14 @@ impl AttachCounts {
         self.past_no_fence.fetch_add(1, Ordering::Relaxed) == 0
     }
 
+    /// Returns whether it is the first with this outcome.
+    pub(super) fn refused(&self, outcome: &str) -> bool {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = refused.entry(outcome.to_owned()).or_default();
+        *count += 1;
+        *count == 1
+    }
+
     pub(crate) fn totals(&self) -> AttachTotals {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         AttachTotals {
@@ -69,6 +94,11 @@ impl AttachCounts {
             retries: read(&self.retries),
             stale: read(&self.stale),
             past_no_fence: read(&self.past_no_fence),
+            refused: self
+                .refused
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
         }
     }
 }
@@ -138,7 +168,7 @@ impl Attachment {
         self.lost.send_replace(None);
     }
 
-    /// Absolute targets with one of these authorities lead to the fencepost.
+    /// Requests for one of these authorities lead to the fencepost.
     pub(crate) fn stand_for(&self, hosts: &[String]) {
         let mut known = self.hosts.write().unwrap_or_else(PoisonError::into_inner);
         *known = hosts.iter().map(|host| with_port(host)).collect();

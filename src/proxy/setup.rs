@@ -68,7 +68,7 @@ pub struct Proxy {
     pub(super) spends: AtomicU64,
     /// The name of this process in `Via`.
     pub(super) via: Via,
-    /// `None` but in `fencepost attach`: what is added to requests, which are then not judged here.
+    /// Set only by `fencepost attach`: headers to add; requests are then not checked here.
     pub(super) attachment: Option<Arc<Attachment>>,
 }
 

@@ -27,7 +27,7 @@ pub use decision::{Decision, judge, stale_by};
 pub use escape::percent_encoded;
 pub use identity::names_a_peer;
 pub use key::{KeyError, ResourceKey, Source};
-pub(crate) use normal::{fold_case, host_name};
+pub(crate) use normal::{fold_case, host_name, is_address_or_localhost};
 pub use path::{Allow, Ambiguity, CheckedPath};
 pub use query::query_value;
 pub use route::{Captures, Pattern, PatternError, RouteConflict, Router};

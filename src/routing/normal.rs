@@ -1,7 +1,7 @@
 //! Normal forms: texts of different spelling get one form in keys. The filters of a template use
 //! them, and every `{host}`.
 
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Folds case in all scripts, by characters: texts that any reader may think equal except for case
 /// become equal (`Σ`, `σ` and `ς`; `ß`, `ẞ` and `ss`; the Kelvin sign and `k`). Merging too much
@@ -72,6 +72,14 @@ pub(crate) fn host_name(host: &str) -> Result<String, String> {
         Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => Ok(name),
         _ => Err(wrong()),
     }
+}
+
+/// Returns true if a Host header names an IP address or `localhost`. No other party can make these
+/// names point to this machine (DNS rebinding).
+pub(crate) fn is_address_or_localhost(host: &str) -> bool {
+    host_name(host).is_ok_and(|name| {
+        name == "localhost" || name.starts_with('[') || name.parse::<Ipv4Addr>().is_ok()
+    })
 }
 
 #[cfg(test)]

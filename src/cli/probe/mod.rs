@@ -84,12 +84,7 @@ pub(super) struct ProbeArgs {
     timeout: u64,
     /// The configuration file of the proxy. The drill then first makes sure that the path is on a
     /// route that enforces.
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "FENCEPOST_CONFIG",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "FILE", env = "FENCEPOST_CONFIG")]
     config: Option<PathBuf>,
     /// Name of the drill in its metrics. [default: the host of --url]
     #[arg(long, value_name = "NAME", value_parser = drill_name)]

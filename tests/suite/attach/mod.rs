@@ -1,8 +1,12 @@
 //! `fencepost attach`: the token on each request, the end of a zombie, and a command that notices
 //! nothing else.
 
+pub mod descendants;
+pub mod environment;
 pub mod holders;
+pub mod neighbours;
 pub mod path;
+pub mod refusals;
 pub mod runs;
 pub mod sidecar;
 
@@ -11,9 +15,26 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::support::client::{Request, request};
 use crate::support::process::Process;
 use crate::support::proxy::fencepost;
 use crate::support::{Config, Proxy, Store, Upstream, eventually};
+
+/// A write to `$FENCEPOST_URL`.
+const WRITE: &str = "curl -sS -X PUT -d paid $FENCEPOST_URL/orders/7";
+
+/// A request as a client of the loopback port sends it.
+fn get(target: &str) -> Request {
+    request("GET", target).host(Some("localhost"))
+}
+
+fn put(target: &str) -> Request {
+    request("PUT", target).host(Some("localhost"))
+}
+
+fn post(target: &str) -> Request {
+    request("POST", target).host(Some("localhost"))
+}
 
 /// `fencepost attach --to TO …`.
 fn attach(to: &str, arguments: &[&str]) -> Command {

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::{Sidecar, attach, fenced, run, url};
+use super::{Sidecar, attach, fenced, get, post, put, run, url};
 use crate::http::addresses::{ADDRESSES, ALIVE, silent};
 use crate::support::client::Exchange;
 use crate::support::network::{NAME, is_possible, resolving};
@@ -11,9 +11,7 @@ use crate::support::process::Process;
 use crate::support::proxy::fencepost;
 use crate::support::store::disk_dir;
 use crate::support::tls::{Ca, Files};
-use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, eventually, get, post, put, soon,
-};
+use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, soon};
 
 #[tokio::test]
 async fn the_operation_is_added_where_the_client_names_none() {

@@ -5,11 +5,9 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::{attach, fenced, run, run_script, url};
+use super::{WRITE, attach, fenced, run, run_script, url};
 use crate::support::process::Process;
 use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, put, soon};
-
-const WRITE: &str = "curl -sS -X PUT -d paid $FENCEPOST_URL/orders/7";
 
 #[tokio::test]
 async fn each_request_of_the_command_gets_the_token_and_nothing_else() {

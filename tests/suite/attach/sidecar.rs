@@ -3,8 +3,7 @@
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use super::{Sidecar, fenced, logged, url};
-use crate::support::{get, put};
+use super::{Sidecar, fenced, get, logged, put, url};
 
 #[tokio::test]
 async fn a_file_with_the_next_holders_token_makes_no_zombie_pass() {

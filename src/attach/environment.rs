@@ -1,0 +1,126 @@
+//! The environment of the command: where `fencepost attach` listens, and the proxy settings with
+//! which its requests come here.
+
+use std::net::IpAddr;
+
+use super::port::AttachedPort;
+use crate::config::AddressRange;
+
+/// The variables. `fenced`: the authorities that `http_proxy` leads here, if it is set.
+pub(super) fn variables(
+    port: &AttachedPort,
+    fenced: Option<&[String]>,
+) -> Vec<(&'static str, String)> {
+    let mut variables = Vec::new();
+    let authority = match port.socket() {
+        Some(path) => {
+            variables.push(("FENCEPOST_SOCKET", path.to_owned()));
+            "localhost"
+        }
+        None => &port.address,
+    };
+    let url = format!("http://{authority}");
+    // Some programs read the one (curl), some the other.
+    let spellings = ["no_proxy", "NO_PROXY"];
+    let [lower, upper] = spellings.map(|name| std::env::var(name).ok());
+    for (name, own, other) in [
+        (spellings[0], &lower, &upper),
+        (spellings[1], &upper, &lower),
+    ] {
+        let inherited = own.as_ref().or(other.as_ref());
+        let list = inherited.map_or("", String::as_str).trim();
+        let list = match fenced {
+            Some(hosts) => without(list, hosts),
+            // Some programs take `*` for a wildcard only if it is alone.
+            None if list == "*" => list.to_owned(),
+            None => entries(list)
+                .chain([host(authority)])
+                .collect::<Vec<_>>()
+                .join(","),
+        };
+        variables.push((name, list));
+    }
+    if fenced.is_some() {
+        for name in ["http_proxy", "HTTP_PROXY"] {
+            variables.push((name, url.clone()));
+        }
+    }
+    variables.push(("FENCEPOST_URL", url));
+    variables
+}
+
+fn entries(list: &str) -> impl Iterator<Item = &str> {
+    list.split([',', ' ']).filter(|entry| !entry.is_empty())
+}
+
+/// A list for `NO_PROXY` without the entries that any program might take for one of these hosts.
+fn without(list: &str, hosts: &[String]) -> String {
+    let past = |entry: &&str| hosts.iter().any(|authority| covers(entry, host(authority)));
+    let kept: Vec<&str> = entries(list).filter(|entry| !past(entry)).collect();
+    kept.join(",")
+}
+
+/// Whether an entry of `NO_PROXY` may cover a host: as the end of its name, as a pattern with `*`,
+/// or as a range of addresses. No two programs have the same rules, so this is the widest of each.
+fn covers(entry: &str, name: &str) -> bool {
+    // Some programs take a range with bits behind its prefix.
+    let in_range =
+        |ip: IpAddr| AddressRange::parse(entry).map_or(entry.contains('/'), |range| range.has(ip));
+    let end = host(entry)
+        .trim_start_matches(['*', '.'])
+        .trim_end_matches('.');
+    name.parse().is_ok_and(in_range)
+        || end.contains('*')
+        || name
+            .to_ascii_lowercase()
+            .ends_with(&end.to_ascii_lowercase())
+}
+
+/// An authority without its port, and without the brackets of IPv6.
+fn host(authority: &str) -> &str {
+    if let Some((address, _)) = authority
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once(']'))
+    {
+        return address;
+    }
+    match authority.split_once(':') {
+        Some((host, port)) if !port.contains(':') => host,
+        _ => authority,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_that_may_cover_the_host_are_left_out() {
+        for (entry, authority, covered) in [
+            ("*", "orders:7080", true),
+            ("orders", "orders:7080", true),
+            ("ORDERS.", "orders", true),
+            ("orders:7080", "Orders:7080", true),
+            (".example", "orders.example", true),
+            ("*.example", "orders.example", true),
+            ("orders.*", "orders.example", true),
+            ("example", "orders", false),
+            ("orders.example", "orders", false),
+            ("10.0.0.0/8", "10.1.2.3:80", true),
+            ("10.1.2.3/8", "10.1.2.3:80", true),
+            ("10.1.2.3", "10.1.2.3", true),
+            ("192.168.0.0/16", "10.1.2.3", false),
+            ("10.0.0.0/8", "orders", false),
+            ("::1", "[::1]:80", true),
+            ("[::1]", "[::1]:80", true),
+            ("fd00::/8", "[fd00::7]", true),
+            ("::1", "orders", false),
+        ] {
+            assert_eq!(
+                covers(entry, host(authority)),
+                covered,
+                "{entry} {authority}"
+            );
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Proxy settings that the command inherits: none of them leads its requests past the fence.
+
+use super::{WRITE, attach, fenced, run, run_script, url};
+use crate::support::Upstream;
+
+#[tokio::test]
+async fn an_inherited_no_proxy_does_not_lead_past_the_fence() {
+    let (upstream, proxy) = fenced().await;
+    let direct = upstream.address().to_string();
+    let named = format!("--http-proxy={direct}");
+    let target = format!("{}/orders/7", upstream.url());
+    for (written, list) in (1..).zip([
+        "*".to_owned(),
+        "other.example,127.0.0.1".into(),
+        format!("{direct}, other.example"),
+        ".0.0.1 other.example".into(),
+        "other.example,127.0.0.0/8".into(),
+        "*.0.0.1,other.example".into(),
+    ]) {
+        for spellings in [&["NO_PROXY"][..], &["no_proxy"], &["NO_PROXY", "no_proxy"]] {
+            let script = format!("curl -sS -X PUT -d x {target}; echo kept=$NO_PROXY,$no_proxy.");
+            let arguments = ["--token", "41", &named, "--", "sh", "-c", &script];
+            let mut command = attach(&url(&proxy), &arguments);
+            command.env_remove("NO_PROXY").env_remove("no_proxy");
+            for name in spellings {
+                command.env(name, &list);
+            }
+            let ran = run(&mut command).await;
+            assert_eq!(ran.code, Some(0), "{}", ran.said);
+            assert_eq!(upstream.last().token(), Some(41), "{list}: {}", ran.said);
+            let kept = if list == "*" {
+                "kept=,."
+            } else {
+                "kept=other.example,other.example."
+            };
+            assert!(ran.said.contains(kept), "{list}: {}", ran.said);
+        }
+        assert_eq!(upstream.count(), 3 * written, "{list}");
+    }
+}
+
+#[tokio::test]
+async fn entries_for_other_hosts_stay() {
+    let (_upstream, proxy) = fenced().await;
+    let list = "other.example,10.0.0.0/8,.internal,[::1],legacy.example.org";
+    let named = "--http-proxy=legacy.example:8080";
+    let arguments = ["--token", "41", named, "--", "printenv", "NO_PROXY"];
+    let ran = run(attach(&url(&proxy), &arguments).env("NO_PROXY", list)).await;
+    assert!(ran.said.lines().any(|line| line == list), "{}", ran.said);
+}
+
+#[tokio::test]
+async fn an_inherited_proxy_does_not_take_the_requests_elsewhere() {
+    let (upstream, proxy) = fenced().await;
+    let elsewhere = Upstream::start().await;
+    for (names, no_proxy) in [
+        (&["http_proxy"][..], None),
+        (&["http_proxy", "ALL_PROXY"], Some("other.example")),
+        (&["all_proxy"], Some("other.example")),
+        (&["http_proxy"], Some("*")),
+    ] {
+        let script = format!("{WRITE}; echo kept=$NO_PROXY,$no_proxy.");
+        let arguments = ["--token", "41", "--", "sh", "-c", &script];
+        let mut command = attach(&url(&proxy), &arguments);
+        command.env_remove("no_proxy").env_remove("NO_PROXY");
+        for name in names {
+            command.env(name, elsewhere.url());
+        }
+        if let Some(list) = no_proxy {
+            command.env("NO_PROXY", list);
+        }
+        let before = upstream.count();
+        let ran = run(&mut command).await;
+        assert_eq!(ran.code, Some(0), "{}", ran.said);
+        assert_eq!(elsewhere.count(), 0, "{names:?}: {}", ran.said);
+        assert_eq!(upstream.count(), before + 1, "{names:?}: {}", ran.said);
+        assert_eq!(upstream.last().token(), Some(41));
+        if no_proxy == Some("other.example") {
+            let kept = "kept=other.example,127.0.0.1,other.example,127.0.0.1.";
+            assert!(ran.said.contains(kept), "{}", ran.said);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_sends_nothing_through_it_is_named() {
+    let (_upstream, proxy) = fenced().await;
+    let says = "the command sent no request through fencepost attach";
+    let claim = ["--token", "41", "--claim", "PUT /orders/7"];
+    for (arguments, script, said) in [
+        (&claim[..2], "true", true),
+        (&claim, "true", true),
+        (&claim, WRITE, false),
+    ] {
+        let ran = run_script(&proxy, arguments, script).await;
+        assert_eq!(ran.code, Some(0), "{}", ran.said);
+        assert_eq!(ran.said.contains(says), said, "{}", ran.said);
+    }
+}
