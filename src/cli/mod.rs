@@ -417,7 +417,8 @@ mod tests {
                     let name = command.get_name();
                     assert!(whole, "{name} --help, {width} columns: {line}\n{help}");
                 }
-                for line in help.lines() {
+                // clap never wraps the line of the usage.
+                for line in help.lines().filter(|line| !line.starts_with("Usage: ")) {
                     assert!(line.chars().count() <= width, "{width} columns: {line}");
                 }
             }
