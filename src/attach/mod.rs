@@ -35,7 +35,7 @@ use crate::proxy::headers::attached::FencingStamp;
 pub use self::port::AttachClaim;
 pub use self::token::TokenSource;
 
-/// The command exited with 0, and the fencepost took its token for none: `EX_DATAERR` of
+/// The command exited with 0, and the fencepost refused its token itself: `EX_DATAERR` of
 /// `sysexits.h`.
 pub const EXIT_TOKEN_REFUSED: u8 = 65;
 /// A newer holder was found: `EX_TEMPFAIL` of `sysexits.h`.

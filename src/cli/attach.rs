@@ -27,7 +27,7 @@ Exit codes:
   that of COMMAND, or 128 and the number of the signal that ended it, except:
   1    an error before COMMAND
   2    wrong usage of the command line
-  65   COMMAND exited with 0, but the fencepost refused the token as none
+  65   COMMAND exited with 0, but the fencepost refused its token
   69   a claim was not granted; COMMAND was not started
   75   the token is stale: a newer holder was found, and COMMAND was ended
   124  --max-runtime was over, and COMMAND was ended
