@@ -97,6 +97,7 @@ pub fn check_of(to_upstream: &ToUpstream, data: &[u8]) -> Verdict {
         identity: None,
         scheme: "http",
         host: bit(4).then(|| HeaderValue::from_static("seen.example")),
+        by_proxy: bit(6),
         version: Version::HTTP_11,
         http2: bit(5),
         via,

@@ -103,6 +103,8 @@ pub struct UpstreamSettings {
     pub http2: bool,
     /// How many HTTP/2 connections may take requests at once.
     pub http2_connections: usize,
+    /// Of a response's head.
+    pub header_bytes: usize,
     pub tls: UpstreamTlsSettings,
 }
 

@@ -2,6 +2,7 @@
 //! the spelling of their names.
 
 use bytes::Bytes;
+use http::header::InvalidHeaderValue;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::wire::head::{self, FieldRange, HeadError};
@@ -27,6 +28,7 @@ pub(crate) fn read(
         let first = spelled.first().copied().unwrap_or_default();
         let name = HeaderName::from_bytes(spelled).map_err(|_| HeadError::Name(first))?;
         let value = HeaderValue::from_maybe_shared(head.slice(field.value.clone()))
+            .or_else(|_| without_controls(&head[field.value.clone()]))
             .map_err(|_| HeadError::Value(first))?;
         let known = headers.try_append(&name, value).map_err(too_many)?;
         let before = |headers: &HeaderMap| headers.get_all(&name).iter().count() - 1;
@@ -34,6 +36,20 @@ pub(crate) fn read(
         spelling.note_line(spelled, nth);
     }
     Ok(spelling)
+}
+
+/// A value of a response with spaces in place of its control bytes (RFC 9110, 5.5), and with them
+/// of the line ends in a folded one (RFC 9112, 5.2).
+fn without_controls(value: &[u8]) -> Result<HeaderValue, InvalidHeaderValue> {
+    let plain = |byte: &u8| {
+        if head::is_in_value(*byte) {
+            *byte
+        } else {
+            b' '
+        }
+    };
+    let value: Vec<u8> = value.iter().map(plain).collect();
+    HeaderValue::from_bytes(head::trim(&value))
 }
 
 /// The fields of a trailer section that [`crate::wire::chunked`] has checked. `None`: there are

@@ -23,6 +23,8 @@ pub(super) struct Context<'a> {
     /// The settings that hold for this request to its end.
     pub snapshot: Arc<Snapshot>,
     pub client: &'a Client,
+    /// Its peer is one of `trusted_proxies`, or came over a Unix socket.
+    pub by_proxy: bool,
     pub facts: RequestFacts,
 }
 
@@ -72,6 +74,7 @@ impl<'a> Context<'a> {
         Self {
             snapshot,
             client,
+            by_proxy: false,
             facts,
         }
     }

@@ -16,6 +16,7 @@ use super::context::Context;
 use super::headers::{http2, identity};
 use super::refusal::{Refusal, problem};
 use super::setup::Proxy;
+use super::trusted_proxies;
 use crate::metrics::{Limit, Outcome};
 use crate::wire::request::{RequestError, RequestErrorKind};
 
@@ -33,9 +34,13 @@ impl Proxy {
     ) -> Response<ClientBody> {
         let snapshot = self.snapshot();
         let trusted = &snapshot.table.settings.trusted_proxies;
+        let by_proxy = client
+            .ip
+            .is_none_or(|ip| trusted_proxies::have(trusted, ip));
         let behind = client.behind(trusted, request.headers());
         let client = behind.as_ref().unwrap_or(client);
-        let context = Context::of(&request, snapshot, client);
+        let mut context = Context::of(&request, snapshot, client);
+        context.by_proxy = by_proxy;
         let (mut head, body) = request.into_parts();
         if client.mutual || context.table().settings.asks_clients() {
             identity::strip(&mut head.headers);

@@ -155,6 +155,7 @@ impl Proxy {
                 "http"
             },
             host: classify::host(head).ok(),
+            by_proxy: context.by_proxy,
             version: head.version,
             http2: context.snapshot.upstream.h2,
             via: self.via,

@@ -146,6 +146,8 @@ pub struct Chunks {
     extensions: usize,
     trailer_bytes: usize,
     trailer_lines: usize,
+    /// White space may follow a size, as Apache 1.3 pads it.
+    padded: bool,
 }
 
 impl Default for Chunks {
@@ -156,11 +158,20 @@ impl Default for Chunks {
             extensions: 0,
             trailer_bytes: 0,
             trailer_lines: 0,
+            padded: false,
         }
     }
 }
 
 impl Chunks {
+    /// The chunks of a response.
+    pub(super) fn of_response() -> Self {
+        Self {
+            padded: true,
+            ..Self::default()
+        }
+    }
+
     /// Takes the next bytes of the body. Returns how many of them belong to it: all, unless
     /// [`Self::is_end`] holds then. The bytes before an error have been taken.
     pub fn read(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<usize, BodyError> {
@@ -277,6 +288,7 @@ impl Chunks {
             (ChunkedState::Name | ChunkedState::Value | ChunkedState::Unquoted, b'\r') => {
                 Ok(ChunkedState::SizeLf)
             }
+            (ChunkedState::Blank, b'\r') if self.padded => Ok(ChunkedState::SizeLf),
             (
                 ChunkedState::Blank
                 | ChunkedState::Name

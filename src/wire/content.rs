@@ -28,12 +28,12 @@ impl ContentReader {
         }
     }
 
-    /// The content of a final response. `bodiless`: its status or its request's method allows none.
+    /// The content of a final response whose status and method allow some.
     #[must_use]
-    pub fn of_response(framing: Framing, bodiless: bool) -> Self {
+    pub fn of_response(framing: Framing) -> Self {
         match framing {
-            _ if bodiless => Self::NONE,
             Framing::None => Self::ToEnd,
+            Framing::Chunked => Self::Chunked(Chunks::of_response()),
             framing => Self::of_request(framing),
         }
     }

@@ -188,6 +188,8 @@ impl FieldLines {
 /// head that comes byte by byte is still read once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeadLines {
+    /// A line may end with LF alone.
+    bare_lf: bool,
     /// The start of the next line.
     start: usize,
     /// The position up to which it has neither CR nor LF.
@@ -195,6 +197,15 @@ pub struct HeadLines {
 }
 
 impl HeadLines {
+    /// Lines that may end with LF alone, as RFC 9112, 2.2 allows.
+    #[must_use]
+    pub fn with_bare_lf() -> Self {
+        Self {
+            bare_lf: true,
+            ..Self::default()
+        }
+    }
+
     /// The next line without its CRLF. `None`: it is not whole. `head` has the bytes of the last
     /// call, from the first byte of the head on, and new ones.
     pub fn next<'a>(&mut self, head: &'a [u8]) -> Result<Option<&'a [u8]>, HeadError> {
@@ -204,17 +215,17 @@ impl HeadLines {
         };
         let end = self.clean + found;
         self.clean = end;
-        match &head[end..] {
-            [b'\n', ..] => Err(HeadError::BareLf),
-            [b'\r', b'\n', ..] => {
-                let line = &head[self.start..end];
-                self.start = end + 2;
-                self.clean = self.start;
-                Ok(Some(line))
-            }
-            [b'\r'] => Ok(None),
-            _ => Err(HeadError::BareCr),
-        }
+        let length = match &head[end..] {
+            [b'\n', ..] if self.bare_lf => 1,
+            [b'\n', ..] => return Err(HeadError::BareLf),
+            [b'\r', b'\n', ..] => 2,
+            [b'\r'] => return Ok(None),
+            _ => return Err(HeadError::BareCr),
+        };
+        let line = &head[self.start..end];
+        self.start = end + length;
+        self.clean = self.start;
+        Ok(Some(line))
     }
 
     /// The start of the next line. After the empty line, that is the end of the head.
@@ -384,7 +395,7 @@ pub const fn is_in_value(byte: u8) -> bool {
     matches!(byte, b'\t' | b' '..=b'~' | 0x80..)
 }
 
-const fn is_blank(byte: u8) -> bool {
+pub(super) const fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 

@@ -12,17 +12,11 @@ use super::content::ContentReader;
 use super::head::{FieldRange, HeadLimits};
 use super::response::{ResponseError, ResponseHead, ResponseReader};
 
-/// How many interim responses (1xx) one request may get. Each is discarded, so they cost only time,
-/// which the caller bounds. A typical use is a `102` every few seconds over a long request.
-const MOST_INTERIM: u32 = 100;
-
 /// Why a connection to the upstream is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpstreamFault {
     Head(ResponseError),
     Body(BodyError),
-    /// More than a hundred interim responses.
-    Interim,
     /// A 101 without a request for it.
     Unasked,
     /// Bytes before the first request: the other side speaks first.
@@ -36,7 +30,6 @@ impl fmt::Display for UpstreamFault {
         match self {
             Self::Head(error) => write!(f, "the head of the response: {error}"),
             Self::Body(error) => write!(f, "the body of the response: {error}"),
-            Self::Interim => write!(f, "more than {MOST_INTERIM} interim responses"),
             Self::Unasked => f.write_str("the upstream switched protocols unasked"),
             Self::Greeting => f.write_str("bytes before any request"),
             Self::Extra => f.write_str("bytes that answer no request"),
@@ -71,7 +64,6 @@ pub struct UpstreamFraming {
     limits: HeadLimits,
     asked: ResponseExpectation,
     reader: ResponseReader,
-    interim: u32,
 }
 
 impl UpstreamFraming {
@@ -81,7 +73,6 @@ impl UpstreamFraming {
             limits,
             asked,
             reader: ResponseReader::default(),
-            interim: 0,
         }
     }
 
@@ -100,16 +91,17 @@ impl UpstreamFraming {
             101 if self.asked.upgrade => Ok(Some(Head::Switched(head))),
             101 => Err(UpstreamFault::Unasked),
             100..200 => {
+                // Each is discarded, so they cost only time, which the caller bounds.
                 self.reader.clear();
-                self.interim += 1;
-                if self.interim > MOST_INTERIM {
-                    return Err(UpstreamFault::Interim);
-                }
                 Ok(Some(Head::Interim(head.length)))
             }
             status => {
                 let bodiless = self.asked.head || matches!(status, 204 | 304);
-                let content = ContentReader::of_response(head.framing, bodiless);
+                let content = if bodiless {
+                    ContentReader::NONE
+                } else {
+                    ContentReader::of_response(head.framing.map_err(UpstreamFault::Head)?)
+                };
                 Ok(Some(Head::Final(head, content)))
             }
         }
@@ -203,7 +195,7 @@ mod tests {
             ),
             (
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
-                ContentReader::of_request(Framing::Chunked),
+                ContentReader::of_response(Framing::Chunked),
             ),
             ("HTTP/1.0 200 OK\r\n\r\n", ContentReader::ToEnd),
             ("HTTP/1.1 204 No Content\r\n\r\n", ContentReader::NONE),
@@ -231,13 +223,28 @@ mod tests {
     }
 
     #[test]
-    fn interim_responses_pass_in_bounds() {
+    fn interim_responses_pass() {
         const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-        let interim = &b"HTTP/1.1 102 Processing\r\n\r\n"[..];
-        let many = [&interim.repeat(100), OK].concat();
+        let interim = &b"HTTP/1.1 102 Processing\r\nContent-Length: 0\r\n\r\n"[..];
+        let many = [&interim.repeat(1000), OK].concat();
         assert!(matches!(answer(GET, &many), Ok(Some((200, ..)))));
-        let more = interim.repeat(101);
-        assert_eq!(answer(GET, &more), Err(UpstreamFault::Interim));
+    }
+
+    #[test]
+    fn framing_is_in_doubt_only_where_there_is_content() {
+        for fields in [
+            "Content-Length: x",
+            "Content-Length: 1\r\nContent-Length: 2",
+            "Transfer-Encoding: gzip",
+        ] {
+            let head = |status| format!("HTTP/1.1 {status} X\r\n{fields}\r\n\r\n");
+            let refused = answer(GET, head(200).as_bytes());
+            assert!(matches!(refused, Err(UpstreamFault::Head(_))), "{fields}");
+            let none = Some(ContentReader::NONE);
+            for (asked, status) in [(GET, 204), (GET, 304), (HEAD, 200)] {
+                assert_eq!(content(asked, &head(status)).0, none, "{status} {fields}");
+            }
+        }
     }
 
     #[test]

@@ -66,26 +66,27 @@ fn responses_that_are_read_as_httparse_reads_them() {
             Ok(httparse::Status::Complete(length)) => Ok(Some(ResponseHead {
                 length,
                 status: parsed.code.unwrap_or_default(),
+                reason: 0..0,
                 http_11: parsed.version == Some(1),
-                framing: Framing::None,
+                framing: Ok(Framing::None),
+                odd: false,
             })),
             Ok(httparse::Status::Partial) => Ok(None),
             Err(error) => Err(error.to_string()),
         }
     };
     for (input, words) in [
-        (&b"HTTP/1.1 200 OK\nA: b\n\n"[..], "a bare LF"),
         (
-            b"HTTP/1.1 200 OK\r\nContent_Length: 5\r\n\r\n",
-            "framed None",
+            &b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n"[..],
+            "to a plain reader None",
         ),
         (
-            b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n",
-            "framed by 2 lengths",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\n",
+            "to a plain reader Some(Length(5))",
         ),
         (
             b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
-            "a coding on HTTP/1.0",
+            "to a plain reader None",
         ),
     ] {
         notices(

@@ -75,7 +75,8 @@ pub struct File {
     /// The addresses of load balancers and proxies in front, single or with a prefix length:
     /// `10.1.0.0/16`, `::1`. The client of their requests is the rightmost address of
     /// `X-Forwarded-For` that is not one of them. It counts for limits, for log lines and for
-    /// `claim.addresses`. Each of these proxies must append the address of its own client. Their
+    /// `claim.addresses`. Their `X-Forwarded-Proto` and `-Host` are passed on; those of others are
+    /// overwritten. Each of these proxies must append the address of its own client. Their
     /// connections do not count for `limits.connections_per_client`. Without this list,
     /// `X-Forwarded-For` decides nothing.
     #[schemars(with = "Vec<String>")]

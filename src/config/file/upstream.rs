@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::tls::{self, UpstreamTlsFile};
-use super::units::Time;
+use super::units::{Size, Time};
 use super::unknown_statuses::{GRPC, HTTP, written};
 use super::values::{count, positive, taken};
 use crate::config::addresses;
@@ -63,6 +63,9 @@ pub struct UpstreamFile {
     /// upstream allows, at most 100 per connection). Requests beyond that wait for `timeout` and
     /// then get a 503. 1 to 10000.
     pub http2_connections: u64,
+    /// How many bytes the head of a response may have; over HTTP/2, 256KiB in any case. A response
+    /// with a larger one is an unknown outcome. 64KiB to 16MiB.
+    pub header_bytes: Size,
     /// TLS to an `https://` upstream, if the system's root certificates do not suffice, or the
     /// proxy needs a certificate of its own.
     pub tls: Option<UpstreamTlsFile>,
@@ -82,6 +85,7 @@ impl Default for UpstreamFile {
             unknown_grpc_statuses: written(&unknown.grpc),
             http2: false,
             http2_connections: 64,
+            header_bytes: Size(64 << 10),
             tls: None,
         }
     }
@@ -126,6 +130,14 @@ pub(super) fn settings(
         );
     }
     let http2_connections = http2_connections(file.http2_connections, report);
+    let header_bytes = count("upstream.header_bytes", file.header_bytes.0, report);
+    if !(64 << 10..=16 << 20).contains(&header_bytes) {
+        report.error(
+            "upstream.header_bytes",
+            "out of range",
+            "64KiB to 16MiB; a head is held in memory until it is whole",
+        );
+    }
     let tls = match file.tls {
         Some(block) => tls::upstream(block, url.as_ref(), report),
         None => Some(UpstreamTlsSettings::default()),
@@ -140,6 +152,7 @@ pub(super) fn settings(
         unknown,
         http2: file.http2,
         http2_connections,
+        header_bytes,
         tls: tls?,
     })
 }

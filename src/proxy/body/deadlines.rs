@@ -6,8 +6,8 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -126,6 +126,8 @@ pub(crate) struct UploadProgress {
     sent: AtomicBool,
     /// Woken by that.
     watcher: AtomicWaker,
+    /// Why the client's part of it broke off.
+    fault: Mutex<Option<UploadError>>,
 }
 
 impl UploadProgress {
@@ -142,6 +144,17 @@ impl UploadProgress {
     /// for the answer first (bidirectional gRPC).
     pub(crate) fn client_is_due(&self) -> bool {
         !self.answering.load(Ordering::Relaxed)
+    }
+
+    /// The client's part of it broke off.
+    pub(crate) fn failed(&self, error: UploadError) {
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+    }
+
+    /// Why the client's part of it broke off, if it did.
+    pub(crate) fn fault(&self) -> Option<UploadError> {
+        let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        fault.take()
     }
 
     /// The upstream has begun to answer; until what this yields is dropped.

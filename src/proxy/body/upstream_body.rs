@@ -76,11 +76,19 @@ impl UpstreamBody {
         }
     }
 
-    /// Breaks off by an own limit.
+    /// Breaks off: the client has, or has reached a limit.
     fn fail(&self, error: UploadError) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
         if let Some((_, rules)) = self.deadlines.as_deref() {
             rules.count(&error);
         }
+        let error = match &self.progress {
+            // The client is not at fault where its place is needed.
+            Some(progress) if !matches!(error, UploadError::Crowded) => {
+                progress.failed(error);
+                UploadError::Cut
+            }
+            _ => error,
+        };
         Poll::Ready(Some(Err(error)))
     }
 }
@@ -152,7 +160,7 @@ impl Body for UpstreamBody {
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(UploadError::Broken(error)))),
+            Poll::Ready(Some(Err(error))) => this.fail(UploadError::Broken(error)),
             Poll::Pending => {
                 let due = this.progress.as_ref().is_none_or(|progress| {
                     progress.waits();

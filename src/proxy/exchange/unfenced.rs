@@ -49,7 +49,11 @@ pub(crate) async fn forward(
         biased;
         answered = pending.response() => match answered {
             Ok(response) => response,
-            Err(error) => return Err(unanswered(span, error.into())),
+            Err(error) => {
+                // The client's fault says more than what it made of the exchange.
+                let fault = progress.fault().map(Refusal::from);
+                return Err(unanswered(span, fault.unwrap_or_else(|| error.into())));
+            }
         },
         () = progress.silent(timeout) => {
             return Err(unanswered(span, Refusal::TooSlow(timeout)));

@@ -103,6 +103,8 @@ pub struct ForUpstream<'a> {
     pub scheme: &'static str,
     /// The authority that the client asked for: the Host header's, or HTTP/2's `:authority`.
     pub host: Option<HeaderValue>,
+    /// The request comes from a proxy that may say how its client came.
+    pub by_proxy: bool,
     /// The version of the client's request.
     pub version: Version,
     /// The upstream's connection is HTTP/2, which allows only `te: trailers` (RFC 9113, 8.2.2).
@@ -122,8 +124,8 @@ pub fn takes_trailers(headers: &HeaderMap) -> bool {
 /// decides about it.
 ///
 /// - `X-Forwarded-For`: the client is appended.
-/// - `X-Forwarded-Proto`, `X-Forwarded-Host`: set only where absent, as a proxy does behind an edge
-///   that it trusts; a sidecar's clients are such edges, and only they know how the client came.
+/// - `X-Forwarded-Proto`, `X-Forwarded-Host`: those of a trusted proxy stay, since only it knows
+///   how the client came. Otherwise they are overwritten.
 /// - `X-Forwarded-Client-Cert`: the certificate that the client has shown ([`identity`]).
 /// - `Via`: `1.1 fencepost-4f0c2a91b6d3e857` is appended ([`via`]).
 /// - `Expect` and `Trailer` are removed.
@@ -153,13 +155,15 @@ pub fn request_for_upstream(headers: &mut HeaderMap, add: ForUpstream<'_>) {
     if let Some(client) = add.client {
         append(headers, FORWARDED_FOR, client.clone());
     }
-    if !headers.contains_key(FORWARDED_PROTO) {
-        headers.insert(FORWARDED_PROTO, HeaderValue::from_static(add.scheme));
-    }
-    if let Some(host) = add.host
-        && !headers.contains_key(FORWARDED_HOST)
-    {
-        headers.insert(FORWARDED_HOST, host);
+    let proto = HeaderValue::from_static(add.scheme);
+    for (name, value) in [(FORWARDED_PROTO, Some(proto)), (FORWARDED_HOST, add.host)] {
+        if add.by_proxy && headers.contains_key(&name) {
+            continue;
+        }
+        match value {
+            Some(value) => headers.insert(name, value),
+            None => headers.remove(name),
+        };
     }
     if let Some(identity) = add.identity {
         set(headers, identity::XFCC, identity.clone());

@@ -37,6 +37,7 @@ fn add<'a>() -> ForUpstream<'a> {
         identity: None,
         scheme: "http",
         host: Some(HeaderValue::from_static("app.example:7080")),
+        by_proxy: false,
         version: Version::HTTP_11,
         http2: false,
         via: *VIA,
@@ -325,9 +326,38 @@ fn a_fenced_request() {
             "x-fencing-token: 42",
             "x-forwarded-for: 198.51.100.1, 198.51.100.2, 198.51.100.3, 192.0.2.7",
             "x-forwarded-host: app.example:7080",
-            "x-forwarded-proto: https",
+            "x-forwarded-proto: http",
         ]
     );
+}
+
+#[test]
+fn only_a_trusted_proxy_says_how_the_client_came() {
+    let said = [
+        ("x-forwarded-proto", "https"),
+        ("x-forwarded-host", "outer.test"),
+        ("x-forwarded-host", "inner.test"),
+    ];
+    for (by_proxy, sent, expected) in [
+        (true, &said[..], &["outer.test", "inner.test", "https"][..]),
+        (true, &[], &["app.example:7080", "http"]),
+        (false, &said, &["app.example:7080", "http"]),
+    ] {
+        let mut headers = map(sent);
+        request_for_upstream(&mut headers, ForUpstream { by_proxy, ..add() });
+        let values = [FORWARDED_HOST, FORWARDED_PROTO]
+            .map(|name| headers.get_all(name).iter().cloned().collect::<Vec<_>>());
+        assert_eq!(values.concat(), expected, "{by_proxy}");
+    }
+    let mut headers = map(&said);
+    request_for_upstream(
+        &mut headers,
+        ForUpstream {
+            host: None,
+            ..add()
+        },
+    );
+    assert!(!headers.contains_key(FORWARDED_HOST));
 }
 
 #[test]

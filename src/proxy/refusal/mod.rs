@@ -195,7 +195,7 @@ impl Refusal {
                  before sending it again. If it was fenced, newer tokens wait until it has settled.",
                 humantime::format_duration(*limit)
             ),
-            Self::ClientGone(why) => format!("{why}. Nothing was forwarded."),
+            Self::ClientGone(why) => format!("{why}. The request was not forwarded whole."),
         }
     }
 

@@ -42,6 +42,8 @@ pub(crate) struct Connecting {
     /// `None`: for what is not fenced.
     guard: Option<LeaseGuard>,
     timeout: Duration,
+    /// `upstream.header_bytes`.
+    pub(super) header_bytes: usize,
     metrics: Arc<Metrics>,
 }
 
@@ -128,7 +130,7 @@ impl Connecting {
         address: Address,
         tls: Option<Tls>,
         guard: Option<LeaseGuard>,
-        timeout: Duration,
+        (timeout, header_bytes): (Duration, usize),
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
@@ -136,6 +138,7 @@ impl Connecting {
             tls,
             guard,
             timeout,
+            header_bytes,
             metrics,
         }
     }

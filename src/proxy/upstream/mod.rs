@@ -141,7 +141,7 @@ impl Setup {
             address,
             tls,
             guard,
-            settings.connect_timeout,
+            (settings.connect_timeout, settings.header_bytes),
             Arc::clone(&self.metrics),
         );
         let upload_timeout = (!fenced).then_some(settings.timeout);

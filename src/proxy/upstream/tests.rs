@@ -29,6 +29,7 @@ fn upstream(url: UpstreamUrl, lease: &Arc<Lease>) -> Upstream {
         unknown: UnknownStatuses::default(),
         http2: false,
         http2_connections: 1,
+        header_bytes: 64 << 10,
         tls: crate::config::UpstreamTlsSettings::default(),
     };
     let metrics = Arc::new(Metrics::new(&[]));

@@ -34,6 +34,27 @@ async fn trailers_of_responses_go_on_but_for_forbidden_ones() {
 }
 
 #[tokio::test]
+async fn only_a_trusted_proxy_says_how_its_client_came() {
+    for (trusted, proto, host) in [
+        ("{}", "http", "app.test"),
+        ("trusted_proxies: [192.0.2.0/24]", "http", "app.test"),
+        ("trusted_proxies: [127.0.0.1]", "https", "outer.test"),
+    ] {
+        let (upstream, proxy) = fenced(trusted).await;
+        let request = put("/orders/7")
+            .token(1)
+            .header("X-Forwarded-Proto", "https")
+            .header("X-Forwarded-Host", "outer.test")
+            .header("X_Forwarded_Host", "evil.test");
+        proxy.send(request).await.assert_forwarded();
+        let head = upstream.only().head;
+        assert_eq!(head.all("x-forwarded-proto"), [proto], "{trusted}");
+        assert_eq!(head.all("x-forwarded-host"), [host], "{trusted}");
+        assert_eq!(head.all("x_forwarded_host"), [""; 0], "{trusted}");
+    }
+}
+
+#[tokio::test]
 async fn hop_by_hop_fields_stay_on_their_hop() {
     let (upstream, proxy) = fenced("{}").await;
     upstream.next([Step::answer(

@@ -19,3 +19,4 @@ pub mod responses;
 pub mod reuse;
 pub mod strict_http1;
 pub mod tls;
+pub mod unfenced_bodies;

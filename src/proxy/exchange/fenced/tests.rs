@@ -51,6 +51,7 @@ impl Bench {
             idle_timeout: LONG,
             http2: false,
             http2_connections: 1,
+            header_bytes: 64 << 10,
             undelivered: Duration::from_secs(5),
             unknown: UnknownStatuses::default(),
             tls: crate::config::UpstreamTlsSettings::default(),

@@ -11,11 +11,11 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::connection::{Http1UpstreamConnection, Upgraded};
 use super::detached_upload::ReadHalf;
-use super::head::RESPONSE_LIMITS;
+use super::head::response_limits;
 use super::pool::Http1Pool;
 use crate::http1::{fields, take_data};
 use crate::proxy::body::BoxError;
-use crate::wire::chunked::trailer_limits;
+use crate::wire::chunked::MOST_TRAILER_BYTES;
 use crate::wire::content::ContentReader;
 use crate::wire::upstream_framing::UpstreamFault;
 
@@ -214,7 +214,7 @@ impl Decoder {
 
     /// Takes what there is of the data, and notes a fault behind it.
     fn take(&mut self, buf: &mut BytesMut) -> Option<Bytes> {
-        let limits = trailer_limits(RESPONSE_LIMITS);
+        let limits = response_limits(MOST_TRAILER_BYTES);
         let content = &mut self.content;
         let (data, taken) = take_data(buf, Some(&mut self.trailers), |bytes, has_data| {
             let enough = content.is_end() || has_data && content.is_in_data();

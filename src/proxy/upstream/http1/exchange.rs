@@ -12,7 +12,7 @@ use http::{Method, Request, Response};
 use super::body::Http1Body;
 use super::connection::{Http1UpstreamConnection, Occupied, Upgraded};
 use super::detached_upload::ReadHalf;
-use super::head::{self, RESPONSE_LIMITS};
+use super::head::{self, response_limits};
 use super::pool::Http1Pool;
 use super::upload::{Outgoing, Unwritten};
 use crate::proxy::body::UpstreamBody;
@@ -85,7 +85,8 @@ impl Http1Pending {
         };
         loop {
             connection.occupy(self.occupied.as_ref());
-            let mut attempt = Attempt::new(self.asked, &connection);
+            let limits = response_limits(self.pool.options.connecting.header_bytes);
+            let mut attempt = Attempt::new(UpstreamFraming::new(self.asked, limits), &connection);
             let outgoing = &mut self.outgoing;
             let answered = poll_fn(|cx| attempt.poll(cx, &mut connection, outgoing)).await;
             match answered {
@@ -143,9 +144,9 @@ struct Attempt {
 }
 
 impl Attempt {
-    fn new(asked: ResponseExpectation, connection: &Http1UpstreamConnection) -> Self {
+    fn new(reader: UpstreamFraming, connection: &Http1UpstreamConnection) -> Self {
         Self {
-            reader: UpstreamFraming::new(asked, RESPONSE_LIMITS),
+            reader,
             before: connection.written(),
             unwritable: false,
             heard: false,
@@ -193,14 +194,14 @@ impl Attempt {
                 Unwritten::Socket(_) => self.unwritable = true,
             }
         }
-        if let Some(head) = self.switched {
+        if let Some(head) = &self.switched {
             if self.unwritable {
                 return Poll::Ready(Err(not_taken()));
             }
             if !outgoing.is_whole() {
                 return Poll::Pending;
             }
-            return Poll::Ready(Ok((head, None)));
+            return Poll::Ready(Ok((head.clone(), None)));
         }
         loop {
             if let Some(answer) = self.look(connection)? {
@@ -268,6 +269,7 @@ impl Attempt {
         let whole = outgoing.is_whole();
         // An HTTP/1.0 upstream may disagree on where messages end.
         let keeps = head.http_11
+            && !head.odd
             && !self.unwritable
             && !headers::connection_has(response.headers(), "close");
         let body = if whole || self.unwritable {

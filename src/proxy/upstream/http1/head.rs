@@ -11,13 +11,17 @@ use crate::wire::head::{FieldRange, HeadLimits};
 use crate::wire::response::ResponseHead;
 use crate::wire::spelling::Spelling;
 
-/// The limits of a response's head. None of it passes before it is whole. No setting: a larger
-/// one is a fault of the upstream that somebody has to look at.
-pub(super) const RESPONSE_LIMITS: HeadLimits = HeadLimits {
-    bytes: 60 << 10,
-    fields: 100,
-    target: 0,
-};
+/// The most field lines of a response's head, and of its trailers.
+const MAX_FIELDS: usize = 10_000;
+
+/// The limits of a response's head. `bytes`: `upstream.header_bytes`.
+pub(super) const fn response_limits(bytes: usize) -> HeadLimits {
+    HeadLimits {
+        bytes,
+        fields: MAX_FIELDS,
+        target: 0,
+    }
+}
 
 /// How the body of a request is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,24 +100,11 @@ pub(super) fn response(
     if !spelling.is_empty() {
         response.extensions_mut().insert(spelling);
     }
-    let reason = reason(bytes);
+    let reason = &bytes[head.reason.clone()];
     let usual = response.status().canonical_reason();
     if usual.map(str::as_bytes) != Some(reason) {
         let reason = ReasonPhrase::try_from(bytes.slice_ref(reason)).ok()?;
         response.extensions_mut().insert(reason);
     }
     Some(response)
-}
-
-/// Behind `HTTP/1.1 200`, and a space where there is one. One that is not ASCII is left out.
-fn reason(head: &[u8]) -> &[u8] {
-    let rest = head.get(12..).unwrap_or_default();
-    let end = rest.iter().position(|byte| *byte == b'\r');
-    let reason = &rest[..end.unwrap_or(rest.len())];
-    let reason = reason.strip_prefix(b" ").unwrap_or(reason);
-    if reason.is_ascii() {
-        reason
-    } else {
-        &reason[..0]
-    }
 }

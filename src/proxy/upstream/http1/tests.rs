@@ -39,7 +39,13 @@ impl Bench {
         let port = listener.local_addr().expect("bound").port();
         let address = Address::Tcp("127.0.0.1".into(), port);
         let pool = Http1Pool::new(Http1PoolSettings {
-            connecting: Connecting::new(address, None, None, LONG, Arc::new(Metrics::new(&[]))),
+            connecting: Connecting::new(
+                address,
+                None,
+                None,
+                (LONG, 64 << 10),
+                Arc::new(Metrics::new(&[])),
+            ),
             fenced: false,
             idle_timeout,
             upload_timeout: None,

@@ -17,11 +17,9 @@ use crate::proxy::upstream::socket::ResetSwitch;
 /// no fewer.
 pub(super) const MAX_STREAMS: u32 = 100;
 
-/// The largest head of a response. A larger one breaks the exchange.
-pub(super) const HEADER_LIST: u32 = 256 << 10;
 /// The size from which trailers break the exchange. h2 does not report that they reach
-/// [`HEADER_LIST`]: it silently drops the field that does, and all behind it, with them perhaps a
-/// second `grpc-status`. So the limit is lower here, and only a single field as long as the
+/// its own limit, which is four times this one at least: it silently drops the field that does, and
+/// all behind it, with them perhaps a second `grpc-status`. So only a single field as long as the
 /// difference could be dropped unnoticed.
 pub(super) const TRAILER_LIST: usize = 64 << 10;
 

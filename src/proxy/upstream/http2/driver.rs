@@ -14,7 +14,7 @@ use prometheus::IntGauge;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::connection::{HEADER_LIST, MAX_STREAMS, SharedConnection};
+use super::connection::{MAX_STREAMS, SharedConnection, TRAILER_LIST};
 use super::ping_confirmations::PingConfirmations;
 use super::transport::Transport;
 use crate::proxy::upstream::connect::{Connecting, MAX_AGE, UpstreamIo, socket_of};
@@ -65,7 +65,8 @@ pub(super) async fn open(
     connect_timeout: Duration,
 ) -> Result<(Driver, SendRequest<Bytes>), String> {
     let stream = connecting.open().await?;
-    let handshake = tokio::time::timeout(connect_timeout, handshake(stream));
+    let handshake =
+        tokio::time::timeout(connect_timeout, handshake(stream, connecting.header_bytes));
     handshake.await.unwrap_or_else(|_| {
         Err(format!(
             "it has not said within {connect_timeout:?} that it takes HTTP/2 requests (SETTINGS)"
@@ -73,8 +74,12 @@ pub(super) async fn open(
     })
 }
 
-async fn handshake(stream: UpstreamIo) -> Result<(Driver, SendRequest<Bytes>), String> {
+async fn handshake(
+    stream: UpstreamIo,
+    header_bytes: usize,
+) -> Result<(Driver, SendRequest<Bytes>), String> {
     let switch = socket_of(&stream).switch().clone();
+    let header_list = header_bytes.max(4 * TRAILER_LIST);
     let (tx, asking) = mpsc::unbounded_channel();
     let connection = Arc::new(SharedConnection::new(switch, tx));
     let transport = Transport::new(stream, Arc::clone(&connection));
@@ -84,7 +89,7 @@ async fn handshake(stream: UpstreamIo) -> Result<(Driver, SendRequest<Bytes>), S
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_frame_size(16 << 10)
-        .max_header_list_size(HEADER_LIST)
+        .max_header_list_size(u32::try_from(header_list).unwrap_or(u32::MAX))
         .max_send_buffer_size(SEND_BUFFER)
         .enable_push(false)
         .handshake(transport)

@@ -6,35 +6,33 @@ use crate::support::http2::{CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS
 use crate::support::{Config, Proxy, Store, put};
 
 /// An upstream that speaks HTTP/2 by prior knowledge and ends every response with these blocks as
-/// trailers. Only the last one ends its stream.
-async fn ends_with(blocks: Vec<Vec<u8>>) -> String {
+/// trailers. Only the last one ends its stream. `head`: of the response, behind its status.
+async fn ends_with(head: Vec<u8>, blocks: Vec<Vec<u8>>) -> String {
     let upstream = BareUpstream::start().await;
     let url = upstream.h2c();
     tokio::spawn(async move {
         loop {
             let mut peer = upstream.accept_http2(&[]).await;
-            let blocks = blocks.clone();
+            let (head, blocks) = (head.clone(), blocks.clone());
             tokio::spawn(async move {
                 while let Ok(seen) = peer.frame().await {
                     if !matches!(seen.kind, HEADERS | DATA) || seen.flags & END_STREAM == 0 {
                         continue;
                     }
-                    let mut answer = vec![
-                        frame(HEADERS, END_HEADERS, seen.stream, &[0x88]),
-                        frame(DATA, 0, seen.stream, b"done"),
-                    ];
+                    // A frame has 16 KiB at the most.
+                    let section = |end, block: &[u8]| {
+                        let mut frames = frame(HEADERS, end, seen.stream, b"");
+                        for piece in block.chunks(16 << 10) {
+                            frames.extend(frame(CONTINUATION, 0, seen.stream, piece));
+                        }
+                        frames.extend(frame(CONTINUATION, END_HEADERS, seen.stream, b""));
+                        frames
+                    };
+                    let mut answer = vec![section(0, &[&[0x88], &head[..]].concat())];
+                    answer.push(frame(DATA, 0, seen.stream, b"done"));
                     for (at, block) in blocks.iter().enumerate() {
-                        let last = if at + 1 == blocks.len() {
-                            END_STREAM
-                        } else {
-                            0
-                        };
-                        answer.push(frame(HEADERS, last, seen.stream, b""));
-                        // A frame has 16 KiB at the most.
-                        let pieces = block.chunks(16 << 10);
-                        answer
-                            .extend(pieces.map(|piece| frame(CONTINUATION, 0, seen.stream, piece)));
-                        answer.push(frame(CONTINUATION, END_HEADERS, seen.stream, b""));
+                        let last = at + 1 == blocks.len();
+                        answer.push(section(if last { END_STREAM } else { 0 }, block));
                     }
                     if peer.send(&answer.concat()).await.is_err() {
                         return;
@@ -97,7 +95,7 @@ async fn a_response_whose_trailers_may_be_cut_is_no_whole_one() {
         ),
     ] {
         let blocks = fields.iter().map(|fields| block(fields)).collect();
-        let config = Config::to(&ends_with(blocks).await, &Store::sqlite())
+        let config = Config::to(&ends_with(Vec::new(), blocks).await, &Store::sqlite())
             .with("barrier: { wait: 200ms, settle: 300s }");
         let proxy = Proxy::start(&config).await;
         let answer = put("/orders/7").token(1).attempt(proxy.data()).await;
@@ -105,5 +103,27 @@ async fn a_response_whose_trailers_may_be_cut_is_no_whole_one() {
         let next = put("/orders/7").token(2).attempt(proxy.data()).await;
         let waits = next.is_ok_and(|next| next.outcome() == Some("older-in-flight"));
         assert_eq!(waits, !whole, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_long_head_passes_up_to_a_limit_that_can_be_raised() {
+    for (size, more, passes) in [
+        (100 << 10, "{}", true),
+        (300 << 10, "{}", false),
+        (300 << 10, "upstream: { header_bytes: 1MiB }", true),
+    ] {
+        let value = vec![b'x'; 10 << 10];
+        let fields = vec![("x-long", &value[..]); size / value.len()];
+        let url = ends_with(block(&fields), vec![block(&[("x-sum", b"1")])]).await;
+        let proxy = Proxy::start(&Config::to(&url, &Store::sqlite()).with(more)).await;
+        let answer = proxy.send(put("/orders/7").token(1)).await;
+        let seen = (answer.status(), answer.outcome());
+        let wanted = if passes {
+            (200, None)
+        } else {
+            (502, Some("outcome-unknown"))
+        };
+        assert_eq!(seen, wanted, "{size} {more}");
     }
 }
