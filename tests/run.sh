@@ -70,7 +70,9 @@ etcd-server:etcd:lock_services::, client_recipes:: and wrong_numbers:: with etcd
 etcd-client:etcdctl:lock_services::, client_recipes:: and wrong_numbers:: with etcd, compose::
 redis-server:redis-server:lock_services:: with Redis
 redis-tools:redis-cli:lock_services:: with Redis
-nginx-light:nginx:lock_services::, echo:: and spelling:: with nginx, compose::
+nginx-light:nginx:lock_services::, echo:: and spelling:: with nginx, webdav::, compose::
+libnginx-mod-http-dav-ext:/usr/lib/nginx/modules/ngx_http_dav_ext_module.so:webdav::litmus
+litmus:litmus:webdav::litmus
 haproxy:haproxy:echo:: with HAProxy
 python3:python3:spelling:: with Python, restored::
 nodejs:node:spelling:: with Node, client_recipes::

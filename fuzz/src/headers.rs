@@ -10,8 +10,8 @@ use std::sync::LazyLock;
 use fencepost::proxy::headers::trailers::TrailerRules;
 use fencepost::proxy::headers::via::{Loop, Via};
 use fencepost::proxy::headers::{
-    ForUpstream, fencing_token, method_override, request_for_upstream, response_for_client, single,
-    text,
+    ForUpstream, fencing_token, method_overrides, request_for_upstream, response_for_client,
+    single, text,
 };
 use fencepost::proxy::idempotency::Choice;
 use fencepost::routing::{ResourceKey, Token};
@@ -232,7 +232,7 @@ fn taken(sent: &HeaderMap) -> Result<(), String> {
     );
     let any = OVERRIDES.iter().any(|name| view.contains_key(*name));
     hold!(
-        method_override(sent) == any,
+        method_overrides(sent).next().is_some() == any,
         "a method override is passed over: {sent:?}"
     );
     Ok(())

@@ -67,11 +67,12 @@ pub fn check_of(render: &Render, data: &[u8]) -> Verdict {
         "{template} has become {}",
         parsed.as_str()
     );
-    // Any text may be asked for in a claim.
-    let _ = parsed.could_yield(path);
     let Ok(router) = Router::new(vec![pattern]) else {
         return Err("one pattern is in its own way".to_owned());
     };
+    let reach = |path: &CheckedPath| Some(router.find(path)?.1);
+    // Any text may be asked for in a claim.
+    let _ = parsed.sample(path, reach);
     let route = Route {
         parts: Part::all(template, &parsed),
         template: parsed,
@@ -88,8 +89,9 @@ pub fn check_of(render: &Render, data: &[u8]) -> Verdict {
     let Some((key, meaning)) = route.key(render, path, &request.values)? else {
         return Ok(Seen::Refused);
     };
+    let reach = |path: &CheckedPath| Some(route.router.find(path)?.1);
     hold!(
-        route.template.could_yield(&key),
+        route.template.sample(&key, reach).is_some(),
         "`{template}` gives {key:?}, and says it could not"
     );
     match ResourceKey::new(&key) {

@@ -429,8 +429,8 @@ pub struct RouteSettings {
     pub pattern: Pattern,
     /// The pattern as the file has it.
     pub path: String,
-    /// The unsafe methods allowed; `None`: every one. Upper case.
-    pub methods: Option<BTreeSet<String>>,
+    /// The unsafe methods allowed.
+    pub methods: BTreeSet<String>,
     /// `None` only in bypass mode.
     pub key: Option<KeyTemplate>,
     pub mode: Mode,
@@ -510,7 +510,7 @@ pub enum Upgrade {
     Refuse,
 }
 
-/// The treatment of safe methods (GET, HEAD, OPTIONS).
+/// The treatment of safe methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SafeMethods {

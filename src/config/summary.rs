@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::addresses::store_place;
-use super::settings::{Listen, Mode, Settings, StoreTarget, UpstreamUrl};
+use super::settings::{Listen, Mode, RouteSettings, Settings, StoreTarget, UpstreamUrl};
 use super::tls_settings::ClientAuth;
+use crate::routing::KeyTemplate;
 
 /// Says which routes are fenced by which key, where the marks are, and which routes do not enforce.
 #[must_use]
@@ -71,13 +72,15 @@ pub fn describe(settings: &Settings) -> Vec<String> {
     lines
 }
 
-/// Advice about keys that are valid, but may be wrong for an upstream that reads names differently.
+/// Advice about keys that are valid, but may be wrong for an upstream that reads names differently,
+/// or that removes what is below a name with it.
 #[must_use]
 pub fn advice(settings: &Settings) -> Vec<String> {
-    let open: Vec<String> = settings
-        .routes
-        .iter()
-        .filter(|route| route.mode != Mode::Bypass)
+    let judged = || {
+        let routes = settings.routes.iter();
+        routes.filter(|route| route.mode != Mode::Bypass)
+    };
+    let open: Vec<String> = judged()
         .filter_map(|route| {
             let captures = route.key.as_ref()?.open_captures();
             let captures: BTreeSet<String> = captures.map(ToString::to_string).collect();
@@ -85,15 +88,27 @@ pub fn advice(settings: &Settings) -> Vec<String> {
             (!captures.is_empty()).then(|| format!("{} of {}", captures.join(", "), route.path))
         })
         .collect();
-    if open.is_empty() {
-        return Vec::new();
-    }
-    vec![format!(
+    let deletes = |route: &&RouteSettings| {
+        let grows = route.key.as_ref().is_some_and(KeyTemplate::grows);
+        grows && route.methods.contains("DELETE")
+    };
+    let deep: Vec<&str> = judged()
+        .filter(deletes)
+        .map(|route| route.path.as_str())
+        .collect();
+    let open = (!open.is_empty()).then(|| format!(
         "advice: any text has a key of its own in {}. To Rails, Django REST framework or an older \
          Spring, 7 and 7.json can be the same thing. With such an upstream, write {{id|plain}} in \
          the key, which accepts letters, digits, - and _ and refuses the rest",
         open.join("; ")
-    )]
+    ));
+    let deep = (!deep.is_empty()).then(|| format!(
+        "advice: each path of {} has a key of its own. An upstream that removes a directory with all \
+         that is in it (WebDAV, file servers) does so whatever the marks of these are. With such an \
+         upstream, give a whole directory one key, or leave DELETE out of `methods`",
+        deep.join(", ")
+    ));
+    open.into_iter().chain(deep).collect()
 }
 
 /// [`describe`] as one line.

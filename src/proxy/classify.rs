@@ -10,11 +10,13 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
 
 use super::client::Client;
+use super::destination;
 use super::headers::{self, FieldError};
 use super::refusal::Refusal;
 use super::routing_table::{Route, RoutingTable};
 use super::tunnel;
 use crate::config::{Mode, SafeMethods, Unmatched, Upgrade};
+use crate::routing::method::SAFE_METHODS;
 use crate::routing::{
     Allow, Captures, CheckedPath, KeyTemplate, ResourceKey, Source, Token, query_value,
 };
@@ -86,17 +88,31 @@ pub(crate) fn classify(table: &RoutingTable, head: &Parts, client: &Client) -> C
         return Class::Refused(Some(route), refusal);
     }
     if is_last_hop(head) {
-        let allowed = allowed(route.settings.methods.as_ref());
+        let allowed = allowed(&route.settings.methods);
         return Class::LastHop(Some(route), allowed);
     }
+    // A resource that is fenced is not written by way of a route that does not fence it.
+    if table.strict
+        && route.settings.mode != Mode::Enforce
+        && let Err(refusal) = destination::is_unfenced(table, head, client)
+    {
+        return Class::Refused(Some(route), refusal);
+    }
+    let judged = |route: &Arc<Route>| {
+        let judged = judge(route, head, path, captures)?;
+        if let Some(fenced) = &judged {
+            same_key_elsewhere(table, fenced, head, client)?;
+        }
+        Ok(judged)
+    };
     match route.settings.mode {
         Mode::Bypass => pass(Some(route), head),
-        Mode::Observe => match judge(&route, head, path, captures) {
+        Mode::Observe => match judged(&route) {
             Ok(Some(fenced)) => Class::Observed(route, Ok(fenced)),
             Ok(None) => pass(Some(route), head),
             Err(refusal) => Class::Observed(route, Err(refusal)),
         },
-        Mode::Enforce => match judge(&route, head, path, captures) {
+        Mode::Enforce => match judged(&route) {
             Ok(Some(fenced)) => Class::Fenced(fenced),
             Ok(None) => Class::Pass {
                 route: Some(route),
@@ -163,17 +179,11 @@ fn is_last_hop(head: &Parts) -> bool {
     head.method == Method::OPTIONS && headers::hops::left(&head.headers) == Ok(Some(0))
 }
 
-/// The value of `Allow` if these unsafe methods pass; `None`: all.
-fn allowed(methods: Option<&BTreeSet<String>>) -> String {
-    let safe = ["GET", "HEAD", "OPTIONS"];
-    match methods {
-        Some(methods) => {
-            let methods = methods.iter().map(String::as_str);
-            safe.into_iter().chain(methods).collect::<Vec<_>>()
-        }
-        None => [&safe[..], &["POST", "PUT", "PATCH", "DELETE"]].concat(),
-    }
-    .join(", ")
+/// The value of `Allow` if these unsafe methods pass.
+fn allowed(methods: &BTreeSet<String>) -> String {
+    let methods = methods.iter().map(String::as_str);
+    let all: Vec<&str> = SAFE_METHODS.into_iter().chain(methods).collect();
+    all.join(", ")
 }
 
 /// The one host a request is for (RFC 9112 section 3.2, RFC 9113 section 8.3.1).
@@ -206,7 +216,7 @@ fn unmatched(table: &RoutingTable, head: &Parts, path: &CheckedPath) -> Class {
     }
     if table.unmatched == Unmatched::SafeOnly && is_safe(&head.method, &head.headers) {
         if is_last_hop(head) {
-            return Class::LastHop(None, allowed(Some(&BTreeSet::new())));
+            return Class::LastHop(None, allowed(&BTreeSet::new()));
         }
         return Class::Pass {
             route: None,
@@ -234,12 +244,11 @@ fn judge(
     if safe && settings.safe_methods == SafeMethods::Ignored {
         return Ok(None);
     }
-    if !safe
-        && let Some(allowed) = &settings.methods
-        && !allowed.contains(head.method.as_str())
-        && !is_safe_method(&head.method)
+    let refused = |method: &str| !settings.methods.contains(method);
+    if (!is_safe_method(&head.method) && refused(head.method.as_str()))
+        || destination::methods(head).any(refused)
     {
-        let allowed: Vec<&str> = allowed.iter().map(String::as_str).collect();
+        let allowed: Vec<&str> = settings.methods.iter().map(String::as_str).collect();
         return Err(Refusal::MethodNotAllowed(allowed.join(", ")));
     }
     let token = headers::fencing_token(&head.headers)
@@ -266,6 +275,55 @@ fn judge(
     }))
 }
 
+/// Checks that what a fenced request names beside its target has the same key.
+fn same_key_elsewhere(
+    table: &RoutingTable,
+    fenced: &Fenced,
+    head: &Parts,
+    client: &Client,
+) -> Result<(), Refusal> {
+    if destination::methods(head).next().is_none() {
+        return Ok(());
+    }
+    let found = destination::find(table, head, client)?;
+    let host = host(head)?;
+    if found
+        .authority
+        .is_some_and(|authority| !host.as_bytes().eq_ignore_ascii_case(authority.as_bytes()))
+    {
+        return destination::refuse("is not on the host of this request");
+    }
+    let (own, other) = (&fenced.route.settings, &found.route.settings);
+    if (own.mode, own.token_format, own.reuse) != (other.mode, other.token_format, other.reuse) {
+        return destination::refuse("belongs to a route that checks tokens in another way");
+    }
+    let named = Fenced {
+        route: Arc::clone(found.route),
+        path: found.path,
+        captures: found.captures,
+        ..*fenced
+    };
+    let parts = own
+        .key
+        .iter()
+        .chain(&other.key)
+        .flat_map(KeyTemplate::parts);
+    if parts
+        .into_iter()
+        .any(|source| matches!(source, Source::Query(_) | Source::Json(_)))
+    {
+        let why = "has neither query nor body, and the resource key is made of one";
+        return destination::refuse(why);
+    }
+    if named.key(head, None)? == fenced.key(head, None)? {
+        return Ok(());
+    }
+    destination::refuse(
+        "names another resource than the target, and a token is for one resource: write each by a \
+         request of its own, or give both one key",
+    )
+}
+
 /// Checks that the parts which decide about a fenced request mean the same to the upstream.
 fn one_reading(route: &Route, head: &Parts, unsafe_method: bool) -> Result<(), Refusal> {
     let settings = &route.settings;
@@ -290,14 +348,13 @@ fn one_reading(route: &Route, head: &Parts, unsafe_method: bool) -> Result<(), R
     }
 }
 
-/// GET, HEAD, OPTIONS: those of RFC 9110 section 9.2.1 that this proxy forwards.
 fn is_safe_method(method: &Method) -> bool {
-    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+    SAFE_METHODS.contains(&method.as_str())
 }
 
 /// A safe method that no header overrides.
 pub(crate) fn is_safe(method: &Method, headers: &HeaderMap) -> bool {
-    is_safe_method(method) && !headers::method_override(headers)
+    is_safe_method(method) && headers::method_overrides(headers).next().is_none()
 }
 
 /// Checks that a request that names another protocol may open a tunnel to it on a fenced route. A

@@ -11,6 +11,7 @@ use super::answer::{CountAs, Forwarded};
 use super::body::{Received, Upload};
 use super::classify::Fenced;
 use super::context::Context;
+use super::destination;
 use super::exchange::conclusion::Conclusion;
 use super::exchange::{ExchangeLimits, FenceTerms, fenced};
 use super::headers::media::is_grpc;
@@ -48,7 +49,9 @@ impl Proxy {
             .await?;
         let (upload, digest) = self.digest(&fenced, &head, upload, &permit).await;
         let idempotency = idempotency_key(&fenced, &head, &key, || {
-            digest.or_else(|| upstream_request::digest(&head.method, &head.uri, &upload))
+            digest.or_else(|| {
+                upstream_request::digest(&head.method, &destination::targets(&head), &upload)
+            })
         })?;
         let opening = fenced
             .upgrade
@@ -181,8 +184,8 @@ impl Proxy {
         if !wanted || !LongBodies::is_long(&upload) {
             return (upload, None);
         }
-        let (method, uri) = (head.method.clone(), head.uri.clone());
-        let digest = move |upload: &Upload| upstream_request::digest(&method, &uri, upload);
+        let (method, targets) = (head.method.clone(), destination::targets(head).into_owned());
+        let digest = move |upload: &Upload| upstream_request::digest(&method, &targets, upload);
         self.long_bodies
             .work(upload, Arc::clone(permit), digest)
             .await

@@ -18,6 +18,7 @@ mod claim;
 mod classify;
 mod client;
 mod context;
+mod destination;
 mod exchange;
 pub mod explain;
 mod fenced;

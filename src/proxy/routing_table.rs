@@ -88,12 +88,20 @@ impl RoutingTable {
         Some((self.routes.get(index)?, captures))
     }
 
-    /// The enforcing routes that can yield this key.
+    /// The enforcing routes that some request reaches with this key.
     pub(crate) fn could_yield(&self, key: &str) -> impl Iterator<Item = &Arc<Route>> {
-        self.routes.iter().filter(move |route| {
-            let template = route.settings.key.as_ref();
-            route.settings.mode == Mode::Enforce
-                && template.is_some_and(|template| template.could_yield(key))
-        })
+        let routes = self.routes.iter().enumerate();
+        let yielding = routes.filter(move |(index, route)| {
+            let settings = &route.settings;
+            let reach = |path: &CheckedPath| {
+                let (found, captures) = self.router.find(path)?;
+                let reached = found == *index && path.oddity_not_in(settings.allow).is_none();
+                reached.then_some(captures)
+            };
+            let template = settings.key.as_ref();
+            settings.mode == Mode::Enforce
+                && template.is_some_and(|template| template.sample(key, reach).is_some())
+        });
+        yielding.map(|(_, route)| route)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Version};
 use http_body::Body as _;
 
 use super::body::{Upload, UpstreamBody};
@@ -189,11 +189,10 @@ fn frame(method: &Method, headers: &mut HeaderMap, body: &UpstreamBody) {
 }
 
 /// The digest of a request whose body has been read whole.
-pub(super) fn digest(method: &Method, uri: &Uri, upload: &Upload) -> Option<RequestDigest> {
-    let target = uri.path_and_query().map_or("/", PathAndQuery::as_str);
+pub(super) fn digest(method: &Method, targets: &str, upload: &Upload) -> Option<RequestDigest> {
     let pieces = upload.pieces().map(|piece| &**piece);
     let length = upload.whole_length()?;
-    Some(RequestDigest::of(method.as_str(), target, length, pieces))
+    Some(RequestDigest::of(method.as_str(), targets, length, pieces))
 }
 
 /// The idempotency key that goes upstream.

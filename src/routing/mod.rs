@@ -8,17 +8,20 @@
 //! - [`path`]: a request's path, decoded once, or refused as ambiguous.
 //! - [`route`]: which route a path belongs to.
 //! - [`template`]: how a route names a resource; [`key`] is the name, [`query`] one source of its
-//!   parts.
+//!   parts, [`sample`] the way back from a name to a request.
+//! - [`method`]: groups of methods.
 
 pub mod bounds;
 pub mod decision;
 mod escape;
 pub mod identity;
 pub mod key;
+pub mod method;
 mod normal;
 pub mod path;
 pub mod query;
 pub mod route;
+pub mod sample;
 pub mod template;
 pub mod token;
 
@@ -31,5 +34,6 @@ pub(crate) use normal::{fold_case, host_name, is_address_or_localhost};
 pub use path::{Allow, Ambiguity, CheckedPath};
 pub use query::query_value;
 pub use route::{Captures, Pattern, PatternError, RouteConflict, Router};
+pub use sample::Sample;
 pub use template::{KeyTemplate, TemplateError};
 pub use token::{Token, TokenError, TokenFormat};

@@ -327,7 +327,7 @@ impl CheckedPath {
 
 /// True if a decoded segment is a dot segment, or may become one for a server that cuts at `;`, `?`
 /// or `#`, splits at `\` or a decoded `/`, or decodes again, however often.
-pub(super) fn hides_dot_segment(segment: &str) -> bool {
+fn hides_dot_segment(segment: &str) -> bool {
     let decoded = if segment.contains('%') {
         Cow::Owned(decode_to_the_end(segment.as_bytes()))
     } else {

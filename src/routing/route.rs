@@ -15,7 +15,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::escape::percent_encoded;
-use super::normal::fold_case;
 use super::path::CheckedPath;
 
 /// A route's path: `/orders/{id}/{*rest}`.
@@ -198,25 +197,6 @@ impl Pattern {
             PatternEnd::Rest(name) => Some(name),
             PatternEnd::Here | PatternEnd::Slash => None,
         }
-    }
-
-    /// The single captures of a path with these segments, with or without a trailing slash, if this
-    /// pattern matches it. `folded`: the segments' case has been folded.
-    pub(super) fn fits(&self, segments: &[String], folded: bool) -> Option<Vec<(String, String)>> {
-        let length_fits = match self.end {
-            PatternEnd::Rest(_) => segments.len() >= self.steps.len(),
-            PatternEnd::Here | PatternEnd::Slash => segments.len() == self.steps.len(),
-        };
-        let mut captures = Vec::new();
-        for (step, segment) in self.steps.iter().zip(segments) {
-            match step {
-                PatternSegment::Capture(name) => captures.push((name.to_string(), segment.clone())),
-                PatternSegment::Literal(text) if text == segment => {}
-                PatternSegment::Literal(text) if folded && fold_case(text) == *segment => {}
-                PatternSegment::Literal(_) => return None,
-            }
-        }
-        length_fits.then_some(captures)
     }
 
     /// The captures of a path that the router has matched with this pattern.

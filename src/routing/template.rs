@@ -12,9 +12,8 @@
 //! `%` in a key always begins an escape of an ASCII character, and the `X-Fencing-Resource` header
 //! can carry any key in ASCII, and back.
 
-mod part;
+pub(super) mod part;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -30,7 +29,7 @@ use super::route::{Captures, Pattern};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyTemplate {
     text: Arc<str>,
-    pattern: Pattern,
+    pub(super) pattern: Pattern,
     /// The literal text in front of the first part.
     head: String,
     parts: Vec<KeyPart>,
@@ -135,6 +134,12 @@ impl KeyTemplate {
     /// The parts, from the left.
     pub fn parts(&self) -> impl Iterator<Item = &Source> {
         self.parts.iter().map(|part| &part.source)
+    }
+
+    /// True if a path below another one has a key of its own: some part is a list of segments.
+    #[must_use]
+    pub fn grows(&self) -> bool {
+        self.parts.iter().any(|part| part.list)
     }
 
     /// The parts that must be whole numbers: those with the filter `int`.
@@ -250,21 +255,11 @@ impl KeyTemplate {
         ResourceKey::new(key)
     }
 
-    /// True if some request could have exactly this key. If all occurrences of a source have
-    /// filters, each is checked by itself, so the answer may be yes too often. It is never no for a
-    /// key that [`Self::render`] gives.
-    #[must_use]
-    pub fn could_yield(&self, key: &str) -> bool {
-        self.values_of(key).is_some() && ResourceKey::new(key).is_ok()
-    }
-
-    /// The values that a request with this key has, from the left: one text each, or a list of path
-    /// segments. `None` if [`Self::could_yield`] says no.
-    #[must_use]
-    pub fn values_of(&self, key: &str) -> Option<Vec<(&Source, Vec<String>)>> {
+    /// The parts of a key, from the left, with one text each, or a list of path segments. `None` if
+    /// the key does not have this template's literals, or is not escaped as a key is.
+    pub(super) fn texts_of(&self, key: &str) -> Option<Vec<(&KeyPart, Vec<String>)>> {
         let mut left = key.strip_prefix(&*self.head)?;
-        let mut known: HashMap<Source, String> = HashMap::new();
-        let mut values = Vec::new();
+        let mut parts = Vec::new();
         for (i, part) in self.parts.iter().enumerate() {
             if part.source == Source::WholePath {
                 left = left.strip_prefix('/')?;
@@ -284,52 +279,10 @@ impl KeyTemplate {
                 _ if part.list => text.split('/').collect(),
                 _ => vec![text],
             };
-            let texts: Option<Vec<String>> =
-                texts.iter().map(|text| self.escaped.undo(text)).collect();
-            let texts = texts?;
-            if !texts.iter().all(|text| part.could_be(text)) {
-                return None;
-            }
-            if part.source == Source::WholePath {
-                let fits = self
-                    .pattern
-                    .fits(&texts, part.filters.contains(&Filter::Lower));
-                let captures = fits?;
-                if part.keeps_text() {
-                    for (name, segment) in captures {
-                        let source = Source::Path(name);
-                        if known
-                            .insert(source, segment.clone())
-                            .is_some_and(|was| was != segment)
-                        {
-                            return None;
-                        }
-                    }
-                }
-            }
-            values.push((part, texts));
+            let texts: Option<_> = texts.iter().map(|text| self.escaped.undo(text)).collect();
+            parts.push((part, texts?));
         }
-        for (part, texts) in values
-            .iter()
-            .filter(|(part, _)| part.keeps_text() && !part.list)
-        {
-            let text = &texts[0];
-            if known
-                .insert(part.source.clone(), text.clone())
-                .is_some_and(|was| was != *text)
-            {
-                return None;
-            }
-        }
-        for (part, texts) in values.iter().filter(|(part, _)| !part.list) {
-            let base = known.get(&part.source);
-            if base.is_some_and(|base| part.normal(base).as_deref() != Ok(&*texts[0])) {
-                return None;
-            }
-        }
-        let values = values.into_iter();
-        let values = values.map(|(part, texts)| (&part.source, texts));
-        left.is_empty().then(|| values.collect())
+        left.is_empty().then_some(parts)
     }
 
     /// The literal texts before, between and behind the parts. Two templates with the same ones

@@ -1,5 +1,6 @@
 //! Warnings about routes that are valid and may leave a hole: a spelling beside an enforced route
-//! that a wider route lets through, a key that names no thing, a path with a slash at its end.
+//! that a wider route lets through, a thing that goes with another one, a key that names no thing, a
+//! path with a slash at its end, and a capture that is none.
 
 use crate::config::settings::{Mode, RouteSettings};
 use crate::config::yaml::Report;
@@ -18,17 +19,14 @@ pub(super) fn routes(routes: &[(String, RouteSettings)], report: &mut Report) {
             .filter(|(_, route)| route.mode == Mode::Enforce)
     };
     for (index, (at, wide)) in routes.iter().enumerate() {
-        if wide.mode != Mode::Enforce {
-            around(
-                at,
-                wide,
-                |path| found(&paths, path) == Some(index),
-                enforced(),
-                report,
-            );
+        let takes = |path: &str| found(&paths, path) == Some(index);
+        let is_told = wide.mode != Mode::Enforce && around(at, wide, takes, enforced(), report);
+        if !is_told {
+            parent(at, wide, takes, enforced(), report);
         }
     }
     for (at, route) in routes {
+        placeholder(at, route, report);
         one_key(at, route, report);
         slash_at_the_end(at, route, routes, report);
     }
@@ -40,13 +38,15 @@ fn found(paths: &Router, path: &str) -> Option<usize> {
 }
 
 /// Warns of a route that lets requests through, and gets spellings of an enforced route's paths.
+/// Returns true if there are any.
 fn around<'a>(
     at: &str,
     wide: &RouteSettings,
     takes: impl Fn(&str) -> bool,
     enforced: impl Iterator<Item = &'a (String, RouteSettings)>,
     report: &mut Report,
-) {
+) -> bool {
+    let mut any = false;
     for (_, route) in enforced {
         let example = route.pattern.example();
         let spellings: Vec<String> = spellings(&route.pattern)
@@ -57,6 +57,7 @@ fn around<'a>(
         if spellings.is_empty() {
             continue;
         }
+        any = true;
         let how = match wide.mode {
             Mode::Observe => "only observes",
             _ => "lets through without a check",
@@ -69,9 +70,91 @@ fn around<'a>(
                 spellings.join(" and "),
                 route.path
             ),
-            "leave this route out (`unmatched` then lets only GET, HEAD and OPTIONS pass), or list \
+            "leave this route out (`unmatched` then lets only safe methods pass), or list \
              narrower paths, unless the upstream answers these spellings with 404; `fencepost \
              explain` shows which route a request gets",
+        );
+    }
+    any
+}
+
+/// Warns of a route whose DELETE can remove what another one enforces under another key: many
+/// servers remove all that is below a path (RFC 4918, 9.6.1). COPY and MOVE replace it.
+fn parent<'a>(
+    at: &str,
+    above: &RouteSettings,
+    takes: impl Fn(&str) -> bool,
+    mut enforced: impl Iterator<Item = &'a (String, RouteSettings)>,
+    report: &mut Report,
+) {
+    let method = ["DELETE", "MOVE", "COPY"]
+        .into_iter()
+        .find(|method| above.mode == Mode::Bypass || above.methods.contains(*method));
+    let Some(method) = method else { return };
+    let below = enforced.find_map(|(_, route)| {
+        let path = below(&route.pattern);
+        let ends = path.match_indices('/').skip(1);
+        let parents = ends.flat_map(|(end, _)| [&path[..=end], &path[..end]]);
+        let parent = parents.filter(|parent| takes(parent)).last()?.to_owned();
+        (above.pattern != route.pattern && !same_key(above, route)).then_some((parent, path, route))
+    });
+    if let Some((parent, path, route)) = below {
+        report.warn(
+            format!("{at}.methods"),
+            format!(
+                "{method} of `{parent}` can take away what is below it, such as `{path}`, which {} \
+                 fences by a key of its own",
+                route.path
+            ),
+            "give both one key, or leave the method out, unless the upstream keeps what is below",
+        );
+    }
+}
+
+/// A path of this pattern, with a segment in its `{*rest}`.
+fn below(pattern: &Pattern) -> String {
+    let example = pattern.example();
+    if pattern.takes(pattern.segments() + 1, false) {
+        format!("{}/x", example.trim_end_matches('/'))
+    } else {
+        example
+    }
+}
+
+/// True if what is below a path of the first route has that path's key.
+fn same_key(above: &RouteSettings, below: &RouteSettings) -> bool {
+    let (Some(one), Some(other)) = (&above.key, &below.key) else {
+        return false;
+    };
+    above.mode == Mode::Enforce && one.shape() == other.shape() && !other.grows()
+}
+
+/// Warns of a segment that is a capture in the patterns of other programs, and literal here.
+fn placeholder(at: &str, route: &RouteSettings, report: &mut Report) {
+    for segment in route.pattern.as_str().split('/') {
+        let wrapped = [('<', '>'), ('[', ']'), ('(', ')')]
+            .iter()
+            .find_map(|(open, close)| segment.strip_prefix(*open)?.strip_suffix(*close));
+        let id = |name: &&str| name.to_ascii_lowercase().ends_with("id");
+        let inside = wrapped
+            .or(segment.strip_prefix(':'))
+            .or(segment.strip_prefix('$').filter(id));
+        let Some(inside) = inside else { continue };
+        let name = inside
+            .rsplit([':', '.'])
+            .next()
+            .unwrap_or(inside)
+            .to_ascii_lowercase();
+        let capture = format!("/{{{name}}}");
+        let capture = Pattern::parse(&capture).map_or("{id}".to_owned(), |_| format!("{{{name}}}"));
+        report.warn(
+            format!("{at}.path"),
+            format!("`{segment}` is literal text here, and matches no other segment"),
+            &format!(
+                "`{capture}` takes any one segment, and `{{*rest}}` all that are left; literal text \
+                 with this sign can be written with `%{:02X}`",
+                segment.as_bytes()[0]
+            ),
         );
     }
 }

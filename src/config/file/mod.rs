@@ -101,10 +101,11 @@ pub struct File {
     pub log: LogFile,
     /// Traces: `off`, or a block with the collector that spans go to. Follows a reload.
     pub tracing: OffOr<TracingFile>,
-    /// Paths that no route matches. `safe-only`: GET, HEAD and OPTIONS pass unfenced, everything
-    /// else gets a 404. `refuse`: everything gets a 404.
+    /// Paths that no route matches. `safe-only`: safe methods pass unfenced, everything else gets a
+    /// 404. `refuse`: everything gets a 404.
     pub unmatched: Unmatched,
-    /// How GET, HEAD and OPTIONS are judged, unless a route overrides it.
+    /// How safe methods (GET, HEAD, OPTIONS, PROPFIND, QUERY, REPORT and SEARCH) are judged, unless
+    /// a route overrides it.
     pub safe_methods: SafeMethods,
     /// The status of a stale request: 412 or 409.
     #[schemars(extend("enum" = [412, 409, null]))]
@@ -120,8 +121,8 @@ pub struct File {
     /// path and the clients that may claim.
     pub claim: OffOr<ClaimFile>,
     /// The routes: which requests are fenced, and by which key. The most specific route wins, in
-    /// any order. Without routes, one route `/{*path}` fences every unsafe request, and each path
-    /// is a resource of its own.
+    /// any order. Without routes, one route `/{*path}` fences POST, PUT, PATCH and DELETE, and each
+    /// path is a resource of its own.
     #[schemars(with = "Vec<RouteFile>")]
     pub routes: Vec<Option<RouteFile>>,
 }
@@ -278,7 +279,7 @@ fn unguarded(unmatched: Unmatched, routes: &[RouteSettings], report: &mut Report
     if guarded && unmatched == Unmatched::SafeOnly {
         report.warn(
             "unmatched",
-            "GET, HEAD and OPTIONS of every client pass on paths that no route matches, and the \
+            "safe methods of every client pass on paths that no route matches, and the \
              upstream may take one (with a slash behind it, say) for a route's that has a \
              require_client",
             "unmatched: refuse",

@@ -20,6 +20,7 @@ use crate::config::settings::{
     UnknownStatuses, Upgrade,
 };
 use crate::config::yaml::Report;
+use crate::routing::method::DEFAULT_METHODS;
 use crate::routing::{KeyTemplate, Pattern, Source, names_a_peer};
 
 /// The default of `reuse`.
@@ -37,7 +38,8 @@ pub struct RouteFile {
     /// `{name}` matches one segment; `{*rest}`, at the end, matches any number, including zero. A
     /// slash at the end is part of the path: `/orders/{id}` does not match `/orders/42/`.
     pub path: Option<String>,
-    /// The unsafe methods that pass; others get a 405. The default is every unsafe method.
+    /// The unsafe methods that pass; others get a 405. The default is POST, PUT, PATCH and DELETE.
+    /// COPY and MOVE also write what `Destination` names, so that must have the same key.
     #[schemars(with = "Option<Vec<String>>")]
     pub methods: Option<Vec<Option<String>>>,
     /// The key of the protected resource: text with `{name}` of the path, `{header.x-tenant}`,
@@ -62,7 +64,7 @@ pub struct RouteFile {
     /// `allow`: several requests may carry the same token. `once`: each token passes once.
     #[schemars(extend("default" = REUSE))]
     pub reuse: Option<Reuse>,
-    /// How GET, HEAD and OPTIONS are judged. The default is that of the top level.
+    /// How safe methods are judged. The default is that of the top level.
     pub safe_methods: Option<SafeMethods>,
     /// The treatment of requests for a tunnel (`Upgrade`: `WebSocket` and the like). `allow`: the
     /// opening request is judged like a write, whatever its method. The tunnel counts as in flight
@@ -171,8 +173,8 @@ pub(super) fn route(
     let mode = file.mode;
     doubtful_mode(at, mode, &file, report);
     let methods = match file.methods {
-        Some(list) => route_fields::methods(&format!("{at}.methods"), list, report).map(Some),
-        None => Some(None),
+        Some(list) => route_fields::methods(&format!("{at}.methods"), list, report),
+        None => Some(DEFAULT_METHODS.map(str::to_owned).into()),
     };
     let allow = route_fields::allow(
         &format!("{at}.allow"),
@@ -368,6 +370,7 @@ fn duration(at: &str, time: Option<Time>, inherited: Duration, report: &mut Repo
 fn ignored_by_bypass(at: &str, file: &RouteFile, report: &mut Report) {
     let upstream = &file.upstream;
     let given = [
+        ("methods", file.methods.is_some()),
         ("resource", file.resource.is_some()),
         ("token", file.token.is_some()),
         ("reuse", file.reuse.is_some()),

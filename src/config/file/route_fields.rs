@@ -6,20 +6,19 @@ use std::collections::BTreeSet;
 use http::Method;
 
 use crate::config::yaml::{Report, nearest, shown};
+use crate::routing::method::{NAMING_OTHERS, SAFE_METHODS};
 use crate::routing::{Allow, KeyTemplate, Pattern, Source};
 
-/// The methods of the IANA registry that fencepost forwards and does not treat as safe
+/// The unsafe methods of the IANA registry that a route can list
 /// (<https://www.iana.org/assignments/http-methods>).
-const METHODS: [&str; 32] = [
+const METHODS: [&str; 23] = [
     "ACL",
     "BASELINE-CONTROL",
-    "BIND",
     "CHECKIN",
     "CHECKOUT",
     "COPY",
     "DELETE",
     "LABEL",
-    "LINK",
     "LOCK",
     "MERGE",
     "MKACTIVITY",
@@ -31,16 +30,9 @@ const METHODS: [&str; 32] = [
     "ORDERPATCH",
     "PATCH",
     "POST",
-    "PROPFIND",
     "PROPPATCH",
     "PUT",
-    "QUERY",
-    "REBIND",
-    "REPORT",
-    "SEARCH",
-    "UNBIND",
     "UNCHECKOUT",
-    "UNLINK",
     "UNLOCK",
     "UPDATE",
 ];
@@ -97,7 +89,7 @@ pub(super) fn methods(
         report.error(
             at,
             "no method is allowed",
-            "leave it out to allow every unsafe method",
+            "leave it out to allow POST, PUT, PATCH and DELETE",
         );
         return None;
     }
@@ -118,10 +110,15 @@ pub(super) fn methods(
                     "such as PUT",
                 );
             }
-            "GET" | "HEAD" | "OPTIONS" => report.error(
+            safe if SAFE_METHODS.contains(&safe) => report.error(
                 at,
                 format!("{upper} is a safe method, and this list is for unsafe ones"),
                 "remove it; `safe_methods` says how safe ones are judged",
+            ),
+            other if NAMING_OTHERS.contains(&other) => report.error(
+                at,
+                format!("{upper} changes what its body or `Link` names, and no key covers that"),
+                "remove it; it is refused on all routes while one enforces",
             ),
             "TRACE" | "CONNECT" => {
                 report.error(at, format!("{upper} is never forwarded"), "remove it");

@@ -22,7 +22,7 @@ pub(super) fn routes(
         report.error(
             "routes",
             "there are no routes, so nothing is fenced",
-            "name one, or leave `routes` out: then /{*path} fences every unsafe request, one \
+            "name one, or leave `routes` out: then /{*path} fences POST, PUT, PATCH and DELETE, one \
              resource per path",
         );
     }

@@ -16,10 +16,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::samples::{Pair, Sample, SampleStyle, Sampler};
+use super::samples::{Pair, SampleStyle, Sampler};
 use super::{RouteTable, Rule};
 use crate::config::settings::{Mode, SafeMethods, Unmatched};
-use crate::routing::{Captures, ResourceKey, Router, Source};
+use crate::routing::{Captures, ResourceKey, Router, Sample, Source};
 
 /// The change for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -252,7 +252,7 @@ impl<'a> Comparison<'a> {
 /// of the routes refuse.
 pub(super) fn askings(pair: Pair<'_>) -> Vec<MethodAndToken<'_>> {
     let rules = || pair.into_iter().flatten();
-    let listed = || rules().filter_map(|rule| rule.methods.as_ref());
+    let listed = || rules().map(|rule| &rule.methods);
     let mut seen = BTreeSet::new();
     let methods = UNSAFE.into_iter();
     let methods = methods.chain(listed().flatten().map(String::as_str));
@@ -304,7 +304,7 @@ impl Sides<'_> {
             (Mode::Enforce, SafeMethods::Ignored, _) if safe => {
                 Treatment::Passed("safe_methods is ignored")
             }
-            (Mode::Enforce, _, Some(methods))
+            (Mode::Enforce, _, methods)
                 if !safe && !methods.contains(method) && self.keys[at].is_some() =>
             {
                 Treatment::Forbidden

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{RouteTable, Rule};
 use crate::config::settings::{Mode, Reuse, SafeMethods, Unmatched};
+use crate::routing::method::DEFAULT_METHODS;
 use crate::routing::{Allow, KeyTemplate, Pattern, Router, TokenFormat};
 
 /// Goes up with every change that an older program would read in another way, and with every change
@@ -27,7 +28,7 @@ struct TableDocument {
 struct RouteDocument {
     path: String,
     mode: Mode,
-    methods: Option<BTreeSet<String>>,
+    methods: BTreeSet<String>,
     resource: Option<String>,
     safe_methods: SafeMethods,
     token_format: String,
@@ -105,7 +106,7 @@ impl Rule {
         Self::read(RouteDocument {
             path: path.to_owned(),
             mode: Mode::Enforce,
-            methods: None,
+            methods: DEFAULT_METHODS.map(str::to_owned).into(),
             resource: Some(template.to_owned()),
             safe_methods: SafeMethods::Optional,
             token_format: TokenFormat::default().as_str().to_owned(),

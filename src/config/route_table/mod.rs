@@ -46,8 +46,8 @@ impl Default for RouteTable {
 struct Rule {
     pattern: Pattern,
     mode: Mode,
-    /// The unsafe methods that are allowed; `None`: every one.
-    methods: Option<BTreeSet<String>>,
+    /// The unsafe methods that are allowed.
+    methods: BTreeSet<String>,
     /// `None` only in bypass mode.
     key: Option<KeyTemplate>,
     safe_methods: SafeMethods,

@@ -37,7 +37,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{RouteTable, Rule};
-use crate::routing::{CheckedPath, KeyTemplate, Pattern, Source, percent_encoded};
+use crate::routing::{CheckedPath, KeyTemplate, Pattern, Sample, Source, percent_encoded};
 
 /// The samples of values, the most readable one first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,14 +57,6 @@ impl SampleStyle {
         Self::Signed,
         Self::Spelled,
     ];
-}
-
-/// One path and the values of everything else that a key can be made of.
-pub(super) struct Sample {
-    pub raw_path: String,
-    pub path: CheckedPath,
-    /// Of the parts that are not in the path.
-    pub values: HashMap<Source, String>,
 }
 
 impl Sample {

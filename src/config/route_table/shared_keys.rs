@@ -4,13 +4,13 @@
 //! `order:{id}` can yield the same key. This does not decide whether two templates can. It shows
 //! each route's sample keys to all other templates. A request of each route proves a finding.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use super::compare::key;
-use super::samples::{Sample, SampleStyle, Sampler};
+use super::samples::{SampleStyle, Sampler};
 use super::{RouteTable, Rule};
 use crate::config::settings::Mode;
-use crate::routing::{CheckedPath, KeyTemplate, ResourceKey, Router, Source, percent_encoded};
+use crate::routing::{Captures, CheckedPath, KeyTemplate, ResourceKey, Router, Sample, Source};
 
 /// A key that two routes yield.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,8 +67,9 @@ impl RouteTable {
         sample: &Sample,
         bounds_differ: &impl Fn(usize, usize) -> bool,
     ) -> Vec<SharedKey> {
-        let (Some(rule), Some(key)) = (self.routes.get(first), self.yields(router, first, sample))
-        else {
+        let rule = &self.routes[first];
+        let captures = self.reach(router, first, &sample.path);
+        let Some(key) = captures.and_then(|captures| key(rule, &captures, sample)) else {
             return Vec::new();
         };
         let others = self.fenced().filter(|(second, ..)| *second != first);
@@ -80,9 +81,9 @@ impl RouteTable {
             if !templates_differ && !formats_differ && !bounds_differ {
                 return None;
             }
-            let twin = other.sample_of(key.as_str())?;
-            let same = self.yields(router, second, &twin).as_ref() == Some(&key);
-            same.then(|| SharedKey {
+            let reach = |path: &CheckedPath| self.reach(router, second, path);
+            let twin = template.sample(key.as_str(), reach)?;
+            Some(SharedKey {
                 key: key.clone(),
                 routes: [first, second],
                 requests: [rule.shown(sample), other.shown(&twin)],
@@ -100,12 +101,12 @@ impl RouteTable {
         fenced.filter_map(|(at, rule)| Some((at, rule, rule.key.as_ref()?)))
     }
 
-    /// The key of a request, if this route matches it.
-    fn yields(&self, router: &Router, at: usize, sample: &Sample) -> Option<ResourceKey> {
-        let (found, captures) = router.find(&sample.path)?;
+    /// The captures of a path, if it leads to this route and is allowed there.
+    fn reach(&self, router: &Router, at: usize, path: &CheckedPath) -> Option<Captures> {
+        let (found, captures) = router.find(path)?;
         let rule = self.routes.get(found).filter(|_| found == at)?;
-        let refused = sample.path.oddity_not_in(rule.allow).is_some();
-        key(rule, &captures, sample).filter(|_| !refused)
+        let allowed = path.oddity_not_in(rule.allow).is_none();
+        allowed.then_some(captures)
     }
 }
 
@@ -123,53 +124,9 @@ fn meant(one: &KeyTemplate, other: &KeyTemplate) -> bool {
 }
 
 impl Rule {
-    /// A request of this route that should have this key.
-    fn sample_of(&self, key: &str) -> Option<Sample> {
-        let mut segments: Option<Vec<String>> = None;
-        let mut captured: HashMap<&str, Vec<String>> = HashMap::new();
-        let mut values = HashMap::new();
-        for (source, mut texts) in self.key.as_ref()?.values_of(key)? {
-            match source {
-                Source::WholePath => segments = Some(texts),
-                Source::Path(name) => {
-                    captured.insert(name, texts);
-                }
-                source => {
-                    values.insert(source.clone(), texts.pop()?);
-                }
-            }
-        }
-        let mut names = self.pattern.names();
-        let segments = segments.unwrap_or_else(|| {
-            let steps = (0..self.pattern.segments()).map(|at| {
-                if let Some(text) = self.pattern.literal(at) {
-                    return vec![text.to_owned()];
-                }
-                let known = names.next().and_then(|name| captured.remove(name));
-                known.unwrap_or_else(|| vec!["x".to_owned()])
-            });
-            let mut segments: Vec<String> = steps.flatten().collect();
-            let rest = names.next().and_then(|name| captured.remove(name));
-            segments.extend(rest.unwrap_or_default());
-            segments
-        });
-        let mut raw_path = String::new();
-        for text in &segments {
-            raw_path.extend(["/", &percent_encoded(text)]);
-        }
-        if raw_path.is_empty() || !self.pattern.takes(segments.len(), false) {
-            raw_path.push('/');
-        }
-        Some(Sample {
-            path: CheckedPath::parse(&raw_path).ok()?,
-            raw_path,
-            values,
-        })
-    }
-
     /// The request, with a method that the route allows.
     fn shown(&self, sample: &Sample) -> String {
-        let listed = self.methods.as_ref().and_then(BTreeSet::first);
-        sample.request(listed.map_or("PUT", String::as_str), None)
+        let put = self.methods.get("PUT").or(self.methods.first());
+        sample.request(put.map_or("PUT", String::as_str), None)
     }
 }

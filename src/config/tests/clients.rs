@@ -60,11 +60,11 @@ fn ways_around_a_guarded_route_are_told() {
         (format!("[{guarded}]"), &["unmatched"][..]),
         (
             format!("[{guarded}, {{ path: '/{{*all}}', resource: '{{path}}' }}]"),
-            &["routes[1].path", "unmatched"],
+            &["routes[1].methods", "routes[1].path", "unmatched"],
         ),
         (
             format!("[{guarded}, {{ path: '/{{x}}/{{*all}}', resource: '{{path}}' }}]"),
-            &["routes[1].path", "unmatched"],
+            &["routes[1].methods", "routes[1].path", "unmatched"],
         ),
         (
             format!("[{guarded}, {{ path: '/b/{{*all}}', resource: '{{path}}' }}]"),

@@ -108,6 +108,8 @@ route.mode: enforced | did you mean `enforce`?
 route.upgrade: allowed | did you mean `allow`?
 route.methods: [] | no method
 route.methods: [PUT, GET] | safe_methods | routes[0].methods[1]
+route.methods: [PUT, PROPFIND] | safe_methods | routes[0].methods[1]
+route.methods: [BIND] | no key covers | routes[0].methods[0]
 route.methods: [TRACE] | never forwarded | routes[0].methods[0]
 route.methods: [put] | write PUT | routes[0].methods[0]
 route.methods: ['P T'] | is not a method | routes[0].methods[0]

@@ -44,6 +44,16 @@ routes: [{ path: '/o/{id}', resource: 'o:{host}' }] | all paths of /o/{id} have 
 routes: [{ path: '/o/{id}/', resource: 'o:{id}' }] | `/o/{id}` is another path | routes[0].path
 routes: [{ path: '/o/{id}', resource: 'o:{id}' }, { path: '/{*rest}', mode: bypass }] | lets through without a check `/o/x/` and `/O/x`, which the upstream may take for `/o/x`, and /o/{id} enforces that | routes[1].path
 routes: [{ path: '/o/{*rest}', mode: bypass }, { path: '/o/{id}', resource: 'o:{id}' }] | `/o/x/` | routes[0].path
+routes: [{ path: '/o', resource: o }, { path: '/o/{id}', resource: 'o:{id}' }] | DELETE of `/o` can take away | routes[0].methods
+routes: [{ path: '/o/{id}', resource: 'o:{id}' }, { path: '/o/{id}/items/{*rest}', resource: 'i:{id}' }] | such as `/o/x/items/x`, which /o/{id}/items/{*rest} fences | routes[0].methods
+routes: [{ path: '/o/{id}', resource: 'o:{id}', methods: [PUT, MOVE] }, { path: '/o/{id}/b', resource: 'b:{id}' }] | MOVE of `/o/x` can | routes[0].methods
+routes: [{ path: '/o', mode: bypass }, { path: '/o/{id}', resource: 'o:{id}' }] | DELETE of `/o` can | routes[0].methods
+routes: [{ path: '/o/:id', resource: o }] | `:id` is literal text here | routes[0].path
+routes: [{ path: '/o/<int:ID>', resource: o }] | `<int:ID>` is literal text here | routes[0].path
+routes: [{ path: '/o/[...slug]', resource: o }] | `[...slug]` is literal text here | routes[0].path
+routes: [{ path: '/o/$userId', resource: o }] | `$userId` is literal text here | routes[0].path
+routes: [{ path: '/o/(.+)', resource: o }] | `(.+)` is literal text here | routes[0].path
+route.methods: [PUT, MKCOL]; route.mode: bypass | these have no effect: methods, resource | routes[0].mode
 route.name: '${NAME}' | nothing expands `${NAME}` | routes[0].name
 ";
 
@@ -79,5 +89,23 @@ fn shares_that_leave_room_are_not_warned_of() {
     ] {
         let (_, warnings) = good(&format!("{BASE}{text}\n"));
         assert!(warnings.is_empty(), "{text}: {warnings:?}");
+    }
+}
+
+#[test]
+fn a_thing_that_goes_with_its_parent_under_one_key_is_not_warned_of() {
+    for routes in [
+        "{ path: '/o/{id}', resource: 'o:{id}' }, { path: '/o/{id}/items/{item}', resource: 'o:{id}' }",
+        "{ path: '/o', resource: all }, { path: '/o/x', resource: all }",
+        "{ path: '/o', resource: o, methods: [POST] }, { path: '/o/{id}', resource: 'o:{id}' }",
+        "{ path: '/o/{id}/x', resource: 'o:{id}' }, { path: '/p/{id}', resource: 'p:{id}' }",
+        "{ path: '/o/{id}', resource: 'o:{id}' }, { path: '/o/{id}/x', mode: bypass }",
+        "{ path: '/{*path}', resource: '{path}' }",
+        // Literal in spite of their looks.
+        "{ path: '/o/%3Aid', resource: o }, { path: '/$metadata', resource: m }",
+        "{ path: '/o:cancel', resource: o }, { path: '/Orders(7)', resource: m }",
+    ] {
+        let (_, warnings) = good(&format!("{BASE}routes: [{routes}]\n"));
+        assert!(warnings.is_empty(), "{routes}: {warnings:?}");
     }
 }

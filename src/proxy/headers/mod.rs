@@ -38,7 +38,7 @@ use self::edit::{append, remove_where, set};
 pub use self::fields::{FieldError, at_most_one, members, single, text};
 pub(super) use self::names::FORWARDED_FOR;
 use self::names::{FORWARDED_HOST, FORWARDED_PROTO, HOP_BY_HOP, is_fencing};
-pub use self::names::{method_override, path_override, same_name};
+pub use self::names::{method_overrides, path_override, same_name};
 use self::trailers::TrailerRules;
 use self::via::Via;
 use super::idempotency::Choice;

@@ -1,11 +1,10 @@
 //! Names of header fields: how two spellings compare, and the groups that decide what a proxy does
 //! with a field.
 
-use http::HeaderMap;
-use http::HeaderName;
 use http::header::{
     CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
 };
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 pub(in crate::proxy) const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub(super) const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -59,12 +58,11 @@ pub(super) fn plain(byte: u8) -> u8 {
     }
 }
 
-/// Whether a method that looks safe may be another one for the upstream.
-#[must_use]
-pub fn method_override(headers: &HeaderMap) -> bool {
-    headers
-        .keys()
-        .any(|name| METHOD_OVERRIDES.iter().any(|known| same_name(name, known)))
+/// The values of the fields by which an upstream may take a method for another one.
+pub fn method_overrides(headers: &HeaderMap) -> impl Iterator<Item = &HeaderValue> {
+    let is_override = |name| METHOD_OVERRIDES.iter().any(|known| same_name(name, known));
+    let fields = headers.iter().filter(move |(name, _)| is_override(name));
+    fields.map(|(_, value)| value)
 }
 
 /// A field that names another path beside the request's own.

@@ -144,7 +144,9 @@ impl Refusal {
                  without a route. Add a route to the configuration."
                 .into(),
             Self::MethodNotAllowed(allowed) if allowed.is_empty() => {
-                "This proxy does not forward TRACE or CONNECT.".into()
+                "This proxy does not forward TRACE or CONNECT, nor, where a route enforces, methods that name other \
+                 resources in their body or in Link (BIND, LINK, REBIND, UNBIND, UNLINK)."
+                    .into()
             }
             Self::MethodNotAllowed(allowed) => format!("This route allows {allowed}."),
             Self::ClientRefused => "This route is limited to certain clients (require_client), and the client's certificate \

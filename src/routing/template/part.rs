@@ -2,13 +2,12 @@
 
 use crate::routing::key::Source;
 use crate::routing::normal::{fold_case, host_name, integer, plain};
-use crate::routing::path::{has_control, hides_dot_segment};
 use crate::routing::route::Pattern;
 
 /// One part of a key, and the literal text up to the next one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct KeyPart {
-    pub(super) source: Source,
+pub(in crate::routing) struct KeyPart {
+    pub(in crate::routing) source: Source,
     pub(super) filters: Vec<Filter>,
     /// The part is a list of path segments: `{path}`, `{*rest}`.
     pub(super) list: bool,
@@ -77,9 +76,25 @@ impl KeyPart {
         })
     }
 
-    /// True if keys have the part's text as received.
-    pub(super) fn keeps_text(&self) -> bool {
-        self.filters.iter().all(|filter| *filter == Filter::Plain)
+    /// How much of the text as received its filters take off: nothing, its case, or every sign that
+    /// a number can do without.
+    pub(in crate::routing) fn losses(&self) -> usize {
+        let has = |filter| self.filters.contains(&filter);
+        usize::from(has(Filter::Lower)) + 2 * usize::from(has(Filter::Int))
+    }
+
+    /// Another text that has this one as its normal form, where the filters leave several.
+    pub(in crate::routing) fn respelled(&self, text: &str) -> String {
+        if self.filters.contains(&Filter::Int) {
+            match text.strip_prefix('-') {
+                Some(digits) => format!("-000{digits}"),
+                None => format!("000{text}"),
+            }
+        } else if self.filters.contains(&Filter::Lower) {
+            text.to_ascii_uppercase()
+        } else {
+            text.to_owned()
+        }
     }
 
     /// The text in the one form it has in keys.
@@ -99,19 +114,6 @@ impl KeyPart {
             };
         }
         Ok(normal)
-    }
-
-    /// True if a request could have this text, already in its normal form, here.
-    pub(super) fn could_be(&self, text: &str) -> bool {
-        let fits_source = match self.source {
-            Source::Path(_) | Source::WholePath => !hides_dot_segment(text),
-            Source::Header(_) => text.trim_matches([' ', '\t']) == text,
-            Source::Host | Source::Query(_) | Source::Json(_) => true,
-        };
-        fits_source
-            && !text.is_empty()
-            && !has_control(text)
-            && self.normal(text).as_deref() == Ok(text)
     }
 }
 

@@ -64,6 +64,40 @@ over_both_stores! {
         assert_eq!(upstream.count(), 0);
     }
 
+    async fn a_claim_by_a_key_that_no_request_can_have_is_refused(store: Store) {
+        let (upstream, proxy) = fenced(
+            &store,
+            "routes: [{ path: '/orders/{id}', resource: 'order:{id}' }, \
+             { path: '/orders/new', resource: 'new' }, \
+             { path: '/odd/{id}', resource: 'odd:{id}', allow: [semicolon] }, \
+             { path: '/n/{id}', resource: 'n:{id|int}' }, { path: '/n/7', mode: bypass }, \
+             { path: '/l/{id}', resource: 'l:{id|lower}' }, { path: '/l/new', mode: bypass }, \
+             { path: '/tree/{*rest}', resource: 'tree:{rest}' }, { path: '/tree/{id}', mode: bypass }, \
+             { path: '/all/{id}', resource: 'all:{id}' }, { path: '/all/{*rest}', resource: 'a:{path}' }]",
+        ).await;
+        let by_key = |key: &str| post(CLAIM).header("X-Fencing-Resource", key).token(42);
+        for key in [
+            // Spellings that a path may not have on this route, or on any.
+            "order:7/8", "order:a;b", "order:a\\b", "order:a?b", "order:a#b", "order:%2541",
+            "odd:a/b", "odd:..;b", "odd:.", "tree:a//b", "tree:/a", "a:all/x/y", "a:/other",
+            // Paths that are another route's, and keys that no text gives.
+            "order:new", "l:New", "n:07", "n:x", "all:a%3ab",
+        ] {
+            proxy.send(by_key(key)).await.assert_problem(400, "ambiguous-request");
+            assert_eq!(proxy.token(key).await, None, "{key}");
+        }
+        for (key, target) in [
+            ("order:7", "/orders/7"), ("order:a%3Ab", "/orders/a:b"), ("odd:a;b", "/odd/a;b"),
+            ("new", "/orders/new"), ("n:7", "/n/07"), ("l:new", "/l/New"),
+            // With a slash behind it, this path is the wide route's.
+            ("tree:a", "/tree/a/"), ("tree:a/b", "/tree/a/b"),
+        ] {
+            assert_eq!(proxy.send(by_key(key)).await.status(), 204, "{key}");
+            proxy.send(put(target).token(41)).await.assert_problem(412, "stale-token");
+        }
+        assert_eq!(upstream.count(), 0);
+    }
+
     async fn a_claim_is_judged_like_a_write(store: Store) {
         let (upstream, proxy) = fenced(&store, "{}").await;
         assert_eq!(proxy.send(claim("PUT /orders/7").token(42)).await.status(), 204);

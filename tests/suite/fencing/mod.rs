@@ -34,5 +34,7 @@ pub mod store_cuts;
 pub mod streams;
 pub mod tunnels;
 pub mod two_proxies;
+pub mod two_resources;
 pub mod undelivered;
+pub mod webdav;
 pub mod wrong_numbers;

@@ -228,7 +228,7 @@ async fn methods_that_no_route_allows_are_refused() {
         "routes: [{ path: '/orders/{id}', resource: 'order:{id}', methods: [PUT, DELETE] }]",
     )
     .await;
-    for method in ["POST", "PATCH", "PROPFIND", "put", "Delete"] {
+    for method in ["POST", "PATCH", "MKCOL", "put", "Delete"] {
         let answer = proxy.send(request(method, "/orders/7").token(1)).await;
         answer.assert_problem(405, "method-not-allowed");
         let allow = answer.header("allow").expect("RFC 9110, section 15.5.6");
@@ -352,15 +352,16 @@ async fn an_options_of_the_last_hop_is_answered_with_what_the_route_takes() {
     )
     .await;
     for (path, allow) in [
-        ("/orders/7", "GET, HEAD, OPTIONS, DELETE, PUT"),
-        ("/open/7", "GET, HEAD, OPTIONS, POST, PUT, PATCH, DELETE"),
-        ("/elsewhere", "GET, HEAD, OPTIONS"),
+        ("/orders/7", ", DELETE, PUT"),
+        ("/open/7", ", DELETE, PATCH, POST, PUT"),
+        ("/elsewhere", ""),
     ] {
+        let allow = format!("GET, HEAD, OPTIONS, PROPFIND, QUERY, REPORT, SEARCH{allow}");
         let asked = request("OPTIONS", path).header("Max-Forwards", "0");
         let answer = proxy.send(asked).await;
         assert_eq!(
             (answer.status(), answer.outcome(), answer.header("allow")),
-            (204, Some("answered"), Some(allow)),
+            (204, Some("answered"), Some(&*allow)),
             "{path}"
         );
     }

@@ -23,8 +23,10 @@ use crate::support::{Answer, Config, Proxy, Step, Store, Upstream};
 
 /// The proxy in front of an address.
 async fn fenced(to: SocketAddr) -> Proxy {
-    let config = Config::to(&format!("http://{to}"), &Store::sqlite())
-        .with("routes: [{ path: '/e/{*rest}', resource: 'e:{rest}' }]");
+    let config = Config::to(&format!("http://{to}"), &Store::sqlite()).with(
+        "routes: [{ path: '/e/{*rest}', resource: 'e:{rest}', methods: [POST, PUT, PATCH, DELETE, \
+             PURGE, M-SEARCH, LABEL, X_OWN, GETS, XPUT, 'X!#$%&''*+.^`|~0'] }]",
+    );
     Proxy::start(&config).await
 }
 

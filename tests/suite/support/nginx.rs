@@ -19,10 +19,16 @@ impl Nginx {
     /// Starts this nginx. `location`: what it does with every request. `http`: what else its
     /// configuration has beside the server. A relative path is below its directory.
     pub async fn start(nginx: &Path, location: &str, http: &str) -> Self {
+        Self::start_with(nginx, "", location, http).await
+    }
+
+    /// As [`Self::start`], with lines in front of all others: modules to load.
+    pub async fn start_with(nginx: &Path, modules: &str, location: &str, http: &str) -> Self {
         let dir = TempDir::new().expect("a temporary directory");
         let (here, port) = (dir.path().display(), free_port());
         let configuration = format!(
-            "daemon off; master_process off; pid {here}/pid; error_log {here}/error.log;
+            "{modules}
+             daemon off; master_process off; pid {here}/pid; error_log {here}/error.log;
              events {{}}
              http {{
                access_log off; client_body_temp_path {here}/body; proxy_temp_path {here}/proxy;

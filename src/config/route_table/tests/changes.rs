@@ -239,7 +239,11 @@ fn harmless_changes_in_a_row_are_harmless() {
         tables.push((format!("{routes:?}"), table("refuse", routes)));
     };
     for resource in ["o:{id}", "p:{id}"] {
-        for methods in [json!(null), json!(["PUT"]), json!(["DELETE"])] {
+        for methods in [
+            json!(["DELETE", "PATCH", "POST", "PUT"]),
+            json!(["PUT"]),
+            json!(["DELETE"]),
+        ] {
             for safe in ["optional", "ignored"] {
                 for allow in [json!([]), json!(["semicolon"])] {
                     add(&[

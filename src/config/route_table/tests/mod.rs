@@ -14,7 +14,7 @@ fn table(unmatched: &str, routes: &[Value]) -> RouteTable {
         .iter()
         .map(|given| {
             let mut route = json!({
-                "path": null, "mode": "enforce", "methods": null, "resource": null,
+                "path": null, "mode": "enforce", "methods": ["DELETE", "PATCH", "POST", "PUT"], "resource": null,
                 "safe_methods": "optional", "token_format": "decimal", "reuse": "allow", "allow": [],
             });
             for (name, value) in given.as_object().expect("fields") {

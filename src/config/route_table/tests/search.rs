@@ -7,9 +7,8 @@ use serde_json::{Value, json};
 
 use super::table;
 use crate::config::route_table::compare::{Comparison, Indices, askings};
-use crate::config::route_table::samples::Sample;
 use crate::config::route_table::{RouteTable, TableChange};
-use crate::routing::{CheckedPath, KeyTemplate, Pattern, Source, percent_encoded};
+use crate::routing::{CheckedPath, KeyTemplate, Pattern, Sample, Source, percent_encoded};
 
 /// Segments of the search: the literals of the patterns, and texts that no pattern has.
 const SEGMENTS: [&str; 7] = ["a", "b", "1", "07", "+7", "Z-q", "Z-:q"];
@@ -63,8 +62,8 @@ fn one_route() -> impl Strategy<Value = Value> {
     let template = prop::sample::select(TEMPLATES.to_vec());
     let mode = prop::sample::select(vec!["enforce", "enforce", "enforce", "observe", "bypass"]);
     let methods = prop::sample::select(vec![
-        json!(null),
-        json!(null),
+        json!(["DELETE", "PATCH", "POST", "PUT"]),
+        json!(["DELETE", "PATCH", "POST", "PUT"]),
         json!(["PUT"]),
         json!(["POST"]),
     ]);

@@ -4,25 +4,60 @@ use super::*;
 
 #[tokio::test]
 async fn every_unsafe_method_is_fenced_by_default() {
+    let methods = ["PUT", "POST", "PATCH", "DELETE"];
+    let more = ["PROPPATCH", "MKCOL", "LOCK", "FROB"];
     let (upstream, proxy) = fenced("{}").await;
-    for method in [
-        "PUT",
-        "POST",
-        "PATCH",
-        "DELETE",
-        "PROPPATCH",
-        "MKCOL",
-        "LOCK",
-        "FROB",
-        "get",
-        "Head",
-    ] {
+    for method in methods {
         proxy
             .send(request(method, "/orders/7"))
             .await
             .assert_problem(428, "token-required");
     }
+    for method in more.into_iter().chain(["get", "Head", "propfind"]) {
+        for request in [
+            request(method, "/orders/7"),
+            request(method, "/orders/7").token(1),
+        ] {
+            let answer = proxy.send(request).await;
+            answer.assert_problem(405, "method-not-allowed");
+        }
+    }
     assert_eq!(upstream.count(), 0);
+
+    let listed = format!("routes: [{{ path: '/orders/{{id}}', resource: a, methods: {more:?} }}]");
+    let (upstream, proxy) = fenced(&listed).await;
+    for method in more {
+        let request = request(method, "/orders/7");
+        let refused = proxy.send(request.clone()).await;
+        refused.assert_problem(428, "token-required");
+        proxy.send(request.token(1)).await.assert_forwarded();
+    }
+    assert_eq!(upstream.count(), 4);
+}
+
+#[tokio::test]
+async fn methods_that_the_registry_calls_safe_are_judged_like_get() {
+    let (upstream, proxy) = fenced("{}").await;
+    proxy
+        .send(put("/orders/7").token(5))
+        .await
+        .assert_forwarded();
+    for method in ["PROPFIND", "QUERY", "REPORT", "SEARCH"] {
+        let request = request(method, "/orders/7").body("<q/>");
+        proxy.send(request.clone()).await.assert_forwarded();
+        assert_eq!(upstream.last().head.get("idempotency-key"), None);
+        let stale = proxy.send(request.clone().token(4)).await;
+        stale.assert_problem(412, "stale-token");
+        let elsewhere = crate::support::request(method, "/elsewhere");
+        proxy.send(elsewhere).await.assert_forwarded();
+        let overridden = request.header("X-HTTP-Method-Override", "PUT");
+        let refused = proxy.send(overridden).await;
+        refused.assert_problem(428, "token-required");
+    }
+    assert_eq!(upstream.count(), 9);
+    let (_, proxy) = fenced("safe_methods: required").await;
+    let refused = proxy.send(request("PROPFIND", "/orders/7")).await;
+    refused.assert_problem(428, "token-required");
 }
 
 #[tokio::test]

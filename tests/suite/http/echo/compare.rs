@@ -12,6 +12,8 @@
 //! - Interim responses are the connection's own: `100 Continue` is the proxy's, others end there.
 //! - A reason that is not ASCII is left out. Names of trailer fields are in title case.
 
+use fencepost::routing::method::SAFE_METHODS;
+
 use super::cases::EchoCase;
 use super::servers::ServerKind;
 use crate::support::Answer;
@@ -203,7 +205,7 @@ fn ours(case: &EchoCase, by: Option<ServerKind>, was: &Head, is: &Head) -> Resul
     if let Some(given) = was.get("idempotency-key") {
         check("idempotency-key", &is.get("idempotency-key"), &Some(given))?;
     } else {
-        let safe = ["GET", "HEAD", "OPTIONS"].contains(&&*case.method);
+        let safe = SAFE_METHODS.contains(&&*case.method);
         let short = case.body_length() <= 1 << 20;
         let wanted = case.fenced && !safe && short;
         check(

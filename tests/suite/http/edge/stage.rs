@@ -28,6 +28,7 @@ routes:
   - { path: '/queries/{id}', resource: 'query:{query.q}:{id}' }
   - { path: '/members/{id}', resource: 'member:{json.name}:{id}' }
   - { path: '/limited/{id}', resource: 'limited:{id}', methods: [PUT], body: { max: 10 } }
+  - { path: '/moved/{id}/{*rest}', resource: 'moved:{id}', methods: [COPY, MOVE] }
   - { path: '/once/{id}', resource: 'once:{id}', reuse: once }
   - { path: '/hex/{id}', resource: 'hex:{id}', token: { format: hex } }
   - { path: '/semi/{id}', resource: 'semi:{id}', allow: [semicolon] }

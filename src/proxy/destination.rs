@@ -1,0 +1,129 @@
+//! The second resource of a request: COPY and MOVE also write what `Destination` names (RFC 4918,
+//! 9.8 and 9.9). One token is checked for one key, so both must have the same key. What is fenced
+//! is not written by way of another route either.
+//!
+//! Methods that name other resources in their body or in `Link` pass on no route while one
+//! enforces: nothing reads these names.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderName, HeaderValue};
+
+use super::client::Client;
+use super::headers;
+use super::refusal::Refusal;
+use super::routing_table::{Route, RoutingTable};
+use crate::config::Mode;
+use crate::routing::method::{NAMING_OTHERS, WITH_DESTINATION};
+use crate::routing::{Captures, CheckedPath};
+
+const DESTINATION: HeaderName = HeaderName::from_static("destination");
+
+/// Where a `Destination` leads.
+pub(super) struct Destination<'a> {
+    /// `None`: it is a path alone.
+    pub authority: Option<&'a str>,
+    pub path: CheckedPath,
+    pub route: &'a Arc<Route>,
+    pub captures: Captures,
+}
+
+/// The methods of a request that name a second resource: its own, and those in a field that
+/// overrides it. In any case, since an upstream may fold it.
+pub(super) fn methods(head: &Parts) -> impl Iterator<Item = &'static str> {
+    let overrides = headers::method_overrides(&head.headers);
+    let lines = overrides.map(HeaderValue::as_bytes);
+    let words = lines.flat_map(|line| line.split(|byte| !byte.is_ascii_alphanumeric()));
+    let all = words.chain([head.method.as_str().as_bytes()]);
+    let naming = |word: &[u8]| {
+        let mut known = WITH_DESTINATION.into_iter().chain(NAMING_OTHERS);
+        known.find(|method| word.eq_ignore_ascii_case(method.as_bytes()))
+    };
+    all.filter_map(naming)
+}
+
+/// All that a fenced request writes: its target, and behind a space what it names in `Destination`.
+pub(super) fn targets(head: &Parts) -> Cow<'_, str> {
+    let target = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    let second = methods(head).next().and(head.headers.get(DESTINATION));
+    match second.and_then(|second| second.to_str().ok()) {
+        Some(second) => Cow::Owned(format!("{target} {second}")),
+        None => Cow::Borrowed(target),
+    }
+}
+
+/// Checks a request that is not judged, or only observed: what it names beside its target must not
+/// be fenced.
+pub(super) fn is_unfenced(
+    table: &RoutingTable,
+    head: &Parts,
+    client: &Client,
+) -> Result<(), Refusal> {
+    let mut named = methods(head).peekable();
+    if named.peek().is_none() {
+        return Ok(());
+    }
+    if named.any(|method| NAMING_OTHERS.contains(&method)) {
+        return Err(Refusal::MethodNotAllowed(String::new()));
+    }
+    match find(table, head, client)?.route.settings.mode {
+        Mode::Enforce => refuse(
+            "names a fenced resource, and the route of this request does not check its token for it",
+        ),
+        Mode::Observe | Mode::Bypass => Ok(()),
+    }
+}
+
+/// Reads `Destination`, and finds its route.
+pub(super) fn find<'a>(
+    table: &'a RoutingTable,
+    head: &'a Parts,
+    client: &Client,
+) -> Result<Destination<'a>, Refusal> {
+    let text = headers::text(&head.headers, &DESTINATION)
+        .map_err(|error| Refusal::Ambiguous(error.to_string()))?;
+    let Some((authority, path)) = text.and_then(split) else {
+        return refuse("must be one absolute URI or path, without query and fragment");
+    };
+    let path = CheckedPath::parse(path).map_err(|why| in_destination(&why))?;
+    let Some((route, captures)) = table.find(&path) else {
+        return refuse("leads to no route");
+    };
+    if !client.may_use(&route.settings) {
+        return Err(Refusal::ClientRefused);
+    }
+    match path.oddity_not_in(route.settings.allow) {
+        Some(why) => Err(in_destination(&why)),
+        None => Ok(Destination {
+            authority,
+            path,
+            route,
+            captures,
+        }),
+    }
+}
+
+/// Authority and path of a Simple-ref (RFC 4918, 8.3).
+fn split(text: &str) -> Option<(Option<&str>, &str)> {
+    let (authority, path) = match text.split_once("://") {
+        _ if text.contains(['?', '#']) || text.starts_with("//") => return None,
+        _ if text.starts_with('/') => (None, text),
+        Some((scheme, rest)) if ["http", "https"].contains(&&*scheme.to_ascii_lowercase()) => {
+            let (authority, path) = rest.split_at(rest.find('/')?);
+            (Some(authority), path)
+        }
+        _ => return None,
+    };
+    Some((authority, path))
+}
+
+pub(super) fn refuse<T>(why: &str) -> Result<T, Refusal> {
+    Err(Refusal::Ambiguous(format!("Destination {why}.")))
+}
+
+fn in_destination(why: &dyn std::fmt::Display) -> Refusal {
+    Refusal::Ambiguous(format!("Destination: {why}"))
+}

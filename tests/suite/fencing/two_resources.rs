@@ -1,0 +1,313 @@
+//! One request, one resource: what a request names beside its target has the target's key, or the
+//! request is refused, whatever route it comes by (guarantees G1 and G6).
+
+use crate::support::{Config, Proxy, Request, Store, Upstream, eventually, get, post, request};
+
+const ROUTES: &str = "{ routes: [
+    { path: '/files/{name}/{*rest}', resource: 'file:{name}', methods: [PUT, DELETE, COPY, MOVE] },
+    { path: '/copies/{name}', resource: 'file:{name}' },
+    { path: '/hex/{name}', resource: 'file:{name}', token: { format: hex } },
+    { path: '/once/{name}', resource: 'file:{name}', reuse: once },
+    { path: '/odd/{name}', resource: 'file:{name}', allow: [semicolon] },
+    { path: '/by/query', resource: 'file:{query.name}', methods: [MOVE] },
+    { path: '/plain/{name}', resource: 'plain:{name}' },
+    { path: '/seen/{name}', resource: 'seen:{name}', mode: observe },
+    { path: '/open/{*rest}', mode: bypass },
+] }";
+
+async fn started(more: &str) -> (Upstream, Proxy) {
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(more)).await;
+    (upstream, proxy)
+}
+
+fn to(destination: &str, method: &str, target: &str) -> Request {
+    request(method, target).header("Destination", destination)
+}
+
+#[tokio::test]
+async fn a_destination_with_the_same_key_is_written() {
+    let (upstream, proxy) = started(ROUTES).await;
+    for (n, destination) in [
+        "/files/a",
+        "/files/a/whole",
+        "/files/a/whole/",
+        "/files/%61/whole",
+        "http://app.test/files/a/whole",
+        "HTTPS://App.Test/files/a/whole",
+        "/copies/a",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for method in ["COPY", "MOVE"] {
+            let request = to(destination, method, "/files/a/part").token(7);
+            proxy.send(request).await.assert_forwarded();
+            let last = upstream.last();
+            assert_eq!(
+                last.head.get("destination"),
+                Some(destination),
+                "as it came"
+            );
+            assert_eq!(last.resource(), Some("file:a"));
+        }
+        assert_eq!(upstream.count(), 2 * (n + 1));
+    }
+    // The host is compared with the request's own, port included.
+    let elsewhere = to("http://app.test:81/files/a", "MOVE", "/files/a/part");
+    proxy
+        .send(elsewhere.host(Some("app.test:81")).token(7))
+        .await
+        .assert_forwarded();
+}
+
+#[tokio::test]
+async fn any_other_destination_is_refused() {
+    let (upstream, proxy) = started(ROUTES).await;
+    for destination in [
+        "/files/b",
+        "/files/%62",
+        "http://app.test/files/b/x",
+        // Fenced by another key, not fenced, or by no route.
+        "/plain/a",
+        "/open/a",
+        "/seen/a",
+        "/elsewhere",
+        // Tokens are read or used up there in another way.
+        "/hex/a",
+        "/once/a",
+        // A query is in no Destination.
+        "/by/query",
+        "/files/a?x=1",
+        "/files/a?",
+        "/files/a#x",
+        // Not on this host, or not sure to be.
+        "http://other.test/files/a",
+        "http://app.test:80/files/a",
+        "http://user@app.test/files/a",
+        "//app.test/files/a",
+        // More than one reading.
+        "/files/b/../a",
+        "/files/a//x",
+        "/files/a;x",
+        "/odd/a%2Fb",
+        "/files%2Fa",
+        "/files/a%",
+        "/files/\u{e9}",
+        // Neither URI nor path.
+        "",
+        "*",
+        "files/a",
+        "http://app.test",
+        "http:/files/a",
+        "ftp://app.test/files/a",
+        "</files/a>",
+        "/files/a, /files/a",
+        "/files/a x",
+    ] {
+        for method in ["COPY", "MOVE"] {
+            let answer = proxy
+                .send(to(destination, method, "/files/a").token(7))
+                .await;
+            assert_eq!(answer.status(), 400, "{destination}: {}", answer.text());
+            let problem = answer.assert_problem(400, "ambiguous-request");
+            let detail = problem["detail"].as_str().expect("a detail");
+            assert!(detail.contains("Destination"), "{destination}: {detail}");
+        }
+    }
+    for request in [
+        request("MOVE", "/files/a"),
+        to("/files/a", "MOVE", "/files/a").header("Destination", "/files/a"),
+        to("/files/a", "MOVE", "/files/a").header("Destination", "/files/b"),
+        to("/files/a", "MOVE", "/files/a").header("Connection", "destination"),
+        to("/files/a", "MOVE", "/by/query?name=a"),
+    ] {
+        let answer = proxy.send(request.token(7)).await;
+        answer.assert_problem(400, "ambiguous-request");
+    }
+    assert_eq!(upstream.count(), 0);
+    assert_eq!(proxy.token("file:a").await, None, "nothing raised a mark");
+}
+
+#[tokio::test]
+async fn what_is_fenced_is_not_written_by_another_route() {
+    let (upstream, proxy) = started(ROUTES).await;
+    for route in ["/open/x", "/seen/x"] {
+        for destination in [
+            "/files/a",
+            "/copies/a",
+            "http://app.test/files/a",
+            // An upstream may read the path alone.
+            "http://other.test/files/a",
+            "/files/%61",
+            "/open/../files/a",
+            "/open//files",
+            "/elsewhere",
+            "//app.test/open/a",
+            "",
+        ] {
+            for method in ["COPY", "MOVE", "move", "Copy"] {
+                let answer = proxy.send(to(destination, method, route).token(7)).await;
+                assert_eq!(
+                    answer.status(),
+                    400,
+                    "{route} {destination}: {}",
+                    answer.text()
+                );
+                answer.assert_problem(400, "ambiguous-request");
+            }
+        }
+        proxy
+            .send(request("MOVE", route))
+            .await
+            .assert_problem(400, "ambiguous-request");
+    }
+    assert_eq!(upstream.count(), 0);
+    for destination in ["/open/b", "http://other.test/open/b", "/seen/b"] {
+        let request = to(destination, "MOVE", "/open/a");
+        proxy.send(request).await.assert_forwarded();
+    }
+    // Fields of this name mean nothing to other methods.
+    let request = post("/open/a").header("Destination", "/files/a");
+    proxy.send(request).await.assert_forwarded();
+    proxy
+        .send(to("/open/a", "MOVE", "/elsewhere").token(1))
+        .await
+        .assert_problem(404, "no-route");
+}
+
+/// A server that reads such a field does what it names.
+#[tokio::test]
+async fn a_method_in_a_header_names_a_second_resource_too() {
+    let (upstream, proxy) = started(ROUTES).await;
+    for name in ["X-HTTP-Method-Override", "X_HTTP_METHOD", "x-method"] {
+        for value in ["MOVE", "move", "COPY, PUT", "PUT;MOVE"] {
+            let of = |target: &str, destination: &str| {
+                let post = post(target).header(name, value).token(7);
+                post.header("Destination", destination)
+            };
+            for refused in [of("/open/x", "/files/a"), of("/seen/x", "/files/a")] {
+                let answer = proxy.send(refused).await;
+                answer.assert_problem(400, "ambiguous-request");
+            }
+            let answer = proxy.send(of("/plain/a", "/files/a")).await;
+            answer.assert_problem(405, "method-not-allowed");
+        }
+        let put = request("PUT", "/files/a").header(name, "MOVE").token(7);
+        let refused = put.clone().header("Destination", "/files/b");
+        let answer = proxy.send(refused).await;
+        answer.assert_problem(400, "ambiguous-request");
+        assert_eq!(upstream.count(), 0);
+    }
+    let put = request("PUT", "/files/a")
+        .header("X-Method", "MOVE")
+        .token(7);
+    let same = put.header("Destination", "/files/a/b");
+    proxy.send(same).await.assert_forwarded();
+    let other = post("/plain/a")
+        .header("X-HTTP-Method-Override", "PUT")
+        .token(7);
+    proxy.send(other).await.assert_forwarded();
+}
+
+#[tokio::test]
+async fn what_names_others_in_its_body_is_refused_on_every_route() {
+    let (upstream, proxy) = started(ROUTES).await;
+    for method in ["BIND", "REBIND", "UNBIND", "LINK", "UNLINK", "unbind"] {
+        for target in ["/files/a", "/plain/a", "/open/a", "/seen/a"] {
+            let answer = proxy.send(request(method, target).token(7)).await;
+            assert_eq!(answer.status(), 405, "{method} {target}: {}", answer.text());
+            answer.assert_problem(405, "method-not-allowed");
+            let hidden = post(target)
+                .header("X-HTTP-Method-Override", method)
+                .token(7);
+            proxy
+                .send(hidden)
+                .await
+                .assert_problem(405, "method-not-allowed");
+        }
+    }
+    assert_eq!(upstream.count(), 0);
+
+    let (upstream, proxy) = started("routes: [{ path: '/{*all}', mode: bypass }]").await;
+    proxy.send(request("BIND", "/a")).await.assert_forwarded();
+    let away = to("http://other.test/x", "MOVE", "/a");
+    proxy.send(away).await.assert_forwarded();
+    assert_eq!(upstream.count(), 2, "where nothing enforces, all passes");
+}
+
+#[tokio::test]
+async fn observe_counts_what_it_would_refuse() {
+    let (upstream, proxy) = started(
+        "routes: [{ path: '/o/{id}/{*rest}', resource: 'o:{id}', mode: observe, methods: [PUT, MOVE] }]",
+    )
+    .await;
+    for (request, outcome) in [
+        (to("/o/2", "MOVE", "/o/1"), "observed-ambiguous-request"),
+        (
+            to("/elsewhere", "MOVE", "/o/1"),
+            "observed-ambiguous-request",
+        ),
+        (request("MOVE", "/o/1"), "observed-ambiguous-request"),
+        (to("/o/1/x", "MOVE", "/o/1"), "advanced"),
+        (to("/o/1", "COPY", "/o/1"), "observed-method-not-allowed"),
+        (request("BIND", "/o/1"), "observed-method-not-allowed"),
+    ] {
+        let counted = || async {
+            let labels = [("outcome", outcome)];
+            proxy
+                .metrics()
+                .await
+                .sum("fencepost_requests_total", &labels)
+        };
+        let before = counted().await;
+        proxy.send(request.token(7)).await.assert_forwarded();
+        eventually(outcome, || async {
+            (counted().await > before + 0.5).then_some(())
+        })
+        .await;
+    }
+    assert_eq!(upstream.count(), 6);
+}
+
+/// Two copies of one thing are two operations.
+#[tokio::test]
+async fn an_idempotency_key_tells_destinations_apart() {
+    let (upstream, proxy) = started(ROUTES).await;
+    for destination in ["/files/a/1", "/files/a/2", "/files/a/1"] {
+        let copy = to(destination, "COPY", "/files/a").token(7);
+        proxy.send(copy).await.assert_forwarded();
+    }
+    let arrivals = upstream.arrivals();
+    let keys: Vec<_> = arrivals
+        .iter()
+        .map(|arrival| arrival.head.get("idempotency-key").expect("a key"))
+        .collect();
+    assert_ne!(keys[0], keys[1]);
+    assert_eq!(keys[0], keys[2]);
+}
+
+#[tokio::test]
+async fn the_default_methods_are_about_their_target() {
+    let (upstream, proxy) = started("{}").await;
+    for method in ["POST", "PUT", "PATCH", "DELETE"] {
+        let answer = proxy.send(request(method, "/orders/7").token(7)).await;
+        answer.assert_forwarded();
+    }
+    for method in [
+        "COPY",
+        "MOVE",
+        "MKCOL",
+        "PROPPATCH",
+        "LOCK",
+        "MERGE",
+        "FROB",
+        "put",
+    ] {
+        let answer = proxy.send(request(method, "/orders/7").token(7)).await;
+        answer.assert_problem(405, "method-not-allowed");
+        assert_eq!(answer.header("allow"), Some("DELETE, PATCH, POST, PUT"));
+    }
+    assert_eq!(upstream.count(), 4);
+    proxy.send(get("/orders/7")).await.assert_forwarded();
+}
