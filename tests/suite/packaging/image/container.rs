@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use super::build::{Image, list};
 use crate::support::network::ADDRESS;
 use crate::support::process::Process;
-use crate::support::store::program;
+use crate::support::store::{disk_dir, program};
 use crate::support::{Answer, Request, eventually, get};
 
 /// The user and the group of the image.
@@ -24,7 +24,7 @@ pub const USER: u32 = 65532;
 
 /// A directory for the marks, as a volume with the image's owner.
 pub fn volume() -> TempDir {
-    let dir = TempDir::new().expect("a temporary directory");
+    let dir = disk_dir();
     chown(dir.path(), Some(USER), Some(USER)).expect("root may give files away");
     dir
 }
