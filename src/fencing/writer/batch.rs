@@ -37,9 +37,9 @@ pub(super) enum MarkRoom {
 }
 
 /// Folds waiters by resource, in key order. Asks for the highest token that is plausible at the
-/// mark `known` here, and judges the others by the answer. An implausible token must not delay the
-/// others. So it is asked for only if there is no other. `take` takes the permission for a resource
-/// that has no mark, as far as is known here. Operators need none.
+/// mark `known` here, and judges the others by the answer. An implausible token, or one without
+/// room for a new mark, must not delay the others. So it is asked for only if there is no other.
+/// `take` takes the permission for a resource without a mark known here. Operators need none.
 pub(super) fn fold(
     waiting: impl IntoIterator<Item = (ResourceKey, Waiter)>,
     known: impl Fn(&ResourceKey) -> Option<(Token, Era)>,
@@ -57,13 +57,16 @@ pub(super) fn fold(
         let believed = waiters.iter().filter(|one| one.needs().met_by(mark));
         let all = waiters.iter().map(|waiter| waiter.token);
         let believed = believed.map(|one| one.token).max();
-        let bounded = || waiters.iter().all(|waiter| waiter.bounds.is_some());
-        let room = if mark.is_some() || believed.is_none() || !bounded() {
-            MarkRoom::Free
+        let operators = waiters.iter().filter(|one| one.bounds.is_none());
+        let operators = operators.map(|one| one.token).max();
+        let (believed, room) = if mark.is_some() || believed == operators {
+            (believed, MarkRoom::Free)
         } else if take() {
-            MarkRoom::Taken
+            (believed, MarkRoom::Taken)
+        } else if operators.is_some() {
+            (operators, MarkRoom::Free)
         } else {
-            MarkRoom::Full
+            (believed, MarkRoom::Full)
         };
         let Some(token) = believed.or(all.max()) else {
             continue;
