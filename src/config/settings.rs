@@ -101,8 +101,6 @@ pub struct UpstreamSettings {
     pub unknown: UnknownStatuses,
     /// HTTP/2 over TLS, by ALPN.
     pub http2: bool,
-    /// How many HTTP/2 connections may take requests at once.
-    pub http2_connections: usize,
     /// Of a response's head.
     pub header_bytes: usize,
     pub tls: UpstreamTlsSettings,

@@ -91,8 +91,6 @@ label! {
         NewResources = "new-resources",
         /// `barrier.queue`.
         Queue = "queue",
-        /// `upstream.http2_connections`, and all streams of those connections.
-        UpstreamStreams = "upstream-streams",
         /// The process has no file descriptor left for another connection.
         FileDescriptors = "file-descriptors",
     }

@@ -11,13 +11,13 @@ use super::access_log::AccessRecord;
 use super::body::ClientBody;
 use super::classify::Class;
 use super::context::{Context, RequestFacts};
-use super::exchange::conclusion::Doubt;
-use super::refusal::{DetailReader, Refusal, Why};
+use super::refusal::throttles::RefusalThrottles;
+use super::refusal::{DetailReader, Refusal};
 use super::routing_table::{Route, RoutingTable};
 use super::setup::Proxy;
-use crate::config::AccessLog;
+use crate::config::{AccessLog, LogSettings};
 use crate::metrics::{CLAIM, DecidedBy, Outcome, RouteMetrics, UNMATCHED};
-use crate::rejections::{self, RequestText};
+use crate::rejections::{RecentRejection, Rejections, RequestText};
 use crate::routing::{ResourceKey, Token};
 use crate::traces::RequestTrace;
 
@@ -30,8 +30,8 @@ pub(super) struct Forwarded {
 /// The way a request is counted.
 pub(super) enum CountAs {
     Outcome(Outcome),
-    /// It was sent and answered, and its outcome is unknown nevertheless.
-    InDoubt(Doubt),
+    /// Its exchange counts it when it ends. `None`: the outcome is unknown already.
+    AtEnd(Option<Outcome>),
     /// The check beside its exchange counts it.
     Beside,
 }
@@ -98,15 +98,12 @@ impl Proxy {
                         log_answered(context, label, Some(outcome), &mut response);
                     }
                     CountAs::Beside => log_answered(context, label, None, &mut response),
-                    CountAs::InDoubt(doubt) => {
-                        // The client gets the upstream's answer. The log says why the outcome is
-                        // unknown.
-                        let said = "The answer leaves open what became of the request";
-                        let broken = Refusal::Broken(Why::of(said, &doubt));
-                        ended = Some(broken.outcome());
-                        metrics.request(broken.outcome());
-                        self.note(context, label, &broken, status);
+                    CountAs::AtEnd(Some(outcome)) => {
+                        ended = Some(outcome);
+                        log_answered(context, label, Some(outcome), &mut response);
                     }
+                    // The log has another line for it, with the reason.
+                    CountAs::AtEnd(None) => ended = Some(Outcome::OutcomeUnknown),
                 }
                 trace_answer(facts, scope, status, ended, None);
                 time(facts, metrics, &mut response);
@@ -129,7 +126,15 @@ impl Proxy {
             self.metrics.stale_resource(key, std::time::Instant::now());
         }
         let mut response = refusal.respond(context.style(), subject);
-        self.note(context, label, &refusal, response.status());
+        let settings = &context.table().settings.log;
+        let status = response.status();
+        let noted = Noted {
+            label,
+            facts,
+            refusal: &refusal,
+            status,
+        };
+        self.notes.note(settings, noted);
         if let Some(head) = &facts.head {
             // What the caller quotes is what the log says.
             head.identify(response.headers_mut());
@@ -138,13 +143,42 @@ impl Proxy {
         time(facts, metrics, &mut response);
         response
     }
+}
 
-    /// Logs and remembers a refusal for operators. Under overload, only logged refusals are
-    /// remembered: the others would displace the refusals of the fence.
-    fn note(&self, context: &Context<'_>, label: &str, refusal: &Refusal, status: StatusCode) {
-        let facts = &context.facts;
+/// The refusals and unknown outcomes that operators see: in the log and in the admin API.
+pub(crate) struct Notes {
+    /// Which refusals are logged.
+    pub(super) throttles: RefusalThrottles,
+    rejections: Arc<Rejections>,
+}
+
+/// A refusal or an unknown outcome.
+#[derive(Clone, Copy)]
+pub(super) struct Noted<'a> {
+    pub label: &'a str,
+    pub facts: &'a RequestFacts,
+    pub refusal: &'a Refusal,
+    pub status: StatusCode,
+}
+
+impl Notes {
+    pub(super) fn new(rejections: Arc<Rejections>) -> Self {
+        Self {
+            throttles: RefusalThrottles::default(),
+            rejections,
+        }
+    }
+
+    /// Logs and remembers it. Under overload, only logged refusals are remembered: the others would
+    /// displace the refusals of the fence.
+    pub(super) fn note(&self, settings: &LogSettings, noted: Noted<'_>) {
+        let Noted {
+            label,
+            facts,
+            refusal,
+            status,
+        } = noted;
         let outcome = refusal.outcome();
-        let settings = &context.table().settings.log;
         let request = facts.text(settings.query);
         let throttle = || self.throttles.say(outcome);
         let said = match settings.access {
@@ -170,7 +204,7 @@ impl Proxy {
             return;
         }
         let subject = facts.subject.get();
-        self.rejections.push(rejections::RecentRejection {
+        self.rejections.push(RecentRejection {
             #[expect(
                 clippy::disallowed_methods,
                 reason = "for people to read; nothing rests on it"

@@ -25,17 +25,17 @@ pub(super) struct Context<'a> {
     pub client: &'a Client,
     /// Its peer is one of `trusted_proxies`, or came over a Unix socket.
     pub by_proxy: bool,
-    pub facts: RequestFacts,
+    pub facts: Arc<RequestFacts>,
 }
 
-/// The facts about a request that its answer and its log line need.
-#[derive(Clone)]
+/// The facts about a request that its answer and its log line need. Shared with what outlives its
+/// handler.
 pub(super) struct RequestFacts {
     pub client: Arc<str>,
     /// The names in the client's certificate.
     pub client_name: Option<Arc<str>>,
-    /// `None`: the head could not be read. Boxed, since a connection's future holds it all the time.
-    pub head: Option<Box<LoggedHead>>,
+    /// `None`: the head could not be read.
+    pub head: Option<LoggedHead>,
     /// `None`: no answered request is logged.
     pub clock: Option<AccessClock>,
     /// The caller reads a refusal as a gRPC status ([`reads_grpc`]).
@@ -47,6 +47,18 @@ pub(super) struct RequestFacts {
 }
 
 impl RequestFacts {
+    fn unread(client: &Client) -> Self {
+        Self {
+            client: Arc::clone(&client.text),
+            client_name: client.names().and_then(ClientNames::text),
+            head: None,
+            clock: None,
+            grpc: false,
+            began: Instant::now(),
+            subject: OnceLock::new(),
+        }
+    }
+
     /// `None`: it is not traced.
     pub(super) fn trace(&self) -> Option<&Arc<RequestTrace>> {
         self.head.as_ref()?.trace.as_ref()
@@ -62,20 +74,11 @@ impl RequestFacts {
 impl<'a> Context<'a> {
     /// The context of a request whose head was refused.
     pub(super) fn unread(snapshot: Arc<Snapshot>, client: &'a Client) -> Self {
-        let facts = RequestFacts {
-            client: Arc::clone(&client.text),
-            client_name: client.names().and_then(ClientNames::text),
-            head: None,
-            clock: None,
-            grpc: false,
-            began: Instant::now(),
-            subject: OnceLock::new(),
-        };
         Self {
             snapshot,
             client,
             by_proxy: false,
-            facts,
+            facts: Arc::new(RequestFacts::unread(client)),
         }
     }
 
@@ -84,12 +87,12 @@ impl<'a> Context<'a> {
         snapshot: Arc<Snapshot>,
         client: &'a Client,
     ) -> Self {
-        let mut context = Self::unread(snapshot, client);
+        let mut facts = RequestFacts::unread(client);
         let parent = TraceParent::of(request.headers());
         let mut trace = None;
-        if let Some(traces) = &context.snapshot.traces {
+        if let Some(traces) = &snapshot.traces {
             let head = TraceHead {
-                began: context.facts.began,
+                began: facts.began,
                 method: request.method(),
                 path: request.uri().path_and_query().map(PathAndQuery::path),
                 version: request.version(),
@@ -99,10 +102,15 @@ impl<'a> Context<'a> {
             trace = traces.request(parent.as_ref(), head);
         }
         let head = LoggedHead::of(request, parent.as_ref(), trace);
-        context.facts.head = Some(Box::new(head));
-        context.facts.clock = AccessClock::of(context.table().settings.log.access);
-        context.facts.grpc = reads_grpc(request);
-        context
+        facts.head = Some(head);
+        facts.clock = AccessClock::of(snapshot.table.settings.log.access);
+        facts.grpc = reads_grpc(request);
+        Self {
+            snapshot,
+            client,
+            by_proxy: false,
+            facts: Arc::new(facts),
+        }
     }
 
     pub(super) fn table(&self) -> &RoutingTable {
@@ -124,12 +132,7 @@ impl<'a> Context<'a> {
     }
 
     pub(super) fn style(&self) -> AnswerStyle<'_> {
-        AnswerStyle {
-            stale_status: self.table().stale_status,
-            disclose: self.table().disclose,
-            grpc: self.facts.grpc,
-            problems: self.table().settings.problem_base_url.as_deref(),
-        }
+        self.table().style(&self.facts)
     }
 }
 

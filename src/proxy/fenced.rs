@@ -7,18 +7,19 @@ use http::Method;
 use http::request::Parts;
 use tokio_util::sync::CancellationToken;
 
-use super::answer::{CountAs, Forwarded};
+use super::answer::{CountAs, Forwarded, Noted};
 use super::body::{Received, Upload};
 use super::classify::Fenced;
 use super::context::Context;
 use super::destination;
 use super::exchange::conclusion::Conclusion;
-use super::exchange::{ExchangeLimits, FenceTerms, fenced};
+use super::exchange::{Ended, ExchangeLimits, FenceTerms, fenced};
 use super::headers::media::is_grpc;
 use super::idempotency::RequestDigest;
 use super::limits::in_flight::InFlightPermit;
 use super::long_body::LongBodies;
 use super::refusal::Refusal;
+use super::routing_table::Route;
 use super::setup::Proxy;
 use super::tunnel::TunnelOpening;
 use super::upstream_request::{Additions, idempotency_key};
@@ -67,12 +68,16 @@ impl Proxy {
         let admitted = admitted.await?;
 
         // Phase 4: the exchange.
+        let outcome = if admitted.advanced {
+            Outcome::Advanced
+        } else {
+            Outcome::Current
+        };
         let once = settings.reuse == Reuse::Once && fenced.unsafe_method;
         let terms = FenceTerms {
             upstream: Arc::clone(&context.snapshot.upstream),
             metrics: Arc::clone(&route.metrics),
             sent: CancellationToken::new(),
-            cut: CancellationToken::new(),
             limits: ExchangeLimits {
                 timeout: settings.upstream_timeout,
                 upload: settings.body.timeout,
@@ -86,9 +91,9 @@ impl Proxy {
             },
             spend: once.then(|| self.spend_name()),
             memory: self.memory.share(),
+            ended: reports_end(context, &route, outcome),
         };
         let body = upload.send(terms.sent.clone());
-        let body = body.cut_by(terms.cut.clone());
         let additions = Additions {
             stamp: None,
             fenced: Some((token, &key)),
@@ -101,11 +106,7 @@ impl Proxy {
         let answered = fenced::forward(admitted.permit, exchange, terms, fencing, tasks).await?;
 
         // Phase 5: the answer.
-        let counted = match answered.doubt {
-            Some(doubt) => CountAs::InDoubt(doubt),
-            None if admitted.advanced => CountAs::Outcome(Outcome::Advanced),
-            None => CountAs::Outcome(Outcome::Current),
-        };
+        let counted = CountAs::AtEnd((!answered.in_doubt).then_some(outcome));
         // The exchange may end long before or after the client has taken its answer.
         let mut response = answered.response;
         response.body_mut().keep(permit, None);
@@ -208,5 +209,24 @@ impl Proxy {
         }
         let opening = self.tunnel(head, context.client)?;
         opening.ok_or(Refusal::UpgradeRefused)
+    }
+}
+
+/// Counts a fenced request when its exchange has ended: with `outcome`, or as unknown.
+fn reports_end(context: &Context<'_>, route: &Arc<Route>, outcome: Outcome) -> impl Ended + use<> {
+    let (snapshot, facts) = (Arc::clone(&context.snapshot), Arc::clone(&context.facts));
+    let route = Arc::clone(route);
+    move |status, unknown| {
+        let Some(refusal) = unknown else {
+            return route.metrics.request(outcome);
+        };
+        route.metrics.request(refusal.outcome());
+        let noted = Noted {
+            label: &route.settings.label,
+            facts: &facts,
+            status: status.unwrap_or_else(|| refusal.status(snapshot.table.style(&facts))),
+            refusal: &refusal,
+        };
+        snapshot.notes.note(&snapshot.table.settings.log, noted);
     }
 }

@@ -74,7 +74,12 @@ impl Proxy {
         let (failed, exchange) = oneshot::channel();
         let settings = &context.table().settings.log;
         let shown = (settings.access != AccessLog::Off).then_some(settings.query);
-        self.check_beside(check, (context.facts.clone(), shown), in_flight, exchange);
+        self.check_beside(
+            check,
+            (Arc::clone(&context.facts), shown),
+            in_flight,
+            exchange,
+        );
         let upgrade = tunnel::wanted(&head.headers);
         let passed = self.pass(context, Some(&route), upgrade, (head, upload), permit);
         match passed.await {
@@ -95,18 +100,18 @@ impl Proxy {
     fn check_beside(
         &self,
         check: ObservedCheck,
-        (facts, shown): (RequestFacts, Option<bool>),
+        (facts, shown): (Arc<RequestFacts>, Option<bool>),
         held: impl Send + 'static,
         exchange: oneshot::Receiver<()>,
     ) {
-        let throttles = Arc::clone(&self.throttles);
+        let notes = Arc::clone(&self.notes);
         self.tasks.spawn(async move {
             let _held = held;
             let began = Instant::now();
             let outcome = check.run().await.unwrap_or_else(|refusal| {
                 let outcome = refusal.outcome().observed();
                 if let Some(query) = shown
-                    && let Some(left_out) = throttles.say(outcome)
+                    && let Some(left_out) = notes.throttles.say(outcome)
                 {
                     let label = &check.route.settings.label;
                     let line = RefusalLine {

@@ -4,6 +4,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Once};
 
+use super::answer::Notes;
+use super::context::RequestFacts;
+use super::refusal::problem::AnswerStyle;
 use super::upstream::Upstream;
 use crate::config::{ClaimSettings, Mode, RouteSettings, Settings, Unmatched};
 use crate::metrics::{CLAIM, Metrics, RouteMetrics, UNMATCHED};
@@ -25,6 +28,7 @@ pub(crate) struct Snapshot {
     pub upstream: Arc<Upstream>,
     /// `None`: no request is traced.
     pub traces: Option<Arc<Traces>>,
+    pub notes: Arc<Notes>,
 }
 
 /// All routes of one configuration.
@@ -43,6 +47,16 @@ pub(crate) struct RoutingTable {
 }
 
 impl RoutingTable {
+    /// The style of an answer to this request.
+    pub(super) fn style(&self, facts: &RequestFacts) -> AnswerStyle<'_> {
+        AnswerStyle {
+            stale_status: self.stale_status,
+            disclose: self.disclose,
+            grpc: facts.grpc,
+            problems: self.settings.problem_base_url.as_deref(),
+        }
+    }
+
     pub(crate) fn new(
         settings: Arc<Settings>,
         metrics: &Metrics,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::answer::Notes;
 use super::attachment::Attachment;
 use super::body::BodyMemory;
 use super::body::BodyRules;
@@ -18,7 +19,6 @@ use super::limits::in_flight::InFlightLimit;
 use super::limits::network::Network;
 use super::limits::slow_clients::SlowClients;
 use super::long_body::LongBodies;
-use super::refusal::throttles::RefusalThrottles;
 use super::routing_table::{RoutingTable, Snapshot};
 use super::trusted_proxies;
 use super::upstream::{Upstream, UpstreamError};
@@ -62,9 +62,7 @@ pub struct Proxy {
     /// `limits.body_rate`.
     pub(super) least: Option<LeastRate>,
     pub(super) metrics: Arc<Metrics>,
-    pub(super) rejections: Arc<Rejections>,
-    /// Which refusals are logged.
-    pub(super) throttles: Arc<RefusalThrottles>,
+    pub(super) notes: Arc<Notes>,
     pub(super) spends: AtomicU64,
     /// The name of this process in `Via`.
     pub(super) via: Via,
@@ -118,10 +116,12 @@ impl Proxy {
         let table = RoutingTable::new(settings, &metrics).map_err(ProxyError::Routes)?;
         let table = Arc::new(table);
         let traces = traces(&table.settings, &fencing, &metrics)?;
+        let notes = Arc::new(Notes::new(rejections));
         let snapshot = Snapshot {
             table,
             upstream,
             traces,
+            notes: Arc::clone(&notes),
         };
         Ok(Self {
             snapshot: PerWorker::new(|| Arc::new(snapshot.clone())),
@@ -138,8 +138,7 @@ impl Proxy {
             long_bodies: LongBodies::new(),
             memory: BodyMemory::new(limits.body_memory, Arc::clone(&metrics)),
             metrics,
-            rejections,
-            throttles: Arc::default(),
+            notes,
             spends: AtomicU64::new(0),
             via,
             attachment,
@@ -161,6 +160,7 @@ impl Proxy {
             table,
             upstream,
             traces,
+            notes: Arc::clone(&self.notes),
         })
     }
 

@@ -14,9 +14,6 @@ use crate::config::settings::{UnknownStatuses, UpstreamSettings, UpstreamUrl};
 use crate::config::tls_settings::UpstreamTlsSettings;
 use crate::config::yaml::Report;
 
-/// Each connection is a descriptor, and those of one upstream share its address and port.
-const MAX_HTTP2_CONNECTIONS: usize = 10_000;
-
 /// The protected upstream.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
@@ -58,11 +55,6 @@ pub struct UpstreamFile {
     /// `true`: speak HTTP/2 to an `https://` upstream, which must offer it by ALPN. `false`:
     /// HTTP/1.1.
     pub http2: bool,
-    /// How many HTTP/2 connections to the upstream may carry requests at once, for fenced requests
-    /// and for all others each. Another one is opened when all streams are in use (as many as the
-    /// upstream allows, at most 100 per connection). Requests beyond that wait for `timeout` and
-    /// then get a 503. 1 to 10000.
-    pub http2_connections: u64,
     /// How many bytes the head of a response may have; over HTTP/2, 256KiB in any case. A response
     /// with a larger one is an unknown outcome. 64KiB to 16MiB.
     pub header_bytes: Size,
@@ -84,7 +76,6 @@ impl Default for UpstreamFile {
             unknown_statuses: written(&unknown.http),
             unknown_grpc_statuses: written(&unknown.grpc),
             http2: false,
-            http2_connections: 64,
             header_bytes: Size(64 << 10),
             tls: None,
         }
@@ -129,7 +120,6 @@ pub(super) fn settings(
             "for HTTP/2 without TLS, write h2c:// in upstream.url",
         );
     }
-    let http2_connections = http2_connections(file.http2_connections, report);
     let header_bytes = count("upstream.header_bytes", file.header_bytes.0, report);
     if !(64 << 10..=16 << 20).contains(&header_bytes) {
         report.error(
@@ -151,7 +141,6 @@ pub(super) fn settings(
         undelivered,
         unknown,
         http2: file.http2,
-        http2_connections,
         header_bytes,
         tls: tls?,
     })
@@ -171,20 +160,6 @@ fn undelivered(given: Time, report: &mut Report) -> Duration {
         );
     }
     undelivered
-}
-
-fn http2_connections(given: u64, report: &mut Report) -> usize {
-    let at = "upstream.http2_connections";
-    let connections = count(at, given, report);
-    if connections > MAX_HTTP2_CONNECTIONS {
-        report.error(
-            at,
-            "one address does not have ports for this many connections",
-            "1 to 10000; 64 carry 6,400 requests at once where the upstream allows 100 streams \
-             each",
-        );
-    }
-    connections
 }
 
 /// Warns of a route whose upstream may answer later than `barrier.settle` allows for.

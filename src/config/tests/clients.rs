@@ -14,7 +14,6 @@ tls.client_max_age: 1h | no CA | tls.client_max_age
 upstream.url: http://a; upstream.tls: { server_name: b } | not https | upstream.tls
 upstream.url: h2c://a; upstream.tls: {} | not https | upstream.tls
 upstream.url: http://a; upstream.http2: true | h2c:// | upstream.http2
-upstream.url: h2c://a; upstream.http2_connections: 10001 | 1 to 10000 | upstream.http2_connections
 upstream.url: https://a; upstream.tls: { cert_file: /none } | is missing | upstream.tls.key_file
 upstream.url: https://a; upstream.tls: { server_name: 'b:1' } | without a port | upstream.tls.server_name
 upstream.url: https://a; upstream.tls: { ca_file: /none } | /none cannot be read | upstream.tls.ca_file

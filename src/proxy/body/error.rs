@@ -22,6 +22,7 @@ pub(crate) enum UploadError {
     NoRoom,
     #[error("the body broke off: {0}")]
     Broken(BoxError),
+    /// The client's part of an unfenced exchange broke off; `UploadProgress::fault` says why.
     #[error("the exchange was cut")]
     Cut,
 }

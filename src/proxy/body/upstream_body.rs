@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::CancellationToken;
 
 use super::deadlines::{UploadDeadlines, UploadProgress};
 use super::error::UploadError;
@@ -29,12 +29,7 @@ pub(crate) struct UpstreamBody {
     over: Option<CancellationToken>,
     /// Told of the drop, too. `None`: fenced.
     progress: Option<Arc<UploadProgress>>,
-    /// The exchange was cut: nothing more may be sent. The future is there while there may be
-    /// something to wait for.
-    cut: Option<(CancellationToken, Option<Cancelled>)>,
 }
-
-type Cancelled = Pin<Box<WaitForCancellationFutureOwned>>;
 
 impl UpstreamBody {
     /// The part that was read beforehand goes first, then `rest`.
@@ -53,26 +48,6 @@ impl UpstreamBody {
             deadlines: deadlines.map(Box::new),
             over,
             progress,
-            cut: None,
-        }
-    }
-
-    /// Breaks off once `cut` is cancelled. Dropping the response is not enough: an upstream may
-    /// have answered whole before the upload's end, and the upload goes on then.
-    pub(crate) fn cut_by(mut self, cut: CancellationToken) -> Self {
-        let waited = self.rest.is_some();
-        let waited = waited.then(|| Box::pin(cut.clone().cancelled_owned()));
-        self.cut = Some((cut, waited));
-        self
-    }
-
-    /// Says if the exchange was cut. If not, and more of the body has to be waited for, a cut wakes
-    /// `cx`.
-    fn is_cut(&mut self, cx: &mut Context<'_>) -> bool {
-        match &mut self.cut {
-            None => false,
-            Some((_, Some(waited))) => waited.as_mut().poll(cx).is_ready(),
-            Some((cut, None)) => cut.is_cancelled(),
         }
     }
 
@@ -115,9 +90,6 @@ impl Body for UpstreamBody {
         let this = &mut *self;
         if this.ended {
             return Poll::Ready(None);
-        }
-        if this.is_cut(cx) {
-            return Poll::Ready(Some(Err(UploadError::Cut)));
         }
         if let Some(data) = this.pieces.pop() {
             let length = data.len() as u64;

@@ -61,6 +61,13 @@ pub(crate) enum Doubt {
          been cut"
     )]
     NoLength,
+    /// It is an early answer, and a part of what was sent of the request lay in the kernel until the
+    /// connection was reset.
+    #[error(
+        "The upstream answered before it had taken the request, and did not take what had been sent \
+         of it in time"
+    )]
+    NotTaken,
 }
 
 /// Reads the trailers of a response to a gRPC call.

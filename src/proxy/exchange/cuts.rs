@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use super::ExchangeLimits;
 use crate::fencing::barrier::Sending;
 use crate::proxy::refusal::{Refusal, Why};
-use crate::proxy::upstream::{ExchangeHold, RequestFate, SendError};
+use crate::proxy::upstream::SendError;
 
 /// Why there is no response head.
 pub(super) enum ExchangeFailure {
@@ -16,41 +16,22 @@ pub(super) enum ExchangeFailure {
 }
 
 impl ExchangeFailure {
-    /// Makes sure that nothing more of the request arrives.
-    pub(super) async fn give_up(&self, hold: ExchangeHold, cuts: Cuts<'_>) -> RequestFate {
-        if let Self::Unanswered(SendError::NotSent(_) | SendError::Refused(_)) = self {
-            hold.disarm();
-            return RequestFate::WithoutEffect;
-        }
-        give_up(hold, cuts).await
+    /// Whether nothing was sent, or the upstream says that it has processed nothing.
+    pub(super) fn is_without_effect(&self) -> bool {
+        matches!(
+            self,
+            Self::Unanswered(SendError::NotSent(_) | SendError::Refused(_))
+        )
     }
 
-    pub(super) fn without_effect(self, spent: bool) -> Refusal {
+    /// `spent`: the token could not be given back.
+    pub(super) fn refusal(self, limits: ExchangeLimits, spent: bool) -> Refusal {
         match self {
             Self::Unanswered(SendError::Refused(why)) => Refusal::refused(&why, spent),
-            Self::Unanswered(SendError::NotSent(why) | SendError::Broken(why)) => {
-                Refusal::unreachable(&why, spent)
-            }
-            Self::Cut(_) => {
-                Refusal::unreachable(&"the connection took nothing of the request", spent)
-            }
-        }
-    }
-
-    pub(super) fn unknown(self, limits: ExchangeLimits) -> Refusal {
-        match self {
-            Self::Unanswered(error) => error.into(),
+            Self::Unanswered(SendError::NotSent(why)) => Refusal::unreachable(&why, spent),
+            Self::Unanswered(error @ SendError::Broken(_)) => error.into(),
             Self::Cut(cut) => cut.refusal(limits),
         }
-    }
-}
-
-/// Gives up a request. If its lease ends meanwhile, there is no time to ask the upstream.
-pub(super) async fn give_up(hold: ExchangeHold, cuts: Cuts<'_>) -> RequestFate {
-    tokio::select! {
-        biased;
-        () = cuts.cutoff.cancelled() => RequestFate::Unknown,
-        fate = hold.give_up() => fate,
     }
 }
 
@@ -102,7 +83,7 @@ impl<'a> Cuts<'a> {
 }
 
 impl Cut {
-    fn refusal(&self, limits: ExchangeLimits) -> Refusal {
+    pub(super) fn refusal(&self, limits: ExchangeLimits) -> Refusal {
         match self {
             Self::TooSlow => Refusal::TooSlow(limits.timeout),
             Self::Grace => Refusal::Broken(Why::new(

@@ -6,15 +6,17 @@
 //! head, the rest runs to its end in a spawned task ([`SpawnOnDrop`]). [`forward`] consumes the
 //! [`Permit`], so that nothing fenced can be sent without one, and nothing can be sent twice.
 //!
-//! Nothing is queued: over HTTP/2 a stream is reserved before the request is sent. A request that
-//! waits for a stream gives up as soon as a newer token is known or its client has left. Nothing of
-//! it has been sent then.
+//! Nothing is queued: over HTTP/2 a connection is reserved before the request is sent. A request that
+//! waits for one gives up as soon as a newer token is known or its client has left. Nothing of it has
+//! been sent then.
 //!
-//! From [`Permit::begin`] on, the permit ends as settled in two cases: nothing was sent, or the
-//! response has arrived whole and shows that the upstream has finished
-//! ([`Conclusion`](super::conclusion::Conclusion)). In every other case (a break, a timeout, a
-//! reset, a panic) it is dropped, and counts as an unknown outcome. Before that, `ExchangeHold`
-//! makes sure that nothing more of the request arrives, so that the outcome settles from then on.
+//! From [`Permit::begin`] on, the permit ends as settled in two cases. Nothing was sent. Or the
+//! response has arrived whole, shows that the upstream has finished
+//! ([`Conclusion`](super::conclusion::Conclusion)), and the upstream's host has acknowledged what was
+//! sent of the request ([`taken`](crate::proxy::upstream::taken)). In every other case (a break, a
+//! timeout, a reset, a panic) the permit is dropped, and counts as an unknown outcome. Before that,
+//! the drop of the connection resets it, so that nothing more of the request arrives and the outcome
+//! settles from then on.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -30,9 +32,10 @@ use super::open::OpenExchange;
 use super::relay::AnsweredExchange;
 use super::reserve::Ready;
 use super::task::SpawnOnDrop;
-use super::{Answered, Exchange, FenceTerms, HeadTx, unanswered};
+use super::{Answered, Ended, Exchange, FenceTerms, HeadTx, unanswered};
 use crate::fencing::Fencing;
 use crate::fencing::barrier::Permit;
+use crate::metrics::Outcome;
 use crate::proxy::access_log::AccessClock;
 use crate::proxy::refusal::{Refusal, Why};
 use crate::proxy::response_watch::ResponseWatch;
@@ -40,10 +43,10 @@ use crate::proxy::tunnel::TunnelOpening;
 
 /// Sends one request under its permit, and returns the head of the upstream's response with a
 /// streaming body. Dropping this future, or the body, does not end the exchange.
-pub(crate) async fn forward<G: Send + 'static>(
+pub(crate) async fn forward<G: Send + 'static, E: Ended>(
     permit: Permit,
     exchange: Exchange<G>,
-    terms: FenceTerms,
+    terms: FenceTerms<E>,
     fencing: &Arc<Fencing>,
     tasks: &TaskTracker,
 ) -> Result<Answered, Refusal> {
@@ -65,10 +68,10 @@ pub(crate) async fn forward<G: Send + 'static>(
 }
 
 /// Follows an exchange from its first step to its end: get ready, send, relay the response.
-async fn follow<G>(
+async fn follow<G, E: Ended>(
     permit: Permit,
     exchange: Exchange<G>,
-    terms: FenceTerms,
+    terms: FenceTerms<E>,
     fencing: Arc<Fencing>,
     mut head: HeadTx,
 ) {
@@ -76,14 +79,13 @@ async fn follow<G>(
         request,
         span,
         opening,
-        timeout,
+        timeout: _,
         via,
         to_fencepost: _,
         held,
     } = exchange;
     let ready = Ready {
         upstream: &terms.upstream,
-        within: timeout,
         spend: terms.spend.as_deref(),
     };
     let reserved = match ready.wait(&permit, &fencing, &mut head).await {
@@ -97,21 +99,17 @@ async fn follow<G>(
     let (key, token) = (permit.key().clone(), permit.token());
     let in_flight = terms.metrics.in_flight();
     let sending = permit.begin();
-    // However this ends, an upload that still runs ends before the settling starts: the upload is
-    // declared after the permit, and so dropped before it.
-    let upload = terms.cut.drop_guard();
     let clock = request.extensions().get::<AccessClock>().cloned();
     let began = Instant::now();
-    let (pending, hold) = reserved.send(request, false);
     let open = OpenExchange {
-        hold,
-        upload,
         sending,
         counted: (in_flight, held),
         key,
         token,
         limits: terms.limits,
     };
+    // Declared after the permit, and so dropped before it.
+    let pending = reserved.send(request, false);
     let answered = tokio::select! {
         // Biased: the first poll sends a request that is in one piece. `sent` is then cancelled
         // before the deadline is polled, so its upload needs no timer and wakes no other task.
@@ -124,7 +122,7 @@ async fn follow<G>(
         Ok(response) => response,
         Err(failed) => {
             let refusal = open.unanswered(failed, &fencing, terms.spend).await;
-            let _ = head.send(Err(unanswered(span, refusal)));
+            refuse(head, unanswered(span, refusal), terms.ended);
             return;
         }
     };
@@ -133,13 +131,15 @@ async fn follow<G>(
     if status == StatusCode::SWITCHING_PROTOCOLS {
         match TunnelOpening::switch(opening, response, via) {
             Ok((response, tunnel)) => {
-                let doubt = None;
-                let _ = head.send(Ok(Answered { response, doubt }));
+                (terms.ended)(Some(status), None);
+                let in_doubt = false;
+                let _ = head.send(Ok(Answered { response, in_doubt }));
                 // A tunnel's future is large, and few exchanges have one.
                 Box::pin(open.through(tunnel, watch)).await;
             }
             Err(refusal) => {
-                let _ = head.send(Err(refusal));
+                drop(open);
+                refuse(head, refusal, terms.ended);
             }
         }
         return;
@@ -147,12 +147,21 @@ async fn follow<G>(
     let relay = AnsweredExchange {
         open,
         head,
-        sent: terms.sent,
         conclusion: terms.conclusion,
         via,
         memory: terms.memory,
+        ended: terms.ended,
     };
     relay.hand_on(response, watch).await;
+}
+
+/// Refuses the request. If its client has left, an unknown outcome is reported here.
+pub(super) fn refuse(head: HeadTx, refusal: Refusal, ended: impl Ended) {
+    if let Err(Err(refusal)) = head.send(Err(refusal))
+        && refusal.outcome() == Outcome::OutcomeUnknown
+    {
+        ended(None, Some(refusal));
+    }
 }
 
 #[cfg(test)]

@@ -13,11 +13,11 @@ pub(crate) mod unfenced;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use self::conclusion::{Conclusion, Doubt};
+use self::conclusion::Conclusion;
 use super::body::{ClientBody, MemoryShare, UpstreamBody};
 use super::headers::via::Via;
 use super::refusal::Refusal;
@@ -44,13 +44,12 @@ pub(crate) struct Exchange<G> {
 }
 
 /// The terms of a fenced exchange.
-pub(crate) struct FenceTerms {
+pub(crate) struct FenceTerms<E> {
     pub upstream: Arc<Upstream>,
     pub metrics: Arc<RouteMetrics>,
-    /// Cancelled once nothing more of the request's body will be sent.
+    /// Cancelled once nothing more of the request's body will be sent. The time for the response's
+    /// head runs from then on.
     pub sent: CancellationToken,
-    /// Cancel this to send nothing more of the request's body.
-    pub cut: CancellationToken,
     pub limits: ExchangeLimits,
     /// Which responses end it.
     pub conclusion: Conclusion,
@@ -58,7 +57,18 @@ pub(crate) struct FenceTerms {
     pub spend: Option<String>,
     /// For the part of the response that is kept for its client.
     pub memory: MemoryShare,
+    /// Counts the request, and logs an unknown outcome: see [`Ended`].
+    pub ended: E,
 }
+
+/// Called when an exchange has ended that was answered, or whose outcome its client was not there to
+/// get. It gets the status of the answer, and the reason if the outcome is unknown.
+pub(crate) trait Ended:
+    FnOnce(Option<StatusCode>, Option<Refusal>) + Send + 'static
+{
+}
+
+impl<E: FnOnce(Option<StatusCode>, Option<Refusal>) + Send + 'static> Ended for E {}
 
 /// The limits of one fenced exchange.
 #[derive(Clone, Copy, Debug)]
@@ -75,8 +85,8 @@ pub(crate) struct ExchangeLimits {
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub response: Response<ClientBody>,
-    /// Why the outcome is unknown though the response may come whole.
-    pub doubt: Option<Doubt>,
+    /// The outcome is unknown, though the response may come whole.
+    pub in_doubt: bool,
 }
 
 /// Hands over the head of the answer, or the refusal in its place.

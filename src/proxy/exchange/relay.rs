@@ -8,154 +8,144 @@ use bytes::Bytes;
 use http::{Response, Version};
 use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
-use tokio_util::sync::CancellationToken;
 
 use super::client_side::{self, ClientSender};
 use super::conclusion::{Conclusion, Doubt, GrpcStatus};
-use super::cuts::{Cuts, give_up};
+use super::cuts::Cuts;
+use super::fenced::refuse;
 use super::open::OpenExchange;
-use super::{Answered, ExchangeLimits, HeadTx};
-use crate::metrics::Outcome;
+use super::{Answered, Ended, ExchangeLimits, HeadTx};
 use crate::proxy::body::BoxError;
 use crate::proxy::body::MemoryShare;
 use crate::proxy::body::{AnswerFraming, ClientBody};
 use crate::proxy::headers;
 use crate::proxy::headers::trailers::TrailerRules;
 use crate::proxy::headers::via::Via;
+use crate::proxy::refusal::{Refusal, Why};
 use crate::proxy::response_watch::ResponseWatch;
-use crate::proxy::upstream::ResponseBody;
-use crate::routing::{ResourceKey, Token};
+use crate::proxy::upstream::{ResponseBody, poll_taken, taken, upload};
 
 /// An exchange whose answer has begun.
-pub(super) struct AnsweredExchange<G> {
+pub(super) struct AnsweredExchange<G, E> {
     pub open: OpenExchange<G>,
     pub head: HeadTx,
-    pub sent: CancellationToken,
     pub conclusion: Conclusion,
     pub via: Via,
     pub memory: MemoryShare,
+    pub ended: E,
 }
 
-impl<G> AnsweredExchange<G> {
+impl<G, E: Ended> AnsweredExchange<G, E> {
     /// Relays the whole response to the client, and ends the permit.
     pub(super) async fn hand_on(self, response: Response<ResponseBody>, watch: ResponseWatch) {
-        // However this ends, variables are dropped in the reverse order: hold, upload, permit.
         let Self {
             head,
             open,
-            sent,
             conclusion,
             via,
             memory,
+            ended,
         } = self;
-        let OpenExchange {
-            counted,
-            key,
-            token,
-            limits,
-            sending,
-            upload,
-            hold,
-        } = open;
-        let cuts = Cuts::of(&sending, limits);
-        let (mut parts, mut body) = response.into_parts();
+        let cuts = open.cuts();
+        let (mut parts, body) = response.into_parts();
+        // However this ends, the body is dropped before the permit, which is declared before it.
+        let mut body = body;
+        let status = parts.status;
         let mut later = conclusion.in_trailers(&parts);
-        let last = |later: &GrpcStatus| later.doubt().filter(|_| body.is_end_stream());
-        let doubt = conclusion
-            .doubt(&parts)
-            .or_else(|| later.as_ref().and_then(last));
+        let doubt = conclusion.doubt(&parts);
         let trailers = headers::response_for_client(&mut parts.headers, parts.version, via);
         parts.version = Version::default();
         let framing = AnswerFraming::of(&body);
-        let answered = |body| Answered {
+        let answered = |body, in_doubt| Answered {
             response: Response::from_parts(parts, body),
-            doubt,
-        };
-        // While the client still uploads, it gets the answer as it comes.
-        let first = if sent.is_cancelled() {
-            first_frame(&mut body).await
-        } else {
-            Poll::Pending
+            in_doubt,
         };
         let mut reading = Relay {
             body: &mut body,
             rules: &trailers,
             later: &mut later,
         };
-        let (mut whole, left) = match reading.at_once(first) {
+        let first = first_frame(reading.body).await;
+        let (left, read) = match reading.at_once(first) {
             Ok(frame) => {
-                let answered = answered(ClientBody::whole(framing, frame));
-                (true, Remainder::Answer(head, answered))
+                let in_doubt = doubt.or(reading.doubt()).is_some();
+                let answered = answered(ClientBody::whole(framing, frame), in_doubt);
+                (Remainder::Answer(head, answered), Ok(()))
+            }
+            Err(Poll::Ready(Some(Err(error)))) => {
+                // The client has got nothing yet.
+                drop((body, open.sending));
+                refuse(head, broken(&error), ended);
+                return;
             }
             Err(first) => {
                 let (mut client, relayed) = client_side::channel(framing, memory);
-                let _ = head.send(Ok(answered(relayed)));
-                let whole = reading.pump(first, &mut client, cuts).await;
-                (whole, Remainder::Frames(client))
+                let _ = head.send(Ok(answered(relayed, doubt.is_some())));
+                let read = reading.pump(first, &mut client, cuts, open.limits).await;
+                (Remainder::Frames(client), read)
             }
         };
+        let whole = read.is_ok();
         watch.end(whole);
         let mut finish = std::pin::pin!(left.finish(whole));
         let mut finished = false;
-        let early = !sent.is_cancelled();
-        if whole && early {
-            (whole, finished) = upload_ends(&sent, cuts, limits, finish.as_mut()).await;
+        let mut end = read.and(in_doubt(doubt.or(later.and_then(|later| later.doubt()))));
+        if whole {
+            let in_time = match poll_taken(&mut body) {
+                Poll::Ready(taken) => taken,
+                Poll::Pending => {
+                    let early = early(&mut body, cuts, open.limits, finish.as_mut());
+                    let (taken, passed_on) = early.await;
+                    finished = passed_on;
+                    taken
+                }
+            };
+            end = end.and(in_doubt((!in_time).then_some(Doubt::NotTaken)));
         }
-        let told = later.and_then(|status| status.doubt());
-        let told = told.filter(|_| whole && doubt.is_none());
-        if let Some(doubt) = told {
-            say_unknown(&key, token, doubt);
-        }
-        if whole && doubt.is_none() && told.is_none() {
-            hold.disarm();
-            sending.settled();
-            // Frees the stream before the client has taken the answer.
-            drop(body);
+        // A connection that has not been released is reset before the permit ends: nothing more is
+        // to arrive when the settling starts.
+        drop(body);
+        if end.is_ok() {
+            open.sending.settled();
         } else {
-            drop((body, upload));
-            if whole && !early {
-                // The whole request had arrived before the answer, and the connection is sound.
-                hold.disarm();
-            } else {
-                // Nothing more is to arrive when the settling starts.
-                give_up(hold, cuts).await;
-            }
-            drop(sending);
+            drop(open.sending);
         }
-        drop(counted);
+        drop(open.counted);
+        ended(Some(status), end.err());
         if whole && !finished {
             finish.await;
         }
     }
 }
 
-/// Logs a doubt that only the trailers showed. The request was counted and logged by its head.
-fn say_unknown(key: &ResourceKey, token: Token, doubt: Doubt) {
-    tracing::warn!(
-        outcome = Outcome::OutcomeUnknown.as_str(),
-        resource = key.as_str(),
-        token = token.to_string(),
-        reason = doubt.to_string(),
-        "the outcome is unknown"
-    );
+/// The answer leaves open what became of the request.
+fn in_doubt(doubt: Option<Doubt>) -> Result<(), Refusal> {
+    let said = "The answer leaves open what became of the request";
+    doubt.map_or(Ok(()), |doubt| Err(Refusal::Broken(Why::of(said, &doubt))))
 }
 
-/// Waits for an upload that goes on after its answer: the connection still carries bytes of this
-/// request. The client gets the whole answer meanwhile, because it may send no more until it has
-/// read it. The wait ends after the time limits of the upload and of the answer. Returns whether
-/// the upload has ended by itself, and whether the client has its answer.
-async fn upload_ends(
-    sent: &CancellationToken,
+fn broken(error: &BoxError) -> Refusal {
+    let said = "The answer broke off";
+    Refusal::Broken(Why::of(said, error))
+}
+
+/// Waits until the upstream has taken what was sent of a request that was answered early. The
+/// client gets the whole answer meanwhile, because it may send no more until it has read it. The
+/// wait is as long as that for the head of a response, and shorter where a newer token waits.
+/// Returns whether the upstream has taken it, and whether the client has its answer.
+async fn early(
+    body: &mut ResponseBody,
     cuts: Cuts<'_>,
     limits: ExchangeLimits,
     mut finish: Pin<&mut impl Future<Output = ()>>,
 ) -> (bool, bool) {
+    let mut taken = std::pin::pin!(taken(body));
     let mut cut = std::pin::pin!(cuts.due());
-    let mut late = std::pin::pin!(tokio::time::sleep(limits.upload + limits.timeout));
+    let mut late = std::pin::pin!(tokio::time::sleep(limits.timeout));
     let mut finished = false;
     loop {
         tokio::select! {
-            () = sent.cancelled() => return (true, finished),
+            taken = &mut taken => return (taken, finished),
             _ = &mut cut => return (false, finished),
             () = &mut late => return (false, finished),
             () = &mut finish, if !finished => finished = true,
@@ -226,13 +216,23 @@ impl Relay<'_> {
         }
     }
 
-    /// Follows the response to its end, from its `first` frame on; `false` if it broke or was cut.
+    /// The doubt that the trailers leave, as far as they have come.
+    fn doubt(&self) -> Option<Doubt> {
+        self.later.as_ref().and_then(GrpcStatus::doubt)
+    }
+
+    /// Follows the response to its end, from its `first` frame on.
+    ///
+    /// # Errors
+    ///
+    /// It broke or was cut.
     async fn pump(
         &mut self,
         mut first: Poll<NextFrame>,
         client: &mut ClientSender,
         cuts: Cuts<'_>,
-    ) -> bool {
+        limits: ExchangeLimits,
+    ) -> Result<(), Refusal> {
         let cut = cuts.due();
         let mut cut = std::pin::pin!(cut);
         loop {
@@ -240,23 +240,24 @@ impl Relay<'_> {
                 Poll::Ready(frame) => frame,
                 Poll::Pending => tokio::select! {
                     frame = self.body.frame() => frame,
-                    _ = &mut cut => return false,
+                    cut = &mut cut => return Err(cut.refusal(limits)),
                 },
             };
             let mut frame = match frame {
-                None => return true,
-                Some(Err(_)) => return false,
-                Some(Ok(frame)) => frame,
+                None => return Ok(()),
+                Some(frame) => frame.map_err(|error| broken(&error))?,
             };
             self.strip(&mut frame);
             if self.body.is_end_stream() {
                 // The response is whole already. The rest is between the proxy and its client.
                 client.keep_last(frame);
-                return true;
+                return Ok(());
             }
             tokio::select! {
                 () = client.give(frame, cuts.superseded) => {}
-                _ = &mut cut => return false,
+                // The client may read no more before it has sent all.
+                error = upload(self.body) => return Err(broken(&error)),
+                cut = &mut cut => return Err(cut.refusal(limits)),
             }
         }
     }

@@ -1,7 +1,5 @@
 //! The steps before a permit begins: reserve a connection or stream upstream, spend the token.
 
-use std::time::Duration;
-
 use super::HeadTx;
 use crate::fencing::Fencing;
 use crate::fencing::barrier::Permit;
@@ -11,8 +9,6 @@ use crate::proxy::upstream::{Reserved, Upstream};
 /// The steps that come before a permit begins.
 pub(super) struct Ready<'a> {
     pub upstream: &'a Upstream,
-    /// How long it may wait for the upstream.
-    pub within: Duration,
     /// See [`FenceTerms::spend`](super::FenceTerms::spend).
     pub spend: Option<&'a str>,
 }
@@ -35,7 +31,7 @@ impl Ready<'_> {
             () = head.closed() => {
                 return Err(Refusal::ClientGone("The client has left".into()));
             }
-            reserved = self.upstream.reserve(permit.incarnation(), self.within) => reserved?,
+            reserved = self.upstream.reserve(permit.incarnation()) => reserved?,
         };
         if let Some(name) = self.spend {
             spend(fencing, permit, name).await?;

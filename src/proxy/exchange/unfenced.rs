@@ -3,20 +3,24 @@
 use std::sync::Arc;
 
 use http::{Response, StatusCode, Version};
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::{Exchange, unanswered};
 use crate::metrics::RouteMetrics;
 use crate::proxy::access_log::AccessClock;
-use crate::proxy::body::{ClientBody, UploadProgress};
+use crate::proxy::body::{AnswerFraming, ClientBody, RelayedFrame, UploadProgress};
 use crate::proxy::classify::is_safe;
 use crate::proxy::headers;
+use crate::proxy::headers::trailers::TrailerRules;
 use crate::proxy::limits::in_flight::InFlightPermit;
 use crate::proxy::refusal::Refusal;
 use crate::proxy::response_watch::ResponseWatch;
 use crate::proxy::tunnel::{TunnelEnd, TunnelOpening};
-use crate::proxy::upstream::Upstream;
+use crate::proxy::upstream::{ResponseBody, Upstream, is_uploading, upload};
 
 /// Sends one request, and returns the upstream's response. Its body holds the in-flight permit to
 /// the end.
@@ -37,14 +41,12 @@ pub(crate) async fn forward(
     } = exchange;
     let clock = request.extensions().get::<AccessClock>().cloned();
     let began = Instant::now();
-    let reserved = match upstream.reserve_plain(timeout).await {
+    let reserved = match upstream.reserve_plain().await {
         Ok(reserved) => reserved,
         Err(error) => return Err(unanswered(span, error.into())),
     };
     let repeatable = is_safe(request.method(), request.headers());
-    let (pending, hold) = reserved.send(request, repeatable);
-    // No token waits for an unfenced request, so it may arrive late.
-    hold.disarm();
+    let pending = reserved.send(request, repeatable);
     let response = tokio::select! {
         biased;
         answered = pending.response() => match answered {
@@ -80,7 +82,58 @@ pub(crate) async fn forward(
     };
     let rules = edit(&mut parts.headers, parts.version, via);
     parts.version = Version::default();
-    let mut body = ClientBody::passed(body, rules, watch);
+    let mut body = if is_uploading(&body) {
+        relayed(body, rules, watch)
+    } else {
+        ClientBody::passed(body, rules, watch)
+    };
     body.keep(held, Some(progress.answering()));
     Ok(Response::from_parts(parts, body))
+}
+
+/// Relays a response in a task of its own, which goes on with the upload: the client may send all
+/// before it reads. The task ends with the response, or when the client leaves.
+fn relayed(mut body: ResponseBody, rules: TrailerRules, watch: ResponseWatch) -> ClientBody {
+    let framing = AnswerFraming::of(&body);
+    let (frames, receiver) = mpsc::channel(1);
+    tokio::spawn(async move {
+        let whole = tokio::select! {
+            whole = relay(&mut body, &rules, &frames) => whole,
+            () = frames.closed() => false,
+        };
+        watch.end(whole);
+    });
+    ClientBody::relayed(framing, receiver)
+}
+
+/// `false`: the response broke off, or its client has left.
+async fn relay(
+    body: &mut ResponseBody,
+    rules: &TrailerRules,
+    frames: &mpsc::Sender<RelayedFrame>,
+) -> bool {
+    loop {
+        let message = match body.frame().await {
+            None => RelayedFrame::Last(None),
+            Some(Err(_)) => return false,
+            Some(Ok(mut frame)) => {
+                if let Some(trailers) = frame.trailers_mut() {
+                    rules.strip(trailers);
+                }
+                if body.is_end_stream() {
+                    RelayedFrame::Last(Some(frame))
+                } else {
+                    RelayedFrame::Next(frame)
+                }
+            }
+        };
+        let last = matches!(message, RelayedFrame::Last(_));
+        let sent = tokio::select! {
+            sent = frames.send(message) => sent.is_ok(),
+            _ = upload(body) => false,
+        };
+        if last || !sent {
+            return sent;
+        }
+    }
 }

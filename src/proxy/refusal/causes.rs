@@ -119,17 +119,7 @@ fn reason(doubt: &Undecided) -> Why {
 
 impl From<ReserveError> for Refusal {
     fn from(error: ReserveError) -> Self {
-        match error {
-            ReserveError::Full => Self::Overloaded(
-                "No stream was free on the HTTP/2 connections to the upstream. Nothing was forwarded. \
-                 See upstream.http2_connections.",
-            ),
-            ReserveError::Retired => Self::Overloaded(
-                "The configuration was reloaded while the request waited for the upstream. Nothing was \
-                 forwarded.",
-            ),
-            ReserveError::Unreachable(_) | ReserveError::Ended => Self::unreachable(&error, false),
-        }
+        Self::unreachable(&error, false)
     }
 }
 

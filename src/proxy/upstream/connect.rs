@@ -41,10 +41,10 @@ pub(crate) struct Connecting {
     tls: Option<Tls>,
     /// `None`: for what is not fenced.
     guard: Option<LeaseGuard>,
-    timeout: Duration,
+    pub(super) timeout: Duration,
     /// `upstream.header_bytes`.
     pub(super) header_bytes: usize,
-    metrics: Arc<Metrics>,
+    pub(super) metrics: Arc<Metrics>,
 }
 
 /// Where the upstream listens.

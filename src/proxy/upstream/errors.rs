@@ -20,12 +20,6 @@ pub(crate) enum ReserveError {
     Unreachable(String),
     #[error("the lease under which this request was admitted has ended")]
     Ended,
-    /// No stream was free before the end of the wait, on any connection that may be open.
-    #[error("no HTTP/2 stream was free in time")]
-    Full,
-    /// The configuration was read again while the request waited.
-    #[error("the connections of this configuration take no more requests")]
-    Retired,
 }
 
 /// Why there is no response head. Each with its causes, in one line.
@@ -37,15 +31,6 @@ pub(crate) enum SendError {
     Refused(String),
     /// A byte may have been written.
     Broken(String),
-}
-
-/// The fate of a request that was given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RequestFate {
-    /// It was not written, or not processed, and will not be.
-    WithoutEffect,
-    /// It may have arrived, in part or whole. Nothing more of it will.
-    Unknown,
 }
 
 /// An error with its causes, in one line.

@@ -7,9 +7,14 @@
 //! the connection is reset. The *plain* one carries requests that are not fenced, and needs no
 //! lease.
 //!
-//! A request is sent in two steps. [`Upstream::reserve`] waits until the request can go at once.
-//! Over HTTP/2 that takes a free stream. Only then its permit begins, and [`Reserved::send`] hands
-//! the request over. So no fenced request waits in a queue that outlives its permit.
+//! A fenced exchange has its connection to itself. While it runs, nothing else is on that
+//! connection, so that giving it up is a reset that hurts no other request. Idle connections are
+//! [pooled](pool), and carry one exchange after the other. Over [HTTP/2](http2), requests that are
+//! not fenced share connections.
+//!
+//! A request is sent in two steps. [`Upstream::reserve`] waits for a connection, over HTTP/2 until
+//! the upstream allows a stream. Only then its permit begins, and [`Reserved::send`] hands the
+//! request over. So no fenced request waits in a queue that outlives its permit.
 //!
 //! Over [HTTP/1](http1), a request may go over another connection if the kernel has taken no byte
 //! of it. That happens when the upstream has closed an idle connection. It is the only retry of a
@@ -21,22 +26,24 @@ mod connect;
 mod errors;
 mod http1;
 mod http2;
+mod pool;
 mod response;
 mod socket;
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Request, Uri};
 
 use self::connect::{Address, Connecting, Tls};
 pub use self::errors::UpstreamError;
-pub(crate) use self::errors::{RequestFate, ReserveError, SendError};
+pub(crate) use self::errors::{ReserveError, SendError};
 pub(crate) use self::http1::Upgraded;
-use self::http1::{Http1Pending, Http1Pool, Http1PoolSettings};
-use self::http2::{Http2Pool, Http2PoolSettings, Reservation};
-pub(crate) use self::response::{ExchangeHold, PendingResponse, ResponseBody, into_upgraded};
+use self::http1::{Http1Pending, Http1Pool};
+use self::http2::{Http2Pending, Http2Pool, Http2Way, SharedConnections};
+pub(crate) use self::response::{
+    PendingResponse, ResponseBody, into_upgraded, is_uploading, poll_taken, taken, upload,
+};
 use self::socket::LeaseGuard;
 use super::body::UpstreamBody;
 use crate::config::{HostPolicy, UpstreamSettings, UpstreamUrl};
@@ -48,21 +55,33 @@ use crate::worker::PerWorker;
 #[derive(Clone)]
 enum UpstreamConnections {
     Http1(Arc<Http1Pool>),
-    Http2(Http2Pool),
+    /// For fenced requests.
+    Http2(Arc<Http2Pool>),
+    /// For the others.
+    SharedHttp2(Arc<SharedConnections>),
 }
 
 impl UpstreamConnections {
-    async fn reserve(&self, within: Duration) -> Result<Reserved, ReserveError> {
-        match self {
-            Self::Http1(pool) => Ok(Reserved::Http1(Arc::clone(pool))),
-            Self::Http2(pool) => pool.reserve(within).await.map(Reserved::Http2),
-        }
+    async fn reserve(&self) -> Result<Reserved, ReserveError> {
+        let way = match self {
+            Self::Http1(pool) => return Ok(Reserved::Http1(Arc::clone(pool))),
+            Self::Http2(pool) => {
+                let connection = match pool.take() {
+                    Some(connection) => Ok(connection),
+                    None => pool.open().await,
+                };
+                connection.map(|connection| Http2Way::Own(Some(connection), Arc::clone(pool)))
+            }
+            Self::SharedHttp2(connections) => connections.stream().await.map(Http2Way::Shared),
+        };
+        way.map(Reserved::Http2).map_err(ReserveError::Unreachable)
     }
 
     fn retire(&self) {
         match self {
             Self::Http1(pool) => pool.retire(),
             Self::Http2(pool) => pool.retire(),
+            Self::SharedHttp2(connections) => connections.retire(),
         }
     }
 }
@@ -71,31 +90,19 @@ impl UpstreamConnections {
 #[must_use = "over HTTP/2 it holds a stream"]
 pub(crate) enum Reserved {
     Http1(Arc<Http1Pool>),
-    Http2(Reservation),
+    Http2(Http2Way),
 }
 
 impl Reserved {
-    /// Hands the request over. [`PendingResponse`] is to be polled for the response;
-    /// [`ExchangeHold`] says what becomes of the connection. `repeatable`: it is not fenced, and
-    /// sending it twice does no harm.
-    pub(crate) fn send(
-        self,
-        request: Request<UpstreamBody>,
-        repeatable: bool,
-    ) -> (PendingResponse, ExchangeHold) {
+    /// Hands the request over. [`PendingResponse`] is to be polled for the response. `repeatable`:
+    /// it is not fenced, and sending it twice does no harm.
+    pub(crate) fn send(self, request: Request<UpstreamBody>, repeatable: bool) -> PendingResponse {
         match self {
             Self::Http1(pool) => {
-                let pending = Box::new(Http1Pending::new(pool, request, repeatable));
-                let hold = ExchangeHold::http1(pending.occupied());
-                (PendingResponse::Http1(pending), hold)
+                let pending = Http1Pending::new(pool, request, repeatable);
+                PendingResponse::Http1(Box::new(pending))
             }
-            Self::Http2(reservation) => {
-                let (pending, exchange) = reservation.send(request);
-                (
-                    PendingResponse::Http2(pending),
-                    ExchangeHold::http2(exchange),
-                )
-            }
+            Self::Http2(way) => PendingResponse::Http2(Box::new(Http2Pending::new(way, request))),
         }
     }
 }
@@ -131,7 +138,6 @@ struct Setup {
 impl Setup {
     /// `fence`: the lease, and the incarnation of the permits that these connections are for.
     fn connections(&self, fence: Option<(&Arc<Lease>, u64)>) -> UpstreamConnections {
-        let fenced = fence.is_some();
         let settings = &self.settings;
         let undelivered = settings.undelivered;
         let guard =
@@ -144,24 +150,17 @@ impl Setup {
             (settings.connect_timeout, settings.header_bytes),
             Arc::clone(&self.metrics),
         );
-        let upload_timeout = (!fenced).then_some(settings.timeout);
-        if self.h2 {
-            return UpstreamConnections::Http2(Http2Pool::new(Http2PoolSettings {
-                connecting,
-                fenced,
-                upload_timeout,
-                connections: settings.http2_connections,
-                connect_timeout: settings.connect_timeout,
-                idle_timeout: settings.idle_timeout,
-                metrics: Arc::clone(&self.metrics),
-            }));
+        let idle = settings.idle_timeout;
+        match (self.h2, fence) {
+            (false, _) => UpstreamConnections::Http1(Arc::new(Http1Pool::new(connecting, idle))),
+            (true, Some(_)) => {
+                UpstreamConnections::Http2(Arc::new(Http2Pool::new(connecting, idle)))
+            }
+            (true, None) => {
+                let connections = SharedConnections::new(connecting, idle);
+                UpstreamConnections::SharedHttp2(Arc::new(connections))
+            }
         }
-        UpstreamConnections::Http1(Arc::new(Http1Pool::new(Http1PoolSettings {
-            connecting,
-            fenced,
-            idle_timeout: settings.idle_timeout,
-            upload_timeout,
-        })))
     }
 }
 
@@ -216,19 +215,15 @@ impl Upstream {
         })
     }
 
-    /// Waits, at most `within`, until a request with a permit of `incarnation` can be sent.
-    pub(crate) async fn reserve(
-        &self,
-        incarnation: u64,
-        within: Duration,
-    ) -> Result<Reserved, ReserveError> {
+    /// Waits until a request with a permit of `incarnation` can be sent.
+    pub(crate) async fn reserve(&self, incarnation: u64) -> Result<Reserved, ReserveError> {
         let fenced = self.fenced(incarnation)?;
-        fenced.reserve(within).await
+        fenced.reserve().await
     }
 
     /// As [`Self::reserve`], for a request that is not fenced.
-    pub(crate) async fn reserve_plain(&self, within: Duration) -> Result<Reserved, ReserveError> {
-        self.plain.reserve(within).await
+    pub(crate) async fn reserve_plain(&self) -> Result<Reserved, ReserveError> {
+        self.plain.reserve().await
     }
 
     /// Opens a connection and sends nothing.
@@ -237,14 +232,11 @@ impl Upstream {
     ///
     /// Why there is none, in one line.
     pub(crate) async fn reach(&self) -> Result<(), String> {
-        match &self.plain {
-            UpstreamConnections::Http1(pool) => pool.reach().await,
-            UpstreamConnections::Http2(pool) => {
-                let within = self.setup.settings.connect_timeout;
-                let reserved = pool.reserve(within).await.map(drop);
-                reserved.map_err(|error| error.to_string())
-            }
+        if let UpstreamConnections::Http1(pool) = &self.plain {
+            return pool.open().await.map(drop);
         }
+        let reserved = self.plain.reserve().await.map(drop);
+        reserved.map_err(|error| error.to_string())
     }
 
     /// The connections for permits of `incarnation`. After a rejoin, those of the previous
@@ -272,9 +264,8 @@ impl Upstream {
         Ok(fenced.1.clone())
     }
 
-    /// Other settings have taken the place of these. Requests that wait for a stream are refused,
-    /// idle connections are closed, and what was sent comes to its end. A request that was judged
-    /// under these settings may still be sent.
+    /// Other settings have taken the place of these. Idle connections are closed, and what was sent
+    /// comes to its end. A request that was judged under these settings may still be sent.
     pub(crate) fn retire(&self) {
         let fenced = {
             let fenced = self.fenced.lock().unwrap_or_else(PoisonError::into_inner);

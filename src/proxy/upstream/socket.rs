@@ -3,25 +3,27 @@
 //! An unknown outcome settles from the moment at which nothing more can arrive. Dropping a
 //! request's future is not enough for that: the kernel goes on sending what it has taken, long
 //! after an ordinary close. An upstream that was out of reach for longer than `barrier.settle`
-//! would get the old request beside the new one. So three things hold for the sockets of fenced
+//! would get the old request beside the new one. So four things hold for the sockets of fenced
 //! requests:
 //!
 //! - Each write checks the lease first.
-//! - [`ResetSwitch::throw`] resets the connection before it returns. The kernel drops what it held,
-//!   and no write is under way or follows.
-//! - The close of a socket is a reset, unless its owner comes to an orderly end without an exchange
-//!   under way. So a process that is killed resets too (`SO_LINGER` 0). For one that is stopped or
-//!   cut off, the kernel itself gives up what it cannot deliver (`TCP_USER_TIMEOUT`, RFC 5482).
+//! - A socket is *busy* from the first byte of a request until the upstream's host has acknowledged
+//!   all of it ([`UpstreamSocket::taken`]). A response that is whole before that does not change it.
+//! - The drop of a busy socket resets the connection before it returns. The kernel drops what it
+//!   held. Only an idle socket is closed in order.
+//! - A process that is killed resets too (`SO_LINGER` 0). For one that is stopped or cut off, the
+//!   kernel itself gives up what it cannot deliver (`TCP_USER_TIMEOUT`, RFC 5482).
 //!
 //! A Unix socket has no such buffer: a byte that was written has arrived in the receiver's queue.
 
 use std::io;
 use std::net::Shutdown;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use rustix::ioctl::{Getter, Opcode, ioctl};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -66,7 +68,8 @@ impl LeaseGuard {
     ///
     /// # Errors
     ///
-    /// The kernel does not know an option, without which the guarantee does not hold.
+    /// The kernel does not know an option, or cannot tell its send queue. Without them the guarantee
+    /// does not hold.
     pub(super) fn prepare(&self, stream: &TcpStream) -> io::Result<()> {
         let socket = SockRef::from(stream);
         socket.set_linger(Some(Duration::ZERO))?;
@@ -76,7 +79,8 @@ impl LeaseGuard {
         // may be lost.
         let every = (self.undelivered / PROBES).max(Duration::from_secs(1));
         socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(every).with_interval(every))?;
-        socket.set_tcp_notsent_lowat(MAX_UNSENT_BYTES)
+        socket.set_tcp_notsent_lowat(MAX_UNSENT_BYTES)?;
+        unacknowledged(stream).map(drop)
     }
 }
 
@@ -94,56 +98,31 @@ fn reset(socket: &Socket) {
     }
 }
 
-/// The switch that resets a fenced connection. Every socket has one.
-#[derive(Clone)]
-pub(crate) struct ResetSwitch(Arc<Mutex<OpenSocket>>);
-
-/// The socket that its owner and its switch share. The lock is held over each read and write, which
-/// do not block, so that none is running when [`ResetSwitch::throw`] returns. Never across an
-/// await.
-struct OpenSocket {
-    /// `None`: closed.
-    io: Option<Socket>,
-    /// `false`: its requests may arrive at any time, so it is never reset.
-    fenced: bool,
-    thrown: bool,
-    /// The tasks that wait to read and to write.
-    reader: Option<Waker>,
-    writer: Option<Waker>,
-}
-
-impl ResetSwitch {
-    /// Resets the connection. When this returns, nothing more is sent over it. `false`: it has been
-    /// reset before, or is not fenced.
-    pub(crate) fn throw(&self) -> bool {
-        let waiting = {
-            let mut open = self.lock();
-            if !open.fenced || open.thrown {
-                return false;
-            }
-            open.thrown = true;
-            if let Some(io) = &open.io {
-                reset(io);
-            }
-            [open.reader.take(), open.writer.take()]
-        };
-        for waker in waiting.into_iter().flatten() {
-            waker.wake();
-        }
-        true
-    }
-
-    fn lock(&self) -> MutexGuard<'_, OpenSocket> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// How many bytes the other host has not acknowledged (tcp(7)).
+#[expect(
+    unsafe_code,
+    reason = "no crate offers this request of the kernel as a safe function"
+)]
+fn unacknowledged(stream: &TcpStream) -> io::Result<i32> {
+    /// On x86, Arm, RISC-V and most others. Elsewhere a socket does not know it, and this fails.
+    const SIOCOUTQ: Opcode = 0x5411;
+    // SAFETY: for a TCP socket, the kernel writes one `int` to the argument, and nothing else.
+    let count = unsafe { ioctl(stream, Getter::<SIOCOUTQ, i32>::new()) };
+    count.map_err(io::Error::from)
 }
 
 /// A connection to the upstream.
 pub(crate) struct UpstreamSocket {
-    switch: ResetSwitch,
+    /// `None`: it was reset.
+    io: Option<Socket>,
+    /// `None`: its requests are not fenced, and may arrive at any time. It is never reset.
     guard: Option<LeaseGuard>,
+    /// A request has begun on it, and is not known to have been taken.
+    busy: bool,
     /// Bytes that the kernel has taken.
     written: u64,
+    /// The connection has failed, in this way.
+    failed: Option<io::ErrorKind>,
     /// See [`Self::read_unpolled`].
     unpolled: bool,
     /// `None` in tests of the parts.
@@ -152,17 +131,12 @@ pub(crate) struct UpstreamSocket {
 
 impl UpstreamSocket {
     pub(super) fn new(io: Socket, guard: Option<LeaseGuard>) -> Self {
-        let open = OpenSocket {
-            io: Some(io),
-            fenced: guard.is_some(),
-            thrown: false,
-            reader: None,
-            writer: None,
-        };
         Self {
-            switch: ResetSwitch(Arc::new(Mutex::new(open))),
+            io: Some(io),
             guard,
+            busy: false,
             written: 0,
+            failed: None,
             unpolled: false,
             counted: None,
         }
@@ -173,8 +147,48 @@ impl UpstreamSocket {
         self.counted = Some(guard);
     }
 
-    pub(super) fn switch(&self) -> &ResetSwitch {
-        &self.switch
+    /// Whether a request is under way on it. Dropped in the middle of one, a fenced socket is
+    /// reset.
+    pub(super) const fn set_busy(&mut self, busy: bool) {
+        self.busy = busy;
+    }
+
+    /// Resets the connection, if it is fenced. When this returns, nothing more is sent over it.
+    pub(super) fn reset(&mut self) {
+        if self.guard.is_some()
+            && let Some(io) = self.io.take()
+        {
+            reset(&io);
+        }
+    }
+
+    /// Whether nothing of what was written can arrive any more. Ready with `true`: the upstream's
+    /// host has acknowledged all of it, or has refused the rest by a reset, so that a whole response
+    /// stands. Ready with `false`: the connection failed in another way. Pending: the kernel still
+    /// holds bytes. No event tells when it does not, so nothing is woken then.
+    pub(super) fn taken(&mut self) -> Poll<bool> {
+        let stream = match &self.io {
+            _ if self.guard.is_none() => return Poll::Ready(true),
+            Some(Either::Left(stream)) => stream,
+            Some(Either::Right(_)) => return Poll::Ready(true),
+            None => return Poll::Ready(false),
+        };
+        match unacknowledged(stream) {
+            Ok(0) => return Poll::Ready(true),
+            Ok(_) => {}
+            Err(_) => return Poll::Ready(false),
+        }
+        if self.failed.is_none() {
+            let error = stream.take_error().unwrap_or_else(Some);
+            self.failed = error.map(|error| error.kind());
+        }
+        match self.failed {
+            None => Poll::Pending,
+            Some(kind) => Poll::Ready(matches!(
+                kind,
+                io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+            )),
+        }
     }
 
     /// Has the current runtime wait for the socket from now on, in place of the one that opened it.
@@ -182,10 +196,9 @@ impl UpstreamSocket {
     /// # Errors
     ///
     /// The socket was closed before, or the runtime has stopped.
-    pub(super) fn move_here(&self) -> io::Result<()> {
-        let mut open = self.switch.lock();
-        let io = open.io.take().ok_or_else(given_up)?;
-        open.io = Some(socket::attach(socket::detach(io)?)?);
+    pub(super) fn move_here(&mut self) -> io::Result<()> {
+        let io = self.io.take().ok_or_else(given_up)?;
+        self.io = Some(socket::attach(socket::detach(io)?)?);
         Ok(())
     }
 
@@ -199,18 +212,12 @@ impl UpstreamSocket {
         self.written
     }
 
-    /// Runs a write, unless the lease has lapsed or the connection was given up. The exchange drops
-    /// the connection at the error.
+    /// Runs a write, unless the lease has lapsed. The exchange drops the connection at the error.
     fn write(
         &mut self,
         cx: &mut Context<'_>,
         write: impl FnOnce(Pin<&mut Socket>, &mut Context<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
-        let mut open = self.switch.lock();
-        let open = &mut *open;
-        if open.thrown {
-            return Poll::Ready(Err(given_up()));
-        }
         if let Some(guard) = &self.guard
             && !guard.lease.holds(guard.incarnation)
         {
@@ -219,23 +226,25 @@ impl UpstreamSocket {
                 "the lease has lapsed; nothing more is written upstream",
             )));
         }
-        let Some(io) = &mut open.io else {
+        let Some(io) = &mut self.io else {
             return Poll::Ready(Err(given_up()));
         };
         let written = write(Pin::new(io), cx);
         match &written {
             Poll::Ready(Ok(count)) => self.written += *count as u64,
-            Poll::Pending if open.fenced => remember(&mut open.writer, cx),
-            Poll::Ready(Err(_)) | Poll::Pending => {}
+            Poll::Ready(Err(error)) => {
+                self.failed.get_or_insert(error.kind());
+            }
+            Poll::Pending => {}
         }
         written
     }
 
     fn rest(
-        &self,
+        &mut self,
         run: impl FnOnce(Pin<&mut Socket>) -> Poll<io::Result<()>>,
     ) -> Poll<io::Result<()>> {
-        match &mut self.switch.lock().io {
+        match &mut self.io {
             Some(io) => run(Pin::new(io)),
             None => Poll::Ready(Err(given_up())),
         }
@@ -249,24 +258,16 @@ fn given_up() -> io::Error {
     )
 }
 
-fn remember(place: &mut Option<Waker>, cx: &Context<'_>) {
-    match place {
-        Some(waker) => waker.clone_from(cx.waker()),
-        None => *place = Some(cx.waker().clone()),
-    }
-}
-
 impl Drop for UpstreamSocket {
     fn drop(&mut self) {
-        let mut open = self.switch.lock();
-        let thrown = open.thrown;
-        if let Some(Either::Left(stream)) = open.io.take()
-            && self.guard.is_some()
-            && !thrown
+        if self.busy {
+            self.reset();
+        } else if self.guard.is_some()
+            && let Some(Either::Left(stream)) = &self.io
+            // An ordinary close.
+            && let Err(error) = SockRef::from(stream).set_linger(None)
         {
-            // No exchange is in progress, or its owner would have thrown the switch: an ordinary
-            // close.
-            let _ = SockRef::from(&stream).set_linger(None);
+            tracing::debug!(%error, "an idle connection to the upstream is reset by its close");
         }
     }
 }
@@ -277,18 +278,14 @@ impl AsyncRead for UpstreamSocket {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let mut open = self.switch.lock();
-        let open = &mut *open;
-        if open.thrown {
-            return Poll::Ready(Err(given_up()));
-        }
-        let read = match &mut open.io {
-            Some(io) if self.unpolled => socket::read_unpolled(io, buf),
+        let this = self.get_mut();
+        let read = match &mut this.io {
+            Some(io) if this.unpolled => socket::read_unpolled(io, buf),
             Some(io) => Pin::new(io).poll_read(cx, buf),
             None => Poll::Ready(Err(given_up())),
         };
-        if read.is_pending() && open.fenced {
-            remember(&mut open.reader, cx);
+        if let Poll::Ready(Err(error)) = &read {
+            this.failed.get_or_insert(error.kind());
         }
         read
     }
@@ -304,11 +301,11 @@ impl AsyncWrite for UpstreamSocket {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.rest(|io| io.poll_flush(cx))
+        self.get_mut().rest(|io| io.poll_flush(cx))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.rest(|io| io.poll_shutdown(cx))
+        self.get_mut().rest(|io| io.poll_shutdown(cx))
     }
 
     fn is_write_vectored(&self) -> bool {

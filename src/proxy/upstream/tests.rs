@@ -1,5 +1,7 @@
 //! Tests of the lease that a connection is under, and of its age over HTTP/2.
 
+use std::time::Duration;
+
 use http::{Request, Response, StatusCode};
 use tokio::io::AsyncReadExt as _;
 use tokio_util::sync::CancellationToken;
@@ -28,7 +30,6 @@ fn upstream(url: UpstreamUrl, lease: &Arc<Lease>) -> Upstream {
         undelivered: Duration::from_secs(5),
         unknown: UnknownStatuses::default(),
         http2: false,
-        http2_connections: 1,
         header_bytes: 64 << 10,
         tls: crate::config::UpstreamTlsSettings::default(),
     };
@@ -74,11 +75,10 @@ async fn several_probes_go_out_before_the_user_timeout() {
 async fn a_permit_of_an_earlier_incarnation_gets_no_connection_of_a_later_one() {
     let lease = lease();
     let upstream = upstream(UpstreamUrl::Http("127.0.0.1:1".to_owned()), &lease);
-    let within = Duration::ZERO;
-    assert!(upstream.reserve(0, within).await.is_ok());
+    assert!(upstream.reserve(0).await.is_ok());
     lease.rejoined(InstanceId::from_bits(2), Duration::ZERO);
-    assert!(upstream.reserve(1, within).await.is_ok());
-    let ended = upstream.reserve(0, within).await;
+    assert!(upstream.reserve(1).await.is_ok());
+    let ended = upstream.reserve(0).await;
     assert!(matches!(ended, Err(ReserveError::Ended)));
 }
 
@@ -90,9 +90,9 @@ async fn a_connection_that_is_made_after_a_rejoin_writes_nothing_for_an_earlier_
     let address = listener.local_addr().expect("its address").to_string();
     let lease = lease();
     let upstream = upstream(UpstreamUrl::Http(address), &lease);
-    let reserved = upstream.reserve(0, Duration::ZERO).await.expect("a client");
+    let reserved = upstream.reserve(0).await.expect("a client");
     lease.rejoined(InstanceId::from_bits(2), Duration::ZERO);
-    let (pending, _hold) = reserved.send(request(&upstream), false);
+    let pending = reserved.send(request(&upstream), false);
     let sent = tokio::spawn(pending.response());
     let (mut socket, _) = listener.accept().await.expect("a connection");
     let mut read = Vec::new();
@@ -102,10 +102,8 @@ async fn a_connection_that_is_made_after_a_rejoin_writes_nothing_for_an_earlier_
 }
 
 async fn send(upstream: &Upstream) -> tokio::task::JoinHandle<StatusCode> {
-    let reserved = upstream.reserve_plain(Duration::from_secs(20)).await;
-    let reserved = reserved.expect("a stream");
-    let (pending, hold) = reserved.send(request(upstream), false);
-    hold.disarm();
+    let reserved = upstream.reserve_plain().await.expect("a stream");
+    let pending = reserved.send(request(upstream), false);
     tokio::spawn(async { pending.response().await.expect("a response").status() })
 }
 

@@ -133,6 +133,58 @@ async fn an_unknown_outcome_is_logged_and_listed_with_its_resource_and_token() {
     }
 }
 
+/// The client has had the head of the answer, and so no word from the proxy.
+#[tokio::test]
+async fn an_answer_that_breaks_off_is_counted_logged_and_listed_as_any_unknown_outcome() {
+    let (upstream, proxy) = fenced("barrier: { wait: 200ms, settle: 300s }").await;
+    let gate = Gate::shut();
+    let head = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf";
+    upstream.next([Step::raw(head), Step::Wait(gate.clone()), Step::Close]);
+    let mut exchange = proxy.begin(&put("/orders/7").token(5), b"").await;
+    assert_eq!(exchange.any_head().await.word(1), "200");
+    gate.open();
+    let broken = soon("the end", exchange.answer()).await;
+    broken.expect_err("cut, as the upstream cut it");
+    unknown_once(&proxy, 200).await;
+}
+
+/// Nor has one that has left.
+#[tokio::test]
+async fn an_unknown_outcome_whose_client_has_left_is_counted_logged_and_listed() {
+    let (upstream, proxy) = fenced("barrier: { wait: 200ms, settle: 300s }").await;
+    let gate = Gate::shut();
+    upstream.next([Step::Wait(gate.clone()), Step::Reset]);
+    let exchange = proxy.begin(&put("/orders/7").token(5), b"").await;
+    upstream.reached(1).await;
+    drop(exchange);
+    proxy
+        .until_metric("fencepost_connections", &[], |open| open < 0.5)
+        .await;
+    gate.open();
+    unknown_once(&proxy, 502).await;
+}
+
+/// One line, one count, one entry: of token 5 for `order:7`.
+async fn unknown_once(proxy: &Proxy, status: u16) {
+    let unknown = |line: &serde_json::Value| line["outcome"] == "outcome-unknown";
+    let line = proxy.logged("the unknown outcome", unknown).await;
+    assert_eq!(line["message"], "the outcome is unknown");
+    assert_eq!(line["status"], status);
+    let listed = proxy.ask("/v1/unknown").await.json();
+    for told in [&line, &listed["unknown"][0]] {
+        assert_eq!(told["resource"], "order:7", "{told}");
+        assert_eq!(told["token"], "5", "{told}");
+    }
+    assert_eq!(listed["unknown"].as_array().map(Vec::len), Some(1));
+    assert_eq!(proxy.logs().iter().filter(|line| unknown(line)).count(), 1);
+    let metrics = proxy.metrics().await;
+    let sum = |outcome| metrics.sum("fencepost_requests_total", &[("outcome", outcome)]);
+    assert!((sum("outcome-unknown") - 1.0).abs() < 0.1);
+    assert!(sum("advanced") < 0.1);
+    let newer = proxy.send(put("/orders/7").token(6)).await;
+    newer.assert_problem(503, "older-in-flight");
+}
+
 #[tokio::test]
 async fn a_route_can_have_a_timeout_of_its_own() {
     let (upstream, proxy) = fenced(

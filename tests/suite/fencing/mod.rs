@@ -10,6 +10,7 @@ pub mod client_recipes;
 pub mod concurrency;
 pub mod conformance_recipes;
 pub mod crash;
+pub mod early;
 pub mod egress;
 pub mod fire;
 pub mod gateways;

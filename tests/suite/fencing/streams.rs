@@ -1,8 +1,7 @@
-//! HTTP/2 upstreams: no request waits where it outlives its permit, and nothing of one that was
-//! given up arrives later (guarantees G2 and G5). The upstream is written by hand, and tells
-//! requests by their bodies.
+//! HTTP/2 upstreams: a fenced exchange has its connection to itself, no request waits where it
+//! outlives its permit, and nothing of one that was given up arrives later (guarantees G2 and G5).
+//! The upstream is written by hand, and tells requests by their bodies.
 
-mod confirmed;
 mod plain;
 mod uploads;
 
@@ -12,13 +11,14 @@ use std::time::Duration;
 use crate::support::bare::BareUpstream;
 use crate::support::client::Exchange;
 use crate::support::http2::{
-    DATA, END_STREAM, GOAWAY, HEADERS, Http2, PING, RST_STREAM, WINDOW_UPDATE, frame,
-    settings_frame,
+    DATA, END_HEADERS, END_STREAM, Frame, GOAWAY, HEADERS, Http2, RST_STREAM, SETTINGS,
+    WINDOW_UPDATE, block, frame, settings_frame,
 };
-use crate::support::{Config, Proxy, Request, Store, delete, eventually, put, soon};
+use crate::support::{Config, Proxy, Request, Store, delete, eventually, get, put, soon};
 
 const MAX_CONCURRENT_STREAMS: u16 = 3;
 const INITIAL_WINDOW_SIZE: u16 = 4;
+const NO_STREAM: &[(u16, u32)] = &[(MAX_CONCURRENT_STREAMS, 0)];
 const ONE_STREAM: &[(u16, u32)] = &[(MAX_CONCURRENT_STREAMS, 1)];
 const REFUSED_STREAM: u32 = 7;
 const CANCEL: u32 = 8;
@@ -59,63 +59,79 @@ async fn unknown(proxy: &Proxy, resource: &str) -> (usize, u64) {
     (unknown, mark["in_flight"].as_u64().expect("a count"))
 }
 
-/// Reads until this stream has been reset and a PING has come; both say that it was given up. The
-/// PING comes behind the reset: its answer says that the reset was read, too.
-async fn given_up(peer: &mut Http2, stream: u32) {
-    let mut reset = false;
-    loop {
-        let frame = soon("a request that is given up", peer.frame()).await;
-        let frame = frame.expect("the connection stays");
-        reset |= frame.kind == RST_STREAM && frame.stream == stream;
-        if frame.kind == PING && frame.flags & 1 == 0 {
-            assert!(reset, "the PING came before the reset");
-            return;
-        }
-    }
+/// Reads to the end, which is a reset. Returns how much came before it.
+async fn reset_by_the_proxy(peer: &mut Http2) -> usize {
+    let (read, end) = soon("the end", peer.drain()).await;
+    let error = end.expect_err("a reset");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    read
 }
 
-async fn waits_for_a_stream(proxy: &Proxy) {
-    let labels = [("limit", "upstream-streams")];
-    proxy
-        .until_metric("fencepost_limit_reached_total", &labels, |count| {
-            count > 0.0
-        })
-        .await;
+/// There is room for many streams, and none is used beside a fenced exchange.
+#[tokio::test]
+async fn a_fenced_exchange_has_its_connection_to_itself() {
+    let (upstream, _config, proxy) = started("upstream: { idle_timeout: 60s }").await;
+    let (mut held, mut first, stream) = long(&proxy, &upstream, &[]).await;
+    let other = proxy.start_request(order(7, 41, "other"));
+    let mut second = upstream.accept_http2(&[]).await;
+    assert_eq!(second.serve().await, "other");
+    soon("the other", other)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    // Nor one that is not fenced.
+    let plain = proxy.start_request(get("/orders/7"));
+    let mut third = upstream.accept_http2(&[]).await;
+    assert_eq!(third.serve().await, "");
+    soon("the plain one", plain)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    first.data(stream, b"end", true).await;
+    assert_eq!(held.finish().await.text(), "end");
+    // They are used again, one exchange after the other.
+    let next = proxy.start_request(order(8, 41, "next"));
+    let served = tokio::select! {
+        served = first.serve() => served,
+        served = second.serve() => served,
+    };
+    assert_eq!(served, "next");
+    soon("the next", next)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
 }
 
-/// The only stream of A's only connection is taken. 41 finds none; 42 goes over B. The stream ends.
+/// A's upstream allows no stream. 41 gets none in time; 42 goes over B. Then A's upstream allows
+/// many.
 #[tokio::test]
 async fn what_finds_no_stream_in_time_is_never_sent() {
     let Some(store) = Store::postgres("what_finds_no_stream_in_time_…").await else {
         return;
     };
     let upstream = BareUpstream::start().await;
-    let config = Config::to(&upstream.h2c(), &store).with(
-        "{ upstream: { http2_connections: 1, timeout: 1s }, barrier: { wait: 20s, settle: 1s } }",
-    );
+    let config = Config::to(&upstream.h2c(), &store)
+        .with("{ upstream: { connect_timeout: 1s }, barrier: { wait: 20s, settle: 300s } }");
     let (a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);
-    let (mut held, mut of_a, stream) = long(&a, &upstream, ONE_STREAM).await;
-
-    let older = a.send(delete("/orders/7").token(41)).await;
-    let problem = older.assert_problem(503, "overloaded");
+    let older = a.start_request(delete("/orders/7").token(41));
+    let mut of_a = upstream.accept_http2(NO_STREAM).await;
+    let older = soon("41", older).await.expect("no panic");
+    let problem = older.assert_problem(502, "upstream-unreachable");
     assert_eq!(problem["retry"], "same-token");
-    assert_eq!(older.retry_after(), Some(1));
 
     let newer = b.start_request(order(7, 42, "newer"));
     let mut of_b = upstream.accept_http2(ONE_STREAM).await;
     assert_eq!(of_b.serve().await, "newer");
     let newer = soon("42", newer).await.expect("no panic");
     newer.assert_forwarded();
-
-    of_a.data(stream, b"end", true).await;
-    assert_eq!(held.finish().await.text(), "end");
-    // The next request over A's connection is the one that is sent next.
-    let after = a.start_request(order(2, 1, "after"));
-    assert_eq!(of_a.serve().await, "after", "41 was never sent");
-    soon("the next", after)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    let _ = of_a.send(&settings_frame(ONE_STREAM)).await;
+    let (head, body) = (HEADERS, DATA);
+    while let Ok(frame) = soon("the end", of_a.frame()).await {
+        assert!(
+            frame.kind != head && frame.kind != body,
+            "41 was never sent"
+        );
+    }
 }
 
 /// 41 has its permit and waits for a stream; 42 comes. 41 must not hold it up for as long as it may
@@ -126,13 +142,13 @@ async fn what_waits_for_a_stream_lets_a_newer_token_pass() {
         return;
     };
     let upstream = BareUpstream::start().await;
-    let config = Config::to(&upstream.h2c(), &store).with(
-        "{ upstream: { http2_connections: 1, timeout: 300s }, barrier: { wait: 25s, settle: 300s } }",
-    );
+    let config = Config::to(&upstream.h2c(), &store)
+        .with("{ upstream: { connect_timeout: 300s }, barrier: { wait: 25s, settle: 300s } }");
     let (a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);
-    let (mut held, mut of_a, stream) = long(&a, &upstream, ONE_STREAM).await;
     let older = a.start_request(order(7, 41, "older"));
-    waits_for_a_stream(&a).await;
+    let mut of_a = upstream.accept_http2(NO_STREAM).await;
+    let acked = |frame: &Frame| frame.kind == SETTINGS && frame.flags & 1 == 1;
+    of_a.until("the settings are taken", acked).await;
 
     let newer = b.start_request(order(7, 42, "newer"));
     let mut of_b = upstream.accept_http2(ONE_STREAM).await;
@@ -141,108 +157,68 @@ async fn what_waits_for_a_stream_lets_a_newer_token_pass() {
     newer.assert_forwarded();
     let older = soon("41", older).await.expect("no panic");
     assert_eq!(older.assert_problem(412, "stale-token")["mark"], "42");
-
-    of_a.data(stream, b"end", true).await;
-    assert_eq!(held.finish().await.text(), "end");
-    let after = a.start_request(order(2, 1, "after"));
-    assert_eq!(of_a.serve().await, "after", "41 was never sent");
-    after.await.expect("no panic").assert_forwarded();
 }
 
-/// One proxy, and a reload: the connections of before take nothing more, and what was sent over
-/// them ends.
+/// The connections of before take nothing more, and what was sent over them ends.
 #[tokio::test]
-async fn a_reload_refuses_what_waits_for_a_stream() {
-    let more = "{ upstream: { http2_connections: 1, timeout: 300s }, barrier: { settle: 300s } }";
+async fn a_reload_lets_what_was_sent_end_on_its_connection() {
+    let more = "{ upstream: { idle_timeout: 60s }, barrier: { settle: 300s } }";
     let (upstream, config, proxy) = started(more).await;
     let (mut held, mut old, stream) = long(&proxy, &upstream, ONE_STREAM).await;
-    let older = proxy.start_request(order(7, 41, "older"));
-    waits_for_a_stream(&proxy).await;
-    proxy.rewrite(&config.with("upstream: { idle_timeout: 5s }"));
+    proxy.rewrite(&config.with("upstream: { idle_timeout: 61s }"));
     proxy.hang_up();
-    let older = soon("41", older).await.expect("no panic");
-    let problem = older.assert_problem(503, "overloaded");
-    let detail = problem["detail"].as_str().expect("a detail");
-    assert!(detail.contains("reloaded"), "{detail}");
-
+    proxy
+        .logged("a reload", |line| {
+            line["message"] == "the configuration was reloaded"
+        })
+        .await;
     let newer = proxy.start_request(order(7, 42, "newer"));
     let mut new = upstream.accept_http2(ONE_STREAM).await;
     assert_eq!(new.serve().await, "newer");
     let newer = soon("42", newer).await.expect("no panic");
     newer.assert_forwarded();
-    assert_eq!(unknown(&proxy, "order:7").await, (0, 0));
-
     old.data(stream, b"end", true).await;
     assert_eq!(held.finish().await.text(), "end");
-    let goodbye = old.until("a goodbye", |frame| frame.kind == GOAWAY).await;
-    assert_eq!(goodbye.payload[4..], [0; 4], "NO_ERROR");
+    assert_eq!(old.end().await, [0], "NO_ERROR");
 }
 
-/// Two share a connection, and the upstream is too slow for one of them.
 #[tokio::test]
-async fn a_request_that_is_given_up_takes_others_along_only_if_the_upstream_does_not_confirm() {
-    for polite in [true, false] {
-        let more = "{ upstream: { http2_connections: 1, timeout: 1s }, \
-                     barrier: { wait: 100ms, settle: 300s } }";
-        let (upstream, _config, proxy) = started(more).await;
-        let two = [(MAX_CONCURRENT_STREAMS, 2)];
-        let (mut held, mut peer, stream) = long(&proxy, &upstream, &two).await;
-        let slow = proxy.start_request(order(7, 41, "slow"));
-        let (number, _) = peer.request().await;
-        peer.polite = polite;
-        given_up(&mut peer, number).await;
-        if polite {
-            peer.data(stream, b"end", true).await;
-            assert_eq!(held.finish().await.text(), "end");
-        } else {
-            let broken = soon("the end", held.answer()).await;
-            broken.expect_err("it shared the connection");
-            let (_, end) = soon("the end", peer.drain()).await;
-            let error = end.expect_err("a reset");
-            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-            eventually("the other is unknown", || async {
-                (unknown(&proxy, "order:1").await == (1, 0)).then_some(())
-            })
-            .await;
-        }
-        let slow = soon("41", slow).await.expect("no panic");
-        slow.assert_problem(504, "outcome-unknown");
-        assert_eq!(unknown(&proxy, "order:7").await, (1, 0));
-        proxy
-            .send(order(7, 42, "newer"))
-            .await
-            .assert_problem(503, "older-in-flight");
-    }
+async fn a_request_that_is_given_up_takes_no_other_along() {
+    let more = "{ upstream: { timeout: 1s }, barrier: { wait: 100ms, settle: 300s } }";
+    let (upstream, _config, proxy) = started(more).await;
+    let (mut held, mut peer, stream) = long(&proxy, &upstream, &[]).await;
+    let slow = proxy.start_request(order(7, 41, "slow"));
+    let mut other = upstream.accept_http2(&[]).await;
+    other.request().await;
+    let slow = soon("41", slow).await.expect("no panic");
+    slow.assert_problem(504, "outcome-unknown");
+    reset_by_the_proxy(&mut other).await;
+    assert_eq!(unknown(&proxy, "order:7").await, (1, 0));
+    proxy
+        .send(order(7, 42, "newer"))
+        .await
+        .assert_problem(503, "older-in-flight");
+    peer.data(stream, b"end", true).await;
+    assert_eq!(held.finish().await.text(), "end");
+    assert_eq!(unknown(&proxy, "order:1").await, (0, 0));
 }
 
 /// The upstream's window was closed, and opens when the request has been given up.
 #[tokio::test]
 async fn what_a_closed_window_holds_back_is_never_sent() {
-    let more = "{ upstream: { http2_connections: 1, timeout: 1s }, body: { timeout: 1s } }";
+    let more = "{ upstream: { timeout: 1s }, body: { timeout: 1s } }";
     let (upstream, _config, proxy) = started(more).await;
     let closed = [(INITIAL_WINDOW_SIZE, 0)];
     let sent = proxy.start_request(order(7, 41, "kept back"));
     let mut peer = upstream.accept_http2(&closed).await;
     let head = peer.until("the head", |frame| frame.kind == HEADERS).await;
-    given_up(&mut peer, head.stream).await;
-    let open = frame(WINDOW_UPDATE, 0, head.stream, &1000_u32.to_be_bytes());
-    peer.send(&open).await.expect("the connection stays");
-    peer.send(&settings_frame(&[(INITIAL_WINDOW_SIZE, 1000)]))
-        .await
-        .expect("the connection stays");
     let sent = soon("the answer", sent).await.expect("no panic");
     sent.assert_problem(504, "outcome-unknown");
-    // The next thing that comes is the next request.
-    let next = proxy.start_request(order(8, 1, "next"));
-    let first = peer
-        .until("a frame of a stream", |frame| {
-            [HEADERS, DATA].contains(&frame.kind)
-        })
-        .await;
-    assert_ne!((first.kind, first.stream), (DATA, head.stream));
-    peer.respond(first.stream, true).await;
-    let next = soon("the next", next).await.expect("no panic");
-    next.assert_forwarded();
+    let open = frame(WINDOW_UPDATE, 0, head.stream, &1000_u32.to_be_bytes());
+    let _ = peer.send(&open).await;
+    while let Ok(frame) = soon("the end", peer.frame()).await {
+        assert_ne!(frame.kind, DATA);
+    }
 }
 
 /// The way to the upstream is stuck: megabytes lie in the kernel, and the confirmation cannot get
@@ -273,15 +249,15 @@ async fn an_empty_body_is_not_waited_for() {
     let (upstream, _config, proxy) = started(more).await;
     let sent = proxy.start_request(delete("/orders/7").token(41));
     let mut peer = upstream.accept_http2(&[]).await;
-    let (stream, body) = peer.request().await;
+    let (_, body) = peer.request().await;
     assert!(body.is_empty());
-    given_up(&mut peer, stream).await;
     let sent = soon("the answer", sent).await.expect("no panic");
     sent.assert_problem(504, "outcome-unknown");
+    reset_by_the_proxy(&mut peer).await;
 }
 
 #[tokio::test]
-async fn more_connections_are_opened_as_streams_run_out_and_closed_as_they_are_idle() {
+async fn connections_are_closed_in_order_as_they_are_idle() {
     let (upstream, _config, proxy) = started("upstream: { idle_timeout: 1s }").await;
     let gauge = "fencepost_upstream_http2_connections";
     let mut sent = Vec::new();
@@ -302,33 +278,25 @@ async fn more_connections_are_opened_as_streams_run_out_and_closed_as_they_are_i
         let answer = soon("an answer", sent).await.expect("no panic");
         answer.assert_forwarded();
     }
-    // One connection is enough for what comes one by one.
-    let next = proxy.start_request(order(3, 1, "next"));
-    assert_eq!(peers[0].0.serve().await, "next");
-    next.await.expect("no panic").assert_forwarded();
     proxy.until_metric(gauge, &[], |count| count < 0.1).await;
     for (mut peer, _) in peers {
         assert_eq!(peer.end().await, [0], "NO_ERROR");
     }
 }
 
+/// A request would wait in the library for a stream.
 #[tokio::test]
-async fn a_limit_that_the_upstream_lowers_holds_from_then_on() {
-    let (upstream, _config, proxy) = started(NEVER).await;
-    let two = [(MAX_CONCURRENT_STREAMS, 2)];
-    let (mut held, mut first, stream) = long(&proxy, &upstream, &two).await;
-    first
-        .send(&settings_frame(ONE_STREAM))
-        .await
-        .expect("taken");
-    let acked = |frame: &crate::support::http2::Frame| frame.kind == 4 && frame.flags & 1 == 1;
-    first.until("the settings are taken", acked).await;
+async fn an_idle_connection_whose_upstream_lowers_its_limit_to_none_is_left() {
+    let (upstream, _config, proxy) = started("upstream: { idle_timeout: 60s }").await;
+    let before = proxy.start_request(order(7, 41, "before"));
+    let mut first = upstream.accept_http2(ONE_STREAM).await;
+    assert_eq!(first.serve().await, "before");
+    before.await.expect("no panic").assert_forwarded();
+    first.send(&settings_frame(NO_STREAM)).await.expect("taken");
     let next = proxy.start_request(order(7, 41, "next"));
     let mut second = upstream.accept_http2(ONE_STREAM).await;
     assert_eq!(second.serve().await, "next");
     next.await.expect("no panic").assert_forwarded();
-    first.data(stream, b"end", true).await;
-    assert_eq!(held.finish().await.text(), "end");
 }
 
 /// A request that the upstream has not processed, by its own word, has settled; it was written
@@ -336,16 +304,12 @@ async fn a_limit_that_the_upstream_lowers_holds_from_then_on() {
 #[tokio::test]
 async fn what_the_upstream_has_not_processed_has_settled() {
     let (upstream, _config, proxy) = started(NEVER).await;
-    let (mut held, mut peer, stream) = long(&proxy, &upstream, &[]).await;
-
     let left_out = proxy.start_request(order(7, 42, "left out"));
-    let (number, _) = peer.request().await;
-    let mut goodbye = stream.to_be_bytes().to_vec();
-    goodbye.extend([0; 4]);
-    peer.send(&frame(GOAWAY, 0, 0, &goodbye))
+    let mut peer = upstream.accept_http2(&[]).await;
+    peer.request().await;
+    peer.send(&frame(GOAWAY, 0, 0, &[0; 8]))
         .await
         .expect("taken");
-    assert!(number > stream);
     let left_out = soon("the one left out", left_out).await.expect("no panic");
     let problem = left_out.assert_problem(502, "upstream-unreachable");
     assert_eq!(problem["retry"], "same-token");
@@ -355,9 +319,6 @@ async fn what_the_upstream_has_not_processed_has_settled() {
     let mut second = upstream.accept_http2(&[]).await;
     assert_eq!(second.serve().await, "next");
     next.await.expect("no panic").assert_forwarded();
-    // The streams that it covers come to their end.
-    peer.data(stream, b"end", true).await;
-    assert_eq!(held.finish().await.text(), "end");
 }
 
 /// A reset says nothing of the kind, and a response is whole only with the end of its stream.
@@ -365,30 +326,24 @@ async fn what_the_upstream_has_not_processed_has_settled() {
 /// without an answer.
 #[tokio::test]
 async fn what_the_upstream_resets_is_unknown() {
-    // A connection takes two PINGs without an answer between.
-    for cases in [[(6, REFUSED_STREAM), (7, 2)], [(8, CANCEL), (9, 0)]] {
-        let (upstream, _config, proxy) = started(NEVER).await;
-        let (_held, mut peer, _) = long(&proxy, &upstream, &[]).await;
-        for (id, code) in cases {
-            let reset = proxy.start_request(order(id, 41, "reset"));
-            let (number, _) = peer.request().await;
-            peer.reset(number, code).await;
-            peer.until("a PING", |frame| frame.kind == PING).await;
-            let reset = soon("the answer", reset).await.expect("no panic");
-            reset.assert_problem(502, "outcome-unknown");
-            assert_eq!(unknown(&proxy, &format!("order:{id}")).await, (1, 0));
-        }
-    }
     let (upstream, _config, proxy) = started(NEVER).await;
-    let (_held, mut peer, _) = long(&proxy, &upstream, &[]).await;
+    for (id, code) in [(6, REFUSED_STREAM), (7, 2), (8, CANCEL), (9, 0)] {
+        let reset = proxy.start_request(order(id, 41, "reset"));
+        let mut peer = upstream.accept_http2(&[]).await;
+        let (number, _) = peer.request().await;
+        peer.reset(number, code).await;
+        let reset = soon("the answer", reset).await.expect("no panic");
+        reset.assert_problem(502, "outcome-unknown");
+        assert_eq!(unknown(&proxy, &format!("order:{id}")).await, (1, 0));
+    }
     for code in [0, CANCEL, REFUSED_STREAM] {
         let id = 10 + code;
         let mut half = proxy.begin(&order(id, 41, "half"), b"half").await;
+        let mut peer = upstream.accept_http2(&[]).await;
         let (number, _) = peer.request().await;
         peer.respond(number, false).await;
         peer.data(number, b"half", false).await;
         peer.reset(number, code).await;
-        peer.until("a PING", |frame| frame.kind == PING).await;
         let half = soon("the end", half.answer()).await;
         half.expect_err("it is not whole");
         eventually("it is unknown", || async {
@@ -396,6 +351,26 @@ async fn what_the_upstream_resets_is_unknown() {
         })
         .await;
     }
+}
+
+/// An upstream that has answered whole may say that it needs no more of the request (RFC 9113, 8.1).
+#[tokio::test]
+async fn a_reset_behind_a_whole_answer_leaves_it_whole() {
+    let (upstream, _config, proxy) = started(NEVER).await;
+    let older = proxy.start_request(order(7, 41, "older"));
+    let mut peer = upstream.accept_http2(&[(INITIAL_WINDOW_SIZE, 0)]).await;
+    let head = peer.until("the head", |frame| frame.kind == HEADERS).await;
+    let answer = block(&[(":status", b"413")]);
+    let mut bytes = frame(HEADERS, END_HEADERS, head.stream, &answer);
+    bytes.extend(frame(DATA, END_STREAM, head.stream, b"no"));
+    bytes.extend(frame(RST_STREAM, 0, head.stream, &[0; 4]));
+    peer.send(&bytes).await.expect("taken");
+    let older = soon("41", older).await.expect("no panic");
+    assert_eq!((older.status(), &*older.text()), (413, "no"));
+    let newer = proxy.start_request(order(7, 42, ""));
+    let mut second = upstream.accept_http2(&[]).await;
+    assert_eq!(second.serve().await, "");
+    newer.await.expect("no panic").assert_forwarded();
 }
 
 /// One that takes connections and says nothing, or something else, has been sent nothing.
@@ -418,21 +393,22 @@ async fn an_upstream_that_does_not_speak_http2_is_unreachable() {
     }
 }
 
-/// Streams that a client takes back are not to break what others have on the same connection.
+/// A client takes back what it sends. What others have on other connections goes on.
 #[tokio::test]
-async fn an_upload_that_breaks_off_leaves_the_connection_to_the_others() {
+async fn an_upload_that_breaks_off_resets_its_own_connection_alone() {
     let more = "{ body: { buffer: 0 }, barrier: { wait: 100ms, settle: 300s } }";
     let (upstream, _config, proxy) = started(more).await;
     let (mut held, mut peer, stream) = long(&proxy, &upstream, &[]).await;
     let upload = put("/orders/7").token(41).header("Content-Length", "100");
     let leaver = proxy.begin(&upload, b"half").await;
-    let part = peer.until("the half", |frame| frame.kind == DATA).await;
+    let mut other = upstream.accept_http2(&[]).await;
+    let part = other.until("the half", |frame| frame.kind == DATA).await;
     assert_eq!(
         (part.payload.as_slice(), part.flags & END_STREAM),
         (&b"half"[..], 0)
     );
     drop(leaver);
-    given_up(&mut peer, part.stream).await;
+    reset_by_the_proxy(&mut other).await;
     eventually("it is unknown", || async {
         (unknown(&proxy, "order:7").await == (1, 0)).then_some(())
     })

@@ -17,8 +17,6 @@ enum Seen {
     Whole(u16, &'static str),
     /// The proxy's own 502.
     Refused,
-    /// A head, and a body that breaks off.
-    Broken,
 }
 
 /// The fate of the upstream's connection.
@@ -30,7 +28,7 @@ enum Then {
     Given,
 }
 
-use Seen::{Broken, Refused, Whole};
+use Seen::{Refused, Whole};
 use Then::{Given, Used};
 
 /// The method, what the upstream sends, what the client sees, and what becomes of the connection.
@@ -107,14 +105,14 @@ const RESPONSES: &[(&str, &[u8], Seen, Then)] = &[
     ("PUT", b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", Refused, Given),
     ("PUT", b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", Refused, Given),
     // Bodies.
-    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\nx\r\n", Broken, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n+2\r\nok\r\n0\r\n\r\n", Broken, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\nx\r\n", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n+2\r\nok\r\n0\r\n\r\n", Refused, Given),
     ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2 \r\nok\r\n0\r\n\r\n", Whole(200, "ok"), Used),
-    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\nok\n0\n\n", Broken, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nokay\r\n0\r\n\r\n", Broken, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000002\r\nok\r\n0\r\n\r\n", Broken, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-T : 1\r\n\r\n", Broken, Given),
-    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-T: \0\r\n\r\n", Broken, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\nok\n0\n\n", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nokay\r\n0\r\n\r\n", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000002\r\nok\r\n0\r\n\r\n", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-T : 1\r\n\r\n", Refused, Given),
+    ("PUT", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nX-T: \0\r\n\r\n", Refused, Given),
     // More than was asked for: the response stands.
     ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok\r\n", Whole(200, "ok"), Given),
     ("PUT", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother", Whole(200, "ok"), Given),
@@ -152,12 +150,24 @@ async fn exchanged(proxy: &Proxy, method: &str, path: &str, seen: Seen, case: &s
                 answer.assert_problem(502, "outcome-unknown");
             }
         }
-        Broken => {
-            let broken = soon("the end", exchange.answer()).await;
-            let status = broken.as_ref().map(crate::support::Answer::status);
-            assert!(status.is_err(), "{case}: {status:?}");
-        }
     }
+}
+
+/// The client has had the head by then.
+#[tokio::test]
+async fn a_fault_that_comes_behind_the_head_breaks_the_answer_off() {
+    let (upstream, proxy) = fenced("{}").await;
+    let gate = Gate::shut();
+    let begun = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n";
+    let (wait, still) = (Step::Wait(gate.clone()), Step::Wait(Gate::shut()));
+    upstream.next([Step::raw(begun), wait, Step::raw("x\r\n"), still]);
+    let mut exchange = proxy.begin(&put("/orders/1").token(1), b"").await;
+    assert_eq!(exchange.any_head().await.word(1), "200");
+    gate.open();
+    let broken = soon("the end", exchange.answer()).await;
+    let status = broken.as_ref().map(crate::support::Answer::status);
+    assert!(status.is_err(), "{status:?}");
+    upstream.until("the close", |all| all[0].left).await;
 }
 
 /// One after the other over one proxy, each on a resource of its own.
@@ -197,7 +207,7 @@ async fn what_is_framed_in_doubt_is_a_502_and_its_connection_is_never_used_again
             let opened = upstream.connections() - connections;
             connections += opened;
             // If its outcome is unknown, it stays in flight.
-            let unknown = usize::from(matches!(seen, Refused | Broken));
+            let unknown = usize::from(matches!(seen, Refused));
             let mark = proxy
                 .mark(&format!("order:{number}"))
                 .await

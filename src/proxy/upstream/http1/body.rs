@@ -9,113 +9,181 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
+use super::Http1Pool;
 use super::connection::{Http1UpstreamConnection, Upgraded};
-use super::detached_upload::ReadHalf;
 use super::head::response_limits;
-use super::pool::Http1Pool;
+use super::upload::{Outgoing, Unwritten};
 use crate::http1::{fields, take_data};
 use crate::proxy::body::BoxError;
+use crate::proxy::upstream::socket::LAPSED;
 use crate::wire::chunked::MOST_TRAILER_BYTES;
 use crate::wire::content::ContentReader;
 use crate::wire::upstream_framing::UpstreamFault;
 
 /// The body of a response. Dropping it before its end drops the connection.
-pub(crate) struct Http1Body(Http1BodyState);
+pub(crate) struct Http1Body {
+    state: Http1BodyState,
+    /// It is whole, and the upstream had not taken the whole request then.
+    untaken: Option<Box<Carrier>>,
+}
 
 enum Http1BodyState {
     Reading(Box<Http1BodyReading>),
-    /// It is whole, and its connection has been released.
-    Last(Option<Bytes>, Option<HeaderMap>),
+    /// It is whole. `sized`: it had a length.
+    Last {
+        data: Option<Bytes>,
+        trailers: Option<HeaderMap>,
+        sized: bool,
+    },
     /// Nothing more comes.
     Ended,
     Switched(Upgraded),
 }
 
 struct Http1BodyReading {
-    source: BodySource,
-    keeps: bool,
+    carrier: Carrier,
     decoder: Decoder,
+    /// Came with the head.
+    first: Option<Bytes>,
 }
 
-/// The connection that it is read from.
-enum BodySource {
-    /// The connection, and whether the request has been written whole.
-    Own(Http1UpstreamConnection, bool, Arc<Http1Pool>),
-    Shared(ReadHalf),
+/// The connection of an exchange, and the rest of its request. The order of the fields matters: the
+/// connection is dropped before the request's body.
+pub(super) struct Carrier {
+    pub connection: Http1UpstreamConnection,
+    pub outgoing: Outgoing,
+    /// The upstream takes no more of the request.
+    pub unwritable: bool,
+    /// The upstream keeps the connection open.
+    pub keeps: bool,
+    pub pool: Arc<Http1Pool>,
 }
 
 impl Http1Body {
-    /// The connection only has to read this. `written`: the whole request was written.
-    pub(super) fn own(
-        mut connection: Http1UpstreamConnection,
-        written: bool,
-        keeps: bool,
-        content: ContentReader,
-        pool: &Arc<Http1Pool>,
-    ) -> Self {
+    /// # Errors
+    ///
+    /// A fault in what has come with the head.
+    pub(super) fn new(mut carrier: Carrier, content: ContentReader) -> Result<Self, UpstreamFault> {
+        let sized = matches!(content, ContentReader::Length(_));
         let mut decoder = Decoder::new(content);
-        // The whole body came with its head: the connection is not needed any more.
-        let data = decoder.rest(&mut connection.buf);
-        if decoder.is_at_end() {
-            let source = BodySource::Own(connection, written, Arc::clone(pool));
-            source.end(keeps, false);
-            return Self(match data {
-                Some(data) => Http1BodyState::Last(Some(data), None),
-                None => Http1BodyState::Ended,
-            });
+        let first = decoder.available(&mut carrier.connection.buf)?;
+        if !decoder.is_at_end() {
+            return Ok(Self::of(Http1BodyState::Reading(Box::new(
+                Http1BodyReading {
+                    carrier,
+                    decoder,
+                    first,
+                },
+            ))));
         }
-        Self(Http1BodyState::Reading(Box::new(Http1BodyReading {
-            source: BodySource::Own(connection, written, Arc::clone(pool)),
-            keeps,
-            decoder,
-        })))
-    }
-
-    /// Another task still writes the request.
-    pub(super) fn shared(connection: ReadHalf, keeps: bool, content: ContentReader) -> Self {
-        let decoder = Decoder::new(content);
-        let source = BodySource::Shared(connection);
-        if decoder.is_at_end() {
-            source.end(keeps, false);
-            return Self(Http1BodyState::Ended);
-        }
-        Self(Http1BodyState::Reading(Box::new(Http1BodyReading {
-            source,
-            keeps,
-            decoder,
-        })))
+        Ok(Self {
+            state: if sized && first.is_none() {
+                Http1BodyState::Ended
+            } else {
+                Http1BodyState::Last {
+                    data: first,
+                    trailers: fields::read_trailers(&decoder.trailers),
+                    sized,
+                }
+            },
+            untaken: carrier.end(false),
+        })
     }
 
     pub(super) const fn switched(connection: Upgraded) -> Self {
-        Self(Http1BodyState::Switched(connection))
+        Self::of(Http1BodyState::Switched(connection))
+    }
+
+    const fn of(state: Http1BodyState) -> Self {
+        Self {
+            state,
+            untaken: None,
+        }
     }
 
     /// The tunnel that follows a 101.
     pub(crate) fn into_upgraded(self) -> Option<Upgraded> {
-        match self.0 {
+        match self.state {
             Http1BodyState::Switched(connection) => Some(connection),
             _ => None,
         }
     }
+
+    /// Whether a part of the request is still to be sent.
+    pub(crate) fn is_uploading(&self) -> bool {
+        match &self.state {
+            Http1BodyState::Reading(reading) => reading.carrier.is_uploading(),
+            _ => false,
+        }
+    }
+
+    /// Sends more of the request, without reading the response. Ready if the request broke off.
+    pub(crate) fn poll_upload(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
+        match &mut self.state {
+            Http1BodyState::Reading(reading) => match reading.carrier.poll_upload(cx) {
+                Err(error) => Poll::Ready(error),
+                Ok(()) => Poll::Pending,
+            },
+            _ => Poll::Pending,
+        }
+    }
+
+    /// See [`taken`](crate::proxy::upstream::response::taken).
+    pub(crate) fn taken(&mut self) -> Poll<bool> {
+        let Some(carrier) = &mut self.untaken else {
+            return Poll::Ready(true);
+        };
+        let taken = ready!(carrier.connection.taken());
+        if let Some(carrier) = self.untaken.take()
+            && taken
+        {
+            carrier.release();
+        }
+        Poll::Ready(taken)
+    }
 }
 
-impl BodySource {
-    /// The response is whole. `closed`: because its connection is.
-    fn end(self, keeps: bool, closed: bool) {
-        match self {
-            Self::Own(connection, ..) if closed => drop(connection),
-            Self::Own(mut connection, written, pool) => {
-                let extra = is_extra(&connection);
-                if written {
-                    connection.release();
-                    if keeps && !extra {
-                        pool.put(connection);
-                    }
-                }
+impl Carrier {
+    fn is_uploading(&self) -> bool {
+        !self.unwritable && !self.outgoing.is_whole()
+    }
+
+    /// Writes more of the request.
+    fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), BoxError> {
+        if !self.is_uploading() {
+            return Ok(());
+        }
+        match self.outgoing.poll(cx, &mut self.connection) {
+            Poll::Pending | Poll::Ready(Ok(())) => Ok(()),
+            // The upstream takes no more: its answer stands.
+            Poll::Ready(Err(Unwritten::Socket(error))) if error.kind() != LAPSED => {
+                self.unwritable = true;
+                Ok(())
             }
-            // Dropping the half closes the connection.
-            Self::Shared(half) if closed => drop(half),
-            Self::Shared(half) => half.answered(|connection| keeps && !is_extra(connection)),
+            Poll::Ready(Err(_)) => Err("the request broke off before its answer's end".into()),
+        }
+    }
+
+    /// The response is whole, and nothing more of the request is sent. `closed`: the response ended
+    /// with its connection. Yields the connection if the upstream has not taken what was sent.
+    fn end(mut self, closed: bool) -> Option<Box<Self>> {
+        self.keeps &= !closed && !is_extra(&self.connection);
+        self.outgoing.discard();
+        if self.connection.taken() == Poll::Ready(true) {
+            self.release();
+            return None;
+        }
+        Some(Box::new(self))
+    }
+
+    /// The upstream has taken what was sent.
+    fn release(mut self) {
+        if self.outgoing.is_whole() {
+            self.connection.set_busy(false);
+            if self.keeps {
+                self.connection.shrink();
+                self.pool.put(self.connection);
+            }
         }
     }
 }
@@ -130,21 +198,13 @@ fn is_extra(connection: &Http1UpstreamConnection) -> bool {
 }
 
 impl Http1BodyReading {
-    fn end(self) {
-        self.source.end(self.keeps, self.decoder.closed);
-    }
-
     /// The next piece. `None`: the body is whole.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BoxError>> {
-        let decoder = &mut self.decoder;
-        match &mut self.source {
-            BodySource::Own(connection, ..) => decoder.poll(cx, connection),
-            BodySource::Shared(half) => half
-                .read(cx, |cx, connection| decoder.poll(cx, connection))
-                .unwrap_or_else(|| {
-                    Poll::Ready(Err("the request broke off before its answer's end".into()))
-                }),
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Ok(Some(first)));
         }
+        self.carrier.poll_upload(cx)?;
+        self.decoder.poll(cx, &mut self.carrier.connection)
     }
 }
 
@@ -173,12 +233,18 @@ impl Decoder {
         self.content.is_end()
     }
 
-    /// The whole rest, if it has a length and has come.
-    fn rest(&mut self, buf: &mut BytesMut) -> Option<Bytes> {
-        match self.content {
-            ContentReader::Length(left) if buf.len() as u64 >= left => self.take(buf),
-            _ => None,
+    /// All data that has come, in one piece.
+    ///
+    /// # Errors
+    ///
+    /// There is a fault in it, or behind it.
+    fn available(&mut self, buf: &mut BytesMut) -> Result<Option<Bytes>, UpstreamFault> {
+        let mut data = self.take(buf);
+        while let Some(more) = self.take(buf) {
+            let joined = [data.as_deref().unwrap_or_default(), &more[..]].concat();
+            data = Some(joined.into());
         }
+        self.fault.map_or(Ok(data), Err)
     }
 
     fn poll(
@@ -233,24 +299,29 @@ impl Body for Http1Body {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if let Http1BodyState::Reading(reading) = &mut self.0 {
+        let this = &mut *self;
+        if let Http1BodyState::Reading(reading) = &mut this.state {
             let read = ready!(reading.poll(cx));
             let at_end = reading.decoder.is_at_end();
             let data = match read {
                 Ok(Some(data)) if !at_end => return Poll::Ready(Some(Ok(Frame::data(data)))),
                 Ok(data) => data,
                 Err(error) => {
-                    self.0 = Http1BodyState::Ended;
+                    this.state = Http1BodyState::Ended;
                     return Poll::Ready(Some(Err(error)));
                 }
             };
             let trailers = fields::read_trailers(&reading.decoder.trailers);
-            let last = Http1BodyState::Last(data, trailers);
-            if let Http1BodyState::Reading(reading) = std::mem::replace(&mut self.0, last) {
-                reading.end();
+            let last = Http1BodyState::Last {
+                data,
+                trailers,
+                sized: false,
+            };
+            if let Http1BodyState::Reading(reading) = std::mem::replace(&mut this.state, last) {
+                this.untaken = reading.carrier.end(reading.decoder.closed);
             }
         }
-        let Http1BodyState::Last(data, trailers) = &mut self.0 else {
+        let Http1BodyState::Last { data, trailers, .. } = &mut this.state else {
             return Poll::Ready(None);
         };
         let frame = match data.take() {
@@ -258,23 +329,30 @@ impl Body for Http1Body {
             None => trailers.take().map(Frame::trailers),
         };
         if trailers.is_none() {
-            self.0 = Http1BodyState::Ended;
+            this.state = Http1BodyState::Ended;
         }
         Poll::Ready(frame.map(Ok))
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.0, Http1BodyState::Ended | Http1BodyState::Switched(_))
+        matches!(
+            self.state,
+            Http1BodyState::Ended | Http1BodyState::Switched(_)
+        )
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
+        match &self.state {
             Http1BodyState::Ended | Http1BodyState::Switched(_) => SizeHint::with_exact(0),
-            Http1BodyState::Last(data, _) => {
+            Http1BodyState::Last { sized: false, .. } => SizeHint::default(),
+            Http1BodyState::Last { data, .. } => {
                 SizeHint::with_exact(data.as_ref().map_or(0, |data| data.len() as u64))
             }
             Http1BodyState::Reading(reading) => match reading.decoder.content {
-                ContentReader::Length(left) => SizeHint::with_exact(left),
+                ContentReader::Length(left) => {
+                    let first = reading.first.as_ref().map_or(0, Bytes::len);
+                    SizeHint::with_exact(left + first as u64)
+                }
                 _ => SizeHint::default(),
             },
         }

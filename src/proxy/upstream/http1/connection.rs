@@ -2,7 +2,6 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Bytes, BytesMut};
@@ -11,33 +10,16 @@ use tokio::time::Instant;
 use tokio_util::either::Either;
 
 use crate::http1::WriteQueue;
-use crate::proxy::upstream::connect::{UpstreamIo, notify_close, socket_of, socket_of_mut};
-use crate::proxy::upstream::socket::ResetSwitch;
+use crate::proxy::upstream::connect::{
+    Connecting, UpstreamIo, notify_close, socket_of, socket_of_mut,
+};
+use crate::proxy::upstream::pool::PooledConnection;
+use crate::wire::upstream_framing::UpstreamFault;
 use crate::worker;
 
 /// How much is read at once: at first, and at most.
 const FIRST_READ: usize = 8 << 10;
 pub(super) const MAX_READ: usize = 64 << 10;
-
-/// The connection of a fenced request, for the owner that may have to reset it. `None`: there is
-/// none yet, or it may carry another request by now.
-#[derive(Clone, Default)]
-pub(crate) struct Occupied(Arc<Mutex<Option<ResetSwitch>>>);
-
-impl Occupied {
-    fn set(&self, switch: Option<ResetSwitch>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = switch;
-    }
-
-    /// Resets the connection, if the exchange still has one.
-    pub(crate) fn reset(&self) {
-        // The lock is held meanwhile, so the connection cannot go back to the pool.
-        let switch = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(switch) = &*switch {
-            switch.throw();
-        }
-    }
-}
 
 /// The state of an idle connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,9 +32,9 @@ pub(super) enum IdleLook {
     Ended,
 }
 
-/// A connection. Dropping a fenced one in the middle of an exchange resets it. Otherwise the kernel
-/// would go on sending what it has taken.
-pub(super) struct Http1UpstreamConnection {
+/// A connection. Dropping a fenced one in the middle of an exchange resets it: see
+/// [`UpstreamSocket`](crate::proxy::upstream::socket::UpstreamSocket).
+pub(crate) struct Http1UpstreamConnection {
     io: UpstreamIo,
     /// Bytes that were read and not yet taken.
     pub buf: BytesMut,
@@ -60,10 +42,9 @@ pub(super) struct Http1UpstreamConnection {
     room: usize,
     /// A request has been sent and not answered, or a tunnel is open.
     busy: bool,
-    occupied: Option<Occupied>,
     /// The worker whose runtime waits for the socket.
     worker: usize,
-    pub opened: Instant,
+    opened: Instant,
 }
 
 impl Http1UpstreamConnection {
@@ -73,27 +54,21 @@ impl Http1UpstreamConnection {
             buf: BytesMut::new(),
             room: FIRST_READ,
             busy: false,
-            occupied: None,
             worker: worker::index(),
             opened: Instant::now(),
         }
     }
 
-    /// A request goes out over it.
-    pub(super) fn occupy(&mut self, occupied: Option<&Occupied>) {
-        if let Some(occupied) = occupied {
-            occupied.set(Some(socket_of(&self.io).switch().clone()));
-        }
-        self.occupied = occupied.cloned();
-        self.busy = true;
+    /// Whether a request is under way on it. That of a fenced request ends when its answer is whole
+    /// and the upstream has [taken](Self::taken) all of it.
+    pub(super) fn set_busy(&mut self, busy: bool) {
+        self.busy = busy;
+        socket_of_mut(&mut self.io).set_busy(busy);
     }
 
-    /// The request has been written whole, and its answer read whole.
-    pub(super) fn release(&mut self) {
-        if let Some(occupied) = self.occupied.take() {
-            occupied.set(None);
-        }
-        self.busy = false;
+    /// See [`UpstreamSocket::taken`](crate::proxy::upstream::socket::UpstreamSocket::taken).
+    pub(super) fn taken(&mut self) -> Poll<bool> {
+        socket_of_mut(&mut self.io).taken()
     }
 
     /// Frees the buffer, since the connection may be idle for long.
@@ -102,14 +77,6 @@ impl Http1UpstreamConnection {
             self.room = FIRST_READ;
             self.buf = BytesMut::new();
         }
-    }
-
-    /// Has this worker's runtime wait for the socket from now on. `false`: the connection is lost.
-    pub(super) fn move_here(&mut self) -> bool {
-        let here = worker::index();
-        let moved = self.worker == here || socket_of(&self.io).move_here().is_ok();
-        self.worker = here;
-        moved
     }
 
     /// How many bytes the kernel has taken.
@@ -179,11 +146,44 @@ impl Http1UpstreamConnection {
 
 impl Drop for Http1UpstreamConnection {
     fn drop(&mut self) {
-        if self.busy {
-            socket_of(&self.io).switch().throw();
-        } else {
+        // A busy one is reset by its socket, or closed as it is: a `close_notify` would flush what
+        // TLS kept of the request.
+        if !self.busy {
             notify_close(&mut self.io);
         }
+    }
+}
+
+impl PooledConnection for Http1UpstreamConnection {
+    async fn open(connecting: &Connecting) -> Result<Self, String> {
+        let mut connection = Self::new(connecting.open().await?);
+        match connection.look() {
+            IdleLook::Quiet => Ok(connection),
+            IdleLook::Bytes => {
+                tracing::warn!(fault = %UpstreamFault::Greeting, "a connection to the upstream is given up");
+                Err(UpstreamFault::Greeting.to_string())
+            }
+            IdleLook::Ended => Err("it has closed the connection".to_owned()),
+        }
+    }
+
+    fn is_fit(&mut self) -> bool {
+        let look = self.look();
+        if look == IdleLook::Bytes {
+            tracing::warn!(fault = %UpstreamFault::Extra, "a connection to the upstream is given up");
+        }
+        look == IdleLook::Quiet
+    }
+
+    fn move_here(&mut self) -> bool {
+        let here = worker::index();
+        let moved = self.worker == here || socket_of_mut(&mut self.io).move_here().is_ok();
+        self.worker = here;
+        moved
+    }
+
+    fn opened(&self) -> Instant {
+        self.opened
     }
 }
 
@@ -196,8 +196,8 @@ impl Upgraded {
     }
 
     /// Resets it, if it is fenced. When this returns, nothing more is sent over it.
-    pub(crate) fn reset(&self) {
-        socket_of(&self.0.io).switch().throw();
+    pub(crate) fn reset(&mut self) {
+        socket_of_mut(&mut self.0.io).reset();
     }
 }
 

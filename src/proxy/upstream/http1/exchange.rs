@@ -1,7 +1,6 @@
 //! One exchange, up to the head of its answer.
 
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -9,11 +8,10 @@ use bytes::Buf as _;
 use http::header::UPGRADE;
 use http::{Method, Request, Response};
 
-use super::body::Http1Body;
-use super::connection::{Http1UpstreamConnection, Occupied, Upgraded};
-use super::detached_upload::ReadHalf;
+use super::Http1Pool;
+use super::body::{Carrier, Http1Body};
+use super::connection::{Http1UpstreamConnection, Upgraded};
 use super::head::{self, response_limits};
-use super::pool::Http1Pool;
 use super::upload::{Outgoing, Unwritten};
 use crate::proxy::body::UpstreamBody;
 use crate::proxy::headers;
@@ -27,7 +25,6 @@ use crate::wire::upstream_framing::{Head, ResponseExpectation, UpstreamFault, Up
 pub(crate) struct Http1Pending {
     pool: Arc<Http1Pool>,
     asked: ResponseExpectation,
-    occupied: Option<Occupied>,
     outgoing: Outgoing,
     repeatable: bool,
 }
@@ -55,17 +52,11 @@ impl Http1Pending {
             upgrade: request.headers().contains_key(UPGRADE),
         };
         Self {
-            occupied: pool.options.fenced.then(Occupied::default),
             pool,
             asked,
             outgoing: Outgoing::new(request),
             repeatable,
         }
-    }
-
-    /// The connection that it goes over, if it is fenced.
-    pub(crate) const fn occupied(&self) -> Option<&Occupied> {
-        self.occupied.as_ref()
     }
 
     /// Sends the request, and reads the response's head. Dropped midway, it resets the connection
@@ -81,11 +72,11 @@ impl Http1Pending {
             connection
         } else {
             reused = false;
-            self.open().await.map_err(SendError::NotSent)?
+            self.pool.open().await.map_err(SendError::NotSent)?
         };
         loop {
-            connection.occupy(self.occupied.as_ref());
-            let limits = response_limits(self.pool.options.connecting.header_bytes);
+            connection.set_busy(true);
+            let limits = response_limits(self.pool.connecting.header_bytes);
             let mut attempt = Attempt::new(UpstreamFraming::new(self.asked, limits), &connection);
             let outgoing = &mut self.outgoing;
             let answered = poll_fn(|cx| attempt.poll(cx, &mut connection, outgoing)).await;
@@ -98,29 +89,22 @@ impl Http1Pending {
                     // The upstream has probably closed it while it was idle (RFC 9110, 9.2.2).
                     tracing::debug!(why, "a safe request goes over another connection");
                     (reused, self.outgoing) = (false, *outgoing);
-                    connection = self.open().await.map_err(SendError::Broken)?;
+                    connection = self.pool.open().await.map_err(SendError::Broken)?;
                 }
                 Err(Broke::Silent(why) | Broke::Midway(why)) => {
                     return Err(SendError::Broken(why));
                 }
                 Err(Broke::Unsent(why)) => {
-                    // Still busy, so without `close_notify`: that would flush what TLS kept of the
-                    // request.
                     drop(connection);
                     if !reused || !self.outgoing.is_untouched() {
                         return Err(SendError::NotSent(why));
                     }
                     // It was closed while it was idle.
                     (reused, repetition) = (false, None);
-                    connection = self.open().await.map_err(SendError::NotSent)?;
+                    connection = self.pool.open().await.map_err(SendError::NotSent)?;
                 }
             }
         }
-    }
-
-    /// Boxed, since most requests find an idle connection and do not need this memory.
-    fn open(&self) -> Pin<Box<impl Future<Output = Result<Http1UpstreamConnection, String>>>> {
-        Box::pin(self.pool.open())
     }
 }
 
@@ -266,17 +250,20 @@ impl Attempt {
             let body = Http1Body::switched(Upgraded::new(connection));
             return Ok(response.map(|()| body));
         };
-        let whole = outgoing.is_whole();
-        // An HTTP/1.0 upstream may disagree on where messages end.
-        let keeps = head.http_11
-            && !head.odd
-            && !self.unwritable
-            && !headers::connection_has(response.headers(), "close");
-        let body = if whole || self.unwritable {
-            Http1Body::own(connection, whole, keeps, content, pool)
-        } else {
-            Http1Body::shared(ReadHalf::of(connection, outgoing, pool), keeps, content)
+        let carrier = Carrier {
+            // An HTTP/1.0 upstream may disagree on where messages end.
+            keeps: head.http_11
+                && !head.odd
+                && !headers::connection_has(response.headers(), "close"),
+            connection,
+            outgoing,
+            unwritable: self.unwritable,
+            pool: Arc::clone(pool),
         };
+        let body = Http1Body::new(carrier, content).map_err(|fault| {
+            tracing::warn!(%fault, "a connection to the upstream is given up");
+            SendError::Broken(fault.to_string())
+        })?;
         Ok(response.map(|()| body))
     }
 }

@@ -12,29 +12,29 @@
 //! 5. The socket tells whether a byte has left. If the kernel has taken none, another connection
 //!    may carry the request, once (G5). Otherwise the request may have arrived.
 //! 6. The response's [`body`] reads from the socket when it is polled.
-//! 7. A connection whose request is written and whose answer is whole goes back before the last
-//!    frame is handed on. Bytes behind the answer close it.
-//! 8. An upload that outlives the head of its answer continues in a task of its own
-//!    ([`detached_upload`]), since the client may send all before it reads. Only then two tasks
-//!    share a connection.
-//! 9. Dropping a fenced connection in the middle of an exchange resets it before the drop returns.
-//!    The body of the request is dropped after the connection, so that the reset precedes its end.
-//! 10. After a 101, the connection is the [tunnel](Upgraded)'s, with what was read behind the head.
+//! 7. Whatever has come with the head is read with it: a fault there is a fault of the head.
+//! 8. An upload goes on while its answer is read, in the same task. A whole answer ends it.
+//! 9. A connection whose request is written and whose answer is whole goes back before the last
+//!    frame is handed on. Bytes behind the answer close it. One of a fenced request goes back only
+//!    when the upstream's host has acknowledged the whole request ([`Http1Body::taken`]).
+//! 10. Dropping a fenced connection in the middle of an exchange resets it before the drop returns.
+//!     The body of the request is dropped after the connection, so that the reset precedes its end.
+//! 11. After a 101, the connection is the [tunnel](Upgraded)'s, with what was read behind the head.
 //!
 //! [`UpstreamFraming`]: crate::wire::upstream_framing::UpstreamFraming
 
 mod body;
 mod connection;
-mod detached_upload;
 mod exchange;
 mod head;
-mod pool;
 #[cfg(test)]
 mod tests;
 mod upload;
 
 pub(crate) use self::body::Http1Body;
-pub(crate) use self::connection::{Occupied, Upgraded};
+pub(crate) use self::connection::{Http1UpstreamConnection, Upgraded};
 pub(crate) use self::exchange::Http1Pending;
-pub(crate) use self::pool::Http1Pool;
-pub(crate) use self::pool::Http1PoolSettings;
+use super::pool::Pool;
+
+/// Connections of one kind over HTTP/1.
+pub(crate) type Http1Pool = Pool<Http1UpstreamConnection>;

@@ -38,18 +38,9 @@ impl Bench {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("bound").port();
         let address = Address::Tcp("127.0.0.1".into(), port);
-        let pool = Http1Pool::new(Http1PoolSettings {
-            connecting: Connecting::new(
-                address,
-                None,
-                None,
-                (LONG, 64 << 10),
-                Arc::new(Metrics::new(&[])),
-            ),
-            fenced: false,
-            idle_timeout,
-            upload_timeout: None,
-        });
+        let metrics = Arc::new(Metrics::new(&[]));
+        let connecting = Connecting::new(address, None, None, (LONG, 64 << 10), metrics);
+        let pool = Http1Pool::new(connecting, idle_timeout);
         Self {
             listener,
             pool: Arc::new(pool),

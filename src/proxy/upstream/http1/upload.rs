@@ -81,6 +81,11 @@ impl Outgoing {
         !self.begun
     }
 
+    /// Sends nothing more of it.
+    pub(super) fn discard(&mut self) {
+        self.body = None;
+    }
+
     /// Whether it waits for the socket, and not for the client.
     pub(super) fn is_stuck(&self) -> bool {
         !self.queue.is_empty()

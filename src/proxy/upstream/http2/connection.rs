@@ -1,21 +1,24 @@
-//! The shared state of one HTTP/2 connection to the upstream: the streams in use, their limit, and
-//! whether the upstream answers.
+//! One HTTP/2 connection to the upstream. No task of its own drives it: whoever has it polls it.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 
-use tokio::sync::{Notify, mpsc, oneshot};
+use bytes::Bytes;
+use h2::client::SendRequest;
+use prometheus::IntGauge;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
-use super::opened_streams::OpenedStreams;
-use crate::proxy::upstream::socket::ResetSwitch;
+use super::transport::Transport;
+use crate::proxy::upstream::connect::{Connecting, UpstreamIo};
+use crate::proxy::upstream::errors::chain;
+use crate::proxy::upstream::pool::PooledConnection;
+use crate::proxy::upstream::socket::UpstreamSocket;
+use crate::worker;
 
-/// The most streams of one connection, where the upstream allows more. A connection is one task,
-/// and so one core's work, and a reset ends all its streams. RFC 9113, 6.5.2, asks servers to allow
-/// no fewer.
-pub(super) const MAX_STREAMS: u32 = 100;
+/// The most streams of one connection, where the upstream allows more. RFC 9113, 6.5.2, asks
+/// servers to allow no fewer.
+pub(super) const MAX_STREAMS: usize = 100;
 
 /// The size from which trailers break the exchange. h2 does not report that they reach
 /// its own limit, which is four times this one at least: it silently drops the field that does, and
@@ -23,144 +26,162 @@ pub(super) const MAX_STREAMS: u32 = 100;
 /// difference could be dropped unnoticed.
 pub(super) const TRAILER_LIST: usize = 64 << 10;
 
-/// How long the upstream may take to confirm that it has read everything. It only has to answer a
-/// PING, to which RFC 9113, 6.7, gives priority.
-const CONFIRM: Duration = Duration::from_secs(1);
+/// The most bytes held of one response that its client does not read.
+const STREAM_WINDOW: u32 = 192 << 10;
+/// As much for each stream, so that clients that do not read delay no other response.
+#[expect(clippy::cast_possible_truncation, reason = "it is 100")]
+const CONNECTION_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS as u32;
+/// The most bytes held of one body that the upstream does not take, besides the current piece.
+const SEND_BUFFER: usize = 64 << 10;
 
-/// The state that the pool, the exchanges and the driver of one connection share.
-pub(super) struct SharedConnection {
-    switch: ResetSwitch,
-    pub(super) opened: OpenedStreams,
-    /// Changed under the pool's lock, except in [`Self::release`].
-    used: AtomicUsize,
-    /// The stream limit in the upstream's current SETTINGS.
-    pub(super) limit: AtomicUsize,
-    /// When its last stream was released. Short sections, never across an await.
-    pub(super) idle_since: Mutex<Instant>,
-    /// Requests to confirm that everything has been read.
-    asking: mpsc::UnboundedSender<oneshot::Sender<()>>,
-    /// PINGs since the last part of a response.
-    pub(super) pings: AtomicUsize,
-    /// How often something has been read.
-    heard: AtomicU64,
-    /// A request was given up, and the upstream had been silent since it was sent.
-    suspected: Notify,
-    /// It takes no more streams.
-    pub(super) retired: CancellationToken,
+/// A connection. Dropping an idle one closes it in order. A fenced one is reset by the drop in the
+/// middle of an exchange: see [`UpstreamSocket`](crate::proxy::upstream::socket::UpstreamSocket).
+pub(crate) struct Http2Connection {
+    /// Boxed: it moves from hand to hand.
+    h2: Box<h2::client::Connection<Transport, Bytes>>,
+    /// Keeps the connection open while it is idle. `None`: it ends with its last stream.
+    sender: Option<SendRequest<Bytes>>,
+    pub(super) transport: Transport,
+    busy: bool,
+    /// The worker whose runtime waits for the socket.
+    worker: usize,
+    opened: Instant,
+    _counted: CountedConnection,
 }
 
-impl SharedConnection {
-    /// A connection without streams. `asking` takes the requests for confirmations.
-    pub(super) fn new(
-        switch: ResetSwitch,
-        asking: mpsc::UnboundedSender<oneshot::Sender<()>>,
-    ) -> Self {
-        Self {
-            switch,
-            opened: OpenedStreams::default(),
-            used: AtomicUsize::new(0),
-            limit: AtomicUsize::new(0),
-            idle_since: Mutex::new(Instant::now()),
-            asking,
-            pings: AtomicUsize::new(0),
-            heard: AtomicU64::new(0),
-            suspected: Notify::new(),
-            retired: CancellationToken::new(),
+async fn handshake(
+    io: UpstreamIo,
+    header_bytes: usize,
+    gauge: IntGauge,
+) -> Result<Http2Connection, String> {
+    let header_list = header_bytes.max(4 * TRAILER_LIST);
+    let transport = Transport::new(io);
+    let built = h2::client::Builder::new()
+        // None before its SETTINGS have come: they may allow fewer than the default.
+        .initial_max_send_streams(0)
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_frame_size(16 << 10)
+        .max_header_list_size(u32::try_from(header_list).unwrap_or(u32::MAX))
+        .max_send_buffer_size(SEND_BUFFER)
+        .enable_push(false)
+        .handshake(transport.clone())
+        .await;
+    let (sender, h2) = built.map_err(|error| chain(&error))?;
+    let mut connection = Http2Connection {
+        h2: Box::new(h2),
+        sender: Some(sender),
+        transport,
+        busy: false,
+        worker: worker::index(),
+        opened: Instant::now(),
+        _counted: CountedConnection::new(gauge),
+    };
+    poll_fn(|cx| match connection.poll(cx) {
+        Poll::Ready(Ok(())) => Poll::Ready(Err("it has closed the connection".to_owned())),
+        Poll::Ready(Err(error)) => Poll::Ready(Err(chain(&error))),
+        Poll::Pending if connection.h2.max_concurrent_send_streams() > 0 => Poll::Ready(Ok(())),
+        Poll::Pending => Poll::Pending,
+    })
+    .await?;
+    // The upstream may have sent GOAWAY already.
+    if connection.takes_requests() {
+        Ok(connection)
+    } else {
+        Err("it takes no requests on the connection (GOAWAY)".to_owned())
+    }
+}
+
+impl Http2Connection {
+    /// Reads and writes what there is. Ready when the connection has ended.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+        Pin::new(&mut *self.h2).poll(cx)
+    }
+
+    /// What sends requests over it. `None`: it takes no more.
+    pub(super) fn sender(&self) -> Option<SendRequest<Bytes>> {
+        self.sender.clone()
+    }
+
+    /// Has the connection end with its last stream, once there is no other sender.
+    pub(super) fn take_sender(&mut self) -> Option<SendRequest<Bytes>> {
+        self.sender.take()
+    }
+
+    /// Whether a fenced request is under way on it. That ends when its response is whole and the
+    /// upstream's host has acknowledged all of it.
+    pub(super) fn set_busy(&mut self, busy: bool) {
+        self.busy = busy;
+        self.transport.socket(|socket| socket.set_busy(busy));
+    }
+
+    /// Whether the upstream allows a stream, and has not sent GOAWAY.
+    fn takes_requests(&mut self) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        self.h2.max_concurrent_send_streams() > 0
+            && self
+                .sender
+                .as_mut()
+                .is_some_and(|sender| !matches!(sender.poll_ready(&mut cx), Poll::Ready(Err(_))))
+    }
+}
+
+impl PooledConnection for Http2Connection {
+    /// Up to the upstream's first SETTINGS, which must allow a stream.
+    async fn open(connecting: &Connecting) -> Result<Self, String> {
+        let io = connecting.open().await?;
+        let within = connecting.timeout;
+        let gauge = connecting.metrics.upstream_http2_connections();
+        let handshake = tokio::time::timeout(within, handshake(io, connecting.header_bytes, gauge));
+        handshake.await.unwrap_or_else(|_| {
+            Err(format!(
+                "it has not said within {within:?} that it takes HTTP/2 requests (SETTINGS)"
+            ))
+        })
+    }
+
+    /// Handles the frames that have come meanwhile: SETTINGS that allow no stream, GOAWAY.
+    fn is_fit(&mut self) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        self.transport.socket(|socket| socket.read_unpolled(true));
+        let open = self.poll(&mut cx).is_pending();
+        self.transport.socket(|socket| socket.read_unpolled(false));
+        open && self.takes_requests()
+    }
+
+    fn move_here(&mut self) -> bool {
+        let here = worker::index();
+        let moved = self.worker == here || self.transport.socket(UpstreamSocket::move_here).is_ok();
+        self.worker = here;
+        moved
+    }
+
+    fn opened(&self) -> Instant {
+        self.opened
+    }
+}
+
+impl Drop for Http2Connection {
+    fn drop(&mut self) {
+        if !self.busy && self.sender.take().is_some() {
+            // h2 sends GOAWAY, and ends the connection.
+            let _ = self.poll(&mut Context::from_waker(Waker::noop()));
         }
     }
+}
 
-    /// Takes one more stream, if the limit allows it.
-    pub(super) fn reserve(&self) -> bool {
-        let used = self.used.load(Ordering::Acquire);
-        let free = used < self.limit() && !self.retired.is_cancelled();
-        if free {
-            self.used.fetch_add(1, Ordering::AcqRel);
-        }
-        free
+/// An open connection in the metrics.
+struct CountedConnection(IntGauge);
+
+impl CountedConnection {
+    fn new(gauge: IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge)
     }
+}
 
-    pub(super) fn release(&self) {
-        let mut idle_since = self
-            .idle_since
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        *idle_since = Instant::now();
-        self.used.fetch_sub(1, Ordering::AcqRel);
-    }
-
-    pub(super) fn in_use(&self) -> bool {
-        self.used.load(Ordering::Acquire) > 0
-    }
-
-    pub(super) fn limit(&self) -> usize {
-        self.limit.load(Ordering::Acquire)
-    }
-
-    pub(super) fn retire(&self) {
-        self.retired.cancel();
-    }
-
-    /// Whether the upstream has read all that was sent of a stream that has been reset, see
-    /// [`PingConfirmations`](super::ping_confirmations::PingConfirmations).
-    pub(super) async fn confirms(&self, stream: u32) -> bool {
-        if !self.opened.surely(stream) {
-            // It waits inside the library, and the PING would overtake it.
-            return false;
-        }
-        self.answers().await
-    }
-
-    /// Whether the upstream answers a PING.
-    async fn answers(&self) -> bool {
-        let (tx, rx) = oneshot::channel();
-        if self.asking.send(tx).is_err() {
-            return false;
-        }
-        let answered = tokio::time::timeout(CONFIRM, rx).await;
-        answered.is_ok_and(|answered| answered.is_ok())
-    }
-
-    /// A part of a response has come.
-    pub(super) fn answered(&self) {
-        self.pings.store(0, Ordering::Release);
-    }
-
-    pub(super) fn pinged(&self) {
-        self.pings.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Something has been read.
-    pub(super) fn hear(&self) {
-        self.heard.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// A number that changes whenever something is read.
-    pub(super) fn heard(&self) -> u64 {
-        self.heard.load(Ordering::Acquire)
-    }
-
-    /// Has the connection retired, unless its upstream answers a PING.
-    pub(super) fn suspect(&self) {
-        self.suspected.notify_one();
-    }
-
-    /// Resolves when a request was given up and the upstream answers no PING.
-    pub(super) async fn silent(&self) {
-        loop {
-            self.suspected.notified().await;
-            if !self.answers().await {
-                return;
-            }
-        }
-    }
-
-    /// Resets the connection. `false`: it was reset before.
-    pub(super) fn reset(&self) -> bool {
-        self.switch.throw()
-    }
-
-    /// The streams that have been opened on the connection.
-    pub(super) fn opened(&self) -> &OpenedStreams {
-        &self.opened
+impl Drop for CountedConnection {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }

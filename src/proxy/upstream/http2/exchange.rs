@@ -1,31 +1,81 @@
-//! One exchange on a reserved stream: the request's head and body, the response, and how it is
-//! given up.
+//! One exchange over HTTP/2: the request's head and body, and the response.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use h2::client::ResponseFuture;
-use h2::{Reason, RecvStream, SendStream};
+use h2::RecvStream;
+use h2::client::SendRequest;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Method, Request, Response};
 use http_body::{Body, Frame, SizeHint};
-use tokio::task::JoinHandle;
-use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::connection::TRAILER_LIST;
-use super::pool::Reservation;
-use super::upload::{UploadTimeout, send_body};
-use crate::proxy::body::{BoxError, UpstreamBody};
-use crate::proxy::upstream::errors::{RequestFate, SendError, chain};
+use super::Http2Pool;
+use super::connection::{Http2Connection, TRAILER_LIST};
+use super::shared::SharedStream;
+use super::upload::pour;
+use crate::proxy::body::{BoxError, UploadError, UpstreamBody};
+use crate::proxy::upstream::errors::{SendError, chain};
+use crate::proxy::upstream::pool::PooledConnection as _;
+use crate::proxy::upstream::socket::UpstreamSocket;
 
-impl Reservation {
-    /// Sends the request on the reserved stream. There is no exchange if it was not handed over.
-    pub(crate) fn send(
-        mut self,
-        request: Request<UpstreamBody>,
-    ) -> (Result<Http2Response, SendError>, Option<Http2Exchange>) {
+/// The connection of a request.
+pub(crate) enum Http2Way {
+    /// The request is fenced, and has the connection to itself. `None`: it has been released.
+    Own(Option<Http2Connection>, Arc<Http2Pool>),
+    Shared(SharedStream),
+}
+
+impl Http2Way {
+    /// What sends the request, of which nothing has gone anywhere.
+    ///
+    /// # Errors
+    ///
+    /// There is no connection, in one line.
+    async fn sender(&mut self) -> Result<SendRequest<Bytes>, String> {
+        let sender = match self {
+            Self::Shared(stream) => stream.sender(),
+            Self::Own(own, pool) => {
+                // The upstream may have ended it, or have lowered its limit, since it was reserved.
+                if !own.as_mut().is_some_and(Http2Connection::is_fit) {
+                    *own = Some(pool.open().await?);
+                }
+                own.as_mut().and_then(|connection| {
+                    connection.set_busy(true);
+                    connection.sender()
+                })
+            }
+        };
+        sender.ok_or_else(|| "the connection takes no more requests".to_owned())
+    }
+
+    /// How many bytes have gone over the connection, requests and others. `None`: it is shared.
+    fn written(&self) -> Option<u64> {
+        match self {
+            Self::Own(Some(own), _) => Some(own.transport.socket(|socket| socket.written())),
+            _ => None,
+        }
+    }
+}
+
+/// A request that is sent as its response is waited for.
+pub(crate) struct Http2Pending {
+    way: Http2Way,
+    request: Request<UpstreamBody>,
+}
+
+impl Http2Pending {
+    pub(crate) fn new(way: Http2Way, request: Request<UpstreamBody>) -> Self {
+        Self { way, request }
+    }
+
+    /// Sends the request, and waits for the response's head. Dropped midway, it resets the
+    /// connection of a fenced request, and the stream of another one.
+    pub(crate) async fn response(self) -> Result<Response<Http2Body>, SendError> {
+        let Self { mut way, request } = self;
+        let mut sender = way.sender().await.map_err(SendError::NotSent)?;
         let (mut head, body) = request.into_parts();
         let ended = body.is_end_stream();
         // As in an HTTP/1 request (RFC 9110, 8.6).
@@ -36,111 +86,43 @@ impl Reservation {
                 .entry(CONTENT_LENGTH)
                 .or_insert_with(|| length.into());
         }
-        let before = self.connection.heard();
-        // Dropped at once: it may keep the stream alive.
-        let sent = self
-            .sender
-            .take()
-            .map(|mut sender| sender.send_request(Request::from_parts(head, ()), ended));
-        let Some(sent) = sent else {
-            unreachable!("it is taken here, and a reservation is used once")
-        };
-        let (response, stream) = match sent {
-            Ok(sent) => sent,
-            Err(error) => {
-                // No stream was opened.
-                let failed = SendError::NotSent(chain(&error));
-                return (Err(failed), None);
-            }
-        };
-        let number = response.stream_id().as_u32();
-        let (reservation, stop) = (Arc::new(self), CancellationToken::new());
-        let upload_timeout = UploadTimeout {
-            answered: CancellationToken::new(),
-            limit: reservation.upload_timeout(),
-        };
-        let answered = upload_timeout.answered.clone();
+        let before = way.written();
+        let sent = sender.send_request(Request::from_parts(head, ()), ended);
+        // It may keep the connection open.
+        drop(sender);
+        let (mut response, stream) = sent.map_err(|error| SendError::NotSent(chain(&error)))?;
+        let unwritten = Arc::new(());
         let upload = if ended {
             // The drop reports that the whole request was handed over.
             drop(body);
-            Uploading::Ended(stream)
+            Uploading::Ended { whole: true }
         } else {
-            let shared = (Arc::clone(&reservation), upload_timeout);
-            Uploading::Running(tokio::spawn(send_body(body, stream, stop.clone(), shared)))
+            Uploading::Running(Box::pin(pour(body, stream, Arc::clone(&unwritten))))
         };
-        let pending = Http2Response {
-            response,
-            stop: stop.clone().drop_guard(),
-            answered,
-            unanswered: Unanswered {
-                heard: before,
-                reservation: Arc::clone(&reservation),
-            },
-        };
-        let exchange = Http2Exchange {
-            number,
+        let mut carrier = Carrier {
+            way,
             upload,
-            stop,
-            reservation,
+            unwritten,
         };
-        (Ok(pending), Some(exchange))
-    }
-}
-
-/// Whether a request without content has a `Content-Length: 0`.
-fn expects_content(method: &Method) -> bool {
-    !matches!(
-        *method,
-        Method::GET | Method::HEAD | Method::DELETE | Method::CONNECT
-    )
-}
-
-/// The response to come. Dropping it ends the stream.
-pub(crate) struct Http2Response {
-    response: ResponseFuture,
-    /// Ends the upload.
-    stop: DropGuard,
-    /// Cancelled when the response is whole.
-    answered: CancellationToken,
-    unanswered: Unanswered,
-}
-
-/// A request without a response. Dropping it has the connection checked if the upstream has been
-/// silent since: other requests would go over a dead connection. A fenced request is given up with
-/// its [`Http2Exchange`].
-struct Unanswered {
-    /// The value of `SharedConnection::heard` before it was sent.
-    heard: u64,
-    reservation: Arc<Reservation>,
-}
-
-impl Drop for Unanswered {
-    fn drop(&mut self) {
-        let connection = &self.reservation.connection;
-        if !self.reservation.is_fenced() && connection.heard() == self.heard {
-            connection.suspect();
-        }
-    }
-}
-
-impl Http2Response {
-    pub(crate) async fn response(self) -> Result<Response<Http2Body>, SendError> {
-        let Self {
-            response,
-            stop,
-            answered,
-            unanswered,
-        } = self;
-        let response = response.await.map_err(|error| {
-            let why = chain(&error);
-            if unprocessed(&error) {
-                SendError::Refused(why)
-            } else {
-                SendError::Broken(why)
+        let answered = poll_fn(|cx| {
+            if let Err(error) = carrier.poll(cx) {
+                return Poll::Ready(Err(SendError::Broken(chain(&error))));
             }
-        })?;
-        let reservation = Arc::clone(&unanswered.reservation);
-        reservation.connection.answered();
+            let response = ready!(Pin::new(&mut response).poll(cx));
+            Poll::Ready(response.map_err(|error| {
+                carrier.answered();
+                let why = chain(&error);
+                if unprocessed(&error) {
+                    SendError::Refused(why)
+                } else if before.is_some() && before == carrier.way.written() {
+                    SendError::NotSent(why)
+                } else {
+                    SendError::Broken(why)
+                }
+            }))
+        });
+        let response = answered.await?;
+        carrier.answered();
         let mut lengths = response.headers().get_all(CONTENT_LENGTH).iter();
         let length = lengths
             .next()
@@ -151,13 +133,19 @@ impl Http2Response {
             } else {
                 length
             },
-            stream,
+            carrier,
+            stream: Some(stream),
             data_ended: false,
-            stop: Some(stop),
-            answered,
-            reservation,
         }))
     }
+}
+
+/// Whether a request without content has a `Content-Length: 0`.
+fn expects_content(method: &Method) -> bool {
+    !matches!(
+        *method,
+        Method::GET | Method::HEAD | Method::DELETE | Method::CONNECT
+    )
 }
 
 /// Whether the upstream says that it has not processed the request, and will not: a GOAWAY names an
@@ -170,59 +158,71 @@ fn unprocessed(error: &h2::Error) -> bool {
     error.is_remote() && error.is_go_away()
 }
 
-/// The exchange as its owner sees it, who may have to give it up.
-pub(crate) struct Http2Exchange {
-    /// The number of its stream.
-    number: u32,
+/// The connection of an exchange, and the rest of its request. The order of the fields matters: the
+/// connection is dropped before the request's body.
+struct Carrier {
+    way: Http2Way,
     upload: Uploading,
-    stop: CancellationToken,
-    reservation: Arc<Reservation>,
+    /// The pieces of the body that h2 has are other owners.
+    unwritten: Arc<()>,
 }
 
-/// The request's body, and with it the stream.
+/// The request's body.
 enum Uploading {
-    Running(JoinHandle<SendStream<Bytes>>),
-    Ended(SendStream<Bytes>),
+    Running(Pin<Box<dyn Future<Output = Result<bool, UploadError>> + Send>>),
+    /// `whole`: h2 has all of it.
+    Ended {
+        whole: bool,
+    },
 }
 
-impl Http2Exchange {
-    /// See `ExchangeHold::give_up`.
-    pub(crate) async fn give_up(&mut self) -> RequestFate {
-        self.stop.cancel();
-        let ended = match &mut self.upload {
-            Uploading::Running(upload) => Some(upload.await),
-            Uploading::Ended(_) => None,
-        };
-        match ended {
-            Some(Ok(stream)) => self.upload = Uploading::Ended(stream),
-            Some(Err(_)) => return self.reset(),
-            None => {}
+impl Carrier {
+    /// Sends more of the request, and drives an own connection.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), UploadError> {
+        if let Uploading::Running(upload) = &mut self.upload
+            && let Poll::Ready(whole) = upload.as_mut().poll(cx)
+        {
+            self.upload = Uploading::Ended { whole: whole? };
         }
-        if let Uploading::Ended(stream) = &mut self.upload {
-            // h2 drops what it has queued of it.
-            stream.send_reset(Reason::CANCEL);
+        if let Http2Way::Own(Some(own), _) = &mut self.way {
+            // Its end shows in the stream.
+            let _ = own.poll(cx);
         }
-        if self.reservation.connection.confirms(self.number).await {
-            return RequestFate::Unknown;
-        }
-        self.reset()
+        Ok(())
     }
 
-    /// Resets the connection, and with it all its streams.
-    pub(crate) fn reset(&self) -> RequestFate {
-        self.stop.cancel();
-        let connection = &self.reservation.connection;
-        if connection.reset() {
-            tracing::warn!(
-                "an HTTP/2 connection to the upstream is reset: a request on it was given up, and \
-                 the upstream has not confirmed that it has read what was sent"
-            );
+    /// The upstream has said something about the request.
+    fn answered(&mut self) {
+        if let Http2Way::Shared(stream) = &mut self.way {
+            stream.answered();
         }
-        if connection.opened().possibly(self.number) {
-            RequestFate::Unknown
-        } else {
-            RequestFate::WithoutEffect
+    }
+
+    /// See [`taken`](crate::proxy::upstream::response::taken). From the first call on, nothing polls
+    /// an own connection any more. So a part of the request that is in h2 then is never sent.
+    fn taken(&mut self) -> Poll<bool> {
+        let Http2Way::Own(own, pool) = &mut self.way else {
+            return Poll::Ready(true);
+        };
+        let Some(connection) = own else {
+            return Poll::Ready(true);
+        };
+        if !matches!(self.upload, Uploading::Ended { whole: true })
+            || Arc::strong_count(&self.unwritten) > 1
+            || connection.transport.is_blocked()
+        {
+            self.upload = Uploading::Ended { whole: false };
         }
+        let taken = ready!(connection.transport.socket(UpstreamSocket::taken));
+        // Dropped here, it is reset: it has been cut, or has failed.
+        if let Some(mut connection) = own.take()
+            && taken
+            && matches!(self.upload, Uploading::Ended { whole: true })
+        {
+            connection.set_busy(false);
+            pool.put(connection);
+        }
+        Poll::Ready(taken)
     }
 }
 
@@ -234,34 +234,35 @@ fn list_size(fields: &HeaderMap) -> usize {
 }
 
 /// The body of a response. It is whole only with the end of the stream (RFC 9113, 8.1): a reset
-/// before that breaks it, whatever its reason.
+/// before that breaks it, whatever its reason. One behind it changes nothing.
 pub(crate) struct Http2Body {
-    stream: RecvStream,
+    carrier: Carrier,
+    /// `None`: it was whole, and its connection may carry another one.
+    stream: Option<RecvStream>,
     /// The length that the upstream has announced and not sent yet.
     left: Option<u64>,
     data_ended: bool,
-    /// Ends the upload if the body is dropped before its end.
-    stop: Option<DropGuard>,
-    /// Cancelled when it is whole.
-    answered: CancellationToken,
-    reservation: Arc<Reservation>,
 }
 
 impl Http2Body {
-    /// The response is whole; the upload may go on.
-    fn ended(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            stop.disarm();
-            self.answered.cancel();
+    /// Whether a part of the request is still to be sent.
+    pub(crate) fn is_uploading(&self) -> bool {
+        matches!(self.carrier.upload, Uploading::Running(_))
+    }
+
+    /// Sends more of the request, without reading the response. Ready if the request broke off.
+    pub(crate) fn poll_upload(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
+        match self.carrier.poll(cx) {
+            Ok(()) => Poll::Pending,
+            Err(error) => Poll::Ready(error.into()),
         }
     }
-}
 
-impl Drop for Http2Body {
-    fn drop(&mut self) {
-        if self.stream.is_end_stream() {
-            self.ended();
-        }
+    /// See [`taken`](crate::proxy::upstream::response::taken).
+    pub(crate) fn taken(&mut self) -> Poll<bool> {
+        // h2 would not close an idle connection in order while there is one.
+        self.stream = None;
+        self.carrier.taken()
     }
 }
 
@@ -274,12 +275,15 @@ impl Body for Http2Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.get_mut();
+        this.carrier.poll(cx)?;
+        let Some(stream) = &mut this.stream else {
+            return Poll::Ready(None);
+        };
         if !this.data_ended {
-            match ready!(this.stream.poll_data(cx)) {
+            match ready!(stream.poll_data(cx)) {
                 Some(Ok(data)) => {
-                    this.reservation.connection.answered();
                     // The upstream may send as much again. It fails only on a closed stream.
-                    let _ = this.stream.flow_control().release_capacity(data.len());
+                    let _ = stream.flow_control().release_capacity(data.len());
                     this.left = this.left.map(|left| left.saturating_sub(data.len() as u64));
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
@@ -287,21 +291,18 @@ impl Body for Http2Body {
                 None => this.data_ended = true,
             }
         }
-        match ready!(this.stream.poll_trailers(cx)) {
+        match ready!(stream.poll_trailers(cx)) {
             Ok(Some(trailers)) if list_size(&trailers) >= TRAILER_LIST => {
                 Poll::Ready(Some(Err("the trailers are too long".into())))
             }
             Ok(Some(trailers)) => Poll::Ready(Some(Ok(Frame::trailers(trailers)))),
-            Ok(None) => {
-                this.ended();
-                Poll::Ready(None)
-            }
+            Ok(None) => Poll::Ready(None),
             Err(error) => Poll::Ready(Some(Err(error.into()))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.stream.is_end_stream()
+        self.stream.as_ref().is_none_or(RecvStream::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {

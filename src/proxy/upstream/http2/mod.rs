@@ -1,21 +1,25 @@
-//! HTTP/2 to the upstream: [connections](connection), each with the streams that its upstream
-//! allows, and the [exchanges](exchange) on them.
+//! HTTP/2 to the upstream. Any request has a [stream](exchange), of which it has the response.
 //!
-//! hyper's and h2's own way is to queue a request inside the library where the upstream allows no
-//! more streams. There it outlives its caller, its permit and even its settling, and goes upstream
-//! once a stream is free. So a stream is [reserved](Http2Pool::reserve) first, per connection,
-//! against the limit that this connection's SETTINGS say. Where none is free another connection is
-//! opened, up to `upstream.http2_connections`. A request that waits for a stream has not been
-//! handed to anybody.
+//! A fenced request has its [connection](connection) to itself, from before its permit begins until
+//! the exchange has ended. Its own task polls the connection. So giving it up is a reset that hurts
+//! no other request, and nothing of it waits in h2's queue for another task to send it. Idle
+//! connections are pooled, as over HTTP/1.
+//!
+//! Other requests [share](shared) connections, each of which is driven by a task.
 
 mod connection;
-mod driver;
 mod exchange;
-mod opened_streams;
-mod ping_confirmations;
-mod pool;
+mod shared;
+#[cfg(test)]
+mod tests;
 mod transport;
 mod upload;
 
-pub(super) use self::exchange::{Http2Body, Http2Exchange, Http2Response};
-pub(super) use self::pool::{Http2Pool, Http2PoolSettings, Reservation};
+use super::pool::Pool;
+
+pub(crate) use self::connection::Http2Connection;
+pub(crate) use self::exchange::{Http2Body, Http2Pending, Http2Way};
+pub(super) use self::shared::SharedConnections;
+
+/// Connections for one fenced request at a time.
+pub(crate) type Http2Pool = Pool<Http2Connection>;

@@ -4,101 +4,68 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
-use h2::{Reason, SendStream};
+use h2::SendStream;
 use http_body::Body as _;
-use tokio_util::sync::CancellationToken;
 
-use super::pool::Reservation;
-use crate::proxy::body::UpstreamBody;
+use crate::proxy::body::{UploadError, UpstreamBody};
 
-/// Sends the body as the upstream's windows allow, and resets the stream if the body breaks off.
-/// Holds the reservation meanwhile, and returns the stream.
-pub(super) async fn send_body(
+/// A piece of a body that h2 has, and has not written. h2 drops it once it is encoded.
+struct Piece(
+    Bytes,
+    #[expect(dead_code, reason = "it is counted")] Arc<()>,
+);
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Sends the whole body. `false`: the upstream takes no more of it. `unwritten`: the pieces that h2
+/// has are other owners of it.
+///
+/// # Errors
+///
+/// The body broke off.
+pub(super) async fn pour(
     mut body: UpstreamBody,
     mut stream: SendStream<Bytes>,
-    stop: CancellationToken,
-    (_reservation, upload_timeout): (Arc<Reservation>, UploadTimeout),
-) -> SendStream<Bytes> {
-    let sent = tokio::select! {
-        biased;
-        () = stop.cancelled() => false,
-        sent = pour(&mut body, &mut stream, &upload_timeout) => sent,
-    };
-    if !sent {
-        stream.send_reset(Reason::CANCEL);
-    }
-    stream
-}
-
-/// The timeout of an upload after its answer is whole.
-pub(super) struct UploadTimeout {
-    /// The answer is whole.
-    pub answered: CancellationToken,
-    /// How long the upstream may take nothing of it then. `None`: the exchange has its own timeout.
-    pub limit: Option<Duration>,
-}
-
-impl UploadTimeout {
-    /// Resolves when the upstream has taken nothing for too long.
-    async fn is_over(&self) {
-        let Some(limit) = self.limit else {
-            return std::future::pending().await;
-        };
-        self.answered.cancelled().await;
-        tokio::time::sleep(limit).await;
-    }
-}
-
-/// Sends the whole body. `false`: the body broke off, or the upstream takes nothing. Where the
-/// upstream has reset the stream, nothing is left to do.
-async fn pour(
-    body: &mut UpstreamBody,
-    stream: &mut SendStream<Bytes>,
-    upload_timeout: &UploadTimeout,
-) -> bool {
+    unwritten: Arc<()>,
+) -> Result<bool, UploadError> {
     loop {
         let frame = poll_fn(|cx| {
             if stream.poll_reset(cx).is_ready() {
                 return Poll::Ready(None);
             }
-            Pin::new(&mut *body).poll_frame(cx).map(Some)
+            Pin::new(&mut body).poll_frame(cx).map(Some)
         });
         let frame = match frame.await {
-            None => return true,
-            Some(None) => return stream.send_data(Bytes::new(), true).is_ok(),
-            Some(Some(Err(_))) => return false,
-            Some(Some(Ok(frame))) => frame,
+            None => return Ok(false),
+            Some(None) => return Ok(stream.send_data(Bytes::new(), true).is_ok()),
+            Some(Some(frame)) => frame?,
         };
-        let taken = match frame.into_data() {
-            Ok(mut data) => {
-                let last = body.is_end_stream();
-                // Piece by piece, as the windows allow, so that nothing is queued in the library.
-                while !data.is_empty() {
-                    let room = tokio::select! {
-                        room = room(stream, data.len()) => room,
-                        () = upload_timeout.is_over() => return false,
-                    };
-                    let Some(room) = room else {
-                        return true;
-                    };
-                    let piece = data.split_to(room);
-                    let ends = last && data.is_empty();
-                    if stream.send_data(piece, ends).is_err() || ends {
-                        return true;
-                    }
-                }
-                if !last {
-                    continue;
-                }
-                stream.send_data(Bytes::new(), true).is_ok()
+        // `Received` yields no other frames.
+        let Ok(mut data) = frame.into_data() else {
+            continue;
+        };
+        let last = body.is_end_stream();
+        // Piece by piece, as the windows allow, so that h2 queues nothing that it could not send.
+        while !data.is_empty() {
+            let Some(room) = room(&mut stream, data.len()).await else {
+                return Ok(false);
+            };
+            let piece = Piece(data.split_to(room), Arc::clone(&unwritten));
+            let ends = last && data.is_empty();
+            let sent = stream.send_data(Bytes::from_owner(piece), ends);
+            if sent.is_err() || ends {
+                return Ok(sent.is_ok());
             }
-            // `Received` yields no other frames.
-            Err(_) => continue,
-        };
-        return taken;
+        }
+        if last {
+            return Ok(stream.send_data(Bytes::new(), true).is_ok());
+        }
     }
 }
 
@@ -109,7 +76,7 @@ const PIECE: usize = 16 << 10;
 /// many. `None`: the stream is closed.
 async fn room(stream: &mut SendStream<Bytes>, wanted: usize) -> Option<usize> {
     // Only once there is something to send: a reservation is taken from the connection's window,
-    // which the other streams share.
+    // which other streams may share.
     stream.reserve_capacity(wanted.min(PIECE));
     poll_fn(|cx| {
         while stream.capacity() == 0 {

@@ -73,8 +73,6 @@ pub enum Transport {
     Http2 {
         /// At once, on one connection.
         streams: u32,
-        /// `upstream.http2_connections` of the proxies.
-        connections: u32,
         /// After this many requests it says goodbye on a connection, in this way.
         goodbye: Option<(u32, Goodbye)>,
     },
@@ -356,22 +354,17 @@ impl Plan {
 
     fn transport(&self, random: &mut StdRng) -> Transport {
         let runs_out = |fault: &Fault| fault.point == FaultPoint::OutOfStreams;
-        let (streams, connections) = if self.faults.iter().any(runs_out) {
-            // Where there is one connection, nothing is left when its streams are taken.
-            (random.random_range(1..=2), pick(&[1, 64], random.random()))
+        let streams = if self.faults.iter().any(runs_out) {
+            random.random_range(1..=2)
         } else if random.random_range(0..100) < 40 {
-            ([1, 2, 100, 100][random.random_range(0..4)], 64)
+            [1, 2, 100, 100][random.random_range(0..4)]
         } else {
             return Transport::Http1;
         };
         let ways = [Goodbye::Graceful, Goodbye::Graceful, Goodbye::Abrupt];
         let goodbye = (random.random_range(0..3) == 0)
             .then(|| (random.random_range(5..40), ways[random.random_range(0..3)]));
-        Transport::Http2 {
-            streams,
-            connections,
-            goodbye,
-        }
+        Transport::Http2 { streams, goodbye }
     }
 }
 

@@ -166,9 +166,6 @@ impl Slot {
             let block = format!("store: {{ url: '{url}', namespace: {namespace} }}");
             config = config.with(&block);
         }
-        if let Transport::Http2 { connections, .. } = plan.transport {
-            config = config.with(&format!("upstream: {{ http2_connections: {connections} }}"));
-        }
         let clock = plan.jumps.then(|| {
             let file = dir.path().join("clock");
             std::fs::write(&file, "+0").expect("the directory is writable");

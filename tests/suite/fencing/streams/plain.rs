@@ -1,23 +1,50 @@
 //! Requests that nobody fences: what becomes of their streams and connections.
 
 use super::*;
-use crate::support::get;
 
-/// An upstream that says nothing is not asked again and again over the same connection.
+/// They share a connection, up to the upstream's limit.
 #[tokio::test]
-async fn a_connection_whose_upstream_answers_nothing_is_left() {
+async fn requests_share_a_connection_while_it_has_streams() {
+    let (upstream, _config, proxy) = started("upstream: { idle_timeout: 60s }").await;
+    let two = [(MAX_CONCURRENT_STREAMS, 2)];
+    let first = proxy.start_request(get("/orders/7"));
+    let mut peer = upstream.accept_http2(&two).await;
+    let (one, _) = peer.request().await;
+    let second = proxy.start_request(get("/orders/7"));
+    let (other, _) = peer.request().await;
+    let third = proxy.start_request(get("/orders/7"));
+    let mut more = upstream.accept_http2(&two).await;
+    assert_eq!(more.serve().await, "");
+    soon("the third", third)
+        .await
+        .expect("no panic")
+        .assert_forwarded();
+    for (stream, sent) in [(other, second), (one, first)] {
+        peer.respond(stream, true).await;
+        let answer = soon("an answer", sent).await.expect("no panic");
+        answer.assert_forwarded();
+    }
+    // The oldest that has a stream takes the next.
+    let next = proxy.start_request(get("/orders/7"));
+    assert_eq!(peer.serve().await, "");
+    next.await.expect("no panic").assert_forwarded();
+}
+
+/// A connection may lead nowhere without an error. After a request without an answer it takes no
+/// other; what others have on it goes on.
+#[tokio::test]
+async fn a_connection_on_which_a_request_got_no_answer_is_left() {
     for leaves in [false, true] {
         let timeout = if leaves { "300s" } else { "300ms" };
         let more = format!("upstream: {{ timeout: {timeout}, idle_timeout: 300s }}");
         let (upstream, _config, proxy) = started(&more).await;
-        let first = proxy.start_request(get("/orders/7"));
+        let mut held = proxy.begin(&get("/orders/7"), b"").await;
         let mut silent = upstream.accept_http2(&[]).await;
-        assert_eq!(silent.serve().await, "");
-        first.await.expect("no panic").assert_forwarded();
+        let (stream, _) = silent.request().await;
+        silent.respond(stream, false).await;
 
-        silent.polite = false;
         let lost = proxy.begin(&get("/orders/7"), b"").await;
-        silent.request().await;
+        let (without, _) = silent.request().await;
         if leaves {
             drop(lost);
         } else {
@@ -25,37 +52,22 @@ async fn a_connection_whose_upstream_answers_nothing_is_left() {
             let lost = lost.finish().await;
             lost.assert_problem(504, "outcome-unknown");
         }
-        // It is closed, with nothing on it.
-        assert_eq!(silent.end().await, [0], "NO_ERROR");
+        let reset = |frame: &Frame| frame.kind == RST_STREAM && frame.stream == without;
+        silent.until("its reset", reset).await;
         let next = proxy.start_request(get("/orders/7"));
         let mut second = upstream.accept_http2(&[]).await;
         assert_eq!(second.serve().await, "");
         next.await.expect("no panic").assert_forwarded();
+        silent.data(stream, b"end", true).await;
+        assert_eq!(held.finish().await.text(), "end");
+        assert_eq!(silent.end().await, [0], "NO_ERROR");
     }
-}
-
-/// One that is slow with a request, and lives, keeps its connection.
-#[tokio::test]
-async fn a_connection_whose_upstream_is_slow_with_one_request_stays() {
-    let more = "upstream: { timeout: 300ms, idle_timeout: 300s }";
-    let (upstream, _config, proxy) = started(more).await;
-    let first = proxy.start_request(get("/orders/7"));
-    let mut peer = upstream.accept_http2(&[]).await;
-    assert_eq!(peer.serve().await, "");
-    first.await.expect("no panic").assert_forwarded();
-    let slow = proxy.start_request(get("/orders/7"));
-    let (stream, _) = peer.request().await;
-    slow.await.expect("no panic");
-    given_up(&mut peer, stream).await;
-    let next = proxy.start_request(get("/orders/7"));
-    assert_eq!(peer.serve().await, "");
-    next.await.expect("no panic").assert_forwarded();
 }
 
 /// The upstream has answered, and takes nothing of the body: the stream is needed for others.
 #[tokio::test]
-async fn an_upload_that_nobody_takes_ends_after_its_answer() {
-    let more = "{ upstream: { http2_connections: 1, timeout: 1s },
+async fn a_whole_answer_ends_its_upload() {
+    let more = "{ upstream: { idle_timeout: 60s },
                   routes: [{ path: '/open/{id}', mode: bypass }] }";
     let (upstream, _config, proxy) = started(more).await;
     let early = proxy.start_request(put("/open/7").body("never taken"));
@@ -73,22 +85,7 @@ async fn an_upload_that_nobody_takes_ends_after_its_answer() {
     next.await.expect("no panic").assert_forwarded();
 }
 
-/// All streams are taken, and the next connection cannot be opened: those that wait have another
-/// one tried.
-#[tokio::test]
-async fn a_connection_that_could_not_be_opened_is_tried_again() {
-    let (upstream, _config, proxy) = started("upstream: { timeout: 300s }").await;
-    let (_held, _first, _) = long(&proxy, &upstream, ONE_STREAM).await;
-    let waits = proxy.start_request(order(7, 41, "waits"));
-    drop(upstream.accept().await);
-    drop(upstream.accept().await);
-    let mut second = upstream.accept_http2(ONE_STREAM).await;
-    assert_eq!(second.serve().await, "waits");
-    waits.await.expect("no panic").assert_forwarded();
-}
-
-/// Many wait for connections that are refused at the same moment: each is refused, and none waits
-/// for a stream.
+/// Many wait for connections that are refused at the same moment: each is refused.
 #[tokio::test]
 async fn of_connections_that_fail_together_all_that_wait_are_told() {
     let port = crate::support::postgres::free_port();

@@ -71,8 +71,8 @@ async fn the_newest_is_taken_first_and_from_any_shard() {
     for worker in [0, 1, 0] {
         worker::set_index(worker);
         let (mut near, other) = connection();
-        near.occupy(None);
-        near.release();
+        near.set_busy(true);
+        near.set_busy(false);
         bench.pool.put(near);
         far.push(other);
     }

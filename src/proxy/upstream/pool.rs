@@ -1,4 +1,5 @@
-//! The idle connections of one kind, in one shard for each core.
+//! The idle connections of one kind, over HTTP/1 or HTTP/2, in one shard for each core. Each carries
+//! one exchange after the other.
 //!
 //! A worker takes the newest connection of its own shard first, and puts connections back there.
 //! Where its own shard is empty it takes from the others before it opens one. So an ordinary
@@ -7,19 +8,18 @@
 //! worker that opened it.
 //!
 //! No task waits for an idle connection. It is checked by a system call before it is used, since
-//! bytes that lie there would be taken for the next request's answer. A sweep now and then closes
+//! bytes that lie there could be taken for the next request's answer. A sweep now and then closes
 //! those that have ended, are too old, or have sent such bytes. The sweep runs only while there are
 //! idle connections.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::connection::{Http1UpstreamConnection, IdleLook};
-use crate::proxy::upstream::connect::{Connecting, MAX_AGE};
-use crate::wire::upstream_framing::UpstreamFault;
+use super::connect::{Connecting, MAX_AGE};
 use crate::worker;
 
 /// How often idle connections are checked.
@@ -27,21 +27,30 @@ const SWEEP: Duration = Duration::from_millis(500);
 /// The most shards.
 const MAX_SHARDS: usize = 64;
 
-/// The settings of a pool.
-pub(crate) struct Http1PoolSettings {
-    pub connecting: Connecting,
-    /// It is for requests with a permit.
-    pub fenced: bool,
-    pub idle_timeout: Duration,
-    /// How long an upload may stall after its answer is whole. `None`: the exchange has its own
-    /// timeout.
-    pub upload_timeout: Option<Duration>,
+/// A connection that carries one exchange after the other.
+pub(crate) trait PooledConnection: Send + Sized + 'static {
+    /// Opens a connection.
+    ///
+    /// # Errors
+    ///
+    /// The causes, in one line. No request was written.
+    fn open(connecting: &Connecting) -> impl Future<Output = Result<Self, String>> + Send;
+
+    /// Whether the idle connection may carry another request, as the kernel knows. It does not wait.
+    fn is_fit(&mut self) -> bool;
+
+    /// Has this worker's runtime wait for the socket from now on. `false`: the connection is lost.
+    fn move_here(&mut self) -> bool;
+
+    /// When it was opened.
+    fn opened(&self) -> Instant;
 }
 
 /// Connections of one kind.
-pub(crate) struct Http1Pool {
-    pub(super) options: Http1PoolSettings,
-    shards: Box<[Shelf]>,
+pub(crate) struct Pool<C> {
+    pub(super) connecting: Connecting,
+    idle_timeout: Duration,
+    shards: Box<[Shelf<C>]>,
     /// A sweep runs.
     swept: AtomicBool,
     /// No connection is kept any more.
@@ -49,30 +58,30 @@ pub(crate) struct Http1Pool {
 }
 
 /// The idle connections of one worker, the newest last. On cache lines of its own.
-#[derive(Default)]
 #[repr(align(128))]
-struct Shelf(Mutex<Vec<IdleConnection>>);
+struct Shelf<C>(Mutex<Vec<IdleConnection<C>>>);
 
 /// An idle connection.
-struct IdleConnection {
+struct IdleConnection<C> {
     since: Instant,
-    connection: Http1UpstreamConnection,
+    connection: C,
 }
 
-impl Shelf {
+impl<C> Shelf<C> {
     /// Short sections, never across an await.
-    fn lock(&self) -> MutexGuard<'_, Vec<IdleConnection>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<IdleConnection<C>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Http1Pool {
-    pub(crate) fn new(options: Http1PoolSettings) -> Self {
+impl<C: PooledConnection> Pool<C> {
+    pub(super) fn new(connecting: Connecting, idle_timeout: Duration) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let shards = cores.min(MAX_SHARDS);
         Self {
-            options,
-            shards: std::iter::repeat_with(Shelf::default)
+            connecting,
+            idle_timeout,
+            shards: std::iter::repeat_with(|| Shelf(Mutex::default()))
                 .take(shards)
                 .collect(),
             swept: AtomicBool::new(false),
@@ -85,7 +94,7 @@ impl Http1Pool {
     }
 
     /// Takes an idle connection that is fit for another request.
-    pub(super) fn take(&self) -> Option<Http1UpstreamConnection> {
+    pub(super) fn take(&self) -> Option<C> {
         let own = self.own();
         let (before, from_own) = self.shards.split_at(own);
         from_own.iter().chain(before).find_map(|shelf| {
@@ -98,36 +107,18 @@ impl Http1Pool {
         })
     }
 
-    /// As [`Self::open`], and closes it again.
-    pub(crate) async fn reach(&self) -> Result<(), String> {
-        self.open().await.map(drop)
-    }
-
-    /// Opens a connection.
-    ///
-    /// # Errors
-    ///
-    /// The causes, in one line. Nothing was written.
-    pub(super) async fn open(&self) -> Result<Http1UpstreamConnection, String> {
-        let io = self.options.connecting.open().await?;
-        let mut connection = Http1UpstreamConnection::new(io);
-        match connection.look() {
-            IdleLook::Quiet => Ok(connection),
-            IdleLook::Bytes => {
-                tracing::warn!(fault = %UpstreamFault::Greeting, "a connection to the upstream is given up");
-                Err(UpstreamFault::Greeting.to_string())
-            }
-            IdleLook::Ended => Err("it has closed the connection".to_owned()),
-        }
+    /// See [`PooledConnection::open`]. Boxed, since most requests find an idle connection and do not
+    /// need this memory.
+    pub(super) fn open(&self) -> Pin<Box<impl Future<Output = Result<C, String>> + use<'_, C>>> {
+        Box::pin(C::open(&self.connecting))
     }
 
     /// Keeps an idle connection.
-    pub(super) fn put(self: &Arc<Self>, mut connection: Http1UpstreamConnection) {
-        connection.shrink();
+    pub(super) fn put(self: &Arc<Self>, connection: C) {
         {
             let mut idle = self.shards[self.own()].lock();
             // Under the lock: a pool that is retired at the same time is emptied after this.
-            if self.retired.load(Ordering::Acquire) || self.options.idle_timeout.is_zero() {
+            if self.retired.load(Ordering::Acquire) || self.idle_timeout.is_zero() {
                 return;
             }
             idle.push(IdleConnection {
@@ -137,14 +128,14 @@ impl Http1Pool {
         }
         // Read first: all cores share this cache line.
         if !self.swept.load(Ordering::Relaxed) && !self.swept.swap(true, Ordering::AcqRel) {
-            let every = SWEEP.min(self.options.idle_timeout);
+            let every = SWEEP.min(self.idle_timeout);
             let every = every.max(Duration::from_millis(10));
             tokio::spawn(sweep(Arc::downgrade(self), every));
         }
     }
 
     /// Closes all idle connections, now and later.
-    pub(crate) fn retire(&self) {
+    pub(super) fn retire(&self) {
         self.retired.store(true, Ordering::Release);
         for shelf in &self.shards {
             let idle = std::mem::take(&mut *shelf.lock());
@@ -175,10 +166,10 @@ impl Http1Pool {
     }
 
     /// Whether it may carry another request.
-    fn is_fit(&self, idle: &mut IdleConnection) -> bool {
-        idle.since.elapsed() < self.options.idle_timeout
-            && idle.connection.opened.elapsed() < MAX_AGE
-            && is_quiet(&mut idle.connection)
+    fn is_fit(&self, idle: &mut IdleConnection<C>) -> bool {
+        idle.since.elapsed() < self.idle_timeout
+            && idle.connection.opened().elapsed() < MAX_AGE
+            && idle.connection.is_fit()
     }
 
     #[cfg(test)]
@@ -187,19 +178,8 @@ impl Http1Pool {
     }
 }
 
-fn is_quiet(connection: &mut Http1UpstreamConnection) -> bool {
-    match connection.look() {
-        IdleLook::Quiet => true,
-        IdleLook::Bytes => {
-            tracing::warn!(fault = %UpstreamFault::Extra, "a connection to the upstream is given up");
-            false
-        }
-        IdleLook::Ended => false,
-    }
-}
-
 /// Checks idle connections until there are none.
-async fn sweep(pool: Weak<Http1Pool>, every: Duration) {
+async fn sweep<C: PooledConnection>(pool: Weak<Pool<C>>, every: Duration) {
     loop {
         tokio::time::sleep(every).await;
         let Some(pool) = pool.upgrade() else {

@@ -1,0 +1,77 @@
+//! What the library has of a request when its answer is whole.
+
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request};
+use http_body::Body as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::metrics::Metrics;
+use crate::proxy::body::Upload;
+use crate::proxy::streamed;
+use crate::proxy::upstream::connect::{Address, Connecting};
+
+const LONG: Duration = Duration::from_secs(20);
+const SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
+/// The window of each stream is as wide as 0.
+const NO_WINDOW: &[u8] = b"\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\0\0";
+/// `:status: 200`, and the end of stream 1.
+const OK: &[u8] = b"\0\0\x01\x01\x05\0\0\0\x01\x88";
+
+/// The body's end comes from the client at the same moment as SETTINGS that let it no longer pass.
+#[tokio::test]
+async fn a_connection_with_a_part_of_its_request_in_the_library_carries_no_other() {
+    for narrowed in [false, true] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let address = Address::Tcp("127.0.0.1".into(), port);
+        let metrics = Arc::new(Metrics::new(&[]));
+        let connecting = Connecting::new(address, None, None, (LONG, 64 << 10), metrics);
+        let pool = Arc::new(Http2Pool::new(connecting, LONG));
+        let accepted = async {
+            let (mut socket, _) = listener.accept().await.expect("a connection");
+            socket.write_all(SETTINGS).await.expect("written");
+            socket
+        };
+        let (connection, mut socket) = tokio::join!(pool.open(), accepted);
+        let (feed, body) = streamed(Some(10));
+        let mut cx = Context::from_waker(Waker::noop());
+        feed.give(Some(Bytes::from_static(b"hello")), false, &cx);
+        let mut request = Request::new(Upload::unlimited(body).send(CancellationToken::new()));
+        *request.method_mut() = Method::PUT;
+        *request.uri_mut() = "http://x/".parse().expect("a target");
+        let connection = connection.expect("opened");
+        let way = Http2Way::Own(Some(connection), Arc::clone(&pool));
+        let mut sent = Box::pin(Http2Pending::new(way, request).response());
+        let hello = async {
+            let mut seen = Vec::new();
+            while !seen.ends_with(b"hello") {
+                seen.push(socket.read_u8().await.expect("more"));
+            }
+        };
+        tokio::select! {
+            _ = &mut sent => unreachable!("there is no answer yet"),
+            () = hello => {}
+        }
+        // Nothing polls the exchange until both have come.
+        let answer = [if narrowed { NO_WINDOW } else { SETTINGS }, OK].concat();
+        socket.write_all(&answer).await.expect("written");
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        feed.give(Some(Bytes::from_static(b"world")), true, &cx);
+        let response = tokio::time::timeout(LONG, sent).await.expect("in time");
+        let mut body = response.expect("a head").into_body();
+        assert!(body.is_end_stream());
+        assert!(!body.is_uploading(), "the library has all of it");
+        assert!(body.poll_upload(&mut cx).is_pending());
+        assert_eq!(body.taken(), std::task::Poll::Ready(true));
+        assert_eq!(pool.idle(), usize::from(!narrowed));
+    }
+}
