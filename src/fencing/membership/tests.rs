@@ -134,7 +134,7 @@ async fn an_era_that_a_failover_has_lost_is_raised_again() {
 fn served(resource: &str) -> (String, Arc<RouteRecord>) {
     let document = format!(
         r#"{{"version":1,"unmatched":"refuse","routes":[{{"path":"/o/{{id}}","mode":"enforce",
-        "methods":null,"resource":"{resource}:{{id}}","safe_methods":"optional",
+        "methods":["POST","PUT"],"resource":"{resource}:{{id}}","safe_methods":"optional",
         "token_format":"decimal","reuse":"allow","allow":[]}}]}}"#
     );
     let table = RouteTable::from_document(&document).expect("a good table");
