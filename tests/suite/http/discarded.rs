@@ -165,7 +165,7 @@ async fn no_byte_of_a_requests_trailers_passes_attach() {
         "1",
     ]);
     let process = Process::start(&mut command);
-    let at = eventually("attach to listen", || async {
+    let at: std::net::SocketAddr = eventually("attach to listen", || async {
         let lines = process.lines();
         let mut lines = lines.iter().flat_map(|line| serde_json::from_str(line));
         lines.find_map(|line: serde_json::Value| line["listen"].as_str()?.parse().ok())
@@ -173,6 +173,7 @@ async fn no_byte_of_a_requests_trailers_passes_attach() {
     .await;
     let (name, value) = TRAILER;
     let sent = put("/orders/7")
+        .host(Some(&at.to_string()))
         .header("Trailer", "X")
         .chunks(&[b"abc"], &format!("{name}: {value}\r\n"))
         .start(at);
