@@ -1,21 +1,20 @@
 //! [`Context`]: the settings, the client and the facts that all phases of one request need.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Request, Version};
-use tokio::time::Instant;
 
 use super::access_log::AccessClock;
 use super::body::Received;
-use super::client::{Client, ClientNames};
+use super::client::Client;
 use super::headers;
 use super::headers::media::is_grpc;
 use super::logged_head::LoggedHead;
 use super::refusal::Subject;
 use super::refusal::problem::AnswerStyle;
+use super::request_facts::RequestFacts;
 use super::routing_table::{RoutingTable, Snapshot};
-use crate::rejections::RequestText;
 use crate::traces::{RequestTrace, TraceHead, TraceParent};
 
 /// The context of one request, for all its phases.
@@ -26,49 +25,6 @@ pub(super) struct Context<'a> {
     /// Its peer is one of `trusted_proxies`, or came over a Unix socket.
     pub by_proxy: bool,
     pub facts: Arc<RequestFacts>,
-}
-
-/// The facts about a request that its answer and its log line need. Shared with what outlives its
-/// handler.
-pub(super) struct RequestFacts {
-    pub client: Arc<str>,
-    /// The names in the client's certificate.
-    pub client_name: Option<Arc<str>>,
-    /// `None`: the head could not be read.
-    pub head: Option<LoggedHead>,
-    /// `None`: no answered request is logged.
-    pub clock: Option<AccessClock>,
-    /// The caller reads a refusal as a gRPC status ([`reads_grpc`]).
-    pub grpc: bool,
-    /// When its head had arrived.
-    pub began: Instant,
-    /// Set once the key is derived, so that any refusal of the request can be found by it.
-    pub subject: OnceLock<Subject>,
-}
-
-impl RequestFacts {
-    fn unread(client: &Client) -> Self {
-        Self {
-            client: Arc::clone(&client.text),
-            client_name: client.names().and_then(ClientNames::text),
-            head: None,
-            clock: None,
-            grpc: false,
-            began: Instant::now(),
-            subject: OnceLock::new(),
-        }
-    }
-
-    /// `None`: it is not traced.
-    pub(super) fn trace(&self) -> Option<&Arc<RequestTrace>> {
-        self.head.as_ref()?.trace.as_ref()
-    }
-
-    /// The request in words. `query`: with its query.
-    pub(super) fn text(&self, query: bool) -> RequestText {
-        let head = self.head.as_ref();
-        head.map_or_else(RequestText::default, |head| head.text(query))
-    }
 }
 
 impl<'a> Context<'a> {

@@ -7,7 +7,7 @@ use http::Method;
 use http::request::Parts;
 use tokio_util::sync::CancellationToken;
 
-use super::answer::{CountAs, Forwarded, Noted};
+use super::answer::{CountAs, Forwarded};
 use super::body::{Received, Upload};
 use super::classify::Fenced;
 use super::context::Context;
@@ -18,6 +18,7 @@ use super::headers::media::is_grpc;
 use super::idempotency::RequestDigest;
 use super::limits::in_flight::InFlightPermit;
 use super::long_body::LongBodies;
+use super::notes::Noted;
 use super::refusal::Refusal;
 use super::routing_table::Route;
 use super::setup::Proxy;

@@ -10,11 +10,13 @@ use opentelemetry::KeyValue;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::answer::{CountAs, Forwarded, RefusalLine};
+use super::answer::{CountAs, Forwarded};
 use super::body::{BodyRules, Received, Upload};
 use super::classify::Fenced;
-use super::context::{Context, RequestFacts};
+use super::context::Context;
+use super::notes::RefusalLine;
 use super::refusal::{Refusal, Subject};
+use super::request_facts::RequestFacts;
 use super::routing_table::Route;
 use super::setup::Proxy;
 use super::tunnel;

@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Once};
 
-use super::answer::Notes;
-use super::context::RequestFacts;
+use super::notes::Notes;
 use super::refusal::problem::AnswerStyle;
+use super::request_facts::RequestFacts;
 use super::upstream::Upstream;
 use crate::config::{ClaimSettings, Mode, RouteSettings, Settings, Unmatched};
 use crate::metrics::{CLAIM, Metrics, RouteMetrics, UNMATCHED};

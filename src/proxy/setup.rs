@@ -8,7 +8,6 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::answer::Notes;
 use super::attachment::Attachment;
 use super::body::BodyMemory;
 use super::body::BodyRules;
@@ -19,6 +18,7 @@ use super::limits::in_flight::InFlightLimit;
 use super::limits::network::Network;
 use super::limits::slow_clients::SlowClients;
 use super::long_body::LongBodies;
+use super::notes::Notes;
 use super::routing_table::{RoutingTable, Snapshot};
 use super::trusted_proxies;
 use super::upstream::{Upstream, UpstreamError};

@@ -34,7 +34,7 @@ impl ContentReader {
         match framing {
             Framing::None => Self::ToEnd,
             Framing::Chunked => Self::Chunked(Chunks::of_response()),
-            framing => Self::of_request(framing),
+            Framing::Length(length) => Self::Length(length),
         }
     }
 

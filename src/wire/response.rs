@@ -375,6 +375,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "one table of heads")]
     fn what_is_read() {
         const NONE: Framing = Framing::None;
         // Status, reason, framing, whether the connection is kept, and the fields that go on.

@@ -32,10 +32,9 @@ use super::open::OpenExchange;
 use super::relay::AnsweredExchange;
 use super::reserve::Ready;
 use super::task::SpawnOnDrop;
-use super::{Answered, Ended, Exchange, FenceTerms, HeadTx, unanswered};
+use super::{Answered, Ended, Exchange, FenceTerms, HeadTx, refuse, unanswered};
 use crate::fencing::Fencing;
 use crate::fencing::barrier::Permit;
-use crate::metrics::Outcome;
 use crate::proxy::access_log::AccessClock;
 use crate::proxy::refusal::{Refusal, Why};
 use crate::proxy::response_watch::ResponseWatch;
@@ -153,15 +152,6 @@ async fn follow<G, E: Ended>(
         ended: terms.ended,
     };
     relay.hand_on(response, watch).await;
-}
-
-/// Refuses the request. If its client has left, an unknown outcome is reported here.
-pub(super) fn refuse(head: HeadTx, refusal: Refusal, ended: impl Ended) {
-    if let Err(Err(refusal)) = head.send(Err(refusal))
-        && refusal.outcome() == Outcome::OutcomeUnknown
-    {
-        ended(None, Some(refusal));
-    }
 }
 
 #[cfg(test)]

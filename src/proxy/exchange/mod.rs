@@ -23,7 +23,7 @@ use super::headers::via::Via;
 use super::refusal::Refusal;
 use super::tunnel::TunnelOpening;
 use super::upstream::Upstream;
-use crate::metrics::RouteMetrics;
+use crate::metrics::{Outcome, RouteMetrics};
 use crate::traces::UpstreamSpan;
 
 /// An exchange that is ready to begin.
@@ -98,4 +98,13 @@ fn unanswered(span: Option<UpstreamSpan>, refusal: Refusal) -> Refusal {
         span.failed(refusal.outcome().as_str());
     }
     refusal
+}
+
+/// Refuses the request. If its client has left, an unknown outcome is reported here.
+fn refuse(head: HeadTx, refusal: Refusal, ended: impl Ended) {
+    if let Err(Err(refusal)) = head.send(Err(refusal))
+        && refusal.outcome() == Outcome::OutcomeUnknown
+    {
+        ended(None, Some(refusal));
+    }
 }

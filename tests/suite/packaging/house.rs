@@ -1,5 +1,5 @@
-//! The house rules that a reader relies on: files and functions stay short, a type's name is used
-//! once, and no two files import each other.
+//! The house rules that a reader relies on: files and functions stay short, and no two files import
+//! each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -73,29 +73,6 @@ fn files_and_functions_are_short() {
         }
     }
     assert!(long.is_empty(), "{long:#?}");
-}
-
-/// The types whose name another one has too, and where they are.
-fn twins(sources: &BTreeMap<String, String>) -> BTreeMap<String, Vec<&str>> {
-    let item =
-        Regex::new(r"(?m)^ *(?:pub(?:\([^)]*\))? )?(?:struct|enum|trait) (\w+)").expect("a regex");
-    let alias = Regex::new(r"(?m)^(?:pub(?:\([^)]*\))? )?type (\w+)").expect("a regex");
-    let mut files: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for (path, text) in sources {
-        for name in item.captures_iter(text).chain(alias.captures_iter(text)) {
-            files.entry(name[1].to_owned()).or_default().push(path);
-        }
-    }
-    files.retain(|_, files| files.len() > 1);
-    files
-}
-
-#[test]
-fn a_type_name_is_used_once() {
-    for folder in [sources(), files("tests/suite")] {
-        let twins = twins(&folder);
-        assert!(twins.is_empty(), "{twins:#?}");
-    }
 }
 
 #[test]
