@@ -1,4 +1,4 @@
-//! fencepost in front of a real WebDAV server.
+//! fencepost in front of a real `WebDAV` server.
 
 use std::path::Path;
 

@@ -63,7 +63,7 @@ async fn a_fault_of_the_client_is_no_unknown_outcome_without_a_fence() {
                 ),
                 (
                     part(),
-                    String::from_utf8(chunk(&[b'a'; 70_000])).expect("ASCII"),
+                    String::from_utf8(chunk(&vec![b'a'; 70_000])).expect("ASCII"),
                     413,
                     "content-too-large",
                 ),

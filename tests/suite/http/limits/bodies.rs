@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{limited, reached, until_reached};
+use super::{limited, reached};
 use crate::support::bare::BareUpstream;
 use crate::support::http2::{Http2, Outcome};
 use crate::support::wire::{Wire, chunk};
