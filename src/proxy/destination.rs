@@ -56,7 +56,7 @@ pub(super) fn targets(head: &Parts) -> Cow<'_, str> {
 }
 
 /// Checks a request that is not judged, or only observed: what it names beside its target must not
-/// be fenced.
+/// be fenced. A `Destination` that leads to no route is the upstream's to refuse.
 pub(super) fn is_unfenced(
     table: &RoutingTable,
     head: &Parts,
@@ -69,12 +69,36 @@ pub(super) fn is_unfenced(
     if named.any(|method| NAMING_OTHERS.contains(&method)) {
         return Err(Refusal::MethodNotAllowed(String::new()));
     }
-    match find(table, head, client)?.route.settings.mode {
-        Mode::Enforce => refuse(
-            "names a fenced resource, and the route of this request does not check its token for it",
-        ),
-        Mode::Observe | Mode::Bypass => Ok(()),
+    let Some(text) = text(head)? else {
+        return Ok(());
+    };
+    for path in readings(text, head.uri.path())? {
+        let found = lookup(table, &path, client)?;
+        if found.is_some_and(|(_, route, _)| route.settings.mode == Mode::Enforce) {
+            return refuse(
+                "names a fenced resource, and the route of this request does not check its token \
+                 for it",
+            );
+        }
     }
+    Ok(())
+}
+
+/// Every path that an upstream may take for the `Destination`. A relative one (CouchDB has such) is
+/// resolved against the target or against the root, and a query may follow.
+fn readings<'a>(text: &'a str, target: &str) -> Result<Vec<Cow<'a, str>>, Refusal> {
+    let whole = text.split(['?', '#']).next().unwrap_or_default();
+    if let Some((_, path)) = split(whole) {
+        return Ok(vec![Cow::Borrowed(path)]);
+    }
+    if whole.is_empty() || whole.starts_with('/') || whole.contains(':') {
+        return refuse("must be an absolute URI or a path");
+    }
+    let folder = target.rsplit_once('/').map_or("", |(folder, _)| folder);
+    Ok(vec![
+        Cow::Owned(format!("/{whole}")),
+        Cow::Owned(format!("{folder}/{whole}")),
+    ])
 }
 
 /// Reads `Destination`, and finds its route.
@@ -83,26 +107,42 @@ pub(super) fn find<'a>(
     head: &'a Parts,
     client: &Client,
 ) -> Result<Destination<'a>, Refusal> {
-    let text = headers::text(&head.headers, &DESTINATION)
-        .map_err(|error| Refusal::Ambiguous(error.to_string()))?;
-    let Some((authority, path)) = text.and_then(split) else {
+    let Some((authority, path)) = text(head)?.and_then(split) else {
         return refuse("must be one absolute URI or path, without query and fragment");
     };
-    let path = CheckedPath::parse(path).map_err(|why| in_destination(&why))?;
-    let Some((route, captures)) = table.find(&path) else {
+    let Some((path, route, captures)) = lookup(table, path, client)? else {
         return refuse("leads to no route");
     };
-    if !client.may_use(&route.settings) {
+    Ok(Destination {
+        authority,
+        path,
+        route,
+        captures,
+    })
+}
+
+fn text(head: &Parts) -> Result<Option<&str>, Refusal> {
+    headers::text(&head.headers, &DESTINATION)
+        .map_err(|error| Refusal::Ambiguous(error.to_string()))
+}
+
+/// The route of a path that `Destination` names, if there is one.
+fn lookup<'a>(
+    table: &'a RoutingTable,
+    path: &str,
+    client: &Client,
+) -> Result<Option<(CheckedPath, &'a Arc<Route>, Captures)>, Refusal> {
+    let path = CheckedPath::parse(path).map_err(|why| in_destination(&why))?;
+    let found = table.find(&path);
+    if let Some((route, _)) = &found
+        && !client.may_use(&route.settings)
+    {
         return Err(Refusal::ClientRefused);
     }
-    match path.oddity_not_in(route.settings.allow) {
+    let allowed = found.as_ref().map(|(route, _)| route.settings.allow);
+    match path.oddity_not_in(allowed.unwrap_or_default()) {
         Some(why) => Err(in_destination(&why)),
-        None => Ok(Destination {
-            authority,
-            path,
-            route,
-            captures,
-        }),
+        None => Ok(found.map(|(route, captures)| (path, route, captures))),
     }
 }
 
