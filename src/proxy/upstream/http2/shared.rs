@@ -1,11 +1,12 @@
 //! HTTP/2 connections that requests share which are not fenced. A request goes over the oldest
 //! connection with a free stream, so that the others become idle when there is less to do. Where
-//! none has one, another connection is opened. A task drives each connection.
+//! none has one, another connection is opened, one at a time: a burst of requests shares it. A task
+//! drives each connection.
 //!
 //! The upstream may lower its limit at any time. A request may then wait in h2's queue for a stream
 //! until its caller leaves: it holds up no token.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -24,6 +25,10 @@ pub(crate) struct SharedConnections {
     idle_timeout: Duration,
     /// Those that take new requests, the oldest first. Short sections, never across an await.
     members: Mutex<Members>,
+    /// Held while one is opened, so across an await. The failures so far, and the last one.
+    opening: tokio::sync::Mutex<(u64, String)>,
+    /// The same count. A request that has waited for a failure fails with it.
+    failures: AtomicU64,
 }
 
 #[derive(Default)]
@@ -76,6 +81,8 @@ impl SharedConnections {
             connecting,
             idle_timeout,
             members: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
+            failures: AtomicU64::new(0),
         }
     }
 
@@ -89,17 +96,22 @@ impl SharedConnections {
     ///
     /// Why no connection could be opened, in one line.
     pub(crate) async fn stream(self: &Arc<Self>) -> Result<SharedStream, String> {
-        {
-            let mut members = self.lock();
-            members.list.retain_mut(|member| !member.is_over());
-            if let Some(free) = members.list.iter_mut().find_map(|member| {
-                let free = member.is_free();
-                free.then_some(member)
-            }) {
-                return Ok(self.stream_on(free));
-            }
+        if let Some(free) = self.free() {
+            return Ok(free);
         }
-        let mut connection = Box::pin(Http2Connection::open(&self.connecting)).await?;
+        let seen = self.failures.load(Ordering::Acquire);
+        let mut failed = self.opening.lock().await;
+        if let Some(free) = self.free() {
+            return Ok(free);
+        }
+        if failed.0 != seen {
+            return Err(failed.1.clone());
+        }
+        let opened = Box::pin(Http2Connection::open(&self.connecting)).await;
+        let mut connection = opened.inspect_err(|error| {
+            *failed = (seen + 1, error.clone());
+            self.failures.store(seen + 1, Ordering::Release);
+        })?;
         let Some(sender) = connection.take_sender() else {
             unreachable!("it was opened just now")
         };
@@ -121,6 +133,17 @@ impl SharedConnections {
         }
         tokio::spawn(Arc::clone(self).drive(connection, usage));
         Ok(stream)
+    }
+
+    /// A stream of a connection that is open.
+    fn free(self: &Arc<Self>) -> Option<SharedStream> {
+        let mut members = self.lock();
+        members.list.retain_mut(|member| !member.is_over());
+        let free = members.list.iter_mut().find_map(|member| {
+            let free = member.is_free();
+            free.then_some(member)
+        })?;
+        Some(self.stream_on(free))
     }
 
     /// Under the lock, so that two requests do not take one stream.

@@ -30,6 +30,21 @@ async fn requests_share_a_connection_while_it_has_streams() {
     next.await.expect("no panic").assert_forwarded();
 }
 
+/// Requests that find no connection wait for the same one.
+#[tokio::test]
+async fn a_burst_shares_the_connection_that_it_opens() {
+    let (upstream, _config, proxy) = started("upstream: { idle_timeout: 60s }").await;
+    let ask = |_| proxy.start_request(get("/orders/7"));
+    let asked: Vec<_> = (0..40).map(ask).collect();
+    let mut peer = upstream.accept_http2(&[]).await;
+    for _ in &asked {
+        assert_eq!(peer.serve().await, "");
+    }
+    for sent in asked {
+        sent.await.expect("no panic").assert_forwarded();
+    }
+}
+
 /// A connection may lead nowhere without an error. After a request without an answer it takes no
 /// other; what others have on it goes on.
 #[tokio::test]
