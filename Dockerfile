@@ -36,7 +36,7 @@ COPY vendor vendor
 RUN mkdir -p src fuzz/src tests/model/src \
     && touch src/lib.rs fuzz/src/lib.rs tests/model/src/lib.rs \
     && echo 'fn main() {}' >src/main.rs \
-    && cargo build --profile dist --locked --bin fencepost --target "$(rustc --print host-tuple)"
+    && cargo build --release --locked --bin fencepost --target "$(rustc --print host-tuple)"
 
 # Cargo's output for the empty sources above is newer than these files, so touch them. Packed
 # relocations make the program 3 % smaller to load.
@@ -45,14 +45,14 @@ COPY src src
 ARG COMMIT=unknown
 RUN touch build.rs src/lib.rs src/main.rs \
     && export FENCEPOST_COMMIT="${COMMIT}" \
-    && cargo rustc --profile dist --locked --bin fencepost --target "$(rustc --print host-tuple)" -- \
+    && cargo rustc --release --locked --bin fencepost --target "$(rustc --print host-tuple)" -- \
         -C link-arg=-Wl,-z,pack-relative-relocs
 
 # /out/root belongs to root, and no other user can write there. The directories in /out/state belong
 # to fencepost.
 COPY LICENSE ./
 RUN mkdir -p /out/root/etc/ssl/certs /out/root/etc/fencepost /out/root/var/lib /out/state/fencepost \
-    && install -m 0555 -s "target/$(rustc --print host-tuple)/dist/fencepost" /out/root/fencepost \
+    && install -m 0555 -s "target/$(rustc --print host-tuple)/release/fencepost" /out/root/fencepost \
     && install -m 0444 LICENSE /out/root/LICENSE \
     && install -m 0444 /etc/ssl/certs/ca-certificates.crt /out/root/etc/ssl/certs/ca-certificates.crt \
     && echo 'fencepost:x:65532:65532:fencepost:/var/lib/fencepost:/sbin/nologin' >/out/root/etc/passwd \

@@ -3,7 +3,7 @@
 # instance that is dead are put on record, a proxy is started, and a steady rate of requests for other resources goes on
 # while it waits until their work has settled, and then buries them.
 #
-#   cargo build --profile dist && benches/burial.sh [sqlite|postgres]...
+#   cargo build --release && benches/burial.sh [sqlite|postgres]...
 #
 # Prints, for each: how long the deletion took from the first epoch to the last, looked at four times a second, and the
 # latencies of the requests over all of it.
@@ -15,7 +15,7 @@ top=$PWD
 epochs=${EPOCHS:-300000}
 rate=${RATE:-500}
 seconds=25
-program=${FENCEPOST:-$top/target/dist/fencepost}
+program=${FENCEPOST:-$top/target/release/fencepost}
 [ $# -gt 0 ] || set -- sqlite postgres
 
 work=$(mktemp -d)

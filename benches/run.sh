@@ -60,7 +60,7 @@ case " $* " in
             echo "benches/run.sh: the small service could not be built; its cases are left out" >&2
         case " $* " in
             *" --binary"*) ;;
-            *) cargo build --locked --profile dist --bin fencepost ;;
+            *) cargo build --locked --release --bin fencepost ;;
         esac
         ;;
 esac

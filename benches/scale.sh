@@ -3,7 +3,7 @@
 # over a million, each touched once. An epoch stays open for a minute, so that 300,000 are open at once, and as many
 # are closed behind them. On SQLite, on Postgres, and on SQLite with room for a third of them only.
 #
-#   cargo build --profile dist && benches/scale.sh [sqlite|postgres|crowded]...
+#   cargo build --release && benches/scale.sh [sqlite|postgres|crowded]...
 #
 # Prints, for each: p50, p99, p99.9 and the slowest, in milliseconds, counted from when a request was due; how many
 # epochs were open at the most; answers of 503; and the time a clean stop takes, with the rows it leaves. Ends with
@@ -20,7 +20,7 @@ rate=${RATE:-5000}
 resources=${RESOURCES:-1000000}
 few=${FEW:-10000}
 connections=${CONNECTIONS:-256}
-program=${FENCEPOST:-$top/target/dist/fencepost}
+program=${FENCEPOST:-$top/target/release/fencepost}
 [ $# -gt 0 ] || set -- sqlite postgres crowded
 ulimit -n "$(ulimit -Hn)"
 

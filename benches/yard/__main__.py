@@ -129,7 +129,7 @@ def read(arguments):
     parser.add_argument(
         "--binary",
         metavar="PATH",
-        help="measures this program in place of target/dist/fencepost",
+        help="measures this program in place of target/release/fencepost",
     )
     parser.add_argument(
         "--append",
@@ -157,7 +157,7 @@ def read(arguments):
     options.seconds = options.seconds or 2
     options.other_build = bool(options.binary)
     options.binary = os.path.abspath(
-        options.binary or os.path.join(TOP, "target/dist/fencepost")
+        options.binary or os.path.join(TOP, "target/release/fencepost")
     )
     whole = options.only is None or set(options.only.split("|")) <= set(ORDER)
     if options.append and (options.quick or not whole):

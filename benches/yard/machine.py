@@ -62,7 +62,7 @@ def describe(yard, postgres):
         + (
             "a build of its own"
             if yard.other_build
-            else f"built as the image is (profile dist), commit {commit}"
+            else f"built as the image is, commit {commit}"
         ),
         "benches": f"commit {commit}",
         "nginx": _first_line(["nginx", "-v"], r"nginx/(\S+)"),

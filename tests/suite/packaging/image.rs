@@ -142,7 +142,7 @@ fn it_has_one_program_and_nothing_that_others_may_change() {
             "/var/lib/fencepost 40700 65532:65532",
         ]
     );
-    let limit = 20 << 20;
+    let limit = 32 << 20;
     assert!(bytes <= limit, "{bytes} bytes on disk");
     assert!(image.packed <= limit, "{} bytes to pull", image.packed);
 }
