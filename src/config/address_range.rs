@@ -2,75 +2,41 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
+
 use super::yaml::{Wrong, shown};
 
 /// Addresses with a common prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AddressRange {
-    network: IpAddr,
-    prefix: u32,
-}
+pub struct AddressRange(IpNet);
 
 impl AddressRange {
     /// Parses an address, with or without the length of a prefix.
     pub fn parse(text: &str) -> Result<Self, Wrong> {
         const HINT: &str = "such as 10.1.0.0/16, 192.168.1.7 or fd00::/8";
         let wrong = |what: &str| Err((format!("{} {what}", shown(text)), HINT));
-        let (address, prefix) = match text.split_once('/') {
-            Some((address, prefix)) => (address, Some(prefix)),
-            None => (text, None),
+        let address = text.parse().map(|address: IpAddr| address.into());
+        let Ok(range) = address.or_else(|_| text.parse::<IpNet>()) else {
+            return wrong("is not an address or a range of addresses");
         };
-        let Ok(network) = address.parse::<IpAddr>() else {
-            return wrong("is not an address");
-        };
-        if network != network.to_canonical() {
+        if range.addr() != range.addr().to_canonical() {
             return wrong("is an IPv4 address in IPv6: write it as IPv4");
         }
-        let bits = if network.is_ipv4() { 32 } else { 128 };
-        let prefix = match prefix {
-            None => bits,
-            Some(text) if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) => {
-                text.parse().unwrap_or(u32::MAX)
-            }
-            Some(_) => return wrong("has no number after its `/`"),
-        };
-        if prefix > bits {
-            return wrong("has a longer prefix than there are bits");
-        }
-        let range = Self { network, prefix };
-        let head = range.head(network).checked_shl(range.rest());
-        if head.unwrap_or(0) != number(network) {
+        if range != range.trunc() {
             return wrong("has bits set after its prefix");
         }
-        Ok(range)
+        Ok(Self(range))
     }
 
     /// Whether these are all addresses of their version.
     pub(super) fn is_everything(self) -> bool {
-        self.prefix == 0
-    }
-
-    /// How many bits are free.
-    fn rest(self) -> u32 {
-        (if self.network.is_ipv4() { 32 } else { 128 }) - self.prefix
-    }
-
-    fn head(self, address: IpAddr) -> u128 {
-        number(address).checked_shr(self.rest()).unwrap_or(0)
+        self.0.prefix_len() == 0
     }
 
     /// Returns true if an address is among them; an IPv4 address in IPv6 counts as IPv4.
     #[must_use]
     pub fn has(self, address: IpAddr) -> bool {
-        let address = address.to_canonical();
-        address.is_ipv4() == self.network.is_ipv4() && self.head(address) == self.head(self.network)
-    }
-}
-
-fn number(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => address.to_bits().into(),
-        IpAddr::V6(address) => address.to_bits(),
+        self.0.contains(&address.to_canonical())
     }
 }
 
