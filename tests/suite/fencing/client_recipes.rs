@@ -2,7 +2,6 @@
 //! and writes, and does the right thing with each answer.
 
 mod consul;
-mod hazelcast;
 mod rust;
 
 use std::os::unix::fs::PermissionsExt as _;

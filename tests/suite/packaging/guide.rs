@@ -1,12 +1,8 @@
-//! The YAML in the documents: each block is rendered, validated or
-//! checked as what it is meant to be (`tests/chart/guide.py`), and the chart's values among them
-//! are started as pods.
+//! The YAML in the documents: each block is rendered, validated or checked as what it is meant to
+//! be (`tests/chart/guide.py`).
 
 use std::process::Command;
 
-use tempfile::TempDir;
-
-use crate::packaging::pods::play_all;
 use crate::support::proxy::fencepost;
 use crate::support::python::{python, script};
 
@@ -35,20 +31,4 @@ fn every_block_of_yaml_in_the_documents_is_right() {
             .count();
         assert!(found >= at_least, "{found} blocks of {kind}:\n{said}");
     }
-}
-
-#[tokio::test]
-async fn every_block_of_values_in_the_documents_starts_fences_and_leaves_in_order() {
-    let test = "every_block_of_values_in_the_documents_starts_fences_and_leaves_in_order";
-    let Some(python) = python(test) else {
-        return;
-    };
-    let dir = TempDir::new().expect("a temporary directory");
-    assert_good(script(&python, "guide.py").arg("extract").arg(dir.path()));
-    let renders = std::fs::read_dir(dir.path())
-        .expect("it is there")
-        .map(|file| file.expect("it can be listed").path())
-        .map(|file| vec!["--values".to_owned(), file.display().to_string()])
-        .collect();
-    play_all(test, renders).await;
 }
