@@ -45,7 +45,7 @@ class Results:
         rank = {name: number for number, name in enumerate(self.order)}
         names = sorted(self.sections, key=lambda name: rank.get(name, len(rank)))
         data = {"sections": {name: self.sections[name] for name in names}}
-        self._replace(NAMES[0], json.dumps(data, indent=1) + "\n")
+        self._replace(NAMES[0], _lines(data))
         self._replace(NAMES[1], report.markdown(data["sections"], self.short()))
 
     def short(self):
@@ -71,3 +71,17 @@ def _write(path, text):
     with open(beside, "w", encoding="utf-8") as file:
         file.write(text)
     os.replace(beside, path)
+
+
+def _lines(data):
+    """JSON with a line for each cell and each target."""
+
+    def part(name, value):
+        rows = ",\n".join(map(json.dumps, value)) if isinstance(value, list) else None
+        return f"{json.dumps(name)}: " + (f"[\n{rows}\n]" if rows else json.dumps(value))
+
+    sections = (
+        f"{json.dumps(name)}: {{\n" + ",\n".join(part(*one) for one in section.items()) + "\n}"
+        for name, section in data["sections"].items()
+    )
+    return '{"sections": {\n' + ",\n".join(sections) + "\n}}\n"
