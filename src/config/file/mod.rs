@@ -115,7 +115,7 @@ pub struct File {
     pub disclose: bool,
     /// Where the pages about problem types are, in place of `urn:fencepost:problem:` in the `type` of
     /// an answer: an http or https URL. The type's word is put behind it:
-    /// `https://wiki.internal/fencepost/` makes `https://wiki.internal/fencepost/stale-token`.
+    /// `https://wiki.internal/problems.md#` makes `https://wiki.internal/problems.md#stale-token`.
     pub problem_base_url: Option<String>,
     /// The endpoint where a new holder raises the mark before it reads: `off`, or a block with its
     /// path and the clients that may claim.
@@ -308,7 +308,7 @@ fn problem_base_url(given: Option<String>, report: &mut Report) -> Option<String
     report.error(
         "problem_base_url",
         format!("{} is not an http or https URL", shown(&url)),
-        "the beginning of the pages' URLs, such as https://wiki.internal/fencepost/",
+        "such as https://wiki.internal/fencepost/problems.md#; the type's word is put behind it",
     );
     None
 }

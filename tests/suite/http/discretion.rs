@@ -114,12 +114,12 @@ async fn a_store_that_is_given_up_has_no_path() {
 #[tokio::test]
 async fn a_problem_type_can_be_a_link() {
     let upstream = Upstream::start().await;
-    let base = "problem_base_url: 'https://wiki.internal/fencepost/'";
+    let base = "problem_base_url: 'https://wiki.internal/fencepost/problems.md#'";
     let config = Config::new(&upstream, &Store::sqlite()).with(base);
     let proxy = Proxy::start(&config).await;
     let refused = proxy.send(put("/orders/7")).await;
     assert_eq!(refused.status(), 428);
     assert_eq!(refused.outcome(), Some("token-required"));
-    let link = "https://wiki.internal/fencepost/token-required";
+    let link = "https://wiki.internal/fencepost/problems.md#token-required";
     assert_eq!(refused.json()["type"], link);
 }

@@ -22,7 +22,7 @@ fn documents() -> Vec<String> {
         "charts/fencepost/README.md".to_owned(),
         "config/kubernetes/README.md".to_owned(),
     ];
-    for folder in ["docs", "docs/clients", "docs/problems", "config/compose"] {
+    for folder in ["docs", "docs/clients", "config/compose"] {
         for entry in std::fs::read_dir(top().join(folder)).expect("it is there") {
             let name = entry.expect("it can be listed").file_name();
             let name = name.to_str().expect("a plain name").to_owned();
@@ -188,66 +188,25 @@ fn readme_quotes_the_newest_figures() {
     );
 }
 
-/// The cells of a row of a table.
-fn cells(row: &str) -> Vec<&str> {
-    row.trim_matches('|').split('|').map(str::trim).collect()
-}
-
-/// Each type of the table in docs/http.md has a page, and a row of the index, that say the same of
-/// its status, of `retry`, and of whether anything was sent.
+/// docs/problems.md explains each type of the data port, and the program has no other one.
 #[test]
-fn each_problem_type_has_its_page() {
-    let table = read("docs/http.md");
-    let index = read("docs/problems/README.md");
+fn each_problem_type_is_explained() {
+    let page = read("docs/problems.md");
+    let (index, rest) = page.split_once("\n## ").expect("a heading");
     let mut types = BTreeSet::new();
-    for row in table.lines().filter(|row| row.starts_with("| ")) {
-        let row = cells(row);
-        let [_, status, kind, retry, sent] = row[..] else {
-            continue;
-        };
-        let Some(word) = kind
-            .strip_prefix('`')
-            .and_then(|kind| kind.strip_suffix('`'))
-        else {
-            continue;
-        };
-        if !["never", "same-token", "check-first"].contains(&retry) {
-            continue;
+    for row in index.lines().filter_map(|row| row.strip_prefix("| [`")) {
+        let (word, _) = row.split_once('`').expect("a word");
+        let linked = format!("{word}`](#{word})");
+        assert!(row.starts_with(&linked), "{word} is not linked");
+        let section = rest
+            .split("\n## ")
+            .find(|section| section.starts_with(&format!("`{word}`\n")));
+        let section = section.unwrap_or_else(|| panic!("{word} has no section"));
+        for part in ["**Means.**", "**Client.**", "**Operator.**"] {
+            assert!(section.contains(part), "{word} has no {part}");
         }
         types.insert(word.to_owned());
-        let page = read(&format!("docs/problems/{word}.md"));
-        assert!(page.starts_with(&format!("# `{word}`: ")), "{word}");
-        for part in [
-            "**What it means.**",
-            "**What a client does.**",
-            "**Where it comes from.**",
-            "**On call.**",
-        ] {
-            assert!(page.contains(part), "{word} has no {part}");
-        }
-        let facts = page
-            .lines()
-            .find(|line| line.starts_with('|') && line.contains(retry));
-        let facts = facts.unwrap_or_else(|| panic!("{word}: not {retry}"));
-        let code = status.split(' ').next().expect("a status");
-        assert!(facts.contains(code), "{word}: not {status}: {facts}");
-        assert!(
-            facts.contains(&format!("| {sent} |")),
-            "{word}: not {sent}: {facts}"
-        );
-        let again = status.contains("Retry-After");
-        assert_eq!(again, facts.contains("Retry-After"), "{word}: {facts}");
-        let listed = format!("| [`{word}`]({word}.md) {facts}");
-        assert!(index.contains(&listed), "the index has not\n{listed}");
     }
-    assert_eq!(types.len(), 21, "{types:?}");
-    let pages = documents().into_iter();
-    let pages = pages.filter_map(|page| {
-        let name = page.strip_prefix("docs/problems/")?;
-        (name != "README.md").then(|| name.trim_end_matches(".md").to_owned())
-    });
-    assert_eq!(pages.collect::<BTreeSet<_>>(), types, "a page of no type");
-    // And the program has no other one.
     let refusals = fencepost::metrics::Outcome::ALL
         .iter()
         .map(|outcome| outcome.as_str());

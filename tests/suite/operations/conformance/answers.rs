@@ -185,7 +185,7 @@ async fn they_are_those_of_a_real_fencepost() {
 #[tokio::test]
 async fn each_problem_type_is_a_scenario_with_the_status_and_the_advice_of_its_page() {
     let server = Conformance::start().await;
-    let index = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/problems/README.md");
+    let index = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/problems.md");
     let index = std::fs::read_to_string(index).expect("the index is there");
     let mut types = BTreeSet::new();
     for row in index.lines().filter(|line| line.starts_with("| [`")) {
