@@ -176,7 +176,7 @@ else
     # Tests that draw cases draw the same ones each time, so that a change is judged by itself.
     PROPTEST_RNG_SEED=1 RUST_TEST_THREADS=$threads tests/again.sh --locked -- --skip fire:: --skip image::
     cargo test --locked -p fencepost-model --test holds
-    # Seconds of fuzzing, the same each time too; docs/fuzzing.md has the long form.
+    # Seconds of fuzzing, the same each time too; docs/internals/fuzzing.md has the long form.
     FENCEPOST_FUZZ_SEED=1 cargo test --locked -p fencepost-fuzz
     # A mutant that only a test without its tools would catch says nothing.
     if [ -n "$(missing)" ]; then

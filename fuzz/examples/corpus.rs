@@ -1,5 +1,5 @@
 //! Unpacks the corpus of a target for a long run, and packs what the run has learned: see
-//! `docs/fuzzing.md`.
+//! `docs/internals/fuzzing.md`.
 
 use std::path::Path;
 

@@ -7,8 +7,8 @@
 //!
 //! The same functions run in two ways: under cargo-fuzz (`fuzz_targets/`, nightly, for as long as
 //! one likes), and over the corpus and mutations of it in a test (`tests/corpus.rs`, stable, for
-//! seconds). `docs/fuzzing.md` says how. Each takes the function under test as an argument, so that
-//! `tests/mutants` can hand it a broken one and see that it notices.
+//! seconds). `docs/internals/fuzzing.md` says how. Each takes the function under test as an
+//! argument, so that `tests/mutants` can hand it a broken one and see that it notices.
 
 #![forbid(unsafe_code)]
 #![allow(

@@ -22,7 +22,7 @@ fn documents() -> Vec<String> {
         "charts/fencepost/README.md".to_owned(),
         "config/kubernetes/README.md".to_owned(),
     ];
-    for folder in ["docs", "docs/clients", "config/compose"] {
+    for folder in ["docs", "docs/clients", "docs/internals", "config/compose"] {
         for entry in std::fs::read_dir(top().join(folder)).expect("it is there") {
             let name = entry.expect("it can be listed").file_name();
             let name = name.to_str().expect("a plain name").to_owned();
@@ -135,7 +135,7 @@ fn code(cell: &str) -> Vec<&str> {
 
 #[test]
 fn the_walk_through_the_source_is_true() {
-    let page = read("docs/architecture.md");
+    let page = read("docs/internals/architecture.md");
     let steps = page.lines().filter(|line| line.contains("| `src/"));
     let mut walked = 0;
     for step in steps {
