@@ -69,6 +69,11 @@ def _row(*columns):
     return "| " + " | ".join(columns) + " |"
 
 
+def _met(rows):
+    rows = [row for row in rows if row["target"]]
+    return f"{sum(bool(row['met']) for row in rows)} of {len(rows)} targets are met."
+
+
 def _targets(rows):
     lines = [
         "| figure | median | least to greatest | target | met | |",
@@ -163,7 +168,8 @@ def markdown(sections, quoted):
         if name not in own
     ]
     lines += ["", "## Sections", ""] + _measured(sections)
-    lines += ["", ABOUT, "", "## Targets", ""] + _targets(_all(sections, "targets"))
+    rows = _all(sections, "targets")
+    lines += ["", ABOUT, "", "## Targets", "", _met(rows), ""] + _targets(rows)
     measured = [cell for cell in _all(sections, "cells") if cell["samples"]]
     if measured:
         lines += ["", "## Side by side", ""] + _cells(measured)
@@ -221,7 +227,4 @@ def short(sections):
                 number(sum(min(values(cell, f"memory/{name}")) for name in roots) / MIB),
             )
         )
-    rows = [row for row in _all(sections, "targets") if row["target"]]
-    met = sum(bool(row["met"]) for row in rows)
-    lines += ["", f"{met} of {len(rows)} targets are met: benches/RESULTS.md has all of them."]
     return "\n".join(lines)
