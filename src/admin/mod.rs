@@ -47,7 +47,6 @@ mod json;
 mod listener;
 mod log_level;
 mod marks;
-mod openapi;
 mod page;
 mod peer;
 mod problem;
@@ -132,7 +131,6 @@ pub fn router(state: AdminState) -> Router {
         .route("/v1/instances", get(status::instances))
         .route("/v1/waiting", get(status::waiting))
         .route("/v1/config", get(status::config))
-        .route("/v1/openapi.json", get(openapi::document))
         .merge(page::routes())
         .route("/v1/log-level", get(log_level::view).post(log_level::set))
         .layer(GlobalConcurrencyLimitLayer::new(AT_ONCE))

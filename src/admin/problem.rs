@@ -150,7 +150,7 @@ fn of_status(status: StatusCode, reads: bool) -> AdminProblem {
         StatusCode::NOT_FOUND => (
             "not-found",
             "Nothing is here",
-            "The admin port serves a page at /, /livez, /readyz, /drained, /metrics and what /v1/openapi.json describes.",
+            "The admin port serves a page at /, /livez, /readyz, /drained, /metrics and, below /v1, what docs/metrics.md describes.",
         ),
         StatusCode::METHOD_NOT_ALLOWED => (
             "method-not-allowed",

@@ -2,7 +2,6 @@
 //! writes what, and TLS.
 
 mod access;
-mod openapi;
 mod room;
 mod tls;
 

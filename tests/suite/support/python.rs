@@ -16,7 +16,7 @@ pub fn python(test: &str) -> Option<PathBuf> {
         Command::new(&python)
             .args([
                 "-c",
-                "import aiohttp, cheroot, grpc, helm_python, httpx, kubernetes_validate, opentelemetry.proto, redis, requests, schemathesis, waitress, websocket, yaml; \
+                "import aiohttp, cheroot, grpc, helm_python, httpx, kubernetes_validate, opentelemetry.proto, redis, requests, waitress, websocket, yaml; \
                  from importlib.util import find_spec; \
                  assert find_spec('boto3') and find_spec('flask_cors') and find_spec('moto')",
             ])
