@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -14,6 +14,7 @@ use super::AdminState;
 use super::json::Json;
 use super::problem::{self, AdminProblem};
 use crate::build_info::VERSION;
+use crate::metrics::Metrics;
 
 /// `GET /livez`: the process runs and its runtime schedules tasks. It checks nothing else, because
 /// a restart repairs no store.
@@ -69,11 +70,8 @@ pub async fn drained(State(state): State<AdminState>, early: Arc<Semaphore>) -> 
 }
 
 /// `GET /metrics`.
-pub async fn metrics(State(state): State<AdminState>, headers: HeaderMap) -> Response {
+pub async fn metrics(State(state): State<AdminState>) -> impl IntoResponse {
     state.fencing.refresh_gauges();
-    let accept = headers.get(header::ACCEPT);
-    let accept = accept.and_then(|value| value.to_str().ok());
-    let metrics = &state.metrics;
-    let (kind, text) = metrics.encode_for(accept.unwrap_or_default(), Instant::now());
-    ([(header::CONTENT_TYPE, kind)], text).into_response()
+    let text = state.metrics.encode(Instant::now());
+    ([(header::CONTENT_TYPE, Metrics::CONTENT_TYPE)], text)
 }

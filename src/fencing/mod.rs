@@ -244,7 +244,7 @@ impl Fencing {
             let began = Instant::now();
             let entered = self.barrier.enter(key, token, deadline);
             let entered = route.waiting(entered).await;
-            route.barrier_wait(began.elapsed(), trace.map(RequestTrace::trace_id));
+            route.barrier_wait(began.elapsed());
             if let Some(trace) = trace {
                 trace.part("barrier wait", began, Vec::new());
             }
@@ -311,8 +311,7 @@ impl Fencing {
 
     /// Counts a check that began then, and says in the trace what has come of it.
     fn checked(&self, result: CheckResult, began: Instant, trace: Option<&RequestTrace>) {
-        let id = trace.map(RequestTrace::trace_id);
-        self.metrics.check(result, began.elapsed(), id);
+        self.metrics.check(result, began.elapsed());
         if let Some(trace) = trace {
             let result = KeyValue::new("fencepost.check.result", result.as_str());
             trace.part("check", began, vec![result]);

@@ -2,21 +2,17 @@
 //! process do not share numbers.
 //!
 //! No label has a resource key, a token or a raw path: label values are routes from the
-//! configuration and the words of [`labels`]. Every series that can count exists at 0 from the start,
-//! so that a rate over the first event is right and an alert on it can be written before it happens.
-//! A series that can never count is not made: a claim, for one, is never forwarded.
+//! configuration and the words of [`labels`]. Every series exists at 0 from the start, so that a rate
+//! over the first event is right and an alert on it can be written before it happens.
 //!
 //! A request looks up its route's [`RouteMetrics`] once (or keeps it with the route), and after
 //! that touches atomics only.
 
 mod distinct;
-mod exemplars;
 mod families;
 mod labels;
-mod open_metrics;
 mod process;
 mod route;
-mod route_kind;
 mod store;
 mod traces;
 
@@ -24,20 +20,17 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use opentelemetry::trace::TraceId;
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
 use prometheus::{Histogram, IntCounter, IntGauge, Registry, TextEncoder};
 
 use self::distinct::RecentDistinct;
-use self::exemplars::Exemplars;
 use self::families::Families;
 pub use self::labels::{
     AdminRefusal, Certificate, CheckResult, CodeClass, ConnectFailure, DecidedBy, HandshakeError,
     Limit, Outcome, SpansSent,
 };
 pub use self::route::{InFlightGuard, ResponseTimer, RouteMetrics};
-use self::route_kind::RouteKind;
 pub use self::store::StoreMetrics;
 pub use self::traces::TraceMetrics;
 use crate::build_info::{COMMIT, VERSION};
@@ -54,7 +47,6 @@ pub const UNMATCHED: &str = "unmatched";
 pub struct Metrics {
     registry: Registry,
     families: Families,
-    exemplars: Exemplars,
     /// By label. Held for a lookup or a reload's insertions; never across an await.
     routes: RwLock<HashMap<String, Arc<RouteMetrics>>>,
     unmatched: Arc<RouteMetrics>,
@@ -74,7 +66,6 @@ impl Metrics {
     pub fn new(routes: &[(String, Mode)]) -> Self {
         let registry = Registry::new();
         let families = Families::register(&registry);
-        let exemplars = Exemplars::default();
         process::register(&registry);
         families
             .build_info
@@ -109,14 +100,8 @@ impl Metrics {
             .iter()
             .map(|limit| families.limit_reached.with_label_values(&[limit.as_str()]))
             .collect();
-        let unmatched = Arc::new(RouteMetrics::new(
-            &families,
-            UNMATCHED,
-            RouteKind::Unmatched,
-            &exemplars,
-        ));
-        let claim = RouteMetrics::new(&families, CLAIM, RouteKind::Claim, &exemplars);
-        let claim = Arc::new(claim);
+        let unmatched = Arc::new(RouteMetrics::new(&families, UNMATCHED));
+        let claim = Arc::new(RouteMetrics::new(&families, CLAIM));
         let by_label = HashMap::from([
             (UNMATCHED.to_owned(), Arc::clone(&unmatched)),
             (CLAIM.to_owned(), claim),
@@ -125,7 +110,6 @@ impl Metrics {
             registry,
             store: Arc::new(StoreMetrics::new(&families)),
             families,
-            exemplars,
             routes: RwLock::new(by_label),
             unmatched,
             checks,
@@ -151,14 +135,9 @@ impl Metrics {
         let mut by_label = self.routes.write().unwrap_or_else(PoisonError::into_inner);
         self.families.route_mode.reset();
         for (label, mode) in routes {
-            let kind = RouteKind::Route(*mode);
             by_label
                 .entry(label.clone())
-                .and_modify(|made| made.make(kind))
-                .or_insert_with(|| {
-                    let (families, exemplars) = (&self.families, &self.exemplars);
-                    Arc::new(RouteMetrics::new(families, label, kind, exemplars))
-                });
+                .or_insert_with(|| Arc::new(RouteMetrics::new(&self.families, label)));
             for other in Mode::ALL {
                 self.families
                     .route_mode
@@ -204,10 +183,9 @@ impl Metrics {
         counts
     }
 
-    /// A token was checked against the marks, in this time. `trace`: that of its request.
-    pub fn check(&self, result: CheckResult, took: Duration, trace: Option<TraceId>) {
-        let seconds = &self.checks[result as usize];
-        self.exemplars.observe(seconds, took.as_secs_f64(), trace);
+    /// A token was checked against the marks, in this time.
+    pub fn check(&self, result: CheckResult, took: Duration) {
+        self.checks[result as usize].observe(took.as_secs_f64());
     }
 
     /// The counters of spans, at 0.
@@ -342,32 +320,16 @@ impl Metrics {
             .set(i64::try_from(marks).unwrap_or(i64::MAX));
     }
 
-    /// Everything, as of a time, in the format that a scraper with this `Accept` prefers:
-    /// `OpenMetrics` 1.0, or Prometheus's text format 0.0.4. Returns its `Content-Type` too.
-    #[must_use]
-    pub fn encode_for(&self, accept: &str, now: Instant) -> (&'static str, String) {
-        if open_metrics::preferred(accept) {
-            let text = open_metrics::encode(&self.gather(now), &self.exemplars);
-            (open_metrics::CONTENT_TYPE, text)
-        } else {
-            (Self::CONTENT_TYPE, self.encode(now))
-        }
-    }
-
     /// Everything, in Prometheus's text format 0.0.4, as of a time.
     #[must_use]
     pub fn encode(&self, now: Instant) -> String {
-        TextEncoder::new()
-            .encode_to_string(&self.gather(now))
-            .unwrap_or_else(|error| format!("# cannot be encoded: {error}\n"))
-    }
-
-    fn gather(&self, now: Instant) -> Vec<MetricFamily> {
         let distinct = self.stale_resources.count(now);
         self.families
             .stale_resources
             .set(i64::try_from(distinct).unwrap_or(i64::MAX));
-        self.registry.gather()
+        TextEncoder::new()
+            .encode_to_string(&self.registry.gather())
+            .unwrap_or_else(|error| format!("# cannot be encoded: {error}\n"))
     }
 
     /// The `Content-Type` of [`Self::encode`].

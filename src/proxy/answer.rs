@@ -147,7 +147,7 @@ impl Proxy {
 /// Measures the request until its answer has been taken, and ends its span there.
 fn time(facts: &RequestFacts, metrics: &RouteMetrics, response: &mut Response<ClientBody>) {
     let trace = facts.trace();
-    let timer = metrics.duration(facts.began, trace.map(|trace| trace.trace_id()));
+    let timer = metrics.duration(facts.began);
     response
         .body_mut()
         .time(timer, trace.map(RequestTrace::guard));

@@ -25,12 +25,11 @@ impl ResponseWatch {
         mut span: Option<UpstreamSpan>,
     ) -> Self {
         access_log::answered(clock, sent);
-        let trace = span.as_ref().map(UpstreamSpan::trace_id);
         if let Some(span) = &mut span {
             span.answered(status.as_u16());
         }
         Self {
-            _timer: metrics.upstream(sent, status.as_u16(), trace),
+            _timer: metrics.upstream(sent, status.as_u16()),
             span,
         }
     }

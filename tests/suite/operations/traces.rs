@@ -4,11 +4,9 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::dashboards::prometheus::Prometheus;
 use crate::support::collector::{Collector, SERVER};
 use crate::support::postgres::free_port;
 use crate::support::proxy::fencepost;
-use crate::support::skip::lacks;
 use crate::support::tls::{Ca, Files};
 use crate::support::{Config, Proxy, Step, Store, Upstream, get, put};
 
@@ -381,59 +379,4 @@ async fn the_last_spans_go_at_the_stop() {
     assert!(collector.spans().is_empty());
     proxy.stop().await;
     collector.trace(4, |_| true).await;
-}
-
-/// A real Prometheus finds the trace of a slow request from its histogram.
-#[tokio::test]
-async fn histograms_lead_to_traces() {
-    let Some(collector) = Collector::start("histograms_lead_to_traces", &[]).await else {
-        return;
-    };
-    let upstream = Upstream::start().await;
-    let proxy = plain(&upstream, &collector, "sample: 1").await;
-    proxy
-        .send(put("/orders/7").token(5))
-        .await
-        .assert_forwarded();
-    let trace = collector.trace(4, |_| true).await[0]["trace"].clone();
-
-    // The other format has no place for them.
-    let old = proxy.ask("/metrics").await;
-    assert_eq!(
-        old.header("content-type"),
-        Some("text/plain; version=0.0.4; charset=utf-8")
-    );
-    assert!(!old.text().contains("trace_id"));
-    let open = get("/metrics").host(Some("127.0.0.1"));
-    let open = open.header("Accept", "application/openmetrics-text;version=1.0.0;q=0.5");
-    let open = open.send(proxy.admin()).await;
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    assert_eq!(open.header("content-type"), Some(kind));
-    let text = open.text();
-    assert!(text.ends_with("\n# EOF\n"), "{text}");
-    let Some(prometheus) = Prometheus::start(&[("fencepost", proxy.admin())]).await else {
-        lacks("histograms_lead_to_traces", "prometheus");
-        return;
-    };
-    for name in [
-        "request_duration_seconds",
-        "check_seconds",
-        "barrier_wait_seconds",
-        "upstream_header_seconds",
-        "upstream_response_seconds",
-    ] {
-        let found = prometheus
-            .exemplars(&format!("fencepost_{name}_bucket"))
-            .await;
-        let ids: Vec<_> = found
-            .iter()
-            .flat_map(|series| series["exemplars"].as_array().expect("a list"))
-            .map(|exemplar| &exemplar["labels"]["trace_id"])
-            .collect();
-        assert_eq!(ids, [&trace], "{name}: {found:?}");
-    }
-    // And everything else is there under its name, with its value.
-    prometheus
-        .has_seen("fencepost_requests_total{route=\"/orders/{id}\", outcome=\"advanced\"} == 1")
-        .await;
 }

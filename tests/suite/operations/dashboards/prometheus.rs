@@ -55,7 +55,6 @@ impl Prometheus {
                     dir.path().join("data").display()
                 ))
                 .arg(format!("--web.listen-address={address}"))
-                .arg("--enable-feature=exemplar-storage")
                 .arg("--log.level=warn"),
         );
         eventually("Prometheus to listen", || async {
@@ -114,20 +113,6 @@ impl Prometheus {
         values
             .map(|value| value.unwrap_or_default().to_owned())
             .collect()
-    }
-
-    /// The exemplars of the series that this selects, once there are some.
-    pub async fn exemplars(&self, selector: &str) -> Vec<Value> {
-        let target = format!(
-            "/api/v1/query_exemplars?query={}&start=0&end=9999999999",
-            utf8_percent_encode(selector, NON_ALPHANUMERIC)
-        );
-        eventually("exemplars", || async {
-            let data = self.ask(&target).await?;
-            let series = data.as_array().expect("a list").clone();
-            (!series.is_empty()).then_some(series)
-        })
-        .await
     }
 
     /// Waits until this finds something.
