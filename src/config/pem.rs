@@ -96,13 +96,6 @@ pub(super) fn roots(at: &str, file: &Path, report: &mut Report) -> Option<Arc<Ro
     Some(Arc::new(roots))
 }
 
-/// Reads the certificates of CAs, for a library that takes their text.
-pub(super) fn authorities(at: &str, file: &Path, report: &mut Report) -> Option<Vec<u8>> {
-    taken(at, file, report, |bytes| {
-        certificates(bytes).map(|_| bytes.to_vec())
-    })
-}
-
 /// Reads lists of revoked certificates. Warns of a list that is past its next update at `now`.
 pub(super) fn revocations(
     at: &str,

@@ -4,13 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
-use opentelemetry_http::{HttpClient, HttpError};
-use opentelemetry_otlp::tonic_types::metadata::MetadataMap;
-use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig};
 use opentelemetry_otlp::{
-    Protocol, SpanExporter as OtlpExporter, WithExportConfig, WithHttpConfig, WithTonicConfig,
+    Protocol, SpanExporter as OtlpExporter, WithExportConfig, WithHttpConfig,
 };
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
@@ -18,14 +13,15 @@ use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::config::{TraceProtocol, TracingSettings};
+use crate::config::TracingSettings;
 use crate::metrics::{Metrics, SpansSent, TraceMetrics};
 use crate::throttle::Throttle;
 
 /// For one batch, retries included.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The most bytes of a collector's answer.
-const ANSWER: usize = 64 << 10;
+/// A file with the CAs for the collector's certificate, instead of the system's: PEM. The exporter
+/// reads `OTEL_EXPORTER_OTLP_HEADERS` itself.
+const CERTIFICATE: &str = "OTEL_EXPORTER_OTLP_CERTIFICATE";
 
 /// Why no spans can be sent.
 #[derive(Debug, thiserror::Error)]
@@ -39,44 +35,39 @@ pub(super) fn exporter(
 ) -> Result<WatchedExporter, TracesError> {
     // An error says that there is a provider already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let refused = |error: &dyn fmt::Display| TracesError(error.to_string());
-    let inner = match settings.protocol {
-        TraceProtocol::Http => {
-            let client = CollectorClient::new(settings).map_err(|error| refused(&error))?;
-            OtlpExporter::builder()
-                .with_http()
-                .with_http_client(client)
-                .with_protocol(Protocol::HttpBinary)
-                .with_endpoint(&settings.endpoint)
-                .with_timeout(TIMEOUT)
-                .build()
-        }
-        TraceProtocol::Grpc => {
-            let fields = MetadataMap::from_headers(settings.headers.clone());
-            let builder = OtlpExporter::builder()
-                .with_tonic()
-                .with_endpoint(&settings.endpoint)
-                .with_timeout(TIMEOUT)
-                .with_metadata(fields);
-            if settings.endpoint.starts_with("https:") {
-                let tls = ClientTlsConfig::new();
-                builder.with_tls_config(match &settings.ca {
-                    Some(pem) => tls.ca_certificate(Certificate::from_pem(pem)),
-                    None => tls.with_native_roots(),
-                })
-            } else {
-                builder
-            }
-            .build()
-        }
-    };
+    let inner = OtlpExporter::builder()
+        .with_http()
+        .with_http_client(client()?)
+        .with_protocol(Protocol::HttpBinary)
+        .with_endpoint(&settings.endpoint)
+        .with_timeout(TIMEOUT)
+        .build();
     Ok(WatchedExporter {
-        inner: Arc::new(inner.map_err(|error| refused(&error))?),
+        inner: Arc::new(inner.map_err(|error| TracesError(error.to_string()))?),
         collector: settings.endpoint.clone(),
         runtime: Handle::current(),
         metrics: metrics.traces(),
         throttle: Throttle::of_repeats(),
     })
+}
+
+/// The HTTP client for the collector.
+fn client() -> Result<reqwest::Client, TracesError> {
+    let mut builder = reqwest::Client::builder()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .timeout(TIMEOUT);
+    if let Some(file) = std::env::var_os(CERTIFICATE).filter(|file| !file.is_empty()) {
+        let wrong = |error: &dyn fmt::Display| {
+            TracesError(format!("{CERTIFICATE}: {}: {error}", file.display()))
+        };
+        let pem = std::fs::read(&file).map_err(|error| wrong(&error))?;
+        let authorities = reqwest::Certificate::from_pem_bundle(&pem);
+        builder = builder.tls_certs_only(authorities.map_err(|error| wrong(&error))?);
+    }
+    builder
+        .build()
+        .map_err(|error| TracesError(error.to_string()))
 }
 
 /// The exporter of OpenTelemetry, on our runtime.
@@ -131,60 +122,5 @@ impl fmt::Debug for WatchedExporter {
         f.debug_struct("WatchedExporter")
             .field("collector", &self.collector)
             .finish_non_exhaustive()
-    }
-}
-
-/// The HTTP client for the collector.
-struct CollectorClient {
-    client: reqwest::Client,
-    headers: http::HeaderMap,
-}
-
-impl CollectorClient {
-    fn new(settings: &TracingSettings) -> reqwest::Result<Self> {
-        let builder = reqwest::Client::builder()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .timeout(TIMEOUT);
-        let builder = match &settings.ca {
-            Some(pem) => builder.tls_certs_only(reqwest::Certificate::from_pem_bundle(pem)?),
-            None => builder,
-        };
-        Ok(Self {
-            client: builder.build()?,
-            headers: settings.headers.clone(),
-        })
-    }
-}
-
-impl fmt::Debug for CollectorClient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CollectorClient").finish_non_exhaustive()
-    }
-}
-
-#[async_trait]
-impl HttpClient for CollectorClient {
-    async fn send_bytes(
-        &self,
-        request: http::Request<Bytes>,
-    ) -> Result<http::Response<Bytes>, HttpError> {
-        let (mut head, body) = request.into_parts();
-        for (name, value) in &self.headers {
-            head.headers.append(name, value.clone());
-        }
-        let request = reqwest::Request::try_from(http::Request::from_parts(head, body))?;
-        let mut response = self.client.execute(request).await?;
-        let mut whole = BytesMut::new();
-        while let Some(part) = response.chunk().await? {
-            if whole.len() + part.len() > ANSWER {
-                return Err("the collector's answer is too long".into());
-            }
-            whole.extend_from_slice(&part);
-        }
-        let mut answer = http::Response::new(whole.freeze());
-        *answer.status_mut() = response.status();
-        *answer.headers_mut() = std::mem::take(response.headers_mut());
-        Ok(answer)
     }
 }

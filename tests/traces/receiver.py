@@ -1,7 +1,7 @@
-"""A collector: takes spans by OTLP over HTTP and gRPC, decodes them with OpenTelemetry's own protobuf
+"""A collector: takes spans by OTLP over HTTP, decodes them with OpenTelemetry's own protobuf
 definitions, and prints one JSON line for each.
 
-The first line has the ports. --cert FILE --key FILE: over TLS. From SIGUSR1 on it refuses what it
+The first line has the port. --cert FILE --key FILE: over TLS. From SIGUSR1 on it refuses what it
 gets, until SIGUSR2."""
 
 import argparse
@@ -10,10 +10,8 @@ import json
 import signal
 import ssl
 import threading
-from concurrent import futures
 
-import grpc
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 
 refusing = threading.Event()
 saying = threading.Lock()
@@ -82,14 +80,6 @@ class Http(http.server.BaseHTTPRequestHandler):
         pass
 
 
-class Grpc(trace_service_pb2_grpc.TraceServiceServicer):
-    def Export(self, request, context):
-        if refusing.is_set():
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "refused by the test")
-        take(request, dict(context.invocation_metadata()))
-        return trace_service_pb2.ExportTraceServiceResponse()
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--cert")
@@ -97,22 +87,14 @@ def main():
     options = parser.parse_args()
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Http)
-    collector = grpc.server(futures.ThreadPoolExecutor(4))
-    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(Grpc(), collector)
     if options.cert:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(options.cert, options.key)
         server.socket = context.wrap_socket(server.socket, server_side=True)
-        with open(options.key, "rb") as key, open(options.cert, "rb") as cert:
-            pair = (key.read(), cert.read())
-        port = collector.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
-    else:
-        port = collector.add_insecure_port("127.0.0.1:0")
     signal.signal(signal.SIGUSR1, lambda *_: refusing.set())
     signal.signal(signal.SIGUSR2, lambda *_: refusing.clear())
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    collector.start()
-    say({"http": server.server_port, "grpc": port})
+    say({"http": server.server_port})
     while True:
         signal.pause()
 

@@ -70,7 +70,7 @@ store.migrate: yes | true or false
 log.format: xml | json, text
 log.level: info,fencepost=loud | `loud` is not a level
 log.level: warning | did you mean `warn`?
-log.level: info,fencepost::stoer=debug | did you mean `fencepost::store`?
+log.level: info,fencepost:store=debug | is not the name of a module
 unmatched: pass | safe-only, refuse
 safe_methods: require | did you mean `required`?
 stale_status: 400 | 412 or 409
@@ -81,13 +81,8 @@ problem_base_url: https:// | not an http or https URL
 tracing: on | off or a map
 tracing: { sample: 1 } | no collector is given | tracing.otlp
 tracing.otlp: c:4318 | has no scheme
-tracing.otlp: http://u:p@c | headers_file
-tracing: { otlp: 'http://c/v1', protocol: grpc } | has a path | tracing.otlp
-tracing: { otlp: 'http://c', protocol: htp } | did you mean `http`? | tracing.protocol
+tracing.otlp: http://u:p@c | OTEL_EXPORTER_OTLP_HEADERS
 tracing: { otlp: 'http://c', sample: 2 } | from 0 (none) to 1 (all) | tracing.sample
-tracing: { otlp: 'http://c', headers_file: /none } | /none cannot be read | tracing.headers_file
-tracing: { otlp: 'http://c', ca_file: /none } | is not https | tracing.ca_file
-tracing: { otlp: 'https://c', ca_file: /none } | /none cannot be read | tracing.ca_file
 claim.path: claim | /.well-known
 claim.path: /a/{b} | captures
 claim.path: / | path of their own

@@ -15,7 +15,6 @@ trusted_proxies: [10.0.0.0/8, '::/0'] | can name any address
 store.namespace: a; store.url: 'postgres://h/d?sslmode=require' | the server is not verified
 store.namespace: a; store.url: 'postgres://u:p@h/d?sslmode=insecure-require' | is not verified
 tracing.otlp: http://c:4317 | usually have for gRPC
-tracing: { otlp: 'http://c:4318', protocol: grpc } | usually have for HTTP | tracing.otlp
 store.lease: 2m | when an instance dies
 store.url: 'postgres://a/b'; store.namespace: a; store.create: never | it has no effect
 store.url: 'postgres://a/b'; store.namespace: a; store.volatile: true | it has no effect

@@ -1,5 +1,4 @@
-//! Traces: the spans that a collector gets, the contexts that the upstream gets, and the exemplars
-//! of the metrics.
+//! Traces: the spans that a collector gets, and the contexts that the upstream gets.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -56,15 +55,13 @@ fn assert_parts(server: &Value, parts: [&Value; 3]) {
 }
 
 /// What a request with a newer and with a stale token look like to a collector.
-async fn decisions(test: &str, protocol: &str) {
-    let Some(collector) = Collector::start(test, &[]).await else {
+#[tokio::test]
+async fn a_collector_gets_decisions() {
+    let Some(collector) = Collector::start("a_collector_gets_decisions", &[]).await else {
         return;
     };
     let upstream = Upstream::start().await;
-    let otlp = format!("http://127.0.0.1:{}", collector.port(protocol));
-    let fields = format!("protocol: {protocol}, sample: 1");
-    let config = Config::new(&upstream, &Store::sqlite());
-    let proxy = tracing(config, &otlp, &fields).await;
+    let proxy = plain(&upstream, &collector, "sample: 1").await;
     let request = put("/orders/7?code=secret").token(5);
     let request = request
         .header("X-Request-Id", "checkout-17")
@@ -147,16 +144,6 @@ async fn decisions(test: &str, protocol: &str) {
         line["trace_id"], trace[0]["trace"],
         "the log names the trace"
     );
-}
-
-#[tokio::test]
-async fn a_collector_gets_a_decision_over_http() {
-    decisions("a_collector_gets_a_decision_over_http", "http").await;
-}
-
-#[tokio::test]
-async fn a_collector_gets_a_decision_over_grpc() {
-    decisions("a_collector_gets_a_decision_over_grpc", "grpc").await;
 }
 
 /// The caller's decision holds; without a caller's context, `sample` decides.
@@ -279,39 +266,27 @@ async fn a_collector_is_reached_over_tls_with_its_key() {
         return;
     };
     let upstream = Upstream::start().await;
-    for protocol in ["http", "grpc"] {
-        let fields = files.put("fields", "# of the collector\nX-Api-Key: sesame\n");
-        let otlp = format!("https://localhost:{}", collector.port(protocol));
-        let more = format!(
-            "sample: 1, protocol: {protocol}, headers_file: '{}', ca_file: '{}'",
-            fields.display(),
-            files.path("ca.pem").display()
-        );
-        let config = Config::new(&upstream, &Store::sqlite());
-        let proxy = tracing(config, &otlp, &more).await;
-        proxy
-            .send(put("/orders/7").token(5))
-            .await
-            .assert_forwarded();
-        let with = |key: &'static str| move |span: &Value| span["fields"]["x-api-key"] == key;
-        collector.trace(4, with("sesame")).await;
-        // Another key is used from the next reload on.
-        files.put("fields", "X-Api-Key: other\n");
-        proxy
-            .logged("the reload", |line| {
-                line["message"] == "the configuration was reloaded"
-            })
-            .await;
-        proxy
-            .send(put("/orders/7").token(5))
-            .await
-            .assert_forwarded();
-        collector.trace(4, with("other")).await;
-        let logged: String = proxy.logs().iter().map(Value::to_string).collect();
-        assert!(!logged.contains("sesame"), "{logged}");
-        let shown = proxy.ask("/v1/config").await.text();
-        assert!(!shown.contains("sesame"), "{shown}");
-    }
+    let block = format!(
+        "tracing: {{ otlp: 'https://localhost:{}', sample: 1 }}",
+        collector.http
+    );
+    let mut command = fencepost();
+    command
+        .env("OTEL_BSP_SCHEDULE_DELAY", "100")
+        .env("OTEL_EXPORTER_OTLP_HEADERS", "x-api-key=sesame")
+        .env("OTEL_EXPORTER_OTLP_CERTIFICATE", files.path("ca.pem"));
+    let config = Config::new(&upstream, &Store::sqlite()).with(&block);
+    let proxy = Proxy::start_by(&config, command, &[]).await;
+    proxy
+        .send(put("/orders/7").token(5))
+        .await
+        .assert_forwarded();
+    let with_key = |span: &Value| span["fields"]["x-api-key"] == "sesame";
+    collector.trace(4, with_key).await;
+    let logged: String = proxy.logs().iter().map(Value::to_string).collect();
+    assert!(!logged.contains("sesame"), "{logged}");
+    let shown = proxy.ask("/v1/config").await.text();
+    assert!(!shown.contains("sesame"), "{shown}");
 }
 
 /// No request waits for a collector, and a lost span is counted.

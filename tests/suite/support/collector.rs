@@ -16,7 +16,6 @@ pub const SERVER: u64 = 2;
 pub struct Collector {
     pub process: Process,
     pub http: u64,
-    grpc: u64,
 }
 
 impl Collector {
@@ -36,17 +35,8 @@ impl Collector {
         .await;
         Some(Self {
             http: ports["http"].as_u64().expect("a port"),
-            grpc: ports["grpc"].as_u64().expect("a port"),
             process,
         })
-    }
-
-    pub fn port(&self, protocol: &str) -> u64 {
-        if protocol == "grpc" {
-            self.grpc
-        } else {
-            self.http
-        }
     }
 
     /// The spans so far.
