@@ -188,7 +188,7 @@ fn for_browser(problem: AdminProblem) -> AdminProblem {
 /// The token in a file; a problem with it is logged, too.
 async fn taken(name: &str, file: &Path) -> Result<Vec<u8>, String> {
     read_token(file).await.map_err(|why| {
-        tracing::warn!(path = %file.display(), "{name}: {why}; it lets nobody in");
+        tracing::warn!(path = %file.display(), "{name}: {why}; no token is accepted until this is fixed");
         format!("{name} {why}")
     })
 }

@@ -69,7 +69,7 @@ struct AdminClientEntry {
     closed: CancellationToken,
 }
 
-/// The conduct of a connection's client, judged by its tokens.
+/// Whether the last token on this connection was right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Unknown,

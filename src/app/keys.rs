@@ -134,7 +134,7 @@ async fn accept_lost_marks(
     ));
     tokio::time::sleep(wait).await;
     lost.accept().await?;
-    say("the marks are taken as they are: what the file has lost holds nobody back".to_owned());
+    say("marks accepted as they are; lost marks no longer protect their resources".to_owned());
     Ok(())
 }
 
@@ -150,7 +150,7 @@ async fn migrate_routes(
         say(finding.to_string());
     }
     if !findings.iter().any(|finding| finding.change.is_loss()) {
-        say("no request gets another key than on record, and none is fenced no longer".to_owned());
+        say("no request changes its key, and no request stops being fenced".to_owned());
         return Ok(());
     }
     anyhow::ensure!(
@@ -161,7 +161,7 @@ async fn migrate_routes(
     Leftovers::new(store, settings)
         .settle(&table.to_document(), say)
         .await?;
-    say("the routes are on record; marks under the old keys hold nobody back any more".to_owned());
+    say("the routes are on record; marks under the old keys no longer protect anything".to_owned());
     Ok(())
 }
 

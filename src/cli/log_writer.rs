@@ -21,7 +21,7 @@ const MAX_WAITING: usize = 1 << 20;
 const CHUNK: usize = 64 << 10;
 /// How long the end of the process waits for the last lines to be written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// The pause after standard error, set not to block by another program, had no room.
+/// Pause before retrying when stderr is non-blocking and full.
 const AGAIN: Duration = Duration::from_millis(10);
 
 /// The format of lines.

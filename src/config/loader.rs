@@ -172,7 +172,7 @@ fn unexpanded(path: &str, node: &YamlNode, report: &mut Report) {
             if let Some((name, _)) = name {
                 report.warn(
                     path,
-                    format!("nothing expands `${{{name}}}`: it is taken as it stands"),
+                    format!("`${{{name}}}` is not expanded; the value is used literally"),
                     "write the value, or set the field with its flag or environment variable \
                      (`fencepost serve --help`)",
                 );

@@ -5,14 +5,12 @@ use super::world::World;
 /// Lists the running servers.
 pub fn introduce(world: &World) {
     let say = |text: &str| world.screen.line(text);
-    say("A lock is a lease: who stalls loses it, and may wake and write all the same. The lock");
-    say(
-        "service numbers its grants. fencepost refuses a number older than the newest it has seen,",
-    );
-    say("and lets nothing overtake.");
+    say("A lock is a lease. A holder that stalls loses it, and may still wake up and write. The");
+    say("lock service numbers its grants. fencepost refuses a number older than the newest that");
+    say("it has seen, and lets nothing overtake.");
     say("");
     say(&format!(
-        "  API        {}   a legacy service: believes everybody",
+        "  API        {}   a legacy service that accepts every request",
         world.api.url()
     ));
     say(&format!(

@@ -66,7 +66,7 @@ pub async fn zombie(world: &World, fenced: bool) -> anyhow::Result<bool> {
     timeline.note(
         Lane::A,
         Tone::Plain,
-        "A wakes, and believes it holds the lock",
+        "A wakes up and still believes it holds the lock",
     );
     wake.send(()).ok().context("A is gone")?;
     let of_a = zombie.await.context("A died")??;

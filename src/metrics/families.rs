@@ -80,8 +80,8 @@ families! {
     /// Requests that were sent, got no whole answer, and are counted as in flight until they settle
     /// or are resolved.
     unknown_outcomes: IntGauge = gauge("fencepost_unknown_outcomes");
-    /// Marks of the namespace: current in a file; in Postgres as last counted, which takes a minute
-    /// per 100000.
+    /// Marks of the namespace. On Postgres, as of the last count; a count takes about a minute per
+    /// 100,000 marks.
     marks: IntGauge = gauge("fencepost_marks");
     /// Resources that got their first mark through this instance. A mark is kept until it is pruned.
     new_resources: IntCounter = counter("fencepost_new_resources_total");
@@ -151,8 +151,8 @@ families! {
     /// admin port, or for the upstream. The earliest of its chain; +Inf if none is configured.
     tls_certificate_expiry: GaugeVec =
         float_gauges("fencepost_tls_certificate_expiry_timestamp_seconds", &["certificate"]);
-    /// Spans of traced requests, by whether the collector took them. Those that found the queue of
-    /// 2048 full are in neither.
+    /// Spans of traced requests, by whether the collector took them. Spans dropped because the
+    /// queue (2,048) was full are not counted.
     trace_spans: IntCounterVec = counters("fencepost_trace_spans_total", &["result"]);
     /// 1, with the version, and the commit that it was built from, in the labels.
     build_info: IntGaugeVec = gauges("fencepost_build_info", &["version", "commit"]);

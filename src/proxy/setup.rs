@@ -80,7 +80,7 @@ pub(crate) struct ProxySetup {
     pub rejections: Arc<Rejections>,
     /// The name of this process in `Via`.
     pub via: Via,
-    /// `None` but in `fencepost attach`.
+    /// Set only by `fencepost attach`: headers to add; requests are then not checked here.
     pub attachment: Option<Arc<Attachment>>,
 }
 

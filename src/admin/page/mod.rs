@@ -1,7 +1,7 @@
 //! The page for people at `/` of the admin port, and one page for each resource.
 //!
-//! It is written here, whole: it needs no script, and loads nothing from elsewhere. A little script
-//! fetches it anew and swaps its main part. It only reads.
+//! Server-rendered; works without JavaScript and loads nothing from elsewhere. A small script
+//! reloads and replaces the main part. Read-only.
 
 mod chart;
 mod history;

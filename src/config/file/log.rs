@@ -51,7 +51,7 @@ pub(super) fn settings(file: &LogFile, report: &mut Report) -> Option<LogSetting
     if file.access_one_in == 0 {
         report.error(
             "log.access_one_in",
-            "one in 0 is none",
+            "must be at least 1",
             "1 logs all; see log.access",
         );
     }

@@ -192,8 +192,8 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     if !matches!(file.stale_status, 412 | 409) {
         report.error(
             "stale_status",
-            format!("{} is not offered", file.stale_status),
-            "412 or 409",
+            format!("must be 412 or 409, found {}", file.stale_status),
+            "",
         );
     }
     let inherited = Inherited {

@@ -53,7 +53,7 @@ routes: [{ path: '/o/[...slug]', resource: o }] | `[...slug]` is literal text he
 routes: [{ path: '/o/$userId', resource: o }] | `$userId` is literal text here | routes[0].path
 routes: [{ path: '/o/(.+)', resource: o }] | `(.+)` is literal text here | routes[0].path
 route.methods: [PUT, MKCOL]; route.mode: bypass | these have no effect: methods, resource | routes[0].mode
-route.name: '${NAME}' | nothing expands `${NAME}` | routes[0].name
+route.name: '${NAME}' | `${NAME}` is not expanded | routes[0].name
 ";
 
 #[test]

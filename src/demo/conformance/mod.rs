@@ -179,12 +179,15 @@ impl Desk {
             "fencepost's conformance server: {url}\n\n  \
              your client's base URL  {url}/SCENARIO/RUN  (RUN: any new word)\n  \
              then ask                {url}/verdict/SCENARIO/RUN\n\n\
-             Unless a scenario says otherwise, claims and reads pass. A right client sends one token.\n"
+             Unless a scenario says otherwise, claims and reads pass. A correct client sends one token.\n"
         );
         for scenario in &self.scenarios {
             let (name, answers, expected) =
                 (scenario.name, scenario.answers(), scenario.expected());
-            let _ = write!(text, "\n{name}\n  {answers}\n  a right client {expected}\n");
+            let _ = write!(
+                text,
+                "\n{name}\n  {answers}\n  a correct client {expected}\n"
+            );
         }
         text
     }

@@ -320,7 +320,7 @@ impl Scenario {
         };
         match (script.sample().retry(), script.claims, script.times) {
             (Retry::Never, true, _) => "claims, and writes nothing after the refusal",
-            (Retry::Never, false, _) => "writes nothing more after the refusal",
+            (Retry::Never, false, _) => "sends no further writes after the refusal",
             (Retry::CheckFirst, ..) => "does not send the write again; it may read",
             (Retry::SameToken, _, Times::Every) => {
                 "stops, or sends the same request again with the same token, never before Retry-After"
