@@ -28,7 +28,7 @@ impl AddressRange {
         Ok(Self(range))
     }
 
-    /// Whether these are all addresses of their version.
+    /// True if these are all addresses of their version.
     pub(super) fn is_everything(self) -> bool {
         self.0.prefix_len() == 0
     }

@@ -66,7 +66,7 @@ impl Overrides {
         });
     }
 
-    /// Whether the implied route has a key that somebody wrote. A mode alone leaves the default one.
+    /// True if the implied route has a configured key. A mode alone leaves the default one.
     #[must_use]
     pub fn name_a_key(&self) -> bool {
         self.above.iter().any(|over| over.path == "resource")

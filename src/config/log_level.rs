@@ -26,7 +26,7 @@ const MEANT: [(&str, &str); 14] = [
 const KNOWN_LEVELS: &str = "error, warn, info, debug, trace or off; also by module: \
                             info,fencepost::store=debug";
 
-/// What the log shows: a level, and those of single modules.
+/// The level of the log, and those of single modules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLevel(String);
 

@@ -17,9 +17,9 @@ use super::yaml::{Report, Wrong};
 #[derive(Clone)]
 pub struct TlsIdentity {
     pub key: Arc<CertifiedKey>,
-    /// When the first of the chain ends, in seconds since 1970.
+    /// The earliest end of validity in the chain, in seconds since 1970.
     pub expires: i64,
-    /// When the last of them begins.
+    /// The latest beginning of validity in the chain.
     pub begins: i64,
 }
 

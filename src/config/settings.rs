@@ -94,9 +94,9 @@ pub struct UpstreamSettings {
     pub connect_timeout: Duration,
     /// To the response head.
     pub timeout: Duration,
-    /// How long an idle connection to the upstream is kept.
+    /// The time for which an idle connection to the upstream is kept.
     pub idle_timeout: Duration,
-    /// How long the kernel tries to deliver what was written for a fenced request.
+    /// The time for which the kernel tries to deliver bytes of a fenced request.
     pub undelivered: Duration,
     pub unknown: UnknownStatuses,
     /// HTTP/2 over TLS, by ALPN.
@@ -133,10 +133,10 @@ pub struct StoreSettings {
     pub tls: StoreTls,
     /// Proxies with the same namespace share marks.
     pub namespace: String,
-    /// How long an instance may forward without a renewal that the store has committed.
+    /// The time for which an instance may forward without a renewal committed by the store.
     pub lease: Duration,
     pub timeout: Duration,
-    /// How many marks to cache of resources that have nothing in flight.
+    /// The number of cached marks of resources that have nothing in flight.
     pub cached_marks: usize,
     /// `serve` updates the schema.
     pub migrate: bool,
@@ -213,13 +213,13 @@ impl std::fmt::Debug for Secret {
 
 #[derive(Clone, Copy, Debug)]
 pub struct BarrierSettings {
-    /// How long a request waits for older ones.
+    /// The longest wait of a request for older ones.
     pub wait: Duration,
-    /// How long older exchanges may continue once a newer token waits.
+    /// The time for older exchanges once a newer token waits.
     pub grace: Duration,
-    /// How long the upstream may work on a request after its last byte.
+    /// The time for which the upstream may work on a request after its last byte.
     pub settle: Duration,
-    /// How many requests of one resource may wait at once.
+    /// The number of requests of one resource that may wait.
     pub queue: usize,
 }
 
@@ -229,12 +229,11 @@ pub struct BodySettings {
     pub buffer: u64,
     /// Longer bodies are a 413.
     pub max: Option<u64>,
-    /// How long a client may take for its whole body on a fenced request.
+    /// The time for a whole body on a fenced request.
     pub timeout: Duration,
-    /// How long a client may pause within its body.
+    /// The longest pause of a client within its body.
     pub progress_timeout: Duration,
-    /// How long a gRPC call may go on before it is judged, though its client has not ended its
-    /// messages.
+    /// The time after which a gRPC call is judged although its client has not ended its messages.
     pub stream_after: Duration,
 }
 
@@ -254,11 +253,11 @@ pub struct LimitSettings {
     pub connections_per_client: Option<ClientShare>,
     /// Requests in progress on one HTTP/2 connection.
     pub http2_streams: u32,
-    /// How long a client may take for the head of a request, its TLS handshake or its PROXY header.
+    /// The time for the head of a request, a TLS handshake or a PROXY header.
     pub head_timeout: Duration,
-    /// How long a connection may stay open without a request.
+    /// The time for which a connection may stay open without a request.
     pub idle_timeout: Duration,
-    /// How long a client may read nothing of a response that waits for it.
+    /// The time for which a client may read nothing of its response.
     pub write_timeout: Duration,
     /// Bytes of a request's head, from its first to the empty line.
     pub header_bytes: usize,
@@ -297,7 +296,7 @@ pub(super) fn all_but_a_quarter(all: usize) -> usize {
     all.saturating_sub(others).max(1)
 }
 
-/// How much of a limit one client address may have.
+/// The share of one client address in a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientShare {
     /// The share of a single address.
@@ -399,7 +398,7 @@ pub enum AccessLog {
     All,
 }
 
-/// How log lines are written.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {

@@ -18,7 +18,7 @@ pub struct TlsSettings {
     pub config: Arc<ServerConfig>,
     /// `None`: clients are not asked for certificates.
     pub clients: Option<ClientCertificates>,
-    /// When the certificate, or one of its chain, ends: seconds since 1970.
+    /// The end of the certificate, or of one of its chain: seconds since 1970.
     pub expires: i64,
 }
 
@@ -32,12 +32,12 @@ impl std::fmt::Debug for TlsSettings {
     }
 }
 
-/// How clients show certificates.
+/// The rules for client certificates.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientCertificates {
     /// They have to, or may.
     pub auth: ClientAuth,
-    /// How long a connection lasts on which one was shown.
+    /// The age of a connection with a certificate at which it accepts no more requests.
     pub max_age: Duration,
 }
 

@@ -1,6 +1,6 @@
 //! [`TracingSettings`]: the checked block `tracing`.
 
-/// Where spans are sent, and of which requests.
+/// The collector of spans, and the share of traced requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TracingSettings {
     /// The URL, with its path.

@@ -90,7 +90,7 @@ impl WriteQueue {
         end.extend_from_slice(b"\r\n");
     }
 
-    /// What waits for the socket, up to a longer piece of content.
+    /// Bytes that wait for the socket, up to a longer piece of content.
     pub(crate) fn unwritten(&self) -> &[u8] {
         &self.buf[self.written..]
     }
@@ -99,7 +99,7 @@ impl WriteQueue {
         self.written == self.buf.len() && self.data.is_empty()
     }
 
-    /// Whether another piece of content may be added. Written bytes count until the buffer is
+    /// True if another piece of content may be added. Written bytes count until the buffer is
     /// cleared, so that it has a bound.
     pub(crate) fn has_room(&self) -> bool {
         self.data.is_empty() && self.buf.len() < FULL

@@ -46,7 +46,7 @@ impl Needs {
     }
 }
 
-/// How far a token may be past its mark.
+/// The bound on a token's distance above its mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Jump {
     /// Without a bound.

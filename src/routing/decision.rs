@@ -2,7 +2,7 @@
 
 use super::token::Token;
 
-/// How a token compares with the high-water mark.
+/// The comparison of a token with the high-water mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Newer than the mark, or the first one ever: the mark has to rise to it.

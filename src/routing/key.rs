@@ -47,7 +47,7 @@ impl fmt::Debug for ResourceKey {
     }
 }
 
-/// Why a request has no resource key.
+/// The reasons for which a request has no resource key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyError {
     /// The key is empty.
@@ -67,7 +67,7 @@ pub enum KeyError {
     Part {
         /// Which.
         source: Source,
-        /// Why it cannot be used.
+        /// The reason.
         reason: String,
     },
 }

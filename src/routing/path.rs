@@ -100,7 +100,7 @@ impl Allow {
     }
 }
 
-/// Why a path is refused: what is in it, where, and what to send instead.
+/// The reason for refusing a path: the part at fault, its place, and the spelling to send instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ambiguity {
     what: PathProblem,

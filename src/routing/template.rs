@@ -23,7 +23,7 @@ use super::key::{KeyError, ResourceKey, Source};
 use super::path::{CheckedPath, has_control};
 use super::route::{Captures, Pattern};
 
-/// How a route's resource key is made of a request (`resource`).
+/// The template that makes a route's resource key from a request (`resource`).
 ///
 /// `{host}` is in lower case, without its port: behind one proxy, neither distinguishes resources.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -25,7 +25,7 @@ impl Token {
         self.0
     }
 
-    /// How far this token is behind `mark`; 0 if it is not behind.
+    /// The distance of this token below `mark`; 0 if it is not below.
     #[must_use]
     pub fn gap_to(self, mark: Self) -> u64 {
         mark.0.saturating_sub(self.0).try_into().unwrap_or(0)
@@ -39,7 +39,7 @@ impl fmt::Display for Token {
     }
 }
 
-/// How a route's clients spell their tokens (`token.format`).
+/// The spelling of tokens on a route (`token.format`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum TokenFormat {
     /// `[0-9]{1,19}`, leading zeros among the 19.
@@ -103,8 +103,8 @@ impl TokenFormat {
     }
 }
 
-/// Why a header value is not a token of its format. Positions count bytes from 1, after leading
-/// white space.
+/// The reason why a header value is no token of its format. Positions count bytes from 1, after
+/// leading white space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenError {
     format: TokenFormat,

@@ -15,7 +15,7 @@ const EXTENSION_BYTES: usize = 4096;
 /// Digits of 2^64-1: more are leading zeros or too much.
 const SIZE_DIGITS: u8 = 16;
 
-/// Why a chunked body is refused.
+/// The reason for refusing a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChunkError {
     /// The size is not 1*HEXDIG, or over 2^63-1.
@@ -43,7 +43,7 @@ impl std::fmt::Display for ChunkError {
 
 impl std::error::Error for ChunkError {}
 
-/// Why the body of a message is refused.
+/// The reason for refusing the body of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyError {
     Chunk(ChunkError),
@@ -129,7 +129,7 @@ pub enum ContentPart {
 }
 
 impl ContentPart {
-    /// How many bytes it has.
+    /// Its length in bytes.
     #[must_use]
     pub const fn length(self) -> usize {
         let (Self::Framing(length) | Self::Data(length) | Self::Trailer(length)) = self;

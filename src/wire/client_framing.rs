@@ -12,7 +12,7 @@ use super::request::{RequestError, RequestHead, RequestReader};
 /// The first bytes of an HTTP/2 connection (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Why no more of a client's bytes are taken.
+/// The reason for reading no more of a client's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
     /// The head behind the last request.
@@ -156,7 +156,7 @@ impl ClientFraming {
         };
     }
 
-    /// How many heads have passed.
+    /// The number of heads that have passed.
     #[must_use]
     pub const fn heads(&self) -> u64 {
         self.heads

@@ -30,7 +30,7 @@ pub struct HeadLimits {
     pub target: usize,
 }
 
-/// Why a head or a trailer section is refused. The texts are for the sender.
+/// The reason for refusing a head or a trailer section. The texts are for the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadError {
     BareLf,

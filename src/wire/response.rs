@@ -27,7 +27,7 @@ use super::head::{
     is_in_value, is_tchar, trim,
 };
 
-/// Why the head of a response is refused.
+/// The reason for refusing the head of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseError {
     Head(HeadError),

@@ -12,7 +12,7 @@ use super::content::ContentReader;
 use super::head::{FieldRange, HeadLimits};
 use super::response::{ResponseError, ResponseHead, ResponseReader};
 
-/// Why a connection to the upstream is given up.
+/// The reason for closing a connection to the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpstreamFault {
     Head(ResponseError),

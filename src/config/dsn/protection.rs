@@ -9,7 +9,7 @@ use super::{Dsn, Host, Root};
 use crate::config::yaml::Wrong;
 
 impl Dsn {
-    /// How the connection to each of the URL's hosts is protected. `ca_named` is true if
+    /// The protection of the connection to each of the URL's hosts. `ca_named` is true if
     /// `store.tls.ca_file` names CAs beside the URL.
     pub fn protections(&self, ca_named: bool) -> Result<Vec<Protection>, Wrong> {
         if ca_named && self.root.is_some() {

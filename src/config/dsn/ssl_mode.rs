@@ -5,7 +5,7 @@ use crate::config::yaml::Wrong;
 const SSLMODE_HINT: &str =
     "verify-full (the default across a network), verify-ca, require, prefer, allow or disable";
 
-/// How the connection to a server is protected.
+/// The protection of the connection to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
     /// Not at all: a socket, this machine, or by request.

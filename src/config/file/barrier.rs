@@ -11,23 +11,23 @@ use crate::config::yaml::Report;
 /// The default of `queue`.
 const QUEUE: u64 = 1024;
 
-/// How newer tokens wait for older requests.
+/// The wait of newer tokens for older requests.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Barrier")]
 pub struct BarrierFile {
-    /// How long a request waits for older ones of its resource before it gets a 503.
+    /// The longest wait of a request for older ones of its resource; then it gets a 503.
     pub wait: Time,
-    /// How long older exchanges may continue once a newer token waits. Then they are reset, and
-    /// their outcome is unknown.
+    /// The time for older exchanges once a newer token waits. Then they are reset, and their
+    /// outcome is unknown.
     pub grace: Time,
-    /// How long the upstream may go on working on a request after its last byte has arrived,
+    /// The time for which the upstream may work on a request after its last byte has arrived,
     /// whether its caller still waits or not. This is your promise about the upstream: after an
     /// unknown outcome, no newer token is admitted for this long. Leave room: a fifth if the
     /// upstream is on another machine, whose clock may run at another rate.
     pub settle: Time,
-    /// How many requests of one resource may wait at once; more get a 503. Never more than
-    /// `limits.in_flight_per_resource`.
+    /// The maximum number of requests of one resource that may wait; more get a 503. Never more
+    /// than `limits.in_flight_per_resource`.
     #[schemars(extend("default" = QUEUE))]
     pub queue: Option<u64>,
 }

@@ -10,7 +10,7 @@ use super::values::positive;
 use crate::config::settings::BodySettings;
 use crate::config::yaml::Report;
 
-/// How much of a body is read, and for how long.
+/// Limits of size and time for bodies.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Body")]
@@ -22,11 +22,11 @@ pub struct BodyFile {
     /// Longer bodies get a 413. `none`: no limit.
     #[schemars(extend("default" = SizeOrNone(DEFAULT.max.map(Size))))]
     pub max: Option<SizeOrNone>,
-    /// How long a client may take for its whole body on fenced requests. On unfenced requests,
-    /// uploads that make progress may take as long as they like.
+    /// The time for a whole body on fenced requests. On unfenced requests, uploads that make
+    /// progress may take as long as they like.
     #[schemars(extend("default" = Time(DEFAULT.timeout)))]
     pub timeout: Option<Time>,
-    /// How long a client may pause within its body, on any route.
+    /// The longest pause of a client within its body, on any route.
     #[schemars(extend("default" = Time(DEFAULT.progress_timeout)))]
     pub progress_timeout: Option<Time>,
     /// A gRPC call whose client has not ended its messages within this time is judged and then

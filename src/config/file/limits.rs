@@ -28,51 +28,51 @@ const HTTP2_STREAMS: u64 = 128;
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Limits")]
 pub struct LimitsFile {
-    /// How many requests may be in progress or waiting; more get a 503.
+    /// The maximum number of requests in progress or waiting; more get a 503.
     pub in_flight: u64,
-    /// How many of them may come from one connection. HTTP/2 clients are told, and wait or open
-    /// another connection. The default is a quarter of `in_flight`.
+    /// The maximum number of them from one connection. HTTP/2 clients are notified, and wait or
+    /// open another connection. The default is a quarter of `in_flight`.
     pub in_flight_per_connection: Option<u64>,
-    /// How many of them may come from one address: an IPv4 address, or an IPv6 /64. The default is
+    /// The maximum number of them from one address: an IPv4 address, or an IPv6 /64. The default is
     /// three quarters of `in_flight`, and no limit for loopback addresses. Use `none` if all
     /// clients come from one address, such as a single load balancer that is not among
     /// `trusted_proxies`.
     pub in_flight_per_client: Option<CountOrNone>,
-    /// How many of them may be of one resource, waiting or in flight. The default is three quarters
-    /// of `in_flight`. Use `none` if there is only one resource.
+    /// The maximum number of them of one resource, waiting or in flight. The default is three
+    /// quarters of `in_flight`. Use `none` if there is only one resource.
     pub in_flight_per_resource: Option<CountOrNone>,
-    /// How many connections may be open on the data port. For another one, the connection that has
-    /// been idle longest is closed; if none is idle, the new one waits.
+    /// The maximum number of open connections on the data port. For another one, the connection
+    /// that has been idle longest is closed; if none is idle, the new one waits.
     pub connections: u64,
-    /// How many connections one address may have open. For another one, its connection that has
-    /// been idle longest is closed; if none is idle, the new one is. The default is three quarters
-    /// of `connections`, and no limit for loopback addresses. Connections of `trusted_proxies` do
-    /// not count. Use `none` if all clients come from one address.
+    /// The maximum number of open connections of one address. For another one, its connection that
+    /// has been idle longest is closed; if none is idle, the new one is. The default is three
+    /// quarters of `connections`, and no limit for loopback addresses. Connections of
+    /// `trusted_proxies` do not count. Use `none` if all clients come from one address.
     pub connections_per_client: Option<CountOrNone>,
-    /// How many requests one HTTP/2 connection may have in progress; its client is told, and waits.
+    /// The maximum number of requests in progress on one HTTP/2 connection; its client is notified,
+    /// and waits.
     #[schemars(extend("default" = HTTP2_STREAMS))]
     pub http2_streams: Option<u64>,
-    /// How long a client may take for the head of a request, for its TLS handshake, and for its
-    /// PROXY header.
+    /// The maximum time for the head of a request, for a TLS handshake, and for a PROXY header.
     pub head_timeout: Time,
-    /// How long a connection may stay open without a request.
+    /// The time for which a connection may stay open without a request.
     pub idle_timeout: Time,
-    /// How long a client may read nothing of a response that waits for it; then its connection is
-    /// reset.
+    /// The time for which a client may read nothing of its response; then its connection is reset.
     pub write_timeout: Time,
-    /// How many bytes the head of a request may have, and its trailers; more get a 431.
+    /// The maximum bytes of a request's head, and of its trailers; more get a 431.
     pub header_bytes: Size,
-    /// How many header lines a request may have, at most 10,000; more get a 431.
+    /// The maximum number of header lines of a request, at most 10,000; more get a 431.
     pub header_count: u64,
-    /// How many bytes a request's target may have; more get a 414.
+    /// The maximum bytes of a request's target; more get a 414.
     pub target_bytes: Size,
-    /// How many bytes of bodies may be held at once, over all requests; requests beyond that get a
+    /// The maximum bytes of bodies held at once, over all requests; requests beyond that get a
     /// 503.
     pub body_memory: Size,
-    /// How many bytes a resource's key may have; longer keys get a 400. 1 to 1024.
+    /// The maximum bytes of a resource's key; longer keys get a 400. 1 to 1024.
     pub key_bytes: Size,
-    /// How many resources may get their first mark in a second, averaged over ten seconds. Requests
-    /// for more get a 503 and may be sent again. A mark is kept until it is pruned. `none`: no limit.
+    /// The maximum number of resources that may get their first mark in a second, averaged over
+    /// ten. Requests for more get a 503 and may be sent again. A mark is kept until it is pruned.
+    /// `none`: no limit.
     pub new_resources: CountOrNone,
     /// The minimum rate of a request's body, in bytes a second, on average. A client that falls
     /// behind by `body.progress_timeout` gets a 408. `none`: no limit. gRPC calls to an upstream

@@ -87,13 +87,13 @@ pub struct File {
     pub upstream: UpstreamFile,
     /// The database for the marks.
     pub store: StoreFile,
-    /// How newer tokens wait for older requests.
+    /// The wait of newer tokens for older requests.
     pub barrier: BarrierFile,
-    /// How much of a body is read, and for how long.
+    /// Limits of size and time for bodies.
     pub body: BodyFile,
     /// Limits of the data port.
     pub limits: LimitsFile,
-    /// How the program ends on SIGTERM.
+    /// The end of the program on SIGTERM.
     pub shutdown: ShutdownFile,
     /// Probes, metrics, and the API for marks.
     pub admin: AdminFile,
@@ -104,7 +104,7 @@ pub struct File {
     /// Paths that no route matches. `safe-only`: safe methods pass unfenced, everything else gets a
     /// 404. `refuse`: everything gets a 404.
     pub unmatched: Unmatched,
-    /// How safe methods (GET, HEAD, OPTIONS, PROPFIND, QUERY, REPORT and SEARCH) are judged, unless
+    /// The treatment of safe methods (GET, HEAD, OPTIONS, PROPFIND, QUERY, REPORT, SEARCH), unless
     /// a route overrides it.
     pub safe_methods: SafeMethods,
     /// The status of a stale request: 412 or 409.
@@ -113,9 +113,9 @@ pub struct File {
     /// Refusals name the resource, the token, the mark and their difference. `false` omits
     /// all four.
     pub disclose: bool,
-    /// Where the pages about problem types are, in place of `urn:fencepost:problem:` in the `type` of
-    /// an answer: an http or https URL. The type's word is put behind it:
-    /// `https://wiki.internal/problems.md#` makes `https://wiki.internal/problems.md#stale-token`.
+    /// The beginning of the `type` of an answer, in place of `urn:fencepost:problem:`: an http or
+    /// https URL. The type's word is appended: `https://wiki.internal/problems.md#` makes
+    /// `https://wiki.internal/problems.md#stale-token`.
     pub problem_base_url: Option<String>,
     /// The endpoint where a new holder raises the mark before it reads: `off`, or a block with its
     /// path and the clients that may claim.
@@ -287,7 +287,7 @@ fn unguarded(unmatched: Unmatched, routes: &[RouteSettings], report: &mut Report
     }
 }
 
-/// Whether the clients of the port have addresses. `named`: a PROXY header names them.
+/// True if the clients of the port have addresses. `named`: a PROXY header names them.
 fn has_addresses(listen: Option<&Listen>, named: bool) -> bool {
     named || !matches!(listen, Some(Listen::Unix(_)))
 }

@@ -64,7 +64,7 @@ pub struct RouteFile {
     /// `allow`: several requests may carry the same token. `once`: each token passes once.
     #[schemars(extend("default" = REUSE))]
     pub reuse: Option<Reuse>,
-    /// How safe methods are judged. The default is that of the top level.
+    /// The treatment of safe methods. The default is that of the top level.
     pub safe_methods: Option<SafeMethods>,
     /// The treatment of requests for a tunnel (`Upgrade`: `WebSocket` and the like). `allow`: the
     /// opening request is judged like a write, whatever its method. The tunnel counts as in flight
@@ -94,7 +94,7 @@ pub struct RouteFile {
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "RouteUpstream")]
 pub struct RouteUpstreamFile {
-    /// How long the head of a response may take.
+    /// The time for the head of a response.
     pub timeout: Option<Time>,
     /// Statuses that leave the outcome of a request unknown, in place of the top level's.
     #[schemars(with = "Option<Vec<u16>>")]
@@ -109,9 +109,9 @@ pub struct RouteUpstreamFile {
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "RouteBarrier")]
 pub struct RouteBarrierFile {
-    /// How long a request waits for older ones of its resource.
+    /// The longest wait of a request for older ones of its resource.
     pub wait: Option<Time>,
-    /// How long older exchanges may continue once a newer token waits.
+    /// The time for older exchanges once a newer token waits.
     pub grace: Option<Time>,
 }
 

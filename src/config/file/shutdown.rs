@@ -10,7 +10,7 @@ use super::values::positive;
 use crate::config::settings::ShutdownSettings;
 use crate::config::yaml::Report;
 
-/// How the program ends on SIGTERM.
+/// The end of the program on SIGTERM.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Shutdown")]

@@ -43,15 +43,15 @@ pub struct StoreFile {
     /// digits, `.`, `_` and `-`, at most 63. Required with Postgres.
     #[schemars(extend("default" = NAMESPACE))]
     pub namespace: Option<String>,
-    /// How long an instance may forward without a renewal that the store has committed; it renews
-    /// every second. Postgres: when an instance dies, its resources wait for this, then for
+    /// The time for which an instance may forward without a renewal committed by the store; it
+    /// renews every second. Postgres: when an instance dies, its resources wait for this, then for
     /// `upstream.undelivered` and `barrier.settle`, and a fifth longer, because clocks may run at
     /// different rates. `SQLite`: while an fsync takes longer than this, fenced requests are
     /// refused. At least 1s.
     pub lease: Time,
     /// Time for one statement. A request that the store cannot decide in time gets a 503.
     pub timeout: Time,
-    /// How many marks to cache of resources that have nothing in flight.
+    /// The number of cached marks of resources that have nothing in flight.
     pub cached_marks: u64,
     /// `serve` updates the schema of the database, under a lock. `false`: it does not start
     /// if the schema is behind, and you run `fencepost migrate`.

@@ -41,8 +41,8 @@ pub struct TlsFile {
     /// The revocation lists of these CAs: PEM, one for each CA of a chain. A certificate is refused
     /// if it is on a list, if its CA has no list here, or if that list is past its next update.
     pub crl_file: Option<PathBuf>,
-    /// How long a connection with a client certificate accepts new requests. Its current requests
-    /// then have as long again to end; its tunnels are closed.
+    /// The time for which a connection with a client certificate accepts requests. Its current
+    /// requests then have as long again to end; its tunnels are closed.
     #[schemars(extend("default" = CLIENT_MAX_AGE))]
     pub client_max_age: Option<Time>,
 }

@@ -14,7 +14,7 @@ use crate::routing::{Jump, Token, TokenBounds, TokenFormat};
 pub struct TokenFile {
     /// Its format in `X-Fencing-Token`.
     pub format: FormatName,
-    /// How far above its resource's mark a token may be; tokens beyond that get a 422 until an
+    /// The distance of a token above its resource's mark; tokens beyond that get a 422 until an
     /// operator admits them (`fencepost marks advance`). A number, or `none`. The default for
     /// decimal tokens (`decimal`, `after-hash`) is 2^48 = 281474976710656, or as much again as the
     /// mark if that is more; no known lock service leaps that far. For the other formats it is
@@ -27,7 +27,7 @@ pub struct TokenFile {
     pub max: Option<CountOrNone>,
 }
 
-/// How a token is written.
+/// The spelling of a token.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FormatName {

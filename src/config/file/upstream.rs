@@ -32,14 +32,14 @@ pub struct UpstreamFile {
     /// Time until the head of the response. After that the outcome is unknown, and the request
     /// counts as in flight for `barrier.settle`.
     pub timeout: Time,
-    /// How long an idle connection is kept. Keep it below the upstream's own keep-alive, so that
+    /// The time for which an idle connection is kept, below the upstream's own keep-alive, so that
     /// fewer requests meet a connection that is being closed. `0s`: over HTTP/1, no connection is
     /// used twice.
     pub idle_timeout: Time,
-    /// How long the kernel tries to deliver bytes of a fenced request that the upstream does not
-    /// read (`TCP_USER_TIMEOUT`, RFC 5482). Then it drops them and resets the connection, whether
-    /// the proxy runs or not. When a proxy dies, the others wait for `store.lease`, then for this,
-    /// then for `barrier.settle`. 100ms to 10m.
+    /// The time for which the kernel tries to deliver bytes of a fenced request that the upstream
+    /// does not read (`TCP_USER_TIMEOUT`, RFC 5482). Then it drops them and resets the connection,
+    /// whether the proxy runs or not. When a proxy dies, the others wait for `store.lease`, then
+    /// for this, then for `barrier.settle`. 100ms to 10m.
     pub undelivered: Time,
     /// Statuses with which a gateway before the upstream says that it does not know the outcome.
     /// The client gets the response unchanged, and the request counts as in flight for
@@ -55,8 +55,8 @@ pub struct UpstreamFile {
     /// `true`: speak HTTP/2 to an `https://` upstream, which must offer it by ALPN. `false`:
     /// HTTP/1.1.
     pub http2: bool,
-    /// How many bytes the head of a response may have; over HTTP/2, 256KiB in any case. A response
-    /// with a larger one is an unknown outcome. 64KiB to 16MiB.
+    /// The bytes of the head of a response; over HTTP/2, 256KiB in any case. A response with a
+    /// larger one is an unknown outcome. 64KiB to 16MiB.
     pub header_bytes: Size,
     /// TLS to an `https://` upstream, if the system's root certificates do not suffice, or the
     /// proxy needs a certificate of its own.

@@ -82,7 +82,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// How a table treats a request.
+/// A table's treatment of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Treatment {
     /// Judged, where it has a key.
@@ -108,8 +108,8 @@ const SAFE: &str = "GET";
 const UNSAFE: [&str; 4] = ["PUT", "POST", "PATCH", "DELETE"];
 
 impl RouteTable {
-    /// How `new` differs from this table: every kind of difference for every two routes that one
-    /// request can reach, the losses first.
+    /// The differences between `new` and this table: every kind of them for every two routes that
+    /// one request can reach, the losses first.
     #[must_use]
     pub fn changes_to(&self, new: &Self) -> Vec<Finding> {
         if self.shape() == new.shape() {

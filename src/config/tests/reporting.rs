@@ -1,4 +1,4 @@
-//! How problems are reported: all at once, in the order of the file, and without secrets.
+//! Problems are reported all at once, in the order of the file, and without secrets.
 
 use super::{BASE, bad, good};
 use crate::config::{ConfigPlace, Overrides, parse};

@@ -88,7 +88,7 @@ fn sibling(path: &str, name: &str) -> String {
     member(path.rsplit_once('.').map_or("", |(parent, _)| parent), name)
 }
 
-/// Why a value could not be taken.
+/// The reason for refusing a value.
 #[derive(Debug)]
 pub(in crate::config) struct ReadFault {
     spot: Option<Spot>,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::source_files::Sources;
 
-/// How bad a problem is.
+/// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// The program does not start.
@@ -105,7 +105,7 @@ impl fmt::Display for ConfigProblem {
     }
 }
 
-/// Why a configuration is refused: every error in it, and every warning too.
+/// The reasons for refusing a configuration: every error in it, and every warning too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems {
     /// The file that was read, if any.
@@ -117,7 +117,7 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// How many of them are errors.
+    /// The number of errors among them.
     #[must_use]
     pub fn errors(&self) -> usize {
         let errors = self.list.iter().filter(|p| p.severity == Severity::Error);

@@ -76,8 +76,8 @@ impl KeyPart {
         })
     }
 
-    /// How much of the text as received its filters take off: nothing, its case, or every sign that
-    /// a number can do without.
+    /// The part of the text as received that its filters remove: nothing, its case, or every sign
+    /// that a number can do without.
     pub(in crate::routing) fn losses(&self) -> usize {
         let has = |filter| self.filters.contains(&filter);
         usize::from(has(Filter::Lower)) + 2 * usize::from(has(Filter::Int))

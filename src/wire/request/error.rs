@@ -1,11 +1,11 @@
-//! Why a request's head is not taken.
+//! Reasons for refusing a request's head.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::wire::head::HeadError;
 
-/// Why a request is not taken.
+/// The reason for refusing a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestError {
     Head(HeadError),
