@@ -145,7 +145,7 @@ async fn migrate_routes(
     say: &mut impl FnMut(String),
 ) -> anyhow::Result<()> {
     let table = RouteTable::of(settings);
-    let findings = compare(&store.routes().await?, &table)?;
+    let findings = compare(store.routes().await?.as_deref(), &table)?;
     for finding in &findings {
         say(finding.to_string());
     }

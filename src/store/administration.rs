@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::records::{
     AuditRow, Count, EpochRow, Era, InstanceId, InstanceRow, MarkRow, Override, PruneStep, Pruned,
-    RecordedRoutes, StoreError,
+    StoreError,
 };
 use crate::routing::{ResourceKey, Token};
 
@@ -80,8 +80,8 @@ pub trait Administration: Send + Sync + 'static {
     /// The audit rows of a resource, the latest first.
     async fn audit(&self, resource: &ResourceKey, limit: u32) -> Result<Vec<AuditRow>, StoreError>;
 
-    /// The route table on record.
-    async fn routes(&self) -> Result<RecordedRoutes, StoreError>;
+    /// The route table on record, as `config::RouteTable` writes it; `None` until an instance joins.
+    async fn routes(&self) -> Result<Option<String>, StoreError>;
 
     /// Records a route table if `known` is still the one on record; says whether.
     async fn record_routes(&self, known: Option<&str>, document: &str) -> Result<bool, StoreError>;

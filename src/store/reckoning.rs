@@ -35,15 +35,6 @@ use crate::store::InstanceRow;
 /// themselves, which are off by some hundred ppm.
 const RATES: (u32, u32) = (6, 5);
 
-/// How long a kernel delivers for an instance that has recorded no `undelivered`: one of version
-/// 0.1.0, whose sockets have no user timeout.
-///
-/// Linux gives up after `tcp_retries2` retransmissions (RFC 1122, 4.2.3.5; at least 100 s). The
-/// default of 15 makes 924.6 s, and the last timeout ends up to 120 s later (`TCP_RTO_MAX`). An
-/// upstream that answers probes with a closed window has no bound (RFC 1122, 4.2.2.17). So no such
-/// instance may run beside one of this version (`postgres::migrate`).
-const NO_USER_TIMEOUT: Duration = Duration::from_secs(925 + 120);
-
 /// See the module's documentation.
 #[derive(Clone, Copy, Debug)]
 pub struct Reckoning {
@@ -104,9 +95,6 @@ impl Reckoning {
             self.after_loss()
         } else if !self.shared && row.elsewhere {
             self.after_a_move(row)
-        } else if self.shared && row.undelivered.is_zero() {
-            // An instance that the schema's upgrade has declared dead may have renewed just before.
-            self.stretched(row.lease) + self.after_death(row.undelivered, row.settle)
         } else {
             self.after_death(row.undelivered, row.settle)
         }
@@ -120,14 +108,13 @@ impl Reckoning {
         span * RATES.0 / RATES.1
     }
 
-    /// `undelivered` and `settle` are as the dead instance has recorded them; an `undelivered` of
-    /// zero means none.
+    /// `undelivered` and `settle` are as the dead instance has recorded them.
     #[must_use]
     pub fn after_death(&self, undelivered: Duration, settle: Duration) -> Duration {
-        let undelivered = match (self.shared, undelivered) {
-            (false, _) => Duration::ZERO,
-            (true, Duration::ZERO) => NO_USER_TIMEOUT,
-            (true, recorded) => self.undelivered.max(recorded),
+        let undelivered = if self.shared {
+            self.undelivered.max(undelivered)
+        } else {
+            Duration::ZERO
         };
         self.stretched(undelivered + self.settle.max(settle))
     }
@@ -175,15 +162,6 @@ mod tests {
     }
 
     #[test]
-    fn an_instance_without_a_user_timeout_is_waited_for_until_its_kernel_gives_up() {
-        let own = Reckoning::shared(5 * SEC, 10 * SEC, 30 * SEC);
-        let longest = Duration::from_millis(924_600) + 120 * SEC;
-        assert!(own.after_death(Duration::ZERO, 5 * SEC) >= (longest + 30 * SEC) * 6 / 5);
-        let alone = Reckoning::alone(30 * SEC);
-        assert_eq!(alone.after_death(Duration::ZERO, 5 * SEC), 30 * SEC);
-    }
-
-    #[test]
     fn alone_only_settle_is_left() {
         let own = Reckoning::alone(30 * SEC);
         assert_eq!(own.after_death(10 * SEC, 5 * SEC), 30 * SEC);
@@ -215,12 +193,6 @@ mod tests {
         // Over a shared store that is so anyway.
         let shared = Reckoning::shared(SEC, SEC, SEC);
         assert_eq!(shared.after_death_of(&row), 72 * SEC);
-        // One of version 0.1.0 may have renewed just before it was declared dead.
-        row.undelivered = Duration::ZERO;
-        assert_eq!(
-            shared.after_death_of(&row),
-            shared.after_death(Duration::ZERO, row.settle) + 6 * SEC
-        );
     }
 
     /// The owner's clock is slewed back and the watcher's forward, each as far as chrony goes by

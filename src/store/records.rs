@@ -194,15 +194,6 @@ impl InstanceRow {
     }
 }
 
-/// The route table on record.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RecordedRoutes {
-    /// As `config::RouteTable` writes it; `None` until an instance joins whose version records it.
-    pub document: Option<String>,
-    /// The templates that version 0.1.0 has recorded: (path, template). It never removed a path.
-    pub templates: Vec<(String, String)>,
-}
-
 /// The terms that an instance records when it joins. The other instances use them after its death.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {

@@ -14,7 +14,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use prometheus::IntGauge;
 
 use crate::config::{Finding, RouteTable};
-use crate::store::{InstanceId, InstanceRow, MarkStore, RecordedRoutes, StoreError};
+use crate::store::{InstanceId, InstanceRow, MarkStore, StoreError};
 
 /// How often others may record a table between a read and a write of this instance.
 const TRIES: usize = 10;
@@ -70,7 +70,7 @@ impl RouteRecord {
     ) -> Result<Vec<Finding>, StoreError> {
         let findings = self.served().table.changes_to(table);
         refuse_losses(&findings)?;
-        refuse_losses(&compare(&store.routes().await?, table)?)?;
+        refuse_losses(&compare(store.routes().await?.as_deref(), table)?)?;
         Ok(findings)
     }
 
@@ -96,12 +96,10 @@ impl RouteRecord {
         others.clone()
     }
 
-    /// Updates [`Self::others`] from one read of the instances. An instance without a digest is of
-    /// a version that records none.
+    /// Updates [`Self::others`] from one read of the instances.
     pub fn observe(&self, me: &InstanceId, rows: &[InstanceRow]) {
         let digest = self.digest();
-        let differs =
-            |row: &&InstanceRow| !row.dead && !row.routes.is_empty() && row.routes != digest;
+        let differs = |row: &&InstanceRow| !row.dead && row.routes != digest;
         let differing = rows.iter().filter(|row| row.id != *me).filter(differs);
         let mut now: Vec<InstanceId> = differing.map(|row| row.id.clone()).collect();
         now.sort();
@@ -133,10 +131,10 @@ impl Served {
     }
 }
 
-/// How a table differs from the one on record.
-pub fn compare(recorded: &RecordedRoutes, table: &RouteTable) -> Result<Vec<Finding>, StoreError> {
-    let Some(document) = &recorded.document else {
-        return Ok(table.changes_from_templates(&recorded.templates));
+/// How a table differs from the one on record, if there is one.
+pub fn compare(recorded: Option<&str>, table: &RouteTable) -> Result<Vec<Finding>, StoreError> {
+    let Some(document) = recorded else {
+        return Ok(Vec::new());
     };
     match RouteTable::from_document(document) {
         Ok(old) => Ok(old.changes_to(table)),
@@ -153,9 +151,9 @@ pub async fn record(store: &dyn MarkStore, table: &RouteTable) -> Result<Vec<Fin
     let document = table.to_document();
     for _ in 0..TRIES {
         let recorded = store.routes().await?;
-        let findings = compare(&recorded, table)?;
+        let known = recorded.as_deref();
+        let findings = compare(known, table)?;
         refuse_losses(&findings)?;
-        let known = recorded.document.as_deref();
         if known == Some(&*document) || store.record_routes(known, &document).await? {
             return Ok(findings);
         }

@@ -16,26 +16,12 @@ use crate::store::{
 /// be shared with another program that uses sqlx.
 const MIGRATIONS_TABLE: &str = "fencepost_migrations";
 
-/// The migrations of an engine, by the names of their files: `0001_marks`. Not `sqlx::migrate!`:
-/// for that macro both drivers would be compiled a second time.
-macro_rules! migrations {
-    ($engine:literal, $($file:literal),+) => {
-        $crate::store::rows::migrator(&[
-            $(($file, include_str!(concat!("../migrations/", $engine, "/", $file, ".sql"))),)+
-        ])
-    };
-}
-pub(super) use migrations;
-
-/// Takes the name of each file, and its SQL.
-pub(super) fn migrator(files: &[(&'static str, &'static str)]) -> Migrator {
-    let migrations = files.iter().map(|&(file, sql)| {
-        let (version, name) = file.split_once('_').expect("VERSION_NAME");
-        let version = version.parse().expect("a version is a number");
-        let sql = sql.into_sql_str();
-        Migration::new(version, name.into(), MigrationType::Simple, sql, false)
-    });
-    let mut migrator = Migrator::with_migrations(migrations.collect());
+/// The migrations of an engine: one so far, which makes all tables. Not `sqlx::migrate!`: for that
+/// macro both drivers would be compiled a second time.
+pub(super) fn migrator(schema: &'static str) -> Migrator {
+    let sql = schema.into_sql_str();
+    let first = Migration::new(1, "schema".into(), MigrationType::Simple, sql, false);
+    let mut migrator = Migrator::with_migrations(vec![first]);
     migrator.dangerous_set_table_name(MIGRATIONS_TABLE);
     migrator
 }
@@ -335,8 +321,6 @@ pub(super) fn schema_behind() -> StoreError {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]
@@ -348,34 +332,6 @@ mod tests {
         assert_eq!(successor("\u{10FFFF}"), None);
         assert_eq!(successor("\u{D7FF}"), Some("\u{E000}".to_owned()));
         assert_eq!(successor("\u{7F}"), Some("\u{80}".to_owned()));
-    }
-
-    #[test]
-    fn every_migration_on_disk_is_built_in() {
-        let stores = [
-            ("postgres", super::super::postgres::migrator()),
-            ("sqlite", super::super::sqlite::migrator()),
-        ];
-        for (store, migrator) in stores {
-            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/migrations");
-            let files = std::fs::read_dir(folder.join(store)).expect("it is a folder");
-            let mut files: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
-            files.sort();
-            let built_in: Vec<_> = migrator
-                .iter()
-                .map(|one| {
-                    (
-                        format!("{:04}_{}.sql", one.version, one.description),
-                        one.sql.as_str(),
-                    )
-                })
-                .collect();
-            assert_eq!(built_in.len(), files.len(), "{store}: {files:?}");
-            for ((name, sql), file) in built_in.iter().zip(&files) {
-                assert!(file.ends_with(name), "{name}: {file:?}");
-                assert_eq!(*sql, std::fs::read_to_string(file).expect("text"));
-            }
-        }
     }
 
     #[test]

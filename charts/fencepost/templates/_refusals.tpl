@@ -18,24 +18,6 @@ checked the shape already: this is about what the values mean together. */ -}}
 {{- $why = append $why (printf "image.registry is missing: %s would be looked for on a public hub, where nobody of ours publishes it. Build the image, push it to your registry, and name that" (include "fencepost.image" .)) -}}
 {{- end -}}
 
-{{- /* Values and fields of `config` with an old name. The schema lets them through to here. */ -}}
-{{- $blocks := dict "" $v "sidecar." $v.sidecar "workload." $v.workload "config.barrier." $config.barrier "config.claim." $config.claim "config.limits." $config.limits -}}
-{{- range $index, $route := $config.routes -}}
-{{- $_ := set $blocks (printf "config.routes[%d]." $index) $route -}}
-{{- $_ := set $blocks (printf "config.routes[%d].barrier." $index) (get $route "barrier") -}}
-{{- end -}}
-{{- range $path, $block := $blocks -}}
-{{- $names := dict "appGracePeriodSeconds" "upstreamGracePeriodSeconds" "appContainer" "upstreamContainer" "drain" "grace" "require_peer" "require_client" "connections_per_peer" "connections_per_client" "in_flight_per_peer" "in_flight_per_client" -}}
-{{- if not $path -}}
-{{- $names = dict "controller" "workloadKind" "replicas" "replicaCount" "containerSecurityContext" "securityContext" -}}
-{{- end -}}
-{{- range $old, $new := $names -}}
-{{- if and (kindIs "map" $block) (hasKey ($block | default dict) $old) -}}
-{{- $why = append $why (printf "%s%s: renamed to %s" $path $old $new) -}}
-{{- end -}}
-{{- end -}}
-{{- end -}}
-
 {{- /* The marks. */ -}}
 {{- if not $v.store.namespace -}}
 {{- $why = append $why "store.namespace is missing: choose a name for the marks of one upstream (for example orders), the same for all of its proxies. It is not the name of a release or of a Kubernetes namespace: with a new one, every mark is forgotten" -}}

@@ -13,7 +13,7 @@
 //! Left out are the spellings that have the key of another spelling: empty segments, raw characters
 //! and double encoding (a `%` is escaped in every key). A route may cease to let them through.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 
 use super::samples::{Pair, SampleStyle, Sampler};
@@ -123,42 +123,6 @@ impl RouteTable {
             .flat_map(|pair| comparison.findings(pair))
             .collect();
         findings.sort_by_key(|finding| (!finding.change.is_loss(), finding.change));
-        findings
-    }
-
-    /// The requests that get another key by this table than by the record of version 0.1.0, which
-    /// has paths and templates only. It keeps routes that were removed, so a path that is not in
-    /// this table is ignored. A path that is on record under two names of a capture counts with the
-    /// template of each.
-    #[must_use]
-    pub fn changes_from_templates(&self, recorded: &[(String, String)]) -> Vec<Finding> {
-        let shapes = self
-            .routes
-            .iter()
-            .map(|rule| (rule.pattern.shape(), Vec::new()));
-        let mut by_shape: BTreeMap<String, Vec<Rule>> = shapes.collect();
-        for (path, template) in recorded {
-            if let Ok(rule) = Rule::of_template(path, template)
-                && let Some(rules) = by_shape.get_mut(&rule.pattern.shape())
-            {
-                rules.push(rule);
-            }
-        }
-        let most = by_shape.values().map(Vec::len).max().unwrap_or(0);
-        let mut findings = Vec::new();
-        for at in 0..most {
-            let rules = by_shape.values();
-            let rules = rules.filter_map(|rules| rules.get(at).or(rules.last()));
-            let old = Self {
-                routes: rules.cloned().collect(),
-                unmatched: Unmatched::SafeOnly,
-            };
-            for finding in old.changes_to(self) {
-                if finding.change == TableChange::Key && !findings.contains(&finding) {
-                    findings.push(finding);
-                }
-            }
-        }
         findings
     }
 

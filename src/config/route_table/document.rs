@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{RouteTable, Rule};
 use crate::config::settings::{Mode, Reuse, SafeMethods, Unmatched};
-use crate::routing::method::DEFAULT_METHODS;
 use crate::routing::{Allow, KeyTemplate, Pattern, Router, TokenFormat};
 
 /// Goes up with every change that an older program would read in another way, and with every change
@@ -101,20 +100,6 @@ impl RouteTable {
 }
 
 impl Rule {
-    /// A route with only the path and the template known (version 0.1.0).
-    pub(super) fn of_template(path: &str, template: &str) -> Result<Self, DocumentError> {
-        Self::read(RouteDocument {
-            path: path.to_owned(),
-            mode: Mode::Enforce,
-            methods: DEFAULT_METHODS.map(str::to_owned).into(),
-            resource: Some(template.to_owned()),
-            safe_methods: SafeMethods::Optional,
-            token_format: TokenFormat::default().as_str().to_owned(),
-            reuse: Reuse::Allow,
-            allow: Vec::new(),
-        })
-    }
-
     fn read(document: RouteDocument) -> Result<Self, DocumentError> {
         let pattern = Pattern::parse(&document.path).map_err(|error| error.to_string())?;
         let key = document.resource.as_deref();

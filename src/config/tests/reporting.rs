@@ -111,29 +111,6 @@ fn a_flag_that_does_not_go_with_the_file_is_told_by_its_name() {
 }
 
 #[test]
-fn fields_with_an_old_name_are_told_the_new_one() {
-    for (old, new) in crate::config::yaml::RENAMED {
-        let (parents, name) = old.rsplit_once('.').expect("it stands in something");
-        let inner = format!("{name}: 7s");
-        let text =
-            parents
-                .rsplit('.')
-                .fold(inner, |inner, parent| match parent.strip_suffix("[]") {
-                    Some(list) => format!("{list}: [{{ path: /a, resource: a, {inner} }}]"),
-                    None => format!("{parent}: {{ {inner} }}"),
-                });
-        let problems = bad(&format!("{BASE}{text}"));
-        let [problem] = &problems.list[..] else {
-            panic!("one problem: {problems}")
-        };
-        assert_eq!(problem.path, old.replace("[]", "[0]"));
-        assert_eq!(problem.message, format!("unknown field `{name}`"));
-        assert_eq!(problem.hint, Some(format!("renamed to `{new}`")));
-        assert_eq!(problem.line(), Some(2));
-    }
-}
-
-#[test]
 fn keys_that_are_no_names_are_told_as_they_are() {
     for (text, path, message) in [
         (

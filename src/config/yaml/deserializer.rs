@@ -38,15 +38,10 @@ pub(in crate::config) fn read<T: DeserializeOwned + Default>(
                 None => (message, None),
             },
             ReadFaultKind::UnknownField { name, known } => {
-                let renamed = renamed(&path);
-                let meant = renamed.or_else(|| nearest(&name, known.iter().copied()));
-                let hint = match meant {
+                let hint = match nearest(&name, known.iter().copied()) {
                     Some(meant) => {
                         report.hush(sibling(&path, meant));
-                        match renamed {
-                            Some(_) => format!("renamed to `{meant}`"),
-                            None => format!("did you mean `{meant}`?"),
-                        }
+                        format!("did you mean `{meant}`?")
                     }
                     None => format!("known here: {}", known.join(", ")),
                 };
@@ -59,29 +54,6 @@ pub(in crate::config) fn read<T: DeserializeOwned + Default>(
             return T::default();
         }
     }
-}
-
-/// Fields that had another name before 1.0: the old path, an index left out, and the new name.
-pub(in crate::config) const RENAMED: &[(&str, &str)] = &[
-    ("barrier.drain", "grace"),
-    ("routes[].barrier.drain", "grace"),
-    ("limits.connections_per_peer", "connections_per_client"),
-    ("limits.in_flight_per_peer", "in_flight_per_client"),
-    ("claim.require_peer", "require_client"),
-    ("routes[].require_peer", "require_client"),
-];
-
-/// The name that a field has now.
-fn renamed(path: &str) -> Option<&'static str> {
-    let mut general = String::new();
-    for (at, part) in path.split('[').enumerate() {
-        match part.split_once(']') {
-            Some((_, rest)) if at > 0 => general.extend(["[]", rest]),
-            _ => general.push_str(part),
-        }
-    }
-    let found = RENAMED.iter().find(|(old, _)| *old == general);
-    found.map(|(_, new)| *new)
 }
 
 fn sibling(path: &str, name: &str) -> String {

@@ -17,8 +17,6 @@ mod deserializer;
 mod problems;
 mod tree;
 
-#[cfg(test)]
-pub(super) use deserializer::RENAMED;
 pub(super) use deserializer::read;
 pub use problems::{ConfigPlace, ConfigProblem, Problems, Severity, Warning};
 pub(super) use problems::{Report, Wrong, nearest, shown};

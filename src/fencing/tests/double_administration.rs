@@ -9,7 +9,7 @@ use super::double::Double;
 use crate::routing::{ResourceKey, Token};
 use crate::store::{
     Administration, AuditRow, Count, EpochRow, Era, InstanceId, InstanceRow, MarkRow, MarkStore,
-    Marks, Override, PruneStep, Pruned, RecordedRoutes, StoreError,
+    Marks, Override, PruneStep, Pruned, StoreError,
 };
 
 #[async_trait]
@@ -151,12 +151,8 @@ impl Administration for Double {
         .await
     }
 
-    async fn routes(&self) -> Result<RecordedRoutes, StoreError> {
-        self.run("routes", |state| RecordedRoutes {
-            document: state.routes.clone(),
-            templates: Vec::new(),
-        })
-        .await
+    async fn routes(&self) -> Result<Option<String>, StoreError> {
+        self.run("routes", |state| state.routes.clone()).await
     }
 
     async fn record_routes(&self, known: Option<&str>, document: &str) -> Result<bool, StoreError> {

@@ -17,7 +17,7 @@ use crate::routing::{ResourceKey, Token};
 use crate::store::rows::{self, EpochColumns, Failure, Schema};
 use crate::store::{
     Administration, AuditRow, Count, EpochRow, Era, InstanceId, InstanceRow, MarkRow, Marks,
-    Override, PruneStep, Pruned, RecordedRoutes, StoreError,
+    Override, PruneStep, Pruned, StoreError,
 };
 
 /// Begins the namespace's next era, and returns it.
@@ -204,7 +204,7 @@ impl Administration for PostgresStore {
         self.rows(&self.operators, statement, rows::audit).await
     }
 
-    async fn routes(&self) -> Result<RecordedRoutes, StoreError> {
+    async fn routes(&self) -> Result<Option<String>, StoreError> {
         self.on(&self.operators, async |c| self.read_routes(c).await)
             .await
     }
@@ -245,7 +245,7 @@ impl Administration for PostgresStore {
             replace.execute(&mut *c).await?;
             run(c, "COMMIT").await?;
             // A COMMIT may be answered with ROLLBACK, which is no error on the wire.
-            if self.read_routes(c).await?.document.as_deref() != Some(document) {
+            if self.read_routes(c).await?.as_deref() != Some(document) {
                 let message = "the route table was not replaced, or was replaced again";
                 return Err(StoreError::Statement(message.to_owned()).into());
             }
@@ -287,17 +287,10 @@ impl PostgresStore {
         )
     }
 
-    async fn read_routes(&self, c: &mut PgConnection) -> Result<RecordedRoutes, Failure> {
+    async fn read_routes(&self, c: &mut PgConnection) -> Result<Option<String>, Failure> {
         let documents = self.query_as("SELECT routes FROM namespaces WHERE namespace = $1");
-        let documents: Vec<(Option<String>,)> = documents.fetch_all(&mut *c).await?;
-        let templates = self
-            .query_as("SELECT path, template FROM templates WHERE namespace = $1 ORDER BY path")
-            .fetch_all(c)
-            .await?;
-        Ok(RecordedRoutes {
-            document: documents.into_iter().find_map(|(document,)| document),
-            templates,
-        })
+        let documents: Vec<(Option<String>,)> = documents.fetch_all(c).await?;
+        Ok(documents.into_iter().find_map(|(document,)| document))
     }
 }
 

@@ -26,7 +26,6 @@ mod options;
 mod prune;
 mod roles;
 mod slot;
-mod upgrade;
 mod warnings;
 
 use std::sync::Arc;
@@ -43,7 +42,7 @@ use self::count::Counting;
 use self::errors::error_of;
 pub use self::roles::grant;
 use self::slot::DedicatedConnection;
-use super::rows::{self, Applied, Failure, Schema, migrations};
+use super::rows::{self, Applied, Failure, Schema};
 use crate::config::settings::PostgresAddress;
 use crate::store::{Administration, MarkStore, StoreError};
 
@@ -196,16 +195,13 @@ impl PostgresStore {
     }
 }
 
-/// Brings the schema up to date, under an advisory lock, for `fencepost migrate`. Must not run
-/// beside proxies of version 0.1.0.
+/// Brings the schema up to date, under an advisory lock, for `fencepost migrate`.
 ///
 /// # Errors
 ///
 /// As [`PostgresStore::open`].
 pub async fn migrate(address: impl Into<PostgresAddress>) -> Result<(), StoreError> {
-    let address = address.into();
-    upgrade::none_of_before(&address).await?;
-    let connector = Connector::new(address, MIGRATION, MIGRATION / 2);
+    let connector = Connector::new(address.into(), MIGRATION, MIGRATION / 2);
     let work = async {
         let mut line = connector.connect(Phase::Start).await?;
         // A role that may not change the schema is enough while nothing is to be changed.
@@ -234,14 +230,8 @@ pub async fn migrate(address: impl Into<PostgresAddress>) -> Result<(), StoreErr
         .unwrap_or(Err(StoreError::Timeout(MIGRATION)))
 }
 
-pub(super) fn migrator() -> Migrator {
-    migrations!(
-        "postgres",
-        "0001_marks",
-        "0002_terms",
-        "0003_route_table",
-        "0004_no_older"
-    )
+fn migrator() -> Migrator {
+    rows::migrator(include_str!("schema.sql"))
 }
 
 async fn schema(connection: &mut PgConnection) -> Result<Schema, StoreError> {

@@ -16,12 +16,11 @@ use crate::store::{StoreError, rows};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Tables, and the privileges on them.
-const GRANTS: [(&str, &str); 7] = [
+const GRANTS: [(&str, &str); 6] = [
     ("namespaces", "SELECT, INSERT, UPDATE"),
     ("marks", "SELECT, INSERT, UPDATE"),
     ("epochs", "SELECT, INSERT, UPDATE, DELETE"),
     ("instances", "SELECT, INSERT, UPDATE, DELETE"),
-    ("templates", "SELECT, INSERT, UPDATE"),
     ("audit", "SELECT, INSERT"),
     ("fencepost_migrations", "SELECT"),
 ];

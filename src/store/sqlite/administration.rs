@@ -15,7 +15,7 @@ use crate::routing::{ResourceKey, Token};
 use crate::store::rows::{self, AuditColumns, Failure, MarkColumns, Schema};
 use crate::store::{
     Administration, AuditRow, Count, EpochRow, Era, InstanceId, InstanceRow, MarkRow, Marks,
-    Override, PruneStep, Pruned, RecordedRoutes, StoreError,
+    Override, PruneStep, Pruned, StoreError,
 };
 
 pub(super) const AUDIT: &str = "
@@ -222,21 +222,15 @@ impl Administration for SqliteStore {
         Some(self.known.marks.load(Ordering::Acquire))
     }
 
-    async fn routes(&self) -> Result<RecordedRoutes, StoreError> {
+    async fn routes(&self) -> Result<Option<String>, StoreError> {
         self.read(move |connection, namespace| {
             Box::pin(async move {
                 let document: Option<Option<String>> =
                     sqlx::query_scalar("SELECT routes FROM namespaces WHERE namespace = ?1")
                         .bind(namespace)
-                        .fetch_optional(&mut *connection)
+                        .fetch_optional(connection)
                         .await?;
-                let templates = sqlx::query_as(
-                    "SELECT path, template FROM templates WHERE namespace = ?1 ORDER BY path",
-                );
-                Ok(RecordedRoutes {
-                    document: document.flatten(),
-                    templates: templates.bind(namespace).fetch_all(connection).await?,
-                })
+                Ok(document.flatten())
             })
         })
         .await

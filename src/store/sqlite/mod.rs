@@ -43,7 +43,7 @@ use self::errors::error_of;
 use self::file::FileLock;
 pub use self::lost::{LostMarks, lost_marks};
 use self::session::{Beat, Known, Session, Work};
-use super::rows::{self, Applied, Schema, migrations};
+use super::rows::{self, Applied, Schema};
 use crate::boot_clock::BootClock;
 use crate::config::settings::Create;
 use crate::store::{MarkStore, StoreError};
@@ -329,16 +329,8 @@ fn boot() -> String {
     name.unwrap_or_default().trim().to_owned()
 }
 
-pub(super) fn migrator() -> Migrator {
-    migrations!(
-        "sqlite",
-        "0001_marks",
-        "0002_terms",
-        "0003_route_table",
-        "0004_boot",
-        "0005_epochs",
-        "0006_commits"
-    )
+fn migrator() -> Migrator {
+    rows::migrator(include_str!("schema.sql"))
 }
 
 /// True if there has ever been a store in the file.

@@ -1,8 +1,6 @@
 //! The routes name the marks. Other routes never let an older token pass without being accepted,
 //! and are never accepted beside proxies, or their work, that go by the old ones.
 
-mod older_store;
-
 use std::time::{Duration, Instant};
 
 use crate::support::proxy::ADMIN_TOKEN;

@@ -4,6 +4,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::process::Signal;
 
 use crate::http::discretion;
 use crate::operations::commands::marks;
@@ -311,4 +314,34 @@ async fn kill_9_of_postgres_under_load_loses_no_accepted_token() {
     let metrics = proxy.metrics().await;
     assert!(metrics.sum("fencepost_mark_regressions_total", &[]) == 0.0);
     upstream.assert_no_overtaking();
+}
+
+/// A start that waits for a lock in the store hears SIGTERM.
+#[tokio::test]
+async fn a_stop_ends_a_start_that_waits_for_the_store() {
+    let Some(store) = Store::postgres("a_stop_ends_a_start_…").await else {
+        return;
+    };
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &store);
+    let (status, output) = Proxy::run_with(&config, &["migrate"]).await;
+    assert!(status.success(), "{output}");
+    let mut shell = store.direct().await;
+    sqlx::raw_sql("BEGIN; LOCK TABLE fencepost_migrations")
+        .execute(&mut shell)
+        .await
+        .expect("locked");
+    let mut starting = Proxy::starting(&config);
+    let mut watcher = store.direct().await;
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+        AND application_name LIKE 'fencepost%' AND wait_event_type = 'Lock'";
+    let mut waiting = 0_i64;
+    while waiting == 0 {
+        assert!(starting.process.ended().is_none(), "it waits for the lock");
+        let counted = sqlx::query_scalar(waits).fetch_one(&mut watcher).await;
+        waiting = counted.expect("a count");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    starting.process.signal(Signal::TERM);
+    assert!(starting.process.exit().await.success());
 }

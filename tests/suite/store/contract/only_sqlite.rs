@@ -251,63 +251,6 @@ async fn a_batch_carries_a_heartbeat_that_is_late() {
     assert_eq!(store.proven(), last);
 }
 
-/// An epoch that an older version has left open is open after the migration.
-#[tokio::test]
-async fn epochs_of_an_older_schema_stay_open() {
-    use sqlx::{ConnectOptions as _, Connection as _};
-
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = dir.path().join("marks.db");
-    let store = opened(&path, true).await;
-    store.close().await;
-    drop(store);
-    let mut shell = sqlx::sqlite::SqliteConnectOptions::new()
-        .filename(&path)
-        .connect()
-        .await
-        .expect("it opens");
-    let schema =
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/migrations/sqlite");
-    let first =
-        std::fs::read_to_string(schema.join("0001_marks.sql")).expect("the first migration");
-    let epochs = first
-        .split_once("CREATE TABLE epochs")
-        .expect("its table")
-        .1;
-    let (epochs, _) = epochs.split_once(';').expect("its end");
-    let second =
-        std::fs::read_to_string(schema.join("0002_terms.sql")).expect("the second migration");
-    let index = second.split_once("CREATE INDEX").expect("its index").1;
-    let (index, _) = index.split_once(';').expect("its end");
-    let older = format!(
-        "DROP TABLE epochs; CREATE TABLE epochs {epochs}; CREATE INDEX {index}; \
-         DELETE FROM fencepost_migrations WHERE version = 5; \
-         INSERT INTO epochs VALUES ('test', 'a', 'one', 1, 5), ('test', 'b', 'one', 2, 6), \
-             ('test', 'a', 'two', 1, 4), ('other', 'a', 'two', 1, 9)"
-    );
-    sqlx::raw_sql(sqlx::AssertSqlSafe(older))
-        .execute(&mut shell)
-        .await
-        .expect("the SQL is good");
-    shell.close().await.expect("it closes");
-    let store = opened(&path, true).await;
-    let open = store.epochs(&[super::key("a"), super::key("c")]).await;
-    let mut open: Vec<_> = open
-        .expect("an answer")
-        .into_iter()
-        .map(|row| (row.instance.as_str().to_owned(), row.opening, row.token))
-        .collect();
-    open.sort();
-    let token = super::token;
-    assert_eq!(
-        open,
-        [
-            ("one".to_owned(), 1, token(5)),
-            ("two".to_owned(), 1, token(4))
-        ]
-    );
-}
-
 /// Holds the file open, and the lock by which only one program copies the log at a time
 /// (`WAL_CKPT_LOCK`, <https://sqlite.org/walformat.html>, section 2.3).
 const COPIES: &str = "

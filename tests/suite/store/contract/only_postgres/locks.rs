@@ -268,7 +268,7 @@ async fn a_join_and_a_replacement_of_the_routes_see_each_other() {
     until(&mut watcher, "the join waits", WAITS_FOR_A_LOCK).await;
     sql(&mut holder, "COMMIT").await;
     let recorded = joining.await.expect("no panic").expect("an answer");
-    assert_eq!(recorded.document.as_deref(), Some("new"));
+    assert_eq!(recorded.as_deref(), Some("new"));
 }
 
 /// A prune leaves out the row that a request has locked, and a request that waits for a prune's row
