@@ -5,7 +5,7 @@ use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How much each holder has; no entry without any.
+/// The count of each holder; a holder without any has no entry.
 #[derive(Debug)]
 pub(crate) struct Counts<K>(
     /// Locked to read and to count, never across an await.
@@ -23,7 +23,7 @@ impl<K: Copy + Eq + Hash> Counts<K> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How much `holder` has.
+    /// The count of `holder`.
     pub(crate) fn of(&self, holder: K) -> usize {
         self.held().get(&holder).copied().unwrap_or_default()
     }

@@ -9,7 +9,7 @@ use crate::config::LogLevel;
 
 type Apply = dyn Fn(&LogLevel) -> Result<(), String> + Send + Sync;
 
-/// What the log shows now, and the way to change it.
+/// The level of the log, and the way to change it.
 pub struct LogFilter {
     /// Held while a level is applied, never across an await.
     now: Mutex<LogLevel>,
@@ -28,7 +28,7 @@ impl LogFilter {
         }
     }
 
-    /// What the log shows now.
+    /// The current level.
     #[must_use]
     pub fn now(&self) -> LogLevel {
         self.now

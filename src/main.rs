@@ -7,7 +7,7 @@ use std::time::Duration;
 use fencepost::cli::Invocation;
 use fencepost::printable;
 
-/// How long what is left in the background (a statement that hangs, say) may keep the process.
+/// The time for which background work (a hanging statement, for example) may keep the process.
 const LEFTOVERS: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use crate::metrics::Outcome;
 use crate::routing::{ResourceKey, Token};
 
-/// How many refusals a proxy keeps, and how many unknown outcomes.
+/// The number of refusals that a proxy keeps, and of unknown outcomes.
 pub const KEPT: usize = 256;
 
 /// One request that was refused, or whose outcome is unknown.

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How many lines an overload gets in each second.
+/// Lines a second about an overload.
 const OF_MANY: u32 = 10;
-/// How many lines each reason to refuse a request gets in each second.
+/// Lines a second for each reason to refuse a request.
 const OF_REFUSALS: u32 = 100;
 /// The pauses between two lines of one cause: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(5));
@@ -17,7 +17,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_min
 /// Says which lines are logged, and how many were left out before each.
 #[derive(Debug)]
 pub struct Throttle {
-    /// How many lines go in a span.
+    /// The maximum number of lines in a span.
     most: u32,
     /// The first span. Each that was filled is followed by one of twice the length.
     first: Duration,
@@ -113,7 +113,7 @@ pub struct Outage {
     failing: Mutex<Option<(Instant, u64)>>,
 }
 
-/// How long something has failed, and how often.
+/// The duration of a failure, and the number of attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failing {
     pub since: Duration,

@@ -14,7 +14,7 @@ use crate::store::routes::compare;
 use crate::store::sqlite::{self, SqliteStore};
 use crate::store::{InstanceId, InstanceRow, MarkStore};
 
-/// How often `migrate` reads the instances that are left.
+/// The interval at which `migrate` reads the remaining instances.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Logs what a new route table changes.
@@ -42,7 +42,7 @@ pub(super) fn tell(findings: &[Finding]) {
     }
 }
 
-/// What `migrate` does besides the schema.
+/// The work of `migrate` besides the schema.
 #[derive(Clone, Copy, Debug)]
 pub struct Migration<'a> {
     /// Somebody wrote the routes of the configuration. If not, they are those of the default, and

@@ -9,7 +9,7 @@ use tokio::time::MissedTickBehavior;
 use crate::log_filter::LogFilter;
 use crate::metrics::Metrics;
 
-/// How often lost lines are counted.
+/// The interval at which lost lines are counted.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Lines of the log are written by a thread of their own, and some may be lost.

@@ -45,9 +45,9 @@ pub use shutdown::Shutdown;
 
 /// The pause between two attempts to reach the store at the start.
 const START_AGAIN: Duration = Duration::from_millis(500);
-/// How long the last spans may take to their collector.
+/// The time for the last spans to reach their collector.
 const TRACES: Duration = Duration::from_secs(2);
-/// How long cut exchanges may take to end at the stop.
+/// The time for cut exchanges to end at the stop.
 const AFTER_CUT: Duration = Duration::from_secs(1);
 
 fn bits() -> u128 {

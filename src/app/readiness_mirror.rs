@@ -7,7 +7,7 @@ use crate::admin::Readiness;
 use crate::fencing::Fencing;
 use crate::store::routes::RouteRecord;
 
-/// How often the readiness probe's view of the store is brought up to date.
+/// The interval at which the readiness probe's view of the store is updated.
 const MIRROR: Duration = Duration::from_millis(200);
 
 /// Keeps it up to date until it is aborted.

@@ -19,7 +19,7 @@ use crate::proxy::Proxy;
 use crate::store::MarkStore;
 use crate::store::routes::RouteRecord;
 
-/// How often the files are looked at.
+/// The interval at which the files are checked.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The triggers of a reload. Made at the start, so that no later change is missed.

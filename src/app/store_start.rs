@@ -50,7 +50,7 @@ pub(super) async fn join(background: &Background) -> Result<bool, StoreError> {
     Ok(findings.is_some())
 }
 
-/// How far a start has come with the store.
+/// The progress of a start with the store.
 pub(super) enum StoreJoin {
     Joined,
     /// It cannot be reached yet. Trying again may help.
