@@ -25,7 +25,6 @@ pub mod key;
 pub mod message;
 pub mod mutate;
 pub mod path;
-pub mod proxy_header;
 pub mod query;
 pub mod request;
 pub mod resource;
@@ -71,7 +70,6 @@ pub const TARGETS: &[Target] = &[
     response::TARGET,
     chunked::TARGET,
     stream::TARGET,
-    proxy_header::TARGET,
 ];
 
 /// For the binaries of cargo-fuzz: panics if a promise is broken.

@@ -113,7 +113,7 @@ macro_rules! targets {
     };
 }
 
-targets!(token path route query key resource json headers config request response chunked stream proxy_header);
+targets!(token path route query key resource json headers config request response chunked stream);
 
 #[test]
 fn every_target_has_one_archive_and_there_is_no_other_file() {

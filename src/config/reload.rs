@@ -25,7 +25,7 @@ impl Settings {
                 fix(name, self.$($field).+ != new.$($field).+);
             )*};
         }
-        fix!(listen listen_mode listen_proxy_protocol admin.listen);
+        fix!(listen listen_mode admin.listen);
         // Clients of the other protocol would fail from one moment to the next.
         fix(
             "the presence of tls",

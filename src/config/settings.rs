@@ -26,8 +26,6 @@ pub struct Settings {
     pub listen: Listen,
     /// The mode of the listener's Unix socket; `None`: the umask decides.
     pub listen_mode: Option<u32>,
-    /// Each connection begins with a PROXY header.
-    pub listen_proxy_protocol: bool,
     /// The proxies that may name their clients.
     pub trusted_proxies: Vec<AddressRange>,
     /// `None`: plain HTTP.
@@ -253,7 +251,7 @@ pub struct LimitSettings {
     pub connections_per_client: Option<ClientShare>,
     /// Requests in progress on one HTTP/2 connection.
     pub http2_streams: u32,
-    /// The time for the head of a request, a TLS handshake or a PROXY header.
+    /// How long a client may take for the head of a request or its TLS handshake.
     pub head_timeout: Duration,
     /// The time for which a connection may stay open without a request.
     pub idle_timeout: Duration,

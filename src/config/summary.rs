@@ -29,12 +29,7 @@ pub fn describe(settings: &Settings) -> Vec<String> {
                 Some(ClientAuth::Optional) => " over TLS, client certificates optional",
                 Some(ClientAuth::Required) => " over TLS, client certificates required",
             });
-    let named = if settings.listen_proxy_protocol {
-        ", with the PROXY protocol"
-    } else {
-        ""
-    };
-    let mut lines = vec![format!("fencing {upstream} behind {listen}{tls}{named}")];
+    let mut lines = vec![format!("fencing {upstream} behind {listen}{tls}")];
     let keyed = |mode: Mode| {
         let routes = settings
             .routes

@@ -60,9 +60,6 @@ label! {
         IdleClosed = "idle-closed",
         /// `limits.connections_per_client`.
         ConnectionsPerClient = "connections-per-client",
-        /// `listen_proxy_protocol`: a connection was closed that has no valid PROXY header, or whose
-        /// peer may not send one.
-        ProxyProtocol = "proxy-protocol",
         /// `limits.in_flight`.
         InFlight = "in-flight",
         /// `limits.in_flight_per_connection`.

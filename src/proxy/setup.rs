@@ -189,21 +189,9 @@ impl Proxy {
         self.snapshot().table.settings.tls.clone()
     }
 
-    /// Whether a PROXY header names the client of each connection of the data port.
-    pub(crate) fn names_clients(&self) -> bool {
-        self.snapshot().table.settings.listen_proxy_protocol
-    }
-
     /// Whether this is the address of a proxy that may name its clients.
     pub(crate) fn trusts(&self, ip: IpAddr) -> bool {
         trusted_proxies::have(&self.snapshot().table.settings.trusted_proxies, ip)
-    }
-
-    /// Whether a connection of this address may begin with a PROXY header. Who may connect to a
-    /// Unix socket is up to its mode.
-    pub(crate) fn takes_header_of(&self, ip: Option<IpAddr>) -> bool {
-        let trusted = &self.snapshot().table.settings.trusted_proxies;
-        trusted.is_empty() || ip.is_none_or(|ip| trusted_proxies::have(trusted, ip))
     }
 
     pub(super) fn snapshot(&self) -> Arc<Snapshot> {

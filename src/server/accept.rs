@@ -171,11 +171,10 @@ impl Acceptor {
         }
     }
 
-    /// The address that a connection counts for. `None`: its client is not known yet, or it carries
-    /// those of a trusted proxy.
+    /// The address that a connection counts for. `None`: it has none, or carries the requests of a
+    /// trusted proxy's clients.
     fn counted(&self, accepted: &AcceptedSocket) -> Option<IpAddr> {
-        let ip = accepted.ip.filter(|_| !self.proxy.names_clients());
-        ip.filter(|ip| !self.proxy.trusts(*ip))
+        accepted.ip.filter(|ip| !self.proxy.trusts(*ip))
     }
 
     async fn accept(&self) -> io::Result<AcceptedSocket> {

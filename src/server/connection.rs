@@ -10,12 +10,11 @@ use tokio_util::either::Either;
 use tokio_util::task::TaskTracker;
 
 use super::accept::AcceptedSocket;
-use super::connection_limit::{ConnectionLimit, ConnectionPermit};
+use super::connection_limit::ConnectionPermit;
 use super::connection_state::{ConnectionState, until_cut};
 use super::http1::{self, Site};
 use super::http2::Http2;
 use super::idle_connections::{IdleConnections, Presence};
-use super::proxy_protocol::{self, NoHeader};
 use super::signals::{DrainPhases, Signal};
 use super::timed_socket::TimedSocket;
 use super::tls::{self, ClientIo, Secured};
@@ -24,7 +23,7 @@ use crate::config::{LimitSettings, TlsSettings};
 use crate::metrics::{HandshakeError, Limit, Metrics};
 use crate::proxy::headers::forwarded_for;
 use crate::proxy::{Client, ConnectionInFlight, Network, Proxy};
-use crate::socket::{self, Socket};
+use crate::socket;
 
 /// State that all connections of the data port share.
 pub(super) struct DataConnections {
@@ -33,14 +32,10 @@ pub(super) struct DataConnections {
     limits: LimitSettings,
     metrics: Arc<Metrics>,
     drain: DrainPhases,
-    limit: Arc<ConnectionLimit>,
     idle: Arc<IdleConnections>,
     /// The tasks of all connections.
     open: TaskTracker,
 }
-
-/// The connection ends before its client is known.
-struct ClientUnknown;
 
 impl DataConnections {
     pub(super) fn new(
@@ -48,8 +43,7 @@ impl DataConnections {
         limits: LimitSettings,
         metrics: Arc<Metrics>,
         drain: DrainPhases,
-        limit: Arc<ConnectionLimit>,
-        idle: Arc<IdleConnections>,
+            idle: Arc<IdleConnections>,
     ) -> Self {
         Self {
             http2: Http2::new(&limits, proxy.slow_clients(), Arc::clone(&metrics)),
@@ -57,7 +51,6 @@ impl DataConnections {
             limits,
             metrics,
             drain,
-            limit,
             idle,
             open: TaskTracker::new(),
         }
@@ -67,10 +60,10 @@ impl DataConnections {
     pub(super) fn serve(
         self: &Arc<Self>,
         accepted: AcceptedSocket,
-        mut permit: ConnectionPermit,
+        permit: ConnectionPermit,
         worker: &Handle,
     ) {
-        let AcceptedSocket { socket, mut ip } = accepted;
+        let AcceptedSocket { socket, ip } = accepted;
         let lost = |error| tracing::debug!(%error, "a connection could not be handed over");
         let socket = match socket::detach(socket) {
             Ok(socket) => socket,
@@ -78,20 +71,12 @@ impl DataConnections {
         };
         let connections = Arc::clone(self);
         let serving = async move {
-            let mut socket = match socket::attach(socket) {
+            let socket = match socket::attach(socket) {
                 Ok(socket) => socket,
                 Err(error) => return lost(error),
             };
-            let state = Arc::new(ConnectionState::new());
-            if connections.proxy.names_clients() {
-                let named = connections.named(&mut socket, ip, &mut permit, &state);
-                match Box::pin(named).await {
-                    Ok(client) => ip = client,
-                    Err(ClientUnknown) => return,
-                }
-            }
             let presence = Presence {
-                state,
+                state: Arc::new(ConnectionState::new()),
                 client_permit: permit.of_client(),
             };
             let _member = connections.idle.add(presence.clone());
@@ -103,70 +88,6 @@ impl DataConnections {
             Box::pin(connections.secured(socket, peer(ip), presence)).await;
         };
         self.open.spawn_on(serving, worker);
-    }
-
-    /// Reads the PROXY header, and has the connection count for the client that it names. Returns
-    /// the client's address.
-    async fn named(
-        &self,
-        socket: &mut Socket,
-        peer: Option<IpAddr>,
-        permit: &mut ConnectionPermit,
-        state: &Arc<ConnectionState>,
-    ) -> Result<Option<IpAddr>, ClientUnknown> {
-        let presence = Presence {
-            state: Arc::clone(state),
-            client_permit: None,
-        };
-        let _member = self.idle.add(presence);
-        let peer_text = || peer.map(|ip| ip.to_string());
-        if !self.proxy.takes_header_of(peer) {
-            self.metrics.limit(Limit::ProxyProtocol);
-            tracing::debug!(
-                peer = peer_text(),
-                "closed: it is not one of trusted_proxies, and only these send a PROXY header"
-            );
-            return Err(ClientUnknown);
-        }
-        let reading = proxy_protocol::read(socket);
-        let read = tokio::select! {
-            read = tokio::time::timeout(self.limits.head_timeout, reading) => read,
-            () = self.drain.now.cancelled() => return Err(ClientUnknown),
-            () = state.asked_to_make_room() => {
-                self.metrics.limit(Limit::IdleClosed);
-                return Err(ClientUnknown);
-            }
-        };
-        let named = match read {
-            Ok(Ok(named)) => named,
-            Ok(Err(NoHeader::Nothing)) => return Err(ClientUnknown),
-            Ok(Err(error)) => {
-                self.metrics.limit(Limit::ProxyProtocol);
-                tracing::debug!(%error, peer = peer_text(), "closed: no valid PROXY header");
-                return Err(ClientUnknown);
-            }
-            Err(_) => {
-                self.metrics.limit(Limit::HeadTimeout);
-                tracing::debug!(
-                    peer = peer_text(),
-                    "closed: no PROXY header within limits.head_timeout"
-                );
-                return Err(ClientUnknown);
-            }
-        };
-        let client = named.or(peer);
-        let counted = client.filter(|ip| !self.proxy.trusts(*ip));
-        let counts = self.limit.assign_client(permit, counted, |network, take| {
-            self.idle.give_way(network, take)
-        });
-        if counts.is_err() {
-            tracing::debug!(
-                client = client.map(|ip| ip.to_string()),
-                "closed: its address has limits.connections_per_client connections"
-            );
-            return Err(ClientUnknown);
-        }
-        Ok(client)
     }
 
     /// Serves TLS, if it is configured, and HTTP over it.

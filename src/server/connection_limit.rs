@@ -100,17 +100,6 @@ impl ConnectionLimit {
         })
     }
 
-    /// Has an open connection count for `ip`, now that its client is known.
-    pub(super) fn assign_client(
-        &self,
-        permit: &mut ConnectionPermit,
-        ip: Option<IpAddr>,
-        make_room: impl FnOnce(Network, &dyn Fn() -> TakenShare) -> TakenShare,
-    ) -> Result<(), ShareTaken> {
-        permit.of_client = self.share(ip, make_room)?;
-        Ok(())
-    }
-
     /// Takes a permit of a client. If its network has its share, `make_room` has one of its
     /// connections closed, and takes its place.
     fn share(

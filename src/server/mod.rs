@@ -10,7 +10,6 @@ pub(crate) mod descriptors;
 mod http1;
 mod http2;
 mod idle_connections;
-mod proxy_protocol;
 mod signals;
 mod stalled_streams;
 mod timed_socket;
@@ -51,12 +50,12 @@ pub(crate) async fn serve(
     let _signals = AbortOnDropHandle::new(signals);
     let mut acceptor = Acceptor::new(
         listener,
-        Arc::clone(&limit),
+        limit,
         Arc::clone(&idle),
         Arc::clone(&proxy),
         Arc::clone(&metrics),
     );
-    let connections = DataConnections::new(proxy, limits, metrics, drain.clone(), limit, idle);
+    let connections = DataConnections::new(proxy, limits, metrics, drain.clone(), idle);
     let connections = Arc::new(connections);
     loop {
         let (stream, permit) = tokio::select! {

@@ -7,14 +7,11 @@
 //! they were sent.
 //!
 //! HTTP/2 has its own framing, and one reader, which is the library.
-//!
-//! Before all that, a load balancer may name the client of a connection ([`proxy_header`]).
 
 pub mod chunked;
 pub mod client_framing;
 pub mod content;
 pub mod head;
-pub mod proxy_header;
 pub mod request;
 pub mod response;
 pub mod spelling;

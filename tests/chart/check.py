@@ -140,10 +140,10 @@ def senses(cases, work, **_):
 # the second.
 RELOADED = [{"limits": {"new_resources": 64, "key_bytes": 99}}, {"barrier": {"wait": "3s"}}, {"log": {"level": "debug"}}, {"disclose": False},
             {"shutdown": {"deadline": "20s"}}, {"upstream": {"timeout": "9s"}}, {"stale_status": 409}, {"store": {"create": "never"}},
-            {"trusted_proxies": ["10.0.0.0/8"]}, {"listen_proxy_protocol": False}]
+            {"trusted_proxies": ["10.0.0.0/8"]}]
 RESTARTED = [{"barrier": {"settle": "40s"}}, {"upstream": {"undelivered": "9s"}}, {"store": {"lease": "9s"}}, {"store": {"cached_marks": 9}},
              {"limits": {"in_flight": 64}}, {"barrier": {"queue": 9}},
-             {"tls": {"cert_file": "/a", "key_file": "/b"}}, {"listen_proxy_protocol": True},
+             {"tls": {"cert_file": "/a", "key_file": "/b"}},
              {"routes": [{"path": "/orders/{id}/{*rest}", "resource": "other:{id}"}, {"path": "/health", "mode": "bypass"}]}]
 
 

@@ -37,9 +37,6 @@ Everything else is reloaded from the mounted ConfigMap, without a restart. */ -}
 {{- end -}}
 {{- $limits := omit (get $config "limits" | default dict) "key_bytes" "new_resources" -}}
 {{- $fixed := dict "limits" $limits "queue" (dig "barrier" "queue" "" $config) "store" (omit $config.store "create") "settle" (dig "barrier" "settle" "" $config) "undelivered" (dig "upstream" "undelivered" "" $config) "tls" (hasKey $config "tls") "keys" $keys -}}
-{{- if get $config "listen_proxy_protocol" -}}
-{{- $_ := set $fixed "listen_proxy_protocol" true -}}
-{{- end -}}
 {{- $fixed | toJson | sha256sum -}}
 {{- end -}}
 

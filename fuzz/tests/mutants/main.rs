@@ -8,8 +8,8 @@ use fencepost_fuzz::path::Read;
 use fencepost_fuzz::resource::Codec;
 use fencepost_fuzz::stream::Passed;
 use fencepost_fuzz::{
-    Seen, Verdict, chunked, config, headers, json, key, path, proxy_header, query, request,
-    resource, response, route, stream, token,
+    Seen, Verdict, chunked, config, headers, json, key, path, query, request, resource, response,
+    route, stream, token,
 };
 
 /// The target refuses the mutant on this input, in words that have this in them, and takes the

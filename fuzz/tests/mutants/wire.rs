@@ -145,23 +145,3 @@ fn connections_on_which_a_body_is_a_request() {
     );
     assert_eq!((stream::TARGET.check)(input), Ok(Seen::Accepted));
 }
-
-#[test]
-fn proxy_headers_whose_client_is_their_destination() {
-    use fencepost::wire::proxy_header::ProxyHeader;
-    let mutant: &proxy_header::Read = &|bytes| {
-        let found = ProxyHeader::read(bytes)?;
-        Ok(match found {
-            ProxyHeader::Client(_) => ProxyHeader::Client([10, 0, 0, 1].into()),
-            other => other,
-        })
-    };
-    let input = b"PROXY TCP4 192.0.2.7 10.0.0.1 56324 443\r\nGET";
-    notices(
-        proxy_header::check_of(mutant, input),
-        proxy_header::TARGET.check,
-        input,
-        "by another reader",
-    );
-    assert_eq!((proxy_header::TARGET.check)(input), Ok(Seen::Accepted));
-}

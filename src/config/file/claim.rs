@@ -28,7 +28,7 @@ pub struct ClaimFile {
     pub require_client: Option<Vec<Option<String>>>,
     /// The addresses that may claim, single or with a prefix length: `10.1.0.0/16`, `::1`; others
     /// get a 403. The connection's address counts: behind a load balancer, all clients have its
-    /// address, unless `listen_proxy_protocol` or `trusted_proxies` says how it names them.
+    /// address, unless `trusted_proxies` names it.
     #[schemars(with = "Option<Vec<String>>")]
     pub addresses: Option<Vec<Option<String>>>,
     /// A file with the bearer token for claims, at least 16 characters; without the token a claim

@@ -53,7 +53,7 @@ pub struct LimitsFile {
     /// and waits.
     #[schemars(extend("default" = HTTP2_STREAMS))]
     pub http2_streams: Option<u64>,
-    /// The maximum time for the head of a request, for a TLS handshake, and for a PROXY header.
+    /// How long a client may take for the head of a request and for its TLS handshake.
     pub head_timeout: Time,
     /// The time for which a connection may stay open without a request.
     pub idle_timeout: Time,

@@ -68,10 +68,6 @@ pub struct File {
     /// Mode of the listener's Unix socket, in octal digits: users who may write to it may connect.
     /// The default follows the umask, which usually leaves only the owner.
     pub listen_mode: Option<FileMode>,
-    /// Each connection begins with a header of the PROXY protocol, version 1 or 2, in front of TLS
-    /// too. The address in it is the client's. A connection without a valid header is closed. With
-    /// `trusted_proxies`, only these may send one; without, everybody who reaches the port can.
-    pub listen_proxy_protocol: bool,
     /// The addresses of load balancers and proxies in front, single or with a prefix length:
     /// `10.1.0.0/16`, `::1`. The client of their requests is the rightmost address of
     /// `X-Forwarded-For` that is not one of them. It counts for limits, for log lines and for
@@ -132,7 +128,6 @@ impl Default for File {
         Self {
             listen: "127.0.0.1:7080".to_owned(),
             listen_mode: None,
-            listen_proxy_protocol: false,
             trusted_proxies: Vec::new(),
             tls: None,
             upstream: UpstreamFile::default(),
@@ -160,8 +155,7 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     let listen = taken("listen", addresses::listen(&file.listen), report);
     let barrier = barrier::settings(&file.barrier, report);
     let listen_mode = listen_mode(listen.as_ref(), file.listen_mode, report);
-    let named = file.listen_proxy_protocol;
-    let trusted_proxies = trusted_proxies(file.trusted_proxies, listen.as_ref(), named, report);
+    let trusted_proxies = trusted_proxies(file.trusted_proxies, listen.as_ref(), report);
     let client_ca = file
         .tls
         .as_ref()
@@ -185,7 +179,7 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     let tracing = tracing::settings(file.tracing, report);
     let claim = claim::settings(
         file.claim,
-        has_addresses(listen.as_ref(), named),
+        has_addresses(listen.as_ref()),
         client_ca,
         report,
     );
@@ -222,7 +216,6 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
     Some(Settings {
         listen: listen?,
         listen_mode,
-        listen_proxy_protocol: named,
         trusted_proxies,
         tls: tls?,
         upstream: upstream?,
@@ -287,9 +280,9 @@ fn unguarded(unmatched: Unmatched, routes: &[RouteSettings], report: &mut Report
     }
 }
 
-/// True if the clients of the port have addresses. `named`: a PROXY header names them.
-fn has_addresses(listen: Option<&Listen>, named: bool) -> bool {
-    named || !matches!(listen, Some(Listen::Unix(_)))
+/// Whether the clients of the port have addresses.
+fn has_addresses(listen: Option<&Listen>) -> bool {
+    !matches!(listen, Some(Listen::Unix(_)))
 }
 
 fn problem_base_url(given: Option<String>, report: &mut Report) -> Option<String> {
@@ -316,15 +309,14 @@ fn problem_base_url(given: Option<String>, report: &mut Report) -> Option<String
 fn trusted_proxies(
     list: Vec<Option<String>>,
     listen: Option<&Listen>,
-    named: bool,
     report: &mut Report,
 ) -> Vec<AddressRange> {
     let at = "trusted_proxies";
-    if !list.is_empty() && !has_addresses(listen, named) {
+    if !list.is_empty() && !has_addresses(listen) {
         report.with("listen").error(
             at,
             "clients of a Unix socket have no address",
-            "remove it, or set listen_proxy_protocol",
+            "remove it, or listen on a TCP port",
         );
     }
     let ranges = entries(at, list, AddressRange::parse, report);

@@ -92,7 +92,6 @@ listen: unix:/run/f.sock; claim.addresses: [10.0.0.0/8] | Unix socket have no ad
 trusted_proxies: [10.1.0.0/8] | bits set after its prefix | trusted_proxies[0]
 trusted_proxies: [proxy.svc] | is not an address | trusted_proxies[0]
 listen: unix:/run/f.sock; trusted_proxies: [10.0.0.0/8] | Unix socket have no address
-listen_proxy_protocol: v2 | true or false
 claim.require_client: [a.svc] | not asked for certificates
 claim.token_file: '' | the path is empty
 route.token: { max_jump: 0 } | raise a mark | routes[0].token.max_jump

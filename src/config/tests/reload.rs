@@ -63,7 +63,6 @@ fn a_reload_never_changes_what_the_marks_rest_upon() {
     let (old, _) = good(&format!("{BASE}{routes}"));
     for (text, reason) in [
         ("listen: 127.0.0.1:9", "listen"),
-        ("listen_proxy_protocol: true", "listen_proxy_protocol"),
         ("admin: { listen: off }", "admin.listen"),
         ("store: { url: sqlite:other.db }", "store.url"),
         ("store: { namespace: other }", "store.namespace"),
