@@ -27,7 +27,6 @@ PUSHED = f"""limits:
   in_flight: {IN_FLIGHT}
   body_memory: {BODY_MEMORY}
   new_resources: none
-  body_rate: none
   header_bytes: {HEADER_BYTES}
   head_timeout: 5m
   idle_timeout: 5m

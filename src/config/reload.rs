@@ -82,7 +82,6 @@ fn keep_limits(now: &LimitSettings, new: &mut LimitSettings) -> Vec<&'static str
         header_count
         target_bytes
         body_memory
-        body_rate
     );
     kept
 }

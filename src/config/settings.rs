@@ -269,8 +269,6 @@ pub struct LimitSettings {
     pub key_bytes: usize,
     /// Resources that may get their first mark in a second; `None`: no limit.
     pub new_resources: Option<u32>,
-    /// Bytes of a body that have to come in a second, on average; `None`: no limit.
-    pub body_rate: Option<u64>,
 }
 
 impl LimitSettings {

@@ -78,10 +78,6 @@ label! {
         BodyTimeout = "body-timeout",
         /// `body.progress_timeout`.
         BodyProgress = "body-progress",
-        /// `limits.body_rate`.
-        BodyRate = "body-rate",
-        /// A request was ended to make room, because its client was behind with its body.
-        SlowClients = "slow-clients",
         /// A client has reset most of the HTTP/2 streams it has opened; its connection was closed.
         StreamResets = "stream-resets",
         /// `limits.new_resources`.

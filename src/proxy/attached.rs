@@ -53,7 +53,7 @@ impl Proxy {
         let stamp = attachment.stamp();
         check(attachment, &stamp, (&head, context.client))?;
         let is_call = context.is_call(&head.headers);
-        let rules = self.body_rules(context.table().settings.body, context.client, is_call);
+        let rules = self.body_rules(context.table().settings.body);
         // A call's messages may wait for answers, and a tunnel has no body.
         let streams = is_call || tunnel::wanted(&head.headers);
         let hold = if streams { Duration::ZERO } else { HOLD };

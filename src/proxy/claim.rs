@@ -114,7 +114,7 @@ impl Proxy {
             }
         };
         let key = if fenced.template()?.uses_json() {
-            self.key_from_body(context, &fenced, &aimed, body).await?
+            self.key_from_body(&fenced, &aimed, body).await?
         } else {
             fenced.key(&aimed, None)?
         };
@@ -129,13 +129,11 @@ impl Proxy {
 
     async fn key_from_body(
         &self,
-        context: &Context<'_>,
         fenced: &Fenced,
         aimed: &Parts,
         (body, permit): (Received, InFlightPermit),
     ) -> Result<ResourceKey, Refusal> {
-        let limits = fenced.route.settings.body;
-        let rules = self.body_rules(limits, context.client, false);
+        let rules = self.body_rules(fenced.route.settings.body);
         let upload = Upload::read(body, &aimed.headers, &rules, None).await?;
         self.key_of_body(fenced, aimed, upload, permit).await.1
     }

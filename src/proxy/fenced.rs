@@ -141,8 +141,7 @@ impl Proxy {
         // its body ends. gRPC is different: a client that pauses may be waiting for an answer.
         let limits = settings.body;
         let hold = is_grpc.then_some(limits.stream_after);
-        let is_call = context.snapshot.upstream.h2 && is_grpc;
-        let rules = self.body_rules(limits, context.client, is_call);
+        let rules = self.body_rules(limits);
         let upload = Upload::read(body, &head.headers, &rules, hold).await?;
         if let Some(key) = early {
             return Ok((upload, key));

@@ -38,8 +38,7 @@ impl Proxy {
     ) -> Result<Forwarded, Refusal> {
         let permit = self.in_flight.take(context.client)?;
         let settings = route.settings.body;
-        let is_call = context.is_call(&head.headers);
-        let enforced = self.body_rules(settings, context.client, is_call);
+        let enforced = self.body_rules(settings);
         let too_long = enforced.admit(&body).map_err(Refusal::from);
         // The limit on length is one of the refusals that are only counted; memory and slowness are
         // not.

@@ -11,12 +11,8 @@ use tokio_util::task::TaskTracker;
 use super::attachment::Attachment;
 use super::body::BodyMemory;
 use super::body::BodyRules;
-use super::client::Client;
 use super::headers::via::Via;
-use super::limits::body_rate::LeastRate;
 use super::limits::in_flight::InFlightLimit;
-use super::limits::network::Network;
-use super::limits::slow_clients::SlowClients;
 use super::long_body::LongBodies;
 use super::notes::Notes;
 use super::routing_table::{RoutingTable, Snapshot};
@@ -59,8 +55,6 @@ pub struct Proxy {
     pub(super) in_flight: InFlightLimit,
     pub(super) memory: Arc<BodyMemory>,
     pub(super) long_bodies: LongBodies,
-    /// `limits.body_rate`.
-    pub(super) least: Option<LeastRate>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) notes: Arc<Notes>,
     pub(super) spends: AtomicU64,
@@ -128,12 +122,6 @@ impl Proxy {
             fencing,
             tasks,
             stopping,
-            least: limits.body_rate.map(|bytes| LeastRate {
-                bytes,
-                until_needed: false,
-                slow: in_flight.slow(),
-                network: None,
-            }),
             in_flight,
             long_bodies: LongBodies::new(),
             memory: BodyMemory::new(limits.body_memory, Arc::clone(&metrics)),
@@ -179,11 +167,6 @@ impl Proxy {
         }
     }
 
-    /// The slow clients, whose requests make room where permits become few.
-    pub(crate) fn slow_clients(&self) -> Arc<SlowClients> {
-        self.in_flight.slow()
-    }
-
     /// The TLS settings for new connections of the data port.
     pub(crate) fn tls(&self) -> Option<TlsSettings> {
         self.snapshot().table.settings.tls.clone()
@@ -198,23 +181,11 @@ impl Proxy {
         Arc::clone(&self.snapshot.own())
     }
 
-    /// The rules for the bodies of requests under these settings. The messages of a gRPC call come
-    /// when there is something to say, so they may be slow as long as no other request needs the
-    /// permit. The content type alone does not make a call; the upstream must also speak HTTP/2.
-    pub(super) fn body_rules(
-        &self,
-        settings: BodySettings,
-        client: &Client,
-        is_call: bool,
-    ) -> BodyRules {
+    /// The rules for the bodies of requests under these settings.
+    pub(super) fn body_rules(&self, settings: BodySettings) -> BodyRules {
         BodyRules {
             settings,
             memory: Arc::clone(&self.memory),
-            least: self.least.clone().map(|least| LeastRate {
-                until_needed: is_call,
-                network: client.ip.map(Network::of),
-                ..least
-            }),
         }
     }
 

@@ -30,8 +30,7 @@ impl Proxy {
             Some(route) => route.settings.body,
             None => context.table().settings.body,
         };
-        let is_call = context.is_call(&head.headers);
-        let rules = self.body_rules(settings, context.client, is_call);
+        let rules = self.body_rules(settings);
         let upload = Upload::streamed(body, &rules)?;
         self.pass(context, route, upgrade, (head, upload), permit)
             .await

@@ -22,7 +22,7 @@ use super::write_timeout::WriteTimeout;
 use crate::config::{LimitSettings, TlsSettings};
 use crate::metrics::{HandshakeError, Limit, Metrics};
 use crate::proxy::headers::forwarded_for;
-use crate::proxy::{Client, ConnectionInFlight, Network, Proxy};
+use crate::proxy::{Client, ConnectionInFlight, Proxy};
 use crate::socket;
 
 /// State that all connections of the data port share.
@@ -43,10 +43,10 @@ impl DataConnections {
         limits: LimitSettings,
         metrics: Arc<Metrics>,
         drain: DrainPhases,
-            idle: Arc<IdleConnections>,
+        idle: Arc<IdleConnections>,
     ) -> Self {
         Self {
-            http2: Http2::new(&limits, proxy.slow_clients(), Arc::clone(&metrics)),
+            http2: Http2::new(&limits, Arc::clone(&metrics)),
             proxy,
             limits,
             metrics,
@@ -80,9 +80,7 @@ impl DataConnections {
                 client_permit: permit.of_client(),
             };
             let _member = connections.idle.add(presence.clone());
-            let waited_for = connections.proxy.slow_clients();
-            let limit = connections.limits.write_timeout;
-            let timeout = WriteTimeout::new(limit, waited_for, ip.map(Network::of));
+            let timeout = WriteTimeout::new(connections.limits.write_timeout);
             let metrics = Arc::clone(&connections.metrics);
             let socket = TimedSocket::new(socket, timeout, metrics, permit);
             Box::pin(connections.secured(socket, peer(ip), presence)).await;

@@ -44,8 +44,7 @@ use super::stalled_streams::{StreamExecutor, TrackedBody};
 use super::tls::ClientIo;
 use crate::config::LimitSettings;
 use crate::metrics::{Limit, Metrics};
-use crate::proxy::limits::slow_clients::SlowClients;
-use crate::proxy::{Client, Network, Proxy, Received};
+use crate::proxy::{Client, Proxy, Received};
 use crate::wire::request::RequestError;
 
 /// How long a client has to close a connection that makes room.
@@ -101,19 +100,13 @@ fn builder(limits: &LimitSettings, streams: StreamExecutor) -> Builder<StreamExe
 /// HTTP/2 for all connections of the data port.
 pub(super) struct Http2 {
     limits: LimitSettings,
-    slow: Arc<SlowClients>,
     metrics: Arc<Metrics>,
 }
 
 impl Http2 {
-    pub(super) fn new(
-        limits: &LimitSettings,
-        slow: Arc<SlowClients>,
-        metrics: Arc<Metrics>,
-    ) -> Self {
+    pub(super) fn new(limits: &LimitSettings, metrics: Arc<Metrics>) -> Self {
         Self {
             limits: *limits,
-            slow,
             metrics,
         }
     }
@@ -134,8 +127,6 @@ impl Http2 {
         };
         let streams = StreamExecutor {
             limit: self.limits.write_timeout,
-            slow: Arc::clone(&self.slow),
-            network: peer.ip.map(Network::of),
             metrics: Arc::clone(&self.metrics),
         };
         let state = Arc::clone(&presence.state);

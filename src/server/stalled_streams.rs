@@ -20,8 +20,6 @@ use hyper::rt::Executor;
 use super::connection_state::ActiveStream;
 use super::write_timeout::WriteTimeout;
 use crate::metrics::{Limit, Metrics};
-use crate::proxy::Network;
-use crate::proxy::limits::slow_clients::SlowClients;
 use crate::proxy::{BoxError, ClientBody};
 
 tokio::task_local! {
@@ -55,9 +53,6 @@ impl StreamProgress {
 #[derive(Clone)]
 pub(super) struct StreamExecutor {
     pub limit: Duration,
-    pub slow: Arc<SlowClients>,
-    /// The client's network. `None`: a Unix socket.
-    pub network: Option<Network>,
     pub metrics: Arc<Metrics>,
 }
 
@@ -67,32 +62,29 @@ where
     F::Output: Send + 'static,
 {
     fn execute(&self, stream: F) {
-        let timeout = WriteTimeout::new(self.limit, Arc::clone(&self.slow), self.network);
+        let timeout = WriteTimeout::new(self.limit);
         let metrics = Arc::clone(&self.metrics);
         tokio::spawn(async move {
             let taken = Arc::new(StreamProgress::default());
             let stream = pin!(STREAM.scope(Arc::clone(&taken), stream));
-            if let Err(limit) = run_stream(stream, &taken, timeout).await {
-                metrics.limit(limit);
-                tracing::debug!(
-                    limit = limit.as_str(),
-                    "a client took nothing of its answer: its stream is reset"
-                );
+            if !run_stream(stream, &taken, timeout).await {
+                metrics.limit(Limit::WriteTimeout);
+                tracing::debug!("a client took nothing of its answer: its stream is reset");
             }
         });
     }
 }
 
-/// Runs a stream to its end, or to the end of the timeout.
+/// Runs a stream to its end, or to the end of the timeout; then returns `false`.
 async fn run_stream(
     mut stream: Pin<&mut impl Future>,
     taken: &StreamProgress,
     mut timeout: WriteTimeout,
-) -> Result<(), Limit> {
+) -> bool {
     let mut since = None;
     std::future::poll_fn(|cx| {
         if stream.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Ok(()));
+            return Poll::Ready(true);
         }
         let waits = taken.waits();
         if waits != since {
@@ -102,7 +94,7 @@ async fn run_stream(
         if waits.is_none() {
             return Poll::Pending;
         }
-        timeout.poll_expired(cx).map(Err)
+        timeout.poll_expired(cx).map(|()| false)
     })
     .await
 }
@@ -262,9 +254,9 @@ mod tests {
         taken.asked();
         taken.handed();
         let stream = pin!(std::future::pending::<()>());
-        let timeout = WriteTimeout::new(LIMIT, Arc::default(), None);
+        let timeout = WriteTimeout::new(LIMIT);
         let ended = run_stream(stream, &taken, timeout).await;
-        assert_eq!((ended, began.elapsed()), (Err(Limit::WriteTimeout), LIMIT));
+        assert_eq!((ended, began.elapsed()), (false, LIMIT));
     }
 
     #[tokio::test(start_paused = true)]
@@ -278,7 +270,7 @@ mod tests {
                 tokio::time::sleep(LIMIT * 9 / 10).await;
             }
         };
-        let timeout = WriteTimeout::new(LIMIT, Arc::default(), None);
-        assert_eq!(run_stream(pin!(stream), &taken, timeout).await, Ok(()));
+        let timeout = WriteTimeout::new(LIMIT);
+        assert!(run_stream(pin!(stream), &taken, timeout).await);
     }
 }

@@ -16,7 +16,7 @@ use tokio_util::either::Either;
 
 use super::connection_limit::ConnectionPermit;
 use super::write_timeout::WriteTimeout;
-use crate::metrics::Metrics;
+use crate::metrics::{Limit, Metrics};
 use crate::socket::Socket;
 
 /// How many bytes may wait in the kernel before a write finds no room. By default the kernel takes
@@ -64,12 +64,9 @@ impl TimedSocket {
             self.timeout.progressed();
             return written;
         }
-        let limit = ready!(self.timeout.poll_expired(cx));
-        self.metrics.limit(limit);
-        tracing::debug!(
-            limit = limit.as_str(),
-            "a client took nothing of its answer: its connection is reset"
-        );
+        ready!(self.timeout.poll_expired(cx));
+        self.metrics.limit(Limit::WriteTimeout);
+        tracing::debug!("a client took nothing of its answer: its connection is reset");
         if let Either::Left(tcp) = &self.socket {
             let _ = tcp.set_zero_linger();
         }

@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::units::{CountOrNone, Size, SizeOrNone, Time};
+use super::units::{CountOrNone, Size, Time};
 use super::values::{count, positive};
 use crate::config::settings::{ClientShare, LimitSettings, all_but_a_quarter};
 use crate::config::yaml::Report;
@@ -74,10 +74,6 @@ pub struct LimitsFile {
     /// ten. Requests for more get a 503 and may be sent again. A mark is kept until it is pruned.
     /// `none`: no limit.
     pub new_resources: CountOrNone,
-    /// The minimum rate of a request's body, in bytes a second, on average. A client that falls
-    /// behind by `body.progress_timeout` gets a 408. `none`: no limit. gRPC calls to an upstream
-    /// that speaks HTTP/2 may be slower until others need their in-flight permits.
-    pub body_rate: SizeOrNone,
 }
 
 impl Default for LimitsFile {
@@ -100,7 +96,6 @@ impl Default for LimitsFile {
             key_bytes: Size(ResourceKey::MAX_BYTES as u64),
             new_resources: CountOrNone(None),
             // GPRS carries 1,000 bytes a second and more.
-            body_rate: SizeOrNone(Some(Size(512))),
         }
     }
 }
@@ -185,7 +180,6 @@ pub(super) fn settings(file: &LimitsFile, report: &mut Report) -> LimitSettings 
         body_memory,
         key_bytes,
         new_resources,
-        body_rate: body_rate(file.body_rate, report),
     }
 }
 
@@ -272,18 +266,6 @@ fn per_resource(file: &LimitsFile, in_flight: usize, report: &mut Report) -> Opt
         );
     }
     Some(share)
-}
-
-fn body_rate(given: SizeOrNone, report: &mut Report) -> Option<u64> {
-    let rate = given.bytes()?;
-    if rate == 0 {
-        report.error(
-            "limits.body_rate",
-            "must be greater than zero",
-            "such as 512, or none",
-        );
-    }
-    Some(rate.max(1))
 }
 
 /// Warns of a queue that one resource never fills, or that leaves nothing to other resources.

@@ -44,7 +44,6 @@ limits.connections_per_client: many | whole number, or none
 limits.in_flight_per_connection: 0 | must be greater than zero
 limits.in_flight_per_client: 0 | must be greater than zero
 limits.in_flight_per_resource: many | whole number, or none
-limits.body_rate: 0 | must be greater than zero
 limits.header_count: 10001 | 10000 at most
 limits.header_bytes: 2MiB | 1MiB at most
 limits.key_bytes: 1025 | 1024 at most

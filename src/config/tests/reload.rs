@@ -23,7 +23,7 @@ fn limits_that_need_a_restart_stay_and_are_named() {
     let (old, _) = good(&format!("{BASE}{routes}"));
     let (new, _) = good(&format!(
         "{BASE}{routes}stale_status: 409\nbarrier: {{ queue: 7 }}\nlimits: {{ in_flight: 9, \
-         body_memory: 1MiB, body_rate: none, idle_timeout: 9s, key_bytes: 99, new_resources: 9 \
+         body_memory: 1MiB, idle_timeout: 9s, key_bytes: 99, new_resources: 9 \
          }}\n"
     ));
     let wanted = format!("{:?}", new.limits);
@@ -37,7 +37,6 @@ fn limits_that_need_a_restart_stay_and_are_named() {
             "limits.in_flight_per_resource",
             "limits.idle_timeout",
             "limits.body_memory",
-            "limits.body_rate",
             "barrier.queue",
         ]
     );
@@ -45,7 +44,6 @@ fn limits_that_need_a_restart_stay_and_are_named() {
     assert_eq!(taken.barrier.queue, old.barrier.queue);
     let limits = taken.limits;
     assert_eq!(limits.in_flight, old.limits.in_flight);
-    assert_eq!(limits.body_rate, old.limits.body_rate);
     assert_eq!((limits.key_bytes, limits.new_resources), (99, Some(9)));
     // Only these two have changed.
     assert_ne!(format!("{limits:?}"), wanted);

@@ -1,5 +1,5 @@
-//! Deadlines of an upload, before admission and while it is streamed: as a whole, between two bytes, and by the bytes
-//! that have come ([`UploadRate`]).
+//! Deadlines of an upload, before admission and while it is streamed: as a whole, and between two
+//! bytes.
 //!
 //! Only waiting for the client counts. While the upstream takes nothing, the body is not asked for
 //! more, and no clock that the client could lose against runs.
@@ -13,10 +13,8 @@ use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use tokio::time::{Instant, Sleep};
-use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::UploadError;
-use crate::proxy::limits::body_rate::{LeastRate, UploadRate};
 
 /// The clocks of one upload.
 pub(crate) struct UploadDeadlines {
@@ -26,27 +24,21 @@ pub(crate) struct UploadDeadlines {
     /// Runs from the first time that the client was waited for in vain.
     paused: Option<Pin<Box<Sleep>>>,
     waiting: bool,
-    /// `None`: it may be as slow as the others let it be.
-    rate: Option<RateClock>,
 }
 
 impl UploadDeadlines {
-    pub(crate) fn new(whole: Option<Duration>, pause: Duration, least: Option<&LeastRate>) -> Self {
+    pub(crate) fn new(whole: Option<Duration>, pause: Duration) -> Self {
         Self {
             whole: whole.map(|whole| (whole, Box::pin(tokio::time::sleep(whole)))),
             pause,
             paused: None,
             waiting: false,
-            rate: least.map(|least| RateClock::new(UploadRate::new(least, pause))),
         }
     }
 
-    /// The client has sent `bytes`.
-    pub(crate) fn moved(&mut self, bytes: usize) {
+    /// The client has sent something.
+    pub(crate) fn moved(&mut self) {
         self.waiting = false;
-        if let Some(clock) = &mut self.rate {
-            clock.rate.received(bytes);
-        }
     }
 
     /// The client is waited for. Ready when it has taken too long; a pause counts only if `counts`.
@@ -69,45 +61,6 @@ impl UploadDeadlines {
                 return Poll::Ready(UploadError::Paused(pause));
             }
             paused.as_mut().reset(Instant::now() + pause);
-        }
-        match &mut self.rate {
-            Some(clock) => clock.wait(cx, counts),
-            None => Poll::Pending,
-        }
-    }
-}
-
-/// A rate, and what wakes for it.
-struct RateClock {
-    rate: UploadRate,
-    sample: Pin<Box<Sleep>>,
-    crowded: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
-}
-
-impl RateClock {
-    fn new(rate: UploadRate) -> Self {
-        let sample = Box::pin(tokio::time::sleep_until(rate.next()));
-        Self {
-            rate,
-            sample,
-            crowded: None,
-        }
-    }
-
-    fn wait(&mut self, cx: &mut Context<'_>, counts: bool) -> Poll<UploadError> {
-        while self.sample.as_mut().poll(cx).is_ready() {
-            if !self.rate.sampled(counts) {
-                return Poll::Ready(UploadError::TooLow(self.rate.least()));
-            }
-            self.sample.as_mut().reset(self.rate.next());
-        }
-        if self.crowded.is_none() {
-            let token = self.rate.crowded();
-            self.crowded = token.map(|token| Box::pin(token.cancelled_owned()));
-        }
-        if let Some(crowded) = &mut self.crowded {
-            ready!(crowded.as_mut().poll(cx));
-            return Poll::Ready(UploadError::Crowded);
         }
         Poll::Pending
     }

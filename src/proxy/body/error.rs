@@ -13,11 +13,6 @@ pub(crate) enum UploadError {
     TooSlow(Duration),
     #[error("no byte of the body arrived for {0:?}")]
     Paused(Duration),
-    #[error("on average less than {0} bytes of the body arrived in a second")]
-    TooLow(u64),
-    /// In-flight permits were needed, and this request waits for its client.
-    #[error("in-flight permits were needed, and the client was behind with its body")]
-    Crowded,
     #[error("there is no room for the body")]
     NoRoom,
     #[error("the body broke off: {0}")]

@@ -11,15 +11,12 @@ use super::memory::BodyMemory;
 use super::received::Received;
 use crate::config::BodySettings;
 use crate::metrics::Limit;
-use crate::proxy::limits::body_rate::LeastRate;
 
 /// The rules for the body of one request.
 #[derive(Clone)]
 pub(crate) struct BodyRules {
     pub settings: BodySettings,
     pub memory: Arc<BodyMemory>,
-    /// `limits.body_rate`, where it holds.
-    pub least: Option<LeastRate>,
 }
 
 impl BodyRules {
@@ -29,8 +26,6 @@ impl BodyRules {
             UploadError::TooLarge(_) => Limit::BodyMax,
             UploadError::TooSlow(_) => Limit::BodyTimeout,
             UploadError::Paused(_) => Limit::BodyProgress,
-            UploadError::TooLow(_) => Limit::BodyRate,
-            UploadError::Crowded => Limit::SlowClients,
             UploadError::NoRoom | UploadError::Broken(_) | UploadError::Cut => return,
         };
         self.memory.metrics.limit(limit);
@@ -38,7 +33,7 @@ impl BodyRules {
 
     /// The deadlines of an upload that begins now. `whole`: for all of it.
     pub(super) fn deadlines(&self, whole: Option<Duration>) -> UploadDeadlines {
-        UploadDeadlines::new(whole, self.settings.progress_timeout, self.least.as_ref())
+        UploadDeadlines::new(whole, self.settings.progress_timeout)
     }
 
     /// Refuses a body that is known to be too long before it is read.

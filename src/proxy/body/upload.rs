@@ -127,7 +127,7 @@ impl Upload {
                 continue;
             };
             if let Some(deadlines) = &mut deadlines {
-                deadlines.moved(data.len());
+                deadlines.moved();
             }
             self.pieces
                 .push(data)

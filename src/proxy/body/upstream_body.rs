@@ -57,12 +57,11 @@ impl UpstreamBody {
             rules.count(&error);
         }
         let error = match &self.progress {
-            // The client is not at fault where its place is needed.
-            Some(progress) if !matches!(error, UploadError::Crowded) => {
+            Some(progress) => {
                 progress.failed(error);
                 UploadError::Cut
             }
-            _ => error,
+            None => error,
         };
         Poll::Ready(Some(Err(error)))
     }
@@ -119,7 +118,7 @@ impl Body for UpstreamBody {
                 this.passed += length as u64;
                 if let Some((deadlines, rules)) = this.deadlines.as_deref_mut() {
                     if !is_empty(&frame) {
-                        deadlines.moved(length);
+                        deadlines.moved();
                     }
                     if let Some(max) = rules.settings.max
                         && this.passed > max

@@ -11,10 +11,8 @@ use std::sync::Arc;
 
 use prometheus::IntGauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
 
 use super::network::{ConnectionRequestPermit, Network};
-use super::slow_clients::SlowClients;
 use crate::config::{ClientShare, LimitSettings};
 use crate::counts::{CountGuard, Counts};
 use crate::metrics::{Limit, Metrics};
@@ -37,9 +35,6 @@ pub(crate) struct InFlightLimit {
     per_connection: usize,
     /// `None`: no limit.
     per_client: Option<(ClientShare, Arc<Counts<Network>>)>,
-    /// If fewer are free, requests that wait for their clients make room.
-    low: usize,
-    slow: Arc<SlowClients>,
     metrics: Arc<Metrics>,
 }
 
@@ -69,15 +64,8 @@ impl InFlightLimit {
             tunnels: Arc::new(Semaphore::new(limits.tunnels())),
             per_connection: limits.in_flight_per_connection,
             per_client: per_client.map(|share| (share, Arc::default())),
-            low: (limits.in_flight / 8).max(1),
-            slow: Arc::default(),
             metrics,
         }
-    }
-
-    /// The slow clients, whose requests make room where permits become few.
-    pub(crate) fn slow(&self) -> Arc<SlowClients> {
-        Arc::clone(&self.slow)
     }
 
     /// Takes a tunnel's permit, beside the one of the request that opens it.
@@ -105,20 +93,11 @@ impl InFlightLimit {
                 let free = self.free.available_permits().max(1);
                 let network = Network::of(ip);
                 let taken = counts.take(network, |held| share.gives(held, free));
-                Some(taken.ok_or_else(|| {
-                    // The address may be a load balancer's, with slow clients behind it.
-                    let now = Instant::now();
-                    self.slow.make_room_of(network, self.low, now);
-                    refused(Limit::InFlightPerClient, CLIENT_FULL)
-                })?)
+                Some(taken.ok_or_else(|| refused(Limit::InFlightPerClient, CLIENT_FULL))?)
             }
             _ => None,
         };
         let permit = Arc::clone(&self.free).try_acquire_owned();
-        let missing = self.low.saturating_sub(self.free.available_permits());
-        if missing > 0 {
-            self.slow.make_room(missing, Instant::now());
-        }
         let permit = permit.map_err(|_| refused(Limit::InFlight, FULL))?;
         let gauge = self.metrics.requests_in_flight();
         gauge.inc();

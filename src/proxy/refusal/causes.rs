@@ -36,13 +36,8 @@ impl From<UploadError> for Refusal {
             UploadError::NoRoom => Self::Overloaded(
                 "There is no memory left for the body. Nothing was forwarded. See limits.body_memory.",
             ),
-            UploadError::Crowded => Self::Overloaded(
-                "In-flight permits were needed, and this request waited for the rest of its body. \
-                 Nothing was forwarded. See limits.in_flight.",
-            ),
             UploadError::TooSlow(_)
             | UploadError::Paused(_)
-            | UploadError::TooLow(_)
             | UploadError::Broken(_)
             | UploadError::Cut => Self::ClientGone(error.to_string()),
         }

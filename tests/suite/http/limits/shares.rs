@@ -78,91 +78,6 @@ routes:
     }
 }
 
-/// Many connections can hold all places, each within its share. Slow uploads make room.
-#[tokio::test]
-async fn requests_that_wait_for_their_clients_make_room_for_others() {
-    for (path, status) in [("/orders", 503), ("/open", 502)] {
-        let (_upstream, proxy) = limited(
-            "limits: { in_flight: 9 }
-body: { timeout: 300s, progress_timeout: 60s }
-routes:
-  - { path: '/orders/{id}', resource: 'order:{id}' }
-  - { path: '/open/{id}', mode: bypass }",
-        )
-        .await;
-        let mut waiting = JoinSet::new();
-        for number in 0..8 {
-            let mut client = Http2::open(proxy.data()).await;
-            let path = format!("{path}/{number}");
-            let stream = client.head(&head(&path, b"100"), false).await;
-            waiting.spawn(async move { client.answer(stream).await });
-        }
-        let taken = |places| places > 7.5;
-        proxy
-            .until_metric("fencepost_requests_in_flight", &[], taken)
-            .await;
-        // Long before their own time is up.
-        let request = || put("/orders/9").token(1).body("whole");
-        eventually("one to make room", || async {
-            proxy.send(request()).await;
-            (reached(&proxy, "slow-clients").await > 0.5).then_some(())
-        })
-        .await;
-        eventually("a place", || async {
-            (proxy.send(request()).await.status() == 200).then_some(())
-        })
-        .await;
-        let first = soon("one that made room", waiting.join_next()).await;
-        let answer = first.expect("there are some").expect("no panic");
-        assert_eq!(answer, Outcome::Status(status), "{path}");
-    }
-}
-
-/// Nor do places wait for clients that leave their answers behind a closed window, or in the
-/// kernel.
-#[tokio::test]
-async fn answers_that_nobody_takes_make_room_for_others() {
-    const LIMITS: &str = "limits: { in_flight: 8, write_timeout: 300s }";
-    let (upstream, proxy) = limited(LIMITS).await;
-    // A small one for streams without a window, and a long one for sockets that nobody reads.
-    let long = "x".repeat(8 << 20);
-    let gate = Gate::shut();
-    let held = gate.clone();
-    upstream.otherwise(move |head| match head.word(1) {
-        "/long" => vec![Step::answer("200 OK", "", &long)],
-        "/held" => vec![Step::Wait(held.clone()), Step::ok()],
-        _ => vec![Step::ok()],
-    });
-    let mut streams = Vec::new();
-    for _ in 0..4 {
-        let mut client = Http2::with_settings(proxy.data(), &[(WINDOW, 0)]).await;
-        let stream = client.head(&head("/orders/7", b"0"), true).await;
-        assert_eq!(client.answer(stream).await, Outcome::Status(200));
-        streams.push((client, stream));
-    }
-    let mut sockets = Vec::new();
-    for _ in 0..4 {
-        sockets.push(proxy.begin(&get("/long"), b"").await);
-    }
-    upstream.reached(8).await;
-    // Eight that need all places at once.
-    let mut others = JoinSet::new();
-    for _ in 0..8 {
-        let to = proxy.data();
-        others.spawn(async move { while get("/held").send(to).await.status() != 200 {} });
-    }
-    upstream.reached(16).await;
-    assert!(reached(&proxy, "slow-clients").await > 7.5);
-    assert!(reached(&proxy, "write-timeout").await < 0.5);
-    gate.open();
-    while let Some(answered) = soon("the answers", others.join_next()).await {
-        answered.expect("no panic");
-    }
-    for (mut client, _) in streams {
-        client.ping().await.expect("only the stream has ended");
-    }
-}
-
 /// Streams that the client has reset count as long as the upstream works on their requests.
 #[tokio::test]
 async fn a_connection_that_resets_its_streams_gets_no_more_places_by_that() {
@@ -231,31 +146,6 @@ async fn one_address_leaves_places_to_others() {
     second.finish().await.assert_forwarded();
     let mut again = begin_from("127.0.0.2", &proxy, &request).await;
     again.finish().await.assert_forwarded();
-}
-
-/// An address that has its share makes room for itself, and nobody else's request is cut for it.
-#[tokio::test]
-async fn an_address_with_its_share_cuts_no_others_slow_request() {
-    let (upstream, proxy) = limited("limits: { in_flight: 16, in_flight_per_client: 2 }").await;
-    let slow = put("/orders/7").token(1).header("Content-Length", "5");
-    let mut other = begin_from("127.0.0.3", &proxy, &slow).await;
-    let mut own = begin_from("127.0.0.2", &proxy, &slow).await;
-    let gate = hold(&upstream, "/slow");
-    let _held = begin_from("127.0.0.2", &proxy, &get("/slow")).await;
-    upstream.reached(1).await;
-    // Both are behind by more than a second when the one makes room.
-    let more = post("/orders/8").token(1);
-    eventually("one to make room", || async {
-        begin_from("127.0.0.2", &proxy, &more).await.finish().await;
-        (reached(&proxy, "slow-clients").await > 0.5).then_some(())
-    })
-    .await;
-    own.finish().await.assert_problem(503, "overloaded");
-    other.wire.send(b"whole").await.expect("it is still read");
-    other.finish().await.assert_forwarded();
-    let cut = reached(&proxy, "slow-clients").await;
-    assert!((cut - 1.0).abs() < 0.5, "{cut}");
-    gate.open();
 }
 
 /// One that has all its connections gives one of them up for one more, and no second one.
