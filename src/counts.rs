@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The count of each holder; a holder without any has no entry.
@@ -49,7 +48,6 @@ impl<K: Copy + Eq + Hash> Counts<K> {
         Some(CountGuard {
             counts: Arc::clone(self),
             holder,
-            is_one: AtomicBool::new(true),
         })
     }
 }
@@ -60,31 +58,23 @@ impl<K: Copy + Eq + Hash> Counts<K> {
 pub(crate) struct CountGuard<K: Copy + Eq + Hash> {
     counts: Arc<Counts<K>>,
     holder: K,
-    is_one: AtomicBool,
 }
 
 impl<K: Copy + Eq + Hash> CountGuard<K> {
     pub(crate) const fn holder(&self) -> K {
         self.holder
     }
-
-    /// Stops counting this one, or counts it again.
-    pub(crate) fn count(&self, counted: bool) {
-        let mut held = self.counts.held();
-        if self.is_one.swap(counted, Ordering::Relaxed) == counted {
-            return;
-        }
-        let own = held.entry(self.holder).or_default();
-        *own = if counted { *own + 1 } else { *own - 1 };
-        if *own == 0 {
-            held.remove(&self.holder);
-        }
-    }
 }
 
 impl<K: Copy + Eq + Hash> Drop for CountGuard<K> {
     fn drop(&mut self) {
-        self.count(false);
+        let mut held = self.counts.held();
+        if let Some(own) = held.get_mut(&self.holder) {
+            *own -= 1;
+            if *own == 0 {
+                held.remove(&self.holder);
+            }
+        }
     }
 }
 
@@ -101,16 +91,10 @@ mod tests {
         assert!(take('a').is_none());
         assert!(take('b').is_some());
         drop(first);
-        let third = take('a').expect("one of two is given back");
-        // One that counts no more leaves room, and may count again.
-        third.count(false);
-        let fourth = take('a');
-        assert!(fourth.is_some());
-        third.count(true);
-        assert_eq!(counts.of('a'), 3);
-        assert!(take('a').is_none());
-        third.count(false);
-        drop((second, third, fourth));
+        let third = take('a');
+        assert!(third.is_some(), "one of two is given back");
+        assert_eq!(counts.of('a'), 2);
+        drop((second, third));
         assert!(counts.is_empty());
     }
 }

@@ -1,5 +1,5 @@
 //! Accepts only as many connections as there are permits and descriptors. When no permit is free,
-//! one more is accepted, and the connection that has been idle longest makes room for it. Further
+//! one more is accepted, and the connection that has been idle longest is closed for it. Further
 //! connections wait in the kernel's queue.
 
 use std::io;
@@ -15,20 +15,14 @@ use tokio_util::either::Either;
 use super::connection_limit::{ConnectionLimit, ConnectionPermit, FreePermit};
 use super::idle_connections::IdleConnections;
 use crate::metrics::{Limit, Metrics};
-use crate::proxy::{Network, Proxy};
+use crate::proxy::Proxy;
 use crate::socket::Socket;
 
 /// The pause after an accept that found no descriptor. Any descriptor that the process closes
 /// helps, and nothing reports that.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How often room is looked for while a client waits. A connection that is asked to make room has
-/// mostly closed by then.
+/// How long an idle connection that was asked to has to close, before another one is asked.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// After this many looks another connection is asked to make room.
-const LOOKS_PER_CONNECTION: usize = 10;
-/// How many looks there are for a client whose network has its share. Then it is refused, since no
-/// other client is accepted meanwhile.
-const LOOKS: usize = 20;
 /// The shortest time between two log lines about descriptors.
 const LOG_AGAIN: Duration = Duration::from_secs(10);
 
@@ -93,9 +87,8 @@ impl Acceptor {
                 Ok(stream) => {
                     self.out_of_descriptors = false;
                     let ip = self.counted(&stream);
-                    let permit = self
-                        .limit
-                        .assign(free, ip, |network, take| self.idle.give_way(network, take));
+                    let closes = |network| self.idle.close_longest(Some(network), Instant::now());
+                    let permit = self.limit.assign(free, ip, closes);
                     if let Ok(permit) = permit {
                         return (stream, permit);
                     }
@@ -115,59 +108,28 @@ impl Acceptor {
             return permit;
         }
         loop {
-            let of = match self.client().await {
-                Ok(of) => of,
-                Err(permit) => return permit,
+            let Some(waiting) = &self.waiting else {
+                let accepted = tokio::select! {
+                    permit = self.limit.acquire() => return permit,
+                    accepted = self.accept() => accepted,
+                };
+                match accepted {
+                    Ok(stream) => self.waiting = Some(stream),
+                    Err(error) => self.failed(&error).await,
+                }
+                continue;
             };
-            for look in 1..=LOOKS {
-                if let Ok(permit) = tokio::time::timeout(LOOK_AGAIN, self.limit.acquire()).await {
-                    return permit;
-                }
-                let in_vain = look == LOOKS && of.is_some();
-                let closing = self.idle.is_any_closing(Instant::now());
-                if !in_vain && (look % LOOKS_PER_CONNECTION == 0 || !closing) {
-                    self.make_room(of);
-                }
-            }
-            if of.is_some() {
-                // The connections of its network stay, and any other permit belongs to others.
+            // An address that has its share gives up one of its own.
+            let of = self.limit.over_share(self.counted(waiting));
+            if !self.idle.close_longest(of, Instant::now()) && of.is_some() {
+                // Any other permit belongs to others.
                 self.waiting = None;
                 self.limit.refused();
+                continue;
             }
-        }
-    }
-
-    /// Waits for a client without a permit, and has a connection make room for it. Returns the
-    /// network whose connections have to, if not all; or a permit that has become free before.
-    async fn client(&mut self) -> Result<Option<Network>, FreePermit> {
-        while self.waiting.is_none() {
-            let accepted = tokio::select! {
-                permit = self.limit.acquire() => return Err(permit),
-                accepted = self.accept() => accepted,
-            };
-            match accepted {
-                Ok(stream) => {
-                    let of = self.limit.over_share(self.counted(&stream));
-                    if self.make_room(of) || of.is_none() {
-                        self.waiting = Some(stream);
-                        return Ok(of);
-                    }
-                    // Any other permit belongs to others.
-                    self.limit.refused();
-                }
-                Err(error) => self.failed(&error).await,
+            if let Ok(permit) = tokio::time::timeout(LOOK_AGAIN, self.limit.acquire()).await {
+                return permit;
             }
-        }
-        self.make_room(None);
-        Ok(None)
-    }
-
-    /// Has the longest idle connection make room: of all, or of one network. `false`: none is idle.
-    fn make_room(&self, of: Option<Network>) -> bool {
-        let now = Instant::now();
-        match of {
-            Some(network) => self.idle.close_longest_of(network, now, || ()).is_some(),
-            None => self.idle.close_longest(now),
         }
     }
 

@@ -77,7 +77,7 @@ impl DataConnections {
             };
             let presence = Presence {
                 state: Arc::new(ConnectionState::new()),
-                client_permit: permit.of_client(),
+                network: permit.network(),
             };
             let _member = connections.idle.add(presence.clone());
             let timeout = WriteTimeout::new(connections.limits.write_timeout);

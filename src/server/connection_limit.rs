@@ -25,13 +25,6 @@ pub(super) struct ConnectionLimit {
 #[must_use = "dropping it frees the permit"]
 pub(super) struct FreePermit(OwnedSemaphorePermit);
 
-/// One of `limits.connections_per_client`, until the last clone is dropped. A connection that makes
-/// room stops counting before it is closed.
-pub(super) type ClientPermit = Arc<CountGuard<Network>>;
-
-/// A permit of a client, if its network has not had its share.
-pub(super) type TakenShare = Option<CountGuard<Network>>;
-
 /// A client's network has its share of the connections.
 #[derive(Debug)]
 pub(super) struct ShareTaken;
@@ -40,7 +33,7 @@ pub(super) struct ShareTaken;
 #[must_use = "dropping it frees the permit"]
 pub(super) struct ConnectionPermit {
     _of_all: OwnedSemaphorePermit,
-    of_client: Option<ClientPermit>,
+    of_client: Option<CountGuard<Network>>,
     gauge: IntGauge,
 }
 
@@ -83,14 +76,29 @@ impl ConnectionLimit {
         self.metrics.limit(Limit::ConnectionsPerClient);
     }
 
-    /// Makes the permit of a connection that counts for `ip`; see [`Self::share`].
+    /// Makes the permit of a connection that counts for `ip`. If its network has its share, `closes`
+    /// has one of its connections closed, whose place this one takes.
     pub(super) fn assign(
         &self,
         permit: FreePermit,
         ip: Option<IpAddr>,
-        make_room: impl FnOnce(Network, &dyn Fn() -> TakenShare) -> TakenShare,
+        closes: impl FnOnce(Network) -> bool,
     ) -> Result<ConnectionPermit, ShareTaken> {
-        let of_client = self.share(ip, make_room)?;
+        let of_client = match (&self.per_client, ip) {
+            (Some((share, peers)), Some(ip)) if share.counts(ip) => {
+                let network = Network::of(ip);
+                // With the permit that is taken already.
+                let free = self.all.available_permits() + 1;
+                let taken = peers.take(network, |held| share.gives(held, free));
+                let taken = taken.or_else(|| {
+                    self.metrics.limit(Limit::ConnectionsPerClient);
+                    // Until that has gone, both count.
+                    closes(network).then(|| peers.take(network, |_| true))?
+                });
+                Some(taken.ok_or(ShareTaken)?)
+            }
+            _ => None,
+        };
         let gauge = self.metrics.connections();
         gauge.inc();
         Ok(ConnectionPermit {
@@ -99,38 +107,12 @@ impl ConnectionLimit {
             gauge,
         })
     }
-
-    /// Takes a permit of a client. If its network has its share, `make_room` has one of its
-    /// connections closed, and takes its place.
-    fn share(
-        &self,
-        ip: Option<IpAddr>,
-        make_room: impl FnOnce(Network, &dyn Fn() -> TakenShare) -> TakenShare,
-    ) -> Result<Option<ClientPermit>, ShareTaken> {
-        let (Some((share, peers)), Some(ip)) = (&self.per_client, ip) else {
-            return Ok(None);
-        };
-        if !share.counts(ip) {
-            return Ok(None);
-        }
-        let network = Network::of(ip);
-        let take = || {
-            // With the permit that is taken already.
-            let free = self.all.available_permits() + 1;
-            peers.take(network, |held| share.gives(held, free))
-        };
-        let taken = take().or_else(|| {
-            self.metrics.limit(Limit::ConnectionsPerClient);
-            make_room(network, &take)
-        });
-        taken.map(Arc::new).map(Some).ok_or(ShareTaken)
-    }
 }
 
 impl ConnectionPermit {
-    /// The permit of its client.
-    pub(super) fn of_client(&self) -> Option<ClientPermit> {
-        self.of_client.clone()
+    /// The client network that it counts for.
+    pub(super) fn network(&self) -> Option<Network> {
+        self.of_client.as_ref().map(CountGuard::holder)
     }
 }
 

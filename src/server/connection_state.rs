@@ -20,9 +20,6 @@ const MAX_CANCELLED: u64 = 256;
 /// A request that is cancelled later than this does not count: its client has waited long enough.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// The value of `head` while no head has begun.
-const NO_HEAD: u64 = u64::MAX;
-
 /// The requests and signals of a connection.
 pub(super) struct ConnectionState {
     born: Instant,
@@ -30,9 +27,6 @@ pub(super) struct ConnectionState {
     open: AtomicUsize,
     /// A part of a request has come, or a part of an answer has not gone.
     under_way: AtomicBool,
-    /// When the current, incomplete head began to arrive, in nanoseconds after `born`; otherwise
-    /// [`NO_HEAD`].
-    head: AtomicU64,
     /// When the last request ended, in nanoseconds after `born`.
     since: AtomicU64,
     signals: AtomicU8,
@@ -49,7 +43,6 @@ impl ConnectionState {
             born: Instant::now(),
             open: AtomicUsize::new(0),
             under_way: AtomicBool::new(false),
-            head: AtomicU64::new(NO_HEAD),
             since: AtomicU64::new(0),
             signals: AtomicU8::new(0),
             begun: AtomicU64::new(0),
@@ -69,12 +62,6 @@ impl ConnectionState {
         self.signals.load(Ordering::Acquire) & signal as u8 != 0
     }
 
-    /// A request has begun since [`Signal::MakeRoom`]: the connection stays open.
-    pub(super) fn withdraw_make_room(&self) {
-        let signal = Signal::MakeRoom as u8;
-        self.signals.fetch_and(!signal, Ordering::AcqRel);
-    }
-
     /// Registers the connection's task, before the task reads anything here.
     pub(super) fn register(&self, cx: &Context<'_>) {
         self.task.register(cx.waker());
@@ -82,31 +69,14 @@ impl ConnectionState {
 
     /// Sets whether a part of a request has come, or a part of an answer has not gone.
     pub(super) fn set_under_way(&self, under_way: bool) {
-        self.head.store(NO_HEAD, Ordering::Release);
         self.under_way.store(under_way, Ordering::Release);
-    }
-
-    /// A part of a head has come, and nothing else is under way. It began at that time.
-    pub(super) fn set_in_head(&self, began: Instant) {
-        self.head.store(self.nanos(began), Ordering::Release);
-        self.under_way.store(true, Ordering::Release);
-    }
-
-    /// Since when only a part of a head has come. `None`: a request has begun, or nothing has come.
-    pub(super) fn head_since(&self) -> Option<Instant> {
-        let head = self.head.load(Ordering::Acquire);
-        let in_head = head != NO_HEAD && !self.is_open();
-        in_head.then(|| self.born + Duration::from_nanos(head))
     }
 
     /// A request is over.
     pub(super) fn note_end(&self, now: Instant) {
-        self.since.store(self.nanos(now), Ordering::Relaxed);
-    }
-
-    fn nanos(&self, time: Instant) -> u64 {
-        let since = time.saturating_duration_since(self.born).as_nanos();
-        u64::try_from(since).unwrap_or(NO_HEAD - 1).min(NO_HEAD - 1)
+        let since = now.saturating_duration_since(self.born).as_nanos();
+        let since = u64::try_from(since).unwrap_or(u64::MAX);
+        self.since.store(since, Ordering::Relaxed);
     }
 
     /// Whether a request is in progress, or a part of one.
@@ -118,14 +88,10 @@ impl ConnectionState {
         self.open.load(Ordering::Acquire) > 0
     }
 
-    /// Since when no request, or only a part of a head, is in progress. `None`: a request is, or
-    /// the connection closes anyway.
+    /// Since when no request is in progress. `None`: one is, or the connection closes anyway.
     pub(super) fn idle_since(&self) -> Option<Instant> {
-        if self.is(Signal::MakeRoom) {
-            return None;
-        }
-        let head = self.head_since();
-        head.or_else(|| (!self.is_busy()).then(|| self.latest()))
+        let idle = !self.is(Signal::MakeRoom) && !self.is_busy();
+        idle.then(|| self.latest())
     }
 
     /// Resolves at [`Signal::MakeRoom`]. Only the connection's own task may await it.
@@ -234,15 +200,6 @@ mod tests {
         assert_eq!(state.idle_since(), Some(Instant::now()));
         state.signal(Signal::MakeRoom);
         assert_eq!(state.idle_since(), None);
-        state.withdraw_make_room();
-        assert_eq!(state.idle_since(), Some(Instant::now()));
-        let began = Instant::now();
-        state.set_in_head(began);
-        assert!(state.is_busy());
-        tokio::time::sleep(Duration::from_secs(3)).await;
-        assert_eq!(state.idle_since(), Some(began));
-        state.set_under_way(true);
-        assert_eq!((state.head_since(), state.idle_since()), (None, None));
     }
 
     #[tokio::test(start_paused = true)]

@@ -181,12 +181,6 @@ impl Http2 {
             self.metrics.limit(Limit::StreamResets);
             return Poll::Ready(Http2Due::Now);
         }
-        let is_leaving = !matches!(end, Http2ConnectionEnd::None);
-        if is_leaving && state.is(Signal::MakeRoom) && state.without_request_since().is_none() {
-            // A stream began before the client knew of the GOAWAY. Until that has ended the
-            // connection makes no room, and counts for its client again.
-            presence.withdraw_make_room();
-        }
         match end {
             Http2ConnectionEnd::Leaving => return Poll::Pending,
             Http2ConnectionEnd::Goodbye(timeout, until) => {
@@ -205,10 +199,6 @@ impl Http2 {
             return Poll::Ready(Http2Due::Goodbye);
         }
         let timeout = if state.is(Signal::MakeRoom) {
-            if state.is_busy() {
-                presence.withdraw_make_room();
-                return Poll::Ready(Http2Due::Again);
-            }
             self.metrics.limit(Limit::IdleClosed);
             tracing::debug!("an idle connection is closed to make room for a new one");
             GOODBYE

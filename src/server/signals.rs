@@ -22,6 +22,6 @@ pub(super) enum Signal {
     Leave = 2,
     /// See [`DrainPhases::cut`].
     Cut = 4,
-    /// Make room for another connection.
+    /// Close for another connection, after a request that has begun.
     MakeRoom = 8,
 }

@@ -17,10 +17,6 @@ use crate::wire::request::{RequestError, RequestHead};
 impl Http1Connection {
     /// One request, and its answer.
     pub(super) async fn exchange(&mut self, head: RequestHead, site: &Site<'_>) -> AfterAnswer {
-        let presence = site.presence;
-        if presence.state.is(Signal::MakeRoom) {
-            presence.withdraw_make_room();
-        }
         let bytes = self.input.take_head(head);
         let reader = self.input.reader();
         let keeps = reader.keeps();

@@ -126,10 +126,6 @@ pub(super) async fn serve(io: ClientIo, site: &Site<'_>) -> Option<(ClientIo, By
                 connection.output.rest();
                 connection.active = Instant::now();
                 state.note_end(connection.active);
-                if state.is(Signal::MakeRoom) {
-                    // It was asked to when the request had already begun.
-                    site.presence.withdraw_make_room();
-                }
             }
             AfterAnswer::Close => {
                 std::future::poll_fn(|cx| connection.poll_close(cx)).await;
@@ -172,28 +168,19 @@ impl Http1Connection {
 
     /// Nothing more has come: checks the timeouts and signals of the connection.
     fn poll_head_timeout(&mut self, site: &Site<'_>, cx: &mut Context<'_>) -> Poll<HeadOutcome> {
-        let presence = site.presence;
+        let state = &site.presence.state;
         let in_head = self.input.is_in_head();
-        if in_head {
-            let began = *self.began.get_or_insert_with(Instant::now);
-            presence.state.set_in_head(began);
-        } else {
-            presence.state.set_under_way(false);
-        }
-        if presence.state.is(Signal::Leave) {
+        state.set_under_way(in_head);
+        if state.is(Signal::Leave) {
             return Poll::Ready(HeadOutcome::End);
         }
-        if presence.state.is(Signal::MakeRoom) && presence.is_busy(Instant::now()) {
-            presence.withdraw_make_room();
-        }
-        if presence.state.is(Signal::MakeRoom) {
+        if state.is(Signal::MakeRoom) && !in_head {
             site.metrics.limit(Limit::IdleClosed);
             tracing::debug!("an idle connection is closed to make room for a new one");
-            // The rest of an unanswered head is not waited for.
-            drop(self.input.take_rest());
             return Poll::Ready(HeadOutcome::End);
         }
-        if let Some(began) = self.began.filter(|_| in_head) {
+        if in_head {
+            let began = *self.began.get_or_insert_with(Instant::now);
             let limit = site.limits.head_timeout;
             ready!(self.clock.poll(cx, began + limit));
             return Poll::Ready(HeadOutcome::Refused(RequestError::Slow(limit)));

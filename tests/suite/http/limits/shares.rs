@@ -27,7 +27,6 @@ fn head<'a>(path: &'a str, length: &'a [u8]) -> [(&'a str, &'a [u8]); 6] {
 /// Names of SETTINGS.
 const HEADER_TABLE_SIZE: u16 = 1;
 const CONCURRENT_STREAMS: u16 = 3;
-const WINDOW: u16 = 4;
 const REFUSED_STREAM: u32 = 7;
 const CANCEL: u32 = 8;
 
