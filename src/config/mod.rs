@@ -41,6 +41,6 @@ pub use schema::schema;
 pub use settings::*;
 pub use source_files::Sources;
 pub use summary::{advice, describe, summary};
-pub use tls_settings::{ClientAuth, ClientCertificates, TlsSettings, UpstreamTlsSettings};
+pub use tls_settings::{ClientAuth, TlsSettings, UpstreamTlsSettings};
 pub use tracing_settings::TracingSettings;
 pub use yaml::{ConfigPlace, ConfigProblem, Problems, Severity, Warning};

@@ -20,15 +20,11 @@ pub fn describe(settings: &Settings) -> Vec<String> {
         Listen::Tcp(address) => address.clone(),
         Listen::Unix(path) => format!("unix:{}", path.display()),
     };
-    let tls =
-        settings
-            .tls
-            .as_ref()
-            .map_or("", |tls| match tls.clients.map(|clients| clients.auth) {
-                None => " over TLS",
-                Some(ClientAuth::Optional) => " over TLS, client certificates optional",
-                Some(ClientAuth::Required) => " over TLS, client certificates required",
-            });
+    let tls = settings.tls.as_ref().map_or("", |tls| match tls.clients {
+        None => " over TLS",
+        Some(ClientAuth::Optional) => " over TLS, client certificates optional",
+        Some(ClientAuth::Required) => " over TLS, client certificates required",
+    });
     let mut lines = vec![format!("fencing {upstream} behind {listen}{tls}")];
     let keyed = |mode: Mode| {
         let routes = settings

@@ -1,7 +1,6 @@
 //! TLS, ready to use: [`TlsSettings`] of a listener, [`UpstreamTlsSettings`] for the upstream.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::ServerName;
@@ -17,8 +16,8 @@ use super::pem::TlsIdentity;
 pub struct TlsSettings {
     pub config: Arc<ServerConfig>,
     /// `None`: clients are not asked for certificates.
-    pub clients: Option<ClientCertificates>,
-    /// The end of the certificate, or of one of its chain: seconds since 1970.
+    pub clients: Option<ClientAuth>,
+    /// When the certificate, or one of its chain, ends: seconds since 1970.
     pub expires: i64,
 }
 
@@ -30,15 +29,6 @@ impl std::fmt::Debug for TlsSettings {
             .field("expires", &self.expires)
             .finish_non_exhaustive()
     }
-}
-
-/// The rules for client certificates.
-#[derive(Clone, Copy, Debug)]
-pub struct ClientCertificates {
-    /// They have to, or may.
-    pub auth: ClientAuth,
-    /// The age of a connection with a certificate at which it accepts no more requests.
-    pub max_age: Duration,
 }
 
 /// The requirement for client certificates.

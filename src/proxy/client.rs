@@ -30,7 +30,7 @@ pub(crate) struct Client {
     pub mutual: bool,
     /// The certificate that it showed, as the upstream reads it.
     pub identity: Option<HeaderValue>,
-    /// When its connection becomes too old for its certificate (`tls.client_max_age`).
+    /// When its connection becomes too old for its certificate.
     pub until: Option<Instant>,
     /// Its connection's requests in flight.
     pub in_flight: ConnectionInFlight,

@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -24,6 +25,10 @@ use crate::metrics::{HandshakeError, Limit, Metrics};
 use crate::proxy::headers::forwarded_for;
 use crate::proxy::{Client, ConnectionInFlight, Proxy};
 use crate::socket;
+
+/// How long a connection with a client certificate accepts new requests, since a certificate may be
+/// revoked meanwhile. Its requests then have as long again to end; its tunnels are closed.
+const CLIENT_MAX_AGE: Duration = Duration::from_hours(1);
 
 /// State that all connections of the data port share.
 pub(super) struct DataConnections {
@@ -105,7 +110,7 @@ impl DataConnections {
             tls: Some(secured.names),
             mutual: clients.is_some(),
             identity: secured.identity,
-            until: shown.map(|clients| Instant::now() + clients.max_age),
+            until: shown.map(|_| Instant::now() + CLIENT_MAX_AGE),
             ..peer
         };
         let stream = Either::Right(Box::new(secured.stream));
@@ -189,13 +194,12 @@ impl DataConnections {
     }
 }
 
-/// Ends a connection that is too old: it gets [`Signal::Leave`] at `until`, and the same time again
-/// for its requests to end. Then this resolves.
+/// Ends a connection that is too old: it gets [`Signal::Leave`] at `until`, and
+/// [`CLIENT_MAX_AGE`] again for its requests to end. Then this resolves.
 async fn grow_old(until: Instant, state: &ConnectionState) {
-    let age = until.saturating_duration_since(Instant::now());
     tokio::time::sleep_until(until).await;
     state.signal(Signal::Leave);
-    tokio::time::sleep(age).await;
+    tokio::time::sleep(CLIENT_MAX_AGE).await;
 }
 
 fn peer(ip: Option<IpAddr>) -> Client {
@@ -209,5 +213,27 @@ fn peer(ip: Option<IpAddr>) -> Client {
         identity: None,
         until: None,
         in_flight: ConnectionInFlight::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_old_connection_leaves_and_is_cut_as_long_after_that() {
+        let state = ConnectionState::new();
+        let began = Instant::now();
+        tokio::select! {
+            () = grow_old(began + CLIENT_MAX_AGE, &state) => {}
+            () = async {
+                tokio::time::sleep(CLIENT_MAX_AGE - Duration::from_secs(1)).await;
+                assert!(!state.is(Signal::Leave));
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                assert!(state.is(Signal::Leave));
+                std::future::pending().await
+            } => {}
+        }
+        assert_eq!(began.elapsed(), CLIENT_MAX_AGE * 2);
     }
 }

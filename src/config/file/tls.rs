@@ -13,13 +13,9 @@ use rustls::{ConfigBuilder, ServerConfig, WantsVerifier};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::units::Time;
-use super::values::positive;
 use crate::config::pem::{self, TlsIdentity};
 use crate::config::settings::UpstreamUrl;
-use crate::config::tls_settings::{
-    ClientAuth, ClientCertificates, TlsSettings, UpstreamTlsSettings, provider,
-};
+use crate::config::tls_settings::{ClientAuth, TlsSettings, UpstreamTlsSettings, provider};
 use crate::config::yaml::{Report, shown};
 
 /// TLS for clients of the data port: 1.2 and 1.3, HTTP/2 and HTTP/1.1 by ALPN. The files are read
@@ -41,10 +37,6 @@ pub struct TlsFile {
     /// The revocation lists of these CAs: PEM, one for each CA of a chain. A certificate is refused
     /// if it is on a list, if its CA has no list here, or if that list is past its next update.
     pub crl_file: Option<PathBuf>,
-    /// The time for which a connection with a client certificate accepts requests. Its current
-    /// requests then have as long again to end; its tunnels are closed.
-    #[schemars(extend("default" = CLIENT_MAX_AGE))]
-    pub client_max_age: Option<Time>,
 }
 
 /// TLS for the admin port: 1.2 and 1.3, HTTP/1.1. The files are read again when they change; open
@@ -76,8 +68,6 @@ pub struct UpstreamTlsFile {
 
 /// The default of `client_auth`.
 const CLIENT_AUTH: ClientAuth = ClientAuth::Required;
-/// The default of `client_max_age`.
-const CLIENT_MAX_AGE: Time = Time::seconds(3600);
 
 /// The `admin.tls` block. `None` where it is wrong.
 pub(super) fn admin(file: &AdminTlsFile, report: &mut Report) -> Option<TlsSettings> {
@@ -128,7 +118,6 @@ pub(super) fn listener(file: &TlsFile, report: &mut Report) -> Option<TlsSetting
     for (name, given) in [
         ("client_auth", file.client_auth.is_some()),
         ("crl_file", crl.is_some()),
-        ("client_max_age", file.client_max_age.is_some()),
     ] {
         if roots.is_none() && given {
             report.error(
@@ -138,22 +127,16 @@ pub(super) fn listener(file: &TlsFile, report: &mut Report) -> Option<TlsSetting
             );
         }
     }
-    let clients = ClientCertificates {
-        auth: file.client_auth.unwrap_or(CLIENT_AUTH),
-        max_age: positive(
-            "tls.client_max_age",
-            file.client_max_age.unwrap_or(CLIENT_MAX_AGE),
-            report,
-        ),
-    };
     let identity = identity?;
     let builder = builder("tls", report)?;
-    let clients = roots.is_some().then_some(clients);
+    let clients = roots
+        .is_some()
+        .then(|| file.client_auth.unwrap_or(CLIENT_AUTH));
     let builder = match roots {
         None => builder.with_no_client_auth(),
         Some(roots) => {
             let verifier = WebPkiClientVerifier::builder_with_provider(roots?, provider());
-            let verifier = match clients.map(|clients| clients.auth) {
+            let verifier = match clients {
                 Some(ClientAuth::Optional) => verifier.allow_unauthenticated(),
                 _ => verifier,
             };

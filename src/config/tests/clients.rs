@@ -10,7 +10,6 @@ tls: {} | is missing | tls.cert_file
 tls.cert_file: /none; tls.key_file: '' | empty | tls.key_file
 tls.client_auth: required | no CA | tls.client_auth
 tls.crl_file: /none | no CA | tls.crl_file
-tls.client_max_age: 1h | no CA | tls.client_max_age
 upstream.url: http://a; upstream.tls: { server_name: b } | not https | upstream.tls
 upstream.url: h2c://a; upstream.tls: {} | not https | upstream.tls
 upstream.url: http://a; upstream.http2: true | h2c:// | upstream.http2

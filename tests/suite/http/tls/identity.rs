@@ -1,16 +1,14 @@
 //! A client's identity by its certificate: the service hears it from the proxy that has verified
 //! it, and from nobody else. A connection on which a certificate was shown does not last for ever.
 
-use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use sha2::{Digest as _, Sha256};
 
-use super::{TlsRig, TokioExecutor, TokioIo, http_2_request, send, send_over};
-use crate::support::client::Exchange;
+use super::{TlsRig, send};
 use crate::support::tls::{Credentials, TlsClient};
-use crate::support::{Config, Gate, Proxy, Request, Step, Upstream, get, put, soon};
+use crate::support::{Config, Proxy, Request, Upstream, get, put};
 
 const URI: &str = "spiffe://cluster/ns/pay/sa/worker";
 const XFCC: &str = "x-forwarded-client-cert";
@@ -137,113 +135,4 @@ async fn without_client_certificates_an_edge_may_say_it() {
     .await;
     plain.send(request).await.assert_forwarded();
     assert_eq!(claims(&rig.upstream), all);
-}
-
-const YOUNG: &str = "tls: { client_max_age: 1s }";
-
-/// Waits for the end of a connection without a request under way.
-async fn until_closed(exchange: &mut Exchange) {
-    let rest = soon("the end of the connection", exchange.wire.some()).await;
-    assert!(rest.is_ok_and(|rest| rest.is_empty()), "nothing but an end");
-}
-
-#[tokio::test]
-async fn a_connection_with_a_certificate_grows_old_and_ends_between_requests() {
-    let rig = TlsRig::new().await;
-    let proxy = Proxy::start(&rig.mutual("optional").with(YOUNG)).await;
-    let worker = rig.named(&["worker.pay.svc"]);
-    let connect = |client: &TlsClient| {
-        let client = client.clone();
-        let to = proxy.data();
-        async move { client.wire(to).await.expect("a handshake") }
-    };
-    // One with a request under way when its time comes, one that is idle by then, and one without a
-    // certificate.
-    let gate = Gate::shut();
-    rig.upstream
-        .on_token(2, [Step::Wait(gate.clone()), Step::ok()]);
-    let (slow, idle, other) = (
-        connect(&worker).await,
-        connect(&worker).await,
-        connect(&rig.client()).await,
-    );
-    let request = put("/orders/1").token(1);
-    let (answer, idle) = send_over(idle, &request).await;
-    answer.assert_forwarded();
-    let (answer, other) = send_over(other, &put("/orders/3").token(1)).await;
-    answer.assert_forwarded();
-    let at_work = put("/orders/2").token(2);
-    let mut slow = Exchange::over(slow, &at_work);
-    slow.wire.send(&at_work.bytes()).await.expect("it is taken");
-    until_closed(&mut Exchange::over(idle, &request)).await;
-    gate.open();
-    let answer = slow.finish().await;
-    answer.assert_forwarded();
-    assert_eq!(answer.header("connection"), Some("close"));
-    until_closed(&mut slow).await;
-    let (answer, _) = send_over(other, &put("/orders/3").token(2)).await;
-    answer.assert_forwarded();
-    assert_eq!(answer.header("connection"), None);
-}
-
-#[tokio::test]
-async fn an_old_connection_of_http_2_says_goodbye() {
-    let rig = TlsRig::new().await;
-    let proxy = Proxy::start(&rig.mutual("required").with(YOUNG)).await;
-    let client = rig.named(&["worker.pay.svc"]).offering(&["h2"]);
-    let stream = client.connect(proxy.data()).await.expect("a handshake");
-    let handshake =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
-    let (mut sender, connection) = handshake.await.expect("HTTP/2");
-    let connection = tokio::spawn(connection);
-    let answer = sender
-        .send_request(http_2_request("PUT", "/orders/7", 1))
-        .await;
-    assert_eq!(answer.expect("an answer").status(), 200);
-    let ended = soon("the end of the connection", connection).await;
-    ended.expect("no panic").expect("an end without an error");
-    assert!(sender.is_closed());
-}
-
-#[tokio::test]
-async fn what_does_not_end_on_an_old_connection_is_cut() {
-    let rig = TlsRig::new().await;
-    let config = rig.mutual("required").with(YOUNG).route("upgrade: allow");
-    let proxy = Proxy::start(&config).await;
-    let worker = rig.named(&["worker.pay.svc"]);
-    // An exchange without an end.
-    rig.upstream.on_token(1, [Step::Wait(Gate::shut())]);
-    let request = put("/orders/1").token(1);
-    let wire = worker.wire(proxy.data()).await.expect("a handshake");
-    let mut exchange = Exchange::over(wire, &request);
-    exchange
-        .wire
-        .send(&request.bytes())
-        .await
-        .expect("it is taken");
-    // A tunnel.
-    let switched =
-        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
-    rig.upstream.on_token(2, [Step::raw(switched), Step::Echo]);
-    let opening = get("/orders/2")
-        .header("Connection", "Upgrade")
-        .header("Upgrade", "websocket")
-        .token(2);
-    let wire = worker.wire(proxy.data()).await.expect("a handshake");
-    let mut tunnel = Exchange::over(wire, &opening);
-    tunnel
-        .wire
-        .send(&opening.bytes())
-        .await
-        .expect("it is taken");
-    assert_eq!(tunnel.any_head().await.word(1), "101");
-    for exchange in [&mut tunnel, &mut exchange] {
-        let ended = tokio::time::timeout(Duration::from_secs(20), exchange.wire.some()).await;
-        let ended = ended.expect("an end in time");
-        assert!(ended.is_err() || ended.is_ok_and(|rest| rest.is_empty()));
-    }
-    // Neither is known to be over.
-    proxy
-        .until_metric("fencepost_unknown_outcomes", &[], |count| count > 0.5)
-        .await;
 }
