@@ -1,7 +1,6 @@
 //! A client's identity by its certificate: the service hears it from the proxy that has verified
 //! it, and from nobody else. A connection on which a certificate was shown does not last for ever.
 
-
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use sha2::{Digest as _, Sha256};
