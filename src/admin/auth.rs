@@ -14,13 +14,14 @@ use base64::prelude::BASE64_STANDARD;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
-use super::guesses::Guesses;
 use super::peer::AdminPeer;
 use super::problem::AdminProblem;
 use crate::config::{AdminSettings, MIN_ADMIN_TOKEN};
 use crate::metrics::{AdminRefusal, Metrics};
 use crate::routing::is_address_or_localhost;
+use crate::throttle::Throttle;
 
 /// A token file longer than this is not one.
 const MAX_TOKEN_FILE: u64 = 4096;
@@ -36,7 +37,8 @@ pub struct MayWrite(());
 /// secret counts at once.
 pub struct Access {
     settings: watch::Receiver<AdminSettings>,
-    guesses: Guesses,
+    /// Of the lines about wrong tokens.
+    throttle: Throttle,
     metrics: Arc<Metrics>,
 }
 
@@ -44,7 +46,7 @@ impl Access {
     pub fn new(settings: watch::Receiver<AdminSettings>, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
             settings,
-            guesses: Guesses::new(Arc::clone(&metrics)),
+            throttle: Throttle::of_many(),
             metrics,
         })
     }
@@ -80,7 +82,7 @@ impl Access {
         let expected = taken("admin.token_file", &file).await;
         let expected = expected.map_err(|why| writes_off(format!("{why}.")))?;
         let given = bearer(headers, "admin.token_file")?;
-        if self.is_one_of(given, &[expected], peer).await {
+        if self.is_one_of(given, &[expected], peer) {
             Ok(MayWrite(()))
         } else {
             Err(unauthorized(
@@ -97,7 +99,7 @@ impl Access {
     ) -> Result<(), AdminProblem> {
         // A browser page whose name its owner has turned toward this machine (DNS rebinding)
         // arrives over the loopback, with that name.
-        let known_host = peer.is_by_socket() || names_an_address(headers, uri);
+        let known_host = peer.by_socket || names_an_address(headers, uri);
         if peer.local && known_host {
             return Ok(());
         }
@@ -130,7 +132,7 @@ impl Access {
             return Err(reads_off(&problems));
         }
         let given = bearer(headers, "admin.read_token_file")?;
-        if self.is_one_of(given, &expected, peer).await {
+        if self.is_one_of(given, &expected, peer) {
             Ok(())
         } else {
             Err(unauthorized(
@@ -139,20 +141,22 @@ impl Access {
         }
     }
 
-    /// True if the given token is one of those expected. A right token is accepted at once, even
-    /// after many wrong ones.
-    async fn is_one_of(&self, given: &[u8], expected: &[Vec<u8>], peer: &AdminPeer) -> bool {
+    /// True if the given token is one of those expected. A wrong one is counted and logged.
+    fn is_one_of(&self, given: &[u8], expected: &[Vec<u8>], peer: &AdminPeer) -> bool {
         // Digests are of one length, so that not even the length shows in the time taken.
         let given = Sha256::digest(given);
         let right = expected
             .iter()
             .any(|expected| Sha256::digest(expected).ct_eq(&given).into());
-        peer.conduct.gave(right);
-        if !right {
-            self.guesses.wrong(peer);
-            self.guesses.pause().await;
+        if right {
+            return true;
         }
-        right
+        self.metrics.admin_refused(AdminRefusal::WrongToken);
+        if let Some(left_out) = self.throttle.say(Instant::now()) {
+            let client = &*peer.text;
+            tracing::warn!(client, left_out, "a wrong admin token was refused");
+        }
+        false
     }
 }
 

@@ -1,18 +1,16 @@
 //! The probes and the scrape.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::AdminState;
 use super::json::Json;
-use super::problem::{self, AdminProblem};
+use super::problem::AdminProblem;
 use crate::build_info::VERSION;
 use crate::metrics::Metrics;
 
@@ -40,23 +38,9 @@ const BEGINNING: Duration = Duration::from_secs(10);
 /// `GET /drained`: 200 once the proxy has drained; the answer waits for that. It is a read, and
 /// does not start a drain. It is for the `preStop` hook of the upstream, which must end after the
 /// proxy's last request.
-///
-/// `early` bounds the requests that come before any drain has begun. During a drain, every request
-/// may wait.
-pub async fn drained(State(state): State<AdminState>, early: Arc<Semaphore>) -> Response {
+pub async fn drained(State(state): State<AdminState>) -> Response {
     let readiness = &state.readiness;
-    let begun = async {
-        let place = early.try_acquire();
-        if place.is_err() && !readiness.report().draining {
-            return Err(problem::shed());
-        }
-        Ok(timeout(BEGINNING, readiness.draining()).await.is_ok())
-    };
-    let begun = match begun.await {
-        Ok(begun) => begun,
-        Err(problem) => return problem.into_response(),
-    };
-    if !begun {
+    if timeout(BEGINNING, readiness.draining()).await.is_err() {
         return AdminProblem::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "not-draining",

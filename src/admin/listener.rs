@@ -1,6 +1,7 @@
 //! The admin port's accept loop. `axum::serve` limits neither connections nor how long a client may
 //! take for a request, and every process that shares the loopback can reach the port.
 
+use std::collections::VecDeque;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,19 +17,20 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use super::clients::{AdminClient, AdminConnectionPlace, AdminConnections, Conduct};
 use super::peer::AdminPeer;
 use super::stream::{self, AdminSocket, Deadlined};
 use super::{AdminState, router};
 use crate::config::AdminSettings;
-use crate::metrics::Metrics;
+use crate::metrics::{AdminRefusal, Metrics};
 
+/// Connections at once.
+pub const CONNECTIONS: usize = 128;
 /// How long a client may take for a head, including the idle time between two requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
 /// The bytes that the server buffers for one connection in each direction. A head has to fit.
@@ -45,6 +47,28 @@ pub enum AdminListener {
     Unix(UnixListener),
 }
 
+/// The open connections, the oldest first. A token is cancelled when its connection has ended, or
+/// must end.
+#[derive(Default)]
+struct OpenConnections(VecDeque<CancellationToken>);
+
+impl OpenConnections {
+    /// Adds a new connection. If there are too many, the oldest must end: so no client can keep the
+    /// probes out by opening connections.
+    fn add(&mut self, metrics: &Metrics) -> CancellationToken {
+        self.0.retain(|connection| !connection.is_cancelled());
+        if self.0.len() >= CONNECTIONS
+            && let Some(oldest) = self.0.pop_front()
+        {
+            oldest.cancel();
+            metrics.admin_refused(AdminRefusal::Connections);
+        }
+        let ended = CancellationToken::new();
+        self.0.push_back(ended.clone());
+        ended
+    }
+}
+
 /// Serves until `shutdown` resolves. Then running answers have 2 seconds to end.
 pub async fn serve(
     listener: AdminListener,
@@ -58,22 +82,26 @@ pub async fn serve(
     }
     let mut shutdown = pin!(shutdown);
     let port = Arc::new(Port {
-        connections: Arc::new(AdminConnections::new(Arc::clone(&state.metrics))),
         metrics: Arc::clone(&state.metrics),
         settings: state.settings.clone(),
         router: router(state),
         stopping: CancellationToken::new(),
         tasks: TaskTracker::new(),
     });
+    let mut open = OpenConnections::default();
     loop {
         let accepted = tokio::select! {
             biased;
             () = &mut shutdown => break,
-            accepted = port.accept(&listener) => accepted,
+            accepted = port.accept(&listener, &mut open) => accepted,
         };
-        if let Err(error) = accepted {
-            tracing::warn!("the admin port cannot accept a connection: {error}");
-            tokio::time::sleep(ACCEPT_PAUSE).await;
+        match accepted {
+            // Under a flood, each connection has its turn before it is closed for a newer one.
+            Ok(()) => tokio::task::yield_now().await,
+            Err(error) => {
+                tracing::warn!("the admin port cannot accept a connection: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
         }
     }
     drop(listener);
@@ -88,7 +116,6 @@ pub async fn serve(
 struct Port {
     router: Router,
     settings: watch::Receiver<AdminSettings>,
-    connections: Arc<AdminConnections>,
     metrics: Arc<Metrics>,
     stopping: CancellationToken,
     tasks: TaskTracker,
@@ -96,64 +123,52 @@ struct Port {
 
 impl Port {
     /// Takes the next connection, and serves it in a task of its own.
-    async fn accept(self: &Arc<Self>, listener: &AdminListener) -> io::Result<()> {
+    async fn accept(
+        self: &Arc<Self>,
+        listener: &AdminListener,
+        open: &mut OpenConnections,
+    ) -> io::Result<()> {
         match listener {
             AdminListener::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
-                let client = AdminClient::of(address.ip());
-                let to = stream.local_addr()?;
-                let peer = AdminPeer {
-                    text: address.to_string().into(),
-                    client,
-                    local: [client, AdminClient::of(to.ip())] == [AdminClient::Loopback; 2],
-                    conduct: Conduct::default(),
-                };
-                self.spawn(stream, peer);
+                let peer = AdminPeer::by_tcp(address, stream.local_addr()?);
+                self.spawn(stream, peer, open.add(&self.metrics));
             }
             AdminListener::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
-                // The kernel vouches for the user id of the other end.
                 let user = stream.peer_cred().ok().map(|credentials| credentials.uid());
-                let text = user.map(|uid| format!("unix, uid {uid}").into());
-                let peer = AdminPeer {
-                    text: text.unwrap_or_else(|| "unix".into()),
-                    client: AdminClient::User(user),
-                    local: true,
-                    conduct: Conduct::default(),
-                };
-                self.spawn(stream, peer);
+                let peer = AdminPeer::by_socket(user);
+                self.spawn(stream, peer, open.add(&self.metrics));
             }
         }
         Ok(())
     }
 
-    fn spawn<S: AdminSocket>(self: &Arc<Self>, stream: S, mut peer: AdminPeer) {
-        let place = self.connections.enter(peer.client, Instant::now());
-        peer.conduct = place.conduct();
-        let stream = Deadlined::new(stream, place.closed(), Arc::clone(&self.metrics));
+    fn spawn<S: AdminSocket>(
+        self: &Arc<Self>,
+        stream: S,
+        peer: AdminPeer,
+        ended: CancellationToken,
+    ) {
+        let mut stream = Deadlined::new(stream, Arc::clone(&self.metrics));
         let port = Arc::clone(self);
         self.tasks.spawn(async move {
-            let closed = place.closed();
+            let _ended = ended.clone().drop_guard();
             tokio::select! {
                 biased;
-                () = closed.cancelled() => {
-                    tracing::debug!("a connection of the admin port made room for another one");
-                }
-                () = port.serve(stream, &peer, &place) => {}
+                () = ended.cancelled() => {}
+                () = port.serve(&mut stream, &peer) => return,
             }
+            tracing::debug!("a connection of the admin port was closed for a newer one");
+            stream.reset();
         });
     }
 
     /// Does the TLS handshake, if the port has TLS, with the current certificate.
-    async fn serve<S: AdminSocket>(
-        &self,
-        stream: Deadlined<S>,
-        peer: &AdminPeer,
-        place: &AdminConnectionPlace,
-    ) {
+    async fn serve<S: AdminSocket>(&self, stream: &mut Deadlined<S>, peer: &AdminPeer) {
         let tls = self.settings.borrow().tls.clone();
         let Some(tls) = tls else {
-            return self.http(stream, peer, place).await;
+            return self.http(stream, peer).await;
         };
         let accepting = TlsAcceptor::from(tls.config).accept(stream);
         let accepted = tokio::select! {
@@ -161,7 +176,7 @@ impl Port {
             () = self.stopping.cancelled() => return,
         };
         match accepted {
-            Ok(Ok(stream)) => self.http(stream, peer, place).await,
+            Ok(Ok(stream)) => self.http(stream, peer).await,
             Ok(Err(error)) => {
                 tracing::debug!(%error, "a TLS handshake of the admin port failed");
             }
@@ -169,18 +184,14 @@ impl Port {
         }
     }
 
-    async fn http<S>(&self, stream: S, peer: &AdminPeer, place: &AdminConnectionPlace)
+    async fn http<S>(&self, stream: S, peer: &AdminPeer)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send,
     {
         let service = service_fn(|request: Request<Incoming>| {
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(peer.clone());
-            let answer = self.router.clone().oneshot(request);
-            async move {
-                let _at_work = place.begin();
-                answer.await
-            }
+            self.router.clone().oneshot(request)
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -198,5 +209,26 @@ impl Port {
         if let Err(error) = served {
             tracing::debug!("a connection of the admin port broke: {error}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_of_too_many_makes_room() {
+        let metrics = Metrics::new(&[]);
+        let mut open = OpenConnections::default();
+        let mut all: Vec<_> = (0..CONNECTIONS).map(|_| open.add(&metrics)).collect();
+        // One that ended makes room as well.
+        all[1].cancel();
+        all.push(open.add(&metrics));
+        assert!(!all[0].is_cancelled());
+        all.extend([open.add(&metrics), open.add(&metrics)]);
+        let closed: Vec<_> = (0..all.len())
+            .filter(|at| all[*at].is_cancelled())
+            .collect();
+        assert_eq!(closed, [0, 1, 2]);
     }
 }

@@ -40,10 +40,9 @@
 //! Errors are `application/problem+json` (RFC 9457).
 
 mod auth;
-mod clients;
-mod guesses;
 mod health;
 mod json;
+mod limit;
 mod listener;
 mod log_level;
 mod marks;
@@ -53,7 +52,6 @@ mod problem;
 mod prune;
 mod readiness;
 mod rejections;
-mod room;
 mod status;
 mod stream;
 #[cfg(test)]
@@ -67,19 +65,18 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::middleware::from_fn;
 use axum::routing::{get, post};
-use tokio::sync::{Semaphore, watch};
-use tower::limit::GlobalConcurrencyLimitLayer;
+use tokio::sync::watch;
 use tower_http::limit::RequestBodyLimitLayer;
 use tower_http::timeout::TimeoutLayer;
 use tower_http::trace::TraceLayer;
 
 use self::auth::Access;
-pub(crate) use self::clients::CONNECTIONS;
 pub use self::json::rfc3339_ms;
+use self::limit::RequestLimit;
+pub(crate) use self::listener::CONNECTIONS;
 pub use self::listener::{AdminListener, serve};
 pub use self::page::History;
 pub use self::readiness::{Readiness, ReadyReport};
-use self::room::AdminRoom;
 pub use self::status::LoadedConfig;
 use crate::config::AdminSettings;
 use crate::fencing::Fencing;
@@ -91,13 +88,6 @@ use crate::rejections::Rejections;
 const BODY_LIMIT: usize = 16 * 1024;
 /// Seconds for one request; the store's own timeouts are shorter.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Requests to `/v1/` that are handled at once. Probes and scrapes do not count, so that a slow
-/// store does not make the process look dead.
-const AT_ONCE: usize = 16;
-/// Requests to `/v1/` that are handled, wait to be handled, or whose answers are being written.
-const MARKS_ROOM: usize = 48;
-/// Scrapes that are handled, or whose answers are being written.
-const METRICS_ROOM: usize = 16;
 
 /// Shared by the handlers.
 #[derive(Clone)]
@@ -117,10 +107,8 @@ pub struct AdminState {
 pub fn router(state: AdminState) -> Router {
     let access = Access::new(state.settings.clone(), Arc::clone(&state.metrics));
     let guard = move |request: Request, next| Arc::clone(&access).guard(request, next);
-    let room = |all| {
-        let room = AdminRoom::new(all, Arc::clone(&state.metrics));
-        from_fn(move |request: Request, next| Arc::clone(&room).serve(request, next))
-    };
+    let limit = RequestLimit::new(Arc::clone(&state.metrics));
+    let limit = move |request: Request, next| Arc::clone(&limit).serve(request, next);
     let marks = Router::new()
         .route("/v1/marks", get(marks::list))
         .route("/v1/marks/{*rest}", get(marks::view).post(marks::act))
@@ -133,30 +121,21 @@ pub fn router(state: AdminState) -> Router {
         .route("/v1/config", get(status::config))
         .merge(page::routes())
         .route("/v1/log-level", get(log_level::view).post(log_level::set))
-        .layer(GlobalConcurrencyLimitLayer::new(AT_ONCE))
-        .layer(room(MARKS_ROOM))
-        // In front of the room: the answer to a wrong token is late, and delays no other request.
+        .layer(from_fn(limit))
+        // In front of the limit: a request with a wrong token takes no permit.
         .layer(from_fn(guard));
-    let scrape = Router::new()
-        .route("/metrics", get(health::metrics))
-        .layer(room(METRICS_ROOM));
-    // Without the timeout of the others, because it waits for longer.
-    let early = Arc::new(Semaphore::new(AT_ONCE));
-    let waits = Router::new().route(
-        "/drained",
-        get(move |state| health::drained(state, Arc::clone(&early))),
-    );
     let answers = Router::new()
         .route("/livez", get(health::livez))
         .route("/readyz", get(health::readyz))
-        .merge(scrape)
+        .route("/metrics", get(health::metrics))
         .merge(marks)
         .layer(TimeoutLayer::with_status_code(
             StatusCode::SERVICE_UNAVAILABLE,
             REQUEST_TIMEOUT,
         ));
     answers
-        .merge(waits)
+        // Without the timeout of the others, because it waits for longer.
+        .route("/drained", get(health::drained))
         .with_state(state)
         .layer(RequestBodyLimitLayer::new(BODY_LIMIT))
         .layer(from_fn(problem::complete))

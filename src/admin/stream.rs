@@ -11,7 +11,6 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::time::{Instant, Sleep};
-use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{AdminRefusal, Metrics};
 
@@ -68,21 +67,23 @@ pub struct Deadlined<S: AdminSocket> {
     clock: Option<Pin<Box<Sleep>>>,
     /// A write found no room, and not all has been written since.
     waiting: bool,
-    /// Cancelled once the connection must make room. It is then closed by a reset.
-    closed: CancellationToken,
     metrics: Arc<Metrics>,
 }
 
 impl<S: AdminSocket> Deadlined<S> {
-    pub fn new(socket: S, closed: CancellationToken, metrics: Arc<Metrics>) -> Self {
+    pub fn new(socket: S, metrics: Arc<Metrics>) -> Self {
         socket.prepare();
         Self {
             socket,
             clock: None,
             waiting: false,
-            closed,
             metrics,
         }
+    }
+
+    /// Makes the close a reset: the kernel drops the bytes that it still holds.
+    pub fn reset(&self) {
+        self.socket.reset();
     }
 
     /// Handles the result of a write. One that found no room starts the clock.
@@ -105,14 +106,6 @@ impl<S: AdminSocket> Deadlined<S> {
         self.metrics.admin_refused(AdminRefusal::WriteTimeout);
         self.socket.reset();
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
-    }
-}
-
-impl<S: AdminSocket> Drop for Deadlined<S> {
-    fn drop(&mut self) {
-        if self.closed.is_cancelled() {
-            self.socket.reset();
-        }
     }
 }
 

@@ -5,10 +5,8 @@ pub(crate) mod fixture;
 mod marks;
 mod serving;
 
-use axum::body::Body;
-use axum::http::{Request, header};
+use axum::http::header;
 use serde_json::json;
-use tower::ServiceExt;
 
 use self::fixture::Admin;
 use super::*;
@@ -52,31 +50,6 @@ async fn who_waits_for_the_end_of_a_drain_hears_of_it() {
     );
     admin.state.readiness.set_drained();
     assert_eq!(asked.await.status, 200);
-}
-
-#[tokio::test]
-async fn few_wait_for_a_drain_that_has_not_begun_and_any_number_for_its_end() {
-    let admin = Admin::new().await;
-    let port = router(admin.state.clone());
-    let ask = || {
-        let asked = Request::get("/drained").body(Body::empty());
-        Box::pin(port.clone().oneshot(asked.expect("a request")))
-    };
-    let mut waiting: Vec<_> = (0..AT_ONCE).map(|_| ask()).collect();
-    for asked in &mut waiting {
-        assert!(futures_util::poll!(asked).is_pending());
-    }
-    assert_eq!(ask().await.expect("infallible").status(), 503);
-    admin.state.readiness.set_draining();
-    for _ in 0..AT_ONCE {
-        let mut asked = ask();
-        assert!(futures_util::poll!(&mut asked).is_pending());
-        waiting.push(asked);
-    }
-    admin.state.readiness.set_drained();
-    for asked in waiting {
-        assert_eq!(asked.await.expect("infallible").status(), 200);
-    }
 }
 
 #[tokio::test(start_paused = true)]

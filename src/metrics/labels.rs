@@ -209,10 +209,9 @@ label! {
 label! {
     /// Why the admin port refused a request, or closed a connection.
     AdminRefusal {
-        /// The connection was closed for a newer one: its client, or the port, had the most
-        /// allowed.
+        /// The connection was closed for a newer one: the port had the most allowed.
         Connections = "connections",
-        /// Too many requests of this kind, or of this client, were in progress.
+        /// Too many requests were in progress.
         Overloaded = "overloaded",
         /// The client did not read its answer; the connection was reset.
         WriteTimeout = "write-timeout",

@@ -10,7 +10,6 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tower::ServiceExt;
 
-use crate::admin::clients::{AdminClient, Conduct};
 use crate::admin::peer::AdminPeer;
 use crate::admin::{AdminState, LoadedConfig, Readiness, router};
 use crate::config::{self, AdminSettings, LogLevel, Overrides};
@@ -149,9 +148,8 @@ impl Admin {
     pub(super) async fn send(&self, mut request: Request<Body>) -> AdminAnswer {
         request.extensions_mut().get_or_insert_with(|| AdminPeer {
             text: "unknown".into(),
-            client: AdminClient::Loopback,
             local: true,
-            conduct: Conduct::default(),
+            by_socket: false,
         });
         request
             .headers_mut()

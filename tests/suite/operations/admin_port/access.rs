@@ -215,8 +215,7 @@ async fn a_token_of_fifteen_characters_lets_nobody_in() {
     );
 }
 
-/// Each of more than one client's connections guesses, and connects again when it is closed for
-/// another one.
+/// Each guess comes over a connection of its own.
 #[tokio::test]
 async fn who_guesses_from_the_same_address_keeps_no_operator_out() {
     let upstream = Upstream::start().await;
