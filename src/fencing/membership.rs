@@ -133,7 +133,6 @@ impl Membership {
                     membership.notifications(hints),
                     membership.follow(hints),
                     membership.closings(hints),
-                    membership.early_closings(hints),
                     membership.spendings(hints),
                     membership.place(),
                     membership.counting(),

@@ -333,9 +333,6 @@ pub enum Heard {
     Notification(Notification),
     /// The subscription was (re)established. It may have missed notifications: poll now.
     Resumed,
-    /// `true`: every notification arrives. The subscription has received its own notification, and
-    /// so all that were sent before. `false`: not for a while, or it is broken.
-    Whole(bool),
 }
 
 /// Why a store call failed. In every variant, the statement may still commit later.

@@ -18,9 +18,6 @@ pub(super) struct Hints {
     pub(super) newer: HintQueue<Token>,
     /// Resources at which an older epoch was closed.
     pub(super) closed: HintQueue<()>,
-    /// The same, if no request waits for the epoch yet. The answer that makes one wait may still be
-    /// on its way to the writer.
-    pub(super) early: HintQueue<()>,
     /// It may be another server that answers now.
     pub(super) server: Notify,
 }

@@ -3,12 +3,8 @@
 //!
 //! A hint that a newer token is durable leads to one read of that mark, over a connection that
 //! neither the writer nor the lease waits for. The same statement deletes the epoch if it is not
-//! used. Hints that come meanwhile share the next read. After a read in which no hint proved true
-//! there is a pause, so that a flood of forged ones costs a bounded number of reads. A hint that an
-//! older epoch was closed makes the writer read once more. After a read that did not help there is
-//! a pause, too.
-
-use std::time::Duration;
+//! used. Hints that come meanwhile share the next read, so a flood of forged ones keeps one
+//! statement busy at a time. A hint that an older epoch was closed makes the writer read once more.
 
 use super::Membership;
 use super::hints::Hints;
@@ -16,18 +12,13 @@ use crate::fencing::epochs::{Ceded, Hint};
 use crate::routing::ResourceKey;
 use crate::store::{EpochRow, Era, Heard, InstanceId, MarkRow, Notification};
 
-/// The pause after a read in which no hint proved true.
-const PAUSE: Duration = Duration::from_millis(50);
-/// The pause after a read in which the closed epochs were still in the way.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
-
 impl Membership {
     /// Receives notifications.
     pub(super) async fn notifications(&self, hints: &Hints) {
         let Some(mut heard) = self.store.listen() else {
             return;
         };
-        self.writer.listening(false);
+        self.writer.begin_walks();
         while let Some(item) = heard.recv().await {
             match item {
                 Heard::Notification(Notification::Newer {
@@ -38,22 +29,15 @@ impl Membership {
                 }) => match self.epoch_table.hinted(&resource, token) {
                     Hint::Known => {}
                     // The hint is about another instance's epoch.
-                    Hint::NoEpoch
-                        if owner.as_ref().is_some_and(|owner| *owner != self.own_id()) => {}
+                    Hint::NoEpoch if owner.is_some_and(|owner| owner != self.own_id()) => {}
                     // It may be an opening whose answer was lost, which only the store knows.
                     Hint::NoEpoch => self.writer.hint(resource),
                     Hint::ReadMark if hints.newer.add(resource, token) => {}
                     Hint::ReadMark => self.writer.poll(),
                 },
-                Heard::Whole(whole) => self.writer.listening(whole),
                 Heard::Notification(Notification::Closed { resource }) => {
-                    if self.epoch_table.waits_for_others(&resource) {
-                        // Beyond the limit, the upkeep reads the resources at which a request
-                        // waits.
-                        hints.closed.add(resource, ());
-                    } else {
-                        hints.early.add(resource, ());
-                    }
+                    // Beyond the limit, the upkeep reads the resources at which a request waits.
+                    hints.closed.add(resource, ());
                 }
                 Heard::Resumed => {
                     // Another server may answer now, one that was behind, even if no call has
@@ -85,20 +69,17 @@ impl Membership {
                 }
                 ceding.extend(rows);
             }
-            if ceding.is_empty() && reading.is_empty() {
-                continue;
+            if !ceding.is_empty() {
+                self.cede(&ceding).await;
             }
-            let mut more = !ceding.is_empty() && self.cede(&ceding).await;
-            more |= !reading.is_empty() && self.read_marks(&reading).await;
-            if !more {
-                tokio::time::sleep(PAUSE).await;
+            if !reading.is_empty() {
+                self.read_marks(&reading).await;
             }
         }
     }
 
     /// Has the store delete the rows of epochs that are not used here, if the mark is above them.
-    /// `false`: none was deleted, or that is unknown.
-    async fn cede(&self, rows: &[EpochRow]) -> bool {
+    async fn cede(&self, rows: &[EpochRow]) {
         // As in `read_marks`.
         let era = self.epoch_table.era();
         let connections = self.store.connections();
@@ -111,18 +92,16 @@ impl Membership {
                     self.epoch_table.ceded(row, Ceded::Unknown);
                 }
                 self.writer.poll();
-                return false;
+                return;
             }
         };
         self.metrics.answered();
         // After a new connection, the rows in the store are compared with those in memory, but not
         // with these. So an answer from before it no longer proves that a row is there.
         let steady = self.store.connections() == connections;
-        let mut more = false;
         for row in rows {
             let mut marks = marks.iter().filter(|mark| mark.resource == row.resource);
             let deleted = marks.any(|mark| mark.token > row.token);
-            more |= deleted;
             let fate = match (deleted, steady) {
                 (true, _) => Ceded::Deleted,
                 (false, true) => Ceded::Kept,
@@ -130,24 +109,17 @@ impl Membership {
             };
             self.epoch_table.ceded(row, fate);
         }
-        self.learn(marks, era) || more
+        self.learn(marks, era);
     }
 
-    /// Has the writer read the resources at which an epoch was closed.
+    /// Has the writer read the resources at which an epoch was closed, if a request waits for it.
+    /// The answer that makes one wait may still be on its way to the writer.
     pub(super) async fn closings(&self, hints: &Hints) {
         loop {
-            if !self.writer.closed(keys(hints.closed.next().await)).await {
-                tokio::time::sleep(BETWEEN_LOOKS).await;
-            }
-        }
-    }
-
-    /// Has the writer find out whether a request now waits for a closed epoch.
-    pub(super) async fn early_closings(&self, hints: &Hints) {
-        loop {
-            if !self.writer.closed(keys(hints.early.next().await)).await {
-                tokio::time::sleep(BETWEEN_LOOKS).await;
-            }
+            let hints = hints.closed.next().await.into_iter();
+            self.writer
+                .closed(hints.map(|(key, ())| key).collect())
+                .await;
         }
     }
 
@@ -155,8 +127,8 @@ impl Membership {
         self.lease.identity().instance
     }
 
-    /// Learns these marks from the store. `false`: none of them is new, or that is unknown.
-    async fn read_marks(&self, keys: &[ResourceKey]) -> bool {
+    /// Learns these marks from the store.
+    async fn read_marks(&self, keys: &[ResourceKey]) {
         // The era is taken before the read, so that a mark is not learned if its era is over when
         // the answer comes.
         let era = self.epoch_table.era();
@@ -166,30 +138,23 @@ impl Membership {
                 self.metrics.failed(&error);
                 tracing::debug!(%error, "the marks that a notification hints at could not be read");
                 self.writer.poll();
-                return false;
+                return;
             }
         };
         self.metrics.answered();
-        self.learn(rows, era)
+        self.learn(rows, era);
     }
 
-    /// Learns durable marks that were read in this era or a later one. Returns whether any closes
-    /// an epoch here.
-    fn learn(&self, rows: Vec<MarkRow>, era: Era) -> bool {
-        let mut more = false;
+    /// Learns durable marks that were read in this era or a later one.
+    fn learn(&self, rows: Vec<MarkRow>, era: Era) {
         for row in rows {
             if row.era > era {
                 // The mark was overridden, which is not known here yet.
                 self.epoch_table.adopt(row.era);
                 self.writer.poll();
             } else {
-                more |= self.epoch_table.learn(&row.resource, row.token, era, true);
+                self.epoch_table.learn(&row.resource, row.token, era, true);
             }
         }
-        more
     }
-}
-
-fn keys(hints: Vec<(ResourceKey, ())>) -> Vec<ResourceKey> {
-    hints.into_iter().map(|(key, ())| key).collect()
 }

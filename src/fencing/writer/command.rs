@@ -17,9 +17,8 @@ pub(super) enum WriterCommand {
     /// Read again which epochs of the resource are open elsewhere.
     Reread(ResourceKey),
     /// An epoch of each of these resources was closed elsewhere. The resources at which a request
-    /// waits for it are read again, and then the answer is sent. `false`: requests still wait at
-    /// all of them.
-    Closed(Vec<ResourceKey>, oneshot::Sender<bool>),
+    /// waits for it are read again.
+    Closed(Vec<ResourceKey>, oneshot::Sender<()>),
     /// Own rows that were not registered here when they were read.
     Unclaimed(Vec<EpochRow>, oneshot::Sender<()>),
     /// Rows of this incarnation that were registered here, and then missing from the store.

@@ -73,9 +73,12 @@ impl WriterHandle {
     }
 
     /// See [`WriterCommand::Closed`]. The writer handles it after the answers that came before.
-    pub async fn closed(&self, keys: Vec<ResourceKey>) -> bool {
+    /// Returns when it has.
+    pub async fn closed(&self, keys: Vec<ResourceKey>) {
         let (judged, done) = oneshot::channel();
-        self.tx.send(WriterCommand::Closed(keys, judged)).is_ok() && done.await.unwrap_or(false)
+        if self.tx.send(WriterCommand::Closed(keys, judged)).is_ok() {
+            let _ = done.await;
+        }
     }
 
     /// Reads, soon, which own epochs are below their mark, and closes the unused ones. A store that
@@ -89,11 +92,9 @@ impl WriterHandle {
         self.walk.hint(key);
     }
 
-    /// Tells the writer whether every notification of the other instances arrives. The first call
-    /// starts the walks that find missed notifications. They are frequent while some may be missed,
-    /// and rare otherwise.
-    pub fn listening(&self, whole: bool) {
-        self.walk.listening(whole);
+    /// Begins the regular walks, which find what lost notifications have announced.
+    pub fn begin_walks(&self) {
+        self.walk.begin();
     }
 
     /// Checks, soon, that every epoch open here is still in the store, and closes unused epochs in

@@ -4,11 +4,10 @@
 //! A notification tells of another instance's newer mark, and notifications may be lost. An opening
 //! whose answer was lost is known only to the store. So a task walks through the rows, in pages, on
 //! a connection of its own: there are as many rows as open epochs, and nothing that grows with them
-//! may delay requests. While every notification arrives, a slow walk suffices: an instance that
-//! waits for an epoch of this one notifies it repeatedly, and then that one resource is read. While
-//! notifications may be lost, the walk is quick. A store that is not shared is not walked: only
-//! this instance raises its marks. It learns of each from the answer, or knows which opening to
-//! delete if the answer was lost.
+//! may delay requests. The regular walk is slow. An instance that waits for an epoch of this one
+//! notifies it repeatedly, and then that one resource is read. A store that is not shared is not
+//! walked: only this instance raises its marks. It learns of each from the answer, or knows which
+//! opening to delete if the answer was lost.
 //!
 //! A row is out of date by the time it is used. The only conclusion drawn here is that a mark is
 //! durable. The writer judges the rows, between two of its own statements (`Writer::disown`,
@@ -35,17 +34,13 @@ use crate::store::{Cursor, EpochRow, Era, MarkStore, OwnRow, StoreError};
 const PAGE: u32 = 1024;
 /// The most resources that one statement asks about.
 const MAX_HINTS: usize = 1024;
-/// From the beginning of a walk to the beginning of the next one, while notifications may be lost.
-const QUICK: Duration = Duration::from_secs(1);
-/// The same while they all arrive.
-const SLOW: Duration = Duration::from_secs(30);
+/// From the beginning of a walk to the beginning of the next one: so long a lost notification costs.
+const REGULAR: Duration = Duration::from_secs(5);
 /// The shortest time between two walks, however often one is requested.
 const BETWEEN: Duration = Duration::from_millis(100);
-/// The pause after a page, as a multiple of what the page took: in a slow walk, and in any other.
+/// The pause after a page, as a multiple of what the page took: in a regular walk, and in one that
+/// is asked for.
 const PAUSES: (u32, u32) = (9, 1);
-/// The pause after hints of which none proved true. Any login of the database can send
-/// notifications, so a flood of forged ones must cost a bounded number of reads.
-const AFTER_FALSE: Duration = Duration::from_millis(50);
 /// After a failed statement.
 const RETRY: Duration = Duration::from_millis(250);
 
@@ -57,8 +52,6 @@ pub(super) struct OwnRows {
     metrics: Arc<StoreMetrics>,
     tx: mpsc::WeakUnboundedSender<WriterCommand>,
     mailbox: Arc<WalkMailbox>,
-    /// Hints are not looked into before this moment.
-    hints_from: Instant,
     /// When the last walk began.
     began: Instant,
     walk: Option<Walk>,
@@ -93,7 +86,6 @@ impl OwnRows {
             metrics: Arc::clone(&context.metrics),
             tx: context.tx.clone(),
             mailbox,
-            hints_from: Instant::now(),
             began: Instant::now(),
             walk: None,
             check: None,
@@ -111,7 +103,7 @@ impl OwnRows {
                 self.check(shard).await
             } else {
                 match self.next_page() {
-                    NextPage::Now => self.page().await.map(drop),
+                    NextPage::Now => self.page().await,
                     NextPage::At(at) => {
                         self.wait(Some(at)).await;
                         continue;
@@ -136,12 +128,8 @@ impl OwnRows {
 
     /// Waits for the next wish, or until `at`.
     async fn wait(&self, at: Option<Instant>) {
-        let (hints, check) = {
-            let requests = self.mailbox.lock();
-            let hints = (!requests.hints.is_empty()).then_some(self.hints_from);
-            (hints, requests.check.then_some(self.checks_from))
-        };
-        let at = at.into_iter().chain(hints).chain(check).min();
+        let check = self.mailbox.lock().check.then_some(self.checks_from);
+        let at = at.into_iter().chain(check).min();
         tokio::select! {
             () = self.mailbox.bell.notified() => {}
             () = tokio::time::sleep_until(at.unwrap_or_else(Instant::now)), if at.is_some() => {}
@@ -149,9 +137,6 @@ impl OwnRows {
     }
 
     fn next_hints(&self) -> Vec<ResourceKey> {
-        if self.hints_from > Instant::now() {
-            return Vec::new();
-        }
         let mut requests = self.mailbox.lock();
         let next: Vec<ResourceKey> = requests.hints.iter().take(MAX_HINTS).cloned().collect();
         for key in &next {
@@ -181,7 +166,7 @@ impl OwnRows {
         if let Some(walk) = &mut self.walk {
             // The reason for the haste may be a row that the walk has passed already: another walk
             // follows.
-            walk.slow &= !requests.walk && requests.whole != Some(false);
+            walk.slow &= !requests.walk;
             if !walk.slow {
                 walk.next = walk.next.min(Instant::now() + RETRY);
             }
@@ -189,12 +174,10 @@ impl OwnRows {
         }
         let due = if requests.walk {
             self.began + BETWEEN
+        } else if requests.regular {
+            self.began + REGULAR
         } else {
-            match requests.whole {
-                Some(true) => self.began + SLOW,
-                Some(false) => self.began + QUICK,
-                None => return NextPage::Never,
-            }
+            return NextPage::Never;
         };
         if let NextPage::At(at) = NextPage::of(due) {
             return NextPage::At(at);
@@ -203,7 +186,7 @@ impl OwnRows {
         let asked = std::mem::take(&mut requests.walk);
         self.walk = Some(Walk {
             after: None,
-            slow: !asked && requests.whole == Some(true),
+            slow: !asked,
             next: self.began,
         });
         NextPage::Now
@@ -215,10 +198,7 @@ impl OwnRows {
         match self.store.own_of(&by.instance, &keys).await {
             Ok(rows) => {
                 self.metrics.answered();
-                if !self.taken(rows, era).await? {
-                    self.hints_from = Instant::now() + AFTER_FALSE;
-                }
-                Ok(())
+                self.taken(rows, era).await
             }
             Err(error) => {
                 // Not tried again: a request that still waits notifies again.
@@ -229,9 +209,9 @@ impl OwnRows {
     }
 
     /// Reads the next page of the walk.
-    async fn page(&mut self) -> Result<bool, Left> {
+    async fn page(&mut self) -> Result<(), Left> {
         let Some(walk) = &mut self.walk else {
-            return Ok(false);
+            return Ok(());
         };
         let (by, era) = (self.lease.identity(), self.epoch_table.era());
         let began = Instant::now();
@@ -251,24 +231,22 @@ impl OwnRows {
         self.taken(rows, era).await
     }
 
-    /// Handles rows that are in the store, or were a moment ago. Returns whether any of them must
-    /// be deleted.
-    async fn taken(&self, rows: Vec<OwnRow>, era: Era) -> Result<bool, Left> {
-        let (mut unclaimed, mut any) = (Vec::new(), false);
+    /// Handles rows that are in the store, or were a moment ago.
+    async fn taken(&self, rows: Vec<OwnRow>, era: Era) -> Result<(), Left> {
+        let mut unclaimed = Vec::new();
         for (row, mark) in rows {
             if let Some(mark) = stale_by(mark, row.token) {
-                any |= self.epoch_table.learn(&row.resource, mark, era, true);
+                self.epoch_table.learn(&row.resource, mark, era, true);
             }
             if !self.epoch_table.holds(&row) {
                 unclaimed.push(row);
             }
         }
         if unclaimed.is_empty() {
-            return Ok(any);
+            return Ok(());
         }
         self.judge(|judged| WriterCommand::Unclaimed(unclaimed, judged))
-            .await?;
-        Ok(true)
+            .await
     }
 
     /// Checks that the epochs of one shard are in the store. An epoch that is missing was lost with

@@ -1,9 +1,6 @@
-//! [`Rereads`]: the resources whose foreign epochs must be read again, and the callers that wait
-//! for the result.
+//! [`Rereads`]: the resources whose foreign epochs must be read again.
 
 use std::collections::HashSet;
-
-use tokio::sync::oneshot;
 
 use crate::fencing::epochs::EpochTable;
 use crate::routing::ResourceKey;
@@ -14,9 +11,6 @@ pub(super) struct Rereads {
     keys: HashSet<ResourceKey>,
     /// Resources whose read notifies no owner: the owners have just been notified.
     quiet: HashSet<ResourceKey>,
-    /// Reads that were requested because an epoch was closed elsewhere, and the callers that wait
-    /// for their result.
-    closed: Vec<(Vec<ResourceKey>, oneshot::Sender<bool>)>,
 }
 
 impl Rereads {
@@ -31,21 +25,14 @@ impl Rereads {
         self.keys.insert(key);
     }
 
-    /// Has these resources read again, because an epoch of each was closed elsewhere. Answers
-    /// `judged` after the read.
-    pub(super) fn push_closed(
-        &mut self,
-        mut keys: Vec<ResourceKey>,
-        judged: oneshot::Sender<bool>,
-        epoch_table: &EpochTable,
-    ) {
-        keys.retain(|key| epoch_table.waits_for_others(key));
-        for key in &keys {
-            if self.keys.insert(key.clone()) {
-                self.quiet.insert(key.clone());
+    /// Has those of these resources read again at which a request waits: an epoch of each was closed
+    /// elsewhere.
+    pub(super) fn push_closed(&mut self, keys: Vec<ResourceKey>, epoch_table: &EpochTable) {
+        for key in keys {
+            if epoch_table.waits_for_others(&key) && self.keys.insert(key.clone()) {
+                self.quiet.insert(key);
             }
         }
-        self.closed.push((keys, judged));
     }
 
     /// Takes out at most `most` resources.
@@ -60,15 +47,5 @@ impl Rereads {
     /// Whether the finished read of this resource notifies no owner.
     pub(super) fn was_quiet(&mut self, key: &ResourceKey) -> bool {
         self.quiet.remove(key)
-    }
-
-    /// Answers the callers whose reads have been made.
-    pub(super) fn judge_closed(&mut self, epoch_table: &EpochTable) {
-        let pending = &self.keys;
-        let made = |keys: &Vec<ResourceKey>| keys.iter().all(|key| !pending.contains(key));
-        for (keys, judged) in self.closed.extract_if(.., |(keys, _)| made(keys)) {
-            let helped = keys.iter().any(|key| !epoch_table.waits_for_others(key));
-            let _ = judged.send(helped || keys.is_empty());
-        }
     }
 }

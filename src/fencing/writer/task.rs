@@ -75,8 +75,8 @@ impl Writer {
             WriterCommand::GiveBack { spend, reply } => self.gives.push((spend, reply)),
             WriterCommand::Reread(key) => self.rereads.push(key),
             WriterCommand::Closed(keys, judged) => {
-                self.rereads
-                    .push_closed(keys, judged, &self.context.epoch_table);
+                self.rereads.push_closed(keys, &self.context.epoch_table);
+                let _ = judged.send(());
             }
             WriterCommand::Unclaimed(rows, judged) => {
                 self.disown(rows);
@@ -124,7 +124,6 @@ impl Writer {
             let notifications = self.enter(outcome, false);
             self.context.announce(notifications).await;
         }
-        self.rereads.judge_closed(&self.context.epoch_table);
         self.give_back().await;
         self.drain_some();
         self.close_some(batch).await;

@@ -18,8 +18,8 @@ pub(super) struct WalkRequests {
     pub(super) walk: bool,
     /// A check, soon, that the epochs open here are in the store.
     pub(super) check: bool,
-    /// Whether every notification arrives; `None`: none is listened for.
-    pub(super) whole: Option<bool>,
+    /// Walks are made regularly.
+    pub(super) regular: bool,
 }
 
 #[derive(Debug)]
@@ -74,15 +74,7 @@ impl WalkHandle {
         });
     }
 
-    pub(super) fn listening(&self, whole: bool) {
-        if !self.0.shared {
-            return;
-        }
-        self.0.ask(|requests| {
-            // Notifications may have been missed until now. One more walk finds what they
-            // announced.
-            requests.walk |= requests.whole != Some(whole);
-            requests.whole = Some(whole);
-        });
+    pub(super) fn begin(&self) {
+        self.0.ask(|requests| requests.regular = self.0.shared);
     }
 }

@@ -1,8 +1,5 @@
-//! Notifications between instances, over NOTIFY. Any of them may get lost; polling covers that.
-//!
-//! A subscription that is alive loses nothing. It proves that it is alive: it regularly notifies
-//! itself, on a channel of its own. Notifications arrive in the order in which they were committed,
-//! so its own one arrives after all that were sent before.
+//! Notifications between instances, over NOTIFY. Any of them may get lost: each is a hint, and an
+//! instance's walk through its own rows finds what it has missed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::sync::mpsc::Sender;
-use tokio::time::Instant;
 
 use super::connect::Connector;
 use super::errors::error_of;
@@ -21,8 +17,9 @@ use crate::store::{Era, Heard, InstanceId, Notification, StoreError};
 /// The pauses between attempts to subscribe: the first, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// How often a subscription notifies itself, and how soon that must arrive.
-const ECHO: Duration = Duration::from_secs(2);
+/// A subscription that has received nothing for this long sends a statement: a server that has
+/// vanished closes nothing.
+const QUIET: Duration = Duration::from_secs(10);
 
 /// The channel of a namespace: a digest, since an identifier may not have any length and spelling.
 pub(super) fn channel(namespace: &str) -> String {
@@ -43,7 +40,6 @@ enum Payload {
         r: String,
         t: String,
         e: Era,
-        /// Absent in what versions before 0.2.0 send.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         o: Option<String>,
     },
@@ -98,11 +94,8 @@ pub(super) async fn listen(connector: Arc<Connector>, channel: String, heard: Se
                     if heard.send(Heard::Resumed).await.is_err() {
                         return;
                     }
-                    if let Err(error) = subscription.relay(&connector, &heard).await {
+                    if let Err(error) = relay(subscription, connector.timeout(), &heard).await {
                         tracing::debug!(%error, "the subscription to notifications broke; subscribing again");
-                    }
-                    if heard.send(Heard::Whole(false)).await.is_err() {
-                        return;
                     }
                 }
                 Err(error) => {
@@ -120,7 +113,7 @@ pub(super) async fn listen(connector: Arc<Connector>, channel: String, heard: Se
 }
 
 /// Subscribes at the first host that lets it; a standby refuses LISTEN.
-async fn subscribe(connector: &Connector, channel: &str) -> Result<Subscription, StoreError> {
+async fn subscribe(connector: &Connector, channel: &str) -> Result<PgListener, StoreError> {
     let mut last = StoreError::Unfit("store.url names no host".to_owned());
     for options in connector.hosts().await? {
         let subscribing = async {
@@ -133,19 +126,8 @@ async fn subscribe(connector: &Connector, channel: &str) -> Result<Subscription,
             let mut listener = PgListener::connect_with(&pool).await?;
             // An automatic reconnect would hide that notifications may have been missed.
             listener.eager_reconnect(false);
-            // No other session has this number while this one lives.
-            let session: Vec<i32> = sqlx::query_scalar("SELECT pg_backend_pid()")
-                .fetch_all(&mut listener)
-                .await?;
-            let own = format!("{channel}_{}", session.first().unwrap_or(&0));
-            listener.listen_all([channel, &own]).await?;
-            Ok(Subscription {
-                listener,
-                own,
-                number: 0,
-                echoed: 0,
-                whole: false,
-            })
+            listener.listen(channel).await?;
+            Ok(listener)
         };
         match tokio::time::timeout(connector.timeout(), subscribing).await {
             Ok(Ok(listener)) => return Ok(listener),
@@ -156,85 +138,32 @@ async fn subscribe(connector: &Connector, channel: &str) -> Result<Subscription,
     Err(last)
 }
 
-/// One connection that listens.
-struct Subscription {
-    listener: PgListener,
-    /// The channel on which it notifies itself.
-    own: String,
-    /// The last echo that was sent, and the last one that was received.
-    number: u64,
-    echoed: u64,
-    /// True if everything arrives, as last reported.
-    whole: bool,
-}
-
-impl Subscription {
-    /// Passes notifications on until the connection is lost or the receiver is gone.
-    async fn relay(
-        mut self,
-        connector: &Connector,
-        heard: &Sender<Heard>,
-    ) -> Result<(), StoreError> {
-        let mut due = Instant::now();
-        loop {
-            match tokio::time::timeout_at(due, self.listener.try_recv()).await {
-                Ok(Ok(Some(notification))) if notification.channel() == self.own => {
-                    self.echoed = notification.payload().parse().unwrap_or(0);
-                    if self.echoed == self.number {
-                        self.say(true, heard).await;
-                    }
-                }
-                Ok(Ok(Some(notification))) => {
-                    let Some(notification) = decode(notification.payload()) else {
-                        tracing::debug!("ignored a notification that no fencepost sends");
-                        continue;
-                    };
-                    if heard.send(Heard::Notification(notification)).await.is_err() {
-                        return Ok(());
-                    }
-                }
-                Ok(Ok(None)) => return Ok(()),
-                Ok(Err(error)) => return Err(error_of(error)),
-                Err(_) => {
-                    if self.echoed != self.number {
-                        self.say(false, heard).await;
-                    }
-                    due = Instant::now() + ECHO;
-                    self.echo(connector, heard).await?;
+/// Passes notifications on until the connection is lost or the receiver is gone.
+async fn relay(
+    mut listener: PgListener,
+    timeout: Duration,
+    heard: &Sender<Heard>,
+) -> Result<(), StoreError> {
+    loop {
+        match tokio::time::timeout(QUIET, listener.try_recv()).await {
+            Ok(Ok(Some(notification))) => {
+                let Some(notification) = decode(notification.payload()) else {
+                    tracing::debug!("ignored a notification that no fencepost sends");
+                    continue;
+                };
+                if heard.send(Heard::Notification(notification)).await.is_err() {
+                    return Ok(());
                 }
             }
-        }
-    }
-
-    /// Notifies itself. A server that vanished silently closes nothing, and does not answer.
-    async fn echo(
-        &mut self,
-        connector: &Connector,
-        heard: &Sender<Heard>,
-    ) -> Result<(), StoreError> {
-        self.number += 1;
-        let echo = sqlx::query("SELECT pg_notify($1, $2) /* echo */")
-            .bind(self.own.clone())
-            .bind(self.number.to_string());
-        let mut answer = Box::pin(echo.execute(&mut self.listener));
-        if let Ok(answer) = tokio::time::timeout(ECHO, &mut answer).await {
-            return answer.map(drop).map_err(error_of);
-        }
-        if std::mem::take(&mut self.whole) {
-            let _ = heard.send(Heard::Whole(false)).await;
-        }
-        tokio::time::timeout(connector.timeout(), answer)
-            .await
-            .map_err(|_| StoreError::Timeout(connector.timeout()))?
-            .map(drop)
-            .map_err(error_of)
-    }
-
-    async fn say(&mut self, whole: bool, heard: &Sender<Heard>) {
-        if self.whole != whole {
-            self.whole = whole;
-            // Without a receiver, the next notification ends this.
-            let _ = heard.send(Heard::Whole(whole)).await;
+            Ok(Ok(None)) => return Ok(()),
+            Ok(Err(error)) => return Err(error_of(error)),
+            Err(_) => {
+                let answer = sqlx::raw_sql("SELECT 1").execute(&mut listener);
+                tokio::time::timeout(timeout, answer)
+                    .await
+                    .map_err(|_| StoreError::Timeout(timeout))?
+                    .map_err(error_of)?;
+            }
         }
     }
 }

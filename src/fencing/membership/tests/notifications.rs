@@ -19,7 +19,7 @@ async fn a_lost_notification_costs_a_poll_and_nothing_else() {
     ));
     assert_eq!(one.epoch_table.recall(&a, token(5), 0), Ok(Recalled::Open));
     let _place = two.epoch_table.queue(&a, token(6), ROOM).expect("a place");
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
     assert_eq!(
         one.epoch_table.recall(&a, token(5), 0),
         Err(Refused::stale(token(6), DecidedBy::Memory))
@@ -39,7 +39,6 @@ async fn a_forged_notification_changes_nothing() {
     tokio::spawn(rig.membership().run(stop.clone()));
     tokio::time::sleep(MOMENT).await;
     let statements = store.calls("advance") + store.calls("epochs") + store.calls("close");
-    let began = Instant::now();
     for round in 0..1000 {
         for (resource, era) in [(&a, 0), (&b, 0), (&a, round)] {
             store.notify(&Notification::Newer {
@@ -69,18 +68,13 @@ async fn a_forged_notification_changes_nothing() {
         store.calls("advance") + store.calls("epochs") + store.calls("close"),
         statements
     );
-    let most = began.elapsed().as_millis() / 50 + 2;
-    assert!(
-        store.calls("marks") as u128 <= most,
-        "{}",
-        store.calls("marks")
-    );
+    assert!(store.calls("marks") <= 2000, "{}", store.calls("marks"));
     stop.cancel();
 }
 
-/// Every such hint names a resource at which an older epoch really is in the way.
+/// Each such hint names a resource at which an older epoch is in the way.
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_hints_that_something_was_closed_costs_a_bounded_number_of_looks() {
+async fn hints_that_something_was_closed_share_a_look() {
     let store = Arc::new(Double::default());
     let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
     let a = key("a");
@@ -89,17 +83,18 @@ async fn a_flood_of_hints_that_something_was_closed_costs_a_bounded_number_of_lo
     let stop = CancellationToken::new();
     tokio::spawn(two.membership().run(stop.clone()));
     tokio::time::sleep(MOMENT).await;
-    let (looks, began) = (store.calls("epochs"), Instant::now());
+    let looks = store.calls("epochs");
     let closed = Notification::Closed {
         resource: a.clone(),
     };
-    for _ in 0..1000 {
-        store.notify(&closed);
-        tokio::time::sleep(Duration::from_micros(500)).await;
+    for _ in 0..50 {
+        for _ in 0..20 {
+            store.notify(&closed);
+        }
+        tokio::time::sleep(MOMENT).await;
     }
     let looks = store.calls("epochs") - looks;
-    let most = began.elapsed().as_millis() / 5 + 2;
-    assert!((2..=most).contains(&(looks as u128)), "{looks} looks");
+    assert!((50..=150).contains(&looks), "{looks} looks");
     assert!(two.epoch_table.waits_for_others(&a));
     // One that is true is looked into at once.
     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -169,7 +164,7 @@ async fn a_notification_costs_one_read_and_then_the_epoch_closes() {
     stop.cancel();
 }
 
-/// A hint waits for the pause. By then the older epoch is closed, and this instance has opened a
+/// A hint waits for the read of an earlier one. By then the older epoch is closed, and this instance has opened a
 /// newer one, of which the hint says nothing.
 #[tokio::test(start_paused = true)]
 async fn a_hint_that_was_answered_meanwhile_does_not_reach_the_next_epoch() {
@@ -181,7 +176,9 @@ async fn a_hint_that_was_answered_meanwhile_does_not_reach_the_next_epoch() {
     let stop = CancellationToken::new();
     tokio::spawn(one.membership().run(stop.clone()));
     tokio::time::sleep(MOMENT).await;
-    // The hint that begins the pause is forged.
+    // The hint whose read takes long is forged.
+    let go = Arc::new(Notify::new());
+    store.plan("marks", CallPlan::Hold(Arc::clone(&go)));
     store.notify(&Notification::Newer {
         resource: b.clone(),
         token: Token::MAX,
@@ -195,6 +192,7 @@ async fn a_hint_that_was_answered_meanwhile_does_not_reach_the_next_epoch() {
     assert!(one.epoch_table.learn(&a, token(6), 0, true), "the walk");
     store.until("close", 1).await;
     assert!(open(&one, &a, 7).await.is_ok());
+    go.notify_one();
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(store.calls("marks"), 1, "it is not older than the hint's");
     assert_eq!(one.epoch_table.recall(&a, token(7), 0), Ok(Recalled::Open));

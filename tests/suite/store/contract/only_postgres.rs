@@ -22,7 +22,6 @@ use tokio::sync::mpsc::Receiver;
 use super::{TIMEOUT, advance, ask, epoch, epochs_of, instance, key, mark_of, opening, own, token};
 use crate::support::pgbouncer::PgBouncer;
 use crate::support::postgres::{Cluster, free_port};
-use crate::support::relay::Relay;
 use crate::support::skip::lacks;
 use crate::support::store::has_postgres;
 

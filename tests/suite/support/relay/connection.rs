@@ -176,14 +176,6 @@ async fn upward(
     }
 }
 
-/// Returns whether this notification is one that a subscription sends itself: its channel is that
-/// of the namespace, and has one part more.
-fn is_echo(message: &[u8]) -> bool {
-    let channel = message[9..].split(|byte| *byte == 0).next();
-    let parts = channel.map_or(0, |channel| channel.split(|byte| *byte == b'_').count());
-    parts == 3
-}
-
 /// Passes the points behind each of a message's statements, and those before all but the first: the
 /// server has them all by then. `false`: the answer goes no further.
 async fn answers(desk: &RelayShared, link: &RelayLink, statements: &[Statement]) -> bool {
@@ -226,9 +218,7 @@ async fn downward(
         while let Some(message) = frame(&mut buffer) {
             match (message[0], *news.borrow()) {
                 (b'A', News::Lose) => {
-                    if !is_echo(&message) {
-                        desk.lost.fetch_add(1, Ordering::Relaxed);
-                    }
+                    desk.lost.fetch_add(1, Ordering::Relaxed);
                     continue;
                 }
                 (b'A', News::Hold) => {
