@@ -145,7 +145,6 @@ impl FileLock {
                 if metadata.len() == 0 {
                     may_be_made(&path, create)?;
                 }
-                path::has_one_name(&path, &metadata)?;
                 path::is_mounted_with_its_log(&path, &file)?;
                 let lock = Self {
                     path,

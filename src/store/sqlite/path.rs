@@ -1,5 +1,5 @@
-//! The path to the database file: follows its links, and refuses a file that is unfit for a store
-//! before it is opened.
+//! The path to the database file, and the refusal of a file that is unfit for a store before it is
+//! opened.
 
 use std::fs::{File, Metadata};
 use std::os::unix::ffi::OsStrExt as _;
@@ -22,9 +22,6 @@ const IN_MEMORY: [(i128, &str); 3] = [
 /// The file system of a container's own layer, among others.
 const OVERLAY: i128 = 0x794c_7630;
 
-/// As many links as Linux follows.
-const MOST_LINKS: u32 = 40;
-
 /// The path as it was configured, from the root.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf, StoreError> {
     std::path::absolute(path).map_err(|error| match error.kind() {
@@ -33,27 +30,22 @@ pub(super) fn absolute(path: &Path) -> Result<PathBuf, StoreError> {
     })
 }
 
-/// The path of the file, or of the file to create, with all symbolic links followed. So its
-/// companions are where `SQLite` expects them.
+/// The path of the file, or of the file to create, without symbolic links. So its companions are
+/// where `SQLite` expects them.
 pub(super) fn resolve(path: &Path, create: Create) -> Result<PathBuf, StoreError> {
     if let Ok(found) = path.canonicalize() {
         return Ok(found);
     }
-    let mut path = path.to_owned();
-    for _ in 0..MOST_LINKS {
-        let name = path.file_name().ok_or_else(|| no_file(&path))?;
-        let parent = directory(path.parent().unwrap_or(Path::new("/")), create)?;
-        path = parent.join(name);
-        match fs::read_link(&path) {
-            Ok(target) => path = parent.join(target),
-            // No link, or nothing at all. Any other problem shows when the file is opened.
-            Err(_) => return Ok(path),
-        }
+    let name = path.file_name().ok_or_else(|| no_file(path))?;
+    let parent = directory(path.parent().unwrap_or(Path::new("/")), create)?;
+    let path = parent.join(name);
+    if path.is_symlink() {
+        return Err(StoreError::Unfit(format!(
+            "{} is a symbolic link that leads to no file: name the file itself",
+            path.display()
+        )));
     }
-    Err(StoreError::Unfit(format!(
-        "{} leads from link to link without an end",
-        path.display()
-    )))
+    Ok(path)
 }
 
 /// Fails if the file is on a file system in memory, or is to be created there, unless `volatile`
@@ -108,20 +100,6 @@ fn no_file(path: &Path) -> StoreError {
         "{:?} names no file: write sqlite:<file>",
         path.display()
     ))
-}
-
-/// The log has the file's name with a suffix. Under another name of the file, the latest commits
-/// would be missed.
-pub(super) fn has_one_name(path: &Path, metadata: &Metadata) -> Result<(), StoreError> {
-    let links = metadata.nlink();
-    if links <= 1 {
-        return Ok(());
-    }
-    Err(StoreError::Unfit(format!(
-        "{} has {links} names (hard links): what was committed last may be in a log beside another \
-         one of them. Keep the name that fencepost uses, and delete the others",
-        path.display()
-    )))
 }
 
 /// The log is beside the file. If only the file is mounted, the log is on another file system:

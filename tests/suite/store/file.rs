@@ -376,27 +376,6 @@ async fn a_store_is_made_where_that_is_allowed_and_by_migrate() {
     Proxy::start(&never).await;
 }
 
-#[tokio::test]
-async fn a_file_with_two_names_is_not_opened() {
-    let store = Store::sqlite();
-    let (_, config, mut proxy) = with_5(&store, "{}").await;
-    proxy.kill9();
-    // The last commit is in the log, which goes by the other name.
-    let alias = store.path().with_file_name("alias.db");
-    std::fs::hard_link(store.path(), &alias).expect("one file system");
-    let by_alias = config
-        .clone()
-        .with(&format!("store: {{ url: 'sqlite:{}' }}", alias.display()));
-    for config in [&by_alias, &config] {
-        let (status, said) = Proxy::refused(config).await;
-        assert!(!status.success() && said.contains("has 2 names"), "{said}");
-    }
-    std::fs::remove_file(alias).expect("it is there");
-    let proxy = Proxy::start(&config).await;
-    let stale = proxy.send(put("/orders/7").token(4)).await;
-    stale.assert_problem(412, "stale-token");
-}
-
 over_both_stores! {
     async fn a_start_says_what_it_found_and_the_gauge_counts(store: Store) {
         let upstream = Upstream::start().await;

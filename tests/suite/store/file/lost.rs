@@ -66,10 +66,29 @@ async fn a_log_that_is_lost_after_a_crash_is_missed() {
     refused_for_lost_commits(&config, &["serve"]).await;
     let (status, said) = Proxy::run_with(&config.clone().with(SHORT), &ACCEPT).await;
     assert!(
-        status.success() && said.contains("taken as they are"),
+        status.success() && said.contains("accepted as they are"),
         "{said}"
     );
     refuses_4_as_stale(&config).await;
+}
+
+/// The log goes by the name of the file that `SQLite` has opened.
+#[tokio::test]
+async fn a_log_beside_another_name_of_the_file_is_missed() {
+    let store = Store::sqlite();
+    if !attributes(&store, "a_log_beside_another_name_of_the_file_is_missed") {
+        return;
+    }
+    let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
+    proxy.stop().await;
+    let mut proxy = Proxy::start(&config).await;
+    let forwarded = proxy.send(put("/orders/7").token(50)).await;
+    forwarded.assert_forwarded();
+    proxy.kill9();
+    let alias = store.path().with_file_name("alias.db");
+    std::fs::hard_link(store.path(), &alias).expect("one file system");
+    let by_alias = config.with(&format!("store: {{ url: 'sqlite:{}' }}", alias.display()));
+    refused_for_lost_commits(&by_alias, &["serve"]).await;
 }
 
 #[tokio::test]
@@ -86,7 +105,11 @@ async fn a_file_that_was_emptied_is_taken_as_it_is_by_one_command() {
     std::fs::write(store.path(), "").expect("it can be written");
     refused_for_lost_commits(&config, &["serve"]).await;
     let (status, said) = Proxy::run_with(&config.clone().with(SHORT), &ACCEPT).await;
-    let told = ["Waiting until", "taken as they are", "created a new store"];
+    let told = [
+        "Waiting until",
+        "accepted as they are",
+        "created a new store",
+    ];
     assert!(
         status.success() && told.iter().all(|told| said.contains(told)),
         "{said}"

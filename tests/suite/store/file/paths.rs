@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::{PATIENT, beside, refuses, tokens, until_it_refuses, why, with_5};
+use super::{PATIENT, refuses, tokens, until_it_refuses, why, with_5};
 use crate::support::skip::{is_skipped, lacks};
 use crate::support::store::quick_dir;
 use crate::support::{Config, Proxy, Store, Upstream, put};
@@ -48,45 +48,32 @@ async fn a_link_that_is_made_to_lead_elsewhere_is_a_moved_file() {
 }
 
 #[tokio::test]
-async fn a_store_is_made_where_a_link_leads() {
+async fn a_link_to_a_store_is_followed_and_one_to_nothing_is_refused() {
     let (dir, volume) = (quick_dir(), quick_dir());
     let (link, target) = (dir.path().join("marks.db"), volume.path().join("real.db"));
     symlink(&target, dir.path().join("link")).expect("it can be made");
     symlink("link", &link).expect("it can be made");
-    let upstream = Upstream::start().await;
-    let config = config_at(&link, &upstream);
-    // The log of a store that was there is not overlooked.
-    std::fs::write(beside(&target, "-wal"), "something").expect("it can be made");
-    let (status, said) = Proxy::refused(&config).await;
-    assert!(
-        !status.success() && said.contains("the store was moved or deleted"),
-        "{said}"
-    );
-    assert!(!target.exists(), "a refusal makes nothing");
-    std::fs::remove_file(beside(&target, "-wal")).expect("it is there");
-
-    let mut proxy = Proxy::start(&config).await;
-    let forwarded = proxy.send(put("/orders/7").token(5)).await;
-    forwarded.assert_forwarded();
-    assert!(beside(&target, "-wal").exists());
-    proxy.kill9();
-    let proxy = Proxy::start(&config).await;
-    let stale = proxy.send(put("/orders/7").token(4)).await;
-    stale.assert_problem(412, "stale-token");
-}
-
-#[tokio::test]
-async fn links_without_an_end_are_refused() {
-    let dir = quick_dir();
     let [one, two] = ["one.db", "two.db"].map(|name| dir.path().join(name));
     symlink(&one, &two).expect("it can be made");
     symlink(&two, &one).expect("it can be made");
     let upstream = Upstream::start().await;
-    let (status, said) = Proxy::refused(&config_at(&one, &upstream)).await;
-    assert!(
-        !status.success() && said.contains("from link to link without an end"),
-        "{said}"
-    );
+    let config = config_at(&link, &upstream);
+    for config in [&config, &config_at(&one, &upstream)] {
+        let (status, output) = Proxy::refused(config).await;
+        assert!(
+            !status.success() && output.contains("leads to no file"),
+            "{output}"
+        );
+    }
+    assert!(!target.exists(), "a refusal makes nothing");
+
+    let mut proxy = Proxy::start(&config_at(&target, &upstream)).await;
+    let forwarded = proxy.send(put("/orders/7").token(5)).await;
+    forwarded.assert_forwarded();
+    proxy.kill9();
+    let proxy = Proxy::start(&config).await;
+    let stale = proxy.send(put("/orders/7").token(4)).await;
+    stale.assert_problem(412, "stale-token");
 }
 
 /// A command that runs where `what` is mounted at `place`; `None`: not allowed here.

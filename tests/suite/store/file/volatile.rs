@@ -32,8 +32,9 @@ async fn a_store_in_memory_is_refused_unless_it_is_allowed() {
     let upstream = Upstream::start().await;
     // By a link, too: the file counts, not its name.
     let elsewhere = tempfile::tempdir().expect("a directory");
-    let link = elsewhere.path().join("marks.db");
-    std::os::unix::fs::symlink(dir.path().join("marks.db"), &link).expect("it is ours");
+    let link = elsewhere.path().join("link");
+    std::os::unix::fs::symlink(dir.path(), &link).expect("it is ours");
+    let link = link.join("marks.db");
     let at = |path: &Path, volatile: bool| {
         let store = format!(
             "{{ url: 'sqlite:{}', volatile: {volatile} }}",
