@@ -37,6 +37,12 @@ pub trait Marks: Send + Sync + 'static {
         Ok(self.batch(batch).await?.found)
     }
 
+    /// Those of these resources whose mark row another session has locked. Waits for no row. None
+    /// where rows have no locks.
+    async fn locked(&self, _resources: &[ResourceKey]) -> Result<Vec<ResourceKey>, StoreError> {
+        Ok(Vec::new())
+    }
+
     /// Every epoch row of these resources, of all instances. A separate statement, and so another
     /// snapshot: called after [`Self::advance`] has committed.
     async fn epochs(&self, resources: &[ResourceKey]) -> Result<Vec<EpochRow>, StoreError>;

@@ -121,6 +121,10 @@ impl Double {
         held(&self.locked).insert(key.clone());
     }
 
+    pub(crate) fn unlock_rows(&self) {
+        held(&self.locked).clear();
+    }
+
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         held(&self.state)
     }

@@ -93,6 +93,12 @@ impl Marks for Double {
             .await
     }
 
+    async fn locked(&self, resources: &[ResourceKey]) -> Result<Vec<ResourceKey>, StoreError> {
+        let locked = held(&self.locked);
+        let among = resources.iter().filter(|key| locked.contains(*key));
+        Ok(among.cloned().collect())
+    }
+
     /// The two statements and the deletion, one after the other, so that each can be made to fail.
     async fn batch(&self, batch: Batch<'_>) -> Result<Batched, StoreError> {
         let found = self.advance(batch.instance, batch.era, batch.asks).await?;

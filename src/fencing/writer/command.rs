@@ -2,7 +2,6 @@
 
 use tokio::sync::oneshot;
 
-use super::batch;
 use super::waiter::Waiter;
 use crate::routing::{ResourceKey, Token};
 use crate::store::EpochRow;
@@ -25,6 +24,4 @@ pub(super) enum WriterCommand {
     Missing(Vec<EpochRow>, u64, oneshot::Sender<()>),
     /// Delete what is drained, and end.
     Stop(oneshot::Sender<()>),
-    /// A resource that was retried alone has its answer.
-    Retried(Box<batch::Outcome>),
 }

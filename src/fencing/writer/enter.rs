@@ -18,8 +18,8 @@ use crate::store::{Ask, EpochRow, Era, Found, Notification, StoreError};
 
 impl Writer {
     /// Enters a batch's answers in the epoch table and answers the waiting requests. Returns the
-    /// notifications to send. `alone`: the batch is one resource that was retried alone.
-    pub(super) fn enter(&mut self, outcome: Outcome, alone: bool) -> Vec<Notification> {
+    /// notifications to send.
+    pub(super) fn enter(&mut self, outcome: Outcome) -> Vec<Notification> {
         let Outcome {
             groups,
             riders,
@@ -31,9 +31,6 @@ impl Writer {
             told,
             rereads,
         } = outcome;
-        for opening in groups.iter().filter_map(|group| group.ask.opening) {
-            self.queue.unanswered.remove(&opening);
-        }
         self.give_places_back(&groups, &result);
         let mut notifications = Vec::new();
         let now = Instant::now();
@@ -58,17 +55,21 @@ impl Writer {
                     notifications.extend(waits);
                 }
             }
-            Err(StoreError::LockTimeout(message)) if !alone => {
+            // The server has rolled it back.
+            Err(StoreError::LockTimeout(message)) => {
                 if let Some(left_out) = self.throttles.locked.say(Instant::now()) {
                     tracing::warn!(
                         error = message,
                         resources = groups.len(),
                         left_out,
-                        "a batch ran into a row lock and is taken apart"
+                        "a batch ran into a row lock and is sent again without the rows that are locked"
                     );
                 }
-                for group in groups {
-                    self.isolate(&group.ask.resource, group.waiters);
+                for Group { ask, waiters, .. } in groups {
+                    self.locks.suspect(&ask.resource);
+                    let waiters = waiters.into_iter();
+                    let waiters = waiters.map(|waiter| (ask.resource.clone(), waiter));
+                    self.queue.waiting.extend(waiters);
                 }
             }
             Err(error) => {
@@ -76,10 +77,6 @@ impl Writer {
                 {
                     tracing::warn!(%error, kind = error.kind(), left_out,
                         "the store did not take a batch");
-                }
-                if matches!(error, StoreError::LockTimeout(_)) {
-                    let keys = groups.iter().map(|group| group.ask.resource.clone());
-                    self.isolated.lock(keys, Instant::now());
                 }
                 let error = WriterError::new(&error);
                 for group in groups {

@@ -3,12 +3,11 @@
 //! While one batch commits, the next one gathers. An idle writer sends a batch at once. A batch
 //! names each resource once: requests for the same resource fold into the highest of their tokens.
 //! One task owns the order of events: it enters an answer in the
-//! [`EpochTable`](crate::fencing::epochs::EpochTable) before it sends the next statement. So every
-//! opening is in one of three states: unanswered (and known here as such), registered, or unused.
+//! [`EpochTable`](crate::fencing::epochs::EpochTable) before it sends the next statement. So between
+//! two statements every opening is registered or unused.
 //!
 //! An error answers only the requests of the statement that failed. A batch that meets a row lock
-//! is split. Each of its resources is retried in a statement of its own, beside the writer, so that
-//! one locked row stops no other resource.
+//! is sent again without the rows that are locked.
 
 mod answers;
 mod batch;
@@ -17,14 +16,13 @@ mod command;
 mod context;
 mod enter;
 mod handle;
-mod isolated;
 mod judge;
 mod own;
 mod queue;
 mod repairs;
 mod request;
 mod rereads;
-mod retry_alone;
+mod row_locks;
 mod state;
 mod task;
 #[cfg(test)]

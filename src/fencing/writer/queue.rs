@@ -1,7 +1,6 @@
-//! [`RequestQueue`]: the requests that wait for the next batch, and the openings of the batches
-//! under way.
+//! [`RequestQueue`]: the requests that wait for the next batch.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 
 use super::answers::Answers;
 use super::request::{Want, WriterError};
@@ -12,24 +11,19 @@ use crate::store::Opening;
 /// How often a request is asked again because of a new era before it is refused.
 const MAX_TRIES: u8 = 4;
 
-/// The requests that wait for the next batch, and the openings of the batches under way.
+/// The requests that wait for the next batch.
 #[derive(Default)]
 pub(super) struct RequestQueue {
     pub waiting: VecDeque<(ResourceKey, Waiter)>,
     /// The answers of the batch that is being entered.
     pub answers: Answers,
     last_opening: Opening,
-    /// Openings whose statement has no answer yet. Their rows may still be used, so they must not
-    /// be deleted.
-    pub unanswered: HashSet<Opening>,
 }
 
 impl RequestQueue {
-    /// An opening that no statement has used. It stays among the unanswered until its statement is
-    /// answered.
+    /// An opening that no statement has used.
     pub(super) fn next_opening(&mut self) -> Opening {
         self.last_opening += 1;
-        self.unanswered.insert(self.last_opening);
         self.last_opening
     }
 

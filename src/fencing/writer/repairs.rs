@@ -1,7 +1,7 @@
 //! [`Repairs`]: the resources whose marks or epochs the store has lost, and the doubts about
 //! openings.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -10,6 +10,8 @@ use crate::routing::ResourceKey;
 
 /// The most resources that are repaired together, before requests have a turn again.
 pub(super) const MAX_TOGETHER: usize = 256;
+/// How long a resource that could not be repaired by itself waits for its next turn.
+const POSTPONED: Duration = Duration::from_secs(30);
 /// For how long after a doubt, and how often, the own rows are searched for late openings.
 const LATE: Duration = Duration::from_mins(10);
 const BETWEEN_LATE: Duration = Duration::from_mins(1);
@@ -17,6 +19,8 @@ const BETWEEN_LATE: Duration = Duration::from_mins(1);
 /// The resources whose marks or epochs the store has lost, and the doubts about openings.
 pub(super) struct Repairs {
     pub keys: HashSet<ResourceKey>,
+    /// Those that are not tried before this moment: a row lock, or a row that the store refuses.
+    postponed: HashMap<ResourceKey, Instant>,
     /// A resource that must be repaired has not been tried yet.
     pub due: bool,
     /// How many are repaired together: fewer after a failure.
@@ -31,6 +35,7 @@ impl Repairs {
     pub(super) fn new() -> Self {
         Self {
             keys: HashSet::new(),
+            postponed: HashMap::new(),
             due: false,
             most: MAX_TOGETHER,
             reconciled: Instant::now(),
@@ -41,6 +46,20 @@ impl Repairs {
     pub(super) fn push(&mut self, key: &ResourceKey) {
         self.keys.insert(key.clone());
         self.due = true;
+    }
+
+    /// Leaves these out for a while.
+    pub(super) fn postpone(&mut self, keys: &[ResourceKey], now: Instant) {
+        let keys = keys.iter().cloned();
+        self.postponed
+            .extend(keys.map(|key| (key, now + POSTPONED)));
+    }
+
+    /// At most `most` of the resources whose turn it is.
+    pub(super) fn next(&mut self, most: usize, now: Instant) -> Vec<ResourceKey> {
+        self.postponed.retain(|_, until| *until > now);
+        let due = |key: &&ResourceKey| !self.postponed.contains_key(*key);
+        self.keys.iter().filter(due).take(most).cloned().collect()
     }
 
     /// Notes that the fate of a statement is in doubt, so that its openings may be committed late.

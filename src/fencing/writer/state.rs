@@ -10,10 +10,10 @@ use super::closes::Closes;
 use super::command::WriterCommand;
 use super::context::WriterContext;
 use super::handle::WriterHandle;
-use super::isolated::Isolated;
 use super::queue::RequestQueue;
 use super::repairs::Repairs;
 use super::rereads::Rereads;
+use super::row_locks::RowLocks;
 use super::throttles::WriterThrottles;
 use super::waiter::Waiter;
 use super::walk_requests::WalkHandle;
@@ -46,7 +46,7 @@ pub struct Writer {
     pub(super) drained: mpsc::UnboundedReceiver<Drained>,
     pub(super) queue: RequestQueue,
     pub(super) rereads: Rereads,
-    pub(super) isolated: Isolated,
+    pub(super) locks: RowLocks,
     pub(super) closes: Closes,
     pub(super) gives: Vec<GiveBack>,
     pub(super) repairs: Repairs,
@@ -75,7 +75,7 @@ impl Writer {
             drained: setup.drained,
             queue: RequestQueue::default(),
             rereads: Rereads::default(),
-            isolated: Isolated::new(),
+            locks: RowLocks::new(),
             closes: Closes::new(Instant::now()),
             gives: Vec::new(),
             repairs: Repairs::new(),

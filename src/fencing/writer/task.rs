@@ -18,7 +18,7 @@ use crate::fencing::refused::Refused;
 use crate::metrics::DecidedBy;
 
 /// The most resources that one statement names.
-const MAX_PER_BATCH: usize = 1024;
+pub(super) const MAX_PER_BATCH: usize = 1024;
 /// The most drained epochs that are taken in at once.
 const MAX_DRAINED: usize = 2048;
 
@@ -65,13 +65,7 @@ impl Writer {
 
     fn take(&mut self, command: WriterCommand) {
         match command {
-            WriterCommand::Append(key, waiter) => {
-                if self.isolated.contains(&key) {
-                    self.isolate(&key, vec![waiter]);
-                } else {
-                    self.queue.waiting.push_back((key, waiter));
-                }
-            }
+            WriterCommand::Append(key, waiter) => self.queue.waiting.push_back((key, waiter)),
             WriterCommand::GiveBack { spend, reply } => self.gives.push((spend, reply)),
             WriterCommand::Reread(key) => self.rereads.push(key),
             WriterCommand::Closed(keys, judged) => {
@@ -87,7 +81,6 @@ impl Writer {
                 let _ = judged.send(());
             }
             WriterCommand::Stop(done) => self.stop = Some(done),
-            WriterCommand::Retried(outcome) => self.retried(*outcome),
         }
     }
 
@@ -102,6 +95,7 @@ impl Writer {
     }
 
     async fn turn(&mut self, upkeep: bool) {
+        self.park_locked().await;
         // The era is read before the known marks. If an override is learned of in between, the
         // statement is asked again. In the other order, a mark of the previous era would be missing
         // in the new one, and be taken for lost.
@@ -121,16 +115,14 @@ impl Writer {
                 rereads,
             };
             let outcome = send(&self.context.store, &self.context.metrics, load, era, by).await;
-            let notifications = self.enter(outcome, false);
+            let notifications = self.enter(outcome);
             self.context.announce(notifications).await;
         }
         self.give_back().await;
         self.drain_some();
         self.close_some(batch).await;
         if upkeep {
-            let now = Instant::now();
-            self.isolated.forget_expired(now);
-            self.look_for_late_openings(now);
+            self.look_for_late_openings(Instant::now());
         }
         if upkeep || std::mem::take(&mut self.repairs.due) {
             self.repair().await;

@@ -13,7 +13,7 @@ use crate::fencing::refused::{Refused, Undecided};
 use crate::fencing::tests::{CallPlan, Double, LOSS, Rig, broken, clock, key, token};
 use crate::metrics::DecidedBy;
 use crate::routing::ResourceKey;
-use crate::store::{EpochRow, InstanceId, Notification, Override, StoreError};
+use crate::store::{EpochRow, InstanceId, Notification, Override};
 
 /// Longer than the writer's tick.
 const A_TICK: Duration = Duration::from_millis(300);
@@ -171,54 +171,23 @@ async fn one_locked_row_stops_nobody_else() {
     for other in others {
         assert_eq!(other.await.expect("no panic"), Ok(true));
     }
-    let error = locked.await.expect("no panic").expect_err("locked");
-    assert_eq!(error.kind(), "lock-timeout");
-    // From now on it is kept off the writer: the others' batches are not taken apart any more.
+    // From now on it is kept out of the others' batches.
     let before = store.calls("advance");
-    let (locked, other) = (
+    let (newer, other) = (
         ask(&rig, "locked", 2, Want::Open),
         ask(&rig, "d", 1, Want::Open),
     );
     assert!(other.await.expect("no panic").is_ok());
-    assert!(
-        locked
-            .await
-            .expect("no panic")
-            .is_err_and(|refused| refused.is_undecided())
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!locked.is_finished() && !newer.is_finished());
+    assert_eq!(store.calls("advance"), before + 1);
+    store.unlock_rows();
+    assert_eq!(newer.await.expect("no panic"), Ok(true));
+    assert_eq!(
+        locked.await.expect("no panic").expect_err("it is older"),
+        Refused::stale(token(2), DecidedBy::Store)
     );
     assert_eq!(store.calls("advance"), before + 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_aside_statement_that_is_answered_out_of_order_gives_nothing_back() {
-    let (store, rig) = alone().await;
-    store.plan(
-        "advance",
-        CallPlan::Fail(StoreError::LockTimeout("for once".into())),
-    );
-    let go = Arc::new(Notify::new());
-    store.plan("advance", CallPlan::HoldAnswer(Arc::clone(&go)));
-    let five = ask(&rig, "a", 5, Want::Open);
-    store.until("advance", 2).await;
-    // Committed beside the writer and not answered yet: its row still has an owner.
-    assert_eq!(store.open(&key("a")), [(2, 5)]);
-    let other = crate::fencing::tests::Rig::new(Arc::clone(&store) as _, 2, clock()).await;
-    assert!(open(&other, "a", 6).await.is_ok());
-    rig.writer.poll();
-    tokio::time::sleep(A_TICK).await;
-    assert!(
-        store.open(&key("a")).contains(&(2, 5)),
-        "unanswered, so not closed"
-    );
-    go.notify_one();
-    assert_eq!(five.await.expect("no panic"), Ok(true));
-    // It is registered only after the newer mark is known: it closes at once, and gives no permit.
-    assert_eq!(
-        look(&rig, "a", 5),
-        Err(Refused::stale(token(6), DecidedBy::Memory))
-    );
-    tokio::time::sleep(A_TICK).await;
-    assert_eq!(store.open(&key("a")), [(1, 6)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! The writer's upkeep: gives back unused tokens, deletes drained epochs, judges own rows, notes
 //! losses. It runs between batches, on the writer. So no statement of this instance is unanswered
-//! while its rows are judged, except those beside the writer, which are known by their openings.
+//! while its rows are judged.
 
 use tokio::time::Instant;
 
@@ -67,16 +67,13 @@ impl Writer {
     }
 
     /// Deletes the unused ones among these rows of this instance: those that are not registered
-    /// here and not of an unanswered statement. They may have been read a while ago, on another
-    /// connection. That does no harm. Only the answer to its statement registers an opening, so one
-    /// that is neither registered nor unanswered now will never be used. Deleting a row twice is
-    /// safe.
+    /// here. They may have been read a while ago, on another connection. That does no harm. Only the
+    /// answer to its statement registers an opening, and no statement is unanswered now: one that
+    /// is not registered will never be used. Deleting a row twice is safe.
     pub(super) fn disown(&mut self, rows: Vec<EpochRow>) {
         let now = Instant::now();
         for row in rows {
-            if !self.context.epoch_table.holds(&row)
-                && !self.queue.unanswered.contains(&row.opening)
-            {
+            if !self.context.epoch_table.holds(&row) {
                 self.closes.push(row, true, now);
             }
         }
@@ -94,13 +91,11 @@ impl Writer {
     }
 
     /// At the end of the run, only rows with an unknown fate stay in the store: epochs with
-    /// something in flight or settling, and openings of unanswered statements. The others are
-    /// deleted range by range: drained epochs, and openings that were committed late after their
+    /// something in flight or settling. The others are deleted range by range: drained epochs, and openings that were committed late after their
     /// answer was lost. Other instances would wait for any row that is left, as for a dead
     /// instance's.
     pub(super) async fn close_all(&mut self) {
-        let mut kept = self.context.epoch_table.finish();
-        kept.extend(self.queue.unanswered.iter().copied());
+        let kept = self.context.epoch_table.finish();
         while let Ok(drained) = self.drained.try_recv() {
             self.close_drained(drained);
         }

@@ -35,10 +35,8 @@ impl Writer {
     pub(super) async fn repair(&mut self) {
         let by = self.context.lease.identity();
         let now = Instant::now();
-        let locked = |key: &&ResourceKey| self.isolated.is_locked(key, now);
-        let next = self.repairs.keys.iter().filter(|key| !locked(key));
         let most = self.repairs.most;
-        let mut next: Vec<ResourceKey> = next.take(most + 1).cloned().collect();
+        let mut next = self.repairs.next(most + 1, now);
         let more = next.len() > most;
         next.truncate(most);
         if next.is_empty() {
@@ -91,7 +89,7 @@ impl Writer {
                 self.repairs.doubted(now);
                 let one_refused = keys.len() == 1 && of_a_row(&error);
                 if one_refused || matches!(error, StoreError::LockTimeout(_)) {
-                    self.isolated.lock(keys.iter().cloned(), now);
+                    self.repairs.postpone(keys, now);
                 }
             }
         }

@@ -39,6 +39,27 @@ impl Marks for PostgresStore {
         .await
     }
 
+    /// The lock is the one that an advance takes.
+    async fn locked(&self, resources: &[ResourceKey]) -> Result<Vec<ResourceKey>, StoreError> {
+        let resources: Vec<&str> = resources.iter().map(ResourceKey::as_str).collect();
+        let statement = self
+            .query_as(
+                "WITH k AS MATERIALIZED ( \
+                     SELECT $1::text AS namespace, r.resource \
+                     FROM unnest($2::text[]) AS r(resource) OFFSET 0 \
+                 ), free AS MATERIALIZED ( \
+                     SELECT m.resource FROM k JOIN marks AS m \
+                         ON m.namespace = k.namespace AND m.resource = k.resource \
+                     FOR NO KEY UPDATE OF m SKIP LOCKED) \
+                 SELECT m.resource FROM k JOIN marks AS m \
+                     ON m.namespace = k.namespace AND m.resource = k.resource \
+                 WHERE NOT EXISTS (SELECT 1 FROM free AS f WHERE f.resource = m.resource)",
+            )
+            .bind(resources);
+        let key = |(resource,): (String,)| rows::key(&resource);
+        self.rows(&self.writer, statement, key).await
+    }
+
     async fn epochs(&self, resources: &[ResourceKey]) -> Result<Vec<EpochRow>, StoreError> {
         self.epochs_over(&self.writer, resources).await
     }

@@ -132,6 +132,44 @@ async fn of_two_that_wait_for_the_row_the_older_is_refused_behind_the_newer() {
     upstream.assert_no_overtaking();
 }
 
+/// Half of `store.timeout` once; from then on the locked row is left out.
+#[tokio::test]
+async fn a_locked_row_delays_other_resources_once() {
+    let Some(store) = Store::postgres("a_locked_row_delays_other_resources_once").await else {
+        return;
+    };
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &store)
+        .with("{ barrier: { wait: 25s }, store: { timeout: 12s, lease: 60s } }");
+    let proxy = Proxy::start(&config).await;
+    proxy
+        .send(put("/orders/7").token(40))
+        .await
+        .assert_forwarded();
+    let mut holder = hold(&store.url()).await;
+    let locked = proxy.start_request(put("/orders/7").token(41));
+    queued(&mut holder, 1).await;
+    proxy
+        .send(put("/orders/8").token(1))
+        .await
+        .assert_forwarded();
+    let began = std::time::Instant::now();
+    for order in 10..20 {
+        let path = format!("/orders/{order}");
+        proxy.send(put(&path).token(1)).await.assert_forwarded();
+    }
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
+    assert!(!locked.is_finished());
+    let_go(holder).await;
+    let answer = soon("41", locked).await.expect("no panic");
+    answer.assert_forwarded();
+    upstream.assert_no_overtaking();
+}
+
 /// The proxy is cut off from its lease, and from nothing else, halfway through a body; `settle`,
 /// after which the exchange would be reset anyhow, is far off.
 #[tokio::test]

@@ -3,10 +3,8 @@
 
 use std::time::Duration;
 
-use sqlx::{Connection as _, PgConnection};
-
 use crate::support::relay::{Action, Point, Statement};
-use crate::support::{Gate, Pair, Step, Store, eventually, put, soon};
+use crate::support::{Pair, Store, eventually, put};
 
 /// Epochs of the instance that has one open at `order:7`, which knows nothing of them: as if the
 /// answers to this many openings had been lost.
@@ -17,66 +15,6 @@ async fn strays(store: &Store, count: u32) {
              FROM generate_series(1, {count}) AS g, epochs AS e WHERE e.resource = 'order:7'"
         ))
         .await;
-}
-
-/// The row of 41 is read back while the answer to its opening is on its way, beside the writer.
-/// Taken for one that nobody uses, it would let 42 overtake.
-#[tokio::test]
-async fn an_opening_without_an_answer_keeps_its_row() {
-    let brief = "{ store: { lease: 200s, timeout: 6s }, barrier: { wait: 25s, settle: 300s } }";
-    let Some(pair) = Pair::start("an_opening_without_an_answer_…", brief).await else {
-        return;
-    };
-    let Pair {
-        a,
-        b,
-        way_of_a,
-        upstream,
-        store,
-        ..
-    } = &pair;
-    // A hears nothing, and so walks through its rows again and again.
-    way_of_a.lose_notifications(true);
-    a.send(put("/orders/7").token(40)).await.assert_forwarded();
-    let mut holder = PgConnection::connect(&store.url())
-        .await
-        .expect("the server is up");
-    sqlx::raw_sql("BEGIN; SELECT * FROM marks WHERE resource = 'order:7' FOR UPDATE")
-        .execute(&mut holder)
-        .await
-        .expect("the row is there");
-    let gate = Gate::shut();
-    upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
-    // Only what is asked beside the writer leaves the writer free to judge rows.
-    let older = a.start_request(put("/orders/7").token(41));
-    a.logged("the batch is taken apart", |line| {
-        line["message"] == "a batch ran into a row lock and is taken apart"
-    })
-    .await;
-    let answer = way_of_a.arm(Point::After(Statement::Epochs), Action::Hold);
-    sqlx::raw_sql("COMMIT")
-        .execute(&mut holder)
-        .await
-        .expect("the session lives");
-    answer.sprung().await;
-    let walks = way_of_a.passed(Statement::Own);
-    eventually("two more walks", || async {
-        (way_of_a.passed(Statement::Own) >= walks + 2).then_some(())
-    })
-    .await;
-    answer.release();
-    upstream.reached(2).await;
-    let newer = b.start_request(put("/orders/7").token(42));
-    b.waiting("order:7", 1).await;
-    assert_eq!(upstream.tokens("order:7"), [40, 41], "42 waits");
-    gate.open();
-    for request in [older, newer] {
-        soon("both", request)
-            .await
-            .expect("no panic")
-            .assert_forwarded();
-    }
-    upstream.assert_no_overtaking();
 }
 
 /// The walk stands still at a page, for longer than any statement may take; nothing else does.

@@ -125,27 +125,6 @@ async fn a_giving_back_in_doubt_leaves_nothing_known() {
     }
 }
 
-/// It is sent while no token is given back, and answered after one was.
-#[tokio::test(start_paused = true)]
-async fn a_statement_that_a_giving_back_overtakes_finds_no_loss() {
-    let store = Arc::new(Double::default());
-    let rig = rig(&store, 1).await;
-    assert!(open(&rig, "a", 5).await.is_ok());
-    assert_eq!(spend(&rig, 5, "x").await, Ok(false));
-    // Beside the writer, so that the writer can go on.
-    let row_lock = StoreError::LockTimeout("locked by the test".into());
-    store.plan("advance", CallPlan::Fail(row_lock));
-    let go = Arc::new(Notify::new());
-    store.plan("advance", CallPlan::Hold(Arc::clone(&go)));
-    let asked = ask(&rig, "a", 5, Want::Raise);
-    let sent = store.calls("advance") + 2;
-    store.until("advance", sent).await;
-    assert!(rig.writer.give_back(&key("a"), token(5), "x".into()).await);
-    go.notify_one();
-    assert!(asked.await.expect("no panic").is_ok());
-    assert_eq!(rig.metrics.store().regressions.get(), 0);
-}
-
 #[tokio::test(start_paused = true)]
 async fn an_override_that_clears_what_is_spent_is_no_loss() {
     let (store, rig) = alone().await;

@@ -70,9 +70,13 @@ async fn a_locked_row_is_not_waited_for_longer_than_half_the_timeout() {
         .await
         .expect_err("the row is locked");
     assert!(matches!(locked, StoreError::LockTimeout(_)), "{locked}");
-    // One resource at a time, the other one goes.
+    // The batch was rolled back as a whole.
     assert_eq!(advance(&store, ask("b", 3)).await.before, None);
+    let keys = [key("a"), key("b"), key("c")];
+    let among = async || store.locked(&keys).await.expect("an answer");
+    assert_eq!(among().await, [key("a")]);
     sql(&mut shell, "ROLLBACK").await;
+    assert_eq!(among().await, []);
     assert_eq!(advance(&store, ask("a", 2)).await.before, Some(token(1)));
 }
 
