@@ -7,9 +7,11 @@ use std::io::IsTerminal;
 use std::panic::PanicHookInfo;
 
 use anyhow::Context;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::ParseError;
-use tracing_subscriber::reload::Handle;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::reload;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::log_writer::{LineStyle, LogThread, LogWriter};
 use crate::app::LogOutput;
@@ -45,31 +47,25 @@ pub(super) fn start(
     )
     .context("the log's thread cannot be started")?;
     let (counts, last) = (writer.clone(), writer.clone());
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(writer);
-    let level = settings.level.clone();
-    let (started, filter) = match settings.format {
-        LogFormat::Json => {
-            let builder = builder
-                .json()
-                .flatten_event(true)
-                .with_current_span(false)
-                .with_span_list(false)
-                .with_filter_reloading();
-            let handle = builder.reload_handle();
-            let filter = LogFilter::new(level, move |level| applied(&handle, level));
-            (builder.try_init(), filter)
-        }
-        LogFormat::Text => {
-            let builder = builder
-                .with_ansi(look == LineStyle::Coloured)
-                .with_filter_reloading();
-            let handle = builder.reload_handle();
-            let filter = LogFilter::new(level, move |level| applied(&handle, level));
-            (builder.try_init(), filter)
-        }
+    let (filter, handle) = reload::Layer::new(filter);
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer);
+    let lines = match settings.format {
+        LogFormat::Json => lines
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false)
+            .boxed(),
+        LogFormat::Text => lines.with_ansi(look == LineStyle::Coloured).boxed(),
     };
+    let started = tracing_subscriber::registry()
+        .with(filter)
+        .with(lines)
+        .try_init();
+    let filter = LogFilter::new(settings.level.clone(), move |level| {
+        let filter = filter_of(level).map_err(|error| error.to_string())?;
+        handle.reload(filter).map_err(|error| error.to_string())
+    });
     started.map_err(|error| anyhow::anyhow!("logging cannot be started: {error}"))?;
     std::panic::set_hook(Box::new(panicked));
     Ok(Logging {
@@ -78,13 +74,8 @@ pub(super) fn start(
     })
 }
 
-fn filter_of(level: &LogLevel) -> Result<EnvFilter, ParseError> {
-    EnvFilter::builder().parse(level.as_str())
-}
-
-fn applied<S>(handle: &Handle<EnvFilter, S>, level: &LogLevel) -> Result<(), String> {
-    let filter = filter_of(level).map_err(|error| error.to_string())?;
-    handle.reload(filter).map_err(|error| error.to_string())
+fn filter_of(level: &LogLevel) -> Result<Targets, ParseError> {
+    level.as_str().parse()
 }
 
 fn coloured() -> bool {

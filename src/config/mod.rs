@@ -10,6 +10,7 @@ mod addresses;
 mod admin_address;
 mod bearer_tokens;
 mod client_pattern;
+mod der;
 mod document;
 pub mod dsn;
 mod file;

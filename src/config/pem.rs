@@ -9,8 +9,8 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
-use x509_parser::prelude::{CertificateRevocationList, FromDer, X509Certificate};
 
+use super::der;
 use super::yaml::{Report, Wrong};
 
 /// A certificate with its chain, and its key.
@@ -179,19 +179,19 @@ fn revocation_lists(
     }
     let mut first = i64::MAX;
     for list in &lists {
-        let (_, parsed) = CertificateRevocationList::from_der(list).map_err(|error| {
-            (
-                format!("holds a revocation list that cannot be read: {error}"),
+        let Some(next) = der::next_update(list) else {
+            return Err((
+                "holds a revocation list that cannot be read".to_owned(),
                 "write the whole file again",
-            )
-        })?;
-        let Some(next) = parsed.next_update() else {
+            ));
+        };
+        let Some(next) = next else {
             return Err((
                 "holds a revocation list that does not say when the next one comes".to_owned(),
                 "make it with a next update (RFC 5280, 5.1.2.5): openssl ca -gencrl -crldays 7",
             ));
         };
-        first = first.min(next.timestamp());
+        first = first.min(next);
     }
     Ok((lists, first))
 }
@@ -237,15 +237,13 @@ fn broken(error: &pem::Error) -> Wrong {
 fn validity(chain: &[CertificateDer<'_>]) -> Result<(i64, i64), Wrong> {
     let mut whole = (i64::MIN, i64::MAX);
     for certificate in chain {
-        let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| {
-            (
-                format!("holds a certificate that is not X.509: {error}"),
+        let Some((begins, expires)) = der::validity(certificate) else {
+            return Err((
+                "holds a certificate that is not X.509".to_owned(),
                 "write the whole file again",
-            )
-        })?;
-        let validity = parsed.validity();
-        whole.0 = whole.0.max(validity.not_before.timestamp());
-        whole.1 = whole.1.min(validity.not_after.timestamp());
+            ));
+        };
+        whole = (whole.0.max(begins), whole.1.min(expires));
     }
     Ok(whole)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 use rustls::pki_types::CertificateDer;
 use tokio::time::Instant;
-use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+use webpki::EndEntityCert;
 
 use super::headers::identity::of_certificate;
 use super::limits::network::ConnectionInFlight;
@@ -90,24 +90,15 @@ impl ClientNames {
     /// unusual characters, a URI with spaces or control characters.
     pub(crate) fn of(certificate: &CertificateDer<'_>) -> Self {
         let mut names = Self::default();
-        let Ok((_, parsed)) = X509Certificate::from_der(certificate) else {
-            return names;
-        };
         // A second SAN extension is an error here too.
-        let Ok(Some(san)) = parsed.subject_alternative_name() else {
+        let Ok(parsed) = EndEntityCert::try_from(certificate) else {
             return names;
         };
-        for name in &san.value.general_names {
-            match name {
-                GeneralName::DNSName(name) if is_host(name) => {
-                    names.dns.push(name.to_ascii_lowercase());
-                }
-                GeneralName::URI(uri) if uri.bytes().all(|byte| byte.is_ascii_graphic()) => {
-                    names.uris.push((*uri).to_owned());
-                }
-                _ => {}
-            }
-        }
+        let dns = parsed.valid_dns_names().filter(|name| is_host(name));
+        names.dns = dns.map(str::to_ascii_lowercase).collect();
+        let uris = parsed.valid_uri_names();
+        let plain = uris.filter(|uri| uri.bytes().all(|byte| byte.is_ascii_graphic()));
+        names.uris = plain.map(str::to_owned).collect();
         let shown = names.uris.iter().chain(&names.dns).take(SHOWN);
         let shown: Vec<&str> = shown.map(String::as_str).collect();
         names.text = (!shown.is_empty()).then(|| shown.join(", ").into());

@@ -9,7 +9,8 @@ use fencepost::routing::{Needs, ResourceKey, Token};
 use fencepost::store::postgres::PostgresStore;
 use fencepost::store::{Ask, Found, InstanceId, StoreError};
 use tracing::instrument::WithSubscriber as _;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::support::postgres::Cluster;
 use crate::support::replication::{shell, sql, until};
@@ -70,10 +71,9 @@ async fn they_are_heard_whoever_else_listens() {
     // This test binary has no subscriber at all.
     assert_warned(&store, 1).await;
     for filter in ["off", "error", "trace", "sqlx=off"] {
-        let subscriber = tracing_subscriber::fmt()
-            .with_writer(std::io::sink)
-            .with_env_filter(EnvFilter::new(filter))
-            .finish();
+        let lines = tracing_subscriber::fmt::layer().with_writer(std::io::sink);
+        let filter: Targets = filter.parse().expect("a good filter");
+        let subscriber = tracing_subscriber::registry().with(filter).with(lines);
         async {
             assert_warned(&store, 2).await;
             // A store that is made in that scope hears no less.

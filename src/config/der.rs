@@ -1,0 +1,131 @@
+//! The dates in certificates and revocation lists. rustls verifies them and does not tell them.
+
+use std::time::{Duration, SystemTime};
+
+const SEQUENCE: u8 = 0x30;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+
+/// The period in which a certificate is valid, in seconds since 1970 (RFC 5280, 4.1).
+pub(super) fn validity(certificate: &[u8]) -> Option<(i64, i64)> {
+    let mut fields = signed(certificate)?;
+    // The version is optional, and has a tag of its own.
+    if element(&mut fields)?.0 == 0xa0 {
+        element(&mut fields)?;
+    }
+    let [_algorithm, _issuer] = [element(&mut fields)?, element(&mut fields)?];
+    let mut validity = content(&mut fields, SEQUENCE)?;
+    Some((
+        time(element(&mut validity)?)?,
+        time(element(&mut validity)?)?,
+    ))
+}
+
+/// When the next update of a revocation list comes, in seconds since 1970 (RFC 5280, 5.1);
+/// `Some(None)`: it does not say.
+pub(super) fn next_update(list: &[u8]) -> Option<Option<i64>> {
+    let mut fields = signed(list)?;
+    // The version is optional. Without it, this is the algorithm.
+    if element(&mut fields)?.0 != SEQUENCE {
+        element(&mut fields)?;
+    }
+    let _issuer = element(&mut fields)?;
+    time(element(&mut fields)?)?;
+    match element(&mut fields) {
+        Some(next @ (UTC_TIME | GENERALIZED_TIME, _)) => Some(Some(time(next)?)),
+        _ => Some(None),
+    }
+}
+
+/// The fields of what is signed.
+fn signed(mut whole: &[u8]) -> Option<&[u8]> {
+    content(&mut content(&mut whole, SEQUENCE)?, SEQUENCE)
+}
+
+fn content<'a>(bytes: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
+    let (found, content) = element(bytes)?;
+    (found == tag).then_some(content)
+}
+
+/// Takes the next element: its tag and its content.
+fn element<'a>(bytes: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
+    let (tag, rest) = bytes.split_first()?;
+    let (first, rest) = rest.split_first()?;
+    let (length, rest) = match first {
+        0..=0x7f => (usize::from(*first), rest),
+        0x81..=0x84 => {
+            let (length, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
+            let length = length.iter();
+            (
+                length.fold(0, |all, byte| all << 8 | usize::from(*byte)),
+                rest,
+            )
+        }
+        _ => return None,
+    };
+    let (content, rest) = rest.split_at_checked(length)?;
+    *bytes = rest;
+    Some((*tag, content))
+}
+
+/// `YYMMDDhhmmssZ` or, as a `GeneralizedTime`, `YYYYMMDDhhmmssZ`.
+fn time((tag, text): (u8, &[u8])) -> Option<i64> {
+    let text = str::from_utf8(text).ok()?.strip_suffix('Z')?;
+    let (year, text) = match tag {
+        UTC_TIME => {
+            let (year, rest) = text.split_at_checked(2)?;
+            let century = if year < "50" { "20" } else { "19" };
+            (format!("{century}{year}"), rest)
+        }
+        GENERALIZED_TIME => {
+            let (year, rest) = text.split_at_checked(4)?;
+            (year.to_owned(), rest)
+        }
+        _ => return None,
+    };
+    let mut pairs = text.as_bytes().chunks(2).map(String::from_utf8_lossy);
+    let mut next = || pairs.next();
+    let (month, day) = (next()?, next()?);
+    let (hour, minute, second) = (next()?, next()?, next()?);
+    let text = format!("{year}-{month}-{day}T{hour}:{minute}:{second}Z");
+    let time = humantime::parse_rfc3339(&text).ok()?;
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    i64::try_from(since.map_or(0, |since: Duration| since.as_secs())).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_both_kinds() {
+        for (tag, text, expected) in [
+            (UTC_TIME, "700101000001Z", Some(1)),
+            (UTC_TIME, "250131120000Z", Some(1_738_324_800)),
+            (GENERALIZED_TIME, "20250131120000Z", Some(1_738_324_800)),
+            (GENERALIZED_TIME, "99991231235959Z", Some(253_402_300_799)),
+            (UTC_TIME, "250131120000", None),
+            (UTC_TIME, "2501311200Z", None),
+            (UTC_TIME, "251331120000Z", None),
+            (0x04, "250131120000Z", None),
+        ] {
+            assert_eq!(time((tag, text.as_bytes())), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_has_no_dates() {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let mut params = rcgen::CertificateParams::default();
+        params.not_before = rcgen::date_time_ymd(2025, 1, 31);
+        params.not_after = rcgen::date_time_ymd(2060, 1, 31);
+        let whole = params.self_signed(&key).expect("a certificate");
+        let whole = whole.der();
+        assert_eq!(validity(whole), Some((1_738_281_600, 2_842_732_800)));
+        assert_eq!(next_update(whole), None);
+        for length in 0..whole.len() {
+            assert_eq!(validity(&whole[..length]), None);
+        }
+        assert_eq!(validity(&[SEQUENCE, 0x84, 0xff, 0xff, 0xff, 0xff]), None);
+    }
+}
