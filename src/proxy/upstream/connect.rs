@@ -106,9 +106,10 @@ impl Tls {
         }
     }
 
-    async fn handshake(&self, socket: UpstreamSocket) -> Result<UpstreamIo, BoxError> {
+    async fn handshake(&self, mut socket: UpstreamSocket) -> Result<UpstreamIo, BoxError> {
         let name = self.server_name.clone();
         let name = name.ok_or("the host of upstream.url is no valid name; see server_name")?;
+        socket.begin_tls();
         let connector = TlsConnector::from(Arc::clone(&self.config));
         let stream = match connector.connect(name, socket).await {
             Err(error) if self.h2 && agrees_on_nothing(&error) => {

@@ -29,6 +29,7 @@ mod http2;
 mod pool;
 mod response;
 mod socket;
+mod tls_records;
 
 use std::sync::{Arc, Mutex, PoisonError};
 

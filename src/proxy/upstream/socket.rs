@@ -29,6 +29,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_util::either::Either;
 
+use super::tls_records::TlsRecords;
 use crate::fencing::lease::Lease;
 use crate::metrics::InFlightGuard;
 use crate::socket::{self, Socket};
@@ -125,6 +126,8 @@ pub(crate) struct UpstreamSocket {
     failed: Option<io::ErrorKind>,
     /// See [`Self::read_unpolled`].
     unpolled: bool,
+    /// `None`: the connection does not speak TLS.
+    records: Option<TlsRecords>,
     /// `None` in tests of the parts.
     counted: Option<InFlightGuard>,
 }
@@ -138,6 +141,7 @@ impl UpstreamSocket {
             written: 0,
             failed: None,
             unpolled: false,
+            records: None,
             counted: None,
         }
     }
@@ -200,6 +204,16 @@ impl UpstreamSocket {
         let io = self.io.take().ok_or_else(given_up)?;
         self.io = Some(socket::attach(socket::detach(io)?)?);
         Ok(())
+    }
+
+    /// TLS begins: from now on the ends of its records are known.
+    pub(super) fn begin_tls(&mut self) {
+        self.records = Some(TlsRecords::default());
+    }
+
+    /// Whether the upstream has sent a part of a TLS record, and not the rest.
+    pub(super) fn is_inside_record(&self) -> bool {
+        self.records.as_ref().is_some_and(TlsRecords::is_inside)
     }
 
     /// Whether reads ask the kernel, in place of the runtime. They wake no task then.
@@ -279,13 +293,18 @@ impl AsyncRead for UpstreamSocket {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        let before = buf.filled().len();
         let read = match &mut this.io {
             Some(io) if this.unpolled => socket::read_unpolled(io, buf),
             Some(io) => Pin::new(io).poll_read(cx, buf),
             None => Poll::Ready(Err(given_up())),
         };
-        if let Poll::Ready(Err(error)) = &read {
-            this.failed.get_or_insert(error.kind());
+        match (&read, &mut this.records) {
+            (Poll::Ready(Err(error)), _) => {
+                this.failed.get_or_insert(error.kind());
+            }
+            (_, Some(records)) => records.received(&buf.filled()[before..]),
+            _ => {}
         }
         read
     }

@@ -110,7 +110,8 @@ impl Http1Connection {
         buffer_pool::keep_map(parts.headers);
         let to_end = self.output.is_to_end();
         let mut body = Some(body);
-        if !std::future::poll_fn(|cx| self.poll_answer(&mut body, cx)).await {
+        let mut broken = false;
+        if !std::future::poll_fn(|cx| self.poll_answer(&mut body, &mut broken, cx)).await {
             return AfterAnswer::Drop;
         }
         if switches {
@@ -127,22 +128,26 @@ impl Http1Connection {
         }
     }
 
-    /// Writes an answer. `false`: it has broken off.
-    fn poll_answer(&mut self, body: &mut Option<ClientBody>, cx: &mut Context<'_>) -> Poll<bool> {
+    /// Writes an answer. `false`: it has broken off. The client gets what came before that: many
+    /// clients send a request again if its connection ends without a byte.
+    fn poll_answer(
+        &mut self,
+        body: &mut Option<ClientBody>,
+        broken: &mut bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<bool> {
         loop {
-            let waits = match self.fill(body, cx) {
-                Ok(waits) => waits,
-                Err(error) => {
-                    tracing::debug!(%error, "an answer broke off");
-                    return Poll::Ready(false);
-                }
-            };
+            let waits = self.fill(body, cx).unwrap_or_else(|error| {
+                tracing::debug!(%error, "an answer broke off");
+                (*body, *broken) = (None, true);
+                false
+            });
             let written = self.output.poll_write(&mut self.io, cx);
             if let Poll::Ready(Err(_)) = written {
                 return Poll::Ready(false);
             }
             if body.is_none() && written.is_ready() {
-                return Poll::Ready(true);
+                return Poll::Ready(!*broken);
             }
             match self.input.poll_feed(&mut self.io, cx, || {}) {
                 Poll::Ready(Fed::Gone) => return Poll::Ready(false),

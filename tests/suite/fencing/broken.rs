@@ -85,6 +85,29 @@ async fn half_an_answer_is_not_passed_off_as_a_whole_one() {
     assert_eq!(upstream.count(), 2);
 }
 
+/// Many clients send a request again by themselves if its connection ends without a byte. So a
+/// write that the upstream has begun to answer would be done twice.
+#[tokio::test]
+async fn a_client_sees_that_its_answer_had_begun() {
+    let (upstream, proxy) = fenced("routes: [{ path: '/open/{id}', mode: bypass }, { path: '/orders/{id}', resource: 'o:{id}' }]").await;
+    for answer in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n",
+    ] {
+        for number in 0..10 {
+            for path in ["open", "orders"] {
+                upstream.next([Step::raw(answer), Step::Close]);
+                let unique = format!("/{path}/{}-{number}", answer.len());
+                let mut exchange = proxy.begin(&put(&unique).token(1), b"").await;
+                let first = soon("the answer", exchange.wire.some()).await;
+                assert!(first.is_ok_and(|bytes| !bytes.is_empty()), "{answer:?}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn nonsense_from_the_upstream_is_an_unknown_outcome() {
     let (upstream, proxy) = fenced("{}").await;

@@ -5,15 +5,21 @@
 //! They come while the proxy is stopped, behind the next request and so many others that its worker
 //! does not hear of them before it sends that request.
 
+use std::io::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use crate::support::client::Exchange;
 use crate::support::process::{many_descriptors, on_one_core};
 use crate::support::tls::{Ca, Files, server};
 use crate::support::wire::Wire;
-use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, get, put};
+use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, get, put, soon};
 
 /// More than a worker takes from the kernel at once (1,024).
 const OTHERS: usize = 1_100;
@@ -128,4 +134,57 @@ async fn tickets_of_tls_are_not_left_over() {
     }
     // One for fenced requests, one for the others.
     assert_eq!(upstream.connections(), 2);
+}
+
+/// The beginning of a TLS record shows no byte of its content, and the rest comes behind the next
+/// request.
+#[tokio::test]
+async fn a_part_of_a_tls_record_is_left_over() {
+    let (ca, files) = (Ca::new("the upstream's CA"), Files::new());
+    let ca_file = files.put("ca.crt", ca.pem());
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    let acceptor = TlsAcceptor::from(Arc::new(server(&ca.server(&["localhost"]), None, &[])));
+    let tls = format!("upstream: {{ tls: {{ ca_file: {} }} }}", ca_file.display());
+    let url = format!("https://localhost:{port}");
+    let proxy = Proxy::start(&Config::to(&url, &Store::sqlite()).with(&tls)).await;
+    let accept = || async {
+        let (socket, _) = soon("a connection", listener.accept()).await.expect("open");
+        acceptor.accept(socket).await.expect("a handshake")
+    };
+    let first = proxy.start_request(put("/orders/7").token(40));
+    let mut idle = accept().await;
+    serve(&mut idle).await;
+    first.await.expect("no panic").assert_forwarded();
+    let (socket, session) = idle.get_mut();
+    let foreign = ANSWER.replace("own", "BAD");
+    session
+        .writer()
+        .write_all(foreign.as_bytes())
+        .expect("room");
+    let mut record = Vec::new();
+    session.write_tls(&mut record).expect("it is memory");
+    // On the loopback it is there when the call returns.
+    socket.write_all(&record[..10]).await.expect("taken");
+
+    let second = proxy.start_request(put("/orders/7").token(41));
+    let mut other = accept().await;
+    // The connection may be gone.
+    let _ = socket.write_all(&record[10..]).await;
+    serve(&mut other).await;
+    let answered = second.await.expect("no panic");
+    assert_eq!(answered.assert_forwarded().text(), "own");
+}
+
+const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nown";
+
+/// Answers one request.
+async fn serve(stream: &mut TlsStream<TcpStream>) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let byte = soon("a head", stream.read_u8()).await;
+        head.push(byte.expect("open"));
+    }
+    stream.write_all(ANSWER.as_bytes()).await.expect("taken");
+    stream.flush().await.expect("taken");
 }

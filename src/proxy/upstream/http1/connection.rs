@@ -86,7 +86,8 @@ impl Http1UpstreamConnection {
 
     /// Looks at what has come, without waiting. It asks the kernel: the runtime knows of bytes and
     /// of an end only once it has polled the socket, and it may be busy, or another worker's. What
-    /// has come of TLS goes through TLS: tickets (RFC 8446, 4.6.1) are no bytes of an answer.
+    /// has come of TLS goes through TLS: tickets (RFC 8446, 4.6.1) are no bytes of an answer. A part
+    /// of a record may become some.
     pub(super) fn look(&mut self) -> IdleLook {
         if !self.buf.is_empty() {
             return IdleLook::Bytes;
@@ -98,6 +99,7 @@ impl Http1UpstreamConnection {
         let read = Pin::new(&mut self.io).poll_read(&mut cx, &mut buf);
         socket_of_mut(&mut self.io).read_unpolled(false);
         match read {
+            Poll::Pending if socket_of(&self.io).is_inside_record() => IdleLook::Bytes,
             Poll::Pending => IdleLook::Quiet,
             Poll::Ready(Ok(())) if !buf.filled().is_empty() => IdleLook::Bytes,
             Poll::Ready(_) => IdleLook::Ended,
