@@ -5,7 +5,7 @@
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
 
-use super::fields::{FieldError, single};
+use super::fields::{FieldError, text};
 use super::pairs::pair;
 use crate::wire::head::is_token;
 
@@ -14,17 +14,13 @@ const WANTED: &str = "application/json or a type that ends in +json, in UTF-8; t
 
 /// Refuses a header that does not announce plain JSON.
 pub fn json(headers: &HeaderMap) -> Result<(), FieldError> {
-    if single(headers, &CONTENT_ENCODING)?.is_some() {
+    if text(headers, &CONTENT_ENCODING)?.is_some() {
         return Err(FieldError::Malformed {
             name: CONTENT_ENCODING,
             wanted: "taken on this route, whose resource key is taken from the body; send it plain",
         });
     }
-    let line = single(headers, &CONTENT_TYPE)?;
-    let is_json = line
-        .and_then(|line| std::str::from_utf8(line.as_bytes()).ok())
-        .is_some_and(is_json);
-    if is_json {
+    if text(headers, &CONTENT_TYPE)?.is_some_and(is_json) {
         return Ok(());
     }
     Err(FieldError::Malformed {
@@ -72,7 +68,8 @@ fn is_utf_8(parameters: &str) -> bool {
         };
         if name.eq_ignore_ascii_case("charset") {
             charsets += 1;
-            if charsets > 1 || !value.eq_ignore_ascii_case("utf-8") {
+            let is_utf_8 = ["utf-8", "utf8"].contains(&&*value.to_ascii_lowercase());
+            if charsets > 1 || !is_utf_8 {
                 return false;
             }
         }
@@ -105,6 +102,7 @@ mod tests {
             "Application/JSON",
             "application/json; charset=utf-8",
             "application/json;charset=\"UTF-8\"",
+            "application/json;charset=utf8",
             "application/json ; odata=verbose ; charset=Utf-8;",
             "application/problem+json",
             "application/vnd.api+json; profile=\"a;b, c\"",
@@ -125,7 +123,6 @@ mod tests {
             "/json",
             "application/json, text/plain",
             "application/json; charset=utf-16",
-            "application/json; charset=utf8",
             "application/json; charset=",
             "application/json; charset",
             "application/json; charset = utf-8",
@@ -137,6 +134,12 @@ mod tests {
         ] {
             assert!(!taken(&[("content-type", kind)]), "{kind}");
         }
+        let json = ("content-type", "application/json");
+        assert!(taken(&[json, ("connection", "close")]));
+        assert!(
+            !taken(&[json, ("connection", "close, Content-Type")]),
+            "it is dropped"
+        );
     }
 
     #[test]
