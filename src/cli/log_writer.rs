@@ -10,7 +10,6 @@ use std::io::{self, ErrorKind, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::printable;
@@ -40,8 +39,6 @@ pub(super) struct LogWriter {
     look: LineStyle,
     /// The field that ends each line.
     instance: Arc<str>,
-    /// Each line of JSON has its severity: this one, once its event is known.
-    severity: Option<&'static str>,
 }
 
 #[derive(Debug, Default)]
@@ -74,7 +71,6 @@ impl LogWriter {
     pub(super) fn start(
         to: impl Write + Send + 'static,
         look: LineStyle,
-        severity: bool,
         instance: Option<&str>,
     ) -> io::Result<(Self, LogThread)> {
         let shared = Arc::<LogQueue>::default();
@@ -88,7 +84,6 @@ impl LogWriter {
             instance: instance
                 .map_or_else(String::new, |name| look.field(name))
                 .into(),
-            severity: (severity && look == LineStyle::Json).then_some("DEFAULT"),
         };
         Ok((writer, LogThread(shared)))
     }
@@ -136,17 +131,11 @@ impl Write for LogWriter {
             LineStyle::Json if !self.instance.is_empty() => text.strip_suffix('}').unwrap_or(&text),
             _ => &text,
         };
-        // In front of all, where a collector that reads only the beginning finds it.
-        let (severity, text) = match (self.severity, text.strip_prefix('{')) {
-            (Some(word), Some(rest)) => (format!("{{\"severity\":\"{word}\","), rest),
-            _ => (String::new(), text),
-        };
-        let length = severity.len() + text.len() + self.instance.len();
+        let length = text.len() + self.instance.len();
         let mut lines = self.shared.lines();
         if lines.waiting.len() + lines.taken + length >= MAX_WAITING {
             lines.dropped += 1;
         } else {
-            lines.waiting.extend_from_slice(severity.as_bytes());
             lines.waiting.extend_from_slice(text.as_bytes());
             lines.waiting.extend_from_slice(self.instance.as_bytes());
             lines.waiting.push(b'\n');
@@ -165,19 +154,6 @@ impl<'a> MakeWriter<'a> for LogWriter {
 
     fn make_writer(&'a self) -> Self {
         self.clone()
-    }
-
-    fn make_writer_for(&'a self, event: &Metadata<'_>) -> Self {
-        let word = match *event.level() {
-            Level::ERROR => "ERROR",
-            Level::WARN => "WARNING",
-            Level::INFO => "INFO",
-            Level::DEBUG | Level::TRACE => "DEBUG",
-        };
-        Self {
-            severity: self.severity.map(|_| word),
-            ..self.clone()
-        }
     }
 }
 
@@ -271,8 +247,7 @@ mod tests {
     fn what_finds_no_room_is_dropped_and_counted() {
         let ((begun, begins), (tell, told)) = (sync_channel(0), sync_channel(0));
         let (mut writer, thread) =
-            LogWriter::start(Reader { begun, told }, LineStyle::Text, false, None)
-                .expect("a thread");
+            LogWriter::start(Reader { begun, told }, LineStyle::Text, None).expect("a thread");
         writer.write_all(b"one\n").expect("it is taken");
         assert_eq!(begins.recv().expect("a write"), b"one\n");
 
@@ -315,7 +290,7 @@ mod tests {
             let ((begun, begins), (tell, told)) = (sync_channel(0), sync_channel(0));
             let reader = Reader { begun, told };
             let (mut writer, _thread) =
-                LogWriter::start(reader, look, false, Some("1f")).expect("a thread");
+                LogWriter::start(reader, look, Some("1f")).expect("a thread");
             writer.write_all(line.as_bytes()).expect("it is taken");
             assert_eq!(begins.recv().expect("a write"), written.as_bytes());
             tell.send(true).expect("it is written");

@@ -39,13 +39,9 @@ pub(super) fn start(
         LogFormat::Text if coloured() => LineStyle::Coloured,
         LogFormat::Text => LineStyle::Text,
     };
-    let (writer, thread) = LogWriter::start(
-        std::io::stderr(),
-        look,
-        settings.severity,
-        instance.map(InstanceId::name),
-    )
-    .context("the log's thread cannot be started")?;
+    let (writer, thread) =
+        LogWriter::start(std::io::stderr(), look, instance.map(InstanceId::name))
+            .context("the log's thread cannot be started")?;
     let (counts, last) = (writer.clone(), writer.clone());
     let (filter, handle) = reload::Layer::new(filter);
     let lines = tracing_subscriber::fmt::layer().with_writer(writer);

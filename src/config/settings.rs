@@ -373,10 +373,6 @@ pub struct LogSettings {
     /// Paths are logged with their queries.
     pub query: bool,
     pub access: AccessLog,
-    /// One in so many answered requests is logged.
-    pub access_one_in: u64,
-    /// JSON lines have a `severity`.
-    pub severity: bool,
 }
 
 /// Which requests get a line.

@@ -183,7 +183,7 @@ fn trace_answer(
     trace.answered(route, status, outcome.map(Outcome::as_str), more);
 }
 
-/// Has an answered request logged, if `log.access` names it and it is drawn.
+/// Has an answered request logged, if `log.access` names it.
 fn log_answered(
     context: &Context<'_>,
     label: &str,
@@ -197,8 +197,7 @@ fn log_answered(
     let settings = &context.table().settings.log;
     let judged = !matches!(outcome, Some(Outcome::Unfenced | Outcome::Answered));
     let wanted = settings.access == AccessLog::All || judged;
-    let drawn = settings.access_one_in == 1 || rand::random_range(0..settings.access_one_in) == 0;
-    if wanted && drawn {
+    if wanted {
         let subject = facts.subject.get();
         let status = response.status();
         response.body_mut().log(AccessRecord {

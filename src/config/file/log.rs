@@ -23,11 +23,6 @@ pub struct LogFile {
     /// each fenced, observed or claiming request), or `all`. The lines of answered requests are at
     /// `info`.
     pub access: AccessLog,
-    /// Of the answered requests that `access` names, one in so many is logged. Refusals all are.
-    pub access_one_in: u64,
-    /// JSON lines have `severity` too, in the words of Google Cloud Logging: `ERROR`, `WARNING`,
-    /// `INFO`, `DEBUG`.
-    pub severity: bool,
 }
 
 impl Default for LogFile {
@@ -37,8 +32,6 @@ impl Default for LogFile {
             level: "info".to_owned(),
             query: false,
             access: AccessLog::default(),
-            access_one_in: 1,
-            severity: false,
         }
     }
 }
@@ -48,20 +41,11 @@ pub(super) fn settings(file: &LogFile, report: &mut Report) -> Option<LogSetting
     let level = LogLevel::parse(&file.level)
         .map_err(|error| report.error("log.level", error.message, &error.hint))
         .ok()?;
-    if file.access_one_in == 0 {
-        report.error(
-            "log.access_one_in",
-            "must be at least 1",
-            "1 logs all; see log.access",
-        );
-    }
     Some(LogSettings {
         // On a terminal, the command line puts text below the file.
         format: file.format.unwrap_or(LogFormat::Json),
         level,
         query: file.query,
         access: file.access,
-        access_one_in: file.access_one_in.max(1),
-        severity: file.severity,
     })
 }

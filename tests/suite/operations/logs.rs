@@ -289,33 +289,6 @@ async fn the_level_follows_a_reload_and_the_admin_port() {
     assert_eq!(level().await, "info,h2=off");
 }
 
-/// For collectors that read the severity from a field of that name.
-#[tokio::test]
-async fn a_line_has_a_severity_where_it_is_wanted() {
-    let upstream = Upstream::start().await;
-    for wanted in [false, true] {
-        let config = Config::new(&upstream, &Store::sqlite())
-            .with(&format!("log: {{ severity: {wanted}, level: debug }}"));
-        let proxy = Proxy::start(&config).await;
-        proxy
-            .send(put("/orders/7"))
-            .await
-            .assert_problem(428, "token-required");
-        proxy
-            .logged("the refusal", |line| line["message"] == "refused")
-            .await;
-        for line in proxy.logs() {
-            let severity = match line["level"].as_str() {
-                Some("WARN") => "WARNING",
-                Some(level @ ("ERROR" | "INFO" | "DEBUG")) => level,
-                _ => "DEBUG",
-            };
-            let severity = wanted.then(|| json!(severity));
-            assert_eq!(line.get("severity"), severity.as_ref(), "{line}");
-        }
-    }
-}
-
 /// A caller is not told of a lease that there never was.
 #[tokio::test]
 async fn before_the_store_is_reached_no_lease_has_lapsed() {
