@@ -23,13 +23,14 @@ const ROOTS: &str = "etc/ssl/certs/ca-certificates.crt";
 
 /// All that the image is made of, below the project's directory; the rest is kept out by
 /// `.dockerignore`.
-const CONTEXT: [&str; 10] = [
+const CONTEXT: [&str; 11] = [
     "Dockerfile",
     ".dockerignore",
     "Cargo.toml",
     "Cargo.lock",
     "build.rs",
     "LICENSE",
+    "benches/today/Cargo.toml",
     "fuzz/Cargo.toml",
     "tests/model/Cargo.toml",
     "vendor",
