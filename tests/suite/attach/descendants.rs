@@ -42,10 +42,7 @@ async fn a_worker_that_has_left_the_group_ends_with_the_hold() {
         of("orphan", ""),
         dir.path().display()
     );
-    proxy
-        .send(put("/orders/7").token(42))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(42)).await;
     let ran = run_script(&proxy, &["--token", "41", "--grace", "200ms"], &script).await;
     let written = upstream.count();
     assert_eq!(ran.code, Some(75), "{}", ran.said);

@@ -16,7 +16,7 @@ use crate::support::python::python;
 use crate::support::skip::lacks;
 use crate::support::store::{has_postgres, program};
 use crate::support::upstream::Arrival;
-use crate::support::{Proxy, Upstream, eventually, put};
+use crate::support::{Proxy, Upstream, eventually, or_return, put};
 
 /// A script that writes for as long as it is let.
 const NIGHTLY: &str = "while curl -sSf -o /dev/null -X PUT -d A $FENCEPOST_URL/orders/7; do sleep 0.02; done
@@ -32,10 +32,7 @@ fn attached(to: &str) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_script_under_etcdctl_is_ended_once_its_lease_is_gone() {
-    let test = "a_script_under_etcdctl_is_ended_once_its_lease_is_gone";
-    let Some([etcd, ctl, _curl]) = programs(test, ["etcd", "etcdctl", "curl"]) else {
-        return;
-    };
+    let [etcd, ctl, _curl] = or_return!(programs(["etcd", "etcdctl", "curl"]));
     let etcd = Etcd::start(&etcd, &ctl).await;
     let (upstream, proxy) = fenced().await;
     let lock = |script: &str| {
@@ -92,11 +89,8 @@ const TAKE: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 300) \
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_python_program_with_a_lock_of_redis_is_refused_when_it_wakes() {
-    let test = "a_python_program_with_a_lock_of_redis_is_refused_when_it_wakes";
-    let Some([server, cli]) = programs(test, ["redis-server", "redis-cli"]) else {
-        return;
-    };
-    let Some(python) = python(test) else { return };
+    let [server, cli] = or_return!(programs(["redis-server", "redis-cli"]));
+    let Some(python) = python() else { return };
     let redis = Redis::start(&server, &cli).await;
     let (upstream, proxy) = fenced().await;
     let dir = TempDir::new().expect("a directory");
@@ -156,8 +150,7 @@ fn zombie(proxy: &Proxy, (take, python, dir): (&str, &Path, &Path)) -> Group {
 /// Without the fence both writes of the zombie land. Otherwise the tests above show nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_fence_the_last_write_is_the_zombies() {
-    let test = "without_a_fence_the_last_write_is_the_zombies";
-    let Some(python) = python(test) else { return };
+    let Some(python) = python() else { return };
     let (upstream, dir) = (
         Upstream::start().await,
         TempDir::new().expect("a directory"),
@@ -184,11 +177,10 @@ async fn without_a_fence_the_last_write_is_the_zombies() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sequence_of_postgres_numbers_the_holders() {
-    let test = "a_sequence_of_postgres_numbers_the_holders";
     let Some(psql) = program("psql") else {
-        return lacks(test, "psql");
+        return lacks("psql");
     };
-    if !has_postgres(test) {
+    if !has_postgres() {
         return;
     }
     let postgres = Cluster::shared();

@@ -11,7 +11,7 @@ use crate::support::process::Process;
 use crate::support::proxy::fencepost;
 use crate::support::store::disk_dir;
 use crate::support::tls::{Ca, Files};
-use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, soon};
+use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, soon};
 
 #[tokio::test]
 async fn the_operation_is_added_where_the_client_names_none() {
@@ -78,14 +78,8 @@ async fn what_waits_for_an_older_request_is_sent_again() {
         .until_metric("fencepost_requests_total", &labels, wanted)
         .await;
     gate.open();
-    soon("the older one", older)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
-    soon("the newer one", newer)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    forwarded(older).await;
+    forwarded(newer).await;
     let last = upstream.last();
     assert_eq!((last.token(), last.text().as_str()), (Some(41), "paid"));
     upstream.assert_no_overtaking();
@@ -103,10 +97,7 @@ async fn sending_again_ends_with_retry_for() {
     answer.assert_problem(503, "older-in-flight");
     assert_eq!(answer.header("x-fencing-retry"), Some("same-token"));
     gate.open();
-    soon("the older one", older)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    forwarded(older).await;
 }
 
 #[tokio::test]
@@ -143,10 +134,7 @@ async fn a_fencepost_that_comes_back_gets_the_request_then() {
         .arg(file)
         .args(["--listen", &listen]);
     let _again = Process::start(serve);
-    soon("the write", write)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    forwarded(write).await;
     assert_eq!(upstream.only().text(), "paid");
 }
 
@@ -277,7 +265,7 @@ async fn somebody_who_is_no_fencepost_is_noticed() {
 /// The first address of the name, and the last, answer nothing.
 #[tokio::test]
 async fn the_fencepost_is_reached_at_the_address_that_answers() {
-    if !is_possible("attach::path::the_fencepost_is_reached_…") {
+    if !is_possible() {
         return;
     }
     let upstream = Upstream::start().await;

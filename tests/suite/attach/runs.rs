@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::{WRITE, attach, fenced, run, run_script, url};
 use crate::support::process::Process;
-use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, put, soon};
+use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, put};
 
 #[tokio::test]
 async fn each_request_of_the_command_gets_the_token_and_nothing_else() {
@@ -43,10 +43,7 @@ async fn the_exit_code_is_the_commands() {
 #[tokio::test]
 async fn a_zombie_is_ended_and_told_who_is_newer() {
     let (upstream, proxy) = fenced().await;
-    proxy
-        .send(put("/orders/7").token(42))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(42)).await;
     let dir = TempDir::new().expect("a directory");
     let metrics = dir.path().join("nightly.prom");
     let file = metrics.to_str().expect("a name");
@@ -71,10 +68,7 @@ async fn a_zombie_is_ended_and_told_who_is_newer() {
 #[tokio::test]
 async fn nothing_is_forwarded_once_one_request_was_refused() {
     let (upstream, proxy) = fenced().await;
-    proxy
-        .send(put("/orders/7").token(42))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(42)).await;
     // Another resource, where nobody is newer yet: the lock is lost there too. It ignores SIGTERM.
     let script = format!(
         "trap '' TERM; {WRITE}; for n in 1 2 3; do
@@ -89,10 +83,7 @@ async fn nothing_is_forwarded_once_one_request_was_refused() {
 #[tokio::test]
 async fn what_ignores_the_end_is_killed_with_its_children() {
     let (_upstream, proxy) = fenced().await;
-    proxy
-        .send(put("/orders/7").token(42))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(42)).await;
     let dir = TempDir::new().expect("a directory");
     let child = dir.path().join("child");
     let script = format!(
@@ -156,10 +147,7 @@ async fn a_claim_comes_before_the_command() {
         .await;
     assert!(process.ended().is_none() && !process.lines().contains(&"begun".to_owned()));
     gate.open();
-    soon("the older one", older)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    forwarded(older).await;
     assert_eq!(process.exit().await.code(), Some(0));
     let said = process.output();
     assert!(
@@ -172,10 +160,7 @@ async fn a_claim_comes_before_the_command() {
 #[tokio::test]
 async fn without_its_claim_the_command_does_not_begin() {
     let (_upstream, proxy) = fenced().await;
-    proxy
-        .send(put("/orders/7").token(42))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(42)).await;
     let claim = async |to: &str, more: &[&str]| {
         let last: &[&str] = &["--claim", "PUT /orders/7", "--", "echo", "begun"];
         let ran = run(&mut attach(to, &[&["--token", "41"], more, last].concat())).await;

@@ -19,10 +19,7 @@ async fn a_file_with_the_next_holders_token_makes_no_zombie_pass() {
 
     // As with a Lease: the elector of the next holder writes its number, and that holder writes.
     std::fs::write(&file, "42").expect("it is writable");
-    proxy
-        .send(put("/orders/7").token(42))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(42)).await;
     for _ in 0..2 {
         let answer = write().send(sidecar.at).await;
         answer.assert_problem(412, "stale-token");
@@ -58,10 +55,7 @@ async fn the_same_token_again_ends_nothing() {
     let name = file.to_str().expect("a name").to_owned();
     std::fs::write(&file, "41").expect("it is writable");
     let mut sidecar = Sidecar::start(&url(&proxy), &["--token-file", &name]).await;
-    proxy
-        .send(put("/orders/7").token(42))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(42)).await;
     put("/orders/7")
         .send(sidecar.at)
         .await

@@ -2,7 +2,8 @@
 
 use crate::support::wire::Wire;
 use crate::support::{
-    Answer, Config, Proxy, Request, Upstream, delete, get, over_both_stores, patch, post, put, soon,
+    Answer, Config, Proxy, Request, Upstream, delete, get, joined, over_both_stores, patch, post,
+    put, soon,
 };
 
 const MAX: &str = "9223372036854775807";
@@ -22,7 +23,7 @@ async fn fenced_with(store: &crate::support::Store, route: &str) -> (Upstream, P
 over_both_stores! {
     async fn a_stale_token_is_a_412_that_says_all(store: Store) {
         let (upstream, proxy) = fenced(&store).await;
-        proxy.send(put("/orders/7").token(42).body("new")).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(42).body("new")).await;
 
         let answer = proxy.send(put("/orders/7").token(40).body("old")).await;
         let problem = answer.assert_problem(412, "stale-token");
@@ -39,7 +40,7 @@ over_both_stores! {
     async fn no_token_is_a_428_and_leaves_no_mark(store: Store) {
         let (upstream, proxy) = fenced(&store).await;
         for request in [put("/orders/7"), post("/orders/7"), patch("/orders/7"), delete("/orders/7")] {
-            proxy.send(request).await.assert_problem(428, "token-required");
+            proxy.refuse(request, 428, "token-required").await;
         }
         assert_eq!(upstream.count(), 0);
         assert_eq!(proxy.token("order:7").await, None);
@@ -48,7 +49,7 @@ over_both_stores! {
     async fn an_equal_token_passes(store: Store) {
         let (upstream, proxy) = fenced(&store).await;
         for _ in 0..3 {
-            proxy.send(put("/orders/7").token(5)).await.assert_forwarded();
+            proxy.forward(put("/orders/7").token(5)).await;
         }
         assert_eq!(upstream.tokens("order:7"), [5, 5, 5]);
     }
@@ -56,23 +57,23 @@ over_both_stores! {
     async fn zero_is_a_token_and_no_mark_is_not_zero(store: Store) {
         let (upstream, proxy) = fenced(&store).await;
         assert_eq!(proxy.token("order:7").await, None);
-        proxy.send(put("/orders/7").token(0)).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(0)).await;
         assert_eq!(proxy.token("order:7").await, Some(0));
-        proxy.send(put("/orders/7").token(0)).await.assert_forwarded();
-        proxy.send(put("/orders/7").token(1)).await.assert_forwarded();
-        proxy.send(put("/orders/7").token(0)).await.assert_problem(412, "stale-token");
+        proxy.forward(put("/orders/7").token(0)).await;
+        proxy.forward(put("/orders/7").token(1)).await;
+        proxy.stale(put("/orders/7").token(0)).await;
         assert_eq!(upstream.tokens("order:7"), [0, 0, 1]);
     }
 
     async fn tokens_are_numbers_not_text(store: Store) {
         let (upstream, proxy) = fenced(&store).await;
-        proxy.send(put("/orders/7").token(9)).await.assert_forwarded();
-        proxy.send(put("/orders/7").token(10)).await.assert_forwarded();
-        proxy.send(put("/orders/7").token(9)).await.assert_problem(412, "stale-token");
+        proxy.forward(put("/orders/7").token(9)).await;
+        proxy.forward(put("/orders/7").token(10)).await;
+        proxy.stale(put("/orders/7").token(9)).await;
         // Leading zeros and surrounding white space change nothing.
         proxy.send(put("/orders/7").token("0000000000000000010")).await.assert_forwarded();
-        proxy.send(put("/orders/7").token("\t 10 \t")).await.assert_forwarded();
-        proxy.send(put("/orders/7").token("0000000000000000009")).await.assert_problem(412, "stale-token");
+        proxy.forward(put("/orders/7").token("\t 10 \t")).await;
+        proxy.stale(put("/orders/7").token("0000000000000000009")).await;
         assert_eq!(upstream.tokens("order:7"), [9, 10, 10, 10]);
         for arrival in upstream.arrivals() {
             let token = arrival.head.get("x-fencing-token").unwrap_or_default().to_owned();
@@ -83,31 +84,31 @@ over_both_stores! {
     async fn tokens_are_exact_up_to_the_greatest(store: Store) {
         // By default no route believes these.
         let (upstream, proxy) = fenced_with(&store, "token: { max: none, max_jump: none }").await;
-        proxy.send(put("/orders/7").token("9223372036854775806")).await.assert_forwarded();
-        proxy.send(put("/orders/7").token(MAX)).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token("9223372036854775806")).await;
+        proxy.forward(put("/orders/7").token(MAX)).await;
         let answer = proxy.send(put("/orders/7").token("9223372036854775806")).await;
         let problem = answer.assert_problem(412, "stale-token");
         assert_eq!((&problem["token"], &problem["mark"], &problem["gap"]), (
             &"9223372036854775806".into(), &MAX.into(), &"1".into(),
         ));
-        proxy.send(put("/orders/7").token(MAX)).await.assert_forwarded();
-        proxy.send(put("/orders/7").token("9223372036854775808")).await.assert_problem(400, "malformed-token");
+        proxy.forward(put("/orders/7").token(MAX)).await;
+        proxy.refuse(put("/orders/7").token("9223372036854775808"), 400, "malformed-token").await;
         assert_eq!(upstream.count(), 3);
         assert_eq!(proxy.mark("order:7").await.expect("it has a mark")["mark"], MAX);
     }
 
     async fn resources_have_marks_of_their_own(store: Store) {
         let (upstream, proxy) = fenced(&store).await;
-        proxy.send(put("/orders/7").token(100)).await.assert_forwarded();
-        proxy.send(put("/orders/8").token(1)).await.assert_forwarded();
-        proxy.send(put("/orders/7").token(99)).await.assert_problem(412, "stale-token");
+        proxy.forward(put("/orders/7").token(100)).await;
+        proxy.forward(put("/orders/8").token(1)).await;
+        proxy.stale(put("/orders/7").token(99)).await;
         assert_eq!(upstream.tokens("order:7"), [100]);
         assert_eq!(upstream.tokens("order:8"), [1]);
     }
 
     async fn a_malformed_token_is_a_400_in_every_spelling(store: Store) {
         let (upstream, proxy) = fenced(&store).await;
-        proxy.send(put("/orders/7").token(3)).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(3)).await;
         let bad = malformed();
         assert!(bad.len() >= 40, "only {}", bad.len());
         for (what, request) in bad {
@@ -123,11 +124,11 @@ over_both_stores! {
 
     async fn under_reuse_once_an_equal_token_is_refused(store: Store) {
         let (upstream, proxy) = fenced_with(&store, "reuse: once").await;
-        proxy.send(post("/orders/7").token(5)).await.assert_forwarded();
+        proxy.forward(post("/orders/7").token(5)).await;
         let problem = proxy.send(post("/orders/7").token(5)).await.assert_problem(412, "stale-token");
         assert_eq!((&problem["token"], &problem["mark"]), (&"5".into(), &"5".into()));
-        proxy.send(post("/orders/7").token(6)).await.assert_forwarded();
-        proxy.send(post("/orders/7").token(5)).await.assert_problem(412, "stale-token");
+        proxy.forward(post("/orders/7").token(6)).await;
+        proxy.stale(post("/orders/7").token(5)).await;
         assert_eq!(upstream.tokens("order:7"), [5, 6]);
     }
 
@@ -138,7 +139,7 @@ over_both_stores! {
                 (0..8).map(|_| proxy.start_request(post("/orders/7").token(token))).collect();
             let mut won = 0;
             for racer in racers {
-                let answer = soon("a racer", racer).await.expect("no panic");
+                let answer = joined(racer).await;
                 match answer.status() {
                     200 => won += 1,
                     _ => drop(answer.assert_problem(412, "stale-token")),
@@ -151,9 +152,9 @@ over_both_stores! {
 
     async fn under_reuse_once_a_safe_read_spends_nothing(store: Store) {
         let (upstream, proxy) = fenced_with(&store, "reuse: once").await;
-        proxy.send(get("/orders/7").token(5)).await.assert_forwarded();
-        proxy.send(post("/orders/7").token(5)).await.assert_forwarded();
-        proxy.send(post("/orders/7").token(5)).await.assert_problem(412, "stale-token");
+        proxy.forward(get("/orders/7").token(5)).await;
+        proxy.forward(post("/orders/7").token(5)).await;
+        proxy.stale(post("/orders/7").token(5)).await;
         assert_eq!(upstream.count(), 2);
     }
 
@@ -162,22 +163,22 @@ over_both_stores! {
         let config = Config::to(&nowhere, &store).route("reuse: once");
         let mut proxy = Proxy::start(&config).await;
         for _ in 0..2 {
-            proxy.send(post("/orders/7").token(5)).await.assert_problem(502, "upstream-unreachable");
+            proxy.refuse(post("/orders/7").token(5), 502, "upstream-unreachable").await;
         }
         proxy.stop().await;
         let upstream = Upstream::start().await;
         let proxy = Proxy::start(&Config::new(&upstream, &store).route("reuse: once")).await;
-        proxy.send(post("/orders/7").token(5)).await.assert_forwarded();
-        proxy.send(post("/orders/7").token(5)).await.assert_problem(412, "stale-token");
+        proxy.forward(post("/orders/7").token(5)).await;
+        proxy.stale(post("/orders/7").token(5)).await;
     }
 
     async fn marks_outlive_a_restart(store: Store) {
         let (upstream, mut proxy) = fenced(&store).await;
-        proxy.send(put("/orders/7").token(42)).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(42)).await;
         proxy.stop().await;
         let proxy = Proxy::start(&Config::new(&upstream, &store)).await;
-        proxy.send(put("/orders/7").token(41)).await.assert_problem(412, "stale-token");
-        proxy.send(put("/orders/7").token(42)).await.assert_forwarded();
+        proxy.stale(put("/orders/7").token(41)).await;
+        proxy.forward(put("/orders/7").token(42)).await;
         assert_eq!(upstream.tokens("order:7"), [42, 42]);
     }
 
@@ -199,7 +200,7 @@ over_both_stores! {
             ("/prefix/1", "00000000000000ff-3f2a", 255),
             ("/prefix/1", "0000000000000100", 256),
         ] {
-            proxy.send(put(target).token(token)).await.assert_forwarded();
+            proxy.forward(put(target).token(token)).await;
             assert_eq!(upstream.arrivals().last().and_then(crate::support::upstream::Arrival::token), Some(seen), "{token}");
         }
         for (target, token) in [
@@ -207,10 +208,10 @@ over_both_stores! {
             ("/hash/1", "42"), ("/hash/1", "lock#"), ("/hash/1", "lock#4x"), ("/hash/1", "lock#-4"),
             ("/prefix/1", "00000000000000f"), ("/prefix/1", "000000000000000g"), ("/prefix/1", "8000000000000000"),
         ] {
-            proxy.send(put(target).token(token)).await.assert_problem(400, "malformed-token");
+            proxy.refuse(put(target).token(token), 400, "malformed-token").await;
         }
         for (target, token) in [("/hex/1", "1F4"), ("/hash/1", "z#42"), ("/prefix/1", "00000000000000ff")] {
-            proxy.send(put(target).token(token)).await.assert_problem(412, "stale-token");
+            proxy.stale(put(target).token(token)).await;
         }
         assert_eq!(upstream.count(), 7);
     }
@@ -218,14 +219,14 @@ over_both_stores! {
     async fn the_stale_status_can_be_409(store: Store) {
         let upstream = Upstream::start().await;
         let proxy = Proxy::start(&Config::new(&upstream, &store).with("stale_status: 409")).await;
-        proxy.send(put("/orders/7").token(2)).await.assert_forwarded();
-        proxy.send(put("/orders/7").token(1)).await.assert_problem(409, "stale-token");
+        proxy.forward(put("/orders/7").token(2)).await;
+        proxy.refuse(put("/orders/7").token(1), 409, "stale-token").await;
     }
 
     async fn without_disclosure_an_answer_names_no_number(store: Store) {
         let upstream = Upstream::start().await;
         let proxy = Proxy::start(&Config::new(&upstream, &store).with("disclose: false")).await;
-        proxy.send(put("/orders/77123").token(88_456)).await.assert_forwarded();
+        proxy.forward(put("/orders/77123").token(88_456)).await;
         let answer = proxy.send(put("/orders/77123").token(88_455)).await;
         let problem = answer.assert_problem(412, "stale-token");
         for field in ["resource", "token", "mark", "gap"] {
@@ -257,13 +258,13 @@ over_both_stores! {
 
     async fn a_content_type_alone_makes_no_refusal_a_200(store: Store) {
         let (upstream, proxy) = fenced(&store).await;
-        proxy.send(put("/orders/7").token(9)).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(9)).await;
         let stale = |kind: &str| post("/orders/7").header("content-type", kind).token(8).body("x");
         let with_trailers = |kind: &str| stale(kind).header("te", "trailers");
         for kind in ["application/grpc", "application/grpc+proto", "Application/gRPC"] {
             // HTTP/1, with the fields that gRPC has over HTTP/2.
             for request in [stale(kind), with_trailers(kind)] {
-                proxy.send(request).await.assert_problem(412, "stale-token");
+                proxy.stale(request).await;
             }
             // HTTP/2, from a client that takes no trailers.
             stale(kind).send_http2(proxy.data()).await.assert_problem(412, "stale-token");
@@ -286,7 +287,7 @@ over_both_stores! {
         let mut torn = Wire::connect(proxy.data()).await.expect("the proxy listens");
         torn.send(b"PUT /orders/7 HTTP/1.1\r\nHost: a\r\nX-Fencing-Token: 60\r\n").await.expect("taken");
         drop(torn);
-        proxy.send(put("/orders/7").token(1)).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(1)).await;
         assert_eq!(upstream.tokens("order:7"), [1]);
         assert_eq!(proxy.token("order:7").await, Some(1));
     }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, eventually, over_both_stores, post, put, soon,
+    Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, joined, over_both_stores,
+    post, put, soon,
 };
 
 /// An upstream, and a proxy with these barrier times.
@@ -41,11 +42,11 @@ over_both_stores! {
         proxy.waiting("order:7", 1).await;
         assert_eq!(upstream.tokens("order:7"), [41], "42 waits");
         assert_eq!(proxy.token("order:7").await, Some(42), "its mark is raised meanwhile");
-        proxy.send(put("/orders/7").token(41)).await.assert_problem(412, "stale-token");
+        proxy.stale(put("/orders/7").token(41)).await;
 
         gate.open();
-        soon("41", held).await.expect("no panic").assert_forwarded();
-        soon("42", newer).await.expect("no panic").assert_forwarded();
+        forwarded(held).await;
+        forwarded(newer).await;
         assert_eq!(upstream.tokens("order:7"), [41, 42]);
         upstream.assert_no_overtaking();
     }
@@ -68,9 +69,9 @@ over_both_stores! {
         assert_eq!(upstream.count(), 3, "42 still waits for the third");
         gates[1].open();
         for one in held {
-            soon("a 41", one).await.expect("no panic").assert_forwarded();
+            forwarded(one).await;
         }
-        soon("42", newer).await.expect("no panic").assert_forwarded();
+        forwarded(newer).await;
         upstream.assert_no_overtaking();
     }
 
@@ -80,11 +81,11 @@ over_both_stores! {
         let waiter = proxy.start_request(put("/orders/7").token(42));
         proxy.waiting("order:7", 1).await;
         let newest = proxy.start_request(put("/orders/7").token(43));
-        let problem = soon("42", waiter).await.expect("no panic").assert_problem(412, "stale-token");
+        let problem = joined(waiter).await.assert_problem(412, "stale-token");
         assert_eq!((&problem["token"], &problem["mark"]), (&"42".into(), &"43".into()));
         gate.open();
-        soon("41", held).await.expect("no panic").assert_forwarded();
-        soon("43", newest).await.expect("no panic").assert_forwarded();
+        forwarded(held).await;
+        forwarded(newest).await;
         assert_eq!(upstream.tokens("order:7"), [41, 43]);
         upstream.assert_no_overtaking();
     }
@@ -98,9 +99,9 @@ over_both_stores! {
         assert!(answer.retry_after().is_some_and(|seconds| seconds >= 1));
         assert_eq!(upstream.tokens("order:7"), [41]);
         gate.open();
-        soon("41", held).await.expect("no panic").assert_forwarded();
-        proxy.send(put("/orders/7").token(42)).await.assert_forwarded();
-        proxy.send(put("/orders/7").token(41)).await.assert_problem(412, "stale-token");
+        forwarded(held).await;
+        proxy.forward(put("/orders/7").token(42)).await;
+        proxy.stale(put("/orders/7").token(41)).await;
         upstream.assert_no_overtaking();
     }
 
@@ -110,11 +111,11 @@ over_both_stores! {
         let newer = proxy.start_request(put("/orders/7").token(42));
         proxy.waiting("order:7", 1).await;
         for token in [1, 2, 3] {
-            proxy.send(put("/orders/8").token(token)).await.assert_forwarded();
+            proxy.forward(put("/orders/8").token(token)).await;
         }
         gate.open();
-        soon("41", held).await.expect("no panic").assert_forwarded();
-        soon("42", newer).await.expect("no panic").assert_forwarded();
+        forwarded(held).await;
+        forwarded(newer).await;
     }
 
     async fn the_queue_of_a_resource_is_bounded(store: Store) {
@@ -125,11 +126,11 @@ over_both_stores! {
         let answer = proxy.send(put("/orders/7").token(42)).await;
         answer.assert_problem(503, "overloaded");
         assert!(answer.retry_after().is_some());
-        proxy.send(put("/orders/8").token(1)).await.assert_forwarded();
+        proxy.forward(put("/orders/8").token(1)).await;
         gate.open();
-        soon("41", held).await.expect("no panic").assert_forwarded();
+        forwarded(held).await;
         for waiter in waiters {
-            soon("42", waiter).await.expect("no panic").assert_forwarded();
+            forwarded(waiter).await;
         }
         upstream.assert_no_overtaking();
     }
@@ -149,7 +150,7 @@ over_both_stores! {
         assert_eq!(upstream.count(), 1);
         assert!(!upstream.arrivals()[0].left, "the exchange goes on without its client");
         gate.open();
-        soon("42", newer).await.expect("no panic").assert_forwarded();
+        forwarded(newer).await;
         assert_eq!(upstream.tokens("order:7"), [41, 42]);
         upstream.assert_no_overtaking();
     }
@@ -162,8 +163,8 @@ over_both_stores! {
         drop(leaver);
         proxy.waiting("order:7", 0).await;
         gate.open();
-        soon("41", held).await.expect("no panic").assert_forwarded();
-        proxy.send(put("/orders/7").token(43)).await.assert_forwarded();
+        forwarded(held).await;
+        proxy.forward(put("/orders/7").token(43)).await;
         assert_eq!(upstream.tokens("order:7"), [41, 43]);
     }
 
@@ -172,8 +173,8 @@ over_both_stores! {
         upstream.on_token(41, [Step::Reset]);
         let answer = proxy.send(put("/orders/7").token(41)).await;
         assert_eq!(answer.assert_problem(502, "outcome-unknown")["retry"], "check-first");
-        proxy.send(put("/orders/7").token(41)).await.assert_forwarded();
-        proxy.send(put("/orders/7").token(42)).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(41)).await;
+        proxy.forward(put("/orders/7").token(42)).await;
         let all = upstream.arrivals();
         assert_eq!(upstream.tokens("order:7"), [41, 41, 42]);
         let gone = all[2].began - all[0].ended.expect("it was reset");
@@ -190,12 +191,12 @@ over_both_stores! {
         let proxy = Proxy::start(&config).await;
         let gate = Gate::shut();
         upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
-        proxy.send(put("/orders/7").token(41)).await.assert_problem(504, "outcome-unknown");
+        proxy.refuse(put("/orders/7").token(41), 504, "outcome-unknown").await;
         let newer = proxy.start_request(put("/orders/7/patient").token(42));
         proxy.waiting("order:7", 1).await;
         // It has worked on after its caller has given up, and for less than `settle`.
         gate.open();
-        soon("42", newer).await.expect("no panic").assert_forwarded();
+        forwarded(newer).await;
         assert_eq!(upstream.tokens("order:7"), [41, 42]);
         upstream.assert_no_overtaking();
     }
@@ -203,7 +204,7 @@ over_both_stores! {
     async fn what_settles_says_how_long_it_still_takes(store: Store) {
         let (upstream, proxy) = with_barrier(&store, "{ wait: 200ms, settle: 60s }").await;
         upstream.on_token(41, [Step::Reset]);
-        proxy.send(put("/orders/7").token(41)).await.assert_problem(502, "outcome-unknown");
+        proxy.refuse(put("/orders/7").token(41), 502, "outcome-unknown").await;
         let answer = proxy.send(put("/orders/7").token(42)).await;
         answer.assert_problem(503, "older-in-flight");
         let left = answer.retry_after().expect("it says when");
@@ -214,8 +215,8 @@ over_both_stores! {
     async fn an_operator_who_knows_the_outcome_ends_the_settling(store: Store) {
         let (upstream, proxy) = with_barrier(&store, "{ wait: 200ms, settle: 300s }").await;
         upstream.on_token(41, [Step::Reset]);
-        proxy.send(put("/orders/7").token(41)).await.assert_problem(502, "outcome-unknown");
-        proxy.send(put("/orders/7").token(42)).await.assert_problem(503, "older-in-flight");
+        proxy.refuse(put("/orders/7").token(41), 502, "outcome-unknown").await;
+        proxy.refuse(put("/orders/7").token(42), 503, "older-in-flight").await;
         let target = "/v1/marks/order%3A7/resolve";
         let mark = proxy.mark("order:7").await.expect("it has a mark");
         let unknown = &mark["unknown"];
@@ -223,10 +224,10 @@ over_both_stores! {
         let words = json!({ "id": unknown[0]["id"], "reason": "looked: it was not applied" });
         let unasked = post(target).body(words.to_string()).header("Content-Type", "application/json");
         assert_eq!(unasked.send(proxy.admin()).await.status(), 401, "writes need the bearer token");
-        proxy.send(put("/orders/7").token(42)).await.assert_problem(503, "older-in-flight");
+        proxy.refuse(put("/orders/7").token(42), 503, "older-in-flight").await;
         let answer = proxy.command(target, &words).await;
         assert!((200..300).contains(&answer.status()), "{}", answer.text());
-        proxy.send(put("/orders/7").token(42)).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(42)).await;
         assert_eq!(upstream.tokens("order:7"), [41, 42]);
     }
 
@@ -244,7 +245,7 @@ over_both_stores! {
         proxy.waiting("order:7", 1).await;
         assert_eq!(upstream.tokens("order:7"), [41], "42 waits for the rest");
         gate.open();
-        soon("42", newer).await.expect("no panic").assert_forwarded();
+        forwarded(newer).await;
         upstream.assert_no_overtaking();
     }
 
@@ -258,7 +259,7 @@ over_both_stores! {
         let newer = proxy.start_request(put("/orders/7").token(42));
         let rest = soon("the stream's end", reader.wire.body(head.response_framing(false), |_| {})).await;
         rest.expect_err("it is cut, not ended as if it were whole");
-        soon("42", newer).await.expect("no panic").assert_forwarded();
+        forwarded(newer).await;
         assert!(upstream.arrivals()[0].left, "the exchange with the upstream was reset");
         assert_eq!(upstream.tokens("order:7"), [41, 42]);
         upstream.assert_no_overtaking();
@@ -271,7 +272,7 @@ over_both_stores! {
         upstream.on_token(41, [Step::answer("200 OK", "", &megabytes)]);
         let mut stalled = proxy.begin(&put("/orders/7").token(41), b"").await;
         soon("the answer's head", stalled.head()).await.expect("a head");
-        proxy.send(put("/orders/7").token(42)).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(42)).await;
         assert_eq!(upstream.tokens("order:7"), [41, 42]);
     }
 
@@ -283,7 +284,7 @@ over_both_stores! {
         let request = put("/orders/7").token(41).header("Content-Length", "1000000");
         let _stalled = proxy.begin(&request, "x".repeat(20_000).as_bytes()).await;
         upstream.until("a part of the body", |all| all.first().is_some_and(|one| !one.body.is_empty())).await;
-        proxy.send(put("/orders/7").token(42)).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(42)).await;
         let arrivals = upstream.arrivals();
         assert!(!arrivals[0].whole);
         assert_eq!(upstream.tokens("order:7"), [41, 42]);
@@ -293,7 +294,7 @@ over_both_stores! {
         let (upstream, proxy) = with_barrier(&store, "{ wait: 25s, grace: 300s, settle: 300s }").await;
         let request = put("/orders/7").token(41).header("Content-Length", "8");
         let mut paused = proxy.begin(&request, b"half").await;
-        proxy.send(put("/orders/7").token(42)).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(42)).await;
         paused.wire.send(b"done").await.expect("the rest is taken");
         paused.finish().await.assert_problem(412, "stale-token");
         assert_eq!(upstream.tokens("order:7"), [42]);
@@ -306,15 +307,15 @@ over_both_stores! {
         proxy.waiting("order:7", 1).await;
         crate::support::get("/orders/7").send(proxy.data()).await.assert_forwarded();
         gate.open();
-        soon("41", held).await.expect("no panic").assert_forwarded();
-        soon("the read", read).await.expect("no panic").assert_forwarded();
+        forwarded(held).await;
+        forwarded(read).await;
         upstream.assert_no_overtaking();
     }
 
     async fn the_barrier_forgets_idle_resources(store: Store) {
         let (_upstream, proxy) = with_barrier(&store, "{ wait: 25s }").await;
         for id in 0..200 {
-            proxy.send(put(&format!("/orders/{id}")).token(1)).await.assert_forwarded();
+            proxy.forward(put(&format!("/orders/{id}")).token(1)).await;
         }
         proxy.until_metric("fencepost_upstream_in_flight", &[], |value| value == 0.0).await;
         proxy.until_metric("fencepost_unknown_outcomes", &[], |value| value == 0.0).await;

@@ -24,10 +24,7 @@ async fn an_upstream_that_is_down_is_a_502_and_holds_nothing() {
         assert_eq!(problem["resource"], "order:7");
         assert_eq!(problem["token"], token.to_string());
     }
-    proxy
-        .send(put("/orders/7").token(1))
-        .await
-        .assert_problem(412, "stale-token");
+    proxy.stale(put("/orders/7").token(1)).await;
 }
 
 #[tokio::test]
@@ -49,10 +46,7 @@ async fn an_exchange_that_breaks_is_sent_exactly_once() {
                 "check-first"
             );
             assert_eq!(upstream.count(), before + 1, "{method} arrived once");
-            proxy
-                .send(put("/orders/6").token(1))
-                .await
-                .assert_forwarded();
+            proxy.forward(put("/orders/6").token(1)).await;
         }
     }
 }
@@ -78,9 +72,8 @@ async fn half_an_answer_is_not_passed_off_as_a_whole_one() {
         .expect_err("cut, as the upstream cut it");
     for path in ["/orders/7", "/orders/8"] {
         proxy
-            .send(put(path).token(2))
-            .await
-            .assert_problem(503, "older-in-flight");
+            .refuse(put(path).token(2), 503, "older-in-flight")
+            .await;
     }
     assert_eq!(upstream.count(), 2);
 }
@@ -113,9 +106,8 @@ async fn nonsense_from_the_upstream_is_an_unknown_outcome() {
     let (upstream, proxy) = fenced("{}").await;
     upstream.next([Step::raw("this is not HTTP\r\n\r\n"), Step::Close]);
     proxy
-        .send(put("/orders/7").token(1))
-        .await
-        .assert_problem(502, "outcome-unknown");
+        .refuse(put("/orders/7").token(1), 502, "outcome-unknown")
+        .await;
     assert_eq!(upstream.count(), 1);
 }
 
@@ -219,14 +211,10 @@ async fn a_route_can_have_a_timeout_of_its_own() {
     let slow = [Step::Work(Duration::from_millis(800)), Step::ok()];
     upstream.next(slow.clone());
     proxy
-        .send(put("/orders/7").token(1))
-        .await
-        .assert_problem(504, "outcome-unknown");
+        .refuse(put("/orders/7").token(1), 504, "outcome-unknown")
+        .await;
     upstream.next(slow);
-    proxy
-        .send(put("/reports/7").token(1))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/reports/7").token(1)).await;
 }
 
 #[tokio::test]

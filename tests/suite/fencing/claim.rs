@@ -1,7 +1,8 @@
 //! Claims: acquire, claim, read, write.
 
 use crate::support::{
-    Config, Gate, Proxy, Request, Step, Store, Upstream, get, over_both_stores, post, put, soon,
+    Config, Gate, Proxy, Request, Step, Store, Upstream, forwarded, get, joined, over_both_stores,
+    post, put,
 };
 
 const CLAIM: &str = "/.well-known/fencing/claim";
@@ -19,11 +20,11 @@ async fn fenced(store: &Store, more: &str) -> (Upstream, Proxy) {
 over_both_stores! {
     async fn after_a_claim_older_holders_are_refused(store: Store) {
         let (upstream, proxy) = fenced(&store, "{}").await;
-        proxy.send(put("/orders/7").token(41)).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(41)).await;
         let answer = proxy.send(claim("PUT /orders/7").token(42)).await;
         assert_eq!((answer.status(), answer.text().as_str()), (204, ""));
-        proxy.send(put("/orders/7").token(41)).await.assert_problem(412, "stale-token");
-        proxy.send(put("/orders/7").token(42)).await.assert_forwarded();
+        proxy.stale(put("/orders/7").token(41)).await;
+        proxy.forward(put("/orders/7").token(42)).await;
         assert_eq!(upstream.tokens("order:7"), [41, 42], "a claim forwards nothing");
     }
 
@@ -37,15 +38,15 @@ over_both_stores! {
         proxy.waiting("order:7", 1).await;
         assert!(!claiming.is_finished());
         gate.open();
-        assert_eq!(soon("the claim", claiming).await.expect("no panic").status(), 204);
-        soon("41", held).await.expect("no panic").assert_forwarded();
+        assert_eq!(joined(claiming).await.status(), 204);
+        forwarded(held).await;
         assert_eq!(upstream.tokens("order:7"), [41]);
     }
 
     async fn a_claim_that_waits_too_long_says_so(store: Store) {
         let (upstream, proxy) = fenced(&store, "barrier: { wait: 200ms, settle: 60s }").await;
         upstream.on_token(41, [Step::Reset]);
-        proxy.send(put("/orders/7").token(41)).await.assert_problem(502, "outcome-unknown");
+        proxy.refuse(put("/orders/7").token(41), 502, "outcome-unknown").await;
         let answer = proxy.send(claim("PUT /orders/7").token(42)).await;
         answer.assert_problem(503, "older-in-flight");
         assert!(answer.retry_after().is_some());
@@ -57,7 +58,7 @@ over_both_stores! {
         let (upstream, proxy) = fenced(&store, "{}").await;
         let by_key = |key: &str| post(CLAIM).header("X-Fencing-Resource", key);
         assert_eq!(proxy.send(by_key("order:7").token(42)).await.status(), 204);
-        proxy.send(put("/orders/7").token(41)).await.assert_problem(412, "stale-token");
+        proxy.stale(put("/orders/7").token(41)).await;
         let stranger = proxy.send(by_key("invoice:7").token(42)).await;
         stranger.assert_problem(400, "ambiguous-request");
         assert_eq!(proxy.token("invoice:7").await, None);
@@ -83,7 +84,7 @@ over_both_stores! {
             // Paths that are another route's, and keys that no text gives.
             "order:new", "l:New", "n:07", "n:x", "all:a%3ab",
         ] {
-            proxy.send(by_key(key)).await.assert_problem(400, "ambiguous-request");
+            proxy.refuse(by_key(key), 400, "ambiguous-request").await;
             assert_eq!(proxy.token(key).await, None, "{key}");
         }
         for (key, target) in [
@@ -93,7 +94,7 @@ over_both_stores! {
             ("tree:a", "/tree/a/"), ("tree:a/b", "/tree/a/b"),
         ] {
             assert_eq!(proxy.send(by_key(key)).await.status(), 204, "{key}");
-            proxy.send(put(target).token(41)).await.assert_problem(412, "stale-token");
+            proxy.stale(put(target).token(41)).await;
         }
         assert_eq!(upstream.count(), 0);
     }
@@ -104,15 +105,15 @@ over_both_stores! {
         assert_eq!(proxy.send(claim("PUT /orders/7").token(42)).await.status(), 204, "equal passes");
         let problem = proxy.send(claim("PUT /orders/7").token(41)).await.assert_problem(412, "stale-token");
         assert_eq!(problem["mark"], "42");
-        proxy.send(claim("PUT /orders/7")).await.assert_problem(428, "token-required");
-        proxy.send(claim("PUT /orders/7").token("x")).await.assert_problem(400, "malformed-token");
+        proxy.refuse(claim("PUT /orders/7"), 428, "token-required").await;
+        proxy.refuse(claim("PUT /orders/7").token("x"), 400, "malformed-token").await;
         for target in ["", "/orders/7", "PUT", "PUT orders/7", "PUT /orders/a%2Fb", "PUT /orders/../7", "PUT /orders/7 x"] {
-            proxy.send(claim(target).token(50)).await.assert_problem(400, "ambiguous-request");
+            proxy.refuse(claim(target).token(50), 400, "ambiguous-request").await;
         }
-        proxy.send(post(CLAIM).token(50)).await.assert_problem(400, "ambiguous-request");
-        proxy.send(claim("PUT /orders/7").header("X-Fencing-Target", "PUT /orders/8").token(50)).await
-            .assert_problem(400, "ambiguous-request");
-        proxy.send(claim("PUT /elsewhere").token(50)).await.assert_problem(404, "no-route");
+        proxy.refuse(post(CLAIM).token(50), 400, "ambiguous-request").await;
+        let twice = claim("PUT /orders/7").header("X-Fencing-Target", "PUT /orders/8").token(50);
+        proxy.refuse(twice, 400, "ambiguous-request").await;
+        proxy.refuse(claim("PUT /elsewhere").token(50), 404, "no-route").await;
         assert_eq!(proxy.send(get(CLAIM).token(50)).await.status(), 405);
         assert_eq!(proxy.token("order:7").await, Some(42), "what was refused raised nothing");
         assert_eq!(upstream.count(), 0);
@@ -123,8 +124,8 @@ over_both_stores! {
             &store, "routes: [{ path: '/orders/{id}', resource: 'order:{id}', reuse: once }]",
         ).await;
         assert_eq!(proxy.send(claim("POST /orders/7").token(5)).await.status(), 204);
-        proxy.send(post("/orders/7").token(5)).await.assert_forwarded();
-        proxy.send(post("/orders/7").token(5)).await.assert_problem(412, "stale-token");
+        proxy.forward(post("/orders/7").token(5)).await;
+        proxy.stale(post("/orders/7").token(5)).await;
         assert_eq!(upstream.tokens("order:7"), [5]);
     }
 
@@ -134,7 +135,7 @@ over_both_stores! {
         ).await;
         assert_eq!(proxy.send(claim("PUT /orders/7").token("lock#9")).await.status(), 204);
         assert_eq!(proxy.token("order:7").await, Some(9));
-        proxy.send(claim("PUT /orders/7").token("9")).await.assert_problem(400, "malformed-token");
+        proxy.refuse(claim("PUT /orders/7").token("9"), 400, "malformed-token").await;
     }
 
     async fn a_claim_by_key_is_refused_where_routes_read_its_token_in_two_ways(store: Store) {
@@ -153,9 +154,9 @@ over_both_stores! {
         }
         // The new holder has 0x10, the one before it 0xf.
         assert_eq!(proxy.send(claim("PUT /b/7").token("10")).await.status(), 204);
-        proxy.send(put("/b/7").token("f")).await.assert_problem(412, "stale-token");
-        proxy.send(put("/a/7").token(15)).await.assert_problem(412, "stale-token");
-        proxy.send(put("/a/7").token(16)).await.assert_forwarded();
+        proxy.stale(put("/b/7").token("f")).await;
+        proxy.stale(put("/a/7").token(15)).await;
+        proxy.forward(put("/a/7").token(16)).await;
         // A key that routes of one format can yield.
         let by_key = post(CLAIM).header("X-Fencing-Resource", "other:7");
         assert_eq!(proxy.send(by_key.token("2a")).await.status(), 204);
@@ -169,7 +170,7 @@ over_both_stores! {
         assert_eq!(proxy.send(claim("PUT /orders/7").token(42)).await.status(), 204);
         proxy.kill9();
         let proxy = Proxy::start(&config).await;
-        proxy.send(put("/orders/7").token(41)).await.assert_problem(412, "stale-token");
+        proxy.stale(put("/orders/7").token(41)).await;
         assert_eq!(upstream.count(), 0);
     }
 }
@@ -182,15 +183,13 @@ async fn the_claim_path_can_move_or_be_off() {
         .token(3);
     assert_eq!(proxy.send(moved).await.status(), 204);
     proxy
-        .send(claim("PUT /orders/7").token(4))
-        .await
-        .assert_problem(404, "no-route");
+        .refuse(claim("PUT /orders/7").token(4), 404, "no-route")
+        .await;
     assert_eq!(proxy.token("order:7").await, Some(3));
 
     let (_upstream, proxy) = fenced(&Store::sqlite(), "claim: 'off'").await;
     proxy
-        .send(claim("PUT /orders/7").token(4))
-        .await
-        .assert_problem(404, "no-route");
+        .refuse(claim("PUT /orders/7").token(4), 404, "no-route")
+        .await;
     assert_eq!(upstream.count(), 0);
 }

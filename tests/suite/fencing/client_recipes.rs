@@ -18,7 +18,7 @@ use crate::support::process::Process;
 use crate::support::python::python;
 use crate::support::skip::{is_skipped, lacks};
 use crate::support::zookeeper::{Java, ZooKeeper};
-use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, put, soon};
+use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, forwarded, or_return, put};
 
 /// The recipe of a page (relative to docs/clients): at most 60 lines.
 fn text_of(page: &str, name: &str) -> String {
@@ -106,10 +106,7 @@ async fn obeys(client: impl Fn(&str) -> Command) {
         .until_metric("fencepost_requests_total", &labels, |count| count >= 1.0)
         .await;
     gate.open();
-    soon("the older one", older)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    forwarded(older).await;
     let ran = newer.await.expect("no panic");
     assert!(ran.good, "{}", ran.said);
     assert_eq!(upstream.count(), 2);
@@ -140,10 +137,7 @@ async fn obeys(client: impl Fn(&str) -> Command) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_shell_recipe_obeys() {
-    let test = "the_shell_recipe_obeys";
-    let Some([etcd, ctl, _curl]) = programs(test, ["etcd", "etcdctl", "curl"]) else {
-        return;
-    };
+    let [etcd, ctl, _curl] = or_return!(programs(["etcd", "etcdctl", "curl"]));
     let (etcd, dir) = (
         Etcd::start(&etcd, &ctl).await,
         TempDir::new().expect("a directory"),
@@ -161,13 +155,9 @@ async fn the_shell_recipe_obeys() {
 }
 
 /// One of the programs in Python.
-async fn python_obeys(test: &str, name: &str) {
-    let Some([server, cli]) = programs(test, ["redis-server", "redis-cli"]) else {
-        return;
-    };
-    let Some(python) = python(test) else {
-        return;
-    };
+async fn python_obeys(name: &str) {
+    let [server, cli] = or_return!(programs(["redis-server", "redis-cli"]));
+    let python = or_return!(python());
     let (redis, dir) = (
         Redis::start(&server, &cli).await,
         TempDir::new().expect("a directory"),
@@ -184,24 +174,22 @@ async fn python_obeys(test: &str, name: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_recipe_with_requests_obeys() {
-    python_obeys("the_recipe_with_requests_obeys", "nightly.py").await;
+    python_obeys("nightly.py").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_recipe_with_httpx_obeys() {
-    python_obeys("the_recipe_with_httpx_obeys", "nightly_httpx.py").await;
+    python_obeys("nightly_httpx.py").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_recipe_with_aiohttp_obeys() {
-    python_obeys("the_recipe_with_aiohttp_obeys", "nightly_aiohttp.py").await;
+    python_obeys("nightly_aiohttp.py").await;
 }
 
 /// One of the programs for Node.
-async fn node_obeys(test: &str, name: &str) {
-    let Some([etcd, ctl, node]) = programs(test, ["etcd", "etcdctl", "node"]) else {
-        return;
-    };
+async fn node_obeys(name: &str) {
+    let [etcd, ctl, node] = or_return!(programs(["etcd", "etcdctl", "node"]));
     let (etcd, dir) = (
         Etcd::start(&etcd, &ctl).await,
         TempDir::new().expect("a directory"),
@@ -222,23 +210,20 @@ const MODULES: &str = "/usr/share/nodejs";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_recipe_with_fetch_obeys() {
-    node_obeys("the_recipe_with_fetch_obeys", "nightly.mjs").await;
+    node_obeys("nightly.mjs").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_recipe_with_axios_obeys() {
-    let test = "the_recipe_with_axios_obeys";
     if is_skipped("axios") || !Path::new(MODULES).join("axios").exists() {
-        return lacks(test, "axios");
+        return lacks("axios");
     }
-    node_obeys(test, "nightly.cjs").await;
+    node_obeys("nightly.cjs").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_java_recipe_obeys() {
-    let Some(java) = Java::find("the_java_recipe_obeys") else {
-        return;
-    };
+    let java = or_return!(Java::find());
     let dir = TempDir::new().expect("a directory");
     let program = java.compile(&recipe("java.md", "Nightly.java", dir.path()));
     let zookeeper = ZooKeeper::start(&java).await;
@@ -271,9 +256,7 @@ fn go(go: &Path, dir: &Path) -> PathBuf {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_go_recipe_obeys() {
-    let Some([compiler]) = programs("the_go_recipe_obeys", ["go"]) else {
-        return;
-    };
+    let [compiler] = or_return!(programs(["go"]));
     let dir = TempDir::new().expect("a directory");
     let program = go(&compiler, dir.path());
     let consul = Consul::start().await;

@@ -8,7 +8,9 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::support::{Config, Proxy, Step, Store, Upstream, over_both_stores, put, soon};
+use crate::support::{
+    Config, Proxy, Step, Store, Upstream, or_return, over_both_stores, put, soon,
+};
 
 const CLIENTS: u64 = 64;
 const REQUESTS_EACH: u64 = 60;
@@ -25,10 +27,7 @@ over_both_stores! {
 
 #[tokio::test]
 async fn nothing_overtakes_among_64_clients_of_two_proxies() {
-    let Some(store) = Store::postgres("nothing_overtakes_among_64_clients_of_two_proxies").await
-    else {
-        return;
-    };
+    let store = or_return!(Store::postgres().await);
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &store).with(RUGGED);
     let proxies = [Proxy::start(&config).await, Proxy::start(&config).await];

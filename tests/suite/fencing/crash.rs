@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::support::skip::lacks;
 use crate::support::store::program;
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, eventually, over_both_stores, put, soon,
+    Config, Gate, Proxy, Step, Store, Upstream, eventually, joined, over_both_stores, put,
 };
 
 over_both_stores! {
@@ -46,7 +46,7 @@ over_both_stores! {
             proxy.kill9();
             stop.store(true, Ordering::Relaxed);
             for client in clients {
-                soon("a client to give up", client).await.expect("no panic");
+                joined(client).await;
             }
             let newest = newest_tokens(&upstream, seen_before);
             seen_before = upstream.count();
@@ -82,8 +82,8 @@ over_both_stores! {
         let again = proxy.send(put("/orders/7").token(7)).await;
         again.assert_problem(503, "older-in-flight");
         assert!(again.retry_after().is_some());
-        proxy.send(put("/orders/7").token(6)).await.assert_problem(412, "stale-token");
-        proxy.send(put("/orders/8").token(1)).await.assert_forwarded();
+        proxy.stale(put("/orders/7").token(6)).await;
+        proxy.forward(put("/orders/8").token(1)).await;
         assert_eq!(upstream.tokens("order:7"), [6]);
 
         eventually("7 passes", || async {
@@ -108,9 +108,9 @@ over_both_stores! {
         proxy.kill9();
         drop(at_work);
         let proxy = Proxy::start(&config).await;
-        proxy.send(put("/orders/7").token(7)).await.assert_forwarded();
-        proxy.send(put("/orders/7").token(8)).await.assert_problem(503, "older-in-flight");
-        proxy.send(put("/orders/7").token(7)).await.assert_problem(412, "stale-token");
+        proxy.forward(put("/orders/7").token(7)).await;
+        proxy.refuse(put("/orders/7").token(8), 503, "older-in-flight").await;
+        proxy.stale(put("/orders/7").token(7)).await;
         assert_eq!(upstream.tokens("order:7"), [7, 7]);
         gate.open();
     }
@@ -119,10 +119,10 @@ over_both_stores! {
         let upstream = Upstream::start().await;
         let config = Config::new(&upstream, &store).with("barrier: { wait: 200ms, settle: 300s }");
         let mut proxy = Proxy::start(&config).await;
-        proxy.send(put("/orders/7").token(7)).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(7)).await;
         proxy.stop().await;
         let proxy = Proxy::start(&config).await;
-        proxy.send(put("/orders/7").token(8)).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(8)).await;
         assert_eq!(upstream.tokens("order:7"), [7, 8]);
     }
 
@@ -131,13 +131,13 @@ over_both_stores! {
         let config = Config::new(&upstream, &store).with("barrier: { wait: 200ms, settle: 300s }");
         let mut proxy = Proxy::start(&config).await;
         upstream.next([Step::Reset]);
-        proxy.send(put("/orders/7").token(7)).await.assert_problem(502, "outcome-unknown");
+        proxy.refuse(put("/orders/7").token(7), 502, "outcome-unknown").await;
         proxy.stop().await;
         let mut proxy = Proxy::start(&config).await;
-        proxy.send(put("/orders/7").token(8)).await.assert_problem(503, "older-in-flight");
+        proxy.refuse(put("/orders/7").token(8), 503, "older-in-flight").await;
         proxy.stop().await;
         let proxy = Proxy::start(&config).await;
-        proxy.send(put("/orders/7").token(8)).await.assert_problem(503, "older-in-flight");
+        proxy.refuse(put("/orders/7").token(8), 503, "older-in-flight").await;
         assert_eq!(upstream.tokens("order:7"), [7]);
     }
 
@@ -152,7 +152,7 @@ over_both_stores! {
         proxy.kill9();
         drop(at_work);
         let proxy = Proxy::start(&config).await;
-        proxy.send(put("/orders/7").token(7)).await.assert_problem(412, "stale-token");
+        proxy.stale(put("/orders/7").token(7)).await;
         assert_eq!(upstream.count(), 1);
         gate.open();
     }
@@ -182,10 +182,7 @@ fn newest_tokens(upstream: &Upstream, from: usize) -> HashMap<String, u64> {
 #[tokio::test]
 async fn the_disk_has_the_mark_before_the_upstream_has_a_byte() {
     let Some(strace) = program("strace").filter(|strace| may_trace(strace)) else {
-        lacks(
-            "the_disk_has_the_mark_before_the_upstream_has_a_byte",
-            "strace",
-        );
+        lacks("strace");
         return;
     };
     let dir = TempDir::new().expect("a temporary directory");
@@ -202,10 +199,7 @@ async fn the_disk_has_the_mark_before_the_upstream_has_a_byte() {
         ]);
     let mut proxy = Proxy::start_under(&Config::new(&upstream, &store), runner).await;
     for token in [3, 4] {
-        proxy
-            .send(put("/orders/traced").token(token))
-            .await
-            .assert_forwarded();
+        proxy.forward(put("/orders/traced").token(token)).await;
     }
     proxy.kill9();
     let lines = eventually("the trace's end", || async {

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use crate::support::bare::BareUpstream;
 use crate::support::http2::{HEADERS, Http2};
 use crate::support::wire::{Io, Wire};
-use crate::support::{Answer, Config, Proxy, Store, eventually, put, soon};
+use crate::support::{Answer, Config, Proxy, Store, eventually, joined, put, soon};
 
 /// The proxy's kernel takes it at once, the windows of HTTP/2 too, and the upstream's kernel takes a
 /// part.
@@ -73,7 +73,7 @@ impl Case {
             socket.write_all(OK).await.expect("taken");
             Answered::Http1(socket)
         };
-        let older = soon("41", older).await.expect("no panic");
+        let older = joined(older).await;
         older.assert_forwarded();
         answered
     }
@@ -109,7 +109,7 @@ impl Case {
             let head = self.upstream.serve().await;
             assert_eq!(head.get("x-fencing-token"), Some("42"));
         }
-        let newer = soon("42", newer).await.expect("no panic");
+        let newer = joined(newer).await;
         newer.assert_forwarded();
     }
 }
@@ -181,7 +181,7 @@ async fn arrives_before_a_newer_token(http2: bool) {
     let older = case.early(http2).await;
     let newer = case.newer_waits().await;
     older.drain_and_serve().await;
-    let newer = soon("42", newer).await.expect("no panic");
+    let newer = joined(newer).await;
     newer.assert_forwarded();
     assert_eq!(case.unknown().await, (0, 0));
     let listed = case.proxy.ask("/v1/unknown").await.json();

@@ -12,7 +12,9 @@ use crate::support::pages::config;
 use crate::support::process::Process;
 use crate::support::tls::{Ca, Files, server};
 use crate::support::upstream::Arrival;
-use crate::support::{Config, Gate, Proxy, Request, Step, Store, Upstream, post, put, soon};
+use crate::support::{
+    Config, Gate, Proxy, Request, Step, Store, Upstream, forwarded, or_return, post, put,
+};
 
 const CHARGE: &str = "/v1/accounts/7/charges";
 
@@ -48,12 +50,9 @@ async fn a_third_partys_api_is_fenced_where_requests_leave() {
     let waits = proxy.send(charge(42, "30")).await;
     waits.assert_problem(503, "older-in-flight");
     gate.open();
-    soon("the first worker", first)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
-    proxy.send(charge(42, "30")).await.assert_forwarded();
-    proxy.send(charge(42, "30")).await.assert_forwarded();
+    forwarded(first).await;
+    proxy.forward(charge(42, "30")).await;
+    proxy.forward(charge(42, "30")).await;
 
     // The first one wakes up: the provider sees nothing of it, on no path of the account.
     for stale in [
@@ -61,12 +60,11 @@ async fn a_third_partys_api_is_fenced_where_requests_leave() {
         put("/v1/accounts/7").token(41),
         put("/v1/accounts/7/limits/x").token(41),
     ] {
-        proxy.send(stale).await.assert_problem(412, "stale-token");
+        proxy.stale(stale).await;
     }
     proxy
-        .send(charge(42, "30").header("X-Fencing-Operation", "invoice-2026-12"))
-        .await
-        .assert_forwarded();
+        .forward(charge(42, "30").header("X-Fencing-Operation", "invoice-2026-12"))
+        .await;
 
     let arrivals = provider.arrivals();
     let tokens: Vec<_> = arrivals.iter().filter_map(Arrival::token).collect();
@@ -151,10 +149,7 @@ print(json.dumps(got))
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_lock_in_dynamodb_has_a_number_that_grows() {
-    let test = "the_lock_in_dynamodb_has_a_number_that_grows";
-    let Some(moto) = Moto::start(test, &[]).await else {
-        return;
-    };
+    let moto = or_return!(Moto::start(&[]).await);
     let dir = TempDir::new().expect("a directory");
     recipe("../when.md", "dynamodb_lock.py", dir.path());
     let holders = dir.path().join("holders.py");
@@ -173,16 +168,10 @@ async fn the_lock_in_dynamodb_has_a_number_that_grows() {
     let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
     let granted: Vec<u64> = got.into_iter().flatten().collect();
     for token in &granted {
-        proxy
-            .send(put("/orders/7").token(token))
-            .await
-            .assert_forwarded();
+        proxy.forward(put("/orders/7").token(token)).await;
     }
     for token in &granted[..3] {
-        proxy
-            .send(put("/orders/7").token(token))
-            .await
-            .assert_problem(412, "stale-token");
+        proxy.stale(put("/orders/7").token(token)).await;
     }
     assert_eq!(upstream.tokens("order:7"), granted);
 }

@@ -154,14 +154,14 @@ impl Bench {
                 stall: can_stall(),
             },
         };
-        for (there, part, tool) in [
-            (bench.postgres, "histories over Postgres", "postgres"),
-            (bench.can.jump, "jumps of the clock", "faketime"),
-            (bench.can.trace, "death at a sync of the disk", "strace"),
-            (bench.can.stall, "stalled paths", "socket-filters"),
+        for (there, tool) in [
+            (bench.postgres, "postgres"),
+            (bench.can.jump, "faketime"),
+            (bench.can.trace, "strace"),
+            (bench.can.stall, "socket-filters"),
         ] {
             if !there {
-                lacks(part, tool);
+                lacks(tool);
             }
         }
         bench

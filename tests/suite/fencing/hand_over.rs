@@ -12,7 +12,9 @@ use crate::support::pgbouncer::PgBouncer;
 use crate::support::postgres::Cluster;
 use crate::support::relay::{Action, Point, Relay, Statement, Trap};
 use crate::support::skip::lacks;
-use crate::support::{Config, Gate, Pair, Proxy, Step, Store, Upstream, eventually, put, soon};
+use crate::support::{
+    Config, Gate, Pair, Proxy, Step, Store, Upstream, eventually, forwarded, joined, or_return, put,
+};
 
 /// Only a living proxy can let a newer token pass; statements may be held for as long as a test
 /// needs.
@@ -27,9 +29,7 @@ fn no_polls(relay: &Relay) -> Vec<Trap> {
 
 #[tokio::test]
 async fn a_hand_over_needs_news_and_no_poll() {
-    let Some(pair) = Pair::start("a_hand_over_needs_news_and_no_poll", PATIENT).await else {
-        return;
-    };
+    let pair = or_return!(Pair::start(PATIENT).await);
     let Pair {
         a,
         b,
@@ -44,13 +44,11 @@ async fn a_hand_over_needs_news_and_no_poll() {
         a.send(put("/orders/7").token(2 * token))
             .await
             .assert_forwarded();
-        b.send(put("/orders/7").token(2 * token + 1))
-            .await
-            .assert_forwarded();
+        b.forward(put("/orders/7").token(2 * token + 1)).await;
     }
     // That it was news shows when there is none: then B waits, however often it asks.
     way_of_a.lose_notifications(true);
-    a.send(put("/orders/7").token(50)).await.assert_forwarded();
+    a.forward(put("/orders/7").token(50)).await;
     let waits = b.start_request(put("/orders/7").token(51));
     b.waiting("order:7", 1).await;
     eventually("three announcements to be lost", || async {
@@ -59,19 +57,14 @@ async fn a_hand_over_needs_news_and_no_poll() {
     .await;
     assert_eq!(upstream.last().token(), Some(50));
     way_of_a.lose_notifications(false);
-    soon("51", waits)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    forwarded(waits).await;
     assert_eq!(way_of_a.passed(Statement::Own), polls, "not one poll");
     upstream.assert_no_overtaking();
 }
 
 #[tokio::test]
 async fn lost_news_costs_one_poll() {
-    let Some(pair) = Pair::start("lost_news_costs_one_poll", PATIENT).await else {
-        return;
-    };
+    let pair = or_return!(Pair::start(PATIENT).await);
     let Pair {
         a,
         b,
@@ -82,7 +75,7 @@ async fn lost_news_costs_one_poll() {
     } = &pair;
     way_of_a.lose_notifications(true);
     way_of_b.lose_notifications(true);
-    a.send(put("/orders/7").token(41)).await.assert_forwarded();
+    a.forward(put("/orders/7").token(41)).await;
     let poll = way_of_a.arm(Point::Before(Statement::Own), Action::Hold);
     poll.sprung().await;
     let newer = b.start_request(put("/orders/7").token(42));
@@ -94,10 +87,7 @@ async fn lost_news_costs_one_poll() {
     // One poll, and there is no second one.
     let next = way_of_a.arm(Point::Before(Statement::Own), Action::Hold);
     poll.release();
-    soon("42", newer)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    forwarded(newer).await;
     drop(next);
 
     // The same while 42 is in progress: B hears nothing of its end either, and looks again by
@@ -111,10 +101,7 @@ async fn lost_news_costs_one_poll() {
     let lost = way_of_a.lost();
     gate.open();
     for request in [at_work, newer] {
-        soon("a request", request)
-            .await
-            .expect("no panic")
-            .assert_forwarded();
+        forwarded(request).await;
     }
     eventually("word of the end to be lost", || async {
         (way_of_a.lost() > lost).then_some(())
@@ -126,9 +113,7 @@ async fn lost_news_costs_one_poll() {
 
 #[tokio::test]
 async fn late_news_changes_nothing() {
-    let Some(pair) = Pair::start("late_news_changes_nothing", PATIENT).await else {
-        return;
-    };
+    let pair = or_return!(Pair::start(PATIENT).await);
     let Pair {
         a,
         b,
@@ -141,15 +126,10 @@ async fn late_news_changes_nothing() {
     way_of_b.hold_notifications(true);
     for token in 1..=4 {
         let (now, before) = if token % 2 == 0 { (b, a) } else { (a, b) };
-        now.send(put("/orders/7").token(token))
-            .await
-            .assert_forwarded();
-        before
-            .send(put("/orders/7").token(token))
-            .await
-            .assert_forwarded();
+        now.forward(put("/orders/7").token(token)).await;
+        before.forward(put("/orders/7").token(token)).await;
     }
-    a.send(put("/orders/7").token(9)).await.assert_forwarded();
+    a.forward(put("/orders/7").token(9)).await;
     let gate = Gate::shut();
     upstream.on_token(9, [Step::Wait(gate.clone()), Step::ok()]);
     let at_work = a.start_request(put("/orders/7").token(9));
@@ -163,29 +143,18 @@ async fn late_news_changes_nothing() {
     assert!(!upstream.tokens("order:7").contains(&10), "10 waits");
     gate.open();
     for request in [at_work, newer] {
-        soon("a request", request)
-            .await
-            .expect("no panic")
-            .assert_forwarded();
+        forwarded(request).await;
     }
     for proxy in [a, b] {
-        proxy
-            .send(put("/orders/7").token(10))
-            .await
-            .assert_forwarded();
-        proxy
-            .send(put("/orders/7").token(9))
-            .await
-            .assert_problem(412, "stale-token");
+        proxy.forward(put("/orders/7").token(10)).await;
+        proxy.stale(put("/orders/7").token(9)).await;
     }
     upstream.assert_no_overtaking();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stop_under_load_leaves_nothing_to_wait_for() {
-    let Some(mut pair) = Pair::start("a_stop_under_load_…", PATIENT).await else {
-        return;
-    };
+    let mut pair = or_return!(Pair::start(PATIENT).await);
     let leaves = Arc::new(AtomicBool::new(false));
     let clients: Vec<_> = (0..8)
         .map(|client| {
@@ -216,21 +185,16 @@ async fn a_stop_under_load_leaves_nothing_to_wait_for() {
         "B's alone"
     );
     for (client, token) in clients.into_iter().enumerate() {
-        let token = soon("a client", token).await.expect("no panic");
+        let token = joined(token).await;
         let path = format!("/orders/{client}");
-        pair.b
-            .send(put(&path).token(token + 1))
-            .await
-            .assert_forwarded();
+        pair.b.forward(put(&path).token(token + 1)).await;
     }
     pair.upstream.assert_no_overtaking();
 }
 
 #[tokio::test]
 async fn two_namespaces_in_one_database_never_touch() {
-    let Some(store) = Store::postgres("two_namespaces_…").await else {
-        return;
-    };
+    let store = or_return!(Store::postgres().await);
     let (one, two) = (Upstream::start().await, Upstream::start().await);
     let way = Relay::start(Cluster::shared().port()).await;
     let brisk = "{ upstream: { undelivered: 500ms }, store: { lease: 5s }, \
@@ -253,17 +217,11 @@ async fn two_namespaces_in_one_database_never_touch() {
     let newer = b.start_request(put("/orders/7").token(42));
     b.waiting("order:7", 1).await;
     for token in [5, 6] {
-        other
-            .send(put("/orders/7").token(token))
-            .await
-            .assert_forwarded();
+        other.forward(put("/orders/7").token(token)).await;
     }
     gate.open();
     for request in [at_work, newer] {
-        soon("a request", request)
-            .await
-            .expect("no panic")
-            .assert_forwarded();
+        forwarded(request).await;
     }
     assert_eq!(
         (b.token("order:7").await, other.token("order:7").await),
@@ -283,14 +241,8 @@ async fn two_namespaces_in_one_database_never_touch() {
         (b.send(put("/orders/8").token(4)).await.status() == 200).then_some(())
     })
     .await;
-    other
-        .send(put("/orders/8").token(29))
-        .await
-        .assert_problem(412, "stale-token");
-    other
-        .send(put("/orders/8").token(30))
-        .await
-        .assert_forwarded();
+    other.stale(put("/orders/8").token(29)).await;
+    other.forward(put("/orders/8").token(30)).await;
     let eras = "SELECT sum(era)::bigint FROM namespaces WHERE namespace = ";
     assert_eq!(store.number(&format!("{eras}'orders'")).await, 1);
     assert_eq!(store.number(&format!("{eras}'invoices'")).await, 0);
@@ -304,18 +256,12 @@ async fn two_namespaces_in_one_database_never_touch() {
         || async { (store.number(mine).await == open).then_some(()) },
     )
     .await;
-    b.send(put("/orders/9").token(1)).await.assert_forwarded();
-    a.send(put("/orders/7").token(43)).await.assert_forwarded();
+    b.forward(put("/orders/9").token(1)).await;
+    a.forward(put("/orders/7").token(43)).await;
     a.kill9();
-    soon("44", b.start_request(put("/orders/7").token(44)))
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    forwarded(b.start_request(put("/orders/7").token(44))).await;
     assert_eq!(store.number(mine).await, open);
-    other
-        .send(put("/orders/7").token(7))
-        .await
-        .assert_forwarded();
+    other.forward(put("/orders/7").token(7)).await;
 
     // News: there was much, and none came here but what had gone out from here.
     assert!(way.lost() <= way.passed(Statement::Notify));
@@ -329,9 +275,7 @@ async fn two_namespaces_in_one_database_never_touch() {
 
 #[tokio::test]
 async fn a_pooler_is_refused_at_the_start_with_the_reason() {
-    let Some(store) = Store::postgres("a_pooler_is_refused_…").await else {
-        return;
-    };
+    let store = or_return!(Store::postgres().await);
     let upstream = Upstream::start().await;
     let url = store.url();
     let (_, database) = url.rsplit_once('/').expect("a name");
@@ -339,7 +283,7 @@ async fn a_pooler_is_refused_at_the_start_with_the_reason() {
     for mode in ["transaction", "session"] {
         let settings = format!("{ignores}\npool_mode = {mode}");
         let Some(pooler) = PgBouncer::start(Cluster::shared(), &settings) else {
-            lacks("a_pooler_is_refused_…", "pgbouncer");
+            lacks("pgbouncer");
             return;
         };
         let config = Config::new(&upstream, &store)

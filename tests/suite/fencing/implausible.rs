@@ -2,7 +2,9 @@
 
 use serde_json::json;
 
-use crate::support::{Config, Proxy, Store, Upstream, eventually, over_both_stores, post, put};
+use crate::support::{
+    Config, Proxy, Store, Upstream, eventually, or_return, over_both_stores, post, put,
+};
 
 const MAX: &str = "9223372036854775807";
 const CLAIM: &str = "/.well-known/fencing/claim";
@@ -24,7 +26,7 @@ async fn counted(proxy: &Proxy, outcome: &str) -> f64 {
 over_both_stores! {
     async fn the_greatest_token_shuts_nobody_out(store: Store) {
         let (upstream, proxy) = fenced(&store, "{}").await;
-        proxy.send(put("/orders/7").token(41)).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(41)).await;
         let claim = post(CLAIM).header("X-Fencing-Target", "PUT /orders/7");
         for poison in [put("/orders/7").token(MAX), claim.token(MAX)] {
             let problem = proxy.send(poison).await.assert_problem(422, "implausible-token");
@@ -46,21 +48,21 @@ over_both_stores! {
             line["outcome"] == "implausible-token" && line["resource"] == "order:7" && line["mark"] == "41"
         }).await;
         for id in [7, 8] {
-            proxy.send(put(&format!("/orders/{id}")).token(42)).await.assert_forwarded();
+            proxy.forward(put(&format!("/orders/{id}")).token(42)).await;
         }
         assert_eq!(upstream.count(), 3);
     }
 
     async fn an_operator_admits_what_was_granted_after_all(store: Store) {
         let (upstream, proxy) = fenced(&store, "token: { max_jump: 100, max: 2000 }").await;
-        proxy.send(put("/orders/7").token(41)).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(41)).await;
         for token in [1041, 5000] {
-            proxy.send(put("/orders/7").token(token)).await.assert_problem(422, "implausible-token");
+            proxy.refuse(put("/orders/7").token(token), 422, "implausible-token").await;
             let body = json!({ "token": token.to_string(), "reason": "the lock service was moved" });
             let answer = proxy.command("/v1/marks/order:7/advance", &body).await;
             assert_eq!(answer.status(), 200, "{}", answer.text());
-            proxy.send(put("/orders/7").token(token)).await.assert_forwarded();
-            proxy.send(put("/orders/7").token(42)).await.assert_problem(412, "stale-token");
+            proxy.forward(put("/orders/7").token(token)).await;
+            proxy.stale(put("/orders/7").token(42)).await;
         }
         // `max` holds for what comes next.
         proxy.send(put("/orders/7").token(5001)).await.assert_problem(422, "implausible-token");
@@ -69,15 +71,15 @@ over_both_stores! {
 
     async fn a_token_is_believed_up_to_its_bound(store: Store) {
         let (upstream, proxy) = fenced(&store, "{ reuse: once, token: { max_jump: 10, max: 1000 } }").await;
-        proxy.send(put("/orders/7").token(1001)).await.assert_problem(422, "implausible-token");
-        proxy.send(put("/orders/7").token(990)).await.assert_forwarded();
+        proxy.refuse(put("/orders/7").token(1001), 422, "implausible-token").await;
+        proxy.forward(put("/orders/7").token(990)).await;
         for far in [1001, 4711] {
-            proxy.send(put("/orders/7").token(far)).await.assert_problem(422, "implausible-token");
+            proxy.refuse(put("/orders/7").token(far), 422, "implausible-token").await;
         }
-        proxy.send(put("/orders/7").token(1000)).await.assert_forwarded();
-        proxy.send(put("/orders/8").token(1)).await.assert_forwarded();
-        proxy.send(put("/orders/8").token(12)).await.assert_problem(422, "implausible-token");
-        proxy.send(put("/orders/8").token(11)).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(1000)).await;
+        proxy.forward(put("/orders/8").token(1)).await;
+        proxy.refuse(put("/orders/8").token(12), 422, "implausible-token").await;
+        proxy.forward(put("/orders/8").token(11)).await;
         // Neither the mark nor what is spent was touched by what leapt.
         proxy.send(put("/orders/8").token(11)).await.assert_problem(412, "stale-token");
         assert_eq!(upstream.tokens("order:8"), [1, 11]);
@@ -99,10 +101,10 @@ over_both_stores! {
             let max: u64 = MAX.parse().expect("a number");
             tokio::join!(one(max), one(1 << 60), one(1 << 61), one(1 << 62));
         };
-        proxy.send(put("/orders/7").token(1)).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(1)).await;
         let holders = async {
             for token in 2..100 {
-                proxy.send(put("/orders/7").token(token)).await.assert_forwarded();
+                proxy.forward(put("/orders/7").token(token)).await;
             }
         };
         tokio::join!(poison, holders);
@@ -112,9 +114,9 @@ over_both_stores! {
 
     async fn observed_routes_let_it_pass_and_keep_the_mark(store: Store) {
         let (upstream, proxy) = fenced(&store, "mode: observe").await;
-        proxy.send(put("/orders/7").token(41)).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(41)).await;
         eventually("the mark", || async { proxy.token("order:7").await }).await;
-        proxy.send(put("/orders/7").token(MAX)).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(MAX)).await;
         let labels = [("outcome", "observed-implausible-token")];
         proxy.until_metric("fencepost_requests_total", &labels, |count| count >= 1.0).await;
         assert_eq!(proxy.token("order:7").await, Some(41));
@@ -125,9 +127,7 @@ over_both_stores! {
 /// The store decides, so that no proxy judges by a mark that has long been passed.
 #[tokio::test]
 async fn two_proxies_judge_by_the_same_mark() {
-    let Some(store) = Store::postgres("two_proxies_judge_by_the_same_mark").await else {
-        return;
-    };
+    let store = or_return!(Store::postgres().await);
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &store).route("token: { max_jump: 10 }");
     let (a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::pair::through;
 use crate::support::relay::{Action, Point, Relay, Statement, Trap};
-use crate::support::{Config, Gate, Pair, Proxy, Step, eventually, put, soon};
+use crate::support::{Config, Gate, Pair, Proxy, Step, eventually, forwarded, or_return, put};
 
 /// Nothing settles within a test, and nobody is declared dead.
 const LIVELY: &str = "{ store: { lease: 200s }, barrier: { wait: 25s, settle: 300s } }";
@@ -31,14 +31,9 @@ async fn until_number(pair: &Pair, query: &str, wanted: i64) {
 
 #[tokio::test]
 async fn a_death_and_a_burial_survive_cuts() {
-    let Some(mut pair) = Pair::mortal_a(
-        "a_death_and_a_burial_survive_cuts",
-        "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, barrier: { wait: 28s, settle: 2s } }",
-    )
-    .await
-    else {
-        return;
-    };
+    let more = "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, barrier: { wait: 28s, \
+        settle: 2s } }";
+    let mut pair = or_return!(Pair::mortal_a(more).await);
     let gate = Gate::shut();
     pair.upstream
         .on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
@@ -56,10 +51,7 @@ async fn a_death_and_a_burial_survive_cuts() {
     let killed = Instant::now();
     gate.open();
     drop(older);
-    soon("42", newer)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    forwarded(newer).await;
     let waited = pair.upstream.last().began - killed;
     assert!(
         waited >= Duration::from_secs(2),
@@ -81,35 +73,25 @@ async fn a_stop_that_cannot_be_told_is_a_stop_all_the_same() {
         Point::Before(Statement::Leave),
         Point::After(Statement::Leave),
     ] {
-        let Some(mut pair) = Pair::start("a_stop_that_cannot_be_told_…", LIVELY).await else {
-            return;
-        };
-        pair.a
-            .send(put("/orders/7").token(41))
-            .await
-            .assert_forwarded();
+        let mut pair = or_return!(Pair::start(LIVELY).await);
+        pair.a.forward(put("/orders/7").token(41)).await;
         let cut = pair.way_of_a.arm(point, Action::Cut);
         pair.a.stop().await;
         assert!(cut.has_sprung(), "{point:?}");
-        pair.b
-            .send(put("/orders/7").token(42))
-            .await
-            .assert_forwarded();
+        pair.b.forward(put("/orders/7").token(42)).await;
         pair.upstream.assert_no_overtaking();
     }
 }
 
 #[tokio::test]
 async fn under_a_lapsed_lease_not_a_byte_goes_out_and_late_renewals_revive_nobody() {
-    let Some(pair) = Pair::mortal_a(
-        "under_a_lapsed_lease_…",
-        "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, \
+    let pair = or_return!(
+        Pair::mortal_a(
+            "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, \
             barrier: { wait: 28s, grace: 300s, settle: 3s }, body: { buffer: 1KiB } }",
-    )
-    .await
-    else {
-        return;
-    };
+        )
+        .await
+    );
     let Pair {
         a,
         b,
@@ -145,7 +127,7 @@ async fn under_a_lapsed_lease_not_a_byte_goes_out_and_late_renewals_revive_nobod
         (false, 20_000),
         "not a byte more"
     );
-    b.send(put("/orders/7").token(42)).await.assert_forwarded();
+    b.forward(put("/orders/7").token(42)).await;
 
     // The held statement arrives now, long after A has been declared dead and reaped.
     assert!(held.iter().any(Trap::has_sprung));
@@ -161,9 +143,7 @@ async fn under_a_lapsed_lease_not_a_byte_goes_out_and_late_renewals_revive_nobod
             .await,
         2
     );
-    b.send(put("/orders/7").token(42))
-        .await
-        .assert_problem(412, "stale-token");
+    b.stale(put("/orders/7").token(42)).await;
     assert_eq!(upstream.tokens("order:7"), [41, 42, 43]);
     upstream.assert_no_overtaking();
 }
@@ -172,14 +152,9 @@ async fn under_a_lapsed_lease_not_a_byte_goes_out_and_late_renewals_revive_nobod
 async fn who_lapsed_and_was_not_missed_goes_on_under_the_same_id() {
     // B would miss it only after the lease that A has on record: it takes no answer to its reads
     // for one.
-    let Some(pair) = Pair::start(
-        "who_lapsed_and_was_not_missed_…",
-        "{ store: { lease: 4s }, barrier: { wait: 28s, settle: 300s } }",
-    )
-    .await
-    else {
-        return;
-    };
+    let pair = or_return!(
+        Pair::start("{ store: { lease: 4s }, barrier: { wait: 28s, settle: 300s } }").await
+    );
     let Pair {
         a,
         b,
@@ -188,7 +163,7 @@ async fn who_lapsed_and_was_not_missed_goes_on_under_the_same_id() {
         store,
         ..
     } = &pair;
-    a.send(put("/orders/7").token(41)).await.assert_forwarded();
+    a.forward(put("/orders/7").token(41)).await;
     let ids = "SELECT sum(hashtext(id))::bigint FROM instances";
     let before = store.number(ids).await;
     // The counter moves, as B sees; but A never learns that it does.
@@ -200,9 +175,7 @@ async fn who_lapsed_and_was_not_missed_goes_on_under_the_same_id() {
     .await;
     // A living proxy closes its epochs, lapsed or not.
     b.send(put("/orders/7").token(42)).await.assert_forwarded();
-    a.send(put("/orders/7").token(41))
-        .await
-        .assert_problem(412, "stale-token");
+    a.stale(put("/orders/7").token(41)).await;
     drop(held);
     eventually("A serves again", || async {
         let answer = a.send(put("/orders/7").token(43)).await;
@@ -217,9 +190,7 @@ async fn who_lapsed_and_was_not_missed_goes_on_under_the_same_id() {
 
 #[tokio::test]
 async fn an_advance_of_a_dead_proxy_that_commits_after_its_burial_holds_nobody_for_ever() {
-    let Some(mut pair) = Pair::start("an_advance_of_a_dead_proxy_…", MORTAL).await else {
-        return;
-    };
+    let mut pair = or_return!(Pair::start(MORTAL).await);
     let late = pair
         .way_of_a
         .arm(Point::Before(Statement::Advance), Action::Hold);
@@ -235,10 +206,7 @@ async fn an_advance_of_a_dead_proxy_that_commits_after_its_burial_holds_nobody_f
     })
     .await;
     // The epoch's owner is unknown: it counts as dead, and does not stay for ever.
-    soon("42", pair.b.start_request(put("/orders/7").token(42)))
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    forwarded(pair.b.start_request(put("/orders/7").token(42))).await;
     let left = "SELECT count(*) FROM epochs WHERE token = 41";
     until_number(&pair, left, 0).await;
     assert_eq!(pair.upstream.tokens("order:7"), [42]);
@@ -247,13 +215,8 @@ async fn an_advance_of_a_dead_proxy_that_commits_after_its_burial_holds_nobody_f
 #[tokio::test]
 async fn a_declaration_that_comes_late_kills_nobody() {
     let more = "{ store: { lease: 4s }, barrier: { wait: 28s, grace: 300s, settle: 2s } }";
-    let Some(pair) = Pair::start("a_declaration_that_comes_late_…", more).await else {
-        return;
-    };
-    pair.a
-        .send(put("/orders/7").token(41))
-        .await
-        .assert_forwarded();
+    let pair = or_return!(Pair::start(more).await);
+    pair.a.forward(put("/orders/7").token(41)).await;
     let ids = pair.store.number(IDS).await;
     let declarations = hold_all(&pair.way_of_b, Point::Before(Statement::DeclareDead));
     let renewals = hold_all(&pair.way_of_a, Point::Before(Statement::Renew));
@@ -280,10 +243,7 @@ async fn a_declaration_that_comes_late_kills_nobody() {
     );
     drop(declarations);
     answered.sprung().await;
-    pair.b
-        .send(put("/orders/7").token(42))
-        .await
-        .assert_forwarded();
+    pair.b.forward(put("/orders/7").token(42)).await;
     assert_eq!(pair.store.number(LIVING).await, 2);
     assert_eq!(pair.store.number(IDS).await, ids, "nobody has another id");
     pair.upstream.assert_no_overtaking();
@@ -291,9 +251,7 @@ async fn a_declaration_that_comes_late_kills_nobody() {
 
 #[tokio::test]
 async fn a_join_in_doubt_leaves_an_instance_that_is_buried() {
-    let Some(mut pair) = Pair::start("a_join_in_doubt_…", MORTAL).await else {
-        return;
-    };
+    let mut pair = or_return!(Pair::start(MORTAL).await);
     pair.a.stop().await;
     let config = Config::new(&pair.upstream, &pair.store).with(MORTAL);
     for point in [
@@ -303,10 +261,7 @@ async fn a_join_in_doubt_leaves_an_instance_that_is_buried() {
         let cut = pair.way_of_a.arm(point, Action::Cut);
         let mut again = Proxy::start(&through(&config, &pair.store, &pair.way_of_a)).await;
         assert!(cut.has_sprung(), "{point:?}");
-        again
-            .send(put("/orders/7").token(41))
-            .await
-            .assert_forwarded();
+        again.forward(put("/orders/7").token(41)).await;
         until_number(&pair, INSTANCES, 2).await;
         again.stop().await;
     }
@@ -334,9 +289,6 @@ async fn a_join_in_doubt_leaves_an_instance_that_is_buried() {
         pair.way_of_a.passed(Statement::Join) >= joins + 2,
         "one lost its answer, one did not"
     );
-    pair.b
-        .send(put("/orders/7").token(43))
-        .await
-        .assert_forwarded();
+    pair.b.forward(put("/orders/7").token(43)).await;
     pair.upstream.assert_no_overtaking();
 }

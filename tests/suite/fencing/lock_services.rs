@@ -14,13 +14,13 @@ use crate::support::postgres::free_port;
 use crate::support::process::{Group, Process};
 use crate::support::skip::lacks;
 use crate::support::store::program;
-use crate::support::{Config, Proxy, Store, eventually};
+use crate::support::{Config, Proxy, Store, eventually, or_return};
 
 /// Where each program is; `None`, and a line that says so, if one is missing.
-pub fn programs<const N: usize>(test: &str, names: [&str; N]) -> Option<[PathBuf; N]> {
+pub fn programs<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
     let found = names.map(program);
     if let Some(at) = found.iter().position(Option::is_none) {
-        lacks(test, names[at]);
+        lacks(names[at]);
         return None;
     }
     Some(found.map(Option::unwrap_or_default))
@@ -306,48 +306,30 @@ async fn assert_corrupted(locks: &impl Locks, nginx: &Nginx) {
 
 #[tokio::test]
 async fn a_zombie_of_an_etcd_lock_is_refused() {
-    let Some([etcd, ctl, nginx, _curl]) = programs(
-        "a_zombie_of_an_etcd_lock_is_refused",
-        ["etcd", "etcdctl", "nginx", "curl"],
-    ) else {
-        return;
-    };
+    let [etcd, ctl, nginx, _curl] = or_return!(programs(["etcd", "etcdctl", "nginx", "curl"]));
     let (etcd, nginx) = (Etcd::start(&etcd, &ctl).await, storing(&nginx).await);
     assert_fenced(&etcd, &nginx).await;
 }
 
 #[tokio::test]
 async fn a_zombie_of_an_etcd_lock_corrupts_without_the_proxy() {
-    let Some([etcd, ctl, nginx, _curl]) = programs(
-        "a_zombie_of_an_etcd_lock_corrupts_without_the_proxy",
-        ["etcd", "etcdctl", "nginx", "curl"],
-    ) else {
-        return;
-    };
+    let [etcd, ctl, nginx, _curl] = or_return!(programs(["etcd", "etcdctl", "nginx", "curl"]));
     let (etcd, nginx) = (Etcd::start(&etcd, &ctl).await, storing(&nginx).await);
     assert_corrupted(&etcd, &nginx).await;
 }
 
 #[tokio::test]
 async fn a_zombie_of_a_redis_lock_is_refused() {
-    let Some([server, cli, nginx, _curl]) = programs(
-        "a_zombie_of_a_redis_lock_is_refused",
-        ["redis-server", "redis-cli", "nginx", "curl"],
-    ) else {
-        return;
-    };
+    let [server, cli, nginx, _curl] =
+        or_return!(programs(["redis-server", "redis-cli", "nginx", "curl"]));
     let (redis, nginx) = (Redis::start(&server, &cli).await, storing(&nginx).await);
     assert_fenced(&redis, &nginx).await;
 }
 
 #[tokio::test]
 async fn a_zombie_of_a_redis_lock_corrupts_without_the_proxy() {
-    let Some([server, cli, nginx, _curl]) = programs(
-        "a_zombie_of_a_redis_lock_corrupts_without_the_proxy",
-        ["redis-server", "redis-cli", "nginx", "curl"],
-    ) else {
-        return;
-    };
+    let [server, cli, nginx, _curl] =
+        or_return!(programs(["redis-server", "redis-cli", "nginx", "curl"]));
     let (redis, nginx) = (Redis::start(&server, &cli).await, storing(&nginx).await);
     assert_corrupted(&redis, &nginx).await;
 }

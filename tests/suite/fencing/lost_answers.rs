@@ -7,7 +7,9 @@ use std::time::Duration;
 use crate::support::pair::through;
 use crate::support::postgres::free_port;
 use crate::support::relay::{Action, Point, Statement};
-use crate::support::{Config, Gate, Pair, Proxy, Step, Store, eventually, post, put, soon};
+use crate::support::{
+    Config, Gate, Pair, Proxy, Step, Store, eventually, forwarded, joined, or_return, post, put,
+};
 
 /// Nothing settles within a test, and nobody is declared dead.
 const LIVELY: &str = "{ store: { lease: 200s }, barrier: { wait: 25s, settle: 300s } }";
@@ -43,9 +45,7 @@ async fn refused(proxy: &Proxy, path: &str, token: u64) {
 
 #[tokio::test]
 async fn a_cut_around_the_commit_refuses_and_holds_nobody_up() {
-    let Some(pair) = Pair::start("a_cut_around_the_commit_…", LIVELY).await else {
-        return;
-    };
+    let pair = or_return!(Pair::start(LIVELY).await);
     let Pair {
         a,
         b,
@@ -67,7 +67,7 @@ async fn a_cut_around_the_commit_refuses_and_holds_nobody_up() {
                 format!("/orders/{case}-{again}"),
                 format!("order:{case}-{again}"),
             );
-            a.send(put(&path).token(41)).await.assert_forwarded();
+            a.forward(put(&path).token(41)).await;
             let cut = way_of_a.arm(point, Action::Cut);
             refused(a, &path, 42).await;
             assert!(cut.has_sprung(), "{point:?}");
@@ -75,16 +75,14 @@ async fn a_cut_around_the_commit_refuses_and_holds_nobody_up() {
             assert_eq!(upstream.tokens(&resource), [41], "{point:?}");
             let mut seen = vec![41];
             if again {
-                a.send(put(&path).token(42)).await.assert_forwarded();
+                a.forward(put(&path).token(42)).await;
                 seen.push(42);
             } else {
                 until_closed(store, &resource, 42).await;
             }
-            b.send(put(&path).token(43)).await.assert_forwarded();
+            b.forward(put(&path).token(43)).await;
             seen.push(43);
-            a.send(put(&path).token(42))
-                .await
-                .assert_problem(412, "stale-token");
+            a.stale(put(&path).token(42)).await;
             assert_eq!(upstream.tokens(&resource), seen, "{point:?}");
         }
     }
@@ -93,9 +91,7 @@ async fn a_cut_around_the_commit_refuses_and_holds_nobody_up() {
 
 #[tokio::test]
 async fn an_advance_that_commits_late_is_found_and_closed() {
-    let Some(pair) = Pair::start("an_advance_that_commits_late_…", BRIEF).await else {
-        return;
-    };
+    let pair = or_return!(Pair::start(BRIEF).await);
     let Pair {
         a,
         b,
@@ -104,7 +100,7 @@ async fn an_advance_that_commits_late_is_found_and_closed() {
         store,
         ..
     } = &pair;
-    a.send(put("/orders/7").token(41)).await.assert_forwarded();
+    a.forward(put("/orders/7").token(41)).await;
     let late = way_of_a.arm(Point::Before(Statement::Advance), Action::Hold);
     refused(a, "/orders/7", 42).await;
     assert_eq!(mark(store, "order:7").await, 41);
@@ -113,20 +109,15 @@ async fn an_advance_that_commits_late_is_found_and_closed() {
         (mark(store, "order:7").await == 42).then_some(())
     })
     .await;
-    b.send(put("/orders/7").token(43)).await.assert_forwarded();
-    a.send(put("/orders/7").token(42))
-        .await
-        .assert_problem(412, "stale-token");
+    b.forward(put("/orders/7").token(43)).await;
+    a.stale(put("/orders/7").token(42)).await;
     assert_eq!(upstream.tokens("order:7"), [41, 43]);
     upstream.assert_no_overtaking();
 }
 
 #[tokio::test]
 async fn an_advance_that_commits_late_is_closed_by_a_stop() {
-    let Some(mut pair) = Pair::start("an_advance_that_commits_late_is_closed_…", BRIEF).await
-    else {
-        return;
-    };
+    let mut pair = or_return!(Pair::start(BRIEF).await);
     let late = pair
         .way_of_a
         .arm(Point::Before(Statement::Advance), Action::Hold);
@@ -144,18 +135,13 @@ async fn an_advance_that_commits_late_is_closed_by_a_stop() {
     .await;
     pair.a.stop().await;
     assert_eq!(open(&pair.store, "order:7", 41).await, 0);
-    pair.b
-        .send(put("/orders/7").token(42))
-        .await
-        .assert_forwarded();
+    pair.b.forward(put("/orders/7").token(42)).await;
     assert_eq!(pair.upstream.tokens("order:7"), [42]);
 }
 
 #[tokio::test]
 async fn an_advance_that_comes_after_a_newer_one_changes_nothing() {
-    let Some(pair) = Pair::start("an_advance_that_comes_after_…", BRIEF).await else {
-        return;
-    };
+    let pair = or_return!(Pair::start(BRIEF).await);
     let Pair {
         a,
         b,
@@ -164,10 +150,10 @@ async fn an_advance_that_comes_after_a_newer_one_changes_nothing() {
         store,
         ..
     } = &pair;
-    a.send(put("/orders/7").token(41)).await.assert_forwarded();
+    a.forward(put("/orders/7").token(41)).await;
     let late = way_of_a.arm(Point::Before(Statement::Advance), Action::Hold);
     refused(a, "/orders/7", 42).await;
-    b.send(put("/orders/7").token(43)).await.assert_forwarded();
+    b.forward(put("/orders/7").token(43)).await;
     // 43 is in progress when the old statement arrives.
     let gate = Gate::shut();
     upstream.on_token(43, [Step::Wait(gate.clone()), Step::ok()]);
@@ -181,24 +167,17 @@ async fn an_advance_that_comes_after_a_newer_one_changes_nothing() {
     answered.sprung().await;
     assert_eq!(mark(store, "order:7").await, 43, "a mark never falls");
     assert_eq!(open(store, "order:7", 42).await, 0);
-    a.send(put("/orders/7").token(42))
-        .await
-        .assert_problem(412, "stale-token");
+    a.stale(put("/orders/7").token(42)).await;
     gate.open();
-    soon("43", at_work)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
-    a.send(put("/orders/7").token(44)).await.assert_forwarded();
+    forwarded(at_work).await;
+    a.forward(put("/orders/7").token(44)).await;
     assert_eq!(upstream.tokens("order:7"), [41, 43, 43, 44]);
     upstream.assert_no_overtaking();
 }
 
 #[tokio::test]
 async fn the_late_answer_of_a_statement_given_up_is_not_used() {
-    let Some(pair) = Pair::start("the_late_answer_of_…", BRIEF).await else {
-        return;
-    };
+    let pair = or_return!(Pair::start(BRIEF).await);
     let Pair {
         a,
         b,
@@ -207,7 +186,7 @@ async fn the_late_answer_of_a_statement_given_up_is_not_used() {
         store,
         ..
     } = &pair;
-    a.send(put("/orders/7").token(41)).await.assert_forwarded();
+    a.forward(put("/orders/7").token(41)).await;
     let (errors, timeout) = ("fencepost_store_errors_total", [("kind", "timeout")]);
     for (token, statement) in [(42, Statement::Advance), (44, Statement::Epochs)] {
         let given_up = a.metrics().await.sum(errors, &timeout);
@@ -229,12 +208,8 @@ async fn the_late_answer_of_a_statement_given_up_is_not_used() {
         late.release();
         until_closed(store, "order:7", token).await;
         assert_eq!(upstream.count(), before, "nothing was sent for it");
-        b.send(put("/orders/7").token(token + 1))
-            .await
-            .assert_forwarded();
-        a.send(put("/orders/7").token(token))
-            .await
-            .assert_problem(412, "stale-token");
+        b.forward(put("/orders/7").token(token + 1)).await;
+        a.stale(put("/orders/7").token(token)).await;
     }
     assert_eq!(upstream.tokens("order:7"), [41, 43, 45]);
     upstream.assert_no_overtaking();
@@ -245,9 +220,7 @@ const ONCE: &str = "{ store: { lease: 200s }, barrier: { wait: 25s, settle: 300s
 
 #[tokio::test]
 async fn a_spending_in_doubt_counts_as_spent() {
-    let Some(pair) = Pair::start("a_spending_in_doubt_counts_as_spent", ONCE).await else {
-        return;
-    };
+    let pair = or_return!(Pair::start(ONCE).await);
     let Pair {
         a,
         b,
@@ -261,27 +234,22 @@ async fn a_spending_in_doubt_counts_as_spent() {
     raised.sprung().await;
     let spent = way_of_a.arm(Point::After(Statement::Advance), Action::Cut);
     raised.release();
-    let answer = soon("41", request).await.expect("no panic");
+    let answer = joined(request).await;
     assert_eq!(
         answer.assert_problem(503, "store-unavailable")["retry"],
         "never"
     );
     assert!(spent.has_sprung());
     for proxy in [a, b] {
-        proxy
-            .send(post("/orders/7").token(41))
-            .await
-            .assert_problem(412, "stale-token");
+        proxy.stale(post("/orders/7").token(41)).await;
     }
     assert_eq!(upstream.count(), 0);
-    b.send(post("/orders/7").token(42)).await.assert_forwarded();
+    b.forward(post("/orders/7").token(42)).await;
 }
 
 #[tokio::test]
 async fn a_token_whose_return_is_in_doubt_counts_as_spent() {
-    let Some(pair) = Pair::start("a_token_whose_return_…", ONCE).await else {
-        return;
-    };
+    let pair = or_return!(Pair::start(ONCE).await);
     let Pair {
         store, way_of_a, ..
     } = &pair;
@@ -309,9 +277,7 @@ async fn a_token_whose_return_is_in_doubt_counts_as_spent() {
 
 #[tokio::test]
 async fn a_close_that_comes_late_closes_nothing_new() {
-    let Some(pair) = Pair::start("a_close_that_comes_late_…", BRIEF).await else {
-        return;
-    };
+    let pair = or_return!(Pair::start(BRIEF).await);
     let Pair {
         a,
         b,
@@ -320,10 +286,10 @@ async fn a_close_that_comes_late_closes_nothing_new() {
         store,
         ..
     } = &pair;
-    a.send(put("/orders/7").token(41)).await.assert_forwarded();
+    a.forward(put("/orders/7").token(41)).await;
     // A closes 41 in two attempts, the first of which is still on its way.
     let late = way_of_a.arm(Point::Before(Statement::Close), Action::Hold);
-    b.send(put("/orders/7").token(42)).await.assert_forwarded();
+    b.forward(put("/orders/7").token(42)).await;
     assert!(late.has_sprung());
     let gate = Gate::shut();
     upstream.on_token(43, [Step::Wait(gate.clone()), Step::ok()]);
@@ -341,10 +307,7 @@ async fn a_close_that_comes_late_closes_nothing_new() {
     assert_eq!(upstream.tokens("order:7"), [41, 42, 43], "44 waits");
     gate.open();
     for request in [at_work, newer] {
-        soon("a request", request)
-            .await
-            .expect("no panic")
-            .assert_forwarded();
+        forwarded(request).await;
     }
     upstream.assert_no_overtaking();
 }

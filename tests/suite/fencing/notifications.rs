@@ -2,7 +2,7 @@
 //! the store.
 
 use crate::support::relay::{Action, Point, Statement};
-use crate::support::{Config, Pair, Proxy, Store, Upstream, eventually, put};
+use crate::support::{Config, Pair, Proxy, Store, Upstream, eventually, or_return, put};
 
 /// Sends this many notifications about the resource, as a fencepost would, of tokens from 2^62 on.
 async fn forge(store: &Store, resource: &str, count: u64) {
@@ -20,40 +20,32 @@ async fn forge(store: &Store, resource: &str, count: u64) {
 
 #[tokio::test]
 async fn a_forged_notification_moves_no_mark_and_closes_no_epoch() {
-    let Some(store) = Store::postgres("a_forged_notification_…").await else {
-        return;
-    };
+    let store = or_return!(Store::postgres().await);
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &store)
         .with("{ store: { lease: 60s }, barrier: { wait: 25s, settle: 300s } }");
     let (a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);
-    a.send(put("/orders/7").token(41)).await.assert_forwarded();
-    a.send(put("/orders/9").token(1)).await.assert_forwarded();
+    a.forward(put("/orders/7").token(41)).await;
+    a.forward(put("/orders/9").token(1)).await;
     for count in [1, 5000] {
         for resource in ["order:7", "order:8"] {
             forge(&store, resource, count).await;
         }
         // A true one that comes after them is heard, and the epoch closes.
         let token = 1 + count;
-        b.send(put("/orders/9").token(token))
-            .await
-            .assert_forwarded();
-        a.send(put("/orders/9").token(1))
-            .await
-            .assert_problem(412, "stale-token");
-        a.send(put("/orders/9").token(token))
-            .await
-            .assert_forwarded();
+        b.forward(put("/orders/9").token(token)).await;
+        a.stale(put("/orders/9").token(1)).await;
+        a.forward(put("/orders/9").token(token)).await;
         for proxy in [&a, &b] {
             for order in ["/orders/7", "/orders/8"] {
-                proxy.send(put(order).token(41)).await.assert_forwarded();
+                proxy.forward(put(order).token(41)).await;
             }
         }
     }
     let open = "SELECT count(*) FROM epochs WHERE resource = 'order:7' AND token = 41";
     assert_eq!(store.number(open).await, 2, "one at each");
     assert_eq!(a.token("order:7").await, Some(41));
-    b.send(put("/orders/7").token(42)).await.assert_forwarded();
+    b.forward(put("/orders/7").token(42)).await;
     eventually("A knows of 42", || async {
         let answer = a.send(put("/orders/7").token(41)).await;
         (answer.status() == 412).then_some(())
@@ -67,15 +59,10 @@ async fn a_forged_notification_moves_no_mark_and_closes_no_epoch() {
 #[tokio::test]
 async fn a_hand_over_costs_only_the_statements_that_it_needs() {
     let quiet = "{ store: { timeout: 60s, lease: 200s }, barrier: { wait: 25s, settle: 300s } }";
-    let Some(pair) = Pair::start("a_hand_over_costs_only_…", quiet).await else {
-        return;
-    };
+    let pair = or_return!(Pair::start(quiet).await);
     let ways = [&pair.way_of_a, &pair.way_of_b];
     let passed = |statement| ways.map(|way| way.passed(statement)).iter().sum::<usize>();
-    pair.a
-        .send(put("/orders/7").token(1))
-        .await
-        .assert_forwarded();
+    pair.a.forward(put("/orders/7").token(1)).await;
     let kinds = [
         Statement::Advance,
         Statement::Epochs,
@@ -87,10 +74,7 @@ async fn a_hand_over_costs_only_the_statements_that_it_needs() {
     let before = kinds.map(passed);
     let hand_overs = 40;
     for (token, proxy) in (2..).zip([&pair.b, &pair.a].into_iter().cycle().take(hand_overs)) {
-        proxy
-            .send(put("/orders/7").token(token))
-            .await
-            .assert_forwarded();
+        proxy.forward(put("/orders/7").token(token)).await;
     }
     let after = kinds.map(passed);
     let [advances, reads, closes, notifies, hints, walks] =
@@ -119,29 +103,15 @@ async fn a_hand_over_costs_only_the_statements_that_it_needs() {
 #[tokio::test]
 async fn an_epoch_that_may_be_deleted_gives_no_permit() {
     let quiet = "{ store: { timeout: 60s, lease: 200s }, barrier: { wait: 25s, settle: 300s } }";
-    let Some(pair) = Pair::start("an_epoch_that_may_be_deleted_…", quiet).await else {
-        return;
-    };
-    pair.a
-        .send(put("/orders/7").token(41))
-        .await
-        .assert_forwarded();
+    let pair = or_return!(Pair::start(quiet).await);
+    pair.a.forward(put("/orders/7").token(41)).await;
     let deleted = pair
         .way_of_a
         .arm(Point::After(Statement::Close), Action::Hold);
-    pair.b
-        .send(put("/orders/7").token(42))
-        .await
-        .assert_forwarded();
+    pair.b.forward(put("/orders/7").token(42)).await;
     deleted.sprung().await;
-    pair.a
-        .send(put("/orders/7").token(41))
-        .await
-        .assert_problem(412, "stale-token");
+    pair.a.stale(put("/orders/7").token(41)).await;
     deleted.release();
-    pair.a
-        .send(put("/orders/7").token(43))
-        .await
-        .assert_forwarded();
+    pair.a.forward(put("/orders/7").token(43)).await;
     pair.upstream.assert_no_overtaking();
 }

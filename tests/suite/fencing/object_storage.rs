@@ -13,7 +13,9 @@ use crate::support::pages::config;
 use crate::support::postgres::free_port;
 use crate::support::process::Process;
 use crate::support::tls::{Ca, Files};
-use crate::support::{Answer, Config, Proxy, Step, Store, Upstream, eventually, post, put, soon};
+use crate::support::{
+    Answer, Config, Proxy, Step, Store, Upstream, eventually, or_return, post, put, soon,
+};
 
 const PAGE: &str = "object-storage.md";
 
@@ -35,8 +37,8 @@ fn address() -> String {
 }
 
 /// A gateway with the bucket `backups`, and fencepost in front of it as the page has it.
-async fn fenced(test: &str, more: &str) -> Option<(Moto, Proxy, String)> {
-    let gateway = Moto::start(test, &["backups"]).await?;
+async fn fenced(more: &str) -> Option<(Moto, Proxy, String)> {
+    let gateway = Moto::start(&["backups"]).await?;
     let at = address();
     let proxy = Proxy::start(&page("object-storage", &gateway.url(), &at).with(more)).await;
     Some((gateway, proxy, format!("http://{at}")))
@@ -98,10 +100,7 @@ fn passes(answer: &Value) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_write_of_a_former_holder_is_refused_and_changes_nothing() {
-    let test = "every_write_of_a_former_holder_is_refused_and_changes_nothing";
-    let Some((gateway, proxy, url)) = fenced(test, "{}").await else {
-        return;
-    };
+    let (gateway, proxy, url) = or_return!(fenced("{}").await);
     let mut steps = writes(&url, "42");
     let of_the_newer = steps.len();
     steps.push(json!({ "url": gateway.url(), "state": "backups" }));
@@ -147,10 +146,7 @@ async fn every_write_of_a_former_holder_is_refused_and_changes_nothing() {
 /// many. With one for each prefix, as the page has it, such a request passes for nobody.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_finer_key_must_refuse_deletes_of_many() {
-    let test = "a_finer_key_must_refuse_deletes_of_many";
-    let Some(gateway) = Moto::start(test, &["backups"]).await else {
-        return;
-    };
+    let gateway = or_return!(Moto::start(&["backups"]).await);
     let many = json!({ "Delete": { "Objects": [{ "Key": "job7/a" }] } });
     let routes = "routes: [{ path: '/{bucket}/{*key}', resource: 'object:{bucket|plain}/{key}' },
                            { path: '/{bucket}', resource: 'bucket:{bucket|plain}' }]";
@@ -184,10 +180,7 @@ async fn a_finer_key_must_refuse_deletes_of_many() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_host_is_signed_and_decides_whether_it_fences() {
-    let test = "the_host_is_signed_and_decides_whether_it_fences";
-    let Some(gateway) = Moto::start(test, &["backups"]).await else {
-        return;
-    };
+    let gateway = or_return!(Moto::start(&["backups"]).await);
     // The gateway takes `backups` from the host of a former holder's request.
     for (host, stale, left) in [("preserve", 200, "older"), ("", 403, "newer")] {
         let at = address();
@@ -242,10 +235,7 @@ const NAMES: [(&str, &str); 7] = [
 
 #[tokio::test(flavor = "multi_thread")]
 async fn names_that_are_ambiguous_are_refused_until_they_are_allowed() {
-    let test = "names_that_are_ambiguous_are_refused_until_they_are_allowed";
-    let Some((gateway, _proxy, url)) = fenced(test, "{}").await else {
-        return;
-    };
+    let (gateway, _proxy, url) = or_return!(fenced("{}").await);
     let names = NAMES.map(|(name, _)| name);
     let puts = |url: &str| -> Vec<Value> {
         let harmless = ["dir/", "ü + (1)=@~*!'", "x%y"];
@@ -295,13 +285,10 @@ async fn names_that_are_ambiguous_are_refused_until_they_are_allowed() {
 /// in the signature.
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_with_trailing_checksums_pass_over_tls() {
-    let test = "bodies_with_trailing_checksums_pass_over_tls";
     let (ca, files) = (Ca::new("clients"), Files::new());
     files.put_pair("fencepost", &ca.server(&["localhost"]));
     let trusted = files.put("ca.crt", ca.pem());
-    let Some(gateway) = Moto::start(test, &["backups"]).await else {
-        return;
-    };
+    let gateway = or_return!(Moto::start(&["backups"]).await);
     let at = format!("localhost:{}", free_port());
     let tls = json!({ "tls": {
         "cert_file": files.path("fencepost.crt"), "key_file": files.path("fencepost.key") } });
@@ -331,10 +318,7 @@ async fn bodies_with_trailing_checksums_pass_over_tls() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn retries_of_the_sdk_write_twice_unless_they_are_off() {
-    let test = "retries_of_the_sdk_write_twice_unless_they_are_off";
-    let Some(gateway) = Moto::start(test, &[]).await else {
-        return;
-    };
+    let gateway = or_return!(Moto::start(&[]).await);
     let upstream = Upstream::start().await;
     let at = address();
     let _proxy = Proxy::start(&page("object-storage", upstream.url(), &at)).await;
@@ -381,10 +365,7 @@ fn program() -> (TempDir, PathBuf, PathBuf) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_program_writes_waits_and_stops() {
-    let test = "the_program_writes_waits_and_stops";
-    let Some((gateway, proxy, url)) = fenced(test, "barrier: { wait: 1s }").await else {
-        return;
-    };
+    let (gateway, proxy, url) = or_return!(fenced("barrier: { wait: 1s }").await);
     let (_dir, program, dump) = program();
     // An older upload is on its way: the program's claim waits, and is made again.
     let half = vec![b'o'; 2 << 20];
@@ -442,10 +423,7 @@ async fn the_program_writes_waits_and_stops() {
 /// it signs stays.
 #[tokio::test(flavor = "multi_thread")]
 async fn attach_as_a_proxy_keeps_the_signature() {
-    let test = "attach_as_a_proxy_keeps_the_signature";
-    let Some((gateway, proxy, url)) = fenced(test, "{}").await else {
-        return;
-    };
+    let (gateway, proxy, url) = or_return!(fenced("{}").await);
     let dir = TempDir::new().expect("a directory");
     let program = dir.path().join("unchanged.py");
     let source = "import boto3, os, sys

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, post, put, soon};
+use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, joined, post, put};
 
 const REQUESTS: &str = "fencepost_requests_total";
 
@@ -23,10 +23,7 @@ async fn counted<const N: usize>(proxy: &Proxy, outcomes: [&str; N]) -> [String;
 #[tokio::test]
 async fn an_exchange_that_fails_is_not_counted_as_forwarded() {
     let (upstream, proxy) = observing("path: '/orders/{id}', resource: 'order:{id}'", "{}").await;
-    proxy
-        .send(put("/orders/7").token(5))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(5)).await;
     proxy
         .until_metric(REQUESTS, &[("outcome", "advanced")], |count| count > 0.5)
         .await;
@@ -100,6 +97,6 @@ async fn a_claim_that_finds_no_place_is_not_answered_at_once() {
     // Half of the pause: the clocks of two processes are no measure of it.
     assert!(began.elapsed() >= Duration::from_millis(50));
     gate.open();
-    let answer = soon("the holder", holder).await.expect("no panic");
+    let answer = joined(holder).await;
     answer.assert_forwarded();
 }

@@ -6,7 +6,9 @@ use tokio::io::AsyncReadExt as _;
 use tokio::task::JoinHandle;
 
 use crate::support::bare::BareUpstream;
-use crate::support::{Config, Gate, Pair, Proxy, Step, Store, Upstream, eventually, put, soon};
+use crate::support::{
+    Config, Gate, Pair, Proxy, Step, Store, Upstream, eventually, forwarded, joined, or_return, put,
+};
 
 /// The time that inherited work of the resource has still to settle, as the proxy reports it.
 async fn settles_in(proxy: &Proxy, resource: &str) -> Option<f64> {
@@ -21,9 +23,7 @@ async fn settles_in(proxy: &Proxy, resource: &str) -> Option<f64> {
 /// added for clocks that are slewed apart.
 #[tokio::test]
 async fn the_larger_terms_are_waited_for_one_after_the_other_and_a_fifth_more() {
-    let Some(store) = Store::postgres("the_larger_terms_are_waited_for_…").await else {
-        return;
-    };
+    let store = or_return!(Store::postgres().await);
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &store).with("barrier: { wait: 200ms }");
     let of_a = "{ upstream: { undelivered: 40s }, store: { lease: 2s }, barrier: { settle: 1s } }";
@@ -33,9 +33,8 @@ async fn the_larger_terms_are_waited_for_one_after_the_other_and_a_fifth_more() 
     upstream.on_token(41, [Step::Wait(Gate::shut())]);
     let older = a.begin(&put("/orders/7").token(41), b"").await;
     upstream.reached(1).await;
-    b.send(put("/orders/7").token(42))
-        .await
-        .assert_problem(503, "older-in-flight");
+    b.refuse(put("/orders/7").token(42), 503, "older-in-flight")
+        .await;
     a.kill9();
     drop(older);
     // Of 96 s; without the fifth it would be 80 at most.
@@ -61,9 +60,8 @@ async fn alone_only_settle_is_waited_for() {
     drop(older);
     let second = Proxy::start(&config).await;
     second
-        .send(put("/orders/7").token(42))
-        .await
-        .assert_problem(503, "older-in-flight");
+        .refuse(put("/orders/7").token(42), 503, "older-in-flight")
+        .await;
     let left = eventually("the first is known to be dead", || {
         settles_in(&second, "order:7")
     })
@@ -103,9 +101,7 @@ async fn alone_a_death_on_another_machine_is_waited_for_like_a_peers() {
 /// that is behind, where A's counter stands still though A renews.
 #[tokio::test]
 async fn a_counter_that_stands_still_over_many_connections_is_no_death() {
-    let Some(store) = Store::postgres("a_counter_that_stands_still_over_…").await else {
-        return;
-    };
+    let store = or_return!(Store::postgres().await);
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &store).with("store: { lease: 4s }");
     let a = Proxy::start(&config).await;
@@ -143,9 +139,7 @@ async fn what_a_slow_path_still_holds_is_reset_in_time_to_settle() {
         "{{ upstream: {{ url: '{url}', undelivered: 1s }}, store: {{ lease: 1s }}, \
             barrier: {{ wait: 28s, grace: 300s, settle: 4s }} }}"
     );
-    let Some(pair) = Pair::mortal_a("what_a_slow_path_still_holds_…", &more).await else {
-        return;
-    };
+    let pair = or_return!(Pair::mortal_a(&more).await);
     let older = put("/orders/7").token(41).body(vec![b'x'; BODY]);
     let to = pair.a.data();
     tokio::spawn(async move { older.attempt(to).await.ok() });
@@ -156,11 +150,8 @@ async fn what_a_slow_path_still_holds_is_reset_in_time_to_settle() {
     let answered = upstream.serve().await;
     let landed = Instant::now();
     assert_eq!(answered.get("x-fencing-token"), Some("42"));
-    soon("42", newer)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
-    let (whole, last) = soon("the reset", taken).await.expect("no panic");
+    forwarded(newer).await;
+    let (whole, last) = joined(taken).await;
     assert!(!whole, "it was reset in the middle");
     assert!(landed >= last + SETTLE, "{:?}", landed - last);
 }

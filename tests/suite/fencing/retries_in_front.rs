@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::lock_services::programs;
 use crate::support::nginx::Nginx;
-use crate::support::{Config, Proxy, Step, Store, Upstream, put};
+use crate::support::{Config, Proxy, Step, Store, Upstream, or_return, put};
 
 /// How often the upstream gets a write whose answer is lost, with these settings of nginx and of the
 /// route.
@@ -29,9 +29,7 @@ async fn arrivals(nginx: &Path, settings: &str, route: &str) -> usize {
 
 #[tokio::test]
 async fn a_balancer_that_repeats_a_502_writes_twice() {
-    let Some([nginx]) = programs("a_balancer_that_repeats_a_502_writes_twice", ["nginx"]) else {
-        return;
-    };
+    let [nginx] = or_return!(programs(["nginx"]));
     let repeats = "proxy_next_upstream error timeout http_502;";
     assert_eq!(arrivals(&nginx, repeats, "{}").await, 2);
     // The two ways to switch it off.

@@ -15,7 +15,7 @@ use rand::{RngExt as _, SeedableRng as _};
 
 use crate::support::postgres::free_port;
 use crate::support::wait::DEADLINE;
-use crate::support::{Config, Proxy, Step, Store, Upstream, put, soon};
+use crate::support::{Config, Proxy, Step, Store, Upstream, joined, or_return, put};
 
 const CLIENTS: u64 = 12;
 const RESOURCES: usize = 4;
@@ -99,9 +99,7 @@ impl RollingClients {
 async fn restarts_keep_nobody_out() {
     let long = std::env::var_os("FENCEPOST_LONG").is_some_and(|value| value == "1");
     let restarts = if long { 100 } else { 10 };
-    let Some(store) = Store::postgres("restarts_keep_nobody_out").await else {
-        return;
-    };
+    let store = or_return!(Store::postgres().await);
     let seed: u64 = rand::random();
     let upstream = Upstream::start().await;
     let mut moods = StdRng::seed_from_u64(seed);
@@ -147,7 +145,7 @@ async fn restarts_keep_nobody_out() {
     }
     field.over.store(true, Ordering::Relaxed);
     for client in clients {
-        soon("a client", client).await.expect("no panic");
+        joined(client).await;
     }
     let longest_refusal = *field.longest_refusal.lock().expect("no panic");
     let longest = *field.longest.lock().expect("no panic");

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::proxy::ADMIN_TOKEN;
 use crate::support::{
-    Config, Gate, Proxy, Request, Step, Store, Upstream, eventually, get, over_both_stores, put,
-    request, soon,
+    Config, Gate, Proxy, Request, Step, Store, Upstream, eventually, forwarded, get, or_return,
+    over_both_stores, put, request,
 };
 
 const ORDERS: &str = "{ path: '/orders/{id}/{*rest}', resource: 'order:{id}' }";
@@ -46,11 +46,11 @@ over_both_stores! {
         let new = old.clone().with(&routes(&[ORDERS, ITEMS]));
         let mut proxy = Proxy::start(&old).await;
         let item = || put("/orders/7/items");
-        proxy.send(item().token(42)).await.assert_forwarded();
-        proxy.send(item().token(41)).await.assert_problem(412, "stale-token");
+        proxy.forward(item().token(42)).await;
+        proxy.stale(item().token(41)).await;
 
         reload(&proxy, &new, false).await;
-        proxy.send(item().token(41)).await.assert_problem(412, "stale-token");
+        proxy.stale(item().token(41)).await;
         let example = ["PUT /orders/2/items", "order:2", "item:2", "--accept-new-keys"];
         logged(&proxy, &example).await;
         proxy.stop().await;
@@ -67,9 +67,9 @@ over_both_stores! {
         let (status, said) = Proxy::run_with(&new, ACCEPT).await;
         assert!(status.success() && said.contains("item:2"), "{said}");
         let mut proxy = Proxy::start(&new).await;
-        proxy.send(item().token(1)).await.assert_forwarded();
+        proxy.forward(item().token(1)).await;
         assert_eq!(upstream.tokens("item:7"), [1]);
-        proxy.send(put("/orders/7").token(41)).await.assert_problem(412, "stale-token");
+        proxy.stale(put("/orders/7").token(41)).await;
         proxy.stop().await;
         // Acceptance covers the old routes as well.
         let (status, said) = Proxy::refused(&old).await;
@@ -82,7 +82,7 @@ over_both_stores! {
         let renamed = "{ path: '/orders/{order}/{*more}', resource: 'order:{order}' }";
         let new = old.clone().with(&routes(&[renamed])).with("stale_status: 409");
         let mut proxy = Proxy::start(&old).await;
-        proxy.send(put("/orders/7").token(42)).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(42)).await;
         proxy.rewrite(&new);
         proxy.hang_up();
         eventually("the new configuration", || async {
@@ -91,10 +91,10 @@ over_both_stores! {
         }).await;
         proxy.stop().await;
         let mut proxy = Proxy::start(&new).await;
-        proxy.send(put("/orders/7").token(41)).await.assert_problem(409, "stale-token");
+        proxy.refuse(put("/orders/7").token(41), 409, "stale-token").await;
         proxy.stop().await;
         let proxy = Proxy::start(&old).await;
-        proxy.send(put("/orders/7").token(41)).await.assert_problem(412, "stale-token");
+        proxy.stale(put("/orders/7").token(41)).await;
     }
 
     /// The marks stay on record while routes refuse the request.
@@ -106,13 +106,13 @@ over_both_stores! {
             Config::new(&upstream, &store).with(&routes(&[&route]))
         };
         let mut proxy = Proxy::start(&config("order", "PUT", ", allow: [semicolon]")).await;
-        proxy.send(put("/orders/7").token(42)).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(42)).await;
         proxy.stop().await;
         let (status, said) = Proxy::refused(&config("order", "PUT", "")).await;
         assert!(status.code() == Some(1) && said.contains("it is refused"), "{said}");
         let deletes = config("order", "DELETE", ", allow: [semicolon]");
         let mut proxy = Proxy::start(&deletes).await;
-        proxy.send(put("/orders/7").token(41)).await.assert_problem(405, "method-not-allowed");
+        proxy.refuse(put("/orders/7").token(41), 405, "method-not-allowed").await;
         proxy.stop().await;
         let (status, said) = Proxy::refused(&config("other", "PUT", ", allow: [semicolon]")).await;
         assert!(status.code() == Some(1) && said.contains("its key is \"order:2\""), "{said}");
@@ -130,7 +130,7 @@ over_both_stores! {
         let (open, plain) = (config("order:{id}"), config("order:{id|plain}"));
         let mut proxy = Proxy::start(&open).await;
         for path in ["/orders/7", "/orders/7.json"] {
-            proxy.send(put(path).token(42)).await.assert_forwarded();
+            proxy.forward(put(path).token(42)).await;
         }
         reload(&proxy, &plain, false).await;
         let told = ["order:", "it is refused", "--accept-new-keys"];
@@ -141,13 +141,13 @@ over_both_stores! {
         let (status, said) = Proxy::run_with(&plain, ACCEPT).await;
         assert!(status.success(), "{said}");
         let mut proxy = Proxy::start(&plain).await;
-        proxy.send(put("/orders/7").token(41)).await.assert_problem(412, "stale-token");
-        proxy.send(put("/orders/7.json").token(43)).await.assert_problem(400, "ambiguous-request");
+        proxy.stale(put("/orders/7").token(41)).await;
+        proxy.refuse(put("/orders/7.json").token(43), 400, "ambiguous-request").await;
         assert_eq!(proxy.token("order:7").await, Some(42));
         proxy.stop().await;
         // Back again, every key is what it was, so nothing has to be accepted.
         let proxy = Proxy::start(&open).await;
-        proxy.send(put("/orders/7.json").token(41)).await.assert_problem(412, "stale-token");
+        proxy.stale(put("/orders/7.json").token(41)).await;
         assert_eq!(upstream.count(), 2);
     }
 
@@ -169,7 +169,7 @@ over_both_stores! {
         assert!(said.contains("instances on record: 1"), "{said}");
         gate.open();
         let proxy = Proxy::start(&new).await;
-        proxy.send(put("/orders/7/items").token(42)).await.assert_forwarded();
+        proxy.forward(put("/orders/7/items").token(42)).await;
     }
 }
 
@@ -180,13 +180,10 @@ async fn a_name_that_another_segment_gets_is_another_key() {
     let of = |path: &str| routes(&[&format!("{{ path: '{path}', resource: 't:{{a}}' }}")]);
     let old = config.clone().with(&of("/t/{a}/{b}"));
     let mut proxy = Proxy::start(&old).await;
-    proxy.send(put("/t/7/8").token(42)).await.assert_forwarded();
+    proxy.forward(put("/t/7/8").token(42)).await;
     reload(&proxy, &config.clone().with(&of("/t/{b}/{a}")), false).await;
     logged(&proxy, &["PUT /t/2/3", "t:2", "t:3"]).await;
-    proxy
-        .send(put("/t/7/9").token(41))
-        .await
-        .assert_problem(412, "stale-token");
+    proxy.stale(put("/t/7/9").token(41)).await;
     proxy.stop().await;
     let (status, said) = Proxy::refused(&config.with(&of("/t/{b}/{a}"))).await;
     assert!(status.code() == Some(1) && said.contains("t:3"), "{said}");
@@ -197,10 +194,7 @@ async fn routes_that_no_longer_fence_are_refused_by_a_reload() {
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &Store::sqlite());
     let proxy = Proxy::start(&config).await;
-    proxy
-        .send(put("/orders/7").token(42))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(42)).await;
     let wide = "{ path: '/{*path}', mode: bypass }";
     for (new, word) in [
         (config.clone().route("mode: observe"), "only observes"),
@@ -226,10 +220,7 @@ async fn routes_that_no_longer_fence_are_refused_by_a_reload() {
     ] {
         reload(&proxy, &new, false).await;
         logged(&proxy, &["was not reloaded", word]).await;
-        proxy
-            .send(put("/orders/7").token(41))
-            .await
-            .assert_problem(412, "stale-token");
+        proxy.stale(put("/orders/7").token(41)).await;
         reload(&proxy, &config, true).await;
     }
     assert_eq!(upstream.count(), 1);
@@ -241,14 +232,8 @@ async fn routes_that_begin_to_enforce_are_named() {
     let config = Config::new(&upstream, &Store::sqlite());
     let observed = config.clone().route("mode: observe");
     let mut proxy = Proxy::start(&observed).await;
-    proxy
-        .send(put("/orders/7").token(42))
-        .await
-        .assert_forwarded();
-    proxy
-        .send(put("/orders/7").token(41))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(42)).await;
+    proxy.forward(put("/orders/7").token(41)).await;
     reload(&proxy, &config, true).await;
     eventually("to be enforced", || async {
         let answer = proxy.send(put("/orders/7").token(41)).await;
@@ -358,8 +343,8 @@ async fn what_is_told_of_a_request_is_what_becomes_of_it() {
 }
 
 /// Two proxies on one Postgres, by these configurations.
-async fn two(test: &str, more: &str) -> Option<(Upstream, Config, Proxy)> {
-    let store = Store::postgres(test).await?;
+async fn two(more: &str) -> Option<(Upstream, Config, Proxy)> {
+    let store = Store::postgres().await?;
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &store).with(more);
     let proxy = Proxy::start(&config).await;
@@ -368,9 +353,7 @@ async fn two(test: &str, more: &str) -> Option<(Upstream, Config, Proxy)> {
 
 #[tokio::test]
 async fn two_live_proxies_with_different_routes_say_so() {
-    let Some((_upstream, config, a)) = two("two_live_proxies_…", "{}").await else {
-        return;
-    };
+    let (_upstream, config, a) = or_return!(two("{}").await);
     let more = config.clone().with(&routes(&[
         "{ path: '/orders/{id}', resource: 'order:{id}' }",
         "{ path: '/bills/{id}', resource: 'bill:{id}' }",
@@ -420,10 +403,7 @@ async fn two_live_proxies_with_different_routes_say_so() {
 
 #[tokio::test]
 async fn new_keys_are_not_accepted_beside_a_proxy_with_the_old_ones() {
-    let Some((upstream, old, proxy)) = two("new_keys_are_not_accepted_beside_…", SOON).await
-    else {
-        return;
-    };
+    let (upstream, old, proxy) = or_return!(two(SOON).await);
     let old = old.with(&routes(&[ORDERS]));
     drop(proxy);
     let mut a = Proxy::start(&old).await;
@@ -438,26 +418,19 @@ async fn new_keys_are_not_accepted_beside_a_proxy_with_the_old_ones() {
     let (status, said) = Proxy::refused(&new).await;
     assert_eq!(status.code(), Some(1), "{said}");
     gate.open();
-    soon("41", at_work)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    forwarded(at_work).await;
     a.stop().await;
     let (status, said) = Proxy::run_with(&new, ACCEPT).await;
     assert!(status.success(), "{said}");
     let b = Proxy::start(&new).await;
-    b.send(put("/orders/7/items").token(42))
-        .await
-        .assert_forwarded();
+    b.forward(put("/orders/7/items").token(42)).await;
     upstream.assert_no_overtaking();
 }
 
 /// A proxy that stood still while it was declared dead and the keys were accepted.
 #[tokio::test]
 async fn a_proxy_that_was_away_does_not_come_back_with_the_old_keys() {
-    let Some((upstream, config, proxy)) = two("a_proxy_that_was_away_…", SOON).await else {
-        return;
-    };
+    let (upstream, config, proxy) = or_return!(two(SOON).await);
     drop(proxy);
     let old = config.with(&routes(&[ORDERS]));
     let new = old.clone().with(&routes(&[ORDERS, ITEMS]));
@@ -466,14 +439,12 @@ async fn a_proxy_that_was_away_does_not_come_back_with_the_old_keys() {
     let (status, said) = Proxy::run_with(&new, ACCEPT).await;
     assert!(status.success(), "{said}");
     let b = Proxy::start(&new).await;
-    b.send(put("/orders/7/items").token(42))
-        .await
-        .assert_forwarded();
+    b.forward(put("/orders/7/items").token(42)).await;
     frozen.resume();
     logged(&frozen, &["item:2", "--accept-new-keys"]).await;
     let answer = frozen.send(put("/orders/7/items").token(41)).await;
     answer.assert_problem(503, "store-unavailable");
-    frozen.send(get("/health")).await.assert_forwarded();
+    frozen.forward(get("/health")).await;
     assert!(upstream.tokens("order:7").is_empty());
 }
 

@@ -8,12 +8,14 @@ use std::time::Duration;
 use serde_json::json;
 use sqlx::{Connection as _, PgConnection};
 
-use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, put, soon};
+use crate::support::{
+    Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, joined, or_return, put,
+};
 
 /// Two proxies that have all the patience these tests need, and a session that holds the row of
 /// `order:7`, whose mark is 40.
-async fn held(test: &str) -> Option<(Store, Upstream, Proxy, Proxy, PgConnection)> {
-    let store = Store::postgres(test).await?;
+async fn held() -> Option<(Store, Upstream, Proxy, Proxy, PgConnection)> {
+    let store = Store::postgres().await?;
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &store)
         .with("{ barrier: { wait: 25s }, store: { timeout: 50s, lease: 60s } }");
@@ -69,10 +71,7 @@ async fn let_go(mut holder: PgConnection) {
 /// The statement of 42 began, and took its snapshot, before 41 had an epoch.
 #[tokio::test]
 async fn an_epoch_that_was_opened_while_a_newer_token_waited_for_the_row_is_seen() {
-    let test = "an_epoch_that_was_opened_while_…";
-    let Some((store, upstream, a, b, mut holder)) = held(test).await else {
-        return;
-    };
+    let (store, upstream, a, b, mut holder) = or_return!(held().await);
     let gate = Gate::shut();
     upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
     let older = a.start_request(put("/orders/7").token(41));
@@ -90,15 +89,12 @@ async fn an_epoch_that_was_opened_while_a_newer_token_waited_for_the_row_is_seen
             all.iter().any(|one| one.token() == Some(41))
         })
         .await;
-    let_go(soon("the row", between).await.expect("no panic")).await;
+    let_go(joined(between).await).await;
     b.waiting("order:7", 1).await;
     assert_eq!(upstream.tokens("order:7"), [41], "42 waits");
     gate.open();
     for held in [older, newer] {
-        soon("both", held)
-            .await
-            .expect("no panic")
-            .assert_forwarded();
+        forwarded(held).await;
     }
     upstream.assert_no_overtaking();
 }
@@ -106,23 +102,14 @@ async fn an_epoch_that_was_opened_while_a_newer_token_waited_for_the_row_is_seen
 /// Both were sent while the mark was 40; the newer one gets the row first.
 #[tokio::test]
 async fn of_two_that_wait_for_the_row_the_older_is_refused_behind_the_newer() {
-    let test = "of_two_that_wait_for_the_row_…";
-    let Some((_store, upstream, a, b, mut holder)) = held(test).await else {
-        return;
-    };
+    let (_store, upstream, a, b, mut holder) = or_return!(held().await);
     let newer = b.start_request(put("/orders/7").token(42));
     queued(&mut holder, 1).await;
     let older = a.start_request(put("/orders/7").token(41));
     queued(&mut holder, 2).await;
     let_go(holder).await;
-    soon("42", newer)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
-    let problem = soon("41", older)
-        .await
-        .expect("no panic")
-        .assert_problem(412, "stale-token");
+    forwarded(newer).await;
+    let problem = joined(older).await.assert_problem(412, "stale-token");
     assert_eq!(problem["mark"], "42");
     assert_eq!(upstream.tokens("order:7"), [42]);
     eventually("both say 42", || async {
@@ -135,28 +122,20 @@ async fn of_two_that_wait_for_the_row_the_older_is_refused_behind_the_newer() {
 /// Half of `store.timeout` once; from then on the locked row is left out.
 #[tokio::test]
 async fn a_locked_row_delays_other_resources_once() {
-    let Some(store) = Store::postgres("a_locked_row_delays_other_resources_once").await else {
-        return;
-    };
+    let store = or_return!(Store::postgres().await);
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &store)
         .with("{ barrier: { wait: 25s }, store: { timeout: 12s, lease: 60s } }");
     let proxy = Proxy::start(&config).await;
-    proxy
-        .send(put("/orders/7").token(40))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(40)).await;
     let mut holder = hold(&store.url()).await;
     let locked = proxy.start_request(put("/orders/7").token(41));
     queued(&mut holder, 1).await;
-    proxy
-        .send(put("/orders/8").token(1))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/8").token(1)).await;
     let began = std::time::Instant::now();
     for order in 10..20 {
         let path = format!("/orders/{order}");
-        proxy.send(put(&path).token(1)).await.assert_forwarded();
+        proxy.forward(put(&path).token(1)).await;
     }
     assert!(
         began.elapsed() < Duration::from_secs(5),
@@ -165,7 +144,7 @@ async fn a_locked_row_delays_other_resources_once() {
     );
     assert!(!locked.is_finished());
     let_go(holder).await;
-    let answer = soon("41", locked).await.expect("no panic");
+    let answer = joined(locked).await;
     answer.assert_forwarded();
     upstream.assert_no_overtaking();
 }
@@ -174,9 +153,7 @@ async fn a_locked_row_delays_other_resources_once() {
 /// after which the exchange would be reset anyhow, is far off.
 #[tokio::test]
 async fn not_a_byte_goes_upstream_under_a_lapsed_lease() {
-    let Some(store) = Store::postgres("not_a_byte_goes_upstream_…").await else {
-        return;
-    };
+    let store = or_return!(Store::postgres().await);
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &store)
         .with("{ store: { lease: 2s }, barrier: { settle: 300s }, body: { buffer: 1KiB } }");
@@ -213,9 +190,8 @@ async fn not_a_byte_goes_upstream_under_a_lapsed_lease() {
     );
     held.finish().await.assert_problem(502, "outcome-unknown");
     proxy
-        .send(put("/orders/7").token(41))
-        .await
-        .assert_problem(503, "store-unavailable");
+        .refuse(put("/orders/7").token(41), 503, "store-unavailable")
+        .await;
     let_go(holder).await;
     eventually("it serves again, under the same id", || async {
         let answer = proxy.send(put("/orders/7").token(41)).await;

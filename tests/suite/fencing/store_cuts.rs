@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::support::relay::{Action, Point, Statement};
-use crate::support::{Gate, Pair, Proxy, Step, eventually, put, soon};
+use crate::support::{Gate, Pair, Proxy, Step, eventually, forwarded, or_return, put};
 
 /// How often a resource changes hands, at the most, until a cut has met what it waits for.
 const MOST_HAND_OVERS: usize = 20;
@@ -25,14 +25,9 @@ async fn passes(proxy: &Proxy, token: u64, point: Point) {
 
 #[tokio::test]
 async fn a_hand_over_survives_a_cut_anywhere() {
-    let Some(pair) = Pair::start(
-        "a_hand_over_survives_a_cut_anywhere",
-        "{ store: { lease: 200s }, barrier: { wait: 25s, settle: 300s } }",
-    )
-    .await
-    else {
-        return;
-    };
+    let pair = or_return!(
+        Pair::start("{ store: { lease: 200s }, barrier: { wait: 25s, settle: 300s } }").await
+    );
     let Pair {
         a,
         b,
@@ -61,9 +56,7 @@ async fn a_hand_over_survives_a_cut_anywhere() {
     for (way, statement) in cuts {
         for point in [Point::Before(statement), Point::After(statement)] {
             token += 2;
-            a.send(put("/orders/7").token(token))
-                .await
-                .assert_forwarded();
+            a.forward(put("/orders/7").token(token)).await;
             let cut = way.arm(point, Action::Cut);
             // Only who hears nothing walks through its own rows again and again.
             way.lose_notifications(statement == Statement::Own);
@@ -90,14 +83,9 @@ async fn a_hand_over_survives_a_cut_anywhere() {
 
 #[tokio::test]
 async fn a_slow_store_refuses_nobody() {
-    let Some(pair) = Pair::start(
-        "a_slow_store_refuses_nobody",
-        "{ store: { timeout: 20s }, barrier: { wait: 25s, settle: 300s } }",
-    )
-    .await
-    else {
-        return;
-    };
+    let pair = or_return!(
+        Pair::start("{ store: { timeout: 20s }, barrier: { wait: 25s, settle: 300s } }").await
+    );
     let Pair {
         a,
         b,
@@ -111,27 +99,17 @@ async fn a_slow_store_refuses_nobody() {
     }
     for token in 1..=6 {
         let (now, before) = if token % 2 == 0 { (a, b) } else { (b, a) };
-        now.send(put("/orders/7").token(token))
-            .await
-            .assert_forwarded();
-        before
-            .send(put("/orders/7").token(token))
-            .await
-            .assert_forwarded();
+        now.forward(put("/orders/7").token(token)).await;
+        before.forward(put("/orders/7").token(token)).await;
     }
     upstream.assert_no_overtaking();
 }
 
 #[tokio::test]
 async fn a_repair_survives_cuts() {
-    let Some(pair) = Pair::start(
-        "a_repair_survives_cuts",
-        "{ upstream: { undelivered: 500ms }, store: { lease: 4s }, barrier: { wait: 25s, settle: 1s } }",
-    )
-    .await
-    else {
-        return;
-    };
+    let more = "{ upstream: { undelivered: 500ms }, store: { lease: 4s }, barrier: { wait: 25s, \
+        settle: 1s } }";
+    let pair = or_return!(Pair::start(more).await);
     let Pair {
         a,
         b,
@@ -178,10 +156,7 @@ async fn a_repair_survives_cuts() {
         b.waiting("order:7", 1).await;
         gate.open();
         for request in [at_work, newer] {
-            soon("a request", request)
-                .await
-                .expect("no panic")
-                .assert_forwarded();
+            forwarded(request).await;
         }
     }
     upstream.assert_no_overtaking();

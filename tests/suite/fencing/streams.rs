@@ -14,7 +14,9 @@ use crate::support::http2::{
     DATA, END_HEADERS, END_STREAM, Frame, GOAWAY, HEADERS, Http2, RST_STREAM, SETTINGS,
     WINDOW_UPDATE, block, frame, settings_frame,
 };
-use crate::support::{Config, Proxy, Request, Store, delete, eventually, get, put, soon};
+use crate::support::{
+    Config, Proxy, Request, Store, delete, eventually, forwarded, get, joined, or_return, put, soon,
+};
 
 const MAX_CONCURRENT_STREAMS: u16 = 3;
 const INITIAL_WINDOW_SIZE: u16 = 4;
@@ -75,18 +77,12 @@ async fn a_fenced_exchange_has_its_connection_to_itself() {
     let other = proxy.start_request(order(7, 41, "other"));
     let mut second = upstream.accept_http2(&[]).await;
     assert_eq!(second.serve().await, "other");
-    soon("the other", other)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    forwarded(other).await;
     // Nor one that is not fenced.
     let plain = proxy.start_request(get("/orders/7"));
     let mut third = upstream.accept_http2(&[]).await;
     assert_eq!(third.serve().await, "");
-    soon("the plain one", plain)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    forwarded(plain).await;
     first.data(stream, b"end", true).await;
     assert_eq!(held.finish().await.text(), "end");
     // They are used again, one exchange after the other.
@@ -96,33 +92,28 @@ async fn a_fenced_exchange_has_its_connection_to_itself() {
         served = second.serve() => served,
     };
     assert_eq!(served, "next");
-    soon("the next", next)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    forwarded(next).await;
 }
 
 /// A's upstream allows no stream. 41 gets none in time; 42 goes over B. Then A's upstream allows
 /// many.
 #[tokio::test]
 async fn what_finds_no_stream_in_time_is_never_sent() {
-    let Some(store) = Store::postgres("what_finds_no_stream_in_time_…").await else {
-        return;
-    };
+    let store = or_return!(Store::postgres().await);
     let upstream = BareUpstream::start().await;
     let config = Config::to(&upstream.h2c(), &store)
         .with("{ upstream: { connect_timeout: 1s }, barrier: { wait: 20s, settle: 300s } }");
     let (a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);
     let older = a.start_request(delete("/orders/7").token(41));
     let mut of_a = upstream.accept_http2(NO_STREAM).await;
-    let older = soon("41", older).await.expect("no panic");
+    let older = joined(older).await;
     let problem = older.assert_problem(502, "upstream-unreachable");
     assert_eq!(problem["retry"], "same-token");
 
     let newer = b.start_request(order(7, 42, "newer"));
     let mut of_b = upstream.accept_http2(ONE_STREAM).await;
     assert_eq!(of_b.serve().await, "newer");
-    let newer = soon("42", newer).await.expect("no panic");
+    let newer = joined(newer).await;
     newer.assert_forwarded();
     let _ = of_a.send(&settings_frame(ONE_STREAM)).await;
     let (head, body) = (HEADERS, DATA);
@@ -138,9 +129,7 @@ async fn what_finds_no_stream_in_time_is_never_sent() {
 /// wait.
 #[tokio::test]
 async fn what_waits_for_a_stream_lets_a_newer_token_pass() {
-    let Some(store) = Store::postgres("what_waits_for_a_stream_…").await else {
-        return;
-    };
+    let store = or_return!(Store::postgres().await);
     let upstream = BareUpstream::start().await;
     let config = Config::to(&upstream.h2c(), &store)
         .with("{ upstream: { connect_timeout: 300s }, barrier: { wait: 25s, settle: 300s } }");
@@ -153,9 +142,9 @@ async fn what_waits_for_a_stream_lets_a_newer_token_pass() {
     let newer = b.start_request(order(7, 42, "newer"));
     let mut of_b = upstream.accept_http2(ONE_STREAM).await;
     assert_eq!(of_b.serve().await, "newer");
-    let newer = soon("42", newer).await.expect("no panic");
+    let newer = joined(newer).await;
     newer.assert_forwarded();
-    let older = soon("41", older).await.expect("no panic");
+    let older = joined(older).await;
     assert_eq!(older.assert_problem(412, "stale-token")["mark"], "42");
 }
 
@@ -175,7 +164,7 @@ async fn a_reload_lets_what_was_sent_end_on_its_connection() {
     let newer = proxy.start_request(order(7, 42, "newer"));
     let mut new = upstream.accept_http2(ONE_STREAM).await;
     assert_eq!(new.serve().await, "newer");
-    let newer = soon("42", newer).await.expect("no panic");
+    let newer = joined(newer).await;
     newer.assert_forwarded();
     old.data(stream, b"end", true).await;
     assert_eq!(held.finish().await.text(), "end");
@@ -190,14 +179,13 @@ async fn a_request_that_is_given_up_takes_no_other_along() {
     let slow = proxy.start_request(order(7, 41, "slow"));
     let mut other = upstream.accept_http2(&[]).await;
     other.request().await;
-    let slow = soon("41", slow).await.expect("no panic");
+    let slow = joined(slow).await;
     slow.assert_problem(504, "outcome-unknown");
     reset_by_the_proxy(&mut other).await;
     assert_eq!(unknown(&proxy, "order:7").await, (1, 0));
     proxy
-        .send(order(7, 42, "newer"))
-        .await
-        .assert_problem(503, "older-in-flight");
+        .refuse(order(7, 42, "newer"), 503, "older-in-flight")
+        .await;
     peer.data(stream, b"end", true).await;
     assert_eq!(held.finish().await.text(), "end");
     assert_eq!(unknown(&proxy, "order:1").await, (0, 0));
@@ -212,7 +200,7 @@ async fn what_a_closed_window_holds_back_is_never_sent() {
     let sent = proxy.start_request(order(7, 41, "kept back"));
     let mut peer = upstream.accept_http2(&closed).await;
     let head = peer.until("the head", |frame| frame.kind == HEADERS).await;
-    let sent = soon("the answer", sent).await.expect("no panic");
+    let sent = joined(sent).await;
     sent.assert_problem(504, "outcome-unknown");
     let open = frame(WINDOW_UPDATE, 0, head.stream, &1000_u32.to_be_bytes());
     let _ = peer.send(&open).await;
@@ -234,7 +222,7 @@ async fn what_is_stuck_in_the_kernel_when_a_request_is_given_up_is_never_sent() 
     let mut peer = upstream.accept_http2(&wide).await;
     let more = frame(WINDOW_UPDATE, 0, 0, &(1_u32 << 30).to_be_bytes());
     peer.send(&more).await.expect("taken");
-    let sent = soon("the answer", sent).await.expect("no panic");
+    let sent = joined(sent).await;
     sent.assert_problem(504, "outcome-unknown");
     let (read, end) = soon("the end", peer.drain()).await;
     let error = end.expect_err("a reset");
@@ -251,7 +239,7 @@ async fn an_empty_body_is_not_waited_for() {
     let mut peer = upstream.accept_http2(&[]).await;
     let (_, body) = peer.request().await;
     assert!(body.is_empty());
-    let sent = soon("the answer", sent).await.expect("no panic");
+    let sent = joined(sent).await;
     sent.assert_problem(504, "outcome-unknown");
     reset_by_the_proxy(&mut peer).await;
 }
@@ -275,7 +263,7 @@ async fn connections_are_closed_in_order_as_they_are_idle() {
         peer.respond(*stream, true).await;
     }
     for sent in sent {
-        let answer = soon("an answer", sent).await.expect("no panic");
+        let answer = joined(sent).await;
         answer.assert_forwarded();
     }
     proxy.until_metric(gauge, &[], |count| count < 0.1).await;
@@ -310,7 +298,7 @@ async fn what_the_upstream_has_not_processed_has_settled() {
     peer.send(&frame(GOAWAY, 0, 0, &[0; 8]))
         .await
         .expect("taken");
-    let left_out = soon("the one left out", left_out).await.expect("no panic");
+    let left_out = joined(left_out).await;
     let problem = left_out.assert_problem(502, "upstream-unreachable");
     assert_eq!(problem["retry"], "same-token");
     assert_eq!(unknown(&proxy, "order:7").await, (0, 0));
@@ -332,7 +320,7 @@ async fn what_the_upstream_resets_is_unknown() {
         let mut peer = upstream.accept_http2(&[]).await;
         let (number, _) = peer.request().await;
         peer.reset(number, code).await;
-        let reset = soon("the answer", reset).await.expect("no panic");
+        let reset = joined(reset).await;
         reset.assert_problem(502, "outcome-unknown");
         assert_eq!(unknown(&proxy, &format!("order:{id}")).await, (1, 0));
     }
@@ -365,7 +353,7 @@ async fn a_reset_behind_a_whole_answer_leaves_it_whole() {
     bytes.extend(frame(DATA, END_STREAM, head.stream, b"no"));
     bytes.extend(frame(RST_STREAM, 0, head.stream, &[0; 4]));
     peer.send(&bytes).await.expect("taken");
-    let older = soon("41", older).await.expect("no panic");
+    let older = joined(older).await;
     assert_eq!((older.status(), &*older.text()), (413, "no"));
     let newer = proxy.start_request(order(7, 42, ""));
     let mut second = upstream.accept_http2(&[]).await;
@@ -383,7 +371,7 @@ async fn an_upstream_that_does_not_speak_http2_is_unreachable() {
         let sent = proxy.start_request(order(7, 41, "marked"));
         let mut socket = upstream.accept().await;
         let _ = tokio::io::AsyncWriteExt::write_all(&mut socket, says.as_bytes()).await;
-        let sent = soon("the answer", sent).await.expect("no panic");
+        let sent = joined(sent).await;
         sent.assert_problem(502, "upstream-unreachable");
         let mut read = Vec::new();
         let _ = tokio::io::AsyncReadExt::read_to_end(&mut socket, &mut read).await;

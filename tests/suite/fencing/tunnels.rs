@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::support::client::Exchange;
 use crate::support::{
-    Config, Gate, Pair, Proxy, Request, Step, Store, Upstream, eventually, get, over_both_stores,
-    post, put, soon,
+    Config, Gate, Pair, Proxy, Request, Step, Store, Upstream, eventually, forwarded, get,
+    or_return, over_both_stores, post, put, soon,
 };
 
 const SWITCHED: &str =
@@ -79,7 +79,7 @@ over_both_stores! {
         let asked = Instant::now();
         let newer = proxy.start_request(put("/orders/7").token(42));
         assert_eq!(closed(&mut zombie).await, b"");
-        soon("42", newer).await.expect("no panic").assert_forwarded();
+        forwarded(newer).await;
         upstream.until("the tunnel's end", |all| all[0].left).await;
         let all = upstream.arrivals();
         assert_eq!(all[0].body, b"\x81\x05hello");
@@ -88,7 +88,7 @@ over_both_stores! {
         let waited = all[2].began - asked;
         assert!(waited >= Duration::from_secs(2), "{waited:?}");
         upstream.assert_no_overtaking();
-        proxy.send(opening("/orders/7").token(41)).await.assert_problem(412, "stale-token");
+        proxy.stale(opening("/orders/7").token(41)).await;
     }
 
     async fn a_claim_closes_the_tunnel(store: Store) {
@@ -98,7 +98,7 @@ over_both_stores! {
         let mut zombie = open(&proxy, 41).await;
         echoed(&mut zombie, b"one").await;
         let claim = post("/.well-known/fencing/claim").token(42).header("X-Fencing-Resource", "order:7");
-        proxy.send(claim).await.assert_problem(503, "older-in-flight");
+        proxy.refuse(claim, 503, "older-in-flight").await;
         assert_eq!(closed(&mut zombie).await, b"");
         upstream.until("the tunnel's end", |all| all[0].left).await;
     }
@@ -122,7 +122,7 @@ over_both_stores! {
         proxy.until_metric("fencepost_upstream_in_flight", &labels, |count| count < 0.1).await;
         let mark = proxy.mark("order:7").await.expect("a mark");
         assert_eq!((&mark["in_flight"], mark["unknown"].as_array().map(Vec::len)), (&0.into(), Some(0)));
-        proxy.send(put("/orders/7").token(42)).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(42)).await;
     }
 
     async fn what_its_client_ends_is_unknown(store: Store) {
@@ -134,8 +134,8 @@ over_both_stores! {
         drop(tunnel);
         proxy.until_metric("fencepost_unknown_outcomes", &[], |count| (count - 1.0).abs() < 0.1).await;
         upstream.until("the tunnel's end", |all| all[0].left).await;
-        proxy.send(put("/orders/7").token(41)).await.assert_forwarded();
-        proxy.send(put("/orders/7").token(42)).await.assert_problem(503, "older-in-flight");
+        proxy.forward(put("/orders/7").token(41)).await;
+        proxy.refuse(put("/orders/7").token(42), 503, "older-in-flight").await;
         assert_eq!(upstream.count(), 2);
     }
 
@@ -150,8 +150,8 @@ over_both_stores! {
         assert_eq!(closed(&mut tunnel).await, b"");
         upstream.until("the tunnel's end", |all| all[0].left).await;
         let again = Proxy::start(&config).await;
-        again.send(put("/orders/7").token(42)).await.assert_problem(503, "older-in-flight");
-        again.send(put("/orders/7").token(41)).await.assert_problem(412, "stale-token");
+        again.refuse(put("/orders/7").token(42), 503, "older-in-flight").await;
+        again.stale(put("/orders/7").token(41)).await;
         assert_eq!(upstream.count(), 1);
     }
 }
@@ -173,7 +173,7 @@ async fn an_opening_is_judged_like_a_write() {
             "ambiguous-request",
         ),
     ] {
-        proxy.send(request).await.assert_problem(status, kind);
+        proxy.refuse(request, status, kind).await;
     }
     assert_eq!(upstream.count(), 0);
 
@@ -197,10 +197,7 @@ async fn an_opening_is_judged_like_a_write() {
         .send(opening("/orders/7").token(5))
         .await
         .assert_problem(412, "stale-token");
-    proxy
-        .send(opening("/orders/7").token(4))
-        .await
-        .assert_problem(412, "stale-token");
+    proxy.stale(opening("/orders/7").token(4)).await;
 }
 
 #[tokio::test]
@@ -215,17 +212,14 @@ async fn what_the_upstream_answers_otherwise_is_an_ordinary_response() {
         .header("Connection", "Upgrade, HTTP2-Settings")
         .header("Upgrade", "h2c")
         .header("HTTP2-Settings", "AAMAAABkAAQCAAAAAAIAAAAA");
-    proxy.send(h2c).await.assert_forwarded();
+    proxy.forward(h2c).await;
     let seen = upstream.last();
     for name in ["upgrade", "connection", "http2-settings"] {
         assert_eq!(seen.head.get(name), None, "{name}");
     }
     eventually("the connection to be used again", || async {
         let made = upstream.connections();
-        proxy
-            .send(put("/orders/7").token(3))
-            .await
-            .assert_forwarded();
+        proxy.forward(put("/orders/7").token(3)).await;
         (upstream.connections() == made).then_some(())
     })
     .await;
@@ -255,7 +249,7 @@ async fn no_draft_of_http_is_ever_asked_for() {
             if fenced {
                 request = request.token(1);
             }
-            proxy.send(request).await.assert_forwarded();
+            proxy.forward(request).await;
             let head = upstream.last().head;
             assert_eq!(head.get("upgrade"), passed, "{asked}");
             assert_eq!(head.get("http2-settings"), None, "{asked}");
@@ -297,33 +291,22 @@ async fn a_switch_to_what_was_not_asked_for_is_none() {
         assert!(upstream.last().body.is_empty(), "nothing more goes over");
         let path = format!("/orders/{}", order + 1);
         proxy
-            .send(put(&path).token(2))
-            .await
-            .assert_problem(503, "older-in-flight");
+            .refuse(put(&path).token(2), 503, "older-in-flight")
+            .await;
     }
     assert_eq!(upstream.count(), 5);
 }
 
 #[tokio::test]
 async fn a_newer_token_at_one_proxy_closes_the_tunnel_of_the_other() {
-    let Some(pair) = upgrading_pair(
-        "a_newer_token_at_one_proxy_closes_…",
-        "barrier: { wait: 25s, grace: 300s, settle: 2s }",
-    )
-    .await
-    else {
-        return;
-    };
+    let pair = or_return!(upgrading_pair("barrier: { wait: 25s, grace: 300s, settle: 2s }").await);
     pair.upstream
         .on_token(41, [Step::raw(SWITCHED), Step::Echo]);
     let mut zombie = open(&pair.a, 41).await;
     echoed(&mut zombie, b"hello").await;
     let newer = pair.b.start_request(put("/orders/7").token(42));
     assert_eq!(closed(&mut zombie).await, b"");
-    soon("42", newer)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    forwarded(newer).await;
     pair.upstream
         .until("the tunnel's end", |all| all[0].left)
         .await;
@@ -332,14 +315,9 @@ async fn a_newer_token_at_one_proxy_closes_the_tunnel_of_the_other() {
 
 #[tokio::test]
 async fn not_a_byte_goes_through_a_tunnel_under_a_lapsed_lease() {
-    let Some(pair) = upgrading_pair(
-        "not_a_byte_goes_through_a_tunnel_…",
-        "store: { lease: 4s }, barrier: { wait: 1s, settle: 300s }",
-    )
-    .await
-    else {
-        return;
-    };
+    let pair = or_return!(
+        upgrading_pair("store: { lease: 4s }, barrier: { wait: 1s, settle: 300s }").await
+    );
     pair.upstream.next([Step::raw(SWITCHED), Step::Echo]);
     let mut zombie = open(&pair.a, 41).await;
     echoed(&mut zombie, b"in time").await;
@@ -358,7 +336,7 @@ async fn not_a_byte_goes_through_a_tunnel_under_a_lapsed_lease() {
 
 /// Two proxies whose route opens tunnels. `more`: blocks of the configuration, without braces
 /// around them.
-async fn upgrading_pair(test: &str, more: &str) -> Option<Pair> {
+async fn upgrading_pair(more: &str) -> Option<Pair> {
     let routes = "routes: [{ path: '/orders/{id}', resource: 'order:{id}', upgrade: allow }]";
-    Pair::start(test, &format!("{{ {more}, {routes} }}")).await
+    Pair::start(&format!("{{ {more}, {routes} }}")).await
 }

@@ -2,17 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, post, put, soon};
+use crate::support::{
+    Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, joined, or_return, post, put,
+};
 
 /// The set-up of a test; `None`, and a line that says so, without Postgres.
-async fn pair(test: &str, more: &str) -> Option<(Upstream, Proxy, Proxy)> {
-    let store = Store::postgres(test).await?;
+async fn pair(more: &str) -> Option<(Upstream, Proxy, Proxy)> {
+    let store = Store::postgres().await?;
     Some(two_on(&store, more).await)
 }
 
 /// As [`pair`], of which only the first is soon taken for dead.
-async fn mortal_a(test: &str, more: &str) -> Option<(Upstream, Proxy, Proxy)> {
-    let store = Store::postgres(test).await?;
+async fn mortal_a(more: &str) -> Option<(Upstream, Proxy, Proxy)> {
+    let store = Store::postgres().await?;
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &store).with(more);
     let lasting = config.clone().with("store: { lease: 30s }");
@@ -29,24 +31,20 @@ async fn two_on(store: &Store, more: &str) -> (Upstream, Proxy, Proxy) {
 
 #[tokio::test]
 async fn a_token_accepted_by_one_makes_older_ones_stale_at_the_other() {
-    let Some((upstream, a, b)) = pair("a_token_accepted_by_one_makes_…", "{}").await else {
-        return;
-    };
-    a.send(put("/orders/7").token(42)).await.assert_forwarded();
+    let (upstream, a, b) = or_return!(pair("{}").await);
+    a.forward(put("/orders/7").token(42)).await;
     let problem = b
         .send(put("/orders/7").token(41))
         .await
         .assert_problem(412, "stale-token");
     assert_eq!(problem["mark"], "42");
-    b.send(put("/orders/7").token(42)).await.assert_forwarded();
+    b.forward(put("/orders/7").token(42)).await;
     assert_eq!(upstream.tokens("order:7"), [42, 42]);
 }
 
 #[tokio::test]
 async fn a_newer_token_at_one_waits_for_the_older_request_of_the_other() {
-    let Some(store) = Store::postgres("a_newer_token_at_one_waits_…").await else {
-        return;
-    };
+    let store = or_return!(Store::postgres().await);
     let (upstream, a, b) = two_on(&store, "barrier: { wait: 25s }").await;
     let gate = Gate::shut();
     upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
@@ -54,9 +52,7 @@ async fn a_newer_token_at_one_waits_for_the_older_request_of_the_other() {
     upstream.reached(1).await;
     let newer = b.start_request(put("/orders/7").token(42));
     b.waiting("order:7", 1).await;
-    b.send(put("/orders/7").token(41))
-        .await
-        .assert_problem(412, "stale-token");
+    b.stale(put("/orders/7").token(41)).await;
     // A hears of it, and gives no more permits of 41.
     eventually("41 is stale at A too", || async {
         let patience = Duration::from_millis(200);
@@ -69,7 +65,7 @@ async fn a_newer_token_at_one_waits_for_the_older_request_of_the_other() {
     .await;
     // By then A has closed what it was asked to close before this, if it was going to.
     a.send(put("/orders/8").token(1)).await.assert_forwarded();
-    a.send(put("/orders/8").token(2)).await.assert_forwarded();
+    a.forward(put("/orders/8").token(2)).await;
     let rows_of = |resource: &str, token: u64| {
         format!("SELECT count(*) FROM epochs WHERE resource = '{resource}' AND token = {token}")
     };
@@ -81,14 +77,8 @@ async fn a_newer_token_at_one_waits_for_the_older_request_of_the_other() {
     assert_eq!(of_the_older, 1, "41 is in flight, and the store says so");
     assert!(!upstream.tokens("order:7").contains(&42), "42 waits");
     gate.open();
-    soon("41", older)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
-    soon("42", newer)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    forwarded(older).await;
+    forwarded(newer).await;
     upstream.assert_no_overtaking();
 }
 
@@ -96,14 +86,7 @@ async fn a_newer_token_at_one_waits_for_the_older_request_of_the_other() {
 /// through.
 #[tokio::test]
 async fn an_epoch_that_waits_does_not_hide_the_older_one_it_waits_for() {
-    let Some((upstream, a, b)) = pair(
-        "an_epoch_that_waits_does_not_hide_…",
-        "barrier: { wait: 25s, grace: 60s }",
-    )
-    .await
-    else {
-        return;
-    };
+    let (upstream, a, b) = or_return!(pair("barrier: { wait: 25s, grace: 60s }").await);
     let gate = Gate::shut();
     upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
     let older = a.start_request(put("/orders/7").token(41));
@@ -115,7 +98,7 @@ async fn an_epoch_that_waits_does_not_hide_the_older_one_it_waits_for() {
     assert_eq!(upstream.tokens("order:7"), [41], "42 waits at both");
     gate.open();
     for held in [older, newer, elsewhere] {
-        let answer = soon("all three", held).await.expect("no panic");
+        let answer = joined(held).await;
         answer.assert_forwarded();
     }
     upstream.assert_no_overtaking();
@@ -123,11 +106,7 @@ async fn an_epoch_that_waits_does_not_hide_the_older_one_it_waits_for() {
 
 #[tokio::test]
 async fn a_claim_at_one_drains_the_other() {
-    let Some((upstream, a, b)) =
-        pair("a_claim_at_one_drains_the_other", "barrier: { wait: 25s }").await
-    else {
-        return;
-    };
+    let (upstream, a, b) = or_return!(pair("barrier: { wait: 25s }").await);
     let gate = Gate::shut();
     upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
     let older = a.start_request(put("/orders/7").token(41));
@@ -138,36 +117,19 @@ async fn a_claim_at_one_drains_the_other() {
     let claim = b.start_request(claim);
     b.waiting("order:7", 1).await;
     gate.open();
-    assert_eq!(
-        soon("the claim", claim).await.expect("no panic").status(),
-        204
-    );
+    assert_eq!(joined(claim).await.status(), 204);
     assert!(upstream.only().ended.is_some());
-    soon("41", older)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
-    a.send(put("/orders/7").token(41))
-        .await
-        .assert_problem(412, "stale-token");
+    forwarded(older).await;
+    a.stale(put("/orders/7").token(41)).await;
 }
 
 #[tokio::test]
 async fn leadership_can_go_back_and_forth() {
-    let Some((upstream, a, b)) =
-        pair("leadership_can_go_back_and_forth", "barrier: { wait: 25s }").await
-    else {
-        return;
-    };
+    let (upstream, a, b) = or_return!(pair("barrier: { wait: 25s }").await);
     for token in 1..=30 {
         let (now, before) = if token % 2 == 0 { (&a, &b) } else { (&b, &a) };
-        now.send(put("/orders/7").token(token))
-            .await
-            .assert_forwarded();
-        before
-            .send(put("/orders/7").token(token - 1))
-            .await
-            .assert_problem(412, "stale-token");
+        now.forward(put("/orders/7").token(token)).await;
+        before.stale(put("/orders/7").token(token - 1)).await;
     }
     assert_eq!(upstream.tokens("order:7"), (1..=30).collect::<Vec<u64>>());
     upstream.assert_no_overtaking();
@@ -175,20 +137,15 @@ async fn leadership_can_go_back_and_forth() {
 
 #[tokio::test]
 async fn under_reuse_once_a_token_passes_at_one_of_the_two() {
-    let Some((upstream, a, b)) = pair(
-        "under_reuse_once_a_token_passes_at_one_of_the_two",
-        "{ barrier: { wait: 25s }, routes: [{ path: '/orders/{id}', resource: 'order:{id}', reuse: once }] }",
-    )
-    .await
-    else {
-        return;
-    };
+    let more = "{ barrier: { wait: 25s }, routes: [{ path: '/orders/{id}', \
+        resource: 'order:{id}', reuse: once }] }";
+    let (upstream, a, b) = or_return!(pair(more).await);
     for token in 1..=10 {
         let racers =
             [&a, &b, &a, &b].map(|proxy| proxy.start_request(post("/orders/7").token(token)));
         let mut won = 0;
         for racer in racers {
-            let answer = soon("a racer", racer).await.expect("no panic");
+            let answer = joined(racer).await;
             won += usize::from(answer.status() == 200);
         }
         assert_eq!(won, 1, "token {token}");
@@ -199,14 +156,12 @@ async fn under_reuse_once_a_token_passes_at_one_of_the_two() {
 /// A failover may lose a spending alone. Here somebody with a shell does.
 #[tokio::test]
 async fn under_reuse_once_a_token_whose_spending_was_lost_passes_no_second_time() {
-    let Some(store) = Store::postgres("under_reuse_once_a_token_whose_…").await else {
-        return;
-    };
+    let store = or_return!(Store::postgres().await);
     let more = "{ upstream: { undelivered: 100ms }, store: { lease: 2s }, barrier: { wait: 25s, settle: 400ms }, \
         routes: [{ path: '/orders/{id}', resource: 'order:{id}', reuse: once }] }";
     let (upstream, a, b) = two_on(&store, more).await;
-    a.send(post("/orders/7").token(41)).await.assert_forwarded();
-    a.send(post("/orders/8").token(41)).await.assert_forwarded();
+    a.forward(post("/orders/7").token(41)).await;
+    a.forward(post("/orders/8").token(41)).await;
     // B has seen that it is spent.
     b.send(post("/orders/8").token(41))
         .await
@@ -236,13 +191,11 @@ async fn under_reuse_once_a_token_whose_spending_was_lost_passes_no_second_time(
 /// look.
 #[tokio::test]
 async fn under_reuse_once_a_lost_spending_is_missed_by_the_proxy_that_made_it() {
-    let Some(store) = Store::postgres("under_reuse_once_a_lost_spending_…").await else {
-        return;
-    };
+    let store = or_return!(Store::postgres().await);
     let more = "{ upstream: { undelivered: 100ms }, store: { lease: 5s }, barrier: { wait: 25s, settle: 400ms }, \
         routes: [{ path: '/orders/{id}', resource: 'order:{id}', reuse: once }] }";
     let (upstream, a, b) = two_on(&store, more).await;
-    a.send(post("/orders/7").token(41)).await.assert_forwarded();
+    a.forward(post("/orders/7").token(41)).await;
     store.execute("UPDATE marks SET spent_by = NULL").await;
     store
         .execute(
@@ -257,9 +210,7 @@ async fn under_reuse_once_a_lost_spending_is_missed_by_the_proxy_that_made_it() 
         (store.number(unspent).await == 0).then_some(())
     })
     .await;
-    b.send(post("/orders/7").token(41))
-        .await
-        .assert_problem(412, "stale-token");
+    b.stale(post("/orders/7").token(41)).await;
     assert_eq!(upstream.tokens("order:7"), [41]);
 }
 
@@ -269,10 +220,7 @@ const SHORT: &str = "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, \
 
 #[tokio::test]
 async fn a_killed_proxy_is_waited_for_as_long_as_its_work_may_take() {
-    let Some((upstream, mut a, b)) = mortal_a("a_killed_proxy_is_waited_for_…", SHORT).await
-    else {
-        return;
-    };
+    let (upstream, mut a, b) = or_return!(mortal_a(SHORT).await);
     // The upstream works on for a while after its caller has died.
     let gate = Gate::shut();
     upstream.on_token(
@@ -291,11 +239,8 @@ async fn a_killed_proxy_is_waited_for_as_long_as_its_work_may_take() {
     let killed = Instant::now();
     gate.open();
     drop(older);
-    b.send(put("/orders/8").token(1)).await.assert_forwarded();
-    soon("42", newer)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    b.forward(put("/orders/8").token(1)).await;
+    forwarded(newer).await;
     let landed = upstream.arrivals().pop().expect("it landed");
     assert_eq!(landed.token(), Some(42));
     let waited = landed.began - killed;
@@ -308,15 +253,13 @@ async fn a_killed_proxy_is_waited_for_as_long_as_its_work_may_take() {
 
 #[tokio::test]
 async fn a_stopped_proxy_is_waited_for_and_forwards_nothing_when_it_continues() {
-    let Some((upstream, a, b)) = mortal_a(
-        "a_stopped_proxy_is_waited_for_…",
-        "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, \
+    let (upstream, a, b) = or_return!(
+        mortal_a(
+            "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, \
             barrier: { wait: 28s, grace: 300s, settle: 4s }, body: { buffer: 1KiB } }",
-    )
-    .await
-    else {
-        return;
-    };
+        )
+        .await
+    );
     // A is in the middle of streaming a body of 41 up when it is stopped.
     let upload = put("/orders/7").token(41).header("Content-Length", "40000");
     let mut older = a.begin(&upload, "a".repeat(20_000).as_bytes()).await;
@@ -337,7 +280,7 @@ async fn a_stopped_proxy_is_waited_for_and_forwards_nothing_when_it_continues() 
         .map(|_| a.start_request(put("/orders/7").token(41)))
         .collect();
 
-    b.send(put("/orders/7").token(42)).await.assert_forwarded();
+    b.forward(put("/orders/7").token(42)).await;
     let arrivals = upstream.arrivals();
     assert_eq!(upstream.tokens("order:7"), [41, 42]);
     let waited = arrivals[1].began - stopped;
@@ -348,7 +291,7 @@ async fn a_stopped_proxy_is_waited_for_and_forwards_nothing_when_it_continues() 
 
     a.resume();
     for zombie in zombies {
-        let answer = soon("a zombie's answer", zombie).await.expect("no panic");
+        let answer = joined(zombie).await;
         assert!([412, 503].contains(&answer.status()), "{}", answer.text());
     }
     upstream
@@ -371,23 +314,19 @@ async fn a_stopped_proxy_is_waited_for_and_forwards_nothing_when_it_continues() 
         (answer.status() == 200).then_some(())
     })
     .await;
-    b.send(put("/orders/7").token(42))
-        .await
-        .assert_problem(412, "stale-token");
+    b.stale(put("/orders/7").token(42)).await;
 }
 
 #[tokio::test]
 async fn a_proxy_that_wakes_from_a_pause_knows_that_its_memory_is_old() {
-    let Some((upstream, a, b)) = mortal_a("a_proxy_that_wakes_…", SHORT).await else {
-        return;
-    };
+    let (upstream, a, b) = or_return!(mortal_a(SHORT).await);
     // A has 41 open in its memory and nothing in flight when it is stopped.
     a.send(put("/orders/7").token(41)).await.assert_forwarded();
     a.pause().await;
     let zombie = a.start_request(put("/orders/7").token(41));
-    b.send(put("/orders/7").token(42)).await.assert_forwarded();
+    b.forward(put("/orders/7").token(42)).await;
     a.resume();
-    let answer = soon("the zombie's answer", zombie).await.expect("no panic");
+    let answer = joined(zombie).await;
     assert!([412, 503].contains(&answer.status()), "{}", answer.text());
     assert_eq!(upstream.tokens("order:7"), [41, 42]);
     upstream.assert_no_overtaking();

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use crate::support::bare::BareUpstream;
 use crate::support::wire::{Io, Wire};
-use crate::support::{Config, Proxy, Store, get, put, soon};
+use crate::support::{Config, Proxy, Store, forwarded, get, joined, or_return, put, soon};
 
 /// The token of the next request, which is answered over a connection of its own.
 async fn serve(upstream: &BareUpstream) -> Option<String> {
@@ -59,16 +59,14 @@ async fn what_a_killed_proxy_has_not_delivered_never_arrives() {
     let proxy = Proxy::start(&config).await;
     let newer = proxy.start_request(put("/orders/7").token(42));
     assert_eq!(serve(&upstream).await.as_deref(), Some("42"));
-    let newer = soon("42", newer).await.expect("no panic");
+    let newer = joined(newer).await;
     newer.assert_forwarded();
     nothing_more_comes(stuck).await;
 }
 
 #[tokio::test]
 async fn what_a_stopped_proxy_has_not_delivered_is_given_up_before_it_has_settled() {
-    let Some(store) = Store::postgres("what_a_stopped_proxy_has_not_delivered_…").await else {
-        return;
-    };
+    let store = or_return!(Store::postgres().await);
     let upstream = BareUpstream::narrow();
     let config = Config::to(&upstream.url(), &store)
         .with("{ upstream: { undelivered: 1s }, barrier: { wait: 25s, settle: 1s } }");
@@ -78,10 +76,7 @@ async fn what_a_stopped_proxy_has_not_delivered_is_given_up_before_it_has_settle
     a.pause().await;
     let newer = b.start_request(put("/orders/7").token(42));
     assert_eq!(serve(&upstream).await.as_deref(), Some("42"));
-    soon("42", newer)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    forwarded(newer).await;
     nothing_more_comes(stuck).await;
     a.resume();
 }
@@ -118,9 +113,6 @@ async fn what_a_tunnel_has_not_delivered_never_arrives_when_its_upstream_has_end
     // That is the tunnel's end, and it has settled.
     let newer = proxy.start_request(put("/orders/7").token(42));
     assert_eq!(serve(&upstream).await.as_deref(), Some("42"));
-    soon("42", newer)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    forwarded(newer).await;
     nothing_more_comes(tunnel).await;
 }

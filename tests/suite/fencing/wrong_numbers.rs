@@ -10,7 +10,7 @@ use super::lock_services::{Etcd, Redis, programs};
 use crate::support::postgres::Cluster;
 use crate::support::store::has_postgres;
 use crate::support::zookeeper::{Java, ZooKeeper};
-use crate::support::{Config, Proxy, Store, Upstream, eventually, post, put};
+use crate::support::{Config, Proxy, Store, Upstream, eventually, or_return, post, put};
 
 /// A real fencepost, which is asked about one pair of holders after the other.
 struct Fence {
@@ -60,10 +60,7 @@ fn number(value: &Value) -> u64 {
 
 #[tokio::test]
 async fn the_version_the_lease_and_a_later_revision_of_etcd() {
-    let test = "the_version_the_lease_and_a_later_revision_of_etcd";
-    let Some([etcd, ctl]) = programs(test, ["etcd", "etcdctl"]) else {
-        return;
-    };
+    let [etcd, ctl] = or_return!(programs(["etcd", "etcdctl"]));
     let etcd = Etcd::start(&etcd, &ctl).await;
     // The client may choose the lease's id; an id that etcd makes has the member in it, and its clock.
     let mut grants = Vec::new();
@@ -100,10 +97,7 @@ async fn the_version_the_lease_and_a_later_revision_of_etcd() {
 
 #[tokio::test]
 async fn a_number_of_redis_that_is_counted_after_the_grant() {
-    let test = "a_number_of_redis_that_is_counted_after_the_grant";
-    let Some([server, cli]) = programs(test, ["redis-server", "redis-cli"]) else {
-        return;
-    };
+    let [server, cli] = or_return!(programs(["redis-server", "redis-cli"]));
     let redis = Redis::start(&server, &cli).await;
     let script = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) \
                   then return redis.call('INCR', KEYS[2]) end return ''";
@@ -180,9 +174,7 @@ class Numbers {
 
 #[tokio::test]
 async fn the_versions_and_the_suffix_of_zookeeper() {
-    let Some(java) = Java::find("the_versions_and_the_suffix_of_zookeeper") else {
-        return;
-    };
+    let java = or_return!(Java::find());
     let dir = TempDir::new().expect("a directory");
     let source = dir.path().join("Numbers.java");
     std::fs::write(&source, NUMBERS).expect("the directory is writable");
@@ -218,7 +210,7 @@ async fn draw(session: &mut PgConnection, statement: &'static str) -> u64 {
 async fn a_sequence_of_postgres_that_is_cached_or_drawn_too_early() {
     const LOCK: &str = "SELECT 1::bigint FROM (SELECT pg_advisory_lock(7)) AS taken";
     const UNLOCK: &str = "SELECT pg_advisory_unlock(7)::int::bigint";
-    if !has_postgres("a_sequence_of_postgres_that_is_cached_or_drawn_too_early") {
+    if !has_postgres() {
         return;
     }
     let cluster = Cluster::shared();

@@ -16,7 +16,7 @@ use crate::support::proxy::fencepost;
 use crate::support::python::python;
 use crate::support::wait::soon;
 use crate::support::wire::{Io, Wire};
-use crate::support::{Config, Proxy, Request, Store, eventually, post, put};
+use crate::support::{Config, Proxy, Request, Store, eventually, or_return, post, put};
 
 /// A fenced route, one that is observed, and one that is bypassed.
 const ROUTES: &str = "routes: [{ path: '/orders/{id}', resource: 'order:{id}' }, \
@@ -183,8 +183,8 @@ async fn no_byte_of_a_requests_trailers_passes_attach() {
 
 /// A server of WSGI that prints each request that it executes; `None` if Python has not what it
 /// needs.
-async fn python_server(test: &str, name: &str) -> Option<(Process, String)> {
-    let python = python(test)?;
+async fn python_server(name: &str) -> Option<(Process, String)> {
+    let python = python()?;
     let port = free_port();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/http/discarded/server.py");
     let process = Process::start(
@@ -216,10 +216,7 @@ async fn executed(process: &Process, last: &str) -> Vec<String> {
 /// there.
 #[tokio::test]
 async fn a_server_that_reads_no_trailers_executes_none() {
-    let test = "http::discarded::a_server_that_reads_no_trailers_executes_none";
-    let Some((process, url)) = python_server(test, "cheroot").await else {
-        return;
-    };
+    let (process, url) = or_return!(python_server("cheroot").await);
     let proxy = Proxy::start(&config(&url)).await;
     for target in TARGETS {
         proxy.send(upload(target)).await;
@@ -229,7 +226,7 @@ async fn a_server_that_reads_no_trailers_executes_none() {
         );
     }
     let last = post("/open/last").body("x");
-    proxy.send(last).await.assert_forwarded();
+    proxy.forward(last).await;
     let done = executed(&process, "/open/last").await;
     let mut wanted: Vec<String> = TARGETS
         .iter()
@@ -272,15 +269,12 @@ async fn an_expectation_ends_at_the_proxy() {
 /// waitress never executes a request without content that expects `100 Continue`.
 #[tokio::test]
 async fn a_server_that_answers_expectations_itself_serves_the_request() {
-    let test = "http::discarded::a_server_that_answers_expectations_itself_serves_the_request";
-    let Some((process, url)) = python_server(test, "waitress").await else {
-        return;
-    };
+    let (process, url) = or_return!(python_server("waitress").await);
     let proxy = Proxy::start(&config(&url).with("upstream: { timeout: 5s }")).await;
     for target in TARGETS {
         for content in ["", "abc"] {
             let request = put(target).token(1).header("Expect", "100-continue");
-            proxy.send(request.body(content)).await.assert_forwarded();
+            proxy.forward(request.body(content)).await;
         }
         let done = executed(&process, target).await;
         assert_eq!(done[done.len() - 2..], vec![format!("did PUT {target}"); 2]);

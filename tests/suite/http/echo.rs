@@ -19,7 +19,7 @@ use self::servers::{RealServer, ServerKind};
 use crate::support::client::Exchange;
 use crate::support::upstream::Arrival;
 use crate::support::wait::soon;
-use crate::support::{Answer, Config, Proxy, Step, Store, Upstream};
+use crate::support::{Answer, Config, Proxy, Step, Store, Upstream, or_return};
 
 /// The proxy in front of an address.
 async fn fenced(to: SocketAddr) -> Proxy {
@@ -127,15 +127,11 @@ async fn alone() {
 }
 
 /// client → server → proxy → upstream
-async fn in_front(kind: ServerKind, test: &str) {
+async fn in_front(kind: ServerKind) {
     let (upstream, cases) = scripted().await;
     let proxy = fenced(upstream.address()).await;
-    let Some(plain) = RealServer::start(kind, upstream.address(), test).await else {
-        return;
-    };
-    let Some(through) = RealServer::start(kind, proxy.data(), test).await else {
-        return;
-    };
+    let plain = or_return!(RealServer::start(kind, upstream.address()).await);
+    let through = or_return!(RealServer::start(kind, proxy.data()).await);
     hold(
         &cases,
         Some(kind),
@@ -147,49 +143,39 @@ async fn in_front(kind: ServerKind, test: &str) {
 }
 
 /// client → proxy → server → upstream
-async fn behind(kind: ServerKind, test: &str) {
+async fn behind(kind: ServerKind) {
     let (upstream, cases) = scripted().await;
-    let Some(server) = RealServer::start(kind, upstream.address(), test).await else {
-        return;
-    };
+    let server = or_return!(RealServer::start(kind, upstream.address()).await);
     let proxy = fenced(server.address).await;
     hold(&cases, Some(kind), &upstream, server.address, proxy.data()).await;
 }
 
 #[tokio::test]
 async fn behind_nginx() {
-    in_front(ServerKind::Nginx, "echo::behind_nginx").await;
+    in_front(ServerKind::Nginx).await;
 }
 
 #[tokio::test]
 async fn in_front_of_nginx() {
-    behind(ServerKind::Nginx, "echo::in_front_of_nginx").await;
+    behind(ServerKind::Nginx).await;
 }
 
 #[tokio::test]
 async fn behind_nginx_as_installed() {
-    in_front(
-        ServerKind::NginxAsInstalled,
-        "echo::behind_nginx_as_installed",
-    )
-    .await;
+    in_front(ServerKind::NginxAsInstalled).await;
 }
 
 #[tokio::test]
 async fn in_front_of_nginx_as_installed() {
-    behind(
-        ServerKind::NginxAsInstalled,
-        "echo::in_front_of_nginx_as_installed",
-    )
-    .await;
+    behind(ServerKind::NginxAsInstalled).await;
 }
 
 #[tokio::test]
 async fn behind_haproxy() {
-    in_front(ServerKind::HaProxy, "echo::behind_haproxy").await;
+    in_front(ServerKind::HaProxy).await;
 }
 
 #[tokio::test]
 async fn in_front_of_haproxy() {
-    behind(ServerKind::HaProxy, "echo::in_front_of_haproxy").await;
+    behind(ServerKind::HaProxy).await;
 }

@@ -109,11 +109,11 @@ async fn a_body_goes_over_with_any_method() {
         for method in ["GET", "HEAD", "OPTIONS", "DELETE", "PUT"] {
             let request = || request(method, "/orders/7").chunks(&[body.as_bytes()], "");
             let fenced = request().token(1).header(over.0, over.1);
-            proxy.send(fenced).await.assert_forwarded();
+            proxy.forward(fenced).await;
             let seen = upstream.arrivals().pop().expect("it has arrived");
             assert!(seen.text() == body, "{method}, {streamed}: {}", seen.text());
             if ["GET", "HEAD", "OPTIONS"].contains(&method) {
-                proxy.send(request()).await.assert_forwarded();
+                proxy.forward(request()).await;
                 let seen = upstream.arrivals().pop().expect("it has arrived");
                 assert!(seen.text() == body, "{method}, {streamed}, unfenced");
             }
@@ -131,7 +131,7 @@ async fn an_empty_body_goes_over_with_its_length() {
         ("DELETE", None),
     ] {
         let request = request(method, "/orders/7").token(1).chunks(&[], "");
-        proxy.send(request).await.assert_forwarded();
+        proxy.forward(request).await;
         let seen = upstream.arrivals().pop().expect("it has arrived");
         assert_eq!(seen.head.get("content-length"), length, "{method}");
         assert_eq!(seen.head.get("transfer-encoding"), None, "{method}");
@@ -143,9 +143,12 @@ async fn a_body_over_the_limit_is_refused() {
     let (upstream, proxy) = fenced("body: { buffer: 1KiB, max: 10KiB }").await;
     let long = "x".repeat(10_241);
     proxy
-        .send(put("/orders/7").token(1).body(&long))
-        .await
-        .assert_problem(413, "content-too-large");
+        .refuse(
+            put("/orders/7").token(1).body(&long),
+            413,
+            "content-too-large",
+        )
+        .await;
     assert_eq!(upstream.count(), 0);
     assert_eq!(
         proxy.token("order:7").await,
@@ -153,18 +156,14 @@ async fn a_body_over_the_limit_is_refused() {
         "refused by its declared length, before admission"
     );
     proxy
-        .send(put("/orders/7").token(1).body(&long[1..]))
-        .await
-        .assert_forwarded();
+        .forward(put("/orders/7").token(1).body(&long[1..]))
+        .await;
 }
 
 #[tokio::test]
 async fn expect_continue_asks_for_the_body_only_when_it_is_wanted() {
     let (upstream, proxy) = fenced("{}").await;
-    proxy
-        .send(put("/orders/7").token(5))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(5)).await;
     let asking = |token: u64| {
         put("/orders/7")
             .token(token)
@@ -240,10 +239,7 @@ async fn early_hints_do_not_confuse_the_answer() {
     ]);
     let answer = proxy.send(put("/orders/7").token(1)).await;
     assert_eq!((answer.status(), answer.text().as_str()), (201, "made"));
-    proxy
-        .send(put("/orders/7").token(2))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(2)).await;
 }
 
 #[tokio::test]
@@ -278,13 +274,9 @@ async fn a_unix_socket_can_be_the_upstream() {
     let upstream = Upstream::start_unix(&dir.path().join("app.sock"));
     let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
     proxy
-        .send(put("/orders/7").token(2).body("over a socket"))
-        .await
-        .assert_forwarded();
-    proxy
-        .send(put("/orders/7").token(1))
-        .await
-        .assert_problem(412, "stale-token");
+        .forward(put("/orders/7").token(2).body("over a socket"))
+        .await;
+    proxy.stale(put("/orders/7").token(1)).await;
     let seen = upstream.only();
     assert_eq!(
         (seen.text().as_str(), seen.head.get("host")),
@@ -342,10 +334,7 @@ async fn upgrades_are_refused_where_fenced_and_tunnelled_where_bypassed() {
 async fn connections_to_the_upstream_are_used_again() {
     let (upstream, proxy) = fenced("{}").await;
     for _ in 0..20 {
-        proxy
-            .send(put("/orders/7").token(1))
-            .await
-            .assert_forwarded();
+        proxy.forward(put("/orders/7").token(1)).await;
     }
     assert!(
         upstream.connections() < 20,

@@ -10,10 +10,10 @@ use tokio::task::JoinHandle;
 
 use crate::support::process::Process;
 use crate::support::skip::{is_skipped, lacks};
-use crate::support::{Config, Proxy, Store, eventually, soon};
+use crate::support::{Config, Proxy, Store, eventually, or_return, soon};
 
 /// A Python that has grpcio; `None`, and a line that says so, if there is none.
-fn python(test: &str) -> Option<&'static str> {
+fn python() -> Option<&'static str> {
     let has_grpcio = |python: &&str| {
         let mut command = Command::new(python);
         command.args(["-c", "import grpc"]);
@@ -23,7 +23,7 @@ fn python(test: &str) -> Option<&'static str> {
     let mut pythons = ["python3", "/usr/bin/python3"].into_iter();
     let found = pythons.find(|python| !is_skipped("grpcio") && has_grpcio(python));
     if found.is_none() {
-        lacks(test, "grpcio");
+        lacks("grpcio");
     }
     found
 }
@@ -42,8 +42,8 @@ struct Service {
 }
 
 impl Service {
-    async fn start(test: &str) -> Option<Self> {
-        let python = python(test)?;
+    async fn start() -> Option<Self> {
+        let python = python()?;
         let process = Process::start(Command::new(python).arg(script("server.py")));
         let port = eventually("the gRPC server", || {
             let lines = process.lines();
@@ -151,9 +151,7 @@ fn without_ours(mut answer: Value) -> Value {
 
 #[tokio::test]
 async fn a_caller_sees_what_it_would_see_without_the_proxy() {
-    let Some(service) = Service::start("a_caller_sees_…").await else {
-        return;
-    };
+    let service = or_return!(Service::start().await);
     let proxy = service.proxy("{}").await;
     for (method, options) in [
         ("Unary", &["say=one"][..]),
@@ -188,9 +186,7 @@ async fn a_caller_sees_what_it_would_see_without_the_proxy() {
 
 #[tokio::test]
 async fn who_waits_for_answers_between_messages_is_not_held_up() {
-    let Some(service) = Service::start("who_waits_…").await else {
-        return;
-    };
+    let service = or_return!(Service::start().await);
     let proxy = service.proxy("{}").await;
     let said = json!(["re:hi0", "re:hi1", "re:hi2", "re:hi3", "re:hi4"]);
     let answer = service
@@ -219,9 +215,7 @@ async fn who_waits_for_answers_between_messages_is_not_held_up() {
 
 #[tokio::test]
 async fn without_a_buffer_nothing_is_held() {
-    let Some(service) = Service::start("without_a_buffer_…").await else {
-        return;
-    };
+    let service = or_return!(Service::start().await);
     let proxy = service
         .proxy("body: { buffer: 0, timeout: 600s, stream_after: 500s }")
         .await;
@@ -237,9 +231,7 @@ async fn without_a_buffer_nothing_is_held() {
 
 #[tokio::test]
 async fn a_call_that_is_whole_gets_its_idempotency_key() {
-    let Some(service) = Service::start("a_call_that_is_whole_…").await else {
-        return;
-    };
+    let service = or_return!(Service::start().await);
     // Only a machine that is slower than this could miss the end of a short call.
     let proxy = service
         .proxy("body: { timeout: 600s, stream_after: 500s }")
@@ -255,9 +247,7 @@ async fn a_call_that_is_whole_gets_its_idempotency_key() {
 
 #[tokio::test]
 async fn refusals_are_statuses_to_the_caller() {
-    let Some(service) = Service::start("refusals_are_…").await else {
-        return;
-    };
+    let service = or_return!(Service::start().await);
     let proxy = service.proxy("barrier: { wait: 300ms, grace: 300s }").await;
     let answer = service.ask(&proxy.data(), "Unary", &["token=7"]).await;
     assert_eq!(answer["code"], "OK", "{answer}");
@@ -283,9 +273,7 @@ async fn refusals_are_statuses_to_the_caller() {
 
 #[tokio::test]
 async fn a_service_that_is_away_is_unavailable() {
-    let Some(service) = Service::start("a_service_that_is_away_…").await else {
-        return;
-    };
+    let service = or_return!(Service::start().await);
     let config = Config::to("h2c://127.0.0.1:1", &Store::sqlite())
         .with("routes: [{ path: '/test.Ledger/{method}', resource: 'ledger:{header.x-account}' }]");
     let proxy = Proxy::start(&config).await;
@@ -295,9 +283,7 @@ async fn a_service_that_is_away_is_unavailable() {
 
 #[tokio::test]
 async fn a_call_whose_caller_gives_up_is_followed_to_its_end() {
-    let Some(service) = Service::start("a_call_whose_caller_…").await else {
-        return;
-    };
+    let service = or_return!(Service::start().await);
     let proxy = service.proxy("barrier: { wait: 20s, settle: 300s }").await;
     let deadline = service
         .ask(&proxy.data(), "Slow", &["token=7", "say=6", "cancel=3"])
@@ -323,9 +309,7 @@ async fn a_call_whose_caller_gives_up_is_followed_to_its_end() {
 
 #[tokio::test]
 async fn a_stream_that_is_taken_back_is_an_unknown_outcome() {
-    let Some(service) = Service::start("a_stream_that_is_taken_back_…").await else {
-        return;
-    };
+    let service = or_return!(Service::start().await);
     let proxy = service
         .proxy("barrier: { wait: 300ms, settle: 300s }")
         .await;
@@ -345,9 +329,7 @@ async fn a_stream_that_is_taken_back_is_an_unknown_outcome() {
 
 #[tokio::test]
 async fn a_newer_token_ends_an_older_stream() {
-    let Some(service) = Service::start("a_newer_token_…").await else {
-        return;
-    };
+    let service = or_return!(Service::start().await);
     let proxy = service
         .proxy("barrier: { wait: 20s, grace: 500ms, settle: 500ms }")
         .await;

@@ -8,7 +8,7 @@ mod shares;
 mod stalls;
 
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, eventually, get, post, put, soon,
+    Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, get, post, put,
 };
 
 async fn limited(more: &str) -> (Upstream, Proxy) {
@@ -70,10 +70,7 @@ async fn requests_in_flight_are_bounded_in_every_mode() {
         let now = reached(&proxy, "in-flight").await;
         assert!((now - refused - 5.0).abs() < 0.5, "{now} after {refused}");
         gate.open();
-        soon("the holder", holder)
-            .await
-            .expect("no panic")
-            .assert_forwarded();
+        forwarded(holder).await;
     }
     let metrics = proxy.metrics().await;
     let counted = metrics.sum("fencepost_requests_total", &[("outcome", "overloaded")]);
@@ -92,15 +89,9 @@ async fn a_claim_takes_a_place_too() {
     let claim = post("/.well-known/fencing/claim")
         .token(2)
         .header("X-Fencing-Resource", "order:2");
-    proxy
-        .send(claim.clone())
-        .await
-        .assert_problem(503, "overloaded");
+    proxy.refuse(claim.clone(), 503, "overloaded").await;
     gate.open();
-    soon("the holder", holder)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    forwarded(holder).await;
     assert_eq!(proxy.send(claim).await.status(), 204);
 }
 
@@ -118,9 +109,8 @@ async fn a_place_is_held_until_the_upstream_is_done_though_the_client_has_left()
         .until_metric("fencepost_connections", &[], |open| open == 0.0)
         .await;
     proxy
-        .send(put("/orders/2").token(1))
-        .await
-        .assert_problem(503, "overloaded");
+        .refuse(put("/orders/2").token(1), 503, "overloaded")
+        .await;
     gate.open();
     eventually("the place to be free", || async {
         (proxy.send(put("/orders/2").token(1)).await.status() == 200).then_some(())
@@ -143,9 +133,6 @@ async fn the_queue_of_a_resource_is_counted_when_it_is_full() {
     assert!((reached(&proxy, "queue").await - 1.0).abs() < 0.5);
     gate.open();
     for ends in [older, waiter] {
-        soon("the rest", ends)
-            .await
-            .expect("no panic")
-            .assert_forwarded();
+        forwarded(ends).await;
     }
 }

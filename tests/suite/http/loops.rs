@@ -34,10 +34,7 @@ fn every_kind() -> Vec<Request> {
 #[tokio::test]
 async fn what_has_passed_this_proxy_before_is_refused_wherever_it_goes() {
     let (upstream, proxy) = fenced(ROUTES).await;
-    proxy
-        .send(put("/orders/1").token(1))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/1").token(1)).await;
     let seen = upstream.only();
     let own = name(seen.head.get("via").expect("one line")).to_owned();
     assert!(own.starts_with("fencepost-") && own.len() == 26, "{own}");
@@ -55,7 +52,7 @@ async fn what_has_passed_this_proxy_before_is_refused_wherever_it_goes() {
         .token(1)
         .header("Via", "1.1 a, 1.1 fencepost-0000000000000000")
         .header("Via", format!("1.1 {own}"));
-    proxy.send(other).await.assert_problem(508, "loop-detected");
+    proxy.refuse(other, 508, "loop-detected").await;
     assert_eq!(upstream.count(), 1, "nothing goes over");
     assert_eq!(proxy.token("order:7").await, None, "nothing is marked");
     let labels = [("outcome", "loop-detected")];

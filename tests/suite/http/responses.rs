@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::support::bare::BareUpstream;
 use crate::support::client::Exchange;
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, eventually, get, put, request, soon,
+    Config, Gate, Proxy, Step, Store, Upstream, eventually, get, joined, put, request, soon,
 };
 
 /// The response as the client sees it.
@@ -182,7 +182,7 @@ async fn what_is_framed_in_doubt_is_a_502_and_its_connection_is_never_used_again
             // A connection with nothing to report yet, so that the log says whose end is
             // whose.
             let warm = format!("/orders/warm{number}");
-            proxy.send(put(&warm).token(1)).await.assert_forwarded();
+            proxy.forward(put(&warm).token(1)).await;
             connections = connections.max(upstream.connections());
             let before = upstream.count();
             let still = Gate::shut();
@@ -271,7 +271,7 @@ async fn what_was_not_sent_when_a_request_was_given_up_is_never_sent() {
     let large = vec![b'x'; 8 << 20];
     let sent = proxy.start_request(put("/orders/1").token(1).body(&large));
     let mut socket = upstream.accept().await;
-    let answer = soon("an answer", sent).await.expect("no panic");
+    let answer = joined(sent).await;
     answer.assert_problem(504, "outcome-unknown");
     let error = eventually("the reset", || {
         std::future::ready(socket.take_error().expect("a socket"))
@@ -295,7 +295,7 @@ async fn what_comes_before_a_request_is_no_answer_to_it() {
     tokio::io::AsyncWriteExt::write_all(&mut socket, greeting)
         .await
         .expect("taken");
-    let answer = soon("an answer", sent).await.expect("no panic");
+    let answer = joined(sent).await;
     // Which of the two came first, the proxy may see either way; what it says has to be true.
     let mut read = Vec::new();
     let _ = tokio::io::AsyncReadExt::read_to_end(&mut socket, &mut read).await;
@@ -363,9 +363,8 @@ async fn interim_responses_are_bounded_by_the_timeout_only() {
     assert_eq!(answer.assert_forwarded().text(), "ok");
     upstream.next([Step::Endless(interim.as_bytes().to_vec())]);
     proxy
-        .send(put("/orders/2").token(1))
-        .await
-        .assert_problem(504, "outcome-unknown");
+        .refuse(put("/orders/2").token(1), 504, "outcome-unknown")
+        .await;
     upstream.until("the close", |all| all[1].left).await;
 }
 
@@ -402,9 +401,12 @@ async fn heads_are_bounded_and_the_bound_can_be_raised() {
         for (number, headers) in bad.iter().enumerate() {
             upstream.next([Step::answer("200 OK", headers, "ok")]);
             proxy
-                .send(put(&format!("/orders/big{number}")).token(1))
-                .await
-                .assert_problem(502, "outcome-unknown");
+                .refuse(
+                    put(&format!("/orders/big{number}")).token(1),
+                    502,
+                    "outcome-unknown",
+                )
+                .await;
         }
     }
 }
@@ -419,18 +421,16 @@ async fn half_a_head_is_none() {
         Step::Wait(still),
     ]);
     proxy
-        .send(put("/orders/1").token(1))
-        .await
-        .assert_problem(504, "outcome-unknown");
+        .refuse(put("/orders/1").token(1), 504, "outcome-unknown")
+        .await;
     let (upstream, proxy) = fenced("{}").await;
     upstream.next([
         Step::raw("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n"),
         Step::Close,
     ]);
     proxy
-        .send(put("/orders/2").token(1))
-        .await
-        .assert_problem(502, "outcome-unknown");
+        .refuse(put("/orders/2").token(1), 502, "outcome-unknown")
+        .await;
 }
 
 #[tokio::test]

@@ -245,32 +245,22 @@ async fn heads_and_targets_have_limits() {
     let limits = "limits: { header_bytes: 1KiB, header_count: 5, target_bytes: 100 }";
     let (upstream, proxy) = fenced(limits).await;
     let target = |length: usize| format!("/orders/7?{}", "x".repeat(length - 10));
+    proxy.forward(put(&target(100)).token(1)).await;
     proxy
-        .send(put(&target(100)).token(1))
-        .await
-        .assert_forwarded();
-    proxy
-        .send(put(&target(101)).token(1))
-        .await
-        .assert_problem(414, "target-too-long");
+        .refuse(put(&target(101)).token(1), 414, "target-too-long")
+        .await;
     // Host, token and length are three.
     let lines =
         |count: usize| (3..count).fold(put("/orders/7").token(1), |put, _| put.header("X", "y"));
-    proxy.send(lines(5)).await.assert_forwarded();
-    proxy
-        .send(lines(6))
-        .await
-        .assert_problem(431, "head-too-large");
+    proxy.forward(lines(5)).await;
+    proxy.refuse(lines(6), 431, "head-too-large").await;
     let size = |bytes: usize| {
         let bare = put("/orders/7").token(1).header("X", "");
         let pad = bytes - bare.head_bytes().len();
         put("/orders/7").token(1).header("X", "x".repeat(pad))
     };
-    proxy.send(size(1024)).await.assert_forwarded();
-    proxy
-        .send(size(1025))
-        .await
-        .assert_problem(431, "head-too-large");
+    proxy.forward(size(1024)).await;
+    proxy.refuse(size(1025), 431, "head-too-large").await;
     // Without an end in sight it is refused at the limit.
     let endless = format!("GET /{}", "x".repeat(2000));
     refused(&proxy, endless.as_bytes())
@@ -297,12 +287,12 @@ async fn raised_limits_reach_as_far_as_they_say() {
     let limits = "limits: { header_bytes: 1MiB, header_count: 300, target_bytes: 60KiB }";
     let (upstream, proxy) = fenced(limits).await;
     let many = (0..280).fold(put("/orders/7").token(1), |put, _| put.header("X", "y"));
-    proxy.send(many).await.assert_forwarded();
+    proxy.forward(many).await;
     let long = put("/orders/7").token(1).header("X", "x".repeat(900 << 10));
     // The upstream may take it or not; the target and this head have come as far.
     let _ = proxy.send(long).await;
     let target = format!("/orders/7?{}", "x".repeat(50 << 10));
-    proxy.send(put(&target).token(1)).await.assert_forwarded();
+    proxy.forward(put(&target).token(1)).await;
     assert_eq!(upstream.count(), 3);
 }
 
@@ -436,5 +426,5 @@ async fn http_2_passes_the_guard() {
     }
     let frame = soon("a frame", exchange.wire.some()).await.expect("open");
     assert_eq!(frame[3], 4, "the server's SETTINGS come first: {frame:?}");
-    proxy.send(get("/orders/7")).await.assert_forwarded();
+    proxy.forward(get("/orders/7")).await;
 }

@@ -18,7 +18,7 @@ use crate::support::skip::lacks;
 use crate::support::store::program;
 use crate::support::tls::{Ca, EXPIRES, Files, TlsClient};
 use crate::support::wire::Wire;
-use crate::support::{Answer, Config, Proxy, Request, Store, Upstream, get, put, soon};
+use crate::support::{Answer, Config, Proxy, Request, Store, Upstream, get, joined, put, soon};
 
 /// A proxy with TLS, what stands behind it, and the files that it reads.
 struct TlsRig {
@@ -249,7 +249,7 @@ async fn reqwest_and_curl_get_in() {
     assert_eq!(answer.status(), 200);
 
     let Some(curl) = program("curl") else {
-        lacks("tls::reqwest_and_curl_get_in", "curl");
+        lacks("curl");
         return;
     };
     for (token, flags, version) in [
@@ -268,10 +268,7 @@ async fn reqwest_and_curl_get_in() {
             .args(flags)
             .arg(&url);
         let output = tokio::task::spawn_blocking(move || command.output());
-        let output = soon("curl", output)
-            .await
-            .expect("no panic")
-            .expect("it runs");
+        let output = joined(output).await.expect("it runs");
         assert_eq!(
             String::from_utf8_lossy(&output.stdout),
             format!("200 {version}"),

@@ -10,11 +10,14 @@ use tokio::net::TcpStream;
 
 use crate::support::postgres::{Cluster, free_port};
 use crate::support::relay::{ALL, Action, Point, Relay, Statement};
-use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, post, put, soon};
+use crate::support::{
+    Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, joined, or_return, post,
+    put, soon,
+};
 
 /// A database with an empty table, and a relay in front of its server.
-async fn table(test: &str) -> Option<(String, Relay)> {
-    let store = Store::postgres(test).await?;
+async fn table() -> Option<(String, Relay)> {
+    let store = Store::postgres().await?;
     let url = store.url();
     run(&mut connect(&url).await, "CREATE TABLE t (n bigint)")
         .await
@@ -47,9 +50,7 @@ const INSERT: &str = "INSERT INTO t VALUES (1)";
 
 #[tokio::test]
 async fn what_is_held_before_the_server_happens_when_released() {
-    let Some((url, relay)) = table("what_is_held_before_…").await else {
-        return;
-    };
+    let (url, relay) = or_return!(table().await);
     let mut client = connect(&relay.url(&url)).await;
     run(&mut client, INSERT).await.expect("nothing is armed");
     assert_eq!(rows(&url).await, 1);
@@ -60,18 +61,13 @@ async fn what_is_held_before_the_server_happens_when_released() {
     trap.sprung().await;
     assert_eq!(rows(&url).await, 1, "it is held");
     trap.release();
-    soon("the insert", held)
-        .await
-        .expect("no panic")
-        .expect("it goes on");
+    joined(held).await.expect("it goes on");
     assert_eq!(rows(&url).await, 2);
 }
 
 #[tokio::test]
 async fn what_is_held_after_the_server_has_happened() {
-    let Some((url, relay)) = table("what_is_held_after_…").await else {
-        return;
-    };
+    let (url, relay) = or_return!(table().await);
     let mut client = connect(&relay.url(&url)).await;
     let trap = relay.arm(Point::After(Statement::Any), Action::Hold);
     let held = tokio::spawn(async move { run(&mut client, INSERT).await });
@@ -79,17 +75,12 @@ async fn what_is_held_after_the_server_has_happened() {
     assert_eq!(rows(&url).await, 1);
     assert!(!held.is_finished());
     drop(trap);
-    soon("the insert", held)
-        .await
-        .expect("no panic")
-        .expect("a dropped trap lets go");
+    joined(held).await.expect("a dropped trap lets go");
 }
 
 #[tokio::test]
 async fn a_cut_is_an_error_before_and_after_the_commit() {
-    let Some((url, relay)) = table("a_cut_is_an_error_…").await else {
-        return;
-    };
+    let (url, relay) = or_return!(table().await);
     for (point, inserted) in [
         (Point::Before(Statement::Any), 0),
         (Point::After(Statement::Any), 1),
@@ -106,18 +97,13 @@ async fn a_cut_is_an_error_before_and_after_the_commit() {
 
 #[tokio::test]
 async fn what_was_held_when_its_client_was_cut_off_happens_late() {
-    let Some((url, relay)) = table("what_was_held_when_…").await else {
-        return;
-    };
+    let (url, relay) = or_return!(table().await);
     let mut client = connect(&relay.url(&url)).await;
     let trap = relay.arm(Point::Before(Statement::Any), Action::Hold);
     let held = tokio::spawn(async move { run(&mut client, INSERT).await });
     trap.sprung().await;
     relay.cut_all();
-    soon("the insert", held)
-        .await
-        .expect("no panic")
-        .expect_err("it is cut");
+    joined(held).await.expect_err("it is cut");
     assert_eq!(rows(&url).await, 0);
     trap.release();
     eventually("it commits", || async {
@@ -128,9 +114,7 @@ async fn what_was_held_when_its_client_was_cut_off_happens_late() {
 
 #[tokio::test]
 async fn a_named_point_is_passed_by_its_own_statement_only() {
-    let Some((url, relay)) = table("a_named_point_is_passed_…").await else {
-        return;
-    };
+    let (url, relay) = or_return!(table().await);
     let mut client = connect(&relay.url(&url)).await;
     let trap = relay.arm(Point::Before(Statement::Notify), Action::Cut);
     run(&mut client, INSERT).await.expect("another statement");
@@ -148,9 +132,7 @@ async fn a_named_point_is_passed_by_its_own_statement_only() {
 
 #[tokio::test]
 async fn notifications_are_lost_or_late_as_told() {
-    let Some((url, relay)) = table("notifications_are_lost_or_late").await else {
-        return;
-    };
+    let (url, relay) = or_return!(table().await);
     let mut listener = sqlx::postgres::PgListener::connect(&relay.url(&url))
         .await
         .expect("a listener connects");
@@ -186,9 +168,7 @@ async fn notifications_are_lost_or_late_as_told() {
 
 #[tokio::test]
 async fn a_slow_or_closed_way_is_one() {
-    let Some((url, relay)) = table("a_slow_or_closed_way").await else {
-        return;
-    };
+    let (url, relay) = or_return!(table().await);
     let each_way = Duration::from_millis(100);
     let mut client = connect(&relay.url(&url)).await;
     run(&mut client, INSERT).await.expect("nothing is armed");
@@ -223,9 +203,7 @@ async fn a_slow_or_closed_way_is_one() {
 
 #[tokio::test]
 async fn a_cancel_is_seen() {
-    let Some((url, relay)) = table("a_cancel_is_seen").await else {
-        return;
-    };
+    let (url, relay) = or_return!(table().await);
     let relayed = relay.url(&url);
     let (_, port) = relayed.rsplit_once(':').expect("a port");
     let port = port.split('/').next().and_then(|port| port.parse().ok());
@@ -247,9 +225,7 @@ async fn a_cancel_is_seen() {
 /// Leads proxies through everything that a store is asked.
 #[tokio::test]
 async fn every_statement_of_a_proxy_is_recognised() {
-    let Some(store) = Store::postgres("every_statement_of_a_proxy_is_recognised").await else {
-        return;
-    };
+    let store = or_return!(Store::postgres().await);
     let url = store.url();
     let relay = Relay::start(Cluster::shared().port()).await;
     let upstream = Upstream::start().await;
@@ -285,10 +261,7 @@ async fn every_statement_of_a_proxy_is_recognised() {
     seen(Statement::Notify).await;
     gate.open();
     for request in [older, newer] {
-        soon("a request", request)
-            .await
-            .expect("no panic")
-            .assert_forwarded();
+        forwarded(request).await;
     }
     for statement in [Statement::Advance, Statement::Epochs, Statement::Close] {
         seen(statement).await;
@@ -296,9 +269,8 @@ async fn every_statement_of_a_proxy_is_recognised() {
     // An exchange that never began gives its token back.
     let mut unlucky = Proxy::start(&nobody).await;
     unlucky
-        .send(post("/orders/2").token(1))
-        .await
-        .assert_problem(502, "upstream-unreachable");
+        .refuse(post("/orders/2").token(1), 502, "upstream-unreachable")
+        .await;
     seen(Statement::GiveBack).await;
     unlucky.stop().await;
     seen(Statement::Leave).await;

@@ -236,25 +236,15 @@ async fn without_a_file_every_unsafe_request_is_fenced_by_its_path() {
         "json",
     ])
     .await;
-    proxy
-        .send(put("/any/where").token(5))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/any/where").token(5)).await;
     assert_eq!(upstream.only().resource(), Some("/any/where"));
+    proxy.stale(put("/any/where").token(4)).await;
     proxy
-        .send(put("/any/where").token(4))
-        .await
-        .assert_problem(412, "stale-token");
-    proxy
-        .send(put("/any/where/"))
-        .await
-        .assert_problem(428, "token-required");
-    proxy
-        .send(put("/any/where/").token(4))
-        .await
-        .assert_problem(412, "stale-token");
-    proxy.send(post("/").token(1)).await.assert_forwarded();
-    proxy.send(get("/any/where")).await.assert_forwarded();
+        .refuse(put("/any/where/"), 428, "token-required")
+        .await;
+    proxy.stale(put("/any/where/").token(4)).await;
+    proxy.forward(post("/").token(1)).await;
+    proxy.forward(get("/any/where")).await;
     assert!(
         proxy.file().with_file_name("fencepost.db").exists(),
         "the marks are in ./fencepost.db"
@@ -271,10 +261,7 @@ async fn a_flag_stands_above_the_environment_above_the_file() {
     // Kubernetes puts this there for a Service named `fencepost`.
     command.env("FENCEPOST_PORT", "tcp://10.0.0.1:7080");
     let proxy = Proxy::start_by(&config, command, &[]).await;
-    proxy
-        .send(put("/orders/7").token(1))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(1)).await;
     assert_eq!(one.count(), 1);
     drop(proxy);
 
@@ -282,10 +269,7 @@ async fn a_flag_stands_above_the_environment_above_the_file() {
     let mut command = fencepost();
     command.env("FENCEPOST_UPSTREAM", one.url());
     let proxy = Proxy::start_by(&config, command, &["--upstream", two.url()]).await;
-    proxy
-        .send(put("/orders/7").token(1))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(1)).await;
     assert_eq!((one.count(), two.count()), (1, 1));
 }
 
@@ -345,7 +329,7 @@ over_both_stores! {
         let config = Config::new(&upstream, &store).with("barrier: { wait: 200ms, settle: 300s }");
         let mut proxy = Proxy::start(&config).await;
         for id in [7, 8] {
-            proxy.send(put(&format!("/orders/{id}")).token(40 + id)).await.assert_forwarded();
+            proxy.forward(put(&format!("/orders/{id}")).token(40 + id)).await;
         }
         let (good, said) = marks(&proxy, &["list"]).await;
         assert!(good && said.contains("order:7") && said.contains("47") && said.contains("order:8"), "{said}");
@@ -355,7 +339,7 @@ over_both_stores! {
 
         let (good, said) = marks(&proxy, &["advance", "order:7", "60"]).await;
         assert!(good, "{said}");
-        proxy.send(put("/orders/7").token(59)).await.assert_problem(412, "stale-token");
+        proxy.stale(put("/orders/7").token(59)).await;
         let (good, _) = marks(&proxy, &["advance", "order:7", "59"]).await;
         assert!(!good, "an advance never lowers");
 
@@ -366,8 +350,8 @@ over_both_stores! {
         let proxy = Proxy::start(&config).await;
         let (good, said) = marks(&proxy, &["override", "order:8", "5", "--reason", "the lock service was restored"]).await;
         assert!(good, "{said}");
-        proxy.send(put("/orders/8").token(4)).await.assert_problem(412, "stale-token");
-        proxy.send(put("/orders/8").token(6)).await.assert_forwarded();
+        proxy.stale(put("/orders/8").token(4)).await;
+        proxy.forward(put("/orders/8").token(6)).await;
         assert!((proxy.metrics().await.sum("fencepost_overrides_total", &[]) - 1.0).abs() < f64::EPSILON);
         let audit = proxy.mark("order:8").await.expect("it has a mark")["audit"].to_string();
         assert!(audit.contains("the lock service was restored"), "{audit}");
@@ -377,10 +361,10 @@ over_both_stores! {
         let upstream = Upstream::start().await;
         let proxy = Proxy::start(&Config::new(&upstream, &store).with("barrier: { settle: 300s }")).await;
         upstream.next([Step::Reset]);
-        proxy.send(put("/orders/7").token(47)).await.assert_problem(502, "outcome-unknown");
+        proxy.refuse(put("/orders/7").token(47), 502, "outcome-unknown").await;
         let (good, said) = marks(&proxy, &["override", "order:7", "5", "--reason", "why not"]).await;
         assert!(!good, "{said}");
-        proxy.send(put("/orders/7").token(46)).await.assert_problem(412, "stale-token");
+        proxy.stale(put("/orders/7").token(46)).await;
         assert_eq!(proxy.token("order:7").await, Some(47));
     }
 
@@ -389,13 +373,13 @@ over_both_stores! {
         let config = Config::new(&upstream, &store).with("barrier: { wait: 200ms, settle: 300s }");
         let proxy = Proxy::start(&config).await;
         upstream.next([Step::Reset]);
-        proxy.send(put("/orders/7").token(47)).await.assert_problem(502, "outcome-unknown");
-        proxy.send(put("/orders/7").token(48)).await.assert_problem(503, "older-in-flight");
+        proxy.refuse(put("/orders/7").token(47), 502, "outcome-unknown").await;
+        proxy.refuse(put("/orders/7").token(48), 503, "older-in-flight").await;
         let mark = proxy.mark("order:7").await.expect("it has a mark");
         let id = mark["unknown"][0]["id"].as_str().expect("an id").to_owned();
         let (good, said) = marks(&proxy, &["resolve", "order:7", &id, "--reason", "it was applied"]).await;
         assert!(good, "{said}");
-        proxy.send(put("/orders/7").token(48)).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(48)).await;
         let (good, _) = marks(&proxy, &["resolve", "order:7", &id, "--reason", "again"]).await;
         assert!(!good, "there is none of that name any more");
     }
@@ -418,10 +402,7 @@ async fn marks_says_what_is_wrong() {
 async fn admin_writes_need_the_token() {
     let upstream = Upstream::start().await;
     let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
-    proxy
-        .send(put("/orders/7").token(5))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(5)).await;
     let advance = || {
         post("/v1/marks/order%3A7/advance")
             .header("Content-Type", "application/json")

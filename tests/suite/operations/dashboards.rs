@@ -18,7 +18,7 @@ use self::prometheus::Prometheus;
 use self::scene::Scene;
 use crate::support::skip::lacks;
 use crate::support::store::program;
-use crate::support::{Config, Proxy, Store, Upstream, eventually, put};
+use crate::support::{Config, Proxy, Store, Upstream, eventually, or_return, put};
 
 /// A file of the project.
 fn read(path: &str) -> String {
@@ -148,13 +148,9 @@ const FIRE: &[(&str, &str)] = &[
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_panel_has_data_and_the_alerts_fire_for_what_they_are_for() {
-    let Some(mut scene) =
-        Scene::set("every_panel_has_data_and_the_alerts_fire_for_what_they_are_for").await
-    else {
-        return;
-    };
+    let mut scene = or_return!(Scene::set().await);
     let Some(prometheus) = Prometheus::start(&scene.targets()).await else {
-        lacks("every_panel_has_data_…", "prometheus");
+        lacks("prometheus");
         return;
     };
     scene.play().await;
@@ -257,7 +253,7 @@ async fn every_panel_has_data_and_the_alerts_fire_for_what_they_are_for() {
 #[test]
 fn the_rules_do_what_their_cases_say() {
     let Some(promtool) = program("promtool") else {
-        lacks("the_rules_do_what_their_cases_say", "promtool");
+        lacks("promtool");
         return;
     };
     for arguments in [
@@ -281,15 +277,12 @@ fn the_rules_do_what_their_cases_say() {
 #[tokio::test]
 async fn promtool_has_nothing_to_say_about_the_metrics() {
     let Some(promtool) = program("promtool") else {
-        lacks("promtool_has_nothing_to_say_about_the_metrics", "promtool");
+        lacks("promtool");
         return;
     };
     let upstream = Upstream::start().await;
     let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
-    proxy
-        .send(put("/orders/7").token(5))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(5)).await;
     let scrape = proxy.ask("/metrics").await.text();
     let mut child = Command::new(promtool)
         .args(["check", "metrics"])

@@ -11,7 +11,8 @@ use crate::support::client::Exchange;
 use crate::support::http2::{END_STREAM, GOAWAY, HEADERS, Http2, Outcome, PREFACE, block, frame};
 use crate::support::wire::Wire;
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, eventually, over_both_stores, put, request, soon,
+    Config, Gate, Proxy, Step, Store, Upstream, eventually, joined, over_both_stores, put, request,
+    soon,
 };
 
 async fn started(more: &str) -> (Upstream, Store, Proxy) {
@@ -133,7 +134,7 @@ over_both_stores! {
         proxy.stop().await;
         let mut paths = BTreeSet::new();
         for client in clients {
-            paths.extend(soon("a client's end", client).await.expect("no panic"));
+            paths.extend(joined(client).await);
         }
         let arrived: BTreeSet<String> =
             upstream.arrivals().iter().map(|arrival| arrival.target().to_owned()).collect();
@@ -146,7 +147,7 @@ over_both_stores! {
         let upstream = Upstream::start().await;
         let config = Config::new(&upstream, &store).with("shutdown: { deadline: 500ms }");
         let mut proxy = Proxy::start(&config).await;
-        proxy.send(put("/orders/6").token(6)).await.assert_forwarded();
+        proxy.forward(put("/orders/6").token(6)).await;
         let gate = Gate::shut();
         upstream.next([Step::Wait(gate.clone()), Step::ok()]);
         let mut at_work = proxy.begin(&put("/orders/7").token(7), b"").await;

@@ -10,8 +10,8 @@ use crate::support::postgres::Cluster;
 use crate::support::proxy::fencepost;
 use crate::support::store::has_postgres;
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, eventually, get, over_both_stores, put, request,
-    soon,
+    Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, get, joined,
+    over_both_stores, put, request, soon,
 };
 
 /// Runs it to its end, off the runtime.
@@ -61,7 +61,7 @@ over_both_stores! {
         let (code, _, why) = health(&admin.to_string(), &[]).await;
         assert_eq!((code, why.as_str()), (Some(1), "not ready: the proxy is draining"));
         gate.open();
-        let answer = soon("the one at work", at_work).await.expect("no panic");
+        let answer = joined(at_work).await;
         answer.assert_forwarded();
 
         let drained = hook.answer().await.expect("an answer");
@@ -93,7 +93,7 @@ over_both_stores! {
         .await;
         assert!(proxy.process().ended().is_none(), "it waits for the one at work");
         gate.open();
-        soon("the one at work", at_work).await.expect("no panic").assert_forwarded();
+        forwarded(at_work).await;
         assert!(proxy.process().exit().await.success());
     }
 }
@@ -168,7 +168,7 @@ async fn when_a_drain_is_over_nothing_is_at_work_fenced_or_not() {
 /// A store that is away when the drain ends must not leave a lease that goes on being renewed.
 #[tokio::test]
 async fn what_has_drained_renews_no_lease() {
-    if !has_postgres("what_has_drained_renews_no_lease") {
+    if !has_postgres() {
         return;
     }
     let cluster = Cluster::start();
@@ -179,7 +179,7 @@ async fn what_has_drained_renews_no_lease() {
             upstream: { timeout: 1s, undelivered: 500ms } }",
     );
     let (mut p, q) = (Proxy::start(&config).await, Proxy::start(&config).await);
-    p.send(put("/orders/7").token(5)).await.assert_forwarded();
+    p.forward(put("/orders/7").token(5)).await;
     cluster.freeze();
     p.process().signal(Signal::USR1);
     let hook = request("GET", "/drained");
@@ -242,9 +242,6 @@ async fn a_stop_before_the_store_was_reached_lets_what_is_at_work_end() {
         "it waits for the one at work"
     );
     gate.open();
-    soon("the one at work", at_work)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    forwarded(at_work).await;
     assert!(proxy.process().exit().await.success());
 }

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, eventually, over_both_stores, put, soon,
+    Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, over_both_stores, put,
 };
 
 over_both_stores! {
@@ -21,7 +21,7 @@ over_both_stores! {
         }).await;
         assert!(proxy.process().ended().is_none(), "it waits for the one at work");
         gate.open();
-        soon("the one at work", at_work).await.expect("no panic").assert_forwarded();
+        forwarded(at_work).await;
         assert!(proxy.process().exit().await.success());
     }
 
@@ -38,7 +38,7 @@ over_both_stores! {
         proxy.process().exit().await;
         drop(at_work);
         let proxy = Proxy::start(&config).await;
-        proxy.send(put("/orders/7").token(8)).await.assert_problem(503, "older-in-flight");
+        proxy.refuse(put("/orders/7").token(8), 503, "older-in-flight").await;
         assert_eq!(upstream.tokens("order:7"), [7]);
         gate.open();
     }
@@ -100,10 +100,7 @@ async fn stale_is(proxy: &Proxy, status: u16) {
 #[tokio::test]
 async fn a_changed_file_is_read_again() {
     let (_upstream, config, proxy) = started("{}").await;
-    proxy
-        .send(put("/orders/7").token(2))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(2)).await;
     stale_is(&proxy, 412).await;
     let loaded = "fencepost_config_loaded_timestamp_seconds";
     let at_start = proxy.metrics().await.sum(loaded, &[]);
@@ -126,10 +123,7 @@ async fn a_config_map_is_followed_through_its_links() {
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &Store::sqlite());
     let mut proxy = Proxy::start_linked(&config).await;
-    proxy
-        .send(put("/orders/7").token(2))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(2)).await;
     stale_is(&proxy, 412).await;
     proxy.relink(&config.with("stale_status: 409"));
     stale_is(&proxy, 409).await;
@@ -139,10 +133,7 @@ async fn a_config_map_is_followed_through_its_links() {
 #[tokio::test]
 async fn a_bad_file_changes_nothing_and_is_reported() {
     let (_upstream, config, proxy) = started("{}").await;
-    proxy
-        .send(put("/orders/7").token(2))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(2)).await;
     for bad in [
         "routes: [",
         "stale_status: 418\n",
@@ -196,33 +187,21 @@ async fn a_reload_does_not_interrupt_what_is_at_work() {
     stale_is(&proxy, 409).await;
     assert_eq!(upstream.count(), 1, "42 still waits");
     gate.open();
-    soon("41", older)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
-    soon("42", newer)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    forwarded(older).await;
+    forwarded(newer).await;
     upstream.assert_no_overtaking();
 }
 
 #[tokio::test]
 async fn a_reload_never_changes_key_templates() {
     let (upstream, config, proxy) = started("{}").await;
-    proxy
-        .send(put("/orders/7").token(2))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(2)).await;
     proxy.rewrite(&config.route("resource: 'other:{id}'"));
     proxy.hang_up();
     proxy
         .until_metric("fencepost_config_reload_ok", &[], |value| value == 0.0)
         .await;
-    proxy
-        .send(put("/orders/7").token(2))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(2)).await;
     assert_eq!(upstream.tokens("order:7"), [2, 2]);
 }
 
@@ -231,7 +210,7 @@ over_both_stores! {
         let upstream = Upstream::start().await;
         let config = Config::new(&upstream, &store);
         let mut proxy = Proxy::start(&config).await;
-        proxy.send(put("/orders/7").token(2)).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(2)).await;
         proxy.stop().await;
 
         let other = config.clone().route("resource: 'other:{id}'");
@@ -247,7 +226,7 @@ over_both_stores! {
         let (status, said) = Proxy::run_with(&other, &["migrate", "--accept-new-keys"]).await;
         assert!(status.success(), "{said}");
         let proxy = Proxy::start(&other).await;
-        proxy.send(put("/orders/7").token(1)).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(1)).await;
         assert_eq!(upstream.tokens("other:7"), [1]);
     }
 
@@ -259,17 +238,14 @@ over_both_stores! {
             "routes: [{ path: '/orders/{id}', resource: 'order:{id}' }, { path: '/bills/{id}', resource: 'bill:{id}' }]",
         );
         let proxy = Proxy::start(&more).await;
-        proxy.send(put("/bills/7").token(1)).await.assert_forwarded();
+        proxy.forward(put("/bills/7").token(1)).await;
     }
 }
 
 #[tokio::test]
 async fn a_second_process_on_one_file_is_refused() {
     let (_upstream, config, mut proxy) = started("{}").await;
-    proxy
-        .send(put("/orders/7").token(2))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(2)).await;
     let (status, said) = Proxy::refused(&config).await;
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(said.contains("marks.db"), "it says which file: {said}");
@@ -278,16 +254,10 @@ async fn a_second_process_on_one_file_is_refused() {
     let (status, _) = Proxy::refused(&config).await;
     assert_eq!(status.code(), Some(1));
     proxy.resume();
-    proxy
-        .send(put("/orders/7").token(3))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(3)).await;
     proxy.kill9();
     let proxy = Proxy::start(&config).await;
-    proxy
-        .send(put("/orders/7").token(2))
-        .await
-        .assert_problem(412, "stale-token");
+    proxy.stale(put("/orders/7").token(2)).await;
 }
 
 #[tokio::test]
@@ -307,10 +277,7 @@ async fn too_much_at_once_is_refused() {
     assert!(answer.retry_after().is_some());
     gate.open();
     for one in held {
-        soon("a held one", one)
-            .await
-            .expect("no panic")
-            .assert_forwarded();
+        forwarded(one).await;
     }
     eventually("there is room again", || async {
         (proxy.send(put("/orders/9").token(1)).await.status() == 200).then_some(())

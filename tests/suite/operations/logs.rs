@@ -30,10 +30,7 @@ async fn a_reader_who_stops_holds_up_no_request() {
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &Store::sqlite());
     let mut proxy = Proxy::start(&config).await;
-    proxy
-        .send(put("/orders/7").token(9))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(9)).await;
 
     proxy.process().stop_reading();
     // A pipe is full when it takes no more, which may be well below its 64 KiB: a line that does
@@ -56,10 +53,7 @@ async fn a_reader_who_stops_holds_up_no_request() {
     for token in 10..200 {
         let answer = proxy.send(put("/orders/7").token(8)).await;
         answer.assert_problem(412, "stale-token");
-        proxy
-            .send(put("/orders/8").token(token))
-            .await
-            .assert_forwarded();
+        proxy.forward(put("/orders/8").token(token)).await;
     }
     assert_eq!(proxy.ask("/livez").await.status(), 200);
 
@@ -118,7 +112,7 @@ async fn no_stranger_steers_a_terminal() {
     let upstream = Upstream::start().await;
     let mut proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
     let target = format!("/orders/{}", escape(STRANGE));
-    proxy.send(put(&target).token(7)).await.assert_forwarded();
+    proxy.forward(put(&target).token(7)).await;
     let stale = proxy.send(put(&target).token(6)).await;
     stale.assert_problem(412, "stale-token");
     let key = format!("order:{STRANGE}");
@@ -215,7 +209,7 @@ async fn the_level_follows_a_reload_and_the_admin_port() {
     };
     let level = || async { proxy.ask("/v1/log-level").await.json()["level"].clone() };
     for order in ["/orders/1", "/orders/2", "/orders/3"] {
-        proxy.send(put(order).token(9)).await.assert_forwarded();
+        proxy.forward(put(order).token(9)).await;
     }
     assert_eq!(level().await, "info");
 
@@ -232,10 +226,7 @@ async fn the_level_follows_a_reload_and_the_admin_port() {
         (&line["cause"], &line["before"]),
         (&json!("reload"), &json!("info"))
     );
-    proxy
-        .send(put("/orders/1").token(1))
-        .await
-        .assert_problem(412, "stale-token");
+    proxy.stale(put("/orders/1").token(1)).await;
 
     let answer = proxy
         .command("/v1/log-level", &json!({ "level": "info,h2=off" }))
@@ -245,10 +236,7 @@ async fn the_level_follows_a_reload_and_the_admin_port() {
         json!({ "level": "info,h2=off", "before": "error" })
     );
     told("info,h2=off").await;
-    proxy
-        .send(put("/orders/2").token(1))
-        .await
-        .assert_problem(412, "stale-token");
+    proxy.stale(put("/orders/2").token(1)).await;
     proxy
         .logged("order 2", |line| line["resource"] == "order:2")
         .await;

@@ -2,7 +2,8 @@
 
 use crate::support::postgres::free_port;
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, eventually, get, over_both_stores, put, soon,
+    Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, get, joined,
+    over_both_stores, put,
 };
 
 const COUNTERS: &[(&str, &[&str])] = &[
@@ -96,13 +97,13 @@ over_both_stores! {
     async fn each_request_is_counted_once_by_what_became_of_it(store: Store) {
         let upstream = Upstream::start().await;
         let proxy = Proxy::start(&Config::new(&upstream, &store)).await;
-        proxy.send(put("/orders/7").token(5)).await.assert_forwarded();
-        proxy.send(put("/orders/7").token(5)).await.assert_forwarded();
-        proxy.send(put("/orders/7").token(4)).await.assert_problem(412, "stale-token");
-        proxy.send(put("/orders/7")).await.assert_problem(428, "token-required");
-        proxy.send(put("/orders/7").token("x")).await.assert_problem(400, "malformed-token");
-        proxy.send(put("/orders/../7").token(9)).await.assert_problem(400, "ambiguous-request");
-        proxy.send(get("/orders/7")).await.assert_forwarded();
+        proxy.forward(put("/orders/7").token(5)).await;
+        proxy.forward(put("/orders/7").token(5)).await;
+        proxy.stale(put("/orders/7").token(4)).await;
+        proxy.refuse(put("/orders/7"), 428, "token-required").await;
+        proxy.refuse(put("/orders/7").token("x"), 400, "malformed-token").await;
+        proxy.refuse(put("/orders/../7").token(9), 400, "ambiguous-request").await;
+        proxy.forward(get("/orders/7")).await;
         proxy.until_metric("fencepost_upstream_in_flight", &[], |value| value == 0.0).await;
         let metrics = proxy.metrics().await;
         for outcome in ["advanced", "current", "stale-token", "token-required", "malformed-token", "ambiguous-request", "unfenced"] {
@@ -131,20 +132,20 @@ over_both_stores! {
         proxy.waiting("order:7", 1).await;
         let waiting = proxy.metrics().await.sum("fencepost_waiting", &[("route", "/orders/{id}")]);
         assert!((waiting - 1.0).abs() < f64::EPSILON, "{waiting}");
-        proxy.send(put("/orders/7").token(40)).await.assert_problem(412, "stale-token");
+        proxy.stale(put("/orders/7").token(40)).await;
         assert!(decided(&proxy, "memory").await >= 1.0);
         let newest = proxy.start_request(put("/orders/7").token(43));
-        soon("42", waiter).await.expect("no panic").assert_problem(412, "stale-token");
+        joined(waiter).await.assert_problem(412, "stale-token");
         assert!(decided(&proxy, "barrier").await >= 1.0);
         gate.open();
-        soon("41", older).await.expect("no panic").assert_forwarded();
-        soon("43", newest).await.expect("no panic").assert_forwarded();
+        forwarded(older).await;
+        forwarded(newest).await;
         let waiting = proxy.metrics().await.sum("fencepost_waiting", &[]);
         assert!(waiting.abs() < f64::EPSILON, "{waiting}");
         proxy.stop().await;
         // A fresh instance has no memory of it: the store knows.
         let proxy = Proxy::start(&config).await;
-        proxy.send(put("/orders/7").token(42)).await.assert_problem(412, "stale-token");
+        proxy.stale(put("/orders/7").token(42)).await;
         assert!(decided(&proxy, "store").await >= 1.0);
     }
 }
@@ -156,26 +157,23 @@ async fn no_label_names_a_resource_a_token_or_a_path() {
     let proxy = Proxy::start(&config).await;
     let secret = "customer-48151623";
     let path = format!("/orders/{secret}");
+    proxy.forward(put(&path).token(7_777_777)).await;
+    proxy.stale(put(&path).token(7_777_776)).await;
+    proxy.forward(get(&format!("/elsewhere/{secret}"))).await;
     proxy
-        .send(put(&path).token(7_777_777))
-        .await
-        .assert_forwarded();
+        .refuse(
+            put(&format!("/elsewhere/{secret}")).token(1),
+            404,
+            "no-route",
+        )
+        .await;
     proxy
-        .send(put(&path).token(7_777_776))
-        .await
-        .assert_problem(412, "stale-token");
-    proxy
-        .send(get(&format!("/elsewhere/{secret}")))
-        .await
-        .assert_forwarded();
-    proxy
-        .send(put(&format!("/elsewhere/{secret}")).token(1))
-        .await
-        .assert_problem(404, "no-route");
-    proxy
-        .send(crate::support::request("FROB-48151623", "/orders/x"))
-        .await
-        .assert_problem(405, "method-not-allowed");
+        .refuse(
+            crate::support::request("FROB-48151623", "/orders/x"),
+            405,
+            "method-not-allowed",
+        )
+        .await;
     for (series, _) in proxy.metrics().await.series {
         for value in series.labels.values() {
             for part in ["48151623", "777777", "elsewhere"] {
@@ -198,14 +196,8 @@ async fn no_label_names_a_resource_a_token_or_a_path() {
 async fn the_latest_refusals_can_be_read() {
     let upstream = Upstream::start().await;
     let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
-    proxy
-        .send(put("/orders/7").token(5))
-        .await
-        .assert_forwarded();
-    proxy
-        .send(put("/orders/7").token(4))
-        .await
-        .assert_problem(412, "stale-token");
+    proxy.forward(put("/orders/7").token(5)).await;
+    proxy.stale(put("/orders/7").token(4)).await;
     let all = proxy.ask("/v1/rejections").await.json();
     let latest = &all["rejections"][0];
     assert_eq!(latest["resource"], "order:7");
@@ -225,11 +217,8 @@ async fn every_request_is_measured_to_its_end() {
         let metrics = proxy.metrics().await;
         metrics.sum(name, &[("route", "/orders/{id}")])
     };
-    proxy
-        .send(put("/orders/7").token(2))
-        .await
-        .assert_forwarded();
-    proxy.send(get("/orders/7")).await.assert_forwarded();
+    proxy.forward(put("/orders/7").token(2)).await;
+    proxy.forward(get("/orders/7")).await;
     let stale = proxy.send(put("/orders/7").token(1)).await;
     stale.assert_problem(412, "stale-token");
     // A client that leaves in the middle is measured as well.
@@ -263,7 +252,7 @@ async fn connections_to_the_upstream_are_counted_and_so_are_their_failures() {
         metrics.sum("fencepost_upstream_connections", &[])
     };
     assert!(open().await.abs() < f64::EPSILON);
-    proxy.send(get("/orders/7")).await.assert_forwarded();
+    proxy.forward(get("/orders/7")).await;
     assert!((open().await - 1.0).abs() < f64::EPSILON, "it is kept");
 
     let plain = upstream.url().replace("http://", "https://");

@@ -11,7 +11,8 @@ use crate::support::postgres::Cluster;
 use crate::support::proxy::escape;
 use crate::support::relay::{Action, Point, Relay, Statement};
 use crate::support::{
-    Answer, Config, Gate, Proxy, Step, Store, Upstream, eventually, over_both_stores, put, soon,
+    Answer, Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, joined, or_return,
+    over_both_stores, put,
 };
 
 mod outcomes;
@@ -27,8 +28,8 @@ const PATIENT: &str =
 const MORTAL: &str = "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, \
     barrier: { wait: 25s, grace: 300s, settle: 1s } }";
 
-async fn pair(test: &str, more: &str) -> Option<(Upstream, Proxy, Proxy)> {
-    let store = Store::postgres(test).await?;
+async fn pair(more: &str) -> Option<(Upstream, Proxy, Proxy)> {
+    let store = Store::postgres().await?;
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &store).with(more);
     let (a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);
@@ -36,8 +37,8 @@ async fn pair(test: &str, more: &str) -> Option<(Upstream, Proxy, Proxy)> {
 }
 
 /// As [`pair`], the second behind a relay.
-async fn relayed(test: &str, more: &str) -> Option<(Upstream, Proxy, Proxy, Relay)> {
-    let store = Store::postgres(test).await?;
+async fn relayed(more: &str) -> Option<(Upstream, Proxy, Proxy, Relay)> {
+    let store = Store::postgres().await?;
     let relay = Relay::start(Cluster::shared().port()).await;
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &store).with(more);
@@ -47,7 +48,7 @@ async fn relayed(test: &str, more: &str) -> Option<(Upstream, Proxy, Proxy, Rela
     Some((upstream, a, b, relay))
 }
 
-fn forwarded(token: u64) -> crate::support::Request {
+fn with_token(token: u64) -> crate::support::Request {
     put("/orders/7").token(token)
 }
 
@@ -83,7 +84,7 @@ async fn override_to(proxy: &Proxy, token: u64) {
 /// Waits until the proxy takes a token that is below the mark of before.
 async fn takes(proxy: &Proxy, token: u64) {
     eventually("the lower token to be taken", || async {
-        let answer = proxy.send(forwarded(token)).await;
+        let answer = proxy.send(with_token(token)).await;
         assert!(
             [200, 412, 503].contains(&answer.status()),
             "{}",
@@ -135,12 +136,12 @@ over_both_stores! {
     async fn after_an_override_lower_tokens_pass_at_once_where_it_was_done(store: Store) {
         let upstream = Upstream::start().await;
         let proxy = Proxy::start(&Config::new(&upstream, &store).with(PATIENT)).await;
-        proxy.send(forwarded(42)).await.assert_forwarded();
-        proxy.send(forwarded(41)).await.assert_problem(412, "stale-token");
+        proxy.forward(with_token(42)).await;
+        proxy.stale(with_token(41)).await;
         // Idle here: it need not be shut out first.
         override_to(&proxy, 10).await;
-        proxy.send(forwarded(9)).await.assert_problem(412, "stale-token");
-        proxy.send(forwarded(11)).await.assert_forwarded();
+        proxy.stale(with_token(9)).await;
+        proxy.forward(with_token(11)).await;
         assert_nothing_written_back(&[&proxy], 11).await;
         let audit = proxy.mark(KEY).await.expect("it has a mark")["audit"].clone();
         assert_eq!((&audit[0]["action"], &audit[0]["before"], &audit[0]["after"]),
@@ -156,12 +157,12 @@ over_both_stores! {
             vec![Proxy::start(&config).await]
         };
         let (first, last) = (&proxies[0], &proxies[proxies.len() - 1]);
-        first.send(forwarded(42)).await.assert_forwarded();
-        first.send(forwarded(42)).await.assert_problem(412, "stale-token");
+        first.forward(with_token(42)).await;
+        first.stale(with_token(42)).await;
         override_to(first, 42).await;
-        last.send(forwarded(42)).await.assert_forwarded();
+        last.forward(with_token(42)).await;
         for proxy in &proxies {
-            proxy.send(forwarded(42)).await.assert_problem(412, "stale-token");
+            proxy.stale(with_token(42)).await;
         }
         assert_eq!(upstream.tokens(KEY), [42, 42]);
     }
@@ -171,12 +172,12 @@ over_both_stores! {
         let config = Config::new(&upstream, &store).with(PATIENT);
         let mut killed = Proxy::start(&config).await;
         upstream.on_token(41, [Step::Wait(Gate::shut()), Step::ok()]);
-        let older = killed.begin(&forwarded(41), b"").await;
+        let older = killed.begin(&with_token(41), b"").await;
         upstream.reached(1).await;
         killed.kill9();
         drop(older);
         let proxy = Proxy::start(&config).await;
-        let newer = proxy.start_request(forwarded(42));
+        let newer = proxy.start_request(with_token(42));
         proxy.waiting(KEY, 1).await;
         // It is known to be dead once its lease is over.
         let left = eventually("the unknown outcome of the dead", || async {
@@ -188,7 +189,7 @@ over_both_stores! {
         assert!(!newer.is_finished());
         let answer = resolve(&proxy, &left["id"]).await;
         assert_eq!(answer.status(), 200, "{}", answer.text());
-        soon("42", newer).await.expect("no panic").assert_forwarded();
+        forwarded(newer).await;
         assert_eq!(resolve(&proxy, &left["id"]).await.status(), 404, "once");
         assert_eq!(unknown(&proxy).await, Vec::<Value>::new());
     }
@@ -196,11 +197,9 @@ over_both_stores! {
 
 #[tokio::test]
 async fn after_an_override_the_other_proxy_stops_to_refuse_and_writes_nothing_back() {
-    let Some((upstream, a, b)) = pair("after_an_override_the_other_…", PATIENT).await else {
-        return;
-    };
-    a.send(forwarded(41)).await.assert_forwarded();
-    b.send(forwarded(42)).await.assert_forwarded();
+    let (upstream, a, b) = or_return!(pair(PATIENT).await);
+    a.forward(with_token(41)).await;
+    b.forward(with_token(42)).await;
     // B's epoch is open, though nothing is in flight: the way there is an advance.
     let refused = try_override(&a, 10).await;
     assert_eq!(refused.status(), 409, "{}", refused.text());
@@ -211,11 +210,9 @@ async fn after_an_override_the_other_proxy_stops_to_refuse_and_writes_nothing_ba
     );
     advance(&a, 50).await;
     override_to(&a, 10).await;
-    a.send(forwarded(11)).await.assert_forwarded();
+    a.forward(with_token(11)).await;
     takes(&b, 12).await;
-    a.send(forwarded(11))
-        .await
-        .assert_problem(412, "stale-token");
+    a.stale(with_token(11)).await;
     assert_eq!(upstream.tokens(KEY), [41, 42, 11, 12]);
     assert_nothing_written_back(&[&a, &b], 12).await;
 }
@@ -223,18 +220,14 @@ async fn after_an_override_the_other_proxy_stops_to_refuse_and_writes_nothing_ba
 #[tokio::test]
 async fn the_other_proxy_hears_of_an_override_with_its_next_renewal() {
     let more = "{ store: { lease: 60s }, barrier: { settle: 300s } }";
-    let Some((upstream, a, b, relay)) = relayed("the_other_proxy_hears_…", more).await else {
-        return;
-    };
-    a.send(forwarded(42)).await.assert_forwarded();
-    b.send(forwarded(41))
-        .await
-        .assert_problem(412, "stale-token");
+    let (upstream, a, b, relay) = or_return!(relayed(more).await);
+    a.forward(with_token(42)).await;
+    b.stale(with_token(41)).await;
     // Sent, and on its way for so long that the override comes first.
     let renewal = relay.arm(Point::Before(Statement::Renew), Action::Hold);
     renewal.sprung().await;
     override_to(&a, 10).await;
-    let problem = b.send(forwarded(11)).await;
+    let problem = b.send(with_token(11)).await;
     let problem = problem.assert_problem(412, "stale-token");
     assert_eq!(problem["mark"], "42", "it cannot know yet");
     renewal.release();
@@ -245,12 +238,10 @@ async fn the_other_proxy_hears_of_an_override_with_its_next_renewal() {
 
 #[tokio::test]
 async fn an_advance_shuts_older_tokens_out_everywhere_and_lets_what_runs_end() {
-    let Some((upstream, b, a, relay)) = relayed("an_advance_shuts_…", PATIENT).await else {
-        return;
-    };
+    let (upstream, b, a, relay) = or_return!(relayed(PATIENT).await);
     let gate = Gate::shut();
     upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
-    let running = b.start_request(forwarded(41));
+    let running = b.start_request(with_token(41));
     upstream.reached(1).await;
     let told = relay.passed(Statement::Notify);
     advance(&a, 43).await;
@@ -258,25 +249,17 @@ async fn an_advance_shuts_older_tokens_out_everywhere_and_lets_what_runs_end() {
         relay.passed(Statement::Notify) > told,
         "the others are told, and need not poll"
     );
-    a.send(forwarded(42))
-        .await
-        .assert_problem(412, "stale-token");
+    a.stale(with_token(42)).await;
     eventually("41 to be stale where it runs", || async {
-        let answer = b.send(forwarded(41)).await;
+        let answer = b.send(with_token(41)).await;
         (answer.status() == 412).then_some(())
     })
     .await;
-    let newer = a.start_request(forwarded(43));
+    let newer = a.start_request(with_token(43));
     a.waiting(KEY, 1).await;
     gate.open();
-    soon("41", running)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
-    soon("43", newer)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    forwarded(running).await;
+    forwarded(newer).await;
     upstream.assert_no_overtaking();
     let audit = a.mark(KEY).await.expect("it has a mark")["audit"].clone();
     assert_eq!(
@@ -288,24 +271,16 @@ async fn an_advance_shuts_older_tokens_out_everywhere_and_lets_what_runs_end() {
 #[tokio::test]
 async fn an_advance_that_an_override_overtakes_is_asked_for_anew_or_not_at_all() {
     let more = "{ store: { timeout: 8s, lease: 20s }, barrier: { wait: 25s, settle: 300s } }";
-    let Some((upstream, a, b, relay)) = relayed("an_advance_that_an_override_…", more).await
-    else {
-        return;
-    };
-    a.send(forwarded(42)).await.assert_forwarded();
-    b.send(forwarded(41))
-        .await
-        .assert_problem(412, "stale-token");
+    let (upstream, a, b, relay) = or_return!(relayed(more).await);
+    a.forward(with_token(42)).await;
+    b.stale(with_token(41)).await;
     // Its caller waits: a newer token that is truly asked for raises the mark of the new era.
     let trap = relay.arm(Point::Before(Statement::Advance), Action::Hold);
-    let asked = b.start_request(forwarded(60));
+    let asked = b.start_request(with_token(60));
     trap.sprung().await;
     override_to(&a, 10).await;
     trap.release();
-    soon("60", asked)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    forwarded(asked).await;
     assert_nothing_written_back(&[&a, &b], 60).await;
 
     // Its caller was told that nothing is known: what comes late is of the old era, and changes
@@ -313,12 +288,9 @@ async fn an_advance_that_an_override_overtakes_is_asked_for_anew_or_not_at_all()
     advance(&a, 61).await;
     closed(&a).await;
     let trap = relay.arm(Point::Before(Statement::Advance), Action::Hold);
-    let asked = b.start_request(forwarded(70));
+    let asked = b.start_request(with_token(70));
     trap.sprung().await;
-    soon("70", asked)
-        .await
-        .expect("no panic")
-        .assert_problem(503, "store-unavailable");
+    joined(asked).await.assert_problem(503, "store-unavailable");
     override_to(&a, 20).await;
     let before = relay.passed(Statement::Advance);
     trap.release();
@@ -333,27 +305,19 @@ async fn an_advance_that_an_override_overtakes_is_asked_for_anew_or_not_at_all()
 
 #[tokio::test]
 async fn an_advance_whose_answer_is_held_keeps_the_mark_from_being_overridden() {
-    let Some((upstream, a, b, relay)) = relayed("an_advance_whose_answer_…", PATIENT).await
-    else {
-        return;
-    };
+    let (upstream, a, b, relay) = or_return!(relayed(PATIENT).await);
     // Committed, and not known to be where it was asked: its epoch is open.
     let trap = relay.arm(Point::After(Statement::Advance), Action::Hold);
-    let asked = b.start_request(forwarded(43));
+    let asked = b.start_request(with_token(43));
     trap.sprung().await;
     assert_eq!(try_override(&a, 10).await.status(), 409);
     trap.release();
-    soon("43", asked)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    forwarded(asked).await;
     assert_eq!(a.token(KEY).await, Some(43));
     advance(&a, 44).await;
     // The answer is lost for good: the epoch goes without having been used.
     let trap = relay.arm(Point::After(Statement::Advance), Action::Cut);
-    b.send(forwarded(45))
-        .await
-        .assert_problem(503, "store-unavailable");
+    b.refuse(with_token(45), 503, "store-unavailable").await;
     assert!(trap.has_sprung());
     assert_eq!(a.token(KEY).await, Some(45));
     override_to(&a, 10).await;
@@ -365,15 +329,10 @@ async fn an_advance_whose_answer_is_held_keeps_the_mark_from_being_overridden() 
 #[tokio::test]
 async fn an_epoch_that_was_opened_late_does_not_stand_in_the_way() {
     let more = "{ store: { timeout: 2s, lease: 20s }, barrier: { settle: 300s } }";
-    let Some((upstream, _a, b, relay)) = relayed("an_epoch_that_was_opened_late_…", more).await
-    else {
-        return;
-    };
+    let (upstream, _a, b, relay) = or_return!(relayed(more).await);
     let closes = relay.passed(Statement::Close);
     let trap = relay.arm(Point::Before(Statement::Advance), Action::Hold);
-    b.send(forwarded(42))
-        .await
-        .assert_problem(503, "store-unavailable");
+    b.refuse(with_token(42), 503, "store-unavailable").await;
     trap.sprung().await;
     eventually(
         "the row to be deleted, though it is not there yet",
@@ -388,44 +347,37 @@ async fn an_epoch_that_was_opened_late_does_not_stand_in_the_way() {
     .await;
     // Nothing is in flight, and nothing supersedes it: it would be there until the proxy ends.
     override_to(&b, 10).await;
-    b.send(forwarded(11)).await.assert_forwarded();
+    b.forward(with_token(11)).await;
     assert_eq!(upstream.tokens(KEY), [11]);
 }
 
 #[tokio::test]
 async fn an_override_outlives_the_proxy_that_did_it() {
-    let store = Store::postgres("an_override_outlives_…").await;
+    let store = Store::postgres().await;
     let Some(store) = store else { return };
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &store).with(PATIENT);
     let (mut a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);
-    a.send(forwarded(42)).await.assert_forwarded();
-    b.send(forwarded(41))
-        .await
-        .assert_problem(412, "stale-token");
+    a.forward(with_token(42)).await;
+    b.stale(with_token(41)).await;
     override_to(&a, 10).await;
     a.kill9();
     takes(&b, 11).await;
     let a = Proxy::start(&config).await;
-    a.send(forwarded(10))
-        .await
-        .assert_problem(412, "stale-token");
-    a.send(forwarded(11)).await.assert_forwarded();
+    a.stale(with_token(10)).await;
+    a.forward(with_token(11)).await;
     assert_eq!(upstream.tokens(KEY), [42, 11, 11]);
     assert_nothing_written_back(&[&a, &b], 11).await;
 }
 
 #[tokio::test]
 async fn a_proxy_that_was_frozen_or_cut_off_hears_of_the_override_when_it_is_back() {
-    let Some((upstream, a, b, relay)) = relayed("a_proxy_that_was_frozen_…", PATIENT).await
-    else {
-        return;
-    };
+    let (upstream, a, b, relay) = or_return!(relayed(PATIENT).await);
     let mut taken = vec![42];
-    a.send(forwarded(42)).await.assert_forwarded();
+    a.forward(with_token(42)).await;
     for (round, mark) in [(0, 30), (1, 20)] {
         // B knows the mark, and has nothing open.
-        b.send(forwarded(mark))
+        b.send(with_token(mark))
             .await
             .assert_problem(412, "stale-token");
         if round == 0 {
@@ -438,7 +390,7 @@ async fn a_proxy_that_was_frozen_or_cut_off_hears_of_the_override_when_it_is_bac
         if round == 0 {
             b.resume();
         } else {
-            let answer = b.send(forwarded(mark + 20)).await;
+            let answer = b.send(with_token(mark + 20)).await;
             answer.assert_problem(503, "store-unavailable");
             relay.refuse(false);
         }
@@ -453,11 +405,9 @@ async fn a_proxy_that_was_frozen_or_cut_off_hears_of_the_override_when_it_is_bac
 
 #[tokio::test]
 async fn who_had_an_epoch_open_and_was_cut_off_or_frozen_writes_nothing_back() {
-    let Some((upstream, a, b, relay)) = relayed("who_had_an_epoch_open_…", MORTAL).await else {
-        return;
-    };
+    let (upstream, a, b, relay) = or_return!(relayed(MORTAL).await);
     for (round, mark) in [(0, 30), (1, 20)] {
-        b.send(forwarded(mark + 12)).await.assert_forwarded();
+        b.forward(with_token(mark + 12)).await;
         if round == 0 {
             b.pause().await;
         } else {

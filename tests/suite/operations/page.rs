@@ -6,7 +6,9 @@ use std::process::Command;
 use crate::support::python::python;
 use crate::support::skip::lacks;
 use crate::support::store::program;
-use crate::support::{Answer, Config, Proxy, Store, Upstream, get, over_both_stores, post, put};
+use crate::support::{
+    Answer, Config, Proxy, Store, Upstream, get, or_return, over_both_stores, post, put,
+};
 
 const ROUTES: &str = "routes:\n\
     - { path: '/orders/{id}', resource: 'order:{id}' }\n\
@@ -18,10 +20,7 @@ const HOSTILE: &str = "%3Cscript%3Ealert%281%29%3C!--";
 async fn with_traffic(upstream: &Upstream, store: &Store) -> Proxy {
     let proxy = Proxy::start(&Config::new(upstream, store).with(ROUTES)).await;
     for token in [5, 9] {
-        proxy
-            .send(put("/orders/7").token(token))
-            .await
-            .assert_forwarded();
+        proxy.forward(put("/orders/7").token(token)).await;
     }
     let stale = proxy.send(put("/orders/7").token(8)).await;
     stale.assert_problem(412, "stale-token");
@@ -87,7 +86,7 @@ async fn no_stranger_writes_on_the_page() {
     let upstream = Upstream::start().await;
     let proxy = with_traffic(&upstream, &Store::sqlite()).await;
     let path = format!("/orders/{HOSTILE}%E2%80%AE");
-    proxy.send(put(&path).token(5)).await.assert_forwarded();
+    proxy.forward(put(&path).token(5)).await;
     let stale = proxy.send(put(&path).token(4)).await;
     stale.assert_problem(412, "stale-token");
     let key = format!("/resource?key=order%3A{HOSTILE}%E2%80%AE");
@@ -166,19 +165,16 @@ async fn the_page_only_reads_and_knows_its_host() {
 /// In a browser: light, dark and narrow, with scripts and without.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_is_well_in_a_browser() {
-    let test = "the_page_is_well_in_a_browser";
-    let Some(python) = python(test) else {
-        return;
-    };
+    let python = or_return!(python());
     let Some(chromium) = program("chromium") else {
-        lacks(test, "chromium");
+        lacks("chromium");
         return;
     };
     let upstream = Upstream::start().await;
     let proxy = with_traffic(&upstream, &Store::sqlite()).await;
     // What is long is not cut off at the side.
     let long = format!("/orders/{}", "long-".repeat(60));
-    proxy.send(put(&long).token(5)).await.assert_forwarded();
+    proxy.forward(put(&long).token(5)).await;
     let stale = proxy.send(put(&long).token(4)).await;
     stale.assert_problem(412, "stale-token");
     let folder = std::env::var_os("FENCEPOST_SCREENSHOTS").map(std::path::PathBuf::from);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use sqlx::Connection as _;
 
 use super::commands::marks;
-use crate::support::{Config, Proxy, Store, Upstream, over_both_stores, put};
+use crate::support::{Config, Proxy, Store, Upstream, or_return, over_both_stores, put};
 
 const PRUNE: [&str; 5] = ["prune", "--unchanged-for", "720h", "--reason", "too many"];
 
@@ -32,7 +32,7 @@ over_both_stores! {
         let config = Config::new(&upstream, &store);
         let mut proxy = Proxy::start(&config).await;
         for id in ["old-1", "old-2", "young", "used"] {
-            proxy.send(put(&format!("/orders/{id}")).token(50)).await.assert_forwarded();
+            proxy.forward(put(&format!("/orders/{id}")).token(50)).await;
         }
         // The file is this process's alone, and a stop closes what is open.
         proxy.stop().await;
@@ -41,7 +41,7 @@ over_both_stores! {
         let proxy = Proxy::start(&config).await;
         // An equal token changes no mark, and opens an epoch.
         proxy.send(put("/orders/used").token(50)).await.assert_forwarded();
-        proxy.send(put("/orders/old-1").token(49)).await.assert_problem(412, "stale-token");
+        proxy.stale(put("/orders/old-1").token(49)).await;
 
         let (good, said) = marks(&proxy, &[&PRUNE[..], &["--dry-run"]].concat()).await;
         assert!(good && said == "2 marks would be deleted, 1 are in use\n", "{said}");
@@ -53,7 +53,7 @@ over_both_stores! {
         }
         // Its risk: any token is the first one again.
         proxy.send(put("/orders/old-1").token(3)).await.assert_forwarded();
-        proxy.send(put("/orders/young").token(49)).await.assert_problem(412, "stale-token");
+        proxy.stale(put("/orders/young").token(49)).await;
         let rows = "SELECT count(*) FROM audit WHERE action = 'prune' AND resource = '*' \
                     AND reason = '2 marks, unchanged for 30days: too many'";
         if store.is_shared() {
@@ -71,17 +71,11 @@ over_both_stores! {
 /// What another proxy knows is forgotten before a mark is deleted: it takes no mark for lost.
 #[tokio::test]
 async fn another_proxy_takes_no_pruned_mark_for_lost() {
-    let test = "another_proxy_takes_no_pruned_mark_for_lost";
-    let Some(store) = Store::postgres(test).await else {
-        return;
-    };
+    let store = or_return!(Store::postgres().await);
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &store).with("store: { lease: 1s, timeout: 1s }");
     let mut first = Proxy::start(&config).await;
-    first
-        .send(put("/orders/7").token(50))
-        .await
-        .assert_forwarded();
+    first.forward(put("/orders/7").token(50)).await;
     // Its epoch is closed then.
     first.stop().await;
     age(&store, "order:%").await;
@@ -105,9 +99,7 @@ async fn another_proxy_takes_no_pruned_mark_for_lost() {
         good && said.starts_with("1 marks were deleted, 0 are in use\n"),
         "{said}"
     );
-    two.send(put("/orders/7").token(60))
-        .await
-        .assert_forwarded();
+    two.forward(put("/orders/7").token(60)).await;
     for proxy in [&one, &two] {
         let lost = proxy
             .metrics()

@@ -2,24 +2,19 @@
 
 use crate::support::faulty_disk::FaultyDisk;
 use crate::support::proxy::fencepost;
-use crate::support::{Config, Proxy, Store, Upstream, put, soon};
+use crate::support::{Config, Proxy, Store, Upstream, or_return, put, soon};
 
 /// Reads have a connection of their own: they are answered while a commit waits for the disk, so a
 /// commit never waits for them.
 #[tokio::test]
 async fn reads_share_no_connection_with_commits() {
-    let Some(disk) = FaultyDisk::new("reads_share_no_connection_…") else {
-        return;
-    };
+    let disk = or_return!(FaultyDisk::new());
     let (upstream, store) = (Upstream::start().await, Store::sqlite());
     let config = Config::new(&upstream, &store).with("store: { lease: 200s, timeout: 100s }");
     let mut command = fencepost();
     command.envs(disk.of(store.path().parent().expect("a directory")));
     let mut proxy = Proxy::start_by(&config, command, &[]).await;
-    proxy
-        .send(put("/orders/7").token(5))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(5)).await;
 
     disk.stick();
     let committing = proxy.start_request(put("/orders/7").token(6));

@@ -51,10 +51,7 @@ async fn a_refusal_says_whose_request_it_was() {
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &Store::sqlite());
     let proxy = Proxy::start(&config).await;
-    proxy
-        .send(put("/orders/7").token(5))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(5)).await;
     let stale = put("/orders/7?code=secret")
         .token(4)
         .header("X-Request-Id", "checkout-17")
@@ -91,9 +88,8 @@ async fn the_query_is_logged_where_it_is_wanted() {
     let config = Config::new(&upstream, &Store::sqlite()).with("log: { query: true }");
     let proxy = Proxy::start(&config).await;
     proxy
-        .send(put("/orders/7?code=x"))
-        .await
-        .assert_problem(428, "token-required");
+        .refuse(put("/orders/7?code=x"), 428, "token-required")
+        .await;
     let line = proxy
         .logged("the refusal", |line| line["message"] == "refused")
         .await;
@@ -107,14 +103,10 @@ async fn a_request_id_is_passed_on_or_made() {
     let upstream = Upstream::start().await;
     let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
     proxy
-        .send(get("/orders/7").header("X-Request-Id", "mine"))
-        .await
-        .assert_forwarded();
+        .forward(get("/orders/7").header("X-Request-Id", "mine"))
+        .await;
     assert_eq!(upstream.last().head.get("x-request-id"), Some("mine"));
-    proxy
-        .send(put("/orders/7").token(1))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(1)).await;
     let arrival = upstream.last();
     let made = arrival.head.get("x-request-id").expect("made");
     assert!(
@@ -161,11 +153,8 @@ async fn answered_requests_are_logged_where_it_is_wanted() {
         let fenced = put("/orders/7").token(1).header("X-Request-Id", "r-1");
         upstream.next([Step::answer("201 Created", "", "done")]);
         assert_eq!(proxy.send(fenced).await.status(), 201);
-        proxy.send(put("/open")).await.assert_forwarded();
-        proxy
-            .send(put("/orders/7"))
-            .await
-            .assert_problem(428, "token-required");
+        proxy.forward(put("/open")).await;
+        proxy.refuse(put("/orders/7"), 428, "token-required").await;
         // `/v1/rejections` has it in any case.
         assert_eq!(
             proxy.ask("/v1/rejections").await.json()["rejections"][0]["status"],

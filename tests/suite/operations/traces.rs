@@ -7,7 +7,7 @@ use crate::support::collector::{Collector, SERVER};
 use crate::support::postgres::free_port;
 use crate::support::proxy::fencepost;
 use crate::support::tls::{Ca, Files};
-use crate::support::{Config, Proxy, Step, Store, Upstream, get, put};
+use crate::support::{Config, Proxy, Step, Store, Upstream, get, or_return, put};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
@@ -57,9 +57,7 @@ fn assert_parts(server: &Value, parts: [&Value; 3]) {
 /// What a request with a newer and with a stale token look like to a collector.
 #[tokio::test]
 async fn a_collector_gets_decisions() {
-    let Some(collector) = Collector::start("a_collector_gets_decisions", &[]).await else {
-        return;
-    };
+    let collector = or_return!(Collector::start(&[]).await);
     let upstream = Upstream::start().await;
     let proxy = plain(&upstream, &collector, "sample: 1").await;
     let request = put("/orders/7?code=secret").token(5);
@@ -67,7 +65,7 @@ async fn a_collector_gets_decisions() {
         .header("X-Request-Id", "checkout-17")
         .header("Traceparent", "no context")
         .header("Tracestate", "a=1");
-    proxy.send(request).await.assert_forwarded();
+    proxy.forward(request).await;
 
     let trace = collector.trace(4, |_| true).await;
     let server = &trace[0];
@@ -123,7 +121,7 @@ async fn a_collector_gets_decisions() {
     assert_eq!(arrival.head.get("tracestate"), None);
 
     let stale = put("/orders/7").token(4);
-    proxy.send(stale).await.assert_problem(412, "stale-token");
+    proxy.stale(stale).await;
     let refused = |span: &Value| span["attributes"]["fencepost.outcome"] == "stale-token";
     let trace = collector.trace(2, refused).await;
     let said = &trace[0]["attributes"];
@@ -149,9 +147,7 @@ async fn a_collector_gets_decisions() {
 /// The caller's decision holds; without a caller's context, `sample` decides.
 #[tokio::test]
 async fn a_callers_context_decides() {
-    let Some(collector) = Collector::start("a_callers_context_decides", &[]).await else {
-        return;
-    };
+    let collector = or_return!(Collector::start(&[]).await);
     let upstream = Upstream::start().await;
     let proxy = plain(&upstream, &collector, "sample: 0").await;
     let context = |flags: &str| format!("00-{TRACE}-{PARENT}-{flags}");
@@ -161,10 +157,7 @@ async fn a_callers_context_decides() {
     };
     // Neither is traced: what came goes on as it came, and nothing is invented.
     proxy.send(with("00")).await.assert_forwarded();
-    proxy
-        .send(put("/orders/7").token(5))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(5)).await;
     let arrivals = upstream.arrivals();
     let unsampled = context("00");
     assert_eq!(
@@ -173,7 +166,7 @@ async fn a_callers_context_decides() {
     );
     assert_eq!(arrivals[1].head.get("traceparent"), None);
 
-    proxy.send(with("01")).await.assert_forwarded();
+    proxy.forward(with("01")).await;
     let trace = collector.trace(4, |_| true).await;
     let server = &trace[0];
     assert_eq!(
@@ -192,9 +185,7 @@ async fn a_callers_context_decides() {
 /// Other requests than fenced ones, and exchanges that fail.
 #[tokio::test]
 async fn every_kind_of_request_is_traced() {
-    let Some(collector) = Collector::start("every_kind_of_request_is_traced", &[]).await else {
-        return;
-    };
+    let collector = or_return!(Collector::start(&[]).await);
     let upstream = Upstream::start().await;
     let routes = "routes:\n\
         - { path: '/orders/{id}', resource: 'order:{id}' }\n\
@@ -261,10 +252,7 @@ async fn a_collector_is_reached_over_tls_with_its_key() {
         "--key",
         key.to_str().expect("UTF-8"),
     ];
-    let test = "a_collector_is_reached_over_tls_with_its_key";
-    let Some(collector) = Collector::start(test, &tls).await else {
-        return;
-    };
+    let collector = or_return!(Collector::start(&tls).await);
     let upstream = Upstream::start().await;
     let block = format!(
         "tracing: {{ otlp: 'https://localhost:{}', sample: 1 }}",
@@ -277,10 +265,7 @@ async fn a_collector_is_reached_over_tls_with_its_key() {
         .env("OTEL_EXPORTER_OTLP_CERTIFICATE", files.path("ca.pem"));
     let config = Config::new(&upstream, &Store::sqlite()).with(&block);
     let proxy = Proxy::start_by(&config, command, &[]).await;
-    proxy
-        .send(put("/orders/7").token(5))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(5)).await;
     let with_key = |span: &Value| span["fields"]["x-api-key"] == "sesame";
     collector.trace(4, with_key).await;
     let logged: String = proxy.logs().iter().map(Value::to_string).collect();
@@ -292,10 +277,7 @@ async fn a_collector_is_reached_over_tls_with_its_key() {
 /// No request waits for a collector, and a lost span is counted.
 #[tokio::test]
 async fn a_collector_that_fails_costs_no_request() {
-    let test = "a_collector_that_fails_costs_no_request";
-    let Some(collector) = Collector::start(test, &[]).await else {
-        return;
-    };
+    let collector = or_return!(Collector::start(&[]).await);
     let upstream = Upstream::start().await;
     let gone = format!("http://127.0.0.1:{}", free_port());
     let refusing = format!("http://127.0.0.1:{}", collector.http);
@@ -308,10 +290,7 @@ async fn a_collector_that_fails_costs_no_request() {
             assert!(none.has("fencepost_trace_spans_total", &[("result", result)]));
         }
         for token in 5..15 {
-            proxy
-                .send(put("/orders/7").token(token))
-                .await
-                .assert_forwarded();
+            proxy.forward(put("/orders/7").token(token)).await;
         }
         let failed = ("fencepost_trace_spans_total", &[("result", "failed")]);
         proxy
@@ -337,9 +316,7 @@ async fn a_collector_that_fails_costs_no_request() {
 /// What has not been sent when the process stops goes then.
 #[tokio::test]
 async fn the_last_spans_go_at_the_stop() {
-    let Some(collector) = Collector::start("the_last_spans_go_at_the_stop", &[]).await else {
-        return;
-    };
+    let collector = or_return!(Collector::start(&[]).await);
     let upstream = Upstream::start().await;
     let otlp = format!("http://127.0.0.1:{}", collector.http);
     let block = format!("tracing: {{ otlp: '{otlp}', sample: 1 }}");
@@ -347,10 +324,7 @@ async fn the_last_spans_go_at_the_stop() {
     let mut command = fencepost();
     command.env("OTEL_BSP_SCHEDULE_DELAY", "3600000");
     let mut proxy = Proxy::start_by(&config, command, &[]).await;
-    proxy
-        .send(put("/orders/7").token(5))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(5)).await;
     assert!(collector.spans().is_empty());
     proxy.stop().await;
     collector.trace(4, |_| true).await;

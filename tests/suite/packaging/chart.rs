@@ -2,13 +2,12 @@
 //! it, Kubernetes' schemas and the binary under test judge what comes out, and refuses what must be
 //! refused. One test per group of it.
 
+use crate::support::or_return;
 use crate::support::python::{check_cases, python, script};
 
 /// Runs one group of `check.py`, which has to find nothing wrong, and at least `cases` to look at.
 fn check(group: &str, cases: usize) {
-    let Some(python) = python(&format!("chart::{group}")) else {
-        return;
-    };
+    let python = or_return!(python());
     check_cases(script(&python, "check.py").arg(group), cases);
 }
 

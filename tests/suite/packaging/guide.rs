@@ -3,6 +3,7 @@
 
 use std::process::Command;
 
+use crate::support::or_return;
 use crate::support::proxy::fencepost;
 use crate::support::python::{python, script};
 
@@ -16,9 +17,7 @@ fn assert_good(command: &mut Command) -> String {
 
 #[test]
 fn every_block_of_yaml_in_the_documents_is_right() {
-    let Some(python) = python("every_block_of_yaml_in_the_documents_is_right") else {
-        return;
-    };
+    let python = or_return!(python());
     let said = assert_good(
         script(&python, "guide.py")
             .args(["check", "--fencepost"])

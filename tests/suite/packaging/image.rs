@@ -19,7 +19,7 @@ use self::container::{ContainerPlan, USER, volume};
 use crate::support::network::{ADDRESS, in_a_network};
 use crate::support::skip::{is_skipped, lacks};
 use crate::support::tls::{Ca, server};
-use crate::support::{Upstream, eventually, get, put};
+use crate::support::{Upstream, eventually, get, or_return, put};
 
 /// Where the marks lie.
 const MARKS: &str = "/var/lib/fencepost";
@@ -42,10 +42,7 @@ fn the_dockerfile_has_nothing_that_a_linter_warns_of() {
     );
     let hadolint = python.with_file_name("hadolint");
     if is_skipped("hadolint") || !hadolint.exists() {
-        lacks(
-            "the_dockerfile_has_nothing_that_a_linter_warns_of",
-            "hadolint",
-        );
+        lacks("hadolint");
         return;
     }
     let output = Command::new(hadolint)
@@ -82,9 +79,7 @@ fn the_base_is_pinned_by_its_digest() {
 
 #[test]
 fn the_dependencies_are_compiled_before_the_sources_come() {
-    let Some(image) = image("the_dependencies_are_compiled_before_the_sources_come") else {
-        return;
-    };
+    let image = or_return!(image());
     let (_, after) = image
         .log
         .split_once("COPY src src")
@@ -99,9 +94,7 @@ fn the_dependencies_are_compiled_before_the_sources_come() {
 
 #[test]
 fn it_has_one_program_and_nothing_that_others_may_change() {
-    let Some(image) = image("it_has_one_program_and_nothing_that_others_may_change") else {
-        return;
-    };
+    let image = or_return!(image());
     let mut found = Vec::new();
     let mut bytes = 0;
     let mut ahead = vec![image.root.clone()];
@@ -149,9 +142,7 @@ fn it_has_one_program_and_nothing_that_others_may_change() {
 
 #[test]
 fn it_says_what_it_is_and_how_it_is_run() {
-    let Some(image) = image("it_says_what_it_is_and_how_it_is_run") else {
-        return;
-    };
+    let image = or_return!(image());
     assert_eq!(image.config["os"], "linux");
     let config = &image.config["config"];
     assert_eq!(config["User"], "65532:65532");
@@ -192,9 +183,7 @@ fn it_says_what_it_is_and_how_it_is_run() {
 
 #[test]
 fn it_serves_and_fences_and_remembers() {
-    let Some(image) = image("it_serves_and_fences_and_remembers") else {
-        return;
-    };
+    let image = or_return!(image());
     in_a_network(|| async {
         let upstream = Upstream::start().await;
         let marks = volume();
@@ -258,9 +247,7 @@ fn it_serves_and_fences_and_remembers() {
 
 #[test]
 fn without_a_place_for_the_marks_it_does_not_start() {
-    let Some(image) = image("without_a_place_for_the_marks_it_does_not_start") else {
-        return;
-    };
+    let image = or_return!(image());
     in_a_network(|| async {
         let mut container = ContainerPlan::new(image)
             .config(&config("http://127.0.0.1:3000"))
@@ -274,9 +261,7 @@ fn without_a_place_for_the_marks_it_does_not_start() {
 
 #[test]
 fn it_is_asked_and_drained_from_inside_without_a_shell() {
-    let Some(image) = image("it_is_asked_and_drained_from_inside_without_a_shell") else {
-        return;
-    };
+    let image = or_return!(image());
     in_a_network(|| async {
         let upstream = Upstream::start().await;
         let marks = volume();
@@ -314,9 +299,7 @@ fn it_is_asked_and_drained_from_inside_without_a_shell() {
 /// are read from inside only.
 #[test]
 fn the_file_stands_above_the_image_and_marks_are_read_inside() {
-    let Some(image) = image("the_file_stands_above_the_image_and_marks_are_read_inside") else {
-        return;
-    };
+    let image = or_return!(image());
     in_a_network(|| async {
         let marks = volume();
         let plan = |more: &str| {
@@ -366,9 +349,7 @@ fn the_file_stands_above_the_image_and_marks_are_read_inside() {
 
 #[test]
 fn names_come_from_the_hosts_file_and_from_dns() {
-    let Some(image) = image("names_come_from_the_hosts_file_and_from_dns") else {
-        return;
-    };
+    let image = or_return!(image());
     in_a_network(|| async {
         let upstream = Upstream::start().await;
         let dns = names::NameServer::start("app.dns.internal").await;
@@ -397,9 +378,7 @@ fn names_come_from_the_hosts_file_and_from_dns() {
 
 #[test]
 fn upstreams_are_trusted_by_the_roots_in_it() {
-    let Some(image) = image("upstreams_are_trusted_by_the_roots_in_it") else {
-        return;
-    };
+    let image = or_return!(image());
     in_a_network(|| async {
         let ca = Ca::new("a public CA");
         let upstream = Upstream::start_tls(server(&ca.server(&["localhost"]), None, &[])).await;

@@ -4,25 +4,24 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::support::or_return;
 use crate::support::python::{check_cases, python, script};
 use crate::support::skip::{is_skipped, lacks};
 
 /// A Python that has kubectl too; `None`, and a line that says so, if there is none.
-fn python_with_kubectl(test: &str) -> Option<PathBuf> {
-    let python = python(test)?;
+fn python_with_kubectl() -> Option<PathBuf> {
+    let python = python()?;
     let runs = |command: &mut Command| command.output().is_ok_and(|said| said.status.success());
     let there = !is_skipped("kubectl") && runs(&mut script(&python, "kubectl.py"));
     if !there {
-        lacks(test, "kubectl");
+        lacks("kubectl");
     }
     there.then_some(python)
 }
 
 /// Runs these groups of `kubernetes.py`, which must find nothing wrong, and at least `cases` cases.
 fn check(groups: &[&str], cases: usize) {
-    let Some(python) = python_with_kubectl(&format!("kubernetes::{}", groups[0])) else {
-        return;
-    };
+    let python = or_return!(python_with_kubectl());
     check_cases(script(&python, "kubernetes.py").args(groups), cases);
 }
 

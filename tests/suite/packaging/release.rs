@@ -7,6 +7,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::image::project;
+use crate::support::or_return;
 use crate::support::proxy::fencepost;
 use crate::support::python::python;
 use crate::support::skip::lacks;
@@ -46,10 +47,7 @@ fn the_version_is_one_everywhere() {
 
 #[test]
 fn the_workflow_has_nothing_that_a_linter_warns_of() {
-    let test = "the_workflow_has_nothing_that_a_linter_warns_of";
-    let Some(python) = python(test) else {
-        return;
-    };
+    let python = or_return!(python());
     let lint = |text: &str| {
         let dir = TempDir::new().expect("a directory");
         let file = dir.path().join("release.yml");
@@ -102,7 +100,7 @@ fn analyze(arguments: &[&str], unit: &str) -> (bool, String) {
 #[test]
 fn the_unit_is_right_and_confined() {
     if program("systemd-analyze").is_none() {
-        lacks("the_unit_is_right_and_confined", "systemd-analyze");
+        lacks("systemd-analyze");
         return;
     }
     // `verify` looks for the program and the manual pages where the package installs them.

@@ -38,8 +38,8 @@ impl Home {
         Self::Sqlite(quick_dir())
     }
 
-    async fn postgres(test: &str) -> Option<Self> {
-        if !has_postgres(test) {
+    async fn postgres() -> Option<Self> {
+        if !has_postgres() {
             return None;
         }
         Some(Self::Postgres(Cluster::shared().create_database().await))
@@ -137,7 +137,7 @@ macro_rules! over_both_stores {
             $($(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $test() {
-                    if let Some(home) = super::Home::postgres(stringify!($test)).await {
+                    if let Some(home) = super::Home::postgres().await {
                         super::$module::$test(home).await;
                     }
                 }
@@ -158,7 +158,7 @@ macro_rules! over_postgres_in_company {
             $($(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $test() {
-                    if let Some(home) = super::Home::postgres(stringify!($test)).await {
+                    if let Some(home) = super::Home::postgres().await {
                         super::IN_COMPANY.scope((), super::$module::$test(home)).await;
                     }
                 }

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::fencing::crash::may_trace;
 use crate::support::skip::lacks;
 use crate::support::store::program;
-use crate::support::{Config, Proxy, Store, Upstream, eventually, put};
+use crate::support::{Config, Proxy, Store, Upstream, eventually, or_return, put};
 
 /// So many syncs of one thread succeed, and so many fail then.
 const FAULT: &str = "inject=fdatasync,fsync:error=EIO:when=60..61";
@@ -144,7 +144,7 @@ fn strace(trace: &Path, faults: &[&str]) -> Option<Command> {
 /// A proxy whose syncs fail like this, and the trace of what it does.
 async fn start_traced(config: &Config, trace: &Path, faults: &[&str]) -> Option<Proxy> {
     let Some(runner) = strace(trace, faults) else {
-        lacks("disk::no_mark_is_lost_…", "strace");
+        lacks("strace");
         return None;
     };
     Some(Proxy::start_under(config, runner).await)
@@ -179,9 +179,7 @@ async fn no_mark_is_lost_to_a_sync_that_failed_and_a_power_failure() {
     let trace = dir.path().join("trace");
     let (upstream, store) = (Upstream::start().await, Store::sqlite());
     let config = Config::new(&upstream, &store).with(PATIENT);
-    let Some(mut proxy) = start_traced(&config, &trace, &[FAULT]).await else {
-        return;
-    };
+    let mut proxy = or_return!(start_traced(&config, &trace, &[FAULT]).await);
     let mut refused = Vec::new();
     for token in 1..=150 {
         let answer = proxy.send(put("/orders/7").token(token)).await;
@@ -216,9 +214,7 @@ async fn no_mark_is_lost_to_a_sync_that_failed_as_its_proxy_died() {
     let (first, second) = (dir.path().join("first"), dir.path().join("second"));
     let (upstream, store) = (Upstream::start().await, Store::sqlite());
     let config = Config::new(&upstream, &store).with(PATIENT);
-    let Some(mut proxy) = start_traced(&config, &first, &[DEADLY_FAULT]).await else {
-        return;
-    };
+    let mut proxy = or_return!(start_traced(&config, &first, &[DEADLY_FAULT]).await);
     let mut token = 0;
     loop {
         token += 1;
@@ -230,9 +226,7 @@ async fn no_mark_is_lost_to_a_sync_that_failed_as_its_proxy_died() {
     }
     proxy.kill9();
     let mut text = whole(&first).await;
-    let Some(mut proxy) = start_traced(&config, &second, &[]).await else {
-        return;
-    };
+    let mut proxy = or_return!(start_traced(&config, &second, &[]).await);
     for token in 1..=20 {
         let answer = proxy.send(put("/orders/8").token(token)).await;
         assert_eq!(answer.status(), 200);

@@ -72,10 +72,7 @@ async fn with_5(store: &Store, more: &str) -> (Upstream, Config, Proxy) {
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, store).with(PATIENT).with(more);
     let proxy = Proxy::start(&config).await;
-    proxy
-        .send(put("/orders/7").token(5))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(5)).await;
     (upstream, config, proxy)
 }
 
@@ -366,10 +363,7 @@ async fn a_store_is_made_where_that_is_allowed_and_by_migrate() {
         "{said}"
     );
     let mut proxy = Proxy::start(&never).await;
-    proxy
-        .send(put("/orders/7").token(5))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(5)).await;
     proxy.stop().await;
     let (status, said) = Proxy::run_with(&never, &["migrate"]).await;
     assert!(status.success() && !said.contains("created"), "{said}");
@@ -388,7 +382,7 @@ over_both_stores! {
         assert_eq!(proxy.logged("a new store", says(new)).await["level"], "WARN");
         assert!(proxy.metrics().await.sum("fencepost_marks", &[]) == 0.0);
         for id in [7, 7, 8] {
-            proxy.send(put(&format!("/orders/{id}")).token(5)).await.assert_forwarded();
+            proxy.forward(put(&format!("/orders/{id}")).token(5)).await;
         }
         if !store.is_shared() {
             proxy.until_metric("fencepost_marks", &[], |marks| (1.9..2.1).contains(&marks)).await;

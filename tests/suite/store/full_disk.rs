@@ -7,7 +7,7 @@ use crate::support::faulty_disk::FaultyDisk;
 use crate::support::postgres::Cluster;
 use crate::support::proxy::fencepost;
 use crate::support::store::has_postgres;
-use crate::support::{Config, Proxy, Store, Upstream, eventually, put};
+use crate::support::{Config, Proxy, Store, Upstream, eventually, or_return, put};
 
 /// The lease outlasts the test's full disk; nothing else waits long.
 const CONFIG: &str =
@@ -33,10 +33,7 @@ async fn until_refused(proxy: &Proxy, kind: &str) -> u32 {
 /// Fills the disk under a proxy, looks what it does, makes room again, and waits until all is
 /// forwarded.
 async fn filled_and_freed(proxy: &Proxy, upstream: &Upstream, disk: &FaultyDisk) {
-    proxy
-        .send(put("/orders/known").token(5))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/known").token(5)).await;
     disk.fill();
     let refused = until_refused(proxy, "a").await;
     let resource = format!("order:a{refused}");
@@ -59,10 +56,7 @@ async fn filled_and_freed(proxy: &Proxy, upstream: &Upstream, disk: &FaultyDisk)
         (answer.status() == 200).then_some(())
     })
     .await;
-    proxy
-        .send(put("/orders/known").token(6))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/known").token(6)).await;
 }
 
 /// Every resource that the upstream has seen has its mark.
@@ -86,9 +80,7 @@ async fn all_are_marked(store: &Store, upstream: &Upstream) {
 
 #[tokio::test]
 async fn a_full_disk_under_sqlite_refuses_and_loses_nothing() {
-    let Some(disk) = FaultyDisk::new("a_full_disk_under_sqlite_…") else {
-        return;
-    };
+    let disk = or_return!(FaultyDisk::new());
     let (upstream, store) = (Upstream::start().await, Store::sqlite());
     let config = Config::new(&upstream, &store).with(CONFIG);
     let command = || {
@@ -107,10 +99,7 @@ async fn a_full_disk_under_sqlite_refuses_and_loses_nothing() {
     let mut proxy = Proxy::start_by(&config, command(), &[]).await;
     let stale = proxy.send(put("/orders/known").token(5)).await;
     stale.assert_problem(412, "stale-token");
-    proxy
-        .send(put("/orders/c").token(1))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/c").token(1)).await;
     proxy.stop().await;
     let sound = "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check = 'ok'";
     assert_eq!(store.number(sound).await, 1);
@@ -119,13 +108,10 @@ async fn a_full_disk_under_sqlite_refuses_and_loses_nothing() {
 
 #[tokio::test]
 async fn a_full_disk_under_postgres_refuses_and_loses_nothing() {
-    let test = "a_full_disk_under_postgres_…";
-    if !has_postgres(test) {
+    if !has_postgres() {
         return;
     }
-    let Some(disk) = FaultyDisk::new(test) else {
-        return;
-    };
+    let disk = or_return!(FaultyDisk::new());
     let cluster = Cluster::start_on(&disk);
     let store = Store::on(&cluster).await;
     let upstream = Upstream::start().await;

@@ -7,7 +7,9 @@ use serde_json::json;
 use crate::support::postgres::Cluster;
 use crate::support::proxy::fencepost;
 use crate::support::store::has_postgres;
-use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, put, soon};
+use crate::support::{
+    Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, or_return, put,
+};
 
 /// The URLs of the two, to a database of the first.
 struct Roles {
@@ -18,7 +20,7 @@ struct Roles {
 impl Roles {
     /// Makes them as docs/postgres.md says.
     async fn new(test: &str) -> Option<Self> {
-        if !has_postgres(test) {
+        if !has_postgres() {
             return None;
         }
         let cluster = Cluster::shared();
@@ -89,9 +91,7 @@ impl Roles {
 
 #[tokio::test]
 async fn the_role_that_serves_needs_no_ddl() {
-    let Some(roles) = Roles::new("needs_no_ddl").await else {
-        return;
-    };
+    let roles = or_return!(Roles::new("needs_no_ddl").await);
     let store = Store::at(&roles.runner);
     let upstream = Upstream::start().await;
     let behind = Config::new(&upstream, &store).with("store: { migrate: false }");
@@ -129,17 +129,9 @@ async fn the_role_that_serves_needs_no_ddl() {
         let newer = b.start_request(put(&path).token(42));
         b.waiting(&format!("order:{n}"), 1).await;
         gate.open();
-        soon("41", older)
-            .await
-            .expect("no panic")
-            .assert_forwarded();
-        soon("42", newer)
-            .await
-            .expect("no panic")
-            .assert_forwarded();
-        a.send(put(&path).token(41))
-            .await
-            .assert_problem(412, "stale-token");
+        forwarded(older).await;
+        forwarded(newer).await;
+        a.stale(put(&path).token(41)).await;
         // The other one buries it.
         a.kill9();
         eventually("the dead one is buried", || async {
@@ -154,16 +146,14 @@ async fn the_role_that_serves_needs_no_ddl() {
         let override_it = format!("/v1/marks/order%3A{n}/override");
         let answer = c.command(&override_it, &lower).await;
         assert_eq!(answer.status(), 200, "{}", answer.json());
-        c.send(put(&path).token(6)).await.assert_forwarded();
+        c.forward(put(&path).token(6)).await;
         c.stop().await;
     }
 }
 
 #[tokio::test]
 async fn the_role_that_serves_can_harm_no_mark_and_no_schema() {
-    let Some(roles) = Roles::new("can_harm_no_mark").await else {
-        return;
-    };
+    let roles = or_return!(Roles::new("can_harm_no_mark").await);
     let (code, said) = roles.migrate(&roles.owner, Some(roles.name())).await;
     assert_eq!(code, Some(0), "{said}");
     for statement in [
@@ -188,9 +178,7 @@ async fn the_role_that_serves_can_harm_no_mark_and_no_schema() {
 /// A prune needs a right that the role does not keep.
 #[tokio::test]
 async fn a_prune_says_which_right_it_needs() {
-    let Some(roles) = Roles::new("may_not_prune").await else {
-        return;
-    };
+    let roles = or_return!(Roles::new("may_not_prune").await);
     let (code, said) = roles.migrate(&roles.owner, Some(roles.name())).await;
     assert_eq!(code, Some(0), "{said}");
     let config = |store: &Store, upstream: &Upstream| {
@@ -198,10 +186,7 @@ async fn a_prune_says_which_right_it_needs() {
     };
     let (store, upstream) = (Store::at(&roles.runner), Upstream::start().await);
     let mut proxy = Proxy::start(&config(&store, &upstream)).await;
-    proxy
-        .send(put("/orders/1").token(5))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/1").token(5)).await;
     proxy.stop().await;
     let database = "may_not_prune_db";
     let age = "UPDATE marks SET changed_at = now() - interval '60 days'";
@@ -225,9 +210,7 @@ async fn a_prune_says_which_right_it_needs() {
 
 #[tokio::test]
 async fn what_cannot_be_granted_is_said() {
-    let Some(roles) = Roles::new("cannot_be_granted").await else {
-        return;
-    };
+    let roles = or_return!(Roles::new("cannot_be_granted").await);
     // Without the right to make tables.
     let (code, said) = roles.migrate(&roles.runner, None).await;
     assert_eq!(code, Some(1), "{said}");
@@ -301,9 +284,7 @@ async fn what_cannot_be_granted_is_said() {
 /// tables. What the refusal names is what helps.
 #[tokio::test]
 async fn a_search_path_without_a_schema_is_named_and_what_helps() {
-    let Some(roles) = Roles::new("path_leads_nowhere").await else {
-        return;
-    };
+    let roles = or_return!(Roles::new("path_leads_nowhere").await);
     let (cluster, database) = (Cluster::shared(), "path_leads_nowhere_db");
     let (owner, runner) = ("path_leads_nowhere_owner", roles.name());
     let set = format!("ALTER ROLE {owner} SET search_path = fence, \"$user\"");
@@ -344,10 +325,7 @@ async fn a_search_path_without_a_schema_is_named_and_what_helps() {
     );
     cluster.execute(database, &lead).await;
     let proxy = Proxy::start(&config).await;
-    proxy
-        .send(put("/orders/1").token(5))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/1").token(5)).await;
     drop(proxy);
 
     // A schema in front of theirs, which came later: the grants are for the tables all the same.
@@ -365,10 +343,7 @@ async fn a_search_path_without_a_schema_is_named_and_what_helps() {
 /// Its rows are in no log of the server: the counterpart of a file in memory.
 #[tokio::test]
 async fn a_table_that_a_crash_empties_is_refused() {
-    let test = "a_table_that_a_crash_empties_is_refused";
-    let Some(store) = Store::postgres(test).await else {
-        return;
-    };
+    let store = or_return!(Store::postgres().await);
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &store);
     let mut proxy = Proxy::start(&config).await;

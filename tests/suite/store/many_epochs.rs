@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::support::relay::{Action, Point, Statement};
-use crate::support::{Pair, Store, eventually, put};
+use crate::support::{Pair, Store, eventually, or_return, put};
 
 /// Epochs of the instance that has one open at `order:7`, which knows nothing of them: as if the
 /// answers to this many openings had been lost.
@@ -21,18 +21,14 @@ async fn strays(store: &Store, count: u32) {
 #[tokio::test]
 async fn a_walk_through_the_own_rows_holds_up_neither_requests_nor_the_lease() {
     let brief = "{ store: { lease: 3s, timeout: 20s }, barrier: { wait: 25s, settle: 300s } }";
-    let Some(pair) = Pair::start("a_walk_through_the_own_rows_…", brief).await else {
-        return;
-    };
+    let pair = or_return!(Pair::start(brief).await);
     let Pair { a, b, way_of_a, .. } = &pair;
     way_of_a.lose_notifications(true);
     let walk = way_of_a.arm(Point::Before(Statement::Own), Action::Hold);
     walk.sprung().await;
     let renewals = way_of_a.passed(Statement::Renew);
     for token in 1..=20 {
-        a.send(put("/orders/7").token(token))
-            .await
-            .assert_forwarded();
+        a.forward(put("/orders/7").token(token)).await;
     }
     eventually("a whole lease", || async {
         (way_of_a.passed(Statement::Renew) >= renewals + 4).then_some(())
@@ -48,7 +44,7 @@ async fn a_walk_through_the_own_rows_holds_up_neither_requests_nor_the_lease() {
     })
     .await;
     assert!(way_of_a.passed(Statement::Own) >= 4);
-    b.send(put("/orders/7").token(21)).await.assert_forwarded();
+    b.forward(put("/orders/7").token(21)).await;
     pair.upstream.assert_no_overtaking();
 }
 
@@ -56,13 +52,8 @@ async fn a_walk_through_the_own_rows_holds_up_neither_requests_nor_the_lease() {
 #[tokio::test]
 async fn a_stop_has_its_deadline_for_very_many_epochs() {
     let brief = "{ store: { lease: 200s, timeout: 5s }, barrier: { settle: 300s } }";
-    let Some(mut pair) = Pair::start("a_stop_has_its_deadline_…", brief).await else {
-        return;
-    };
-    pair.a
-        .send(put("/orders/7").token(41))
-        .await
-        .assert_forwarded();
+    let mut pair = or_return!(Pair::start(brief).await);
+    pair.a.forward(put("/orders/7").token(41)).await;
     // The connection that deletes is there: a new one and its first statement would take more than
     // `store.timeout`.
     pair.way_of_a.lose_notifications(true);

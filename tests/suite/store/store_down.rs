@@ -12,11 +12,11 @@ use crate::http::discretion;
 use crate::operations::commands::marks;
 use crate::support::postgres::Cluster;
 use crate::support::store::has_postgres;
-use crate::support::{Config, Proxy, Store, Upstream, eventually, get, put, soon};
+use crate::support::{Config, Proxy, Store, Upstream, eventually, get, joined, or_return, put};
 
 /// A server of the test's own, and a proxy on it.
-async fn on_own_cluster(test: &str, more: &str) -> Option<(Cluster, Upstream, Proxy, Config)> {
-    if !has_postgres(test) {
+async fn on_own_cluster(more: &str) -> Option<(Cluster, Upstream, Proxy, Config)> {
+    if !has_postgres() {
         return None;
     }
     let cluster = Cluster::start();
@@ -56,14 +56,9 @@ async fn operators_hear_what_is_in_doubt(proxy: &Proxy) {
 
 #[tokio::test]
 async fn an_outage_refuses_what_it_cannot_decide_and_ends_by_itself() {
-    let Some((cluster, upstream, proxy, _)) = on_own_cluster(
-        "an_outage_refuses_…",
-        "{ store: { lease: 8s, timeout: 1s }, barrier: { settle: 500ms } }",
-    )
-    .await
-    else {
-        return;
-    };
+    let (cluster, upstream, proxy, _) = or_return!(
+        on_own_cluster("{ store: { lease: 8s, timeout: 1s }, barrier: { settle: 500ms } }").await
+    );
     eventually("the first to be forwarded", || async {
         let answer = proxy.send(put("/orders/7").token(5)).await;
         (answer.status() == 200).then_some(())
@@ -77,10 +72,7 @@ async fn an_outage_refuses_what_it_cannot_decide_and_ends_by_itself() {
         .send(put("/orders/7").token(5))
         .await
         .assert_forwarded();
-    proxy
-        .send(put("/orders/7").token(4))
-        .await
-        .assert_problem(412, "stale-token");
+    proxy.stale(put("/orders/7").token(4)).await;
     for request in [put("/orders/7").token(6), put("/orders/8").token(1)] {
         let answer = proxy.send(request).await;
         assert_eq!(
@@ -90,7 +82,7 @@ async fn an_outage_refuses_what_it_cannot_decide_and_ends_by_itself() {
         assert!(answer.retry_after().is_some());
         discretion::assert_discreet(&answer, &["refused", "closed"]);
     }
-    proxy.send(get("/orders/7")).await.assert_forwarded();
+    proxy.forward(get("/orders/7")).await;
     let arrived = upstream.count();
     assert_eq!(arrived, 3, "5, 5 and the read");
 
@@ -146,10 +138,7 @@ async fn an_outage_refuses_what_it_cannot_decide_and_ends_by_itself() {
         (answer.status() == 200).then_some(())
     })
     .await;
-    proxy
-        .send(put("/orders/7").token(5))
-        .await
-        .assert_problem(412, "stale-token");
+    proxy.stale(put("/orders/7").token(5)).await;
     proxy
         .until_metric("fencepost_store_up", &[], |value| value > 0.0)
         .await;
@@ -162,14 +151,8 @@ async fn an_outage_refuses_what_it_cannot_decide_and_ends_by_itself() {
 
 #[tokio::test]
 async fn readiness_can_follow_the_store() {
-    let Some((cluster, _upstream, proxy, _)) = on_own_cluster(
-        "readiness_can_follow_the_store",
-        "admin: { ready_follows_store: true }",
-    )
-    .await
-    else {
-        return;
-    };
+    let (cluster, _upstream, proxy, _) =
+        or_return!(on_own_cluster("admin: { ready_follows_store: true }").await);
     let becomes = async |status: u16| {
         eventually(&format!("/readyz is {status}"), || async {
             (proxy.ask("/readyz").await.status() == status).then_some(())
@@ -186,27 +169,21 @@ async fn readiness_can_follow_the_store() {
 
 #[tokio::test]
 async fn a_store_that_hangs_is_as_good_as_down() {
-    let Some((cluster, upstream, proxy, _)) = on_own_cluster(
-        "a_store_that_hangs_is_as_good_as_down",
-        "{ store: { lease: 20s, timeout: 500ms }, barrier: { settle: 500ms } }",
-    )
-    .await
-    else {
-        return;
-    };
+    let (cluster, upstream, proxy, _) = or_return!(
+        on_own_cluster("{ store: { lease: 20s, timeout: 500ms }, barrier: { settle: 500ms } }")
+            .await
+    );
     eventually("5 to be taken", || async {
         (proxy.send(put("/orders/7").token(5)).await.status() == 200).then_some(())
     })
     .await;
     cluster.freeze();
     proxy
-        .send(put("/orders/7").token(6))
-        .await
-        .assert_problem(503, "store-unavailable");
+        .refuse(put("/orders/7").token(6), 503, "store-unavailable")
+        .await;
     proxy
-        .send(put("/orders/7").token(6))
-        .await
-        .assert_problem(503, "store-unavailable");
+        .refuse(put("/orders/7").token(6), 503, "store-unavailable")
+        .await;
     assert_eq!(proxy.ask("/livez").await.status(), 200);
     cluster.thaw();
     eventually("it recovers by itself", || async {
@@ -224,38 +201,22 @@ async fn a_store_that_hangs_is_as_good_as_down() {
 
 #[tokio::test]
 async fn observe_forwards_without_a_store() {
-    let Some((cluster, upstream, proxy, _)) = on_own_cluster(
-        "observe_forwards_without_a_store",
-        "{ store: { timeout: 500ms }, routes: [{ path: '/orders/{id}', resource: 'order:{id}', mode: observe }] }",
-    )
-    .await
-    else {
-        return;
-    };
-    proxy
-        .send(put("/orders/7").token(5))
-        .await
-        .assert_forwarded();
+    let more = "{ store: { timeout: 500ms }, routes: [{ path: '/orders/{id}', \
+        resource: 'order:{id}', mode: observe }] }";
+    let (cluster, upstream, proxy, _) = or_return!(on_own_cluster(more).await);
+    proxy.forward(put("/orders/7").token(5)).await;
     cluster.stop();
     for token in [6, 7, 4] {
-        proxy
-            .send(put("/orders/7").token(token))
-            .await
-            .assert_forwarded();
+        proxy.forward(put("/orders/7").token(token)).await;
     }
     assert_eq!(upstream.count(), 4);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kill_9_of_postgres_under_load_loses_no_accepted_token() {
-    let Some((cluster, upstream, proxy, config)) = on_own_cluster(
-        "kill_9_of_postgres_under_load_loses_no_accepted_token",
-        "{ store: { timeout: 1s }, barrier: { wait: 1s, settle: 200ms } }",
-    )
-    .await
-    else {
-        return;
-    };
+    let (cluster, upstream, proxy, config) = or_return!(
+        on_own_cluster("{ store: { timeout: 1s }, barrier: { wait: 1s, settle: 200ms } }").await
+    );
     let stop = Arc::new(AtomicBool::new(false));
     let clients: Vec<_> = (0..8)
         .map(|client| {
@@ -291,7 +252,7 @@ async fn kill_9_of_postgres_under_load_loses_no_accepted_token() {
     stop.store(true, Ordering::Relaxed);
     let mut accepted: HashMap<String, u64> = HashMap::new();
     for client in clients {
-        let (resource, token) = soon("a client", client).await.expect("no panic");
+        let (resource, token) = joined(client).await;
         let known = accepted.entry(resource).or_default();
         *known = token.max(*known);
     }
@@ -319,9 +280,7 @@ async fn kill_9_of_postgres_under_load_loses_no_accepted_token() {
 /// A start that waits for a lock in the store hears SIGTERM.
 #[tokio::test]
 async fn a_stop_ends_a_start_that_waits_for_the_store() {
-    let Some(store) = Store::postgres("a_stop_ends_a_start_…").await else {
-        return;
-    };
+    let store = or_return!(Store::postgres().await);
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &store);
     let (status, output) = Proxy::run_with(&config, &["migrate"]).await;

@@ -2,6 +2,7 @@
 //! nothing sent again, nothing corrected.
 
 use std::net::SocketAddr;
+use std::panic::Location;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
@@ -351,28 +352,32 @@ impl Answer {
     /// Asserts that this is the upstream's own success.
     #[track_caller]
     pub fn assert_forwarded(&self) -> &Self {
-        assert_eq!(
-            (self.status(), self.outcome()),
-            (200, None),
-            "{}",
-            self.text()
-        );
+        self.check(200, None, Location::caller());
         self
+    }
+
+    /// As [`Self::assert_forwarded`], for the line of a test that waits for it.
+    pub fn forwarded_at(self, at: &Location<'_>) -> Self {
+        self.check(200, None, at);
+        self
+    }
+
+    fn check(&self, status: u16, outcome: Option<&str>, at: &Location<'_>) {
+        let found = (self.status(), self.outcome());
+        assert_eq!(found, (status, outcome), "{at}: {}", self.text());
     }
 
     /// Asserts that this is the proxy's own answer, in full form (RFC 9457).
     #[track_caller]
     pub fn assert_problem(&self, status: u16, kind: &str) -> Value {
-        assert_eq!(
-            (self.status(), self.outcome()),
-            (status, Some(kind)),
-            "{}",
-            self.text()
-        );
-        assert_eq!(
-            self.header("content-type"),
-            Some("application/problem+json")
-        );
+        self.problem_at(status, kind, Location::caller())
+    }
+
+    /// As [`Self::assert_problem`], for the line of a test that waits for it.
+    pub fn problem_at(&self, status: u16, kind: &str, at: &Location<'_>) -> Value {
+        self.check(status, Some(kind), at);
+        let content = self.header("content-type");
+        assert_eq!(content, Some("application/problem+json"), "{at}");
         let problem = self.json();
         assert_eq!(
             problem["type"],

@@ -20,8 +20,8 @@ pub struct Collector {
 
 impl Collector {
     /// `None` if Python has not what it needs.
-    pub async fn start(test: &str, tls: &[&str]) -> Option<Self> {
-        let python = python(test)?;
+    pub async fn start(tls: &[&str]) -> Option<Self> {
+        let python = python()?;
         let process = Process::start(
             Command::new(python)
                 .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces/receiver.py"))

@@ -16,9 +16,9 @@ pub struct FaultyDisk(TempDir);
 
 impl FaultyDisk {
     /// A disk without fault; `None`, and a line that says so, where there is no C compiler.
-    pub fn new(test: &str) -> Option<Self> {
+    pub fn new() -> Option<Self> {
         let Some(compiler) = program("cc") else {
-            lacks(test, "cc");
+            lacks("cc");
             return None;
         };
         let control = TempDir::new().expect("a temporary directory");

@@ -34,7 +34,16 @@ pub use pair::Pair;
 pub use proxy::{Config, Proxy};
 pub use store::Store;
 pub use upstream::{Gate, Step, Upstream};
-pub use wait::{eventually, soon};
+pub use wait::{eventually, forwarded, joined, soon};
+
+/// What was found. Where there is none, the test ends: the machine lacks a tool, which was said.
+macro_rules! or_return {
+    ($found:expr) => {{
+        let Some(found) = $found else { return };
+        found
+    }};
+}
+pub(crate) use or_return;
 
 /// Runs each test twice: over an embedded `SQLite` file, and over a Postgres database of its own.
 macro_rules! over_both_stores {
@@ -53,9 +62,7 @@ macro_rules! over_both_stores {
 
             #[tokio::test]
             async fn postgres() {
-                if let Some(store) = $crate::support::Store::postgres(
-                    concat!(module_path!(), "::", stringify!($name)),
-                ).await {
+                if let Some(store) = $crate::support::Store::postgres().await {
                     body(store).await;
                 }
             }

@@ -28,8 +28,8 @@ fn script(name: &str) -> PathBuf {
 impl Moto {
     /// One with these buckets; without any, no signature is checked. `None` if Python has not what
     /// it needs.
-    pub async fn start(test: &str, buckets: &[&str]) -> Option<Self> {
-        let python = python(test)?;
+    pub async fn start(buckets: &[&str]) -> Option<Self> {
+        let python = python()?;
         let process = Process::start(
             Command::new(&python)
                 .arg(script("gateway.py"))

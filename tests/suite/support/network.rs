@@ -19,7 +19,7 @@ use super::store::program;
 pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 
 /// Returns whether a test can have one; says so where it cannot.
-pub fn is_possible(test: &str) -> bool {
+pub fn is_possible() -> bool {
     let missing = if geteuid().is_root() {
         ["unshare", "ip"]
             .into_iter()
@@ -28,7 +28,7 @@ pub fn is_possible(test: &str) -> bool {
         Some("root")
     };
     if let Some(missing) = missing {
-        skip::lacks(test, missing);
+        skip::lacks(missing);
     }
     missing.is_none()
 }

@@ -19,18 +19,18 @@ pub struct Pair {
 impl Pair {
     /// Starts both with this laid over their configuration. `None`, and a line that says so,
     /// without Postgres.
-    pub async fn start(test: &str, more: &str) -> Option<Self> {
-        Self::start_as(test, more, "{}").await
+    pub async fn start(more: &str) -> Option<Self> {
+        Self::start_as(more, "{}").await
     }
 
     /// As [`Self::start`]; only A's lease is that short, and B outlives whatever keeps the machine
     /// from its renewals.
-    pub async fn mortal_a(test: &str, more: &str) -> Option<Self> {
-        Self::start_as(test, more, "store: { lease: 30s }").await
+    pub async fn mortal_a(more: &str) -> Option<Self> {
+        Self::start_as(more, "store: { lease: 30s }").await
     }
 
-    async fn start_as(test: &str, more: &str, of_b: &str) -> Option<Self> {
-        let store = Store::postgres(test).await?;
+    async fn start_as(more: &str, of_b: &str) -> Option<Self> {
+        let store = Store::postgres().await?;
         let upstream = Upstream::start().await;
         let port = Cluster::shared().port();
         let (way_of_a, way_of_b) = (Relay::start(port).await, Relay::start(port).await);

@@ -19,6 +19,7 @@ use socket2::{Domain, Socket, Type};
 use sqlx::{ConnectOptions as _, Connection as _};
 
 use super::faulty_disk::FaultyDisk;
+use super::or_return;
 use super::store::quick_dir;
 
 /// How long a server may take to start or stop; reached only when something is broken.
@@ -135,9 +136,7 @@ impl Cluster {
     /// cut would end them. Data that was not fsynced may still be in the kernel's cache.
     pub fn kill9(&self) {
         let mut server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(mut postmaster) = server.take() else {
-            return;
-        };
+        let mut postmaster = or_return!(server.take());
         // Or it forks another one meanwhile, which would live on.
         signal(postmaster.id(), Signal::STOP);
         wait_until("the postmaster has stopped", || {

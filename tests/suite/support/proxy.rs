@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
@@ -305,6 +306,31 @@ impl Proxy {
     /// Sends a request to the data port.
     pub async fn send(&self, request: Request) -> Answer {
         request.send(self.data).await
+    }
+
+    /// As [`Self::send`]; asserts that the answer is the upstream's own success.
+    #[track_caller]
+    pub fn forward(&self, request: Request) -> impl Future<Output = Answer> + Send {
+        let (to, at) = (self.data, Location::caller());
+        async move { request.send(to).await.forwarded_at(at) }
+    }
+
+    /// As [`Self::send`]; asserts that the answer is the proxy's own, and returns its body.
+    #[track_caller]
+    pub fn refuse(
+        &self,
+        request: Request,
+        status: u16,
+        kind: &str,
+    ) -> impl Future<Output = Value> + Send {
+        let (to, at) = (self.data, Location::caller());
+        async move { request.send(to).await.problem_at(status, kind, at) }
+    }
+
+    /// As [`Self::refuse`], for a token below the mark.
+    #[track_caller]
+    pub fn stale(&self, request: Request) -> impl Future<Output = Value> + Send {
+        self.refuse(request, 412, "stale-token")
     }
 
     /// Sends a request from a task of its own.

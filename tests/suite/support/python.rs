@@ -7,7 +7,7 @@ use std::process::Command;
 
 /// A Python that has the packages of `tests/tools/requirements.txt`; `None`, and a line that says
 /// so, if there is none.
-pub fn python(test: &str) -> Option<PathBuf> {
+pub fn python() -> Option<PathBuf> {
     let python = std::env::var_os("FENCEPOST_TEST_PYTHON").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/python/bin/python"),
         PathBuf::from,
@@ -25,7 +25,7 @@ pub fn python(test: &str) -> Option<PathBuf> {
     };
     let there = !is_skipped("python-tools") && has_packages();
     if !there {
-        lacks(test, "python-tools");
+        lacks("python-tools");
     }
     there.then_some(python)
 }

@@ -38,17 +38,13 @@ pub struct PostgresPair {
 impl PostgresPair {
     /// A primary with its standby attached, and an empty database in both. `None`, and a line that
     /// says so, without Postgres.
-    pub async fn start(test: &str, commits: Commits) -> Option<Self> {
-        Self::start_speaking(test, commits, None).await
+    pub async fn start(commits: Commits) -> Option<Self> {
+        Self::start_speaking(commits, None).await
     }
 
     /// The same, the primary speaking a language (`de_DE`).
-    pub async fn start_speaking(
-        test: &str,
-        commits: Commits,
-        language: Option<&str>,
-    ) -> Option<Self> {
-        if !has_postgres(test) {
+    pub async fn start_speaking(commits: Commits, language: Option<&str>) -> Option<Self> {
+        if !has_postgres() {
             return None;
         }
         let (primary, standby) = (Cluster::bare(), Cluster::bare());
@@ -57,7 +53,7 @@ impl PostgresPair {
         let messages = language.map(|language| format!("lc_messages={language}.UTF-8"));
         if let (Some(language), Some(messages)) = (language, &messages) {
             if !primary.learn(language) {
-                lacks(test, "locales");
+                lacks("locales");
                 return None;
             }
             settings.push(messages);

@@ -15,13 +15,15 @@ fn has(skip: &str, tool: &str) -> bool {
     names.any(|name| name == tool || name == "all")
 }
 
-/// Leaves out (a part of) `test`, since this machine has no `tool`. `tests/again.sh` lists it as
-/// ignored, by the full name of the test where the calling thread has it.
+/// Leaves out (a part of) the test, since this machine has no `tool`. `tests/again.sh` lists it as
+/// ignored, by the name of the thread, which is the test's.
 ///
 /// # Panics
 /// Unless `FENCEPOST_SKIP` has `tool` or `all`.
 #[track_caller]
-pub fn lacks(test: &str, tool: &str) {
+pub fn lacks(tool: &str) {
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test");
     assert!(
         is_skipped(tool),
         "{test} needs {tool}, which this machine lacks or does not allow. `tests/run.sh` installs what is missing; \
@@ -29,11 +31,6 @@ pub fn lacks(test: &str, tool: &str) {
     );
     eprintln!("ignored: {test} ({tool} is missing)");
     if let Some(list) = std::env::var_os("FENCEPOST_IGNORED") {
-        let thread = std::thread::current();
-        let test = thread
-            .name()
-            .filter(|name| name.contains("::"))
-            .unwrap_or(test);
         let list = OpenOptions::new().create(true).append(true).open(list);
         let line = format!("test {test} ... ignored, without {tool}\n");
         let written = list.and_then(|mut list| list.write_all(line.as_bytes()));
@@ -45,7 +42,7 @@ pub fn lacks(test: &str, tool: &str) {
 #[test]
 #[ignore = "it is played by another test"]
 fn needs_a_tool_of_tomorrow() {
-    lacks("needs_a_tool_of_tomorrow", "a-tool-of-tomorrow");
+    lacks("a-tool-of-tomorrow");
 }
 
 #[test]

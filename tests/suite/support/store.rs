@@ -51,8 +51,8 @@ impl Store {
 
     /// A database of its own on the server that all tests share; `None`, and a line that says so,
     /// where the machine has no Postgres.
-    pub async fn postgres(test: &str) -> Option<Self> {
-        if !has_postgres(test) {
+    pub async fn postgres() -> Option<Self> {
+        if !has_postgres() {
             return None;
         }
         Some(Self::on(Cluster::shared()).await)
@@ -174,10 +174,10 @@ pub fn postgres_is_installed() -> bool {
 ///
 /// # Panics
 /// As [`lacks`].
-pub fn has_postgres(test: &str) -> bool {
+pub fn has_postgres() -> bool {
     let there = postgres_is_installed();
     if !there {
-        lacks(test, "postgres");
+        lacks("postgres");
     }
     there
 }

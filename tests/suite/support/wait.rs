@@ -1,8 +1,12 @@
 //! Waiting for a condition, with a deadline: the suite never sleeps in the hope that something has
 //! happened meanwhile.
 
-use std::future::Future;
+use std::panic::Location;
 use std::time::{Duration, Instant};
+
+use tokio::task::JoinError;
+
+use super::Answer;
 
 /// How long anything that ought to happen soon may take on a crowded machine.
 pub const DEADLINE: Duration = Duration::from_secs(30);
@@ -36,4 +40,30 @@ pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, future)
         .await
         .unwrap_or_else(|_| panic!("waited {DEADLINE:?} in vain for: {what}"))
+}
+
+/// The result of a task, which ought to end soon.
+///
+/// # Panics
+/// After [`DEADLINE`], or as the task did; names the line that waits.
+#[track_caller]
+pub fn joined<T>(task: impl Future<Output = Result<T, JoinError>>) -> impl Future<Output = T> {
+    let at = Location::caller();
+    async move {
+        let ended = soon(&at.to_string(), task).await;
+        ended.unwrap_or_else(|error| panic!("{at}: {error}"))
+    }
+}
+
+/// The answer to a request that a task has sent, which has to be the upstream's own success.
+///
+/// # Panics
+/// As [`joined`], or if it is another answer.
+#[track_caller]
+pub fn forwarded(
+    request: impl Future<Output = Result<Answer, JoinError>>,
+) -> impl Future<Output = Answer> {
+    let at = Location::caller();
+    let answer = joined(request);
+    async move { answer.await.forwarded_at(at) }
 }

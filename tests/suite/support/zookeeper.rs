@@ -28,14 +28,14 @@ pub struct Java {
 
 impl Java {
     /// `None`, and a line that says so, if the machine lacks a part of it.
-    pub fn find(test: &str) -> Option<Self> {
+    pub fn find() -> Option<Self> {
         if is_skipped("zookeeper") || !Path::new(JAR).exists() {
-            lacks(test, "zookeeper");
+            lacks("zookeeper");
             return None;
         }
         let (java, javac) = (program("java"), program("javac"));
         if java.is_none() || javac.is_none() {
-            lacks(test, "java");
+            lacks("java");
         }
         Some(Self {
             java: java?,

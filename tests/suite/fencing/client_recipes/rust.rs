@@ -37,7 +37,7 @@ async fn the_rust_recipe_obeys() {
         file,
         "docs/clients/nightly.rs"
     );
-    if !has_postgres("the_rust_recipe_obeys") {
+    if !has_postgres() {
         return;
     }
     let cluster = Cluster::shared();
@@ -60,7 +60,7 @@ async fn the_rust_recipe_obeys() {
 /// The lease of the recipe, which Postgres itself does not know.
 #[tokio::test]
 async fn a_session_that_is_idle_for_too_long_loses_the_lock() {
-    if !has_postgres("a_session_that_is_idle_for_too_long_loses_the_lock") {
+    if !has_postgres() {
         return;
     }
     let url = Cluster::shared().create_database().await;

@@ -4,6 +4,7 @@
 
 use super::readers::{Things, ruby, script_of_python};
 use super::{KeyRule, Keyed, accepted, assert_one_key, spellings, targets};
+use crate::support::or_return;
 
 /// The fenced routes, with captures as they come and with plain ones.
 const OPEN: (&str, &str) = ("/things/{id}/{*rest}", "order:{id}");
@@ -23,9 +24,7 @@ fn plain_ones() -> Vec<Keyed> {
 /// the key of plain ones it takes nothing so.
 fn assert_plain_helps(framework: &str, ask: impl Fn(&[Vec<u8>]) -> Option<Vec<Things>>) {
     let keyed = plain_ones();
-    let Some(answers) = ask(&targets(&keyed)) else {
-        return;
-    };
+    let answers = or_return!(ask(&targets(&keyed)));
     assert_one_key(framework, &keyed, &answers);
     let twins = TWINS.map(|path| path.as_bytes().to_vec());
     let keyed = accepted(&KeyRule::new(OPEN), twins.clone());
@@ -41,14 +40,12 @@ fn assert_plain_helps(framework: &str, ask: impl Fn(&[Vec<u8>]) -> Option<Vec<Th
 
 #[test]
 fn what_is_one_thing_to_django_rest_framework_has_one_plain_key() {
-    let test = "spelling::frameworks::what_is_one_thing_to_django_rest_framework_has_one_plain_key";
-    let ask = |targets: &[Vec<u8>]| script_of_python("rest_framework", "drf.py", targets, test);
+    let ask = |targets: &[Vec<u8>]| script_of_python("rest_framework", "drf.py", targets);
     assert_plain_helps("Django REST framework", ask);
 }
 
 #[test]
 fn what_is_one_thing_to_rails_has_one_plain_key() {
-    let test = "spelling::frameworks::what_is_one_thing_to_rails_has_one_plain_key";
-    let ask = |targets: &[Vec<u8>]| ruby("action_controller", "rails.rb", targets, test);
+    let ask = |targets: &[Vec<u8>]| ruby("action_controller", "rails.rb", targets);
     assert_plain_helps("Rails", ask);
 }

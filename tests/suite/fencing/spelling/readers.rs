@@ -64,9 +64,9 @@ fn script(name: &str) -> std::path::PathBuf {
 }
 
 /// Python's reading; `None`, and a line that says so, if it is not installed.
-pub fn python(targets: &[Vec<u8>], test: &str) -> Option<Vec<Things>> {
+pub fn python(targets: &[Vec<u8>]) -> Option<Vec<Things>> {
     let Some(python) = program("python3") else {
-        lacks(test, "python3");
+        lacks("python3");
         return None;
     };
     let mut command = Command::new(python);
@@ -74,9 +74,9 @@ pub fn python(targets: &[Vec<u8>], test: &str) -> Option<Vec<Things>> {
 }
 
 /// Node's reading; `None`, and a line that says so, if it is not installed.
-pub fn node(targets: &[Vec<u8>], test: &str) -> Option<Vec<Things>> {
+pub fn node(targets: &[Vec<u8>]) -> Option<Vec<Things>> {
     let Some(node) = program("node") else {
-        lacks(test, "node");
+        lacks("node");
         return None;
     };
     let mut command = Command::new(node);
@@ -86,29 +86,24 @@ pub fn node(targets: &[Vec<u8>], test: &str) -> Option<Vec<Things>> {
 
 /// Readings by a script that needs a module of Debian's Python; `None`, and a line that
 /// says so, if that is not installed.
-pub fn script_of_python(
-    module: &str,
-    file: &str,
-    targets: &[Vec<u8>],
-    test: &str,
-) -> Option<Vec<Things>> {
+pub fn script_of_python(module: &str, file: &str, targets: &[Vec<u8>]) -> Option<Vec<Things>> {
     let import = format!("import {module}");
     let has =
         |python: &&str| !is_skipped(module) && loads(Command::new(python).args(["-c", &import]));
     let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(has) else {
-        lacks(test, module);
+        lacks(module);
         return None;
     };
     Some(ask(Command::new(python).arg(script(file)), targets))
 }
 
 /// The same with Ruby.
-pub fn ruby(library: &str, file: &str, targets: &[Vec<u8>], test: &str) -> Option<Vec<Things>> {
+pub fn ruby(library: &str, file: &str, targets: &[Vec<u8>]) -> Option<Vec<Things>> {
     let require = format!("require {library:?}");
     let has =
         |ruby: &&str| !is_skipped(library) && loads(Command::new(ruby).args(["-e", &require]));
     let Some(ruby) = ["ruby", "/usr/bin/ruby"].into_iter().find(has) else {
-        lacks(test, library);
+        lacks(library);
         return None;
     };
     Some(ask(Command::new(ruby).arg(script(file)), targets))
@@ -121,9 +116,9 @@ fn loads(command: &mut Command) -> bool {
 
 /// nginx's readings: `$uri` with slashes merged, without, and the file behind an alias. `None`,
 /// and a line that says so, if it is not installed.
-pub async fn nginx(targets: &[Vec<u8>], test: &str) -> Option<Vec<Things>> {
+pub async fn nginx(targets: &[Vec<u8>]) -> Option<Vec<Things>> {
     let Some(binary) = program("nginx") else {
-        lacks(test, "nginx");
+        lacks("nginx");
         return None;
     };
     let dir = TempDir::new().expect("a temporary directory");

@@ -1,6 +1,7 @@
 //! Requests that nobody fences: what becomes of their streams and connections.
 
 use super::*;
+use crate::support::{forwarded, joined};
 
 /// They share a connection, up to the upstream's limit.
 #[tokio::test]
@@ -15,13 +16,10 @@ async fn requests_share_a_connection_while_it_has_streams() {
     let third = proxy.start_request(get("/orders/7"));
     let mut more = upstream.accept_http2(&two).await;
     assert_eq!(more.serve().await, "");
-    soon("the third", third)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    forwarded(third).await;
     for (stream, sent) in [(other, second), (one, first)] {
         peer.respond(stream, true).await;
-        let answer = soon("an answer", sent).await.expect("no panic");
+        let answer = joined(sent).await;
         answer.assert_forwarded();
     }
     // The oldest that has a stream takes the next.

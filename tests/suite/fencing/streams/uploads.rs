@@ -2,6 +2,7 @@
 //! falls.
 
 use super::*;
+use crate::support::or_return;
 use crate::support::pair::through;
 use crate::support::postgres::Cluster;
 use crate::support::relay::{Action, Point, Relay, Statement};
@@ -57,9 +58,7 @@ async fn an_upload_ends_at_once_when_the_lease_is_revoked() {
 /// library would keep the request back, without a word.
 #[tokio::test]
 async fn a_stream_beyond_a_limit_that_fell_is_never_opened() {
-    let Some(store) = Store::postgres("a_stream_beyond_a_limit_that_fell_…").await else {
-        return;
-    };
+    let store = or_return!(Store::postgres().await);
     let upstream = BareUpstream::start().await;
     let way = Relay::start(Cluster::shared().port()).await;
     let more = "{ store: { timeout: 20s, lease: 60s }, barrier: { settle: 300s } }";

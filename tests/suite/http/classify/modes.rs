@@ -9,9 +9,8 @@ async fn every_unsafe_method_is_fenced_by_default() {
     let (upstream, proxy) = fenced("{}").await;
     for method in methods {
         proxy
-            .send(request(method, "/orders/7"))
-            .await
-            .assert_problem(428, "token-required");
+            .refuse(request(method, "/orders/7"), 428, "token-required")
+            .await;
     }
     for method in more.into_iter().chain(["get", "Head", "propfind"]) {
         for request in [
@@ -30,7 +29,7 @@ async fn every_unsafe_method_is_fenced_by_default() {
         let request = request(method, "/orders/7");
         let refused = proxy.send(request.clone()).await;
         refused.assert_problem(428, "token-required");
-        proxy.send(request.token(1)).await.assert_forwarded();
+        proxy.forward(request.token(1)).await;
     }
     assert_eq!(upstream.count(), 4);
 }
@@ -38,18 +37,15 @@ async fn every_unsafe_method_is_fenced_by_default() {
 #[tokio::test]
 async fn methods_that_the_registry_calls_safe_are_judged_like_get() {
     let (upstream, proxy) = fenced("{}").await;
-    proxy
-        .send(put("/orders/7").token(5))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(5)).await;
     for method in ["PROPFIND", "QUERY", "REPORT", "SEARCH"] {
         let request = request(method, "/orders/7").body("<q/>");
-        proxy.send(request.clone()).await.assert_forwarded();
+        proxy.forward(request.clone()).await;
         assert_eq!(upstream.last().head.get("idempotency-key"), None);
         let stale = proxy.send(request.clone().token(4)).await;
         stale.assert_problem(412, "stale-token");
         let elsewhere = crate::support::request(method, "/elsewhere");
-        proxy.send(elsewhere).await.assert_forwarded();
+        proxy.forward(elsewhere).await;
         let overridden = request.header("X-HTTP-Method-Override", "PUT");
         let refused = proxy.send(overridden).await;
         refused.assert_problem(428, "token-required");
@@ -81,47 +77,33 @@ async fn a_method_override_makes_a_safe_method_unsafe() {
             );
         }
         let elsewhere = get("/elsewhere").header(header, "PUT");
-        proxy.send(elsewhere).await.assert_problem(404, "no-route");
+        proxy.refuse(elsewhere, 404, "no-route").await;
     }
     assert_eq!(upstream.count(), 0);
     proxy
-        .send(
+        .forward(
             get("/orders/7")
                 .header("X-HTTP-Method-Override", "PUT")
                 .token(2),
         )
-        .await
-        .assert_forwarded();
+        .await;
     proxy
-        .send(
+        .stale(
             get("/orders/7")
                 .header("X-HTTP-Method-Override", "PUT")
                 .token(1),
         )
-        .await
-        .assert_problem(412, "stale-token");
+        .await;
 }
 
 #[tokio::test]
 async fn safe_methods_pass_unfenced_unless_they_carry_a_token() {
     let (upstream, proxy) = fenced("{}").await;
-    proxy
-        .send(put("/orders/7").token(5))
-        .await
-        .assert_forwarded();
-    proxy.send(get("/orders/7")).await.assert_forwarded();
-    proxy
-        .send(get("/orders/7").token(4))
-        .await
-        .assert_problem(412, "stale-token");
-    proxy
-        .send(get("/orders/7").token(6))
-        .await
-        .assert_forwarded();
-    proxy
-        .send(put("/orders/7").token(5))
-        .await
-        .assert_problem(412, "stale-token");
+    proxy.forward(put("/orders/7").token(5)).await;
+    proxy.forward(get("/orders/7")).await;
+    proxy.stale(get("/orders/7").token(4)).await;
+    proxy.forward(get("/orders/7").token(6)).await;
+    proxy.stale(put("/orders/7").token(5)).await;
     let head = proxy.send(request("HEAD", "/orders/7").token(4)).await;
     assert_eq!((head.status(), head.outcome()), (412, Some("stale-token")));
     assert_eq!(upstream.count(), 3);
@@ -130,31 +112,16 @@ async fn safe_methods_pass_unfenced_unless_they_carry_a_token() {
 #[tokio::test]
 async fn safe_methods_can_be_required_or_ignored() {
     let (upstream, proxy) = fenced("safe_methods: required").await;
-    proxy
-        .send(get("/orders/7"))
-        .await
-        .assert_problem(428, "token-required");
-    proxy
-        .send(get("/orders/7").token(1))
-        .await
-        .assert_forwarded();
+    proxy.refuse(get("/orders/7"), 428, "token-required").await;
+    proxy.forward(get("/orders/7").token(1)).await;
     assert_eq!(upstream.count(), 1);
 
     let (upstream, proxy) =
         fenced("routes: [{ path: '/orders/{id}', resource: 'order:{id}', safe_methods: ignored }]")
             .await;
-    proxy
-        .send(put("/orders/7").token(5))
-        .await
-        .assert_forwarded();
-    proxy
-        .send(get("/orders/7").token(4))
-        .await
-        .assert_forwarded();
-    proxy
-        .send(get("/orders/7").token(9))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(5)).await;
+    proxy.forward(get("/orders/7").token(4)).await;
+    proxy.forward(get("/orders/7").token(9)).await;
     assert_eq!(
         proxy.token("order:7").await,
         Some(5),
@@ -167,24 +134,15 @@ async fn safe_methods_can_be_required_or_ignored() {
 async fn observe_refuses_nothing_and_counts_what_it_would_have() {
     let (upstream, proxy) =
         fenced("routes: [{ path: '/orders/{id}', resource: 'order:{id}', mode: observe }]").await;
-    proxy
-        .send(put("/orders/7").token(5))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(5)).await;
     // The check is made beside the request.
     eventually("marks to advance as if it enforced", || async {
         (proxy.token("order:7").await == Some(5)).then_some(())
     })
     .await;
-    proxy
-        .send(put("/orders/7").token(4))
-        .await
-        .assert_forwarded();
-    proxy.send(put("/orders/7")).await.assert_forwarded();
-    proxy
-        .send(put("/orders/7").token("x"))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(4)).await;
+    proxy.forward(put("/orders/7")).await;
+    proxy.forward(put("/orders/7").token("x")).await;
     assert_eq!(upstream.count(), 4);
     let (requests, stale) = (
         "fencepost_requests_total",
@@ -206,20 +164,13 @@ async fn bypass_is_said_by_a_route_and_nothing_else() {
         "routes: [{ path: /health, mode: bypass }, { path: '/{*any}', resource: 'any:{any}' }]",
     )
     .await;
-    proxy.send(post("/health")).await.assert_forwarded();
-    proxy
-        .send(post("/health").token("x"))
-        .await
-        .assert_forwarded();
+    proxy.forward(post("/health")).await;
+    proxy.forward(post("/health").token("x")).await;
     for path in ["/health/", "/Health", "/health/x"] {
-        proxy
-            .send(post(path))
-            .await
-            .assert_problem(428, "token-required");
+        proxy.refuse(post(path), 428, "token-required").await;
     }
     proxy
-        .send(post("/x/../health"))
-        .await
-        .assert_problem(400, "ambiguous-request");
+        .refuse(post("/x/../health"), 400, "ambiguous-request")
+        .await;
     assert_eq!(upstream.count(), 2);
 }

@@ -37,10 +37,10 @@ pub struct RealServer {
 
 impl RealServer {
     /// `None`, and a line that says so, if it is not installed.
-    pub async fn start(kind: ServerKind, to: SocketAddr, test: &str) -> Option<Self> {
+    pub async fn start(kind: ServerKind, to: SocketAddr) -> Option<Self> {
         let name = if kind.is_nginx() { "nginx" } else { "haproxy" };
         let Some(binary) = program(name) else {
-            lacks(test, name);
+            lacks(name);
             return None;
         };
         let dir = TempDir::new().expect("a temporary directory");

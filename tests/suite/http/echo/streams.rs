@@ -10,7 +10,7 @@ use crate::support::client::Exchange;
 use crate::support::http2::Http2;
 use crate::support::upstream::Arrival;
 use crate::support::wire::Head;
-use crate::support::{Answer, Config, Proxy, Step, Store, Upstream, get, put};
+use crate::support::{Answer, Config, Proxy, Step, Store, Upstream, get, or_return, put};
 
 /// Cases that leave the connection open and are short enough to be sent before anything is read.
 fn short(cases: &[EchoCase]) -> Vec<&EchoCase> {
@@ -60,57 +60,51 @@ async fn one_connection(
     assert_eq!(upstream.count(), 0, "one arrival too many");
 }
 
-async fn each_way(kind: Option<ServerKind>, ahead: usize, test: &str) {
+async fn each_way(kind: Option<ServerKind>, ahead: usize) {
     let (upstream, _) = scripted().await;
     let to = upstream.address();
     let Some(kind) = kind else {
         let proxy = fenced(to).await;
         return one_connection(ahead, None, to, proxy.data(), &upstream).await;
     };
-    let Some(server) = RealServer::start(kind, to, test).await else {
-        return;
-    };
+    let server = or_return!(RealServer::start(kind, to).await);
     let (plain, by) = (server.address, Some(kind));
     let proxy = fenced(plain).await;
     one_connection(ahead, by, plain, proxy.data(), &upstream).await;
     let proxy = fenced(to).await;
-    let in_front = RealServer::start(kind, proxy.data(), test).await;
+    let in_front = RealServer::start(kind, proxy.data()).await;
     let in_front = in_front.expect("it has started before");
     one_connection(ahead, by, plain, in_front.address, &upstream).await;
 }
 
 #[tokio::test]
 async fn exchanges_on_one_connection_are_each_their_own() {
-    each_way(None, 1, "").await;
+    each_way(None, 1).await;
 }
 
 #[tokio::test]
 async fn pipelined_requests_are_answered_in_their_order() {
-    each_way(None, 7, "").await;
+    each_way(None, 7).await;
 }
 
 #[tokio::test]
 async fn exchanges_on_one_connection_with_nginx() {
-    let test = "echo::streams::exchanges_on_one_connection_with_nginx";
-    each_way(Some(ServerKind::Nginx), 1, test).await;
+    each_way(Some(ServerKind::Nginx), 1).await;
 }
 
 #[tokio::test]
 async fn pipelined_requests_with_nginx() {
-    let test = "echo::streams::pipelined_requests_with_nginx";
-    each_way(Some(ServerKind::Nginx), 7, test).await;
+    each_way(Some(ServerKind::Nginx), 7).await;
 }
 
 #[tokio::test]
 async fn exchanges_on_one_connection_with_haproxy() {
-    let test = "echo::streams::exchanges_on_one_connection_with_haproxy";
-    each_way(Some(ServerKind::HaProxy), 1, test).await;
+    each_way(Some(ServerKind::HaProxy), 1).await;
 }
 
 #[tokio::test]
 async fn pipelined_requests_with_haproxy() {
-    let test = "echo::streams::pipelined_requests_with_haproxy";
-    each_way(Some(ServerKind::HaProxy), 7, test).await;
+    each_way(Some(ServerKind::HaProxy), 7).await;
 }
 
 /// An upstream that answers in HTTP/1.0 and keeps its connection: what goes there next may have no
@@ -125,9 +119,9 @@ async fn a_body_of_no_length_reaches_an_upstream_that_answers_in_http_1_0() {
     let proxy = Proxy::start(&config).await;
     for body in ["short", &long, "short again"] {
         let sent = put("/orders/7").token(1).chunks(&[body.as_bytes()], "");
-        proxy.send(sent).await.assert_forwarded();
+        proxy.forward(sent).await;
         assert_eq!(upstream.last().text().len(), body.len());
-        proxy.send(get("/orders/7")).await.assert_forwarded();
+        proxy.forward(get("/orders/7")).await;
     }
 }
 

@@ -6,7 +6,7 @@ use super::{limited, reached};
 use crate::support::bare::BareUpstream;
 use crate::support::http2::{Http2, Outcome};
 use crate::support::wire::{Wire, chunk};
-use crate::support::{Config, Proxy, Step, Store, eventually, post, put, soon};
+use crate::support::{Config, Proxy, Step, Store, eventually, joined, post, put, soon};
 
 const MODES: &str = "
 routes:
@@ -25,10 +25,7 @@ async fn a_body_over_the_limit_is_refused_where_it_is_fenced_and_where_not() {
         let (upstream, proxy) =
             limited(&format!("body: {{ buffer: 1KiB, max: 4KiB }}{MODES}")).await;
         let request = || post(path).token(1);
-        proxy
-            .send(request().body(vec![b'x'; 4096]))
-            .await
-            .assert_forwarded();
+        proxy.forward(request().body(vec![b'x'; 4096])).await;
         let long = proxy.send(request().body(vec![b'x'; 4097])).await;
         long.assert_problem(413, "content-too-large");
         assert_eq!(upstream.count(), 1);
@@ -62,9 +59,8 @@ async fn a_body_over_the_limit_is_refused_where_it_is_fenced_and_where_not() {
 async fn where_it_is_observed_a_body_over_the_limit_is_counted_and_passes() {
     let (upstream, proxy) = limited(&format!("body: {{ max: 4KiB }}{MODES}")).await;
     proxy
-        .send(put("/seen/1").token(1).body(vec![b'x'; 5000]))
-        .await
-        .assert_forwarded();
+        .forward(put("/seen/1").token(1).body(vec![b'x'; 5000]))
+        .await;
     assert_eq!(upstream.last().body.len(), 5000);
     let outcome = [("outcome", "observed-content-too-large")];
     proxy
@@ -153,17 +149,14 @@ async fn a_grpc_call_may_be_slow() {
 async fn a_body_that_does_not_begin_holds_up_nobody() {
     let (upstream, proxy) = limited("barrier: { wait: 25s, grace: 300s, settle: 300s }").await;
     let request = put("/orders/7").token(41);
-    proxy.send(request.clone()).await.assert_forwarded();
+    proxy.forward(request.clone()).await;
     let places = "fencepost_requests_in_flight";
     proxy.until_metric(places, &[], |count| count == 0.0).await;
     let silent = request.header("Content-Length", "2000000");
     let silent = proxy.begin(&silent, b"").await;
     // A request that came after the newer token would not hold it up.
     proxy.until_metric(places, &[], |count| count > 0.0).await;
-    proxy
-        .send(put("/orders/7").token(42))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(42)).await;
     assert_eq!(upstream.tokens("order:7"), [41, 42]);
     drop(silent);
 }
@@ -187,14 +180,11 @@ body: { buffer: 1KiB, timeout: 3s, progress_timeout: 60s }",
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
-    proxy
-        .send(put("/orders/7").token(42))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(42)).await;
     assert_eq!(upstream.tokens("order:7"), [41, 42]);
     assert!(!upstream.arrivals()[0].whole);
     assert_once(&proxy, "body-timeout").await;
-    soon("the trickle", trickle).await.expect("no panic");
+    joined(trickle).await;
 }
 
 /// Nobody waits for a long upload that is not fenced: it may take as long as it moves.
@@ -269,11 +259,8 @@ async fn the_copy_of_a_body_that_a_key_is_read_from_finds_room_or_is_refused() {
             .header("Content-Type", "application/json")
             .chunks(&pieces, "")
     };
-    proxy.send(order(20_000)).await.assert_forwarded();
-    proxy
-        .send(order(40_000))
-        .await
-        .assert_problem(503, "overloaded");
+    proxy.forward(order(20_000)).await;
+    proxy.refuse(order(40_000), 503, "overloaded").await;
     assert_eq!(upstream.count(), 1);
     eventually("the room to be given back", || async {
         (proxy.send(order(20_000)).await.status() == 200).then_some(())
@@ -327,10 +314,7 @@ async fn bodies_find_room_or_are_refused_and_give_it_back() {
 #[tokio::test]
 async fn a_refusal_ahead_of_its_body_says_that_the_connection_ends() {
     let (_upstream, proxy) = limited(MODES).await;
-    proxy
-        .send(put("/orders/1").token(7))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/1").token(7)).await;
     let head =
         "PUT /orders/1 HTTP/1.1\r\nHost: a\r\nX-Fencing-Token: 6\r\nContent-Length: 3\r\n\r\n";
     let mut wire = Wire::connect(proxy.data()).await.expect("it listens");

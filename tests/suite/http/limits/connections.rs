@@ -256,10 +256,7 @@ async fn a_want_of_descriptors_makes_connections_wait_and_ends() {
         1,
         "told at the start"
     );
-    proxy
-        .send(put("/orders/1").token(1))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/1").token(1)).await;
     let mut crowd = Vec::new();
     for _ in 0..80 {
         crowd.push(
@@ -273,10 +270,7 @@ async fn a_want_of_descriptors_makes_connections_wait_and_ends() {
     })
     .await;
     drop(crowd);
-    proxy
-        .send(put("/orders/1").token(2))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/1").token(2)).await;
     assert!(reached(&proxy, "file-descriptors").await >= 1.0);
     assert_eq!(said(&proxy, WANTING), 1, "one line, not one per failure");
 }

@@ -10,7 +10,9 @@ use super::{limited, reached, until_reached};
 use crate::support::client::Exchange;
 use crate::support::http2::{Http2, Outcome};
 use crate::support::wire::{Io, Wire};
-use crate::support::{Gate, Proxy, Request, Step, Upstream, eventually, get, post, put, soon};
+use crate::support::{
+    Gate, Proxy, Request, Step, Upstream, eventually, get, joined, post, put, soon,
+};
 
 /// The head of a PUT, with the length of a body.
 fn head<'a>(path: &'a str, length: &'a [u8]) -> [(&'a str, &'a [u8]); 6] {
@@ -68,7 +70,7 @@ routes:
         let became = client.answer(last).await;
         for number in 0..20 {
             let other = put(&format!("/orders/{}", number + 10)).token(1);
-            proxy.send(other.body("whole")).await.assert_forwarded();
+            proxy.forward(other.body("whole")).await;
         }
         // The connection has a quarter of the places, and was told so.
         let told = client.settings.get(&CONCURRENT_STREAMS);
@@ -95,7 +97,7 @@ async fn a_connection_that_resets_its_streams_gets_no_more_places_by_that() {
     assert_eq!(upstream.count(), 2, "nothing of it was forwarded");
     until_reached(&proxy, "in-flight-per-connection").await;
     let other = put("/orders/8").token(1);
-    proxy.send(other).await.assert_forwarded();
+    proxy.forward(other).await;
     gate.open();
     soon("its places to be free", async {
         loop {
@@ -217,7 +219,7 @@ async fn the_requests_that_wait_at_one_resource_leave_places_to_others() {
     assert!(reached(&proxy, "in-flight-per-resource").await > 0.5);
     for number in 0..5 {
         let other = put(&format!("/orders/{}", number + 10)).token(1);
-        proxy.send(other).await.assert_forwarded();
+        proxy.forward(other).await;
     }
     // A newer holder is not kept out by the crowd.
     let newest = proxy.start_request(put("/orders/7").token(3));
@@ -227,7 +229,7 @@ async fn the_requests_that_wait_at_one_resource_leave_places_to_others() {
     }
     gate.open();
     for ends in [older, newest] {
-        let answer = soon("the rest", ends).await.expect("no panic");
+        let answer = joined(ends).await;
         answer.assert_forwarded();
     }
     assert_eq!(upstream.tokens("order:7"), [1, 3]);
@@ -244,13 +246,13 @@ async fn the_requests_in_flight_of_one_resource_leave_places_to_others() {
     let over = proxy.send(request()).await;
     over.assert_problem(503, "overloaded");
     let other = put("/orders/8").token(1);
-    proxy.send(other).await.assert_forwarded();
+    proxy.forward(other).await;
     gate.open();
     for one in held {
-        let answer = soon("a held one", one).await.expect("no panic");
+        let answer = joined(one).await;
         answer.assert_forwarded();
     }
-    proxy.send(request()).await.assert_forwarded();
+    proxy.forward(request()).await;
 }
 
 /// However many addresses there are, they have no share all together that leaves nothing to one
@@ -303,11 +305,11 @@ async fn crowds_at_many_resources_leave_places_to_others() {
     }
     for number in 0..5 {
         let other = put(&format!("/orders/{}", number + 10)).token(3);
-        proxy.send(other).await.assert_forwarded();
+        proxy.forward(other).await;
     }
     gate.open();
     for holder in holders {
-        let answer = soon("a holder", holder).await.expect("no panic");
+        let answer = joined(holder).await;
         answer.assert_forwarded();
     }
     while let Some(passed) = soon("the crowds", crowds.join_next()).await {
@@ -347,7 +349,7 @@ routes:
     fourth.assert_problem(503, "overloaded");
     until_reached(&proxy, "tunnels").await;
     let request = || put("/orders/7").token(1);
-    proxy.send(request()).await.assert_forwarded();
+    proxy.forward(request()).await;
     tunnels.pop();
     eventually("a place for a tunnel", || async {
         let mut tunnel = proxy.begin(&upgrade, b"").await;

@@ -10,14 +10,9 @@ use crate::support::store::program;
 
 /// Runs a tool to its end beside a healthy client; `None`, and a line that says so, if it is not
 /// installed.
-async fn beside(
-    test: &str,
-    tool: &str,
-    more: &str,
-    arguments: impl Fn(&str) -> Vec<String>,
-) -> Option<String> {
+async fn beside(tool: &str, more: &str, arguments: impl Fn(&str) -> Vec<String>) -> Option<String> {
     let Some(path) = program(tool) else {
-        lacks(test, tool);
+        lacks(tool);
         return None;
     };
     let (_upstream, mut proxy) = started(more).await;
@@ -36,16 +31,16 @@ async fn beside(
     let output = tokio::time::timeout(Duration::from_mins(5), command.output());
     let output = output.await.expect("the tool ends").expect("the tool runs");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let grown = healthy.end(test, &mut proxy, before).await;
+    let grown = healthy.end(tool, &mut proxy, before).await;
     assert!(grown < ROOM + scale(32 << 20, 512 << 20), "{grown} bytes");
     Some(said)
 }
 
 /// slowhttptest opens this many connections in one of its ways.
-async fn slowly(test: &str, way: &[&str]) {
+async fn slowly(way: &[&str]) {
     let limits = "{ limits: { head_timeout: 2s, write_timeout: 2s }, body: { timeout: 2s, progress_timeout: 2s } }";
     let (connections, seconds) = (scale("200", "2000"), scale("6", "60"));
-    let said = beside(test, "slowhttptest", limits, |to| {
+    let said = beside("slowhttptest", limits, |to| {
         let common = ["-c", connections, "-r", "1000", "-l", seconds, "-p", "3"];
         let url = format!("http://{to}/orders/7?size=1000000");
         let all = way.iter().chain(&common).map(ToString::to_string);
@@ -60,30 +55,19 @@ async fn slowly(test: &str, way: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slowhttptest_headers() {
-    slowly(
-        "slowhttptest_headers",
-        &["-H", "-i", "1", "-t", "GET", "-x", "24"],
-    )
-    .await;
+    slowly(&["-H", "-i", "1", "-t", "GET", "-x", "24"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slowhttptest_bodies() {
-    slowly(
-        "slowhttptest_bodies",
-        &["-B", "-i", "1", "-s", "8192", "-t", "POST", "-x", "10"],
-    )
-    .await;
+    slowly(&["-B", "-i", "1", "-s", "8192", "-t", "POST", "-x", "10"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slowhttptest_reading() {
-    slowly(
-        "slowhttptest_reading",
-        &[
-            "-X", "-w", "10", "-y", "20", "-n", "1", "-z", "32", "-k", "3",
-        ],
-    )
+    slowly(&[
+        "-X", "-w", "10", "-y", "20", "-n", "1", "-z", "32", "-k", "3",
+    ])
     .await;
 }
 
@@ -93,7 +77,7 @@ async fn h2load_with_many_streams() {
     let (requests, clients) = (scale("4000", "200000"), scale("10", "40"));
     // All of them are of one resource.
     let limits = "{ limits: { in_flight_per_resource: none } }";
-    let said = beside("h2load_with_many_streams", "h2load", limits, |to| {
+    let said = beside("h2load", limits, |to| {
         let arguments = [
             "-n",
             requests,

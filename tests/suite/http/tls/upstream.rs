@@ -59,11 +59,8 @@ async fn the_upstreams_own_ca_is_in_place_of_the_systems() {
     let (ca, files) = authority();
     let upstream = Upstream::start_tls(server(&ca.server(&["localhost"]), None, &[])).await;
     let proxy = Proxy::start(&config(upstream.url(), &files)).await;
-    proxy
-        .send(put("/orders/7").token(1))
-        .await
-        .assert_forwarded();
-    proxy.send(get("/orders/7")).await.assert_forwarded();
+    proxy.forward(put("/orders/7").token(1)).await;
+    proxy.forward(get("/orders/7")).await;
     assert_eq!(upstream.arrivals()[0].token(), Some(1));
 
     // The system does not know this CA, and neither does who trusts another one.
@@ -88,10 +85,7 @@ async fn the_upstream_has_the_name_that_is_expected() {
         .clone()
         .with("{ upstream: { tls: { server_name: orders.internal } } }");
     let proxy = Proxy::start(&named).await;
-    proxy
-        .send(put("/orders/7").token(1))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(1)).await;
     let other = config.with("{ upstream: { tls: { server_name: other.internal } } }");
     drop(proxy);
     assert_unreachable(&Proxy::start(&other).await, "certificate").await;
@@ -100,10 +94,7 @@ async fn the_upstream_has_the_name_that_is_expected() {
     let upstream = Upstream::start_tls(server(&ca.server(&["127.0.0.1"]), None, &[])).await;
     let url = upstream.url().replace("localhost", "127.0.0.1");
     let proxy = Proxy::start(&super::upstream::config(&url, &files)).await;
-    proxy
-        .send(put("/orders/7").token(1))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(1)).await;
 }
 
 #[tokio::test]
@@ -134,10 +125,7 @@ async fn the_proxy_shows_its_certificate_and_takes_a_new_one() {
         (proxy.send(get("/orders/7")).await.status() == 200).then_some(())
     })
     .await;
-    proxy
-        .send(put("/orders/7").token(1))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(1)).await;
     let shown = proxy.metrics().await.sum(
         "fencepost_tls_certificate_expiry_timestamp_seconds",
         &[("certificate", "upstream")],
@@ -229,11 +217,8 @@ async fn http_2_is_agreed_on_by_alpn() {
             .await;
         assert_eq!(answer.assert_forwarded().text(), "content");
     }
-    proxy
-        .send(put("/orders/7").token(1))
-        .await
-        .assert_problem(412, "stale-token");
-    proxy.send(get("/orders/7")).await.assert_forwarded();
+    proxy.stale(put("/orders/7").token(1)).await;
+    proxy.forward(get("/orders/7")).await;
     let seen = upstream.seen.lock().expect("no panic under it").clone();
     let url = &upstream.url;
     let expected = |target: &str, token: Option<&str>| {
@@ -274,9 +259,6 @@ async fn without_the_field_an_upstream_that_offers_both_gets_http_1() {
     let pair = ca.server(&["localhost"]);
     let upstream = Upstream::start_tls(server(&pair, None, &["h2", "http/1.1"])).await;
     let proxy = Proxy::start(&config(upstream.url(), &files)).await;
-    proxy
-        .send(put("/orders/7").token(1))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(1)).await;
     assert_eq!(upstream.only().head.word(2), "HTTP/1.1");
 }

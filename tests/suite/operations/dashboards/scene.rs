@@ -8,7 +8,9 @@ use serde_json::json;
 use crate::support::postgres::{Cluster, free_port};
 use crate::support::store::has_postgres;
 use crate::support::tls::{Ca, Files};
-use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, get, post, put, soon};
+use crate::support::{
+    Config, Gate, Proxy, Step, Store, Upstream, forwarded, get, joined, post, put,
+};
 
 const CUT_OFF: &str = "{ store: { lease: 4s, timeout: 3s } }";
 
@@ -45,8 +47,8 @@ pub struct Scene {
 
 impl Scene {
     /// Starts them all; `None`, and a line that says so, without Postgres.
-    pub async fn set(test: &str) -> Option<Self> {
-        if !has_postgres(test) {
+    pub async fn set() -> Option<Self> {
+        if !has_postgres() {
             return None;
         }
         let cluster = Cluster::start();
@@ -145,10 +147,7 @@ impl Scene {
         }
         for n in 0..40 {
             let target = format!("/orders/{}", n % 4);
-            self.quiet
-                .send(put(&target).token(5 + n / 8))
-                .await
-                .assert_forwarded();
+            self.quiet.forward(put(&target).token(5 + n / 8)).await;
         }
         // One zombie is what fencepost is for.
         self.quiet
@@ -161,13 +160,10 @@ impl Scene {
         assert_eq!(self.orders.send(claim).await.status(), 204);
         for token in [5, 5, 6, 6] {
             for target in ["/orders/1", "/orders/2", "/imports/1", "/trial/1"] {
-                self.orders
-                    .send(put(target).token(token))
-                    .await
-                    .assert_forwarded();
+                self.orders.forward(put(target).token(token)).await;
             }
-            self.orders.send(get("/orders/1")).await.assert_forwarded();
-            self.orders.send(put("/health")).await.assert_forwarded();
+            self.orders.forward(get("/orders/1")).await;
+            self.orders.forward(put("/health")).await;
         }
         self.upstream
             .next([Step::answer("500 Internal Server Error", "", "")]);
@@ -180,33 +176,30 @@ impl Scene {
     async fn refused(&self) {
         for n in 0..12 {
             let target = format!("/orders/{}", 1 + n % 2);
+            self.orders.stale(put(&target).token(n % 4)).await;
             self.orders
-                .send(put(&target).token(n % 4))
-                .await
-                .assert_problem(412, "stale-token");
-            self.orders
-                .send(put(&target))
-                .await
-                .assert_problem(428, "token-required");
+                .refuse(put(&target), 428, "token-required")
+                .await;
         }
         self.orders
-            .send(put("/orders/1").token("0x7"))
-            .await
-            .assert_problem(400, "malformed-token");
+            .refuse(put("/orders/1").token("0x7"), 400, "malformed-token")
+            .await;
         self.orders
-            .send(put("/orders/1").token(u64::MAX >> 1))
-            .await
-            .assert_problem(422, "implausible-token");
+            .refuse(
+                put("/orders/1").token(u64::MAX >> 1),
+                422,
+                "implausible-token",
+            )
+            .await;
         self.orders
-            .send(put("/elsewhere").token(7))
-            .await
-            .assert_problem(404, "no-route");
+            .refuse(put("/elsewhere").token(7), 404, "no-route")
+            .await;
         // Observe mode lets this pass.
         self.orders
             .send(put("/trial/1").token(1))
             .await
             .assert_forwarded();
-        self.orders.send(put("/trial/1")).await.assert_forwarded();
+        self.orders.forward(put("/trial/1")).await;
     }
 
     /// Three exchanges break; nothing settles before the test is over.
@@ -237,16 +230,11 @@ impl Scene {
             .map(|_| self.orders.start_request(put("/orders/40").token(42)))
             .collect();
         for request in newer {
-            let answer = soon("an answer at the barrier", request)
-                .await
-                .expect("no panic");
+            let answer = joined(request).await;
             assert_eq!(answer.status(), 503, "{}", answer.text());
         }
         gate.open();
-        soon("41", older)
-            .await
-            .expect("no panic")
-            .assert_forwarded();
+        forwarded(older).await;
     }
 
     async fn operated(&self) {
@@ -266,9 +254,8 @@ impl Scene {
             .execute("UPDATE marks SET token = 1 WHERE resource = 'order:2'")
             .await;
         self.orders
-            .send(put("/orders/2").token(7))
-            .await
-            .assert_problem(503, "store-unavailable");
+            .refuse(put("/orders/2").token(7), 503, "store-unavailable")
+            .await;
         self.orders
             .until_metric("fencepost_mark_regressions_total", &[], |value| value > 0.0)
             .await;
@@ -278,22 +265,13 @@ impl Scene {
     async fn a_reset(&self) {
         for n in 0..30 {
             let target = format!("/orders/{n}");
-            self.reset
-                .send(put(&target).token(1000 + n))
-                .await
-                .assert_forwarded();
-            self.reset
-                .send(put(&target).token(1))
-                .await
-                .assert_problem(412, "stale-token");
+            self.reset.forward(put(&target).token(1000 + n)).await;
+            self.reset.stale(put(&target).token(1)).await;
         }
     }
 
     async fn an_outage(&self) {
-        self.cut_off
-            .send(put("/orders/1").token(1))
-            .await
-            .assert_forwarded();
+        self.cut_off.forward(put("/orders/1").token(1)).await;
         self.cluster.stop();
         for n in 0..6 {
             let answer = self

@@ -2,18 +2,18 @@
 //! settle.
 
 use super::{
-    KEY, PATIENT, assert_nothing_written_back, forwarded, override_to, pair, relayed, resolve,
-    takes, unknown,
+    KEY, PATIENT, assert_nothing_written_back, override_to, pair, relayed, resolve, takes, unknown,
+    with_token,
 };
 use crate::support::relay::{Action, Point, Statement};
-use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, post, soon};
+use crate::support::{
+    Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, joined, or_return, post,
+};
 
 #[tokio::test]
 async fn an_operator_need_not_wait_for_the_dead_to_settle() {
-    let Some((upstream, a, b)) = pair("an_operator_need_not_wait_…", PATIENT).await else {
-        return;
-    };
-    b.send(forwarded(42)).await.assert_forwarded();
+    let (upstream, a, b) = or_return!(pair(PATIENT).await);
+    b.forward(with_token(42)).await;
     b.pause().await;
     let left = eventually("B to be known as dead", || async {
         unknown(&a).await.pop()
@@ -22,7 +22,7 @@ async fn an_operator_need_not_wait_for_the_dead_to_settle() {
     let answer = resolve(&a, &left["id"]).await;
     assert_eq!(answer.status(), 200, "{}", answer.text());
     override_to(&a, 10).await;
-    a.send(forwarded(11)).await.assert_forwarded();
+    a.forward(with_token(11)).await;
     b.resume();
     takes(&b, 12).await;
     assert_eq!(upstream.tokens(KEY), [42, 11, 12]);
@@ -31,18 +31,16 @@ async fn an_operator_need_not_wait_for_the_dead_to_settle() {
 
 #[tokio::test]
 async fn an_outcome_resolved_lets_newer_tokens_through_at_both_proxies() {
-    let Some((upstream, a, b)) = pair("an_outcome_resolved_…", PATIENT).await else {
-        return;
-    };
+    let (upstream, a, b) = or_return!(pair(PATIENT).await);
     // Both have one, the first of their runs, of the same token.
     for proxy in [&a, &b] {
         upstream.on_token(41, [Step::Reset]);
-        let answer = proxy.send(forwarded(41)).await;
+        let answer = proxy.send(with_token(41)).await;
         answer.assert_problem(502, "outcome-unknown");
     }
     let newer = [
-        a.start_request(forwarded(42)),
-        b.start_request(forwarded(42)),
+        a.start_request(with_token(42)),
+        b.start_request(with_token(42)),
     ];
     a.waiting(KEY, 1).await;
     b.waiting(KEY, 1).await;
@@ -60,25 +58,20 @@ async fn an_outcome_resolved_lets_newer_tokens_through_at_both_proxies() {
     );
     assert_eq!(resolve(&b, of_b).await.status(), 200);
     for newer in newer {
-        soon("42", newer)
-            .await
-            .expect("no panic")
-            .assert_forwarded();
+        forwarded(newer).await;
     }
     assert_eq!(upstream.tokens(KEY), [41, 41, 42, 42]);
 }
 
 #[tokio::test]
 async fn what_the_dead_left_is_resolved_at_one_proxy_for_all() {
-    let Some(store) = Store::postgres("what_the_dead_left_…").await else {
-        return;
-    };
+    let store = or_return!(Store::postgres().await);
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &store).with(PATIENT);
     let mut dead = Proxy::start(&config).await;
     let (b, c) = (Proxy::start(&config).await, Proxy::start(&config).await);
     upstream.on_token(41, [Step::Wait(Gate::shut()), Step::ok()]);
-    let older = dead.begin(&forwarded(41), b"").await;
+    let older = dead.begin(&with_token(41), b"").await;
     upstream.reached(1).await;
     let row = dead.mark(KEY).await.expect("it has a mark")["epochs"][0].clone();
     let name = format!(
@@ -91,8 +84,8 @@ async fn what_the_dead_left_is_resolved_at_one_proxy_for_all() {
     dead.kill9();
     drop(older);
     let newer = [
-        b.start_request(forwarded(42)),
-        c.start_request(forwarded(42)),
+        b.start_request(with_token(42)),
+        c.start_request(with_token(42)),
     ];
     b.waiting(KEY, 1).await;
     c.waiting(KEY, 1).await;
@@ -102,10 +95,7 @@ async fn what_the_dead_left_is_resolved_at_one_proxy_for_all() {
     .await;
     assert_eq!(resolve(&b, &name.into()).await.status(), 200);
     for newer in newer {
-        soon("42", newer)
-            .await
-            .expect("no panic")
-            .assert_forwarded();
+        forwarded(newer).await;
     }
     let audit = c.mark(KEY).await.expect("it has a mark")["audit"].clone();
     assert_eq!(
@@ -119,9 +109,7 @@ async fn tokens_of_before_are_spent_by_nobody_after_an_override() {
     let more = "{ upstream: { undelivered: 500ms }, store: { lease: 4s, timeout: 25s }, \
         barrier: { wait: 25s, settle: 1s }, routes: \
         [{ path: '/orders/{id}', resource: 'order:{id}', reuse: once }] }";
-    let Some((upstream, a, b, relay)) = relayed("tokens_of_before_…", more).await else {
-        return;
-    };
+    let (upstream, a, b, relay) = or_return!(relayed(more).await);
     // B has its permit, and is held at the spending: the second advance of the request.
     let opening = relay.arm(Point::After(Statement::Epochs), Action::Hold);
     let asked = b.start_request(post("/orders/7").token(42));
@@ -133,7 +121,7 @@ async fn tokens_of_before_are_spent_by_nobody_after_an_override() {
     let renewals: Vec<_> = (0..100).map(hold_renewal).collect();
     override_to(&a, 10).await;
     spending.release();
-    let answer = soon("42", asked).await.expect("no panic");
+    let answer = joined(asked).await;
     answer.assert_problem(503, "store-unavailable");
     drop(renewals);
     assert_eq!(

@@ -14,7 +14,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use self::field::{RESOURCES, Storm, base, key};
 use crate::support::postgres::Cluster;
 use crate::support::relay::{Action, Point, Relay, Statement};
-use crate::support::{Config, Proxy, Step, Store, Upstream, eventually, put};
+use crate::support::{Config, Proxy, Step, Store, Upstream, eventually, or_return, put};
 
 mod field;
 
@@ -129,9 +129,7 @@ fn set(name: &str) -> Option<u64> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_finds_a_way_out_of_a_storm() {
-    let Some(store) = Store::postgres("an_operator_finds_a_way_out_of_a_storm").await else {
-        return;
-    };
+    let store = or_return!(Store::postgres().await);
     let seed = set("FENCEPOST_SEED").unwrap_or_else(rand::random);
     let time = Duration::from_secs(set("FENCEPOST_STORM_SECONDS").unwrap_or(12));
     eprintln!("seed {seed}");

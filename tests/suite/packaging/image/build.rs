@@ -79,11 +79,11 @@ fn lacking() -> Option<&'static str> {
 }
 
 /// The image; `None`, and a line that says so, where it cannot be made.
-pub fn image(test: &str) -> Option<&'static Image> {
+pub fn image() -> Option<&'static Image> {
     static IMAGE: OnceLock<Option<Image>> = OnceLock::new();
     let image = IMAGE.get_or_init(|| lacking().is_none().then(Image::make));
     if image.is_none() {
-        lacks(test, lacking().unwrap_or_default());
+        lacks(lacking().unwrap_or_default());
     }
     image.as_ref()
 }

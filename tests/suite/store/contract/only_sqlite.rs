@@ -267,7 +267,7 @@ sys.stdin.read()
 #[tokio::test]
 async fn a_log_that_another_program_copies_is_not_taken_for_copied() {
     let Some(python) = program("python3") else {
-        lacks("a_log_that_another_program_copies_…", "python3");
+        lacks("python3");
         return;
     };
     let dir = tempfile::tempdir().expect("a directory");

@@ -153,7 +153,7 @@ async fn fill(url: &str) {
 /// second ones begin when it has.
 #[tokio::test]
 async fn what_is_read_does_not_grow_with_what_is_open() {
-    if !has_postgres("what_is_read_does_not_grow_with_what_is_open") {
+    if !has_postgres() {
         return;
     }
     let url = Cluster::shared().create_database().await;

@@ -4,20 +4,20 @@
 use serde_json::json;
 
 use crate::support::replication::{Commits, PostgresPair, until};
-use crate::support::{Config, Proxy, Store, Upstream, eventually, put};
+use crate::support::{Config, Proxy, Store, Upstream, eventually, or_return, put};
 
 const SETTINGS: &str = "{ upstream: { undelivered: 500ms }, store: { lease: 5s, timeout: 3s }, \
     barrier: { wait: 1s, settle: 4s } }";
 
 /// A pair whose standby has a mark of 40 on both resources and is detached; two proxies on it, of
 /// which the first has seen all of that.
-async fn behind(test: &str) -> Option<(PostgresPair, Upstream, Proxy, Proxy)> {
-    let pair = PostgresPair::start(test, Commits::DontWait).await?;
+async fn behind() -> Option<(PostgresPair, Upstream, Proxy, Proxy)> {
+    let pair = PostgresPair::start(Commits::DontWait).await?;
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &Store::at(&pair.url())).with(SETTINGS);
     let (a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);
     for order in ["/orders/7", "/orders/8"] {
-        a.send(put(order).token(40)).await.assert_forwarded();
+        a.forward(put(order).token(40)).await;
     }
     pair.caught_up().await;
     pair.detach();
@@ -52,10 +52,8 @@ async fn passes(proxy: &Proxy, token: u64) {
 /// Nobody asks for anything: the failover alone is reason enough to look.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_epoch_and_its_mark_are_found_refused_and_written_back() {
-    let Some((mut pair, upstream, a, b)) = behind("a_lost_epoch_and_its_mark_…").await else {
-        return;
-    };
-    a.send(put("/orders/7").token(42)).await.assert_forwarded();
+    let (mut pair, upstream, a, b) = or_return!(behind().await);
+    a.forward(put("/orders/7").token(42)).await;
     pair.lose().await;
     let mut shell = pair.shell().await;
     for (what, query) in [
@@ -94,14 +92,10 @@ async fn a_lost_epoch_and_its_mark_are_found_refused_and_written_back() {
 /// memory, and the first request that asks the store finds the loss.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_mark_is_found_by_the_first_request_that_asks() {
-    let Some((mut pair, upstream, a, b)) = behind("a_lost_mark_is_found_by_…").await else {
-        return;
-    };
+    let (mut pair, upstream, a, b) = or_return!(behind().await);
     assert_eq!(advance(&a, 42).await, 200);
     pair.lose().await;
-    a.send(put("/orders/7").token(41))
-        .await
-        .assert_problem(412, "stale-token");
+    a.stale(put("/orders/7").token(41)).await;
     let metrics = a.metrics().await;
     assert!(
         metrics.sum("fencepost_mark_regressions_total", &[]) == 0.0,
@@ -127,17 +121,14 @@ const ONCE: &str = "routes: [{ path: '/orders/{id}', resource: 'order:{id}', reu
 /// The mark is older than the spending, and was not lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_whose_spending_was_lost_passes_no_second_time() {
-    let test = "a_token_whose_spending_was_lost_…";
-    let Some(mut pair) = PostgresPair::start(test, Commits::DontWait).await else {
-        return;
-    };
+    let mut pair = or_return!(PostgresPair::start(Commits::DontWait).await);
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &Store::at(&pair.url()));
     let a = Proxy::start(&config.with(SETTINGS).with(ONCE)).await;
     assert_eq!(advance(&a, 41).await, 200);
     pair.caught_up().await;
     pair.detach();
-    a.send(put("/orders/7").token(41)).await.assert_forwarded();
+    a.forward(put("/orders/7").token(41)).await;
     pair.lose().await;
     let back = "SELECT count(*) FROM marks WHERE resource = 'order:7' AND spent_by IS NOT NULL";
     until(&mut pair.shell().await, "it is spent again", back).await;
@@ -149,10 +140,8 @@ async fn a_token_whose_spending_was_lost_passes_no_second_time() {
 /// The limit of it, and the reason for synchronous standbys.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_nobody_remembers_nobody_can_miss() {
-    let Some((mut pair, upstream, mut a, b)) = behind("what_nobody_remembers_…").await else {
-        return;
-    };
-    a.send(put("/orders/7").token(42)).await.assert_forwarded();
+    let (mut pair, upstream, mut a, b) = or_return!(behind().await);
+    a.forward(put("/orders/7").token(42)).await;
     a.kill9();
     pair.lose().await;
     passes(&b, 41).await;
@@ -169,9 +158,7 @@ async fn what_nobody_remembers_nobody_can_miss() {
 /// would go on refusing from memory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_override_after_a_lost_override_is_heard_of_everywhere() {
-    let Some((mut pair, upstream, a, b)) = behind("an_override_after_a_lost_one_…").await else {
-        return;
-    };
+    let (mut pair, upstream, a, b) = or_return!(behind().await);
     assert_eq!(override_to_3(&a).await, 200);
     eventually("B knows of it", || async {
         (advance(&b, 5).await == 200).then_some(())

@@ -12,7 +12,9 @@ use rand::{RngExt as _, SeedableRng as _};
 use tokio::task::JoinHandle;
 
 use crate::support::replication::{Commits, PostgresPair};
-use crate::support::{Config, Proxy, Step, Store, Upstream, eventually, put, soon};
+use crate::support::{
+    Config, Proxy, Step, Store, Upstream, eventually, forwarded, joined, or_return, put,
+};
 
 /// Resources, and clients for each.
 const LOAD: (usize, usize) = (4, 2);
@@ -107,7 +109,7 @@ impl Load {
     async fn end(self) {
         self.stop.store(true, Ordering::Relaxed);
         for client in self.clients {
-            soon("a client", client).await.expect("no panic");
+            joined(client).await;
         }
     }
 }
@@ -115,10 +117,7 @@ impl Load {
 /// Two kills in the short form; `FENCEPOST_LONG=1`: twenty.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_killed_under_load_loses_no_mark() {
-    let test = "a_primary_killed_under_load_loses_no_mark";
-    let Some(mut pair) = PostgresPair::start(test, Commits::WaitForStandby).await else {
-        return;
-    };
+    let mut pair = or_return!(PostgresPair::start(Commits::WaitForStandby).await);
     let long = std::env::var_os("FENCEPOST_LONG").is_some_and(|value| value == "1");
     let seed = rand::random::<u32>().into();
     eprintln!("seed {seed}");
@@ -184,10 +183,7 @@ async fn a_primary_killed_under_load_loses_no_mark() {
 /// before it lets a newer token pass.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_primaries_the_one_without_a_standby_forwards_nothing() {
-    let test = "of_two_primaries_the_one_without_a_standby_forwards_nothing";
-    let Some(mut pair) = PostgresPair::start(test, Commits::WaitForStandby).await else {
-        return;
-    };
+    let mut pair = or_return!(PostgresPair::start(Commits::WaitForStandby).await);
     let upstream = Upstream::start().await;
     let settings = "{ upstream: { undelivered: 500ms }, store: { lease: 5s, timeout: 6s }, \
             barrier: { wait: 28s, grace: 300s, settle: 2s } }";
@@ -202,14 +198,8 @@ async fn of_two_primaries_the_one_without_a_standby_forwards_nothing() {
     let there = Store::at(&pair.url_of(pair.primary()));
     let b = Proxy::start(&Config::new(&upstream, &there).with(settings)).await;
     let newer = b.start_request(put("/orders/7").token(42));
-    soon("42", newer)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
-    soon("41", at_work)
-        .await
-        .expect("no panic")
-        .assert_forwarded();
+    forwarded(newer).await;
+    forwarded(at_work).await;
     for token in [41, 42, 43] {
         let answer = a.send(put("/orders/7").token(token)).await;
         answer.assert_problem(503, "store-unavailable");
@@ -224,24 +214,19 @@ async fn of_two_primaries_the_one_without_a_standby_forwards_nothing() {
         (answer.status() == 200).then_some(())
     })
     .await;
-    a.send(put("/orders/7").token(42))
-        .await
-        .assert_problem(412, "stale-token");
+    a.stale(put("/orders/7").token(42)).await;
 }
 
 /// An old primary that comes back takes itself for one still, and a URL may name it first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_primary_that_comes_back_lets_nothing_pass() {
-    let test = "an_old_primary_that_comes_back_lets_nothing_pass";
-    let Some(mut pair) = PostgresPair::start(test, Commits::WaitForStandby).await else {
-        return;
-    };
+    let mut pair = or_return!(PostgresPair::start(Commits::WaitForStandby).await);
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &Store::at(&pair.url()))
         .with("{ store: { lease: 5s, timeout: 6s }, barrier: { settle: 500ms } }")
         .with("upstream: { undelivered: 500ms }");
     let a = Proxy::start(&config).await;
-    a.send(put("/orders/7").token(41)).await.assert_forwarded();
+    a.forward(put("/orders/7").token(41)).await;
     pair.kill_primary();
     pair.promote().await;
     let _third = pair.third().await;
@@ -263,7 +248,7 @@ async fn an_old_primary_that_comes_back_lets_nothing_pass() {
         answer.assert_problem(503, "store-unavailable");
     }
     assert_eq!(upstream.tokens("order:7"), [41, 42]);
-    a.send(put("/orders/7").token(43)).await.assert_forwarded();
+    a.forward(put("/orders/7").token(43)).await;
     tokio::task::block_in_place(|| pair.standby().kill9());
     eventually("C goes on with the new one", || async {
         let answer = c.send(put("/orders/7").token(44)).await;

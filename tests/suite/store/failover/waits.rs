@@ -12,7 +12,9 @@ use crate::support::process::Process;
 use crate::support::proxy::fencepost;
 use crate::support::replication::{Commits, PostgresPair, sql, until};
 use crate::support::wait::DEADLINE;
-use crate::support::{Config, Proxy, Request, Store, Upstream, eventually, get, put, soon};
+use crate::support::{
+    Config, Proxy, Request, Store, Upstream, eventually, get, joined, or_return, put,
+};
 
 /// The lease outlives the test: its renewals wait for the standby too.
 const PATIENT: &str = "{ store: { lease: 10m, timeout: 25s }, barrier: { settle: 500ms } }";
@@ -21,8 +23,8 @@ const PATIENT: &str = "{ store: { lease: 10m, timeout: 25s }, barrier: { settle:
 const ADVANCE: &str = "INSERT INTO marks";
 const CLOSE: &str = "DELETE FROM epochs";
 
-async fn pair(test: &str) -> Option<(PostgresPair, Upstream, Config)> {
-    with(PostgresPair::start(test, Commits::WaitForStandby).await?).await
+async fn pair() -> Option<(PostgresPair, Upstream, Config)> {
+    with(PostgresPair::start(Commits::WaitForStandby).await?).await
 }
 
 async fn with(pair: PostgresPair) -> Option<(PostgresPair, Upstream, Config)> {
@@ -71,7 +73,7 @@ async fn refused_and_waited_for_again(
     pair.standby().freeze();
     let first = put("/orders/7").token(42).start(to);
     end_wait(pair, ADVANCE, by).await;
-    let answer = soon("the answer", first).await.expect("no panic");
+    let answer = joined(first).await;
     assert_eq!(
         answer.assert_problem(503, "store-unavailable")["retry"],
         "same-token"
@@ -83,7 +85,7 @@ async fn refused_and_waited_for_again(
     waits(pair, ADVANCE).await;
     assert_eq!(upstream.tokens("order:7"), [41], "nothing of 42 went out");
     pair.standby().thaw();
-    let answer = soon("the answer", again).await.expect("no panic");
+    let answer = joined(again).await;
     answer.assert_forwarded();
     assert_eq!(upstream.tokens("order:7"), [41, 42]);
     let mut shell = pair.standby_shell().await;
@@ -92,11 +94,7 @@ async fn refused_and_waited_for_again(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_wait_for_the_standby_is_no_answer() {
-    let Some((pair, upstream, config)) =
-        pair("a_cancelled_wait_for_the_standby_is_no_answer").await
-    else {
-        return;
-    };
+    let (pair, upstream, config) = or_return!(pair().await);
     let proxy = Proxy::start(&config).await;
     refused_and_waited_for_again(&pair, &upstream, proxy.data(), "pg_cancel_backend").await;
     let metrics = proxy.metrics().await;
@@ -107,23 +105,15 @@ async fn a_cancelled_wait_for_the_standby_is_no_answer() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_terminated_wait_for_the_standby_is_no_answer() {
-    let Some((pair, upstream, config)) =
-        pair("a_terminated_wait_for_the_standby_is_no_answer").await
-    else {
-        return;
-    };
+    let (pair, upstream, config) = or_return!(pair().await);
     let proxy = Proxy::start(&config).await;
     refused_and_waited_for_again(&pair, &upstream, proxy.data(), "pg_terminate_backend").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_servers_language_makes_no_difference() {
-    let test = "the_servers_language_makes_no_difference";
-    let Some(pair) =
-        PostgresPair::start_speaking(test, Commits::WaitForStandby, Some("de_DE")).await
-    else {
-        return;
-    };
+    let pair =
+        or_return!(PostgresPair::start_speaking(Commits::WaitForStandby, Some("de_DE")).await);
     let (pair, upstream, config) = with(pair).await.expect("it has started");
     let proxy = Proxy::start(&config).await;
     refused_and_waited_for_again(&pair, &upstream, proxy.data(), "pg_cancel_backend").await;
@@ -135,9 +125,7 @@ async fn the_servers_language_makes_no_difference() {
 /// difference.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_log_level_makes_no_difference() {
-    let Some((pair, upstream, config)) = pair("the_log_level_makes_no_difference").await else {
-        return;
-    };
+    let (pair, upstream, config) = or_return!(pair().await);
     for level in ["off", "error", "sqlx=off,fencepost=trace"] {
         let (data, admin) = (free_port(), free_port());
         let config = config.clone().with(&format!(
@@ -162,7 +150,7 @@ async fn the_log_level_makes_no_difference() {
         pair.standby().freeze();
         let first = ask(base + 2).start(to);
         end_wait(&pair, ADVANCE, "pg_cancel_backend").await;
-        let answer = soon("the answer", first).await.expect("no panic");
+        let answer = joined(first).await;
         pair.standby().thaw();
         answer.assert_problem(503, "store-unavailable");
         assert_eq!(
@@ -180,14 +168,9 @@ async fn the_log_level_makes_no_difference() {
 /// done.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_override_is_not_done() {
-    let Some((pair, upstream, config)) = pair("a_cancelled_override_is_not_done").await else {
-        return;
-    };
+    let (pair, upstream, config) = or_return!(pair().await);
     let proxy = Proxy::start(&config).await;
-    proxy
-        .send(put("/orders/7").token(42))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(42)).await;
     pair.standby().freeze();
     let body = serde_json::json!({ "token": "3", "reason": "the counter was reset" });
     let target = "/v1/marks/order%3A7/override";

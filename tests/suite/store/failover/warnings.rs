@@ -12,6 +12,7 @@ use tracing::instrument::WithSubscriber as _;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 
+use crate::support::or_return;
 use crate::support::postgres::Cluster;
 use crate::support::replication::{shell, sql, until};
 use crate::support::store::has_postgres;
@@ -35,8 +36,8 @@ async fn advance(store: &PostgresStore, token: i64) -> Result<Vec<Found>, StoreE
 }
 
 /// A store whose server warns with this text at each write of a mark; its database's URL too.
-async fn warning(test: &str, says: &str) -> Option<(PostgresStore, String)> {
-    if !has_postgres(test) {
+async fn warning(says: &str) -> Option<(PostgresStore, String)> {
+    if !has_postgres() {
         return None;
     }
     let url = Cluster::shared().create_database().await;
@@ -64,10 +65,7 @@ async fn assert_warned(store: &PostgresStore, token: i64) {
 
 #[tokio::test]
 async fn they_are_heard_whoever_else_listens() {
-    let Some((store, url)) = warning("they_are_heard_whoever_else_listens", "frobnicated").await
-    else {
-        return;
-    };
+    let (store, url) = or_return!(warning("frobnicated").await);
     // This test binary has no subscriber at all.
     assert_warned(&store, 1).await;
     for filter in ["off", "error", "trace", "sqlx=off"] {
@@ -89,10 +87,7 @@ async fn they_are_heard_whoever_else_listens() {
 
 #[tokio::test]
 async fn a_database_cannot_keep_them_back() {
-    let Some((store, url)) = warning("a_database_cannot_keep_them_back", "frobnicated").await
-    else {
-        return;
-    };
+    let (store, url) = or_return!(warning("frobnicated").await);
     drop(store);
     let name = url.rsplit('/').next().expect("a name");
     let mut shell = shell(&url).await;
@@ -107,9 +102,7 @@ async fn a_database_cannot_keep_them_back() {
 /// The connection that was warned on is not used again; the next statement makes another one.
 #[tokio::test]
 async fn a_warned_connection_is_closed() {
-    let Some((store, url)) = warning("a_warned_connection_is_closed", "frobnicated").await else {
-        return;
-    };
+    let (store, url) = or_return!(warning("frobnicated").await);
     assert_warned(&store, 1).await;
     let mut shell = shell(&url).await;
     sql(&mut shell, "DROP TRIGGER warn ON marks").await;
@@ -128,9 +121,7 @@ async fn a_warned_connection_is_closed() {
 #[tokio::test]
 async fn the_wrap_around_of_transaction_ids_is_no_doubt() {
     let text = "database \"x\" must be vacuumed within 39985967 transactions";
-    let Some((store, _)) = warning("the_wrap_around_…", text).await else {
-        return;
-    };
+    let (store, _) = or_return!(warning(text).await);
     advance(&store, 1).await.expect("an answer");
     advance(&store, 2).await.expect("an answer");
 }

@@ -15,13 +15,13 @@ pub(super) const SHORT: &str = "{ upstream: { undelivered: 100ms }, store: { lea
                      barrier: { settle: 100ms } }";
 
 /// Returns whether files here have attributes; says so if not.
-pub(super) fn attributes(store: &Store, test: &str) -> bool {
+pub(super) fn attributes(store: &Store) -> bool {
     let path = store.path();
     let dir = path.parent().expect("a directory");
     let set = || rustix::fs::setxattr(dir, "user.fencepost.test", b"1", XattrFlags::empty());
     let possible = !is_skipped("xattr") && set().is_ok();
     if !possible {
-        lacks(test, "xattr");
+        lacks("xattr");
     }
     possible
 }
@@ -43,7 +43,7 @@ async fn refuses_4_as_stale(config: &Config) {
 #[tokio::test]
 async fn a_log_that_is_lost_after_a_crash_is_missed() {
     let store = Store::sqlite();
-    if !attributes(&store, "a_log_that_is_lost_after_a_crash_is_missed") {
+    if !attributes(&store) {
         return;
     }
     let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
@@ -76,7 +76,7 @@ async fn a_log_that_is_lost_after_a_crash_is_missed() {
 #[tokio::test]
 async fn a_log_beside_another_name_of_the_file_is_missed() {
     let store = Store::sqlite();
-    if !attributes(&store, "a_log_beside_another_name_of_the_file_is_missed") {
+    if !attributes(&store) {
         return;
     }
     let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
@@ -94,10 +94,7 @@ async fn a_log_beside_another_name_of_the_file_is_missed() {
 #[tokio::test]
 async fn a_file_that_was_emptied_is_taken_as_it_is_by_one_command() {
     let store = Store::sqlite();
-    if !attributes(
-        &store,
-        "a_file_that_was_emptied_is_taken_as_it_is_by_one_command",
-    ) {
+    if !attributes(&store) {
         return;
     }
     let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
@@ -122,7 +119,7 @@ async fn a_file_that_was_emptied_is_taken_as_it_is_by_one_command() {
 #[tokio::test]
 async fn an_older_copy_that_is_put_into_the_file_is_noticed() {
     let store = Store::sqlite();
-    if !attributes(&store, "an_older_copy_that_is_put_into_the_file_is_noticed") {
+    if !attributes(&store) {
         return;
     }
     let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
@@ -140,10 +137,7 @@ async fn an_older_copy_that_is_put_into_the_file_is_noticed() {
 #[tokio::test]
 async fn an_older_copy_beside_the_log_of_a_crash_is_not_read_with_it() {
     let (store, other) = (Store::sqlite(), Store::sqlite());
-    if !attributes(
-        &store,
-        "an_older_copy_beside_the_log_of_a_crash_is_not_read_with_it",
-    ) {
+    if !attributes(&store) {
         return;
     }
     let (_upstream, _, mut proxy) = with_5(&other, "{}").await;
@@ -153,16 +147,10 @@ async fn an_older_copy_beside_the_log_of_a_crash_is_not_read_with_it() {
     proxy.stop().await;
     let older = std::fs::read(store.path()).expect("it is there");
     let mut proxy = Proxy::start(&config).await;
-    proxy
-        .send(put("/orders/7").token(50))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(50)).await;
     proxy.stop().await;
     let mut proxy = Proxy::start(&config).await;
-    proxy
-        .send(put("/orders/8").token(1))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/8").token(1)).await;
     proxy.kill9();
     let latest = std::fs::read(store.path()).expect("it is there");
     let log = beside(&store.path(), "-wal");
@@ -194,10 +182,7 @@ async fn an_older_copy_beside_the_log_of_a_crash_is_not_read_with_it() {
 #[tokio::test]
 async fn another_store_that_is_put_into_the_file_is_not_taken_for_the_one_that_was_there() {
     let (store, other) = (Store::sqlite(), Store::sqlite());
-    if !attributes(
-        &store,
-        "another_store_that_is_put_into_the_file_is_not_taken_for_the_one_that_was_there",
-    ) {
+    if !attributes(&store) {
         return;
     }
     let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
@@ -241,10 +226,7 @@ async fn a_log_that_a_shell_has_copied_is_not_missed() {
 #[tokio::test]
 async fn a_log_is_missed_after_another_program_has_copied_what_was_before() {
     let store = Store::sqlite();
-    if !attributes(
-        &store,
-        "a_log_is_missed_after_another_program_has_copied_what_was_before",
-    ) {
+    if !attributes(&store) {
         return;
     }
     let (_upstream, config, mut proxy) = with_5(&store, "{}").await;

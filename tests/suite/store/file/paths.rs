@@ -112,10 +112,7 @@ async fn a_file_that_is_mounted_without_its_log_is_not_opened() {
     let file = place.path().join("marks.db");
     std::fs::write(&file, "").expect("it can be made");
     let Some(alone) = mounting(&store.path(), &file) else {
-        lacks(
-            "a_file_that_is_mounted_without_its_log_is_not_opened",
-            "mounts",
-        );
+        lacks("mounts");
         return;
     };
     let config = config_at(&file, &upstream).with("store: { create: never }");

@@ -8,13 +8,13 @@ use super::lost::{ACCEPT, SHORT, attributes, refused_for_lost_commits};
 use super::{beside, refuses, tokens, until_it_refuses, why, with_5};
 use crate::support::skip::lacks;
 use crate::support::store::program;
-use crate::support::{Proxy, Store, put};
+use crate::support::{Proxy, Store, or_return, put};
 
 /// `SQLite`'s backup API: copies the database in one file into another one, as `.backup` and
 /// `.restore` of the shell do. Returns false, and says so, without Python.
-fn copied(from: &Path, to: &Path, test: &str) -> bool {
+fn copied(from: &Path, to: &Path) -> bool {
     let Some(python) = program("python3") else {
-        lacks(test, "python3");
+        lacks("python3");
         return false;
     };
     let copy =
@@ -34,15 +34,15 @@ async fn accepts(proxy: &Proxy, token: u64) {
 }
 
 /// Restores a backup of the store at 41 once it is at 42, and asks the running proxy.
-async fn restored_at_42(store: &Store, test: &str, more: &str) -> Option<Proxy> {
+async fn restored_at_42(store: &Store, more: &str) -> Option<Proxy> {
     let (upstream, _, proxy) = with_5(store, more).await;
     accepts(&proxy, 41).await;
     let backup = beside(&store.path(), ".backup");
-    if !copied(&store.path(), &backup, test) {
+    if !copied(&store.path(), &backup) {
         return None;
     }
     accepts(&proxy, 42).await;
-    copied(&backup, &store.path(), test);
+    copied(&backup, &store.path());
     // The next token that the store has to decide, of this resource and of any other one.
     refuses(&proxy, 43).await;
     until_it_refuses(&proxy, 42).await;
@@ -63,10 +63,8 @@ async fn restored_at_42(store: &Store, test: &str, more: &str) -> Option<Proxy> 
 
 #[tokio::test]
 async fn a_backup_that_is_restored_into_the_live_file_is_not_believed() {
-    let (store, test) = (Store::sqlite(), "a_backup_that_is_restored_…");
-    let Some(mut proxy) = restored_at_42(&store, test, "{}").await else {
-        return;
-    };
+    let store = Store::sqlite();
+    let mut proxy = or_return!(restored_at_42(&store, "{}").await);
     assert_eq!(proxy.ask("/livez").await.status(), 200);
     proxy.stop().await;
 }
@@ -74,15 +72,12 @@ async fn a_backup_that_is_restored_into_the_live_file_is_not_believed() {
 /// The marks are gone from the file, so its attribute has to say so.
 #[tokio::test]
 async fn a_restored_backup_is_refused_by_the_next_start_too() {
-    let test = "a_restored_backup_is_refused_by_the_next_start_too";
     for stopped in [true, false] {
         let store = Store::sqlite();
-        if !attributes(&store, test) {
+        if !attributes(&store) {
             return;
         }
-        let Some(mut proxy) = restored_at_42(&store, test, "{}").await else {
-            return;
-        };
+        let mut proxy = or_return!(restored_at_42(&store, "{}").await);
         if stopped {
             proxy.stop().await;
         } else {
@@ -103,17 +98,14 @@ async fn a_restored_backup_is_refused_by_the_next_start_too() {
 /// Found by the heartbeat, where no request asks the store.
 #[tokio::test]
 async fn a_restored_backup_ends_an_idle_proxys_lease() {
-    let (store, test) = (
-        Store::sqlite(),
-        "a_restored_backup_ends_an_idle_proxys_lease",
-    );
+    let store = Store::sqlite();
     let (_upstream, _, proxy) = with_5(&store, "{}").await;
     let backup = beside(&store.path(), ".backup");
-    if !copied(&store.path(), &backup, test) {
+    if !copied(&store.path(), &backup) {
         return;
     }
     accepts(&proxy, 6).await;
-    copied(&backup, &store.path(), test);
+    copied(&backup, &store.path());
     proxy
         .until_metric("fencepost_lease_remaining_seconds", &[], |left| left == 0.0)
         .await;
@@ -129,8 +121,7 @@ async fn another_store_that_is_restored_into_the_live_file_is_not_believed() {
     for token in 6..40 {
         accepts(&busy, token).await;
     }
-    let test = "another_store_that_is_restored_into_the_live_file_is_not_believed";
-    if copied(&other.path(), &store.path(), test) {
+    if copied(&other.path(), &store.path()) {
         refuses(&proxy, 50).await;
         until_it_refuses(&proxy, 5).await;
     }
@@ -138,7 +129,7 @@ async fn another_store_that_is_restored_into_the_live_file_is_not_believed() {
 
 #[tokio::test]
 async fn backups_shells_and_checkpoints_make_no_store_unfit() {
-    let (store, test) = (Store::sqlite(), "backups_shells_and_checkpoints_…");
+    let store = Store::sqlite();
     let (upstream, config, mut proxy) = with_5(&store, "{}").await;
     let into = format!(
         "VACUUM INTO '{}'",
@@ -165,7 +156,7 @@ async fn backups_shells_and_checkpoints_make_no_store_unfit() {
         accepts(&proxy, token).await;
     }
     let backup = beside(&store.path(), ".backup");
-    if copied(&store.path(), &backup, test) {
+    if copied(&store.path(), &backup) {
         // Nothing was committed in between but heartbeats; then it is this very database.
         accepts(&proxy, token).await;
     }

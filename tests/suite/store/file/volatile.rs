@@ -7,10 +7,10 @@ use tempfile::TempDir;
 
 use crate::support::proxy::fencepost;
 use crate::support::skip::{is_skipped, lacks};
-use crate::support::{Config, Proxy, Store, Upstream, put};
+use crate::support::{Config, Proxy, Store, Upstream, or_return, put};
 
 /// A directory of a tmpfs; `None`, and a line that says so, where there is none to write to.
-fn in_memory(test: &str) -> Option<TempDir> {
+fn in_memory() -> Option<TempDir> {
     let memory = Path::new("/dev/shm");
     // `TMPFS_MAGIC`, statfs(2).
     let is_tmpfs = rustix::fs::statfs(memory).is_ok_and(|found| found.f_type == 0x0102_1994);
@@ -18,7 +18,7 @@ fn in_memory(test: &str) -> Option<TempDir> {
     match dir {
         Ok(dir) if is_tmpfs && !is_skipped("tmpfs") => Some(dir),
         _ => {
-            lacks(test, "tmpfs");
+            lacks("tmpfs");
             None
         }
     }
@@ -26,9 +26,7 @@ fn in_memory(test: &str) -> Option<TempDir> {
 
 #[tokio::test]
 async fn a_store_in_memory_is_refused_unless_it_is_allowed() {
-    let Some(dir) = in_memory("a_store_in_memory_is_refused_unless_it_is_allowed") else {
-        return;
-    };
+    let dir = or_return!(in_memory());
     let upstream = Upstream::start().await;
     // By a link, too: the file counts, not its name.
     let elsewhere = tempfile::tempdir().expect("a directory");

@@ -9,7 +9,7 @@ use super::{SECRET, migrate};
 use crate::support::postgres::Cluster;
 use crate::support::store::has_postgres;
 use crate::support::tls::{Ca, Files};
-use crate::support::{Config, Proxy, Store, Upstream, put};
+use crate::support::{Config, Proxy, Store, Upstream, or_return, put};
 
 /// The role that shows a certificate: its common name.
 const SHOWN: &str = "common.pay.svc";
@@ -22,8 +22,8 @@ struct SecretRig {
 }
 
 impl SecretRig {
-    async fn new(test: &str) -> Option<Self> {
-        if !has_postgres(test) {
+    async fn new() -> Option<Self> {
+        if !has_postgres() {
             return None;
         }
         let (ca, files, cluster) = (Ca::new("the CA"), Files::new(), Cluster::start());
@@ -89,10 +89,7 @@ impl SecretRig {
 
 #[tokio::test]
 async fn a_real_server_is_verified_and_then_told_the_password() {
-    let test = "a_real_server_is_verified_and_then_told_the_password";
-    let Some(rig) = SecretRig::new(test).await else {
-        return;
-    };
+    let rig = or_return!(SecretRig::new().await);
     let ca = rig.ca.display();
     let user = format!("fencepost:{SECRET}");
     let url = |host: &str, parameters: &str| rig.url(&user, host, "of_password", parameters);
@@ -118,10 +115,7 @@ async fn a_real_server_is_verified_and_then_told_the_password() {
 
 #[tokio::test]
 async fn a_mounted_url_and_mounted_certificates_do_as_cloudnativepg_hands_them_out() {
-    let test = "a_mounted_url_and_mounted_certificates_do_as_cloudnativepg_hands_them_out";
-    let Some(rig) = SecretRig::new(test).await else {
-        return;
-    };
+    let rig = or_return!(SecretRig::new().await);
     let upstream = Upstream::start().await;
     let (cert, key) = (rig.files.path("client.crt"), rig.files.path("client.key"));
     let password = format!("fencepost:{SECRET}");
@@ -136,10 +130,7 @@ async fn a_mounted_url_and_mounted_certificates_do_as_cloudnativepg_hands_them_o
         let store = json!({ "url": null, "url_file": url, "tls": tls });
         let config = Config::new(&upstream, &Store::at("")).with(&format!("{{ store: {store} }}"));
         let mut proxy = Proxy::start(&config).await;
-        proxy
-            .send(put("/orders/7").token(5))
-            .await
-            .assert_forwarded();
+        proxy.forward(put("/orders/7").token(5)).await;
         let role = user.split(':').next().expect("a role");
         let (with, without) = rig.sessions(role).await;
         assert!(

@@ -17,7 +17,7 @@ use rand::rngs::StdRng;
 use serde_json::json;
 
 use crate::support::proxy::{ADMIN_TOKEN, escape};
-use crate::support::{Answer, Upstream, eventually, get, post, put};
+use crate::support::{Answer, Upstream, eventually, get, or_return, post, put};
 
 pub const RESOURCES: usize = 3;
 /// The tokens of one reign.
@@ -298,9 +298,7 @@ impl Storm {
             return;
         };
         let view = answer.json();
-        let Some(unknown) = view["unknown"].as_array().and_then(|all| all.first()) else {
-            return;
-        };
+        let unknown = or_return!(view["unknown"].as_array().and_then(|all| all.first()));
         let token: u64 = unknown["token"]
             .as_str()
             .and_then(|token| token.parse().ok())

@@ -11,7 +11,7 @@ const WAITS_FOR_A_LOCK: &str = "SELECT count(*) FROM pg_stat_activity \
 /// it, for old ones a session that holds one of them.
 #[tokio::test]
 async fn rows_are_locked_in_key_order() {
-    if !has_postgres("rows_are_locked_in_key_order") {
+    if !has_postgres() {
         return;
     }
     let (url, store) = fresh().await;
@@ -55,7 +55,7 @@ async fn rows_are_locked_in_key_order() {
 
 #[tokio::test]
 async fn a_locked_row_is_not_waited_for_longer_than_half_the_timeout() {
-    if !has_postgres("a_locked_row_is_not_waited_for_longer_than_half_the_timeout") {
+    if !has_postgres() {
         return;
     }
     let url = Cluster::shared().create_database().await;
@@ -83,7 +83,7 @@ async fn a_locked_row_is_not_waited_for_longer_than_half_the_timeout() {
 /// A statement that waited for a lock sees all commits before it got it, not its snapshot.
 #[tokio::test]
 async fn a_statement_that_waited_finds_what_is_there_when_it_goes_on() {
-    if !has_postgres("a_statement_that_waited_finds_what_is_there_when_it_goes_on") {
+    if !has_postgres() {
         return;
     }
     let (url, store) = fresh().await;
@@ -107,7 +107,7 @@ async fn a_statement_that_waited_finds_what_is_there_when_it_goes_on() {
 /// one, the writer would have to ask whether it is another server's.
 #[tokio::test]
 async fn people_who_look_leave_the_lane_its_connection() {
-    if !has_postgres("people_who_look_leave_the_lane_its_connection") {
+    if !has_postgres() {
         return;
     }
     let (url, store) = fresh().await;
@@ -133,7 +133,7 @@ async fn people_who_look_leave_the_lane_its_connection() {
 /// A caller that leaves sends no cancel: what the server was told happens there, late.
 #[tokio::test]
 async fn a_dropped_call_may_still_commit() {
-    if !has_postgres("a_dropped_call_may_still_commit") {
+    if !has_postgres() {
         return;
     }
     let (url, store) = fresh().await;
@@ -173,7 +173,7 @@ async fn a_dropped_call_may_still_commit() {
 /// The override takes the row's lock first, so an advance that was there before it is seen.
 #[tokio::test]
 async fn an_override_sees_the_epoch_of_an_advance_it_waited_for() {
-    if !has_postgres("an_override_sees_the_epoch_of_an_advance_it_waited_for") {
+    if !has_postgres() {
         return;
     }
     let (url, store) = fresh().await;
@@ -205,7 +205,7 @@ async fn an_override_sees_the_epoch_of_an_advance_it_waited_for() {
 /// Somebody who renews at the last moment lives.
 #[tokio::test]
 async fn a_renewal_under_way_outlives_the_declaration_that_waits_for_it() {
-    if !has_postgres("a_renewal_under_way_outlives_the_declaration_that_waits_for_it") {
+    if !has_postgres() {
         return;
     }
     let (url, store) = fresh().await;
@@ -235,7 +235,7 @@ async fn a_renewal_under_way_outlives_the_declaration_that_waits_for_it() {
 /// table.
 #[tokio::test]
 async fn a_join_and_a_replacement_of_the_routes_see_each_other() {
-    if !has_postgres("a_join_and_a_replacement_of_the_routes_see_each_other") {
+    if !has_postgres() {
         return;
     }
     let (url, store) = fresh().await;
@@ -279,7 +279,7 @@ async fn a_join_and_a_replacement_of_the_routes_see_each_other() {
 /// makes the mark again: no epoch is ever open without a mark.
 #[tokio::test]
 async fn a_prune_and_a_request_of_one_resource_take_turns() {
-    if !has_postgres("a_prune_and_a_request_of_one_resource_take_turns") {
+    if !has_postgres() {
         return;
     }
     let (url, store) = fresh().await;

@@ -11,7 +11,7 @@ async fn next(heard: &mut Receiver<Heard>) -> Heard {
 
 #[tokio::test]
 async fn news_is_heard_in_its_namespace_and_after_a_break() {
-    if !has_postgres("news_is_heard_in_its_namespace_and_after_a_break") {
+    if !has_postgres() {
         return;
     }
     let (url, store) = fresh().await;

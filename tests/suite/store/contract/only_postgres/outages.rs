@@ -5,7 +5,7 @@ use super::*;
 /// A server that stops answering: calls end in time, and when it goes on, so does the store.
 #[tokio::test]
 async fn a_frozen_server_costs_timeouts_and_nothing_else() {
-    if !has_postgres("a_frozen_server_costs_timeouts_and_nothing_else") {
+    if !has_postgres() {
         return;
     }
     let cluster = Cluster::start();
@@ -42,7 +42,7 @@ async fn a_frozen_server_costs_timeouts_and_nothing_else() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_accepted_token_is_lost_when_the_server_is_killed() {
     const RESOURCES: usize = 8;
-    if !has_postgres("no_accepted_token_is_lost_when_the_server_is_killed") {
+    if !has_postgres() {
         return;
     }
     let cluster = Cluster::start();

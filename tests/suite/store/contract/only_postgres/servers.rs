@@ -20,7 +20,7 @@ async fn note_settings(url: &str) -> PgConnection {
 
 #[tokio::test]
 async fn commits_are_flushed_whatever_the_server_says() {
-    if !has_postgres("commits_are_flushed_whatever_the_server_says") {
+    if !has_postgres() {
         return;
     }
     for (server, session) in [
@@ -56,7 +56,7 @@ async fn commits_are_flushed_whatever_the_server_says() {
 
 #[tokio::test]
 async fn unfit_servers_are_refused_at_the_start() {
-    if !has_postgres("unfit_servers_are_refused_at_the_start") {
+    if !has_postgres() {
         return;
     }
     let cluster = Cluster::start();
@@ -88,14 +88,14 @@ async fn unfit_servers_are_refused_at_the_start() {
 
 #[tokio::test]
 async fn a_pooler_in_transaction_mode_is_refused() {
-    if !has_postgres("a_pooler_in_transaction_mode_is_refused") {
+    if !has_postgres() {
         return;
     }
     let url = Cluster::shared().create_database().await;
     let database = url.rsplit('/').next().expect("a name").to_owned();
     for settings in ["", "ignore_startup_parameters = options,extra_float_digits"] {
         let Some(pooler) = PgBouncer::start(Cluster::shared(), settings) else {
-            lacks("a_pooler_in_transaction_mode_is_refused", "pgbouncer");
+            lacks("pgbouncer");
             return;
         };
         let why = refusal(&pooler.url(&database)).await;
@@ -105,7 +105,7 @@ async fn a_pooler_in_transaction_mode_is_refused() {
 
 #[tokio::test]
 async fn many_proxies_migrate_at_once() {
-    if !has_postgres("many_proxies_migrate_at_once") {
+    if !has_postgres() {
         return;
     }
     let url = Cluster::shared().create_database().await;
@@ -121,7 +121,7 @@ async fn many_proxies_migrate_at_once() {
 
 #[tokio::test]
 async fn a_role_without_rights_on_the_schema_suffices_at_run_time() {
-    if !has_postgres("a_role_without_rights_on_the_schema_suffices_at_run_time") {
+    if !has_postgres() {
         return;
     }
     let (url, store) = fresh().await;
@@ -155,7 +155,7 @@ async fn a_role_without_rights_on_the_schema_suffices_at_run_time() {
 
 #[tokio::test]
 async fn urls_name_sockets_several_hosts_and_files() {
-    if !has_postgres("urls_name_sockets_several_hosts_and_files") {
+    if !has_postgres() {
         return;
     }
     let cluster = Cluster::shared();
@@ -193,7 +193,7 @@ async fn urls_name_sockets_several_hosts_and_files() {
 
 #[tokio::test]
 async fn a_database_of_another_encoding_is_refused() {
-    if !has_postgres("a_database_of_another_encoding_is_refused") {
+    if !has_postgres() {
         return;
     }
     let cluster = Cluster::shared();
@@ -213,7 +213,7 @@ async fn a_database_of_another_encoding_is_refused() {
 
 #[tokio::test]
 async fn messages_name_the_server_and_never_the_password() {
-    if !has_postgres("messages_name_the_server_and_never_the_password") {
+    if !has_postgres() {
         return;
     }
     let dead = free_port();
