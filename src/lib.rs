@@ -58,6 +58,8 @@ pub mod server;
 mod socket;
 pub mod store;
 pub mod throttle;
+mod timed_socket;
 pub mod traces;
 pub mod wire;
 mod worker;
+mod write_timeout;

@@ -19,15 +19,16 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
+use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
 use super::peer::AdminPeer;
-use super::stream::{self, AdminSocket, Deadlined};
-use super::{AdminState, router};
+use super::{AdminState, router, stream};
 use crate::config::AdminSettings;
 use crate::metrics::{AdminRefusal, Metrics};
+use crate::timed_socket::TimedSocket;
 
 /// Connections at once.
 pub const CONNECTIONS: usize = 128;
@@ -128,29 +129,20 @@ impl Port {
         listener: &AdminListener,
         open: &mut OpenConnections,
     ) -> io::Result<()> {
-        match listener {
+        let (socket, peer) = match listener {
             AdminListener::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
                 let peer = AdminPeer::by_tcp(address, stream.local_addr()?);
-                self.spawn(stream, peer, open.add(&self.metrics));
+                (Either::Left(stream), peer)
             }
             AdminListener::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
                 let user = stream.peer_cred().ok().map(|credentials| credentials.uid());
-                let peer = AdminPeer::by_socket(user);
-                self.spawn(stream, peer, open.add(&self.metrics));
+                (Either::Right(stream), AdminPeer::by_socket(user))
             }
-        }
-        Ok(())
-    }
-
-    fn spawn<S: AdminSocket>(
-        self: &Arc<Self>,
-        stream: S,
-        peer: AdminPeer,
-        ended: CancellationToken,
-    ) {
-        let mut stream = Deadlined::new(stream, Arc::clone(&self.metrics));
+        };
+        let ended = open.add(&self.metrics);
+        let mut stream = stream::timed(socket, &self.metrics);
         let port = Arc::clone(self);
         self.tasks.spawn(async move {
             let _ended = ended.clone().drop_guard();
@@ -162,10 +154,11 @@ impl Port {
             tracing::debug!("a connection of the admin port was closed for a newer one");
             stream.reset();
         });
+        Ok(())
     }
 
     /// Does the TLS handshake, if the port has TLS, with the current certificate.
-    async fn serve<S: AdminSocket>(&self, stream: &mut Deadlined<S>, peer: &AdminPeer) {
+    async fn serve(&self, stream: &mut TimedSocket, peer: &AdminPeer) {
         let tls = self.settings.borrow().tls.clone();
         let Some(tls) = tls else {
             return self.http(stream, peer).await;

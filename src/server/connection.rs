@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use socket2::SockRef;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::either::Either;
@@ -17,18 +18,44 @@ use super::http1::{self, Site};
 use super::http2::Http2;
 use super::idle_connections::{IdleConnections, Presence};
 use super::signals::{DrainPhases, Signal};
-use super::timed_socket::TimedSocket;
 use super::tls::{self, ClientIo, Secured};
-use super::write_timeout::WriteTimeout;
 use crate::config::{LimitSettings, TlsSettings};
 use crate::metrics::{HandshakeError, Limit, Metrics};
 use crate::proxy::headers::forwarded_for;
 use crate::proxy::{Client, ConnectionInFlight, Proxy};
-use crate::socket;
+use crate::socket::{self, Socket};
+use crate::timed_socket::{SocketOwner, TimedSocket};
 
 /// How long a connection with a client certificate accepts new requests, since a certificate may be
 /// revoked meanwhile. Its requests then have as long again to end; its tunnels are closed.
 const CLIENT_MAX_AGE: Duration = Duration::from_hours(1);
+
+/// How many bytes may wait in the kernel before a write finds no room. By default the kernel takes
+/// up to megabytes, and reports room only once a third of them has gone. A slow client that reads
+/// all the time would then look like one that does not read.
+const MAX_UNSENT_BYTES: u32 = 128 << 10;
+
+/// Holds the connection's permit while its socket is open.
+struct PermittedConnection {
+    metrics: Arc<Metrics>,
+    _permit: ConnectionPermit,
+}
+
+impl SocketOwner for PermittedConnection {
+    fn timed_out(&self) {
+        self.metrics.limit(Limit::WriteTimeout);
+        tracing::debug!("a client took nothing of its answer: its connection is reset");
+    }
+}
+
+fn prepare(socket: &Socket) {
+    if let Either::Left(tcp) = socket {
+        // Both fail only on a closed socket.
+        let _ = tcp.set_nodelay(true);
+        socket::keep_alive(tcp);
+        let _ = SockRef::from(tcp).set_tcp_notsent_lowat(MAX_UNSENT_BYTES);
+    }
+}
 
 /// State that all connections of the data port share.
 pub(super) struct DataConnections {
@@ -85,9 +112,12 @@ impl DataConnections {
                 network: permit.network(),
             };
             let _member = connections.idle.add(presence.clone());
-            let timeout = WriteTimeout::new(connections.limits.write_timeout);
-            let metrics = Arc::clone(&connections.metrics);
-            let socket = TimedSocket::new(socket, timeout, metrics, permit);
+            prepare(&socket);
+            let owner = Box::new(PermittedConnection {
+                metrics: Arc::clone(&connections.metrics),
+                _permit: permit,
+            });
+            let socket = TimedSocket::new(socket, connections.limits.write_timeout, owner);
             Box::pin(connections.secured(socket, peer(ip), presence)).await;
         };
         self.open.spawn_on(serving, worker);

@@ -12,10 +12,8 @@ mod http2;
 mod idle_connections;
 mod signals;
 mod stalled_streams;
-mod timed_socket;
 mod tls;
 mod workers;
-mod write_timeout;
 
 use std::sync::Arc;
 

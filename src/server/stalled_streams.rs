@@ -18,9 +18,9 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::rt::Executor;
 
 use super::connection_state::ActiveStream;
-use super::write_timeout::WriteTimeout;
 use crate::metrics::{Limit, Metrics};
 use crate::proxy::{BoxError, ClientBody};
+use crate::write_timeout::WriteTimeout;
 
 tokio::task_local! {
     /// The stream that the current task serves.

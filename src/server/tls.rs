@@ -12,9 +12,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
-use super::timed_socket::TimedSocket;
 use crate::metrics::HandshakeError;
 use crate::proxy::ClientNames;
+use crate::timed_socket::TimedSocket;
 
 /// A client's connection, without TLS or with it.
 pub(super) type ClientIo = Either<TimedSocket, Box<TlsStream<TimedSocket>>>;

@@ -15,6 +15,8 @@ const LAYERS: &[&[&str]] = &[
         "counts",
         "worker",
         "socket",
+        "timed_socket",
+        "write_timeout",
         "boot_clock",
         "build_info",
     ],

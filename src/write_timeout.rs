@@ -1,4 +1,4 @@
-//! The timeout of a client that reads nothing of its answer: `limits.write_timeout`.
+//! The timeout of a client that reads nothing of its answer.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
 /// The timeout of one client.
-pub(super) struct WriteTimeout {
+pub(crate) struct WriteTimeout {
     limit: Duration,
     /// It has read nothing since the clock was set.
     waits: bool,
@@ -15,7 +15,7 @@ pub(super) struct WriteTimeout {
 }
 
 impl WriteTimeout {
-    pub(super) const fn new(limit: Duration) -> Self {
+    pub(crate) const fn new(limit: Duration) -> Self {
         Self {
             limit,
             waits: false,
@@ -24,12 +24,12 @@ impl WriteTimeout {
     }
 
     /// Stops the timeout: the client has read something, or nothing waits for it.
-    pub(super) fn progressed(&mut self) {
+    pub(crate) fn progressed(&mut self) {
         self.waits = false;
     }
 
     /// Starts the timeout if it does not run. Ready at its end.
-    pub(super) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let limit = self.limit;
         let clock = self
             .clock

@@ -7,50 +7,43 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::either::Either;
 
-use super::connection_limit::ConnectionPermit;
-use super::write_timeout::WriteTimeout;
-use crate::metrics::{Limit, Metrics};
 use crate::socket::Socket;
+use crate::write_timeout::WriteTimeout;
 
-/// How many bytes may wait in the kernel before a write finds no room. By default the kernel takes
-/// up to megabytes, and reports room only once a third of them has gone. A slow client that reads
-/// all the time would then look like one that does not read.
-const MAX_UNSENT_BYTES: u32 = 128 << 10;
+/// The part of the server that has accepted a socket. It lives as long as the socket.
+pub(crate) trait SocketOwner: Send {
+    /// Notes that the client took nothing of its answer for too long.
+    fn timed_out(&self);
+}
 
-/// The socket, which holds the connection's permit while it is open.
-pub(super) struct TimedSocket {
+/// The socket and its owner.
+pub(crate) struct TimedSocket {
     socket: Socket,
     /// Runs while a write waits.
     timeout: WriteTimeout,
-    metrics: Arc<Metrics>,
-    _slot: ConnectionPermit,
+    owner: Box<dyn SocketOwner>,
 }
 
 impl TimedSocket {
-    pub(super) fn new(
-        socket: Socket,
-        timeout: WriteTimeout,
-        metrics: Arc<Metrics>,
-        permit: ConnectionPermit,
-    ) -> Self {
-        if let Either::Left(tcp) = &socket {
-            // Both fail only on a closed socket.
-            let _ = tcp.set_nodelay(true);
-            crate::socket::keep_alive(tcp);
-            let _ = SockRef::from(tcp).set_tcp_notsent_lowat(MAX_UNSENT_BYTES);
-        }
+    pub(crate) fn new(socket: Socket, limit: Duration, owner: Box<dyn SocketOwner>) -> Self {
         Self {
             socket,
-            timeout,
-            metrics,
-            _slot: permit,
+            timeout: WriteTimeout::new(limit),
+            owner,
+        }
+    }
+
+    /// Makes the close a reset: the kernel drops the bytes that it still holds.
+    pub(crate) fn reset(&self) {
+        if let Either::Left(tcp) = &self.socket {
+            // Fails only on a closed socket.
+            let _ = tcp.set_zero_linger();
         }
     }
 
@@ -65,11 +58,8 @@ impl TimedSocket {
             return written;
         }
         ready!(self.timeout.poll_expired(cx));
-        self.metrics.limit(Limit::WriteTimeout);
-        tracing::debug!("a client took nothing of its answer: its connection is reset");
-        if let Either::Left(tcp) = &self.socket {
-            let _ = tcp.set_zero_linger();
-        }
+        self.owner.timed_out();
+        self.reset();
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
