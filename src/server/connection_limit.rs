@@ -32,9 +32,10 @@ pub(super) struct ShareTaken;
 /// The permit of an open connection.
 #[must_use = "dropping it frees the permit"]
 pub(super) struct ConnectionPermit {
-    _of_all: OwnedSemaphorePermit,
     of_client: Option<CountGuard<Network>>,
     gauge: IntGauge,
+    /// Freed last: the next connection must not find this one in its client's share.
+    _of_all: OwnedSemaphorePermit,
 }
 
 impl ConnectionLimit {
@@ -102,9 +103,9 @@ impl ConnectionLimit {
         let gauge = self.metrics.connections();
         gauge.inc();
         Ok(ConnectionPermit {
-            _of_all: permit.0,
             of_client,
             gauge,
+            _of_all: permit.0,
         })
     }
 }
