@@ -1,5 +1,6 @@
 //! The writer's own task: gather, send, enter the answers in the epoch table, answer, clean up.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use tokio::sync::mpsc::error::TryRecvError;
@@ -16,9 +17,10 @@ use crate::fencing::epochs::Recalled;
 use crate::fencing::lease::Identity;
 use crate::fencing::refused::Refused;
 use crate::metrics::DecidedBy;
+use crate::routing::ResourceKey;
 
 /// The most resources that one statement names.
-pub(super) const MAX_PER_BATCH: usize = 1024;
+const MAX_PER_BATCH: usize = 1024;
 /// The most drained epochs that are taken in at once.
 const MAX_DRAINED: usize = 2048;
 
@@ -127,6 +129,34 @@ impl Writer {
         if upkeep || std::mem::take(&mut self.repairs.due) {
             self.repair().await;
         }
+    }
+
+    /// Takes the requests whose row is locked out of the queue. They are tried again every
+    /// [`TICK`], until their callers leave.
+    async fn park_locked(&mut self) {
+        let room = MAX_PER_BATCH.saturating_sub(self.queue.waiting.len());
+        self.queue.waiting.extend(self.locks.unpark(room));
+        let suspects = &self.locks.suspects;
+        let waiting = self.queue.waiting.iter().map(|(key, _)| key);
+        let asked: HashSet<&ResourceKey> = waiting.filter(|key| suspects.contains(*key)).collect();
+        let asked: Vec<ResourceKey> = asked.into_iter().cloned().collect();
+        if asked.is_empty() {
+            return;
+        }
+        let locked = match self.context.store.locked(&asked).await {
+            Ok(locked) => locked,
+            Err(error) => {
+                self.context.metrics.failed(&error);
+                asked.clone()
+            }
+        };
+        for key in asked.iter().filter(|key| !locked.contains(key)) {
+            self.locks.suspects.remove(key);
+        }
+        let waiting = self.queue.waiting.drain(..);
+        let (parked, free): (Vec<_>, Vec<_>) = waiting.partition(|(key, _)| locked.contains(key));
+        self.queue.waiting.extend(free);
+        self.locks.park(parked);
     }
 
     /// Folds the waiting requests into a batch. A request that memory can answer by now needs no

@@ -41,7 +41,6 @@ impl Marks for PostgresStore {
 
     /// The lock is the one that an advance takes.
     async fn locked(&self, resources: &[ResourceKey]) -> Result<Vec<ResourceKey>, StoreError> {
-        let resources: Vec<&str> = resources.iter().map(ResourceKey::as_str).collect();
         let statement = self
             .query_as(
                 "WITH k AS MATERIALIZED ( \
@@ -55,7 +54,7 @@ impl Marks for PostgresStore {
                      ON m.namespace = k.namespace AND m.resource = k.resource \
                  WHERE NOT EXISTS (SELECT 1 FROM free AS f WHERE f.resource = m.resource)",
             )
-            .bind(resources);
+            .bind(texts(resources));
         let key = |(resource,): (String,)| rows::key(&resource);
         self.rows(&self.writer, statement, key).await
     }
