@@ -3,14 +3,20 @@
 //!
 //! A hint that a newer token is durable leads to one read of that mark, over a connection that
 //! neither the writer nor the lease waits for. The same statement deletes the epoch if it is not
-//! used. Hints that come meanwhile share the next read, so a flood of forged ones keeps one
-//! statement busy at a time. A hint that an older epoch was closed makes the writer read once more.
+//! used. Hints that come meanwhile share the next read. After a read in which no hint proved true
+//! there is a pause, since an epoch gives no permit while it is read: a flood of forged hints must
+//! not keep it from that. A hint that an older epoch was closed makes the writer read once more.
+
+use std::time::Duration;
 
 use super::Membership;
 use super::hints::Hints;
 use crate::fencing::epochs::{Ceded, Hint};
 use crate::routing::ResourceKey;
 use crate::store::{EpochRow, Era, Heard, InstanceId, MarkRow, Notification};
+
+/// The pause after a read in which no hint proved true.
+const PAUSE: Duration = Duration::from_millis(50);
 
 impl Membership {
     /// Receives notifications.
@@ -69,17 +75,20 @@ impl Membership {
                 }
                 ceding.extend(rows);
             }
-            if !ceding.is_empty() {
-                self.cede(&ceding).await;
+            if ceding.is_empty() && reading.is_empty() {
+                continue;
             }
-            if !reading.is_empty() {
-                self.read_marks(&reading).await;
+            let mut proved = !ceding.is_empty() && self.cede(&ceding).await;
+            proved |= !reading.is_empty() && self.read_marks(&reading).await;
+            if !proved {
+                tokio::time::sleep(PAUSE).await;
             }
         }
     }
 
     /// Has the store delete the rows of epochs that are not used here, if the mark is above them.
-    async fn cede(&self, rows: &[EpochRow]) {
+    /// `false`: none was deleted, or that is unknown.
+    async fn cede(&self, rows: &[EpochRow]) -> bool {
         // As in `read_marks`.
         let era = self.epoch_table.era();
         let connections = self.store.connections();
@@ -92,16 +101,18 @@ impl Membership {
                     self.epoch_table.ceded(row, Ceded::Unknown);
                 }
                 self.writer.poll();
-                return;
+                return false;
             }
         };
         self.metrics.answered();
         // After a new connection, the rows in the store are compared with those in memory, but not
         // with these. So an answer from before it no longer proves that a row is there.
         let steady = self.store.connections() == connections;
+        let mut proved = false;
         for row in rows {
             let mut marks = marks.iter().filter(|mark| mark.resource == row.resource);
             let deleted = marks.any(|mark| mark.token > row.token);
+            proved |= deleted;
             let fate = match (deleted, steady) {
                 (true, _) => Ceded::Deleted,
                 (false, true) => Ceded::Kept,
@@ -109,7 +120,7 @@ impl Membership {
             };
             self.epoch_table.ceded(row, fate);
         }
-        self.learn(marks, era);
+        self.learn(marks, era) || proved
     }
 
     /// Has the writer read the resources at which an epoch was closed, if a request waits for it.
@@ -127,8 +138,8 @@ impl Membership {
         self.lease.identity().instance
     }
 
-    /// Learns these marks from the store.
-    async fn read_marks(&self, keys: &[ResourceKey]) {
+    /// Learns these marks from the store. `false`: none of them is new, or that is unknown.
+    async fn read_marks(&self, keys: &[ResourceKey]) -> bool {
         // The era is taken before the read, so that a mark is not learned if its era is over when
         // the answer comes.
         let era = self.epoch_table.era();
@@ -138,23 +149,26 @@ impl Membership {
                 self.metrics.failed(&error);
                 tracing::debug!(%error, "the marks that a notification hints at could not be read");
                 self.writer.poll();
-                return;
+                return false;
             }
         };
         self.metrics.answered();
-        self.learn(rows, era);
+        self.learn(rows, era)
     }
 
-    /// Learns durable marks that were read in this era or a later one.
-    fn learn(&self, rows: Vec<MarkRow>, era: Era) {
+    /// Learns durable marks that were read in this era or a later one. Returns whether any closes
+    /// an epoch here.
+    fn learn(&self, rows: Vec<MarkRow>, era: Era) -> bool {
+        let mut closes = false;
         for row in rows {
             if row.era > era {
                 // The mark was overridden, which is not known here yet.
                 self.epoch_table.adopt(row.era);
                 self.writer.poll();
             } else {
-                self.epoch_table.learn(&row.resource, row.token, era, true);
+                closes |= self.epoch_table.learn(&row.resource, row.token, era, true);
             }
         }
+        closes
     }
 }
