@@ -5,6 +5,7 @@ use super::super::head::HeadError;
 use super::chunks;
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one scenario, in order")]
 fn chunked_bodies_end_where_they_say() {
     for body in [
         "0\r\n\r\n",

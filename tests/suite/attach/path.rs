@@ -204,8 +204,7 @@ async fn the_fencepost_may_want_tls_and_a_certificate() {
         at("server.key"),
         ca_file.display()
     );
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(&tls)).await;
+    let (upstream, proxy) = Proxy::before(&Store::sqlite(), &tls).await;
     let to = format!("https://localhost:{}", proxy.data().port());
     let ca = at("ca.crt");
     let (cert, key) = (at("client.crt"), at("client.key"));

@@ -183,14 +183,12 @@ over_both_stores! {
     }
 
     async fn a_token_of_another_format_is_read_as_its_route_says(store: Store) {
-        let upstream = Upstream::start().await;
-        let config = Config::new(&upstream, &store).with(
-            "routes:
+        let (upstream, proxy) = Proxy::before(&store, "routes:
              - { path: '/hex/{id}', resource: 'hex:{id}', token: { format: hex } }
              - { path: '/hash/{id}', resource: 'hash:{id}', token: { format: after-hash } }
              - { path: '/prefix/{id}', resource: 'prefix:{id}', token: { format: prefix-hex16 } }",
-        );
-        let proxy = Proxy::start(&config).await;
+        )
+        .await;
         for (target, token, seen) in [
             ("/hex/1", "ff", 255),
             ("/hex/1", "0x1F4", 500),
@@ -217,15 +215,13 @@ over_both_stores! {
     }
 
     async fn the_stale_status_can_be_409(store: Store) {
-        let upstream = Upstream::start().await;
-        let proxy = Proxy::start(&Config::new(&upstream, &store).with("stale_status: 409")).await;
+        let (_upstream, proxy) = Proxy::before(&store, "stale_status: 409").await;
         proxy.forward(put("/orders/7").token(2)).await;
         proxy.refuse(put("/orders/7").token(1), 409, "stale-token").await;
     }
 
     async fn without_disclosure_an_answer_names_no_number(store: Store) {
-        let upstream = Upstream::start().await;
-        let proxy = Proxy::start(&Config::new(&upstream, &store).with("disclose: false")).await;
+        let (_upstream, proxy) = Proxy::before(&store, "disclose: false").await;
         proxy.forward(put("/orders/77123").token(88_456)).await;
         let answer = proxy.send(put("/orders/77123").token(88_455)).await;
         let problem = answer.assert_problem(412, "stale-token");

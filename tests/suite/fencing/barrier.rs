@@ -12,9 +12,7 @@ use crate::support::{
 
 /// An upstream, and a proxy with these barrier times.
 async fn with_barrier(store: &Store, barrier: &str) -> (Upstream, Proxy) {
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, store).with(&format!("barrier: {barrier}"));
-    let proxy = Proxy::start(&config).await;
+    let (upstream, proxy) = Proxy::before(store, &format!("barrier: {barrier}")).await;
     (upstream, proxy)
 }
 
@@ -277,10 +275,8 @@ over_both_stores! {
     }
 
     async fn an_older_client_that_stalls_its_upload_is_cut_after_the_drain(store: Store) {
-        let upstream = Upstream::start().await;
-        let config = Config::new(&upstream, &store)
-            .with("{ barrier: { wait: 25s, grace: 500ms, settle: 1s }, body: { buffer: 1KiB } }");
-        let proxy = Proxy::start(&config).await;
+        let more = "{ barrier: { wait: 25s, grace: 500ms, settle: 1s }, body: { buffer: 1KiB } }";
+        let (upstream, proxy) = Proxy::before(&store, more).await;
         let request = put("/orders/7").token(41).header("Content-Length", "1000000");
         let _stalled = proxy.begin(&request, "x".repeat(20_000).as_bytes()).await;
         upstream.until("a part of the body", |all| all.first().is_some_and(|one| !one.body.is_empty())).await;

@@ -12,8 +12,7 @@ fn claim(target: &str) -> Request {
 }
 
 async fn fenced(store: &Store, more: &str) -> (Upstream, Proxy) {
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, store).with(more)).await;
+    let (upstream, proxy) = Proxy::before(store, more).await;
     (upstream, proxy)
 }
 

@@ -18,9 +18,7 @@ const RESOURCES: usize = 4;
 
 over_both_stores! {
     async fn nothing_overtakes_among_64_clients(store: Store) {
-        let upstream = Upstream::start().await;
-        let config = Config::new(&upstream, &store).with(RUGGED);
-        let proxy = Proxy::start(&config).await;
+        let (upstream, proxy) = Proxy::before(&store, RUGGED).await;
         storm(&upstream, &[&proxy]).await;
     }
 }

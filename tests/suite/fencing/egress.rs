@@ -164,8 +164,7 @@ async fn the_lock_in_dynamodb_has_a_number_that_grows() {
     let expected = [Some(1), None, None, Some(2), Some(3), None, Some(4)];
     assert_eq!(got, expected);
 
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    let (upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
     let granted: Vec<u64> = got.into_iter().flatten().collect();
     for token in &granted {
         proxy.forward(put("/orders/7").token(token)).await;

@@ -3,8 +3,7 @@
 use crate::support::{Config, Proxy, Request, Store, Upstream, delete, get, post, put};
 
 async fn fenced(more: &str) -> (Upstream, Proxy) {
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(more)).await;
+    let (upstream, proxy) = Proxy::before(&Store::sqlite(), more).await;
     (upstream, proxy)
 }
 
@@ -20,8 +19,7 @@ async fn idempotency_key(upstream: &Upstream, proxy: &Proxy, request: Request) -
 #[tokio::test]
 async fn equal_requests_have_equal_idempotency_keys() {
     let store = Store::sqlite();
-    let upstream = Upstream::start().await;
-    let mut proxy = Proxy::start(&Config::new(&upstream, &store)).await;
+    let (upstream, mut proxy) = Proxy::before(&store, "{}").await;
     let base = || post("/orders/7?x=1").token(5).body("pay 10");
     let key = idempotency_key(&upstream, &proxy, base())
         .await

@@ -6,11 +6,10 @@ use std::process::Command;
 
 use crate::support::skip::lacks;
 use crate::support::store::program;
-use crate::support::{Config, Proxy, Request, Store, Upstream, post, put};
+use crate::support::{Proxy, Request, Store, Upstream, post, put};
 
 async fn fenced(more: &str) -> (Upstream, Proxy) {
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(more)).await;
+    let (upstream, proxy) = Proxy::before(&Store::sqlite(), more).await;
     (upstream, proxy)
 }
 

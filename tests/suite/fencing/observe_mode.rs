@@ -81,9 +81,7 @@ async fn a_body_that_stalls_before_its_key_is_counted_and_logged() {
 /// any other request.
 #[tokio::test]
 async fn a_claim_that_finds_no_place_is_not_answered_at_once() {
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &Store::sqlite()).with("limits: { in_flight: 1 }");
-    let proxy = Proxy::start(&config).await;
+    let (upstream, proxy) = Proxy::before(&Store::sqlite(), "limits: { in_flight: 1 }").await;
     let gate = Gate::shut();
     upstream.next([Step::Wait(gate.clone()), Step::ok()]);
     let holder = proxy.start_request(put("/orders/1").token(1));

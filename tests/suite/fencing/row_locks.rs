@@ -123,10 +123,11 @@ async fn of_two_that_wait_for_the_row_the_older_is_refused_behind_the_newer() {
 #[tokio::test]
 async fn a_locked_row_delays_other_resources_once() {
     let store = or_return!(Store::postgres().await);
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &store)
-        .with("{ barrier: { wait: 25s }, store: { timeout: 12s, lease: 60s } }");
-    let proxy = Proxy::start(&config).await;
+    let (upstream, proxy) = Proxy::before(
+        &store,
+        "{ barrier: { wait: 25s }, store: { timeout: 12s, lease: 60s } }",
+    )
+    .await;
     proxy.forward(put("/orders/7").token(40)).await;
     let mut holder = hold(&store.url()).await;
     let locked = proxy.start_request(put("/orders/7").token(41));
@@ -154,10 +155,11 @@ async fn a_locked_row_delays_other_resources_once() {
 #[tokio::test]
 async fn not_a_byte_goes_upstream_under_a_lapsed_lease() {
     let store = or_return!(Store::postgres().await);
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &store)
-        .with("{ store: { lease: 2s }, barrier: { settle: 300s }, body: { buffer: 1KiB } }");
-    let proxy = Proxy::start(&config).await;
+    let (upstream, proxy) = Proxy::before(
+        &store,
+        "{ store: { lease: 2s }, barrier: { settle: 300s }, body: { buffer: 1KiB } }",
+    )
+    .await;
     let upload = put("/orders/7").token(41).header("Content-Length", "40000");
     let mut held = proxy.begin(&upload, "a".repeat(20_000).as_bytes()).await;
     upstream

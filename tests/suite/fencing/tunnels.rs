@@ -161,8 +161,7 @@ async fn an_opening_is_judged_like_a_write() {
     let more = "{ safe_methods: ignored, routes: [\
          { path: '/orders/{id}', resource: 'order:{id}', upgrade: allow, reuse: once, methods: [PUT] },\
          { path: '/closed/{id}', resource: 'closed:{id}' }] }";
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(more)).await;
+    let (upstream, proxy) = Proxy::before(&Store::sqlite(), more).await;
     for (request, status, kind) in [
         (opening("/orders/7"), 428, "token-required"),
         (opening("/orders/7").token("x"), 400, "malformed-token"),

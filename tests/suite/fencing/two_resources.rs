@@ -1,7 +1,7 @@
 //! One request, one resource: what a request names beside its target has the target's key, or the
 //! request is refused, whatever route it comes by (guarantees G1 and G6).
 
-use crate::support::{Config, Proxy, Request, Store, Upstream, eventually, get, post, request};
+use crate::support::{Proxy, Request, Store, Upstream, eventually, get, post, request};
 
 const ROUTES: &str = "{ routes: [
     { path: '/files/{name}/{*rest}', resource: 'file:{name}', methods: [PUT, DELETE, COPY, MOVE] },
@@ -16,8 +16,7 @@ const ROUTES: &str = "{ routes: [
 ] }";
 
 async fn started(more: &str) -> (Upstream, Proxy) {
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(more)).await;
+    let (upstream, proxy) = Proxy::before(&Store::sqlite(), more).await;
     (upstream, proxy)
 }
 

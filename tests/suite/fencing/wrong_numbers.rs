@@ -10,7 +10,7 @@ use super::lock_services::{Etcd, Redis, programs};
 use crate::support::postgres::Cluster;
 use crate::support::store::has_postgres;
 use crate::support::zookeeper::{Java, ZooKeeper};
-use crate::support::{Config, Proxy, Store, Upstream, eventually, or_return, post, put};
+use crate::support::{Proxy, Store, Upstream, eventually, or_return, post, put};
 
 /// A real fencepost, which is asked about one pair of holders after the other.
 struct Fence {
@@ -21,8 +21,7 @@ struct Fence {
 
 impl Fence {
     async fn start() -> Self {
-        let upstream = Upstream::start().await;
-        let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+        let (upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
         Self {
             upstream,
             proxy,

@@ -5,12 +5,11 @@ mod modes;
 
 use crate::fencing::keys::key_of;
 use crate::support::{
-    Config, Proxy, Request, Store, Upstream, delete, eventually, get, post, put, request,
+    Proxy, Request, Store, Upstream, delete, eventually, get, post, put, request,
 };
 
 async fn fenced(more: &str) -> (Upstream, Proxy) {
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(more)).await;
+    let (upstream, proxy) = Proxy::before(&Store::sqlite(), more).await;
     (upstream, proxy)
 }
 

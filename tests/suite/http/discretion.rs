@@ -75,9 +75,7 @@ async fn an_upstream_that_cannot_be_reached_has_no_name() {
 
 #[tokio::test]
 async fn an_exchange_that_broke_does_not_say_how() {
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &Store::sqlite());
-    let proxy = Proxy::start(&config).await;
+    let (upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
     for step in [Step::Reset, Step::Close] {
         upstream.next([step]);
         let answer = proxy.send(get("/orders/7")).await;
@@ -91,9 +89,7 @@ async fn an_exchange_that_broke_does_not_say_how() {
 async fn a_store_that_is_given_up_has_no_path() {
     for disclose in [true, false] {
         let store = Store::sqlite();
-        let upstream = Upstream::start().await;
-        let config = Config::new(&upstream, &store).with(&format!("disclose: {disclose}"));
-        let proxy = Proxy::start(&config).await;
+        let (_upstream, proxy) = Proxy::before(&store, &format!("disclose: {disclose}")).await;
         let path = store.path();
         std::fs::rename(&path, path.with_extension("moved")).expect("it can be moved");
         let answer = eventually("a refusal", || async {

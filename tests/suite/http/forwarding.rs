@@ -7,8 +7,7 @@ use crate::support::wire::{Framing, chunk};
 use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, get, put, request, soon};
 
 async fn fenced(more: &str) -> (Upstream, Proxy) {
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(more)).await;
+    let (upstream, proxy) = Proxy::before(&Store::sqlite(), more).await;
     (upstream, proxy)
 }
 

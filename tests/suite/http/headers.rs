@@ -1,10 +1,9 @@
 //! Header and trailer fields that cross the proxy, and those that it adds.
 
-use crate::support::{Config, Proxy, Step, Store, Upstream, put};
+use crate::support::{Proxy, Step, Store, Upstream, put};
 
 async fn fenced(more: &str) -> (Upstream, Proxy) {
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(more)).await;
+    let (upstream, proxy) = Proxy::before(&Store::sqlite(), more).await;
     (upstream, proxy)
 }
 

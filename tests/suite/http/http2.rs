@@ -9,7 +9,7 @@ use crate::support::http2::{
     END_HEADERS, END_STREAM, HEADERS, Http2, Outcome, SETTINGS, block, frame,
 };
 use crate::support::wire::via;
-use crate::support::{Config, Proxy, Store, Upstream};
+use crate::support::{Proxy, Store, Upstream};
 
 /// A name, the length in its head, and the pieces of its body.
 type BodyCase<'a> = (&'a str, &'a [u8], &'a [&'a [u8]]);
@@ -45,9 +45,7 @@ fn without(name: &str) -> FieldList<'static> {
 }
 
 async fn started(more: &str) -> (Upstream, Proxy) {
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &Store::sqlite()).with(more);
-    let proxy = Proxy::start(&config).await;
+    let (upstream, proxy) = Proxy::before(&Store::sqlite(), more).await;
     (upstream, proxy)
 }
 

@@ -7,13 +7,10 @@ mod heads;
 mod shares;
 mod stalls;
 
-use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, get, post, put,
-};
+use crate::support::{Gate, Proxy, Step, Store, Upstream, eventually, forwarded, get, post, put};
 
 async fn limited(more: &str) -> (Upstream, Proxy) {
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(more)).await;
+    let (upstream, proxy) = Proxy::before(&Store::sqlite(), more).await;
     (upstream, proxy)
 }
 

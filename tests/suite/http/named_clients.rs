@@ -2,15 +2,14 @@
 
 use std::net::Ipv4Addr;
 
-use crate::support::{Config, Gate, Proxy, Request, Step, Store, Upstream, get, post, put};
+use crate::support::{Gate, Proxy, Request, Step, Store, Upstream, get, post, put};
 
 const LIMITS: &str = "fencepost_limit_reached_total";
 /// A load balancer's address in the tests.
 const BALANCER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
 
 async fn started(more: &str) -> (Upstream, Proxy) {
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(more)).await;
+    let (upstream, proxy) = Proxy::before(&Store::sqlite(), more).await;
     (upstream, proxy)
 }
 

@@ -5,13 +5,10 @@ use std::time::Duration;
 
 use crate::support::client::Exchange;
 use crate::support::wire::chunk;
-use crate::support::{
-    Answer, Config, Gate, Proxy, Step, Store, Upstream, eventually, get, put, soon,
-};
+use crate::support::{Answer, Gate, Proxy, Step, Store, Upstream, eventually, get, put, soon};
 
 async fn fenced(more: &str) -> (Upstream, Proxy) {
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(more)).await;
+    let (upstream, proxy) = Proxy::before(&Store::sqlite(), more).await;
     (upstream, proxy)
 }
 
@@ -46,6 +43,7 @@ async fn refused(proxy: &Proxy, bytes: &[u8]) -> Answer {
 const PUT: &str = "PUT /orders/7 HTTP/1.1\r\nHost: app.test\r\nX-Fencing-Token: 9\r\n";
 
 #[tokio::test]
+#[allow(clippy::too_many_lines, reason = "one scenario, in order")]
 async fn what_two_readers_could_take_for_different_things_is_refused() {
     let (upstream, proxy) = fenced("{}").await;
     let fields = [

@@ -19,6 +19,7 @@ async fn sent(proxy: &Proxy, bytes: &[u8]) -> Exchange {
 
 /// Its client's fault is no less one than on a fenced route.
 #[tokio::test]
+#[allow(clippy::too_many_lines, reason = "one scenario, in order")]
 async fn a_fault_of_the_client_is_no_unknown_outcome_without_a_fence() {
     let routes = "{ unmatched: refuse, body: { max: 64KiB, progress_timeout: 1s }, routes: [\
          { path: '/seen/{id}', resource: 'seen:{id}', mode: observe, body: { buffer: 1KiB } }, \

@@ -62,8 +62,7 @@ over_both_stores! {
 /// A file that was cut, or is another one, changes nothing.
 #[tokio::test]
 async fn an_import_that_is_wrong_in_one_line_changes_nothing() {
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(ROUTES)).await;
+    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), ROUTES).await;
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("import.jsonl");
     let path = file.to_str().expect("text");

@@ -358,8 +358,7 @@ over_both_stores! {
     }
 
     async fn an_override_is_refused_while_an_epoch_is_open(store: Store) {
-        let upstream = Upstream::start().await;
-        let proxy = Proxy::start(&Config::new(&upstream, &store).with("barrier: { settle: 300s }")).await;
+        let (upstream, proxy) = Proxy::before(&store, "barrier: { settle: 300s }").await;
         upstream.next([Step::Reset]);
         proxy.refuse(put("/orders/7").token(47), 502, "outcome-unknown").await;
         let (good, said) = marks(&proxy, &["override", "order:7", "5", "--reason", "why not"]).await;
@@ -369,9 +368,8 @@ over_both_stores! {
     }
 
     async fn an_unknown_outcome_is_resolved_from_a_shell(store: Store) {
-        let upstream = Upstream::start().await;
-        let config = Config::new(&upstream, &store).with("barrier: { wait: 200ms, settle: 300s }");
-        let proxy = Proxy::start(&config).await;
+        let more = "barrier: { wait: 200ms, settle: 300s }";
+        let (upstream, proxy) = Proxy::before(&store, more).await;
         upstream.next([Step::Reset]);
         proxy.refuse(put("/orders/7").token(47), 502, "outcome-unknown").await;
         proxy.refuse(put("/orders/7").token(48), 503, "older-in-flight").await;
@@ -400,8 +398,7 @@ async fn marks_says_what_is_wrong() {
 
 #[tokio::test]
 async fn admin_writes_need_the_token() {
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
     proxy.forward(put("/orders/7").token(5)).await;
     let advance = || {
         post("/v1/marks/order%3A7/advance")

@@ -18,7 +18,7 @@ use self::prometheus::Prometheus;
 use self::scene::Scene;
 use crate::support::skip::lacks;
 use crate::support::store::program;
-use crate::support::{Config, Proxy, Store, Upstream, eventually, or_return, put};
+use crate::support::{Proxy, Store, eventually, or_return, put};
 
 /// A file of the project.
 fn read(path: &str) -> String {
@@ -147,6 +147,7 @@ const FIRE: &[(&str, &str)] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[allow(clippy::too_many_lines, reason = "one scenario, in order")]
 async fn every_panel_has_data_and_the_alerts_fire_for_what_they_are_for() {
     let mut scene = or_return!(Scene::set().await);
     let Some(prometheus) = Prometheus::start(&scene.targets()).await else {
@@ -280,8 +281,7 @@ async fn promtool_has_nothing_to_say_about_the_metrics() {
         lacks("promtool");
         return;
     };
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
     proxy.forward(put("/orders/7").token(5)).await;
     let scrape = proxy.ask("/metrics").await.text();
     let mut child = Command::new(promtool)

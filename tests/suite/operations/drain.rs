@@ -144,9 +144,7 @@ over_both_stores! {
     }
 
     async fn what_the_deadline_cuts_stays_on_record_and_nothing_else_does(store: Store) {
-        let upstream = Upstream::start().await;
-        let config = Config::new(&upstream, &store).with("shutdown: { deadline: 500ms }");
-        let mut proxy = Proxy::start(&config).await;
+        let (upstream, mut proxy) = Proxy::before(&store, "shutdown: { deadline: 500ms }").await;
         proxy.forward(put("/orders/6").token(6)).await;
         let gate = Gate::shut();
         upstream.next([Step::Wait(gate.clone()), Step::ok()]);

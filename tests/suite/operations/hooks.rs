@@ -43,8 +43,7 @@ async fn drain(pid: u32) -> Output {
 
 over_both_stores! {
     async fn a_drain_ends_the_work_and_not_the_process(store: Store) {
-        let upstream = Upstream::start().await;
-        let mut proxy = Proxy::start(&Config::new(&upstream, &store)).await;
+        let (upstream, mut proxy) = Proxy::before(&store, "{}").await;
         let admin = proxy.admin();
         let gate = Gate::shut();
         upstream.next([Step::Wait(gate.clone()), Step::ok()]);
@@ -76,8 +75,7 @@ over_both_stores! {
     }
 
     async fn the_end_that_is_asked_for_during_a_drain_waits_for_it(store: Store) {
-        let upstream = Upstream::start().await;
-        let mut proxy = Proxy::start(&Config::new(&upstream, &store)).await;
+        let (upstream, mut proxy) = Proxy::before(&store, "{}").await;
         let gate = Gate::shut();
         upstream.next([Step::Wait(gate.clone()), Step::ok()]);
         let at_work = proxy.start_request(put("/orders/7").token(7));
@@ -100,8 +98,7 @@ over_both_stores! {
 
 #[tokio::test]
 async fn health_is_what_the_probes_say() {
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
     let everywhere = format!("0.0.0.0:{}", proxy.admin().port());
     assert_eq!(
         health(&everywhere, &[]).await,
@@ -149,9 +146,8 @@ async fn only_a_proxy_is_told_to_drain() {
 /// An unfenced request has no permit to wait for, and is in progress all the same.
 #[tokio::test]
 async fn when_a_drain_is_over_nothing_is_at_work_fenced_or_not() {
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &Store::sqlite()).with("shutdown: { deadline: 500ms }");
-    let mut proxy = Proxy::start(&config).await;
+    let (upstream, mut proxy) =
+        Proxy::before(&Store::sqlite(), "shutdown: { deadline: 500ms }").await;
     let gate = Gate::shut();
     upstream.next([Step::Wait(gate.clone()), Step::ok()]);
     let mut at_work = proxy.begin(&get("/orders/7"), b"").await;

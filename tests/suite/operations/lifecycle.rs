@@ -8,8 +8,7 @@ use crate::support::{
 
 over_both_stores! {
     async fn sigterm_lets_what_is_at_work_end_and_exits_0(store: Store) {
-        let upstream = Upstream::start().await;
-        let mut proxy = Proxy::start(&Config::new(&upstream, &store)).await;
+        let (upstream, mut proxy) = Proxy::before(&store, "{}").await;
         let gate = Gate::shut();
         upstream.next([Step::Wait(gate.clone()), Step::ok()]);
         let at_work = proxy.start_request(put("/orders/7").token(7));

@@ -27,9 +27,7 @@ fn unread(proxy: &mut Proxy) -> u64 {
 
 #[tokio::test]
 async fn a_reader_who_stops_holds_up_no_request() {
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &Store::sqlite());
-    let mut proxy = Proxy::start(&config).await;
+    let (_upstream, mut proxy) = Proxy::before(&Store::sqlite(), "{}").await;
     proxy.forward(put("/orders/7").token(9)).await;
 
     proxy.process().stop_reading();
@@ -69,8 +67,7 @@ async fn a_reader_who_stops_holds_up_no_request() {
 /// them.
 #[tokio::test]
 async fn a_storm_of_refusals_is_no_storm_of_lines() {
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
     let left_out = || {
         let lines = proxy.logs().into_iter();
         let of = |line: serde_json::Value| line["left_out"].as_u64().unwrap_or(0);
@@ -109,8 +106,7 @@ async fn a_storm_of_refusals_is_no_storm_of_lines() {
 /// text.
 #[tokio::test]
 async fn no_stranger_steers_a_terminal() {
-    let upstream = Upstream::start().await;
-    let mut proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    let (_upstream, mut proxy) = Proxy::before(&Store::sqlite(), "{}").await;
     let target = format!("/orders/{}", escape(STRANGE));
     proxy.forward(put(&target).token(7)).await;
     let stale = proxy.send(put(&target).token(6)).await;

@@ -95,8 +95,7 @@ over_both_stores! {
     }
 
     async fn each_request_is_counted_once_by_what_became_of_it(store: Store) {
-        let upstream = Upstream::start().await;
-        let proxy = Proxy::start(&Config::new(&upstream, &store)).await;
+        let (_upstream, proxy) = Proxy::before(&store, "{}").await;
         proxy.forward(put("/orders/7").token(5)).await;
         proxy.forward(put("/orders/7").token(5)).await;
         proxy.stale(put("/orders/7").token(4)).await;
@@ -152,9 +151,7 @@ over_both_stores! {
 
 #[tokio::test]
 async fn no_label_names_a_resource_a_token_or_a_path() {
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &Store::sqlite()).with("unmatched: safe-only");
-    let proxy = Proxy::start(&config).await;
+    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "unmatched: safe-only").await;
     let secret = "customer-48151623";
     let path = format!("/orders/{secret}");
     proxy.forward(put(&path).token(7_777_777)).await;
@@ -194,8 +191,7 @@ async fn no_label_names_a_resource_a_token_or_a_path() {
 
 #[tokio::test]
 async fn the_latest_refusals_can_be_read() {
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
     proxy.forward(put("/orders/7").token(5)).await;
     proxy.stale(put("/orders/7").token(4)).await;
     let all = proxy.ask("/v1/rejections").await.json();
@@ -210,8 +206,7 @@ async fn the_latest_refusals_can_be_read() {
 /// From the head to the end of the answer, whatever the answer is.
 #[tokio::test]
 async fn every_request_is_measured_to_its_end() {
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    let (upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
     let measured = async || {
         let name = "fencepost_request_duration_seconds_count";
         let metrics = proxy.metrics().await;
@@ -245,8 +240,7 @@ async fn every_request_is_measured_to_its_end() {
 
 #[tokio::test]
 async fn connections_to_the_upstream_are_counted_and_so_are_their_failures() {
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    let (upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
     let open = async || {
         let metrics = proxy.metrics().await;
         metrics.sum("fencepost_upstream_connections", &[])

@@ -134,8 +134,7 @@ async fn resolve(proxy: &Proxy, id: &Value) -> Answer {
 
 over_both_stores! {
     async fn after_an_override_lower_tokens_pass_at_once_where_it_was_done(store: Store) {
-        let upstream = Upstream::start().await;
-        let proxy = Proxy::start(&Config::new(&upstream, &store).with(PATIENT)).await;
+        let (_upstream, proxy) = Proxy::before(&store, PATIENT).await;
         proxy.forward(with_token(42)).await;
         proxy.stale(with_token(41)).await;
         // Idle here: it need not be shut out first.

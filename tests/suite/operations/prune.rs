@@ -112,8 +112,7 @@ async fn another_proxy_takes_no_pruned_mark_for_lost() {
 
 #[tokio::test]
 async fn a_wrong_prune_says_what_to_do() {
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
     for (body, says) in [
         (json!({ "reason": "a" }), "unchanged_for"),
         (json!({ "unchanged_for": "720h" }), "reason"),

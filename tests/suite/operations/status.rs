@@ -23,9 +23,8 @@ async fn status(proxy: &Proxy, arguments: &[&str]) -> String {
 
 over_both_stores! {
     async fn what_is_stuck_is_listed(store: Store) {
-        let upstream = Upstream::start().await;
-        let config = Config::new(&upstream, &store).with("barrier: { wait: 60s, grace: 60s, settle: 300s }");
-        let proxy = Proxy::start(&config).await;
+        let more = "barrier: { wait: 60s, grace: 60s, settle: 300s }";
+        let (upstream, proxy) = Proxy::before(&store, more).await;
         for list in ["/v1/waiting", "/v1/unknown"] {
             let empty = proxy.ask(list).await.json();
             let lists = empty.as_object().expect("an object");
@@ -99,9 +98,7 @@ over_both_stores! {
 
 #[tokio::test]
 async fn long_lists_come_in_pages() {
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &Store::sqlite()).with("barrier: { settle: 300s }");
-    let proxy = Proxy::start(&config).await;
+    let (upstream, proxy) = Proxy::before(&Store::sqlite(), "barrier: { settle: 300s }").await;
     for order in 1..=3 {
         upstream.next([Step::Close]);
         let lost = proxy.send(put(&format!("/orders/{order}")).token(1)).await;
@@ -136,8 +133,7 @@ async fn long_lists_come_in_pages() {
 
 #[tokio::test]
 async fn refusals_are_counted_by_resource() {
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
     for (order, stale) in [(1, 1), (2, 3)] {
         let path = format!("/orders/{order}");
         proxy.forward(put(&path).token(9)).await;

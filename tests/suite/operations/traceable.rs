@@ -20,8 +20,7 @@ fn name(proxy: &Proxy) -> String {
 
 over_both_stores! {
 async fn the_instance_has_one_name_everywhere(store: Store) {
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &store)).await;
+    let (upstream, proxy) = Proxy::before(&store, "{}").await;
     upstream.next([Step::ok()]);
     let answer = proxy.send(put("/orders/7").token(5)).await;
     answer.assert_forwarded();
@@ -48,9 +47,7 @@ async fn the_instance_has_one_name_everywhere(store: Store) {
 
 #[tokio::test]
 async fn a_refusal_says_whose_request_it_was() {
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &Store::sqlite());
-    let proxy = Proxy::start(&config).await;
+    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
     proxy.forward(put("/orders/7").token(5)).await;
     let stale = put("/orders/7?code=secret")
         .token(4)
@@ -84,9 +81,7 @@ async fn a_refusal_says_whose_request_it_was() {
 
 #[tokio::test]
 async fn the_query_is_logged_where_it_is_wanted() {
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &Store::sqlite()).with("log: { query: true }");
-    let proxy = Proxy::start(&config).await;
+    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "log: { query: true }").await;
     proxy
         .refuse(put("/orders/7?code=x"), 428, "token-required")
         .await;
@@ -100,8 +95,7 @@ async fn the_query_is_logged_where_it_is_wanted() {
 /// here.
 #[tokio::test]
 async fn a_request_id_is_passed_on_or_made() {
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    let (upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
     proxy
         .forward(get("/orders/7").header("X-Request-Id", "mine"))
         .await;

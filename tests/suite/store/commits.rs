@@ -2,7 +2,7 @@
 
 use crate::support::postgres::Cluster;
 use crate::support::store::has_postgres;
-use crate::support::{Config, Proxy, Store, Upstream, put};
+use crate::support::{Proxy, Store, put};
 
 /// How many tokens rise, one after the other.
 const TOKENS: u64 = 200;
@@ -32,8 +32,7 @@ async fn a_rising_token_costs_one_commit_on_postgres() {
     }
     let cluster = Cluster::start();
     let store = Store::on(&cluster).await;
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &store).with(QUIET)).await;
+    let (_upstream, proxy) = Proxy::before(&store, QUIET).await;
     rise(&proxy, 1).await;
     // The first transaction that is not decided yet: to ask for it takes no number.
     let next = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
@@ -48,8 +47,7 @@ async fn a_rising_token_costs_one_commit_on_postgres() {
 #[tokio::test]
 async fn a_rising_token_costs_one_commit_on_sqlite() {
     let store = Store::sqlite();
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &store).with(QUIET)).await;
+    let (_upstream, proxy) = Proxy::before(&store, QUIET).await;
     rise(&proxy, 1).await;
     let mut counted = 0;
     let mut log = WriteAheadLog::read(&store);

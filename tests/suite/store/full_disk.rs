@@ -114,8 +114,7 @@ async fn a_full_disk_under_postgres_refuses_and_loses_nothing() {
     let disk = or_return!(FaultyDisk::new());
     let cluster = Cluster::start_on(&disk);
     let store = Store::on(&cluster).await;
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &store).with(CONFIG)).await;
+    let (upstream, proxy) = Proxy::before(&store, CONFIG).await;
     filled_and_freed(&proxy, &upstream, &disk).await;
     all_are_marked(&store, &upstream).await;
     assert!(

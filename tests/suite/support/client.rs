@@ -1,6 +1,7 @@
 //! A client that can be as rude as a test needs: one connection per request, nothing followed,
 //! nothing sent again, nothing corrected.
 
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::panic::Location;
 
@@ -309,6 +310,19 @@ impl Exchange {
             .await
             .expect("a whole answer")
     }
+}
+
+/// Percent-encodes a key for use as one path segment.
+pub fn escape(key: &str) -> String {
+    let mut escaped = String::new();
+    for byte in key.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            write!(escaped, "%{byte:02X}").expect("a String takes all");
+        }
+    }
+    escaped
 }
 
 /// A whole response.

@@ -1,7 +1,6 @@
 //! The program under test: its configuration, one run of it, and what it says of itself.
 
 use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
@@ -12,6 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
+pub use super::client::escape;
 use super::client::{Answer, Exchange, Request, get, request};
 use super::metrics::Metrics;
 use super::process::Process;
@@ -128,6 +128,13 @@ impl Proxy {
     pub async fn start(config: &Config) -> Self {
         let dir = TempDir::new().expect("a temporary directory");
         Self::start_in(dir, config, fencepost()).await
+    }
+
+    /// A proxy before an upstream of its own, with this laid over [`Config::new`].
+    pub async fn before(store: &Store, more: &str) -> (Upstream, Self) {
+        let upstream = Upstream::start().await;
+        let proxy = Self::start(&Config::new(&upstream, store).with(more)).await;
+        (upstream, proxy)
     }
 
     /// As [`Self::start`], by way of `runner` (strace, say), which gets the command as arguments.
@@ -484,17 +491,4 @@ fn flat(line: &str) -> Option<Value> {
         line.as_object_mut()?.extend(fields);
     }
     Some(line)
-}
-
-/// Percent-encodes a key for use as one path segment.
-pub fn escape(key: &str) -> String {
-    let mut escaped = String::new();
-    for byte in key.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            write!(escaped, "%{byte:02X}").expect("a String takes all");
-        }
-    }
-    escaped
 }

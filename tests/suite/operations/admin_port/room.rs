@@ -8,16 +8,14 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::refused;
-use crate::support::{Config, Proxy, Store, Upstream, eventually, get, soon};
+use crate::support::{Proxy, Store, Upstream, eventually, get, soon};
 
 /// The kubelet waits one second at the least; and tries three times. The deadline of a head is
 /// beyond all three.
 const PATIENCE: Duration = Duration::from_secs(4);
 
 async fn proxy() -> (Upstream, Proxy) {
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &Store::sqlite());
-    let proxy = Proxy::start(&config).await;
+    let (upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
     (upstream, proxy)
 }
 

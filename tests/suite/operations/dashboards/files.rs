@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{alerts, dashboard, panels, text};
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one scenario, in order")]
 fn the_dashboard_is_as_grafana_exports_one() {
     let dashboard = dashboard();
     assert!(dashboard["id"].is_null(), "Grafana gives the id");

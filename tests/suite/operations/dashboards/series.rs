@@ -134,8 +134,7 @@ const RESOURCES: u32 = 100_000;
 /// Every resource gets a mark; of each twenty, one is written to, and one sees a stale write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_thousand_resources_add_no_series() {
-    let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite())).await;
+    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
     let names = |metrics: &Metrics| metrics.series.keys().cloned().collect::<BTreeSet<_>>();
     let before = names(&proxy.metrics().await);
     let data = proxy.data();
