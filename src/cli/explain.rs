@@ -111,7 +111,6 @@ fn result(verdict: &RequestVerdict) -> String {
         PathVerdict::Passed => "passed without a check",
         PathVerdict::Refused => "refused",
         PathVerdict::Claim => "claim",
-        PathVerdict::Answered => "answered here",
     };
     let code = match (verdict.status, verdict.outcome) {
         (Some(status), Some(outcome)) => format!(", {status} {outcome}"),

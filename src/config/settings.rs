@@ -432,7 +432,6 @@ pub struct RouteSettings {
     pub key_bytes: usize,
     pub reuse: Reuse,
     pub safe_methods: SafeMethods,
-    pub upgrade: Upgrade,
     /// Spellings that this route allows though they are refused by default.
     pub allow: Allow,
     /// `None`: no keys are sent.
@@ -487,16 +486,6 @@ pub enum Reuse {
     Allow,
     /// Each token passes once.
     Once,
-}
-
-/// The treatment of fenced requests that open a tunnel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Upgrade {
-    /// Judged like a write; the tunnel is closed when a newer token comes.
-    Allow,
-    /// Refused with a 400.
-    Refuse,
 }
 
 /// The treatment of safe methods.

@@ -148,8 +148,6 @@ label! {
         Unfenced = "unfenced",
         /// A claim that was granted.
         Claimed = "claimed",
-        /// Answered here: an OPTIONS that may not be forwarded any more (`Max-Forwards: 0`).
-        Answered = "answered",
         /// Passed in observe mode; to be refused as stale in enforce mode.
         ObservedStaleToken = "observed-stale-token",
         /// Passed in observe mode without a token.

@@ -50,9 +50,7 @@ impl Scope {
             Class::Claim => return Self::Claims,
             Class::Fenced(fenced) => Some(Arc::clone(&fenced.route)),
             Class::Observed(route, _) => Some(Arc::clone(route)),
-            Class::Pass { route, .. } | Class::LastHop(route, _) | Class::Refused(route, _) => {
-                route.take()
-            }
+            Class::Pass { route, .. } | Class::Refused(route, _) => route.take(),
         })
     }
 
@@ -195,7 +193,7 @@ fn log_answered(
         return;
     };
     let settings = &context.table().settings.log;
-    let judged = !matches!(outcome, Some(Outcome::Unfenced | Outcome::Answered));
+    let judged = outcome != Some(Outcome::Unfenced);
     let wanted = settings.access == AccessLog::All || judged;
     if wanted {
         let subject = facts.subject.get();

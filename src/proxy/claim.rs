@@ -108,7 +108,7 @@ impl Proxy {
         let fenced = match classify::classify(context.table(), &aimed, context.client) {
             Class::Fenced(fenced) => fenced,
             Class::Refused(_, refusal) => return Err(refusal),
-            Class::Pass { .. } | Class::Observed(..) | Class::Claim | Class::LastHop(..) => {
+            Class::Pass { .. } | Class::Observed(..) | Class::Claim => {
                 let why = "X-Fencing-Target names a request that no route enforces: there is nothing to claim.";
                 return Err(Refusal::Ambiguous(why.into()));
             }

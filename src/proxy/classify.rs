@@ -3,11 +3,10 @@
 //! Requests are refused here if they are malformed or ambiguous, if no route matches, or if their
 //! token does not parse. The others are passed unfenced, observed, claimed, or fenced.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
 use super::client::Client;
 use super::destination;
@@ -15,7 +14,7 @@ use super::headers::{self, FieldError};
 use super::refusal::Refusal;
 use super::routing_table::{Route, RoutingTable};
 use super::tunnel;
-use crate::config::{Mode, SafeMethods, Unmatched, Upgrade};
+use crate::config::{Mode, SafeMethods, Unmatched};
 use crate::routing::method::SAFE_METHODS;
 use crate::routing::{
     Allow, Captures, CheckedPath, KeyTemplate, ResourceKey, Source, Token, query_value,
@@ -35,8 +34,6 @@ pub(crate) enum Class {
     Observed(Arc<Route>, Result<Fenced, Refusal>),
     /// A claim.
     Claim,
-    /// An OPTIONS that must not be forwarded further. This proxy answers it, with these methods.
-    LastHop(Option<Arc<Route>>, String),
     /// Refused.
     Refused(Option<Arc<Route>>, Refusal),
 }
@@ -49,8 +46,6 @@ pub(crate) struct Fenced {
     pub captures: Captures,
     /// The method can change something: its token is spent under `reuse: once`, and it gets a key.
     pub unsafe_method: bool,
-    /// It asks for a tunnel.
-    pub upgrade: bool,
 }
 
 /// Classifies a request by its head.
@@ -86,10 +81,6 @@ pub(crate) fn classify(table: &RoutingTable, head: &Parts, client: &Client) -> C
         && let Err(refusal) = one_target(route.settings.allow, head, &path)
     {
         return Class::Refused(Some(route), refusal);
-    }
-    if is_last_hop(head) {
-        let allowed = allowed(&route.settings.methods);
-        return Class::LastHop(Some(route), allowed);
     }
     // A resource that is fenced is not written by way of a route that does not fence it.
     if table.strict
@@ -149,9 +140,6 @@ pub(super) fn whole_head(head: &Parts) -> Result<(), Refusal> {
         let why = format!("A name that some servers take for {name}; send {name} only.");
         return Err(Refusal::Ambiguous(why));
     }
-    if head.method == Method::OPTIONS {
-        headers::hops::left(&head.headers).map_err(|error| ambiguous(&error))?;
-    }
     host(head).map(|_| ())
 }
 
@@ -172,18 +160,6 @@ fn one_target(allow: Allow, head: &Parts, path: &CheckedPath) -> Result<(), Refu
         ))),
         _ => Ok(()),
     }
-}
-
-/// Whether this proxy is the final recipient of an OPTIONS (RFC 9110, 7.6.2).
-fn is_last_hop(head: &Parts) -> bool {
-    head.method == Method::OPTIONS && headers::hops::left(&head.headers) == Ok(Some(0))
-}
-
-/// The value of `Allow` if these unsafe methods pass.
-fn allowed(methods: &BTreeSet<String>) -> String {
-    let methods = methods.iter().map(String::as_str);
-    let all: Vec<&str> = SAFE_METHODS.into_iter().chain(methods).collect();
-    all.join(", ")
 }
 
 /// The one host a request is for (RFC 9112 section 3.2, RFC 9113 section 8.3.1).
@@ -215,9 +191,6 @@ fn unmatched(table: &RoutingTable, head: &Parts, path: &CheckedPath) -> Class {
         return Class::Refused(None, Refusal::Ambiguous(ambiguity.to_string()));
     }
     if table.unmatched == Unmatched::SafeOnly && is_safe(&head.method, &head.headers) {
-        if is_last_hop(head) {
-            return Class::LastHop(None, allowed(&BTreeSet::new()));
-        }
         return Class::Pass {
             route: None,
             upgrade: false,
@@ -235,12 +208,11 @@ fn judge(
 ) -> Result<Option<Fenced>, Refusal> {
     let settings = &route.settings;
     one_target(settings.allow, head, &path)?;
-    let upgrade = tunnel::wanted(&head.headers);
-    if upgrade {
-        may_open(settings.upgrade, head)?;
+    // What goes through a tunnel has no tokens.
+    if tunnel::wanted(&head.headers) {
+        return Err(Refusal::UpgradeRefused);
     }
-    // A tunnel is not a read, even if GET opens it.
-    let safe = is_safe(&head.method, &head.headers) && !upgrade;
+    let safe = is_safe(&head.method, &head.headers);
     if safe && settings.safe_methods == SafeMethods::Ignored {
         return Ok(None);
     }
@@ -271,7 +243,6 @@ fn judge(
         path,
         captures,
         unsafe_method: !safe,
-        upgrade,
     }))
 }
 
@@ -355,20 +326,6 @@ fn is_safe_method(method: &Method) -> bool {
 /// A safe method that no header overrides.
 pub(crate) fn is_safe(method: &Method, headers: &HeaderMap) -> bool {
     is_safe_method(method) && headers::method_overrides(headers).next().is_none()
-}
-
-/// Checks that a request that names another protocol may open a tunnel to it on a fenced route. A
-/// request that names it without `Connection`, or in HTTP/1.0, is an ordinary request to one server
-/// and an opening to another.
-fn may_open(rule: Upgrade, head: &Parts) -> Result<(), Refusal> {
-    if rule == Upgrade::Refuse {
-        return Err(Refusal::UpgradeRefused);
-    }
-    if head.version != Version::HTTP_11 || !headers::connection_has(&head.headers, "upgrade") {
-        let why = "Upgrade takes HTTP/1.1 and `Connection: upgrade`.";
-        return Err(Refusal::Ambiguous(why.into()));
-    }
-    Ok(())
 }
 
 impl Fenced {

@@ -59,8 +59,6 @@ pub enum PathVerdict {
     Refused,
     /// It is a claim, and goes nowhere.
     Claim,
-    /// fencepost answers it.
-    Answered,
 }
 
 /// Another spelling.
@@ -222,11 +220,6 @@ fn judge(table: &RoutingTable, head: &Parts, body: Option<&[u8]>) -> RequestVerd
             let reason =
                 "It is a claim: it raises the mark, waits for older requests, and goes nowhere.";
             verdict_of(PathVerdict::Claim, None, reason.to_owned())
-        }
-        Class::LastHop(route, allowed) => {
-            let reason =
-                format!("Max-Forwards is 0: fencepost answers it itself, Allow: {allowed}.");
-            verdict_of(PathVerdict::Answered, route.as_ref(), reason)
         }
     }
 }

@@ -22,7 +22,6 @@ use super::notes::Noted;
 use super::refusal::Refusal;
 use super::routing_table::Route;
 use super::setup::Proxy;
-use super::tunnel::TunnelOpening;
 use super::upstream_request::{Additions, idempotency_key};
 use super::{classify, headers, upstream_request};
 use crate::config::Reuse;
@@ -35,7 +34,7 @@ impl Proxy {
         &self,
         context: &Context<'_>,
         fenced: Fenced,
-        mut head: Parts,
+        head: Parts,
         body: Received,
     ) -> Result<Forwarded, Refusal> {
         let permit = self.in_flight.take(context.client)?;
@@ -55,10 +54,6 @@ impl Proxy {
                 upstream_request::digest(&head.method, &destination::targets(&head), &upload)
             })
         })?;
-        let opening = fenced
-            .upgrade
-            .then(|| self.opening(context, &mut head, &upload))
-            .transpose()?;
 
         // Phase 3: the marks, then the barrier. Everything after this happens under the permit.
         let needs = settings.token_bounds.needs(token);
@@ -99,7 +94,7 @@ impl Proxy {
             stamp: None,
             fenced: Some((token, &key)),
             idempotency,
-            opening,
+            opening: None,
         };
         let in_flight = Arc::clone(&permit);
         let exchange = self.exchange(context, Some(&route), head, body, additions, in_flight);
@@ -190,25 +185,6 @@ impl Proxy {
         self.long_bodies
             .work(upload, Arc::clone(permit), digest)
             .await
-    }
-
-    /// The tunnel that a fenced request asks for. Its body must have been read whole, because a
-    /// connection that has left HTTP cannot show where a body ends.
-    fn opening(
-        &self,
-        context: &Context<'_>,
-        head: &mut Parts,
-        upload: &Upload,
-    ) -> Result<TunnelOpening, Refusal> {
-        if context.snapshot.upstream.h2 {
-            return Err(Refusal::UpgradeRefused);
-        }
-        if upload.whole_length().is_none() {
-            let why = "The body of a request that opens a tunnel may have body.buffer bytes.";
-            return Err(Refusal::TooLarge(why.into()));
-        }
-        let opening = self.tunnel(head, context.client)?;
-        opening.ok_or(Refusal::UpgradeRefused)
     }
 }
 

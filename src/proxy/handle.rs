@@ -7,17 +7,17 @@ use http::header::CONNECTION;
 use http::request::Parts;
 use http::{HeaderValue, Request, Response};
 
-use super::answer::{CountAs, Forwarded, Scope};
+use super::answer::Scope;
 use super::attachment::Attachment;
 use super::body::{ClientBody, Received};
 use super::classify::{self, Class};
 use super::client::Client;
 use super::context::Context;
 use super::headers::{http2, identity};
-use super::refusal::{Refusal, problem};
+use super::refusal::Refusal;
 use super::setup::Proxy;
 use super::trusted_proxies;
-use crate::metrics::{Limit, Outcome};
+use crate::metrics::Limit;
 use crate::wire::request::{RequestError, RequestErrorKind};
 
 /// How long a request that is refused for overload waits for its answer. Many clients retry at
@@ -64,10 +64,6 @@ impl Proxy {
             }
             Class::Claim => self.claim(&context, head, body).await,
             Class::Fenced(fenced) => self.fenced(&context, fenced, head, body).await,
-            Class::LastHop(_, allowed) => Ok(Forwarded {
-                response: problem::last_hop(&allowed),
-                counted: CountAs::Outcome(Outcome::Answered),
-            }),
             Class::Refused(_, refusal) => Err(refusal),
         };
         let shed = matches!(done, Err(Refusal::Overloaded(_)));

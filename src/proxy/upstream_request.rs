@@ -81,9 +81,6 @@ impl Proxy {
     ) -> Request<UpstreamBody> {
         let upstream = &context.snapshot.upstream;
         let host = classify::host(&head).ok();
-        if head.method == Method::OPTIONS {
-            headers::hops::count(&mut head.headers);
-        }
         let slash = || PathAndQuery::from_static("/");
         let target = head.uri.path_and_query().cloned().unwrap_or_else(slash);
         if let Some(stamp) = additions.stamp {

@@ -51,11 +51,9 @@ pub(super) enum EndKind {
 
 pub(super) fn kind(outcome: Outcome) -> EndKind {
     match outcome {
-        Outcome::Advanced
-        | Outcome::Current
-        | Outcome::Claimed
-        | Outcome::Unfenced
-        | Outcome::Answered => EndKind::Passed,
+        Outcome::Advanced | Outcome::Current | Outcome::Claimed | Outcome::Unfenced => {
+            EndKind::Passed
+        }
         Outcome::OutcomeUnknown => EndKind::Unknown,
         // What observe mode would have refused has passed.
         other if other.as_str().starts_with("observed-") => EndKind::Passed,

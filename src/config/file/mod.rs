@@ -207,9 +207,6 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
         routes.as_deref().unwrap_or_default(),
         report,
     );
-    if let (Some(routes), Some(upstream)) = (&routes, &upstream) {
-        routes::no_upgrades(routes, upstream, report);
-    }
     let bodies = routes.iter().flatten().map(|route| route.body);
     body::check_memory(body, bodies, limits.body_memory, report);
     check_addresses(listen.as_ref(), admin.as_ref(), upstream.as_ref(), report);

@@ -17,7 +17,7 @@ use super::upstream::longer_than_settle;
 use super::values::positive;
 use crate::config::settings::{
     BarrierSettings, BodySettings, IdempotencySettings, Mode, Reuse, RouteSettings, SafeMethods,
-    UnknownStatuses, Upgrade,
+    UnknownStatuses,
 };
 use crate::config::yaml::Report;
 use crate::routing::method::DEFAULT_METHODS;
@@ -25,8 +25,6 @@ use crate::routing::{KeyTemplate, Pattern, Source, names_a_peer};
 
 /// The default of `reuse`.
 const REUSE: Reuse = Reuse::Allow;
-/// The default of `upgrade`.
-const UPGRADE: Upgrade = Upgrade::Refuse;
 
 /// A route: which requests are fenced, and by which key.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -66,12 +64,6 @@ pub struct RouteFile {
     pub reuse: Option<Reuse>,
     /// The treatment of safe methods. The default is that of the top level.
     pub safe_methods: Option<SafeMethods>,
-    /// The treatment of requests for a tunnel (`Upgrade`: `WebSocket` and the like). `allow`: the
-    /// opening request is judged like a write, whatever its method. The tunnel counts as in flight
-    /// while it is open, and is closed at once when a newer token comes. Bypass and observe always
-    /// tunnel.
-    #[schemars(extend("default" = UPGRADE))]
-    pub upgrade: Option<Upgrade>,
     /// Requests that are refused as ambiguous by default and harmless with this upstream. Spellings
     /// of a path: `semicolon`, `empty-segments`, `encoded-slash`, `backslash`, `raw-characters`,
     /// `encoded-question-mark`, `encoded-hash`, `double-encoding`. And `path-override`:
@@ -216,7 +208,6 @@ pub(super) fn route(
         key_bytes: inherited.key_bytes,
         reuse: file.reuse.unwrap_or(REUSE),
         safe_methods: file.safe_methods.unwrap_or(inherited.safe_methods),
-        upgrade: file.upgrade.unwrap_or(UPGRADE),
         allow,
         idempotency,
         upstream_timeout,
@@ -375,7 +366,6 @@ fn ignored_by_bypass(at: &str, file: &RouteFile, report: &mut Report) {
         ("token", file.token.is_some()),
         ("reuse", file.reuse.is_some()),
         ("safe_methods", file.safe_methods.is_some()),
-        ("upgrade", file.upgrade.is_some()),
         ("idempotency", file.idempotency.is_some()),
         ("barrier", file.barrier.is_some()),
         (

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use super::route::{Inherited, RouteFile, pattern, route};
 use super::{claim, lints};
 use crate::config::route_table::RouteTable;
-use crate::config::settings::{
-    ClaimSettings, RouteSettings, Unmatched, Upgrade, UpstreamSettings, UpstreamUrl,
-};
+use crate::config::settings::{ClaimSettings, RouteSettings, Unmatched};
 use crate::config::yaml::{Report, shown};
 use crate::routing::{Pattern, Router};
 
@@ -56,29 +54,6 @@ pub(super) fn routes(
     }
     (checked.len() == count && count > 0)
         .then(|| checked.into_iter().map(|(_, settings)| settings).collect())
-}
-
-/// An upstream of HTTP/2 has no upgrades (RFC 9113, 8.6).
-pub(super) fn no_upgrades(
-    routes: &[RouteSettings],
-    upstream: &UpstreamSettings,
-    report: &mut Report,
-) {
-    let why = match upstream.url {
-        UpstreamUrl::H2c(_) => "upstream.url",
-        _ if upstream.http2 => "upstream.http2",
-        _ => return,
-    };
-    for (index, route) in routes.iter().enumerate() {
-        if route.upgrade == Upgrade::Allow {
-            report.with(why).error(
-                format!("routes[{index}].upgrade"),
-                "an upstream that speaks HTTP/2 opens no tunnels",
-                "use http://, or leave upstream.http2 out, if it speaks HTTP/1.1 too; or refuse \
-                 upgrades",
-            );
-        }
-    }
 }
 
 fn labels(routes: &[(String, RouteSettings)], report: &mut Report) {

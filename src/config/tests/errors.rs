@@ -98,7 +98,6 @@ route.token: { max: 9223372036854775808 } | above 2^63-1 | routes[0].token.max
 routes: [] | nothing is fenced
 routes: [ '/a' ] | found `/a` | routes[0]
 route.mode: enforced | did you mean `enforce`?
-route.upgrade: allowed | did you mean `allow`?
 route.methods: [] | no method
 route.methods: [PUT, GET] | safe_methods | routes[0].methods[1]
 route.methods: [PUT, PROPFIND] | safe_methods | routes[0].methods[1]

@@ -69,7 +69,6 @@ upstream: { timeout: 20s } | barrier.settle | 10s | upstream.timeout
 routes: [{ path: /a, resource: a, upstream: { timeout: 9s } }] | barrier.settle | 8s | routes[0].upstream.timeout
 upstream: { url: 'https://a', http2: true } | upstream.url | http://a | upstream.http2
 upstream: { url: 'https://a', tls: {} } | upstream.url | http://a | upstream.tls
-routes: [{ path: /a, resource: a, upgrade: allow }] | upstream.url | h2c://a | routes[0].upgrade
 admin: { tls: {} } | admin.listen | unix:/a | admin.tls
 admin: { listen: '10.0.0.1:9' } | admin.token_file | /a | admin.listen
 store: { url: 'sqlite:a' } | store.url | postgres://u@h/d | store.namespace

@@ -72,11 +72,3 @@ fn statuses_that_leave_an_outcome_open_are_those_of_final_responses() {
         );
     }
 }
-
-#[test]
-fn an_upstream_of_http2_opens_no_tunnels() {
-    let routes = "routes: [{ path: /a, resource: a }, { path: /b, resource: b, upgrade: allow }]";
-    let problems = bad(&format!("upstream: {{ url: 'h2c://a:1' }}\n{routes}\n"));
-    assert_eq!(problems.list[0].path, "routes[1].upgrade");
-    good(&format!("{BASE}{routes}\n"));
-}

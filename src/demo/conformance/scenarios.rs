@@ -352,7 +352,6 @@ mod tests {
             Outcome::Current,
             Outcome::Unfenced,
             Outcome::Claimed,
-            Outcome::Answered,
         ];
         let refusals = Outcome::ALL.iter().filter(|outcome| {
             !passed.contains(outcome) && !outcome.as_str().starts_with("observed-")

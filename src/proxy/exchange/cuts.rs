@@ -71,15 +71,6 @@ impl<'a> Cuts<'a> {
             () = self.cutoff.cancelled() => Cut::Lease,
         }
     }
-
-    /// Resolves as soon as a newer token is known or the lease has been lapsed for too long. For
-    /// tunnels, which have no end to wait for.
-    pub(super) async fn at_once(self) {
-        tokio::select! {
-            () = self.superseded.cancelled() => {}
-            () = self.cutoff.cancelled() => {}
-        }
-    }
 }
 
 impl Cut {

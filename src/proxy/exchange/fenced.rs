@@ -38,7 +38,6 @@ use crate::fencing::barrier::Permit;
 use crate::proxy::access_log::AccessClock;
 use crate::proxy::refusal::{Refusal, Why};
 use crate::proxy::response_watch::ResponseWatch;
-use crate::proxy::tunnel::TunnelOpening;
 
 /// Sends one request under its permit, and returns the head of the upstream's response with a
 /// streaming body. Dropping this future, or the body, does not end the exchange.
@@ -77,7 +76,7 @@ async fn follow<G, E: Ended>(
     let Exchange {
         request,
         span,
-        opening,
+        opening: _,
         timeout: _,
         via,
         to_fencepost: _,
@@ -128,19 +127,10 @@ async fn follow<G, E: Ended>(
     let status = response.status();
     let watch = ResponseWatch::begin(&terms.metrics, began, status, clock.as_ref(), span);
     if status == StatusCode::SWITCHING_PROTOCOLS {
-        match TunnelOpening::switch(opening, response, via) {
-            Ok((response, tunnel)) => {
-                (terms.ended)(Some(status), None);
-                let in_doubt = false;
-                let _ = head.send(Ok(Answered { response, in_doubt }));
-                // A tunnel's future is large, and few exchanges have one.
-                Box::pin(open.through(tunnel, watch)).await;
-            }
-            Err(refusal) => {
-                drop(open);
-                refuse(head, refusal, terms.ended);
-            }
-        }
+        // Nobody has asked for it: a fenced request opens no tunnel.
+        drop((response, open));
+        let why = Why::new("The upstream switched protocols unasked");
+        refuse(head, Refusal::Broken(why), terms.ended);
         return;
     }
     let relay = AnsweredExchange {

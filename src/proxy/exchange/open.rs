@@ -7,8 +7,6 @@ use crate::fencing::Fencing;
 use crate::fencing::barrier::Sending;
 use crate::metrics::InFlightGuard;
 use crate::proxy::refusal::Refusal;
-use crate::proxy::response_watch::ResponseWatch;
-use crate::proxy::tunnel::{Tunnel, TunnelEnd};
 use crate::routing::{ResourceKey, Token};
 
 /// An exchange that has begun. The response, and with it the connection, must be dropped before its
@@ -46,29 +44,5 @@ impl<G> OpenExchange<G> {
             drop(self.sending);
         }
         failed.refusal(self.limits, lost)
-    }
-
-    /// Follows a tunnel to its end. Only if the upstream itself ends the tunnel, its work on what
-    /// it has read is known to be over.
-    pub(super) async fn through(self, tunnel: Tunnel, watch: ResponseWatch) {
-        match tunnel.run(self.cuts().at_once()).await {
-            TunnelEnd::Upstream(rest) => {
-                // The tunnel has been reset.
-                self.sending.settled();
-                watch.end(true);
-                drop(self.counted);
-                rest.finish().await;
-            }
-            TunnelEnd::Cut => {
-                if self.sending.superseded().is_cancelled() {
-                    tracing::info!(
-                        resource = self.key.as_str(),
-                        token = self.token.to_string(),
-                        "a tunnel was closed: a newer token is known"
-                    );
-                }
-                drop(self.sending);
-            }
-        }
     }
 }

@@ -19,7 +19,7 @@ use crate::proxy::headers::trailers::TrailerRules;
 use crate::proxy::limits::in_flight::InFlightPermit;
 use crate::proxy::refusal::Refusal;
 use crate::proxy::response_watch::ResponseWatch;
-use crate::proxy::tunnel::{TunnelEnd, TunnelOpening};
+use crate::proxy::tunnel::TunnelOpening;
 use crate::proxy::upstream::{ResponseBody, Upstream, is_uploading, upload};
 
 /// Sends one request, and returns the upstream's response. Its body holds the in-flight permit to
@@ -67,7 +67,7 @@ pub(crate) async fn forward(
         let (answer, tunnel) = TunnelOpening::switch(opening, response, via)?;
         tasks.spawn(async move {
             let _held = held;
-            if let TunnelEnd::Upstream(rest) = tunnel.run(std::future::pending()).await {
+            if let Some(rest) = tunnel.run().await {
                 watch.end(true);
                 rest.finish().await;
             }

@@ -17,7 +17,6 @@ pub mod attached;
 mod connection;
 mod edit;
 mod fields;
-pub mod hops;
 pub mod hosts;
 pub(super) mod http2;
 pub mod identity;

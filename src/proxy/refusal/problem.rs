@@ -268,15 +268,6 @@ pub(crate) fn claimed() -> Response<ClientBody> {
     no_content("claimed")
 }
 
-/// This proxy is the one that an OPTIONS was sent to; `allowed`: the methods that the route takes.
-pub(crate) fn last_hop(allowed: &str) -> Response<ClientBody> {
-    let mut response = no_content("answered");
-    if let Ok(allowed) = HeaderValue::from_str(allowed) {
-        response.headers_mut().insert(ALLOW, allowed);
-    }
-    response
-}
-
 fn no_content(outcome: &'static str) -> Response<ClientBody> {
     let mut response = Response::new(full(bytes::Bytes::new()));
     *response.status_mut() = StatusCode::NO_CONTENT;

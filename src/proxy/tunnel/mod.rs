@@ -1,23 +1,12 @@
 //! Tunnels: two connections that have left HTTP (RFC 9110, 7.8), joined until one of them ends.
 //!
-//! The content of a tunnel cannot be judged message by message. On a fenced route the tunnel as a
-//! whole is one exchange: its opening request is judged, its permit is held for as long as it
-//! lives, and it is cut at once when a newer token is known. It has no end to wait for, so
-//! `barrier.grace` does not apply.
-//!
-//! The permit ends as settled only where the upstream has ended its side first, by itself. Data
-//! from its client may still be on its way then, so the connection is reset first. If the client
-//! has ended the tunnel, or the proxy has cut it, the upstream may go on acting on what it has
-//! read: the outcome is unknown and settles. A client that ends only its own side is no different:
-//! to the upstream that looks the same as one that has gone.
+//! The content of a tunnel cannot be judged message by message, so a route that fences opens none.
 //!
 //! There is no idle timeout. Only the tunnel's own protocol knows whether a silent tunnel is alive
-//! (`WebSocket` has pings for it). A dead tunnel delays no other request, because a newer token
-//! closes it. TCP's keep-alive detects that the machine at the other end is gone.
+//! (`WebSocket` has pings for it). TCP's keep-alive detects that the machine at the other end is gone.
 
 pub(super) mod client_socket;
 
-use std::future::Future;
 use std::time::Duration;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
@@ -172,25 +161,14 @@ pub(crate) struct Tunnel {
     opening: TunnelOpening,
 }
 
-/// The end of a tunnel. The upstream's connection is closed in either case, and on a fenced route
-/// reset.
-pub(crate) enum TunnelEnd {
-    /// The upstream has ended its side, before the client and the proxy.
-    Upstream(Rest),
-    /// In any other way.
-    Cut,
-}
-
 /// The rest of a tunnel: the client, which has been sent everything.
 pub(crate) struct Rest(ClientSocket);
 
 impl Tunnel {
-    /// Carries what comes either way, until one side ends, `cut` resolves, the client's connection
-    /// is too old, or the process stops.
-    pub(crate) async fn run(self, cut: impl Future<Output = ()>) -> TunnelEnd {
-        let Some(mut upstream) = self.upstream else {
-            return TunnelEnd::Cut;
-        };
+    /// Carries what comes either way, until one side ends, the client's connection is too old, or
+    /// the process stops. Returns the client if the upstream has ended its side first.
+    pub(crate) async fn run(self) -> Option<Rest> {
+        let mut upstream = self.upstream?;
         let TunnelOpening {
             client,
             stopping,
@@ -204,34 +182,16 @@ impl Tunnel {
                 None => std::future::pending().await,
             }
         };
-        let cut = async {
-            tokio::select! {
-                () = cut => {}
-                () = too_old => {}
-                () = stopping.cancelled() => {}
-            }
+        let joined = async {
+            let mut client = client.await.ok()?;
+            let whole = join(&mut client, &mut upstream).await;
+            whole.then_some(Rest(client))
         };
-        let mut cut = std::pin::pin!(cut);
-        let ended = tokio::select! {
+        tokio::select! {
             biased;
-            () = &mut cut => None,
-            client = client => match client {
-                Ok(mut client) => {
-                    tokio::select! {
-                        biased;
-                        () = &mut cut => None,
-                        whole = join(&mut client, &mut upstream) => whole.then_some(client),
-                    }
-                }
-                Err(_) => None,
-            },
-        };
-        // In every case: data of the client that the upstream has not taken yet must not arrive
-        // later, when the permit has ended.
-        upstream.reset();
-        match ended {
-            Some(client) => TunnelEnd::Upstream(Rest(client)),
-            None => TunnelEnd::Cut,
+            () = too_old => None,
+            () = stopping.cancelled() => None,
+            rest = joined => rest,
         }
     }
 }

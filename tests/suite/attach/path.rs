@@ -165,33 +165,6 @@ async fn pieces_pass_as_they_come() {
 }
 
 #[tokio::test]
-async fn a_websocket_is_judged_at_its_opening() {
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &Store::sqlite()).route("upgrade: allow");
-    let proxy = Proxy::start(&config).await;
-    let sidecar = Sidecar::start(&url(&proxy), &["--token", "41"]).await;
-    upstream.next([
-        Step::raw(
-            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
-        ),
-        Step::Echo,
-    ]);
-    let opening = get("/orders/7")
-        .header("Connection", "Upgrade")
-        .header("Upgrade", "websocket")
-        .header("Sec-WebSocket-Version", "13")
-        .header("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==");
-    let mut tunnel = Exchange::begin(sidecar.at, &opening, b"").await;
-    assert_eq!(tunnel.any_head().await.word(1), "101");
-    tunnel.wire.send(b"ping").await.expect("taken");
-    assert_eq!(
-        soon("the echo", tunnel.wire.some()).await.expect("open"),
-        b"ping"
-    );
-    assert_eq!(upstream.only().token(), Some(41));
-}
-
-#[tokio::test]
 async fn the_fencepost_may_want_tls_and_a_certificate() {
     let (ca, files) = (Ca::new("ours"), Files::new());
     let ca_file = files.put("ca.crt", ca.pem());

@@ -80,39 +80,3 @@ async fn what_a_stopped_proxy_has_not_delivered_is_given_up_before_it_has_settle
     nothing_more_comes(stuck).await;
     a.resume();
 }
-
-/// The upstream ends its side of a tunnel; what its client has sent meanwhile lies in the kernel.
-#[tokio::test]
-async fn what_a_tunnel_has_not_delivered_never_arrives_when_its_upstream_has_ended_it() {
-    let upstream = BareUpstream::narrow();
-    let config = Config::to(&upstream.url(), &Store::sqlite())
-        .with("barrier: { wait: 25s, settle: 300s }")
-        .route("upgrade: allow");
-    let proxy = Proxy::start(&config).await;
-    let opening = get("/orders/7")
-        .token(41)
-        .header("Connection", "Upgrade")
-        .header("Upgrade", "websocket");
-    let mut client = proxy.begin(&opening, b"").await;
-    let mut tunnel = Wire::new(Io::Tcp(upstream.accept().await));
-    soon("a head", tunnel.head()).await.expect("a head");
-    tunnel
-        .send(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-        .await
-        .expect("taken");
-    let switched = client.any_head().await;
-    assert_eq!(switched.word(1), "101");
-    // All that the way takes: the proxy holds some of it, too.
-    let more = vec![b'x'; 64 << 20];
-    let filled = tokio::time::timeout(Duration::from_secs(1), client.wire.send(&more));
-    assert!(filled.await.is_err(), "it is stuck");
-    let Io::Tcp(mut tunnel) = tunnel.into_io() else {
-        unreachable!("it is on TCP")
-    };
-    tunnel.shutdown().await.expect("open");
-    // That is the tunnel's end, and it has settled.
-    let newer = proxy.start_request(put("/orders/7").token(42));
-    assert_eq!(serve(&upstream).await.as_deref(), Some("42"));
-    forwarded(newer).await;
-    nothing_more_comes(tunnel).await;
-}

@@ -321,31 +321,3 @@ async fn observe_counts_what_names_two_targets_or_has_two_readings() {
     assert_eq!(upstream.count(), 10);
     assert_eq!(proxy.token("order:7").await, None);
 }
-
-#[tokio::test]
-async fn an_options_of_the_last_hop_is_answered_with_what_the_route_takes() {
-    let (upstream, proxy) = fenced(
-        "routes:
-         - { path: '/orders/{id}', resource: 'order:{id}', methods: [PUT, DELETE] }
-         - { path: '/open/{id}', mode: bypass }",
-    )
-    .await;
-    for (path, allow) in [
-        ("/orders/7", ", DELETE, PUT"),
-        ("/open/7", ", DELETE, PATCH, POST, PUT"),
-        ("/elsewhere", ""),
-    ] {
-        let allow = format!("GET, HEAD, OPTIONS, PROPFIND, QUERY, REPORT, SEARCH{allow}");
-        let asked = request("OPTIONS", path).header("Max-Forwards", "0");
-        let answer = proxy.send(asked).await;
-        assert_eq!(
-            (answer.status(), answer.outcome(), answer.header("allow")),
-            (204, Some("answered"), Some(&*allow)),
-            "{path}"
-        );
-    }
-    assert_eq!(upstream.count(), 0);
-    let metrics = proxy.metrics().await;
-    let answered = metrics.sum("fencepost_requests_total", &[("outcome", "answered")]);
-    assert!((answered - 3.0).abs() < 0.5, "{answered}");
-}

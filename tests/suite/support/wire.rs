@@ -152,11 +152,6 @@ impl Wire {
         }
     }
 
-    /// The connection, without what has been read and not used.
-    pub fn into_io(self) -> Io {
-        self.io
-    }
-
     pub async fn connect(address: std::net::SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;

@@ -189,17 +189,12 @@ impl PooledConnection for Http1UpstreamConnection {
     }
 }
 
-/// The connection of a tunnel, which has left HTTP. Dropping a fenced one resets it.
+/// The connection of a tunnel, which has left HTTP.
 pub(crate) struct Upgraded(Http1UpstreamConnection);
 
 impl Upgraded {
     pub(super) const fn new(connection: Http1UpstreamConnection) -> Self {
         Self(connection)
-    }
-
-    /// Resets it, if it is fenced. When this returns, nothing more is sent over it.
-    pub(crate) fn reset(&mut self) {
-        socket_of_mut(&mut self.0.io).reset();
     }
 }
 
