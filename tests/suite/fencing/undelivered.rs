@@ -3,14 +3,12 @@
 //! kernel takes only some kilobytes.
 
 use std::io::ErrorKind;
-use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
 use crate::support::bare::BareUpstream;
-use crate::support::wire::{Io, Wire};
-use crate::support::{Config, Proxy, Store, forwarded, get, joined, or_return, put, soon};
+use crate::support::{Config, Proxy, Store, forwarded, joined, or_return, put, soon};
 
 /// The token of the next request, which is answered over a connection of its own.
 async fn serve(upstream: &BareUpstream) -> Option<String> {
