@@ -78,22 +78,6 @@ fn text(explained: &Explanation) -> String {
         verdict.resource.as_deref().unwrap_or("-")
     );
     let _ = write!(out, "  result  {}", result(verdict));
-    if explained.near.is_empty() {
-        return out;
-    }
-    out.push_str("\n\nA service may take these for the same request, and fencepost does not:");
-    for near in &explained.near {
-        let _ = write!(
-            out,
-            "\n{} {} ({})\n  route   {}\n  key     {}\n  result  {}",
-            explained.method,
-            near.target,
-            near.spelling,
-            route(&near.verdict),
-            near.verdict.resource.as_deref().unwrap_or("-"),
-            result(&near.verdict),
-        );
-    }
     out
 }
 

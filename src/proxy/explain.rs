@@ -1,12 +1,11 @@
-//! `fencepost explain`: what the request path would do with a request, and with the spellings of it
-//! that a service may take for the same thing. It asks the classification that serves, so there is
-//! no second opinion.
+//! `fencepost explain`: what the request path would do with a request. It asks the classification
+//! that serves, so there is no second opinion.
 
 use std::sync::Arc;
 
+use http::HeaderValue;
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Uri};
 use serde::Serialize;
 
 use super::classify::{Class, Fenced, classify};
@@ -26,8 +25,6 @@ pub struct Explanation {
     pub target: String,
     #[serde(flatten)]
     pub verdict: RequestVerdict,
-    /// Spellings that a service may read as this request, where fencepost does something else.
-    pub near: Vec<NearSpelling>,
 }
 
 /// The route of a request and what it does.
@@ -61,16 +58,6 @@ pub enum PathVerdict {
     Claim,
 }
 
-/// Another spelling.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct NearSpelling {
-    /// How it differs.
-    pub spelling: &'static str,
-    pub target: String,
-    #[serde(flatten)]
-    pub verdict: RequestVerdict,
-}
-
 /// Explains a request. `body`: its whole body, if a key is taken from it.
 pub fn explain(
     settings: Arc<Settings>,
@@ -82,91 +69,12 @@ pub fn explain(
     if asks_clients {
         identity::strip(&mut head.headers);
     }
-    let judge = |head: &Parts| judge(&table, head, body);
-    let own = judge(&head);
     let target = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
-    let (path, query) = target
-        .split_once('?')
-        .map_or((target, None), |(p, q)| (p, Some(q)));
-    let mut near = Vec::new();
-    for (spelling, other) in spellings(path) {
-        let other = query.map_or_else(|| other.clone(), |query| format!("{other}?{query}"));
-        let Some(uri) = with_target(&head.uri, &other) else {
-            continue;
-        };
-        let mut aimed = head.clone();
-        aimed.uri = uri;
-        let another = judge(&aimed);
-        if !another.is_like(&own) {
-            near.push(NearSpelling {
-                spelling,
-                target: other,
-                verdict: another,
-            });
-        }
-    }
     Ok(Explanation {
         method: head.method.to_string(),
         target: target.to_owned(),
-        verdict: own,
-        near,
+        verdict: judge(&table, &head, body),
     })
-}
-
-fn with_target(uri: &Uri, target: &str) -> Option<Uri> {
-    let mut parts = uri.clone().into_parts();
-    parts.path_and_query = Some(target.parse().ok()?);
-    Uri::from_parts(parts).ok()
-}
-
-/// Other spellings of a path that services are known to read as the same one.
-fn spellings(path: &str) -> Vec<(&'static str, String)> {
-    let mut found = Vec::new();
-    match path.strip_suffix('/') {
-        Some("") => {}
-        Some(without) => found.push(("without the slash at its end", without.to_owned())),
-        None => found.push(("with a slash at its end", format!("{path}/"))),
-    }
-    let lower = path.to_ascii_lowercase();
-    if lower != path {
-        found.push(("in lower case", lower));
-    } else if let Some(letter) = path.find(|letter: char| letter.is_ascii_lowercase()) {
-        let (start, rest) = path.split_at(letter);
-        let (first, rest) = rest.split_at(1);
-        found.push((
-            "with a capital letter",
-            format!("{start}{}{rest}", first.to_ascii_uppercase()),
-        ));
-    }
-    if path.contains("//") {
-        let segments: Vec<&str> = path
-            .split('/')
-            .filter(|segment| !segment.is_empty())
-            .collect();
-        found.push((
-            "with its slashes merged",
-            format!("/{}", segments.join("/")),
-        ));
-    }
-    if let Some((before, _)) = path.split_once(';') {
-        found.push(("cut at its semicolon", before.to_owned()));
-    }
-    let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
-    if let Some((stem, _)) = name.rsplit_once('.')
-        && !stem.is_empty()
-    {
-        found.push(("without its extension", format!("{directory}/{stem}")));
-    }
-    found
-}
-
-impl RequestVerdict {
-    /// The same request to fencepost, or none of its business in both spellings.
-    fn is_like(&self, other: &Self) -> bool {
-        let passed = PathVerdict::Passed;
-        let of = |one: &Self| (one.kind, one.mode, one.resource.clone(), one.outcome);
-        (self.kind == passed && other.kind == passed) || of(self) == of(other)
-    }
 }
 
 fn judge(table: &RoutingTable, head: &Parts, body: Option<&[u8]>) -> RequestVerdict {

@@ -1,5 +1,5 @@
-//! What a security reviewer asks before anything runs: which route takes this request, which one a
-//! spelling beside it, and whether the store and the upstream are there.
+//! What a security reviewer asks before anything runs: which route takes this request, and
+//! whether the store and the upstream are there.
 
 use std::process::Stdio;
 
@@ -48,21 +48,11 @@ async fn explained(file: &str, arguments: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn a_request_is_explained_with_the_spellings_beside_it() {
+async fn a_request_is_explained_by_its_route_and_key() {
     let told = explained(WITH_A_HOLE, &["PUT", "/orders/7/"]).await;
     assert_eq!(
         (&told["verdict"], &told["route"], &told["mode"]),
         (&"passed".into(), &"/{*rest}".into(), &"bypass".into())
-    );
-    let near = &told["near"][0];
-    assert_eq!(near["target"], "/orders/7");
-    assert_eq!(
-        (&near["verdict"], &near["resource"]),
-        (&"refused".into(), &"order:7".into())
-    );
-    assert_eq!(
-        (&near["status"], &near["outcome"]),
-        (&428.into(), &"token-required".into())
     );
 
     let told = explained(
@@ -73,16 +63,6 @@ async fn a_request_is_explained_with_the_spellings_beside_it() {
     assert_eq!(
         (&told["verdict"], &told["resource"]),
         (&"fenced".into(), &"order:7.json".into())
-    );
-    let spellings: Vec<_> = told["near"]
-        .as_array()
-        .expect("a list")
-        .iter()
-        .map(|near| &near["target"])
-        .collect();
-    assert_eq!(
-        spellings,
-        ["/orders/7.json/", "/Orders/7.json", "/orders/7"]
     );
 
     let dots = explained(WITH_A_HOLE, &["PUT", "/a/../orders/7"]).await;
