@@ -62,7 +62,7 @@ fn label_values(expr: &str) -> Vec<(&'static str, String)> {
 #[tokio::test]
 async fn what_alerts_and_panels_name_is_there_from_the_start() {
     let upstream = Upstream::start().await;
-    // A route of each mode: a series that can never count in its mode is not made.
+    // A route of each mode.
     let config = Config::new(&upstream, &Store::sqlite()).with(
         "routes: [
            { path: '/orders/{id}', resource: 'order:{id}' },
