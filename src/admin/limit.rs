@@ -98,10 +98,10 @@ mod tests {
         let answer = held.pop().expect("one is held");
         let rest = answer.collect().await.expect("no error").to_bytes();
         assert_eq!(rest.len(), PIECE + 1);
-        let head = ask(Method::HEAD).await;
-        assert_eq!(head.status(), 200);
+        let without = ask(Method::HEAD).await;
+        assert_eq!(without.status(), 200);
         assert_eq!(
-            head.headers()[header::CONTENT_LENGTH],
+            without.headers()[header::CONTENT_LENGTH],
             (2 * PIECE + 1).to_string()
         );
     }

@@ -23,6 +23,10 @@ pub(super) fn validity(certificate: &[u8]) -> Option<(i64, i64)> {
 
 /// When the next update of a revocation list comes, in seconds since 1970 (RFC 5280, 5.1);
 /// `Some(None)`: it does not say.
+#[expect(
+    clippy::option_option,
+    reason = "unreadable is not the same as not said"
+)]
 pub(super) fn next_update(list: &[u8]) -> Option<Option<i64>> {
     let mut fields = signed(list)?;
     // The version is optional. Without it, this is the algorithm.

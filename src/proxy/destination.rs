@@ -84,7 +84,7 @@ pub(super) fn is_unfenced(
     Ok(())
 }
 
-/// Every path that an upstream may take for the `Destination`. A relative one (CouchDB has such) is
+/// Every path that an upstream may take for the `Destination`. A relative one (`CouchDB` has such) is
 /// resolved against the target or against the root, and a query may follow.
 fn readings<'a>(text: &'a str, target: &str) -> Result<Vec<Cow<'a, str>>, Refusal> {
     let whole = text.split(['?', '#']).next().unwrap_or_default();
@@ -126,12 +126,14 @@ fn text(head: &Parts) -> Result<Option<&str>, Refusal> {
         .map_err(|error| Refusal::Ambiguous(error.to_string()))
 }
 
+type Found<'a> = (CheckedPath, &'a Arc<Route>, Captures);
+
 /// The route of a path that `Destination` names, if there is one.
 fn lookup<'a>(
     table: &'a RoutingTable,
     path: &str,
     client: &Client,
-) -> Result<Option<(CheckedPath, &'a Arc<Route>, Captures)>, Refusal> {
+) -> Result<Option<Found<'a>>, Refusal> {
     let path = CheckedPath::parse(path).map_err(|why| in_destination(&why))?;
     let found = table.find(&path);
     if let Some((route, _)) = &found

@@ -257,11 +257,11 @@ mod tests {
         tokio::select! {
             () = grow_old(began + CLIENT_MAX_AGE, &state) => {}
             () = async {
-                tokio::time::sleep(CLIENT_MAX_AGE - Duration::from_secs(1)).await;
+                tokio::time::sleep(CLIENT_MAX_AGE / 2).await;
                 assert!(!state.is(Signal::Leave));
-                tokio::time::sleep(Duration::from_secs(2)).await;
+                tokio::time::sleep(CLIENT_MAX_AGE).await;
                 assert!(state.is(Signal::Leave));
-                std::future::pending().await
+                std::future::pending::<()>().await;
             } => {}
         }
         assert_eq!(began.elapsed(), CLIENT_MAX_AGE * 2);

@@ -162,8 +162,7 @@ async fn wrong_tokens_are_counted_and_take_no_permit() {
             .header(header::AUTHORIZATION, format!("Bearer {token}"))
             .body(Body::from(r#"{"token":"44"}"#))
             .expect("a request");
-        let answer = port.clone().oneshot(request).await.expect("infallible");
-        answer
+        port.clone().oneshot(request).await.expect("infallible")
     };
     let mut answers = Vec::new();
     for _ in 0..2 * AT_ONCE {
