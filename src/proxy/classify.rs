@@ -208,7 +208,7 @@ fn judge(
 ) -> Result<Option<Fenced>, Refusal> {
     let settings = &route.settings;
     one_target(settings.allow, head, &path)?;
-    // What goes through a tunnel has no tokens.
+    // The content of a tunnel has no tokens.
     if tunnel::wanted(&head.headers) {
         return Err(Refusal::UpgradeRefused);
     }

@@ -158,9 +158,8 @@ impl Refusal {
             Self::Unauthorized => "Send one `Authorization: Bearer …` header with the token from claim.token_file. Nothing \
                  was claimed."
                 .into(),
-            Self::UpgradeRefused => "The proxy cannot fence single requests inside a tunnel. With `upgrade: allow` this \
-                 route opens tunnels over HTTP/1.1, and closes them when a newer token arrives. In \
-                 bypass mode nothing is fenced."
+            Self::UpgradeRefused => "The proxy cannot fence what goes through a tunnel, so this route opens none. A \
+                 route in bypass mode does, and fences nothing."
                 .into(),
             Self::Overloaded(why) => (*why).into(),
             Self::StoreUnavailable { why, spent, .. } => {
