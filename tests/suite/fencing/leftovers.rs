@@ -16,10 +16,11 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::support::client::Exchange;
+use crate::support::path::unacknowledged;
 use crate::support::process::{many_descriptors, on_one_core};
 use crate::support::tls::{Ca, Files, server};
 use crate::support::wire::Wire;
-use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, get, put, soon};
+use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, get, put, soon};
 
 /// More than a worker takes from the kernel at once (1,024).
 const OTHERS: usize = 1_100;
@@ -164,8 +165,16 @@ async fn a_part_of_a_tls_record_is_left_over() {
         .expect("room");
     let mut record = Vec::new();
     session.write_tls(&mut record).expect("it is memory");
-    // On the loopback it is there when the call returns.
+    socket.set_nodelay(true).expect("open");
     socket.write_all(&record[..10]).await.expect("taken");
+    let way = (
+        socket.local_addr().expect("open"),
+        socket.peer_addr().expect("open"),
+    );
+    eventually("the part to arrive", || async {
+        (unacknowledged(|from, to| (from, to) == way) == Some(0)).then_some(())
+    })
+    .await;
 
     let second = proxy.start_request(put("/orders/7").token(41));
     let mut other = accept().await;

@@ -17,6 +17,7 @@
 mod connection;
 mod filter;
 mod kernel;
+pub use self::kernel::unacknowledged;
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
