@@ -167,7 +167,7 @@ impl Tally {
     }
 }
 
-const REFUSALS: [&str; 12] = [
+const REFUSALS: [&str; 11] = [
     "stale-token",
     "token-required",
     "malformed-token",
@@ -177,7 +177,6 @@ const REFUSALS: [&str; 12] = [
     "content-too-large",
     "store-unavailable",
     "older-in-flight",
-    "overloaded",
     "upstream-unreachable",
     "outcome-unknown",
 ];
