@@ -3,6 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
@@ -21,11 +22,17 @@ use crate::worker;
 const FIRST_READ: usize = 8 << 10;
 pub(super) const MAX_READ: usize = 64 << 10;
 
+/// How often a new connection is looked at whose TLS record has not come whole, and the pause.
+const PART_LOOKS: u32 = 100;
+const PART_PAUSE: Duration = Duration::from_millis(5);
+
 /// The state of an idle connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdleLook {
     /// Nothing has come.
     Quiet,
+    /// A part of a TLS record has come, which may become bytes.
+    Part,
     /// Bytes have come that answer no request.
     Bytes,
     /// It has ended, or broken.
@@ -99,7 +106,7 @@ impl Http1UpstreamConnection {
         let read = Pin::new(&mut self.io).poll_read(&mut cx, &mut buf);
         socket_of_mut(&mut self.io).read_unpolled(false);
         match read {
-            Poll::Pending if socket_of(&self.io).is_inside_record() => IdleLook::Bytes,
+            Poll::Pending if socket_of(&self.io).is_inside_record() => IdleLook::Part,
             Poll::Pending => IdleLook::Quiet,
             Poll::Ready(Ok(())) if !buf.filled().is_empty() => IdleLook::Bytes,
             Poll::Ready(_) => IdleLook::Ended,
@@ -159,9 +166,16 @@ impl Drop for Http1UpstreamConnection {
 impl PooledConnection for Http1UpstreamConnection {
     async fn open(connecting: &Connecting) -> Result<Self, String> {
         let mut connection = Self::new(connecting.open().await?);
+        // The rest of a ticket is on its way.
+        for _ in 0..PART_LOOKS {
+            if connection.look() != IdleLook::Part {
+                break;
+            }
+            tokio::time::sleep(PART_PAUSE).await;
+        }
         match connection.look() {
             IdleLook::Quiet => Ok(connection),
-            IdleLook::Bytes => {
+            IdleLook::Bytes | IdleLook::Part => {
                 tracing::warn!(fault = %UpstreamFault::Greeting, "a connection to the upstream is given up");
                 Err(UpstreamFault::Greeting.to_string())
             }
