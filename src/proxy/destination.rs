@@ -56,7 +56,7 @@ pub(super) fn targets(head: &Parts) -> Cow<'_, str> {
 }
 
 /// Checks a request that is not judged, or only observed: what it names beside its target must not
-/// be fenced. A `Destination` that leads to no route is the upstream's to refuse.
+/// be fenced.
 pub(super) fn is_unfenced(
     table: &RoutingTable,
     head: &Parts,
@@ -69,36 +69,42 @@ pub(super) fn is_unfenced(
     if named.any(|method| NAMING_OTHERS.contains(&method)) {
         return Err(Refusal::MethodNotAllowed(String::new()));
     }
-    let Some(text) = text(head)? else {
-        return Ok(());
+    let Some(path) = text(head)?.and_then(unfenced_path) else {
+        return refuse("must be one absolute URI or path, without query and fragment");
     };
-    for path in readings(text, head.uri.path())? {
-        let found = lookup(table, &path, client)?;
-        if found.is_some_and(|(_, route, _)| route.settings.mode == Mode::Enforce) {
+    let mut found = false;
+    for reading in readings(path, head.uri.path()) {
+        let Some((_, route, _)) = lookup(table, &reading, client)? else {
+            continue;
+        };
+        if route.settings.mode == Mode::Enforce {
             return refuse(
-                "names a fenced resource, and the route of this request does not check its token \
-                 for it",
+                "may name a fenced resource, and the route of this request does not check its \
+                 token for it",
             );
         }
+        found = true;
     }
-    Ok(())
+    if found {
+        return Ok(());
+    }
+    refuse("leads to no route")
 }
 
-/// Every path that an upstream may take for the `Destination`. A relative one (`CouchDB` has such) is
-/// resolved against the target or against the root, and a query may follow.
-fn readings<'a>(text: &'a str, target: &str) -> Result<Vec<Cow<'a, str>>, Refusal> {
-    let whole = text.split(['?', '#']).next().unwrap_or_default();
-    if let Some((_, path)) = split(whole) {
-        return Ok(vec![Cow::Borrowed(path)]);
-    }
-    if whole.is_empty() || whole.starts_with('/') || whole.contains(':') {
-        return refuse("must be an absolute URI or a path");
-    }
-    let folder = target.rsplit_once('/').map_or("", |(folder, _)| folder);
-    Ok(vec![
-        Cow::Owned(format!("/{whole}")),
-        Cow::Owned(format!("{folder}/{whole}")),
-    ])
+/// The path of a `Destination`, or a relative reference to one (`CouchDB` takes such).
+fn unfenced_path(text: &str) -> Option<&str> {
+    let relative = !text.is_empty() && !text.starts_with('/') && !text.contains([':', '?', '#']);
+    let absolute = split(text).map(|(_, path)| path);
+    absolute.or_else(|| relative.then_some(text))
+}
+
+/// Every path that an upstream may take it for: below the root, and below each folder of the target.
+/// `OpenStack` Swift reads `/container/object` below the account, `CouchDB` a name below the
+/// database.
+fn readings(path: &str, target: &str) -> impl Iterator<Item = String> {
+    let path = path.trim_start_matches('/');
+    let folders = target.match_indices('/').map(|(at, _)| &target[..at]);
+    folders.map(move |folder| format!("{folder}/{path}"))
 }
 
 /// Reads `Destination`, and finds its route.

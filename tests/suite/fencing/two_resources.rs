@@ -146,8 +146,11 @@ async fn what_is_fenced_is_not_written_by_another_route() {
             // An upstream may take it for one, or leave out the rest.
             "files/a",
             "../files/a",
+            // Behind a query or a fragment a server may read on.
             "/files/a?rev=1",
-            "/files/a#x",
+            "/open/b?/../../files/a",
+            "/open/b#/../../files/a",
+            "b?rev=1",
         ] {
             for method in ["COPY", "MOVE", "move", "Copy"] {
                 let answer = proxy.send(to(destination, method, route).token(7)).await;
@@ -166,18 +169,14 @@ async fn what_is_fenced_is_not_written_by_another_route() {
         "/open/b",
         "http://other.test/open/b",
         "/seen/b",
-        // By no route, relative to the target or with a query, as CouchDB takes it.
-        "/elsewhere",
+        // Relative to the target, as CouchDB takes it.
         "b",
-        "/open/b?rev=1",
-        "b?rev=1",
     ] {
         let request = to(destination, "MOVE", "/open/a");
         proxy.forward(request).await;
     }
-    // The upstream's to refuse.
     let without = request("MOVE", "/open/a");
-    proxy.forward(without).await;
+    proxy.refuse(without, 400, "ambiguous-request").await;
     // Fields of this name mean nothing to other methods.
     let request = post("/open/a").header("Destination", "/files/a");
     proxy.forward(request).await;
@@ -188,6 +187,23 @@ async fn what_is_fenced_is_not_written_by_another_route() {
             "no-route",
         )
         .await;
+}
+
+/// `OpenStack` Swift reads a path without its account, and `CouchDB` a name without its database.
+#[tokio::test]
+async fn a_destination_below_a_folder_of_the_target_is_not_written_by_another_route() {
+    let (upstream, proxy) = started(
+        "routes: [{ path: '/v1/{account}/orders/{id}', resource: 'o:{account}:{id}' },\
+         { path: '/v1/{account}/{*rest}', mode: bypass }]",
+    )
+    .await;
+    for destination in ["/orders/7", "orders/7", "/v1/a/orders/7", "v1/a/orders/7"] {
+        let copy = to(destination, "COPY", "/v1/a/tmp/x");
+        proxy.refuse(copy, 400, "ambiguous-request").await;
+    }
+    assert_eq!(upstream.count(), 0);
+    let copy = to("/tmp/y", "COPY", "/v1/a/tmp/x");
+    proxy.forward(copy).await;
 }
 
 /// A server that reads such a field does what it names.
