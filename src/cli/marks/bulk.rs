@@ -1,4 +1,4 @@
-//! `marks count`, `export`, `import` and `prune`: many marks at once.
+//! `marks export`, `import` and `prune`: many marks at once.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -46,12 +46,6 @@ struct ExportedMark {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum BulkVerb {
-    /// Count the marks
-    Count {
-        /// Only keys with this prefix
-        #[arg(long, default_value = "")]
-        prefix: String,
-    },
     /// Print all marks, a line of JSON each, for `import`
     Export {
         /// Only keys with this prefix
@@ -104,19 +98,11 @@ pub(super) async fn answer(
     verb: &BulkVerb,
 ) -> anyhow::Result<String> {
     Ok(match verb {
-        BulkVerb::Count { prefix } => {
-            let count = export(args, admin, prefix, None).await?;
-            if args.json {
-                format!("{}\n", json!({ "marks": count }))
-            } else {
-                format!("{count}\n")
-            }
-        }
         BulkVerb::Export { prefix, output } => {
             match output {
                 None => {
                     let mut out = std::io::stdout().lock();
-                    let done = export(args, admin, prefix, Some(&mut out)).await;
+                    let done = export(args, admin, prefix, &mut out).await;
                     match done {
                         // `| head`.
                         Err(error) if is_closed_pipe(&error) => {}
@@ -127,7 +113,7 @@ pub(super) async fn answer(
                     let told = || format!("--output {}", path.display());
                     let file = File::create_new(path).with_context(told)?;
                     let mut out = BufWriter::new(&file);
-                    export(args, admin, prefix, Some(&mut out)).await?;
+                    export(args, admin, prefix, &mut out).await?;
                     drop(out);
                     file.sync_all().with_context(told)?;
                 }
@@ -183,15 +169,14 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
     cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// Writes each mark as a line of JSON, or only counts them. Returns how many there are.
+/// Writes each mark as a line of JSON.
 async fn export(
     args: &MarksArgs,
     admin: &Admin,
     prefix: &str,
-    mut out: Option<&mut dyn Write>,
-) -> anyhow::Result<u64> {
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
     let mut after: Option<String> = None;
-    let mut count = 0;
     loop {
         let mut query = vec![("prefix", prefix.to_owned()), ("limit", PAGE.to_string())];
         query.extend(after.take().map(|after| ("after", after)));
@@ -200,10 +185,6 @@ async fn export(
         let page: Value = serde_json::from_str(&text).with_context(|| admin.not_fencepost())?;
         let marks = page["marks"].as_array();
         for mark in marks.with_context(|| admin.not_fencepost())? {
-            count += 1;
-            let Some(out) = out.as_deref_mut() else {
-                continue;
-            };
             let text = |name: &str| mark[name].as_str().map(str::to_owned);
             let line = ExportedMark {
                 resource: text("resource").with_context(|| admin.not_fencepost())?,
@@ -219,10 +200,7 @@ async fn export(
             break;
         }
     }
-    if let Some(out) = out {
-        out.flush().context("cannot write the export")?;
-    }
-    Ok(count)
+    out.flush().context("cannot write the export")
 }
 
 /// Takes every step of a prune. Returns how many marks were deleted, and how many have requests that
