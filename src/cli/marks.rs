@@ -6,7 +6,6 @@ mod render;
 #[cfg(test)]
 mod tests;
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -145,7 +144,7 @@ const NEEDS_TOKEN: &str = "a write needs --token-file (or FENCEPOST_ADMIN_TOKEN_
 
 /// Runs the command and prints to the standard output.
 pub async fn run(args: MarksArgs) -> anyhow::Result<()> {
-    print(&answer(&args).await?)
+    super::print(&answer(&args).await?)
 }
 
 /// The text to print.
@@ -238,15 +237,4 @@ fn write(
 
 fn escaped(resource: &ResourceKey) -> String {
     utf8_percent_encode(resource.as_str(), SEGMENT).to_string()
-}
-
-/// Prints. A closed pipe (`| head`) is not an error.
-fn print(text: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot write to the standard output")
-        }
-        _ => Ok(()),
-    }
 }

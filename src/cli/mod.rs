@@ -26,6 +26,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::build_info::VERSION_AND_COMMIT;
@@ -356,6 +357,17 @@ fn loaded(loader: &Loader) -> Option<(Settings, Vec<Warning>)> {
         );
     };
     loader.load().map_err(|problems| tell(&problems)).ok()
+}
+
+/// Prints to the standard output. A closed pipe (`| head`) is not an error.
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to the standard output")
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

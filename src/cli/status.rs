@@ -1,7 +1,6 @@
 //! `fencepost status`: how one instance is doing, and what is stuck there, as tables.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,8 +17,6 @@ use crate::printable;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// How many of the resources that are refused most are shown.
 const REFUSED: u32 = 10;
-/// Clears the screen, and begins at its top (ECMA-48: ED, CUP).
-const CLEAR: &str = "\x1b[2J\x1b[H";
 
 /// Show how a running fencepost is doing, and what waits, is refused or is unknown there.
 #[derive(Debug, Args)]
@@ -32,42 +29,17 @@ pub struct StatusArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Print again every so many seconds, until interrupted.
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
-          value_parser = clap::value_parser!(u64).range(1..))]
-    watch: Option<u64>,
 }
 
-/// Asks and prints, once or until interrupted.
+/// Asks and prints.
 pub async fn run(args: StatusArgs) -> anyhow::Result<()> {
     let admin = args.admin.connect(TIMEOUT)?;
-    loop {
-        let answers = ask(&admin, &args).await?;
-        let text = if args.json {
-            format!("{}\n", printable::json(&answers.to_string()))
-        } else {
-            render(&answers)
-        };
-        let clear = if args.watch.is_some() && !args.json {
-            CLEAR
-        } else {
-            ""
-        };
-        let mut out = std::io::stdout().lock();
-        if out
-            .write_all(format!("{clear}{text}").as_bytes())
-            .and_then(|()| out.flush())
-            .is_err()
-        {
-            // Nobody reads any more.
-            return Ok(());
-        }
-        drop(out);
-        let Some(pause) = args.watch else {
-            return Ok(());
-        };
-        tokio::time::sleep(Duration::from_secs(pause)).await;
-    }
+    let answers = ask(&admin, &args).await?;
+    super::print(&if args.json {
+        format!("{}\n", printable::json(&answers.to_string()))
+    } else {
+        render(&answers)
+    })
 }
 
 /// What the admin port says, by path.
