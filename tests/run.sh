@@ -93,7 +93,6 @@ locales:/usr/share/i18n/locales/de_DE:failover:: with a server that speaks anoth
 patch:patch:the mutants
 prometheus:promtool:dashboards::
 chromium:chromium:page::the_page_is_well_in_a_browser
-prometheus-pushgateway:prometheus-pushgateway:probe::a_drill_leaves_metrics
 buildah:buildah:image::
 golang-github-containers-common:/etc/containers/policy.json:image::
 iproute2:ip:image::, admin_port::access

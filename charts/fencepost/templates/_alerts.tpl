@@ -27,7 +27,6 @@ belongs to, its text there, and other alerts that repeat it. */ -}}
 - { alert: FencepostConfigurationsDiffer, name: configurations, text: "> 1" }
 - { alert: FencepostCertificateExpires, name: seconds, text: "< 604800" }
 - { alert: FencepostCertificateExpiresNow, name: seconds, text: "< 86400" }
-- { alert: FencepostDrillOverdue, name: seconds, text: "> 10800" }
 {{- end -}}
 
 {{- /* The spec of the PrometheusRule. */ -}}

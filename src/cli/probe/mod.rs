@@ -86,27 +86,9 @@ pub(super) struct ProbeArgs {
     /// route that enforces.
     #[arg(long, value_name = "FILE", env = "FENCEPOST_CONFIG")]
     config: Option<PathBuf>,
-    /// Name of the drill in its metrics. [default: the host of --url]
-    #[arg(long, value_name = "NAME", value_parser = drill_name)]
-    name: Option<String>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Write the result as metrics to this file, for the textfile collector of the node exporter.
-    #[arg(long, value_name = "FILE")]
-    metrics_file: Option<PathBuf>,
-    /// Send the result as metrics to the Pushgateway at this URL.
-    #[arg(long, value_name = "URL", value_parser = base)]
-    push: Option<Url>,
-}
-
-/// A name that fits into a label and into the path of a Pushgateway.
-fn drill_name(text: &str) -> Result<String, String> {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
-    if text.is_empty() || !text.bytes().all(fits) {
-        return Err("write letters, digits, `-`, `_`, `.` and `:`".into());
-    }
-    Ok(text.to_owned())
 }
 
 /// The URL of a server, without a path.
@@ -142,10 +124,6 @@ pub(super) async fn run(args: &ProbeArgs, overrides: Overrides) -> anyhow::Resul
         }
     };
     let drill = plan(args, settings.as_ref())?;
-    let name = args.name.clone().unwrap_or_else(|| {
-        let host = drill.url.host_str().unwrap_or_default();
-        host.trim_matches(['[', ']']).to_owned()
-    });
     let report = drill.run().await;
     let text = if args.json {
         serde_json::to_string_pretty(&report).context("it can be written as JSON")? + "\n"
@@ -153,13 +131,6 @@ pub(super) async fn run(args: &ProbeArgs, overrides: Overrides) -> anyhow::Resul
         printable::lines(&report.text()) + "\n"
     };
     write!(std::io::stdout(), "{text}")?;
-    let metrics = report.metrics(&name)?;
-    if let Some(file) = &args.metrics_file {
-        report::write_file(file, &metrics)?;
-    }
-    if let Some(gateway) = &args.push {
-        report::push(gateway, &name, metrics, &drill.asking).await?;
-    }
     Ok(report.passed)
 }
 

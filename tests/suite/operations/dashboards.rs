@@ -215,7 +215,6 @@ async fn every_panel_has_data_and_the_alerts_fire_for_what_they_are_for() {
             "FencepostConfigurationsDiffer",
             "FencepostCertificateExpires",
             "FencepostDrillFailed",
-            "FencepostDrillOverdue",
         ],
         "without a place in the scene"
     );

@@ -1,16 +1,10 @@
 //! The fence drill: `fencepost probe` passes where the fence holds, and fails where it does not.
 
-use std::net::SocketAddr;
-use std::process::Command;
-
 use serde_json::Value;
 
 use super::holes::run;
 use crate::support::postgres::free_port;
-use crate::support::process::Process;
-use crate::support::skip::lacks;
-use crate::support::store::program;
-use crate::support::{Config, Proxy, Step, Store, Upstream, eventually, get, put};
+use crate::support::{Config, Proxy, Step, Store, Upstream, put};
 
 const ROUTES: &str = "routes:\n\
     - { path: '/orders/{id}', resource: 'order:{id}' }\n\
@@ -331,11 +325,6 @@ async fn wrong_usage_of_the_drill_is_told() {
             2,
             "a class from 2xx",
         ),
-        (
-            &["--url", "http://a", "--path", "/x", "--name", "a/b"],
-            2,
-            "letters, digits",
-        ),
         (&["--path", "/x", "--no-direct"], 1, "--url or --config"),
         (&["--url", "http://a", "--path", "/x"], 1, "--no-direct"),
         (
@@ -348,82 +337,4 @@ async fn wrong_usage_of_the_drill_is_told() {
         assert_eq!(is, Some(code), "{arguments:?}: {out}{error}");
         assert!(error.contains(words), "{arguments:?}: {error}");
     }
-}
-
-/// What a `CronJob` leaves for Prometheus, by a file of the node exporter and by a Pushgateway.
-#[tokio::test]
-async fn a_drill_leaves_metrics() {
-    let upstream = Upstream::start().await;
-    let proxy = proxy(&upstream).await;
-    let url = format!("http://{}", proxy.data());
-    let dir = tempfile::tempdir().expect("a directory");
-    let file = dir.path().join("drill.prom");
-    let Some(gateway) = program("prometheus-pushgateway") else {
-        lacks("prometheus-pushgateway");
-        return;
-    };
-    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let mut command = Command::new(gateway);
-    let _process = Process::start(command.arg(format!("--web.listen-address={address}")));
-    eventually("the Pushgateway to listen", || async {
-        tokio::net::TcpStream::connect(address).await.ok()
-    })
-    .await;
-    let gateway = format!("http://{address}");
-    for (path, stale) in [(CANARY, 1), ("/seen/c", 0)] {
-        let flags = [
-            "--url",
-            &url,
-            "--path",
-            path,
-            "--no-direct",
-            "--name",
-            "orders",
-            "--push",
-            &gateway,
-            "--metrics-file",
-            file.to_str().expect("text"),
-        ];
-        let (code, told) = drill(&flags).await;
-        assert_eq!(code, Some(1 - stale), "{told}");
-        let text = std::fs::read_to_string(&file).expect("the file");
-        let series = |check: &str, value| {
-            format!("fencepost_drill_passed{{check=\"{check}\",drill=\"orders\"}} {value}\n")
-        };
-        assert!(text.contains(&series("current-token", 1)), "{text}");
-        assert!(text.contains(&series("stale-token", stale)), "{text}");
-        assert!(!text.contains("direct"), "not tried: {text}");
-        assert!(
-            text.contains("fencepost_drill_timestamp_seconds{drill=\"orders\"} "),
-            "{text}"
-        );
-        let pushed = get("/metrics").send(address).await.text();
-        let stale = format!(
-            "fencepost_drill_passed{{check=\"stale-token\",drill=\"orders\",instance=\"\",\
-             job=\"fencepost_drill\"}} {stale}\n"
-        );
-        assert!(pushed.contains(&stale), "{pushed}");
-    }
-    let left: Vec<_> = std::fs::read_dir(dir.path())
-        .expect("a directory")
-        .collect();
-    assert_eq!(left.len(), 1, "no part is left: {left:?}");
-
-    let nowhere = nowhere();
-    let flags = [
-        "probe",
-        "--url",
-        &url,
-        "--path",
-        CANARY,
-        "--no-direct",
-        "--push",
-        &nowhere,
-    ];
-    let (code, out, error) = run(&flags, "").await;
-    assert_eq!(code, Some(1), "{out}");
-    assert!(
-        error.contains("--push") && out.contains("The fence held."),
-        "{out}{error}"
-    );
 }

@@ -9,12 +9,7 @@ use crate::support::wire::Wire;
 use crate::support::{Config, Proxy, Store, Upstream, post, put};
 
 /// Labels that Prometheus adds to every scrape, and that come from none of ours.
-const NOT_OURS: &[&str] = &[
-    "up",
-    // Of `fencepost probe`; operations::probe has them.
-    "fencepost_drill_passed",
-    "fencepost_drill_timestamp_seconds",
-];
+const NOT_OURS: &[&str] = &["up"];
 const LABELS: &[&str] = &[
     "outcome",
     "mode",
