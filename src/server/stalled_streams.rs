@@ -3,8 +3,8 @@
 //! The socket does not show that a stream's window stays closed, since the client takes the other
 //! streams. hyper waits for the window without polling the response's body, so the body cannot end
 //! the stream. But both run in the stream's own task, which can see it: a frame was handed out and
-//! the next one not asked for, or data has not left h2. At the end of the [`WriteTimeout`] the task
-//! is dropped, and h2 resets the stream.
+//! the next one not asked for. At the end of the [`WriteTimeout`] the task is dropped, and h2 resets
+//! the stream. The last frame is not watched: its stream stays until the connection ends.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -13,7 +13,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::task::AtomicWaker;
 use http_body::{Body, Frame, SizeHint};
 use hyper::rt::Executor;
 
@@ -107,68 +106,10 @@ const PART: usize = 16 << 10;
 pub(super) struct TrackedBody {
     body: ClientBody,
     taken: Arc<StreamProgress>,
-    /// Data that h2 still has.
-    sent: Arc<UnsentData>,
     /// The rest of a frame that is handed out in parts.
     rest: Bytes,
-    end: StreamEnd,
-    begun: bool,
     /// The request is in progress until this is dropped.
     _request: ActiveStream,
-}
-
-/// How a body ends. h2 learns it only when all data has left. It would take the end together with
-/// data that waits for the window: the stream's task would end, and the data would stay.
-enum StreamEnd {
-    Unknown,
-    Known,
-    Trailers(Frame<Bytes>),
-}
-
-/// Counts the pieces of data that h2 has, and wakes the task that waits for them to leave.
-#[derive(Default)]
-struct UnsentData {
-    pieces: AtomicU64,
-    waiter: AtomicWaker,
-}
-
-/// A piece of data, counted until h2 drops it.
-struct UnsentPiece {
-    data: Bytes,
-    sent: Arc<UnsentData>,
-}
-
-impl UnsentPiece {
-    fn of(data: Bytes, sent: &Arc<UnsentData>) -> Bytes {
-        sent.pieces.fetch_add(1, Ordering::AcqRel);
-        let sent = Arc::clone(sent);
-        Bytes::from_owner(Self { data, sent })
-    }
-}
-
-impl AsRef<[u8]> for UnsentPiece {
-    fn as_ref(&self) -> &[u8] {
-        &self.data
-    }
-}
-
-impl Drop for UnsentPiece {
-    fn drop(&mut self) {
-        self.sent.pieces.fetch_sub(1, Ordering::AcqRel);
-        self.sent.waiter.wake();
-    }
-}
-
-impl UnsentData {
-    fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
-        // Registered first: a piece that leaves after the load wakes the task.
-        self.waiter.register(cx.waker());
-        if self.pieces.load(Ordering::Acquire) == 0 {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
-    }
 }
 
 impl TrackedBody {
@@ -178,19 +119,15 @@ impl TrackedBody {
         Self {
             body,
             taken: taken.unwrap_or_default(),
-            sent: Arc::default(),
             rest: Bytes::new(),
-            end: StreamEnd::Unknown,
-            begun: false,
             _request: request,
         }
     }
 
     fn part(&mut self) -> Frame<Bytes> {
         let length = self.rest.len().min(PART);
-        let part = self.rest.split_to(length);
         self.taken.handed();
-        Frame::data(UnsentPiece::of(part, &self.sent))
+        Frame::data(self.rest.split_to(length))
     }
 }
 
@@ -202,36 +139,21 @@ impl Body for TrackedBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let this = &mut *self;
-        this.begun = true;
-        if matches!(this.end, StreamEnd::Unknown) {
-            this.taken.asked();
-            if !this.rest.is_empty() {
-                return Poll::Ready(Some(Ok(this.part())));
-            }
-            match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
-                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+        self.taken.asked();
+        if self.rest.is_empty() {
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => {
-                        this.rest = data;
-                        return Poll::Ready(Some(Ok(this.part())));
-                    }
-                    Err(trailers) => this.end = StreamEnd::Trailers(trailers),
+                    Ok(data) => self.rest = data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
                 },
-                None => this.end = StreamEnd::Known,
+                end => return Poll::Ready(end),
             }
-            // As if it were handed out, since it waits for the client.
-            this.taken.handed();
         }
-        ready!(this.sent.poll_gone(cx));
-        Poll::Ready(match std::mem::replace(&mut this.end, StreamEnd::Known) {
-            StreamEnd::Trailers(trailers) => Some(Ok(trailers)),
-            StreamEnd::Known | StreamEnd::Unknown => None,
-        })
+        Poll::Ready(Some(Ok(self.part())))
     }
 
     fn is_end_stream(&self) -> bool {
-        !self.begun && self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -1,10 +1,11 @@
 //! A chunked body (RFC 9112, 7.1), byte for byte. The reader finds its end, and checks that every
 //! reader finds the same.
 //!
-//! Well-formed chunk extensions are accepted, since a recipient must ignore unknown ones (7.1.1).
-//! They are not passed on. Their bytes are counted over the whole body: otherwise a client could
-//! send a body of nothing else. White space behind the size is refused unless an extension follows,
-//! since only some servers strip it. So is any line end but CRLF.
+//! Chunk extensions are skipped without a look at their grammar, since a recipient must ignore
+//! unknown ones (7.1.1), and they are not passed on. Their bytes must be such as a field value may
+//! have, and are counted over the whole body: otherwise a client could send a body of nothing else.
+//! White space behind the size is refused unless an extension follows, since only some servers strip
+//! it. So is any line end but CRLF.
 
 use super::head::{HeadError, HeadLimits, is_in_value, is_tchar};
 
@@ -90,21 +91,9 @@ impl std::error::Error for BodyError {}
 enum ChunkedState {
     /// In the size, behind this many digits.
     Size(u8),
-    /// White space behind the size or a value: an extension must follow.
+    /// White space behind the size: an extension must follow.
     Blank,
-    /// Behind `;`.
-    NameStart,
-    Name,
-    /// White space behind a name.
-    NameBlank,
-    /// Behind `=`.
-    ValueStart,
-    Value,
-    Quoted,
-    /// Behind a backslash in a quoted string.
-    Escaped,
-    /// Behind the closing quote.
-    Unquoted,
+    Extension,
     SizeLf,
     Data,
     DataCr,
@@ -247,7 +236,9 @@ impl Chunks {
             | ChunkedState::FieldLf
             | ChunkedState::LastLf => self.trailer(byte, limits).map_err(BodyError::Trailer),
             ChunkedState::Data | ChunkedState::End => Ok(self.state),
-            _ => self.extension(byte).map_err(BodyError::Chunk),
+            ChunkedState::Blank | ChunkedState::Extension => {
+                self.extension(byte).map_err(BodyError::Chunk)
+            }
         }
     }
 
@@ -263,7 +254,7 @@ impl Chunks {
             }
             (ChunkedState::Size(0), _) => Err(ChunkError::Size),
             (ChunkedState::Size(_), b'\r') => Ok(ChunkedState::SizeLf),
-            (ChunkedState::Size(_), b';') => Ok(ChunkedState::NameStart),
+            (ChunkedState::Size(_), b';') => Ok(ChunkedState::Extension),
             (ChunkedState::Size(_), b' ' | b'\t') => Ok(ChunkedState::Blank),
             (ChunkedState::SizeLf, b'\n') if self.left == 0 => Ok(ChunkedState::Line),
             (ChunkedState::SizeLf, b'\n') => Ok(ChunkedState::Data),
@@ -277,47 +268,18 @@ impl Chunks {
         }
     }
 
-    /// `*( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )`
     fn extension(&mut self, byte: u8) -> Result<ChunkedState, ChunkError> {
         self.extensions += 1;
         if self.extensions > EXTENSION_BYTES {
             return Err(ChunkError::Extensions);
         }
-        let blank = matches!(byte, b' ' | b'\t');
-        match (self.state, byte) {
-            (ChunkedState::Name | ChunkedState::Value | ChunkedState::Unquoted, b'\r') => {
-                Ok(ChunkedState::SizeLf)
-            }
-            (ChunkedState::Blank, b'\r') if self.padded => Ok(ChunkedState::SizeLf),
-            (
-                ChunkedState::Blank
-                | ChunkedState::Name
-                | ChunkedState::NameBlank
-                | ChunkedState::Value
-                | ChunkedState::Unquoted,
-                b';',
-            ) => Ok(ChunkedState::NameStart),
-            (ChunkedState::Name | ChunkedState::NameBlank, b'=') => Ok(ChunkedState::ValueStart),
-            (ChunkedState::Name | ChunkedState::NameBlank, _) if blank => {
-                Ok(ChunkedState::NameBlank)
-            }
-            (ChunkedState::Blank | ChunkedState::Value | ChunkedState::Unquoted, _) if blank => {
-                Ok(ChunkedState::Blank)
-            }
-            (ChunkedState::NameStart | ChunkedState::ValueStart, _) if blank => Ok(self.state),
-            (ChunkedState::NameStart | ChunkedState::Name, _) if is_tchar(byte) => {
-                Ok(ChunkedState::Name)
-            }
-            (ChunkedState::ValueStart | ChunkedState::Value, _) if is_tchar(byte) => {
-                Ok(ChunkedState::Value)
-            }
-            (ChunkedState::ValueStart, b'"') => Ok(ChunkedState::Quoted),
-            (ChunkedState::Quoted, b'"') => Ok(ChunkedState::Unquoted),
-            (ChunkedState::Quoted, b'\\') => Ok(ChunkedState::Escaped),
-            (ChunkedState::Quoted | ChunkedState::Escaped, _) if is_in_value(byte) => {
-                Ok(ChunkedState::Quoted)
-            }
-            (_, b'\n') => Err(ChunkError::LineEnd),
+        let extends = self.state == ChunkedState::Extension;
+        match byte {
+            b'\r' if extends || self.padded => Ok(ChunkedState::SizeLf),
+            b'\n' => Err(ChunkError::LineEnd),
+            b';' => Ok(ChunkedState::Extension),
+            b' ' | b'\t' => Ok(self.state),
+            _ if extends && is_in_value(byte) => Ok(ChunkedState::Extension),
             _ => Err(ChunkError::Extension(byte)),
         }
     }

@@ -51,16 +51,10 @@ fn chunked_bodies_end_where_they_say() {
         ("1\r\na\rb", ChunkError::LineEnd),
         ("1;a\n", ChunkError::LineEnd),
         ("1;\n", ChunkError::LineEnd),
-        ("1;\r\n", ChunkError::Extension(b'\r')),
         ("1 \r\n", ChunkError::Extension(b'\r')),
         ("1 a\r\n", ChunkError::Extension(b'a')),
-        ("1;a=\r\n", ChunkError::Extension(b'\r')),
-        ("1;a b\r\n", ChunkError::Extension(b'b')),
-        ("1;a=\"\r\n", ChunkError::Extension(b'\r')),
         ("1;a=\"\n", ChunkError::LineEnd),
-        ("1;a=b \r\n", ChunkError::Extension(b'\r')),
         ("1;a\0\r\n", ChunkError::Extension(0)),
-        ("1;a=\"b\"c\r\n", ChunkError::Extension(b'c')),
     ] {
         assert_eq!(
             chunks(body.as_bytes()),

@@ -109,35 +109,6 @@ async fn a_stream_that_takes_nothing_of_its_answer_is_reset_and_its_connection_l
     }
 }
 
-/// One byte of window is enough for hyper to hand a whole small answer over to h2, with its end: it
-/// is watched all the same, whoever answers it.
-#[tokio::test]
-async fn an_answer_that_waits_for_its_last_bytes_is_watched_too() {
-    for (way, token) in [
-        ("/orders/7", Some("41")),
-        ("/elsewhere", None),
-        ("/orders/8", Some("x")),
-    ] {
-        let (_upstream, proxy) = limited(STRICT).await;
-        let mut client = granting(&proxy, 1).await;
-        ask(&mut client, "PUT", way, token).await;
-        assert_eq!(
-            next_of(&mut client, 1).await.0,
-            HEADERS,
-            "{way}: the answer's head"
-        );
-        let (kind, payload) = next_of(&mut client, 1).await;
-        assert_eq!((kind, payload.len()), (DATA, 1), "{way}");
-        let (kind, payload) = next_of(&mut client, 1).await;
-        assert_eq!(
-            (kind, payload),
-            (RST_STREAM, vec![0, 0, 0, 8]),
-            "{way}: CANCEL"
-        );
-        until_reached(&proxy, "write-timeout").await;
-    }
-}
-
 /// A window that opens bit by bit lets the whole answer through.
 #[tokio::test]
 async fn an_answer_that_is_taken_bit_by_bit_comes_whole() {
