@@ -1,30 +1,29 @@
 //! [`LogFilter`]: changes what the log shows while the process runs.
 
-use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 use tracing::Level;
+use tracing_subscriber::Registry;
+use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::reload::Handle;
 
 use crate::config::LogLevel;
 
-type Apply = dyn Fn(&LogLevel) -> Result<(), String> + Send + Sync;
-
 /// The level of the log, and the way to change it.
+#[derive(Debug)]
 pub struct LogFilter {
     /// Held while a level is applied, never across an await.
     now: Mutex<LogLevel>,
-    apply: Box<Apply>,
+    /// `None`: the level is only kept.
+    layer: Option<Handle<Targets, Registry>>,
 }
 
 impl LogFilter {
-    /// `apply` is how the subscriber takes another level.
-    pub fn new(
-        now: LogLevel,
-        apply: impl Fn(&LogLevel) -> Result<(), String> + Send + Sync + 'static,
-    ) -> Self {
+    #[must_use]
+    pub fn new(now: LogLevel, layer: Option<Handle<Targets, Registry>>) -> Self {
         Self {
             now: Mutex::new(now),
-            apply: Box::new(apply),
+            layer,
         }
     }
 
@@ -42,14 +41,27 @@ impl LogFilter {
     /// new one is `off`.
     pub fn set(&self, level: LogLevel, cause: &str) -> Result<LogLevel, String> {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        (self.apply)(&level)?;
+        self.apply(&level)?;
         if !tell(cause, &now, &level) {
-            (self.apply)(&now)?;
+            self.apply(&now)?;
             tell(cause, &now, &level);
-            (self.apply)(&level)?;
+            self.apply(&level)?;
         }
         Ok(std::mem::replace(&mut now, level))
     }
+
+    fn apply(&self, level: &LogLevel) -> Result<(), String> {
+        let Some(layer) = &self.layer else {
+            return Ok(());
+        };
+        let filter = targets(level).map_err(|error| error.to_string())?;
+        layer.reload(filter).map_err(|error| error.to_string())
+    }
+}
+
+/// The filter of a level.
+pub fn targets(level: &LogLevel) -> Result<Targets, ParseError> {
+    level.as_str().parse()
 }
 
 /// `false`: the log shows no line of this module now.
@@ -65,12 +77,4 @@ fn tell(cause: &str, before: &LogLevel, now: &LogLevel) -> bool {
         return false;
     }
     true
-}
-
-impl fmt::Debug for LogFilter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LogFilter")
-            .field("now", &self.now())
-            .finish_non_exhaustive()
-    }
 }

@@ -1,64 +1,33 @@
-//! [`LogOutput`]: the log's way to standard error, the lines lost on it, and its filter.
+//! [`LogOutput`]: the log's way to standard error, and its filter. [`count`] reports lost lines.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::MissedTickBehavior;
 
+use super::log_writer::LogWriter;
 use crate::log_filter::LogFilter;
 use crate::metrics::Metrics;
 
 /// The interval at which lost lines are counted.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Lines of the log are written by a thread of their own, and some may be lost.
-#[derive(Clone)]
+/// The log of this process.
+#[derive(Clone, Debug)]
 pub struct LogOutput {
-    dropped: Arc<dyn Fn() -> u64 + Send + Sync>,
-    flush: Arc<dyn Fn() + Send + Sync>,
-    pub(super) filter: Arc<LogFilter>,
-}
-
-impl LogOutput {
-    /// `dropped` counts the lines lost since the start. `flush` waits a moment until all are
-    /// written.
-    pub fn new(
-        dropped: impl Fn() -> u64 + Send + Sync + 'static,
-        flush: impl Fn() + Send + Sync + 'static,
-        filter: LogFilter,
-    ) -> Self {
-        Self {
-            dropped: Arc::new(dropped),
-            flush: Arc::new(flush),
-            filter: Arc::new(filter),
-        }
-    }
-
-    /// Waits a moment until all lines are written. Blocks.
-    pub(super) fn flush(&self) {
-        (self.flush)();
-    }
-}
-
-impl fmt::Debug for LogOutput {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let dropped = (self.dropped)();
-        f.debug_struct("LogOutput")
-            .field("dropped", &dropped)
-            .finish_non_exhaustive()
-    }
+    pub writer: LogWriter,
+    pub filter: Arc<LogFilter>,
 }
 
 /// Counts lost lines, for as long as the process lives. They are reported once none was lost for a
 /// while: then there is room for the line that says so.
-pub(super) async fn count(log: LogOutput, metrics: Arc<Metrics>) {
+pub(super) async fn count(log: LogWriter, metrics: Arc<Metrics>) {
     let mut tick = tokio::time::interval(EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut known, mut said) = (0, 0);
     loop {
         tick.tick().await;
-        let now = (log.dropped)();
+        let now = log.dropped();
         metrics.set_log_lines_dropped(now);
         if now == known && now > said {
             tracing::warn!(
@@ -66,7 +35,7 @@ pub(super) async fn count(log: LogOutput, metrics: Arc<Metrics>) {
                 "standard error was not read in time: lines of the log are missing here"
             );
             // Else this line is lost, too.
-            if (log.dropped)() == now {
+            if log.dropped() == now {
                 said = now;
             }
         }
@@ -76,23 +45,35 @@ pub(super) async fn count(log: LogOutput, metrics: Arc<Metrics>) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::io::{self, Write};
 
     use super::*;
-    use crate::config::LogLevel;
+    use crate::app::LineStyle;
+
+    struct Closed;
+
+    impl Write for Closed {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_lost_is_counted() {
-        let (count_of, metrics) = (Arc::new(AtomicU64::new(0)), Arc::new(Metrics::new(&[])));
-        let seen = Arc::clone(&count_of);
-        let log = LogOutput::new(
-            move || seen.load(Ordering::Relaxed),
-            || (),
-            LogFilter::new(LogLevel::default(), |_| Ok(())),
-        );
-        let counting = tokio::spawn(count(log, Arc::clone(&metrics)));
-        for total in [0, 7, 7, 12] {
-            count_of.store(total, Ordering::Relaxed);
+        let metrics = Arc::new(Metrics::new(&[]));
+        let mut log = LogWriter::start(Closed, LineStyle::Text, None).expect("a thread");
+        let counting = tokio::spawn(count(log.clone(), Arc::clone(&metrics)));
+        let mut total = 0;
+        for lost in [0, 7, 0, 5] {
+            for _ in 0..lost {
+                log.write_all(b"a line\n").expect("it is taken");
+            }
+            LogWriter::flush(&log);
+            total += lost;
             tokio::time::sleep(EVERY * 2).await;
             let text = metrics.encode(std::time::Instant::now());
             let line = format!("\nfencepost_log_lines_dropped_total {total}\n");

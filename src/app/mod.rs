@@ -5,6 +5,7 @@ mod found;
 mod keys;
 pub(crate) mod listen;
 mod log_output;
+mod log_writer;
 mod readiness_mirror;
 mod reload;
 mod settings_metrics;
@@ -41,6 +42,7 @@ use crate::store::{InstanceId, MarkStore, StoreError};
 
 pub use keys::{Migration, migrate};
 pub use log_output::LogOutput;
+pub use log_writer::{LineStyle, LogWriter};
 pub use shutdown::Shutdown;
 
 /// The pause between two attempts to reach the store at the start.
@@ -287,7 +289,7 @@ impl App {
             attachment: None,
         })?);
         // Without a log of this process, a level is only kept.
-        let kept = || Arc::new(LogFilter::new(settings.log.level.clone(), |_| Ok(())));
+        let kept = || Arc::new(LogFilter::new(settings.log.level.clone(), None));
         let log = log.map_or_else(kept, |log| Arc::clone(&log.filter));
         let app = Self {
             log,
@@ -329,7 +331,8 @@ impl App {
             let stop = admin_stop.clone().cancelled_owned();
             tokio::spawn(admin::serve(listener, state, stop))
         });
-        let count = |log| tokio::spawn(log_output::count(log, Arc::clone(&self.metrics)));
+        let count =
+            |log: LogOutput| tokio::spawn(log_output::count(log.writer, Arc::clone(&self.metrics)));
         let lost_lines = log.map(count);
         let mirror = tokio::spawn(mirror(
             Arc::clone(&self.readiness),

@@ -136,7 +136,7 @@ impl Shutdown {
 
     fn flush_log(&self) {
         if let StopSource::Signals(signals) = &self.source {
-            signals.log.flush();
+            signals.log.writer.flush();
         }
     }
 }

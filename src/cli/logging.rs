@@ -5,25 +5,29 @@
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::IsTerminal;
 use std::panic::PanicHookInfo;
+use std::sync::Arc;
 
 use anyhow::Context;
 use tracing_subscriber::Layer as _;
-use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use super::log_writer::{LineStyle, LogThread, LogWriter};
-use crate::app::LogOutput;
-use crate::config::{LogFormat, LogLevel, LogSettings};
-use crate::log_filter::LogFilter;
+use crate::app::{LineStyle, LogOutput, LogWriter};
+use crate::config::{LogFormat, LogSettings};
+use crate::log_filter::{self, LogFilter};
 use crate::store::InstanceId;
 
 /// Writes the last lines when it is dropped.
 #[derive(Debug)]
 pub(super) struct Logging {
     pub output: LogOutput,
-    _thread: LogThread,
+}
+
+impl Drop for Logging {
+    fn drop(&mut self) {
+        self.output.writer.flush();
+    }
 }
 
 /// Starts logging, for as long as what it returns is kept. Each line names `instance`, if there is
@@ -32,19 +36,17 @@ pub(super) fn start(
     settings: &LogSettings,
     instance: Option<&InstanceId>,
 ) -> anyhow::Result<Logging> {
-    let filter =
-        filter_of(&settings.level).with_context(|| format!("log.level: {}", settings.level))?;
-    let look = match settings.format {
+    let filter = log_filter::targets(&settings.level)
+        .with_context(|| format!("log.level: {}", settings.level))?;
+    let style = match settings.format {
         LogFormat::Json => LineStyle::Json,
         LogFormat::Text if coloured() => LineStyle::Coloured,
         LogFormat::Text => LineStyle::Text,
     };
-    let (writer, thread) =
-        LogWriter::start(std::io::stderr(), look, instance.map(InstanceId::name))
-            .context("the log's thread cannot be started")?;
-    let (counts, last) = (writer.clone(), writer.clone());
+    let writer = LogWriter::start(std::io::stderr(), style, instance.map(InstanceId::name))
+        .context("the log's thread cannot be started")?;
     let (filter, handle) = reload::Layer::new(filter);
-    let lines = tracing_subscriber::fmt::layer().with_writer(writer);
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer.clone());
     let lines = match settings.format {
         LogFormat::Json => lines
             .json()
@@ -52,26 +54,18 @@ pub(super) fn start(
             .with_current_span(false)
             .with_span_list(false)
             .boxed(),
-        LogFormat::Text => lines.with_ansi(look == LineStyle::Coloured).boxed(),
+        LogFormat::Text => lines.with_ansi(style == LineStyle::Coloured).boxed(),
     };
     let started = tracing_subscriber::registry()
         .with(filter)
         .with(lines)
         .try_init();
-    let filter = LogFilter::new(settings.level.clone(), move |level| {
-        let filter = filter_of(level).map_err(|error| error.to_string())?;
-        handle.reload(filter).map_err(|error| error.to_string())
-    });
     started.map_err(|error| anyhow::anyhow!("logging cannot be started: {error}"))?;
     std::panic::set_hook(Box::new(panicked));
+    let filter = Arc::new(LogFilter::new(settings.level.clone(), Some(handle)));
     Ok(Logging {
-        output: LogOutput::new(move || counts.dropped(), move || last.written(), filter),
-        _thread: thread,
+        output: LogOutput { writer, filter },
     })
-}
-
-fn filter_of(level: &LogLevel) -> Result<Targets, ParseError> {
-    level.as_str().parse()
 }
 
 fn coloured() -> bool {

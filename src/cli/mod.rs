@@ -12,7 +12,6 @@ mod documents;
 mod drain;
 mod explain;
 mod health;
-mod log_writer;
 mod logging;
 mod marks;
 mod overrides;

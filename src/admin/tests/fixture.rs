@@ -85,7 +85,7 @@ impl Admin {
             rejections: Arc::new(Rejections::default()),
             readiness: Arc::new(Readiness::new("0000000000000001", false)),
             settings: settings.subscribe(),
-            log: Arc::new(LogFilter::new(LogLevel::default(), |_| Ok(()))),
+            log: Arc::new(LogFilter::new(LogLevel::default(), None)),
             loaded: watch::Sender::new(loaded).subscribe(),
             history: Arc::default(),
         };

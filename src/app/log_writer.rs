@@ -1,13 +1,16 @@
 //! [`LogWriter`]: the queue of log lines for standard error, which a separate thread writes.
 //!
 //! A pipe without a reader blocks its writer. So no request writes to standard error itself: it
-//! leaves its line in a bounded buffer. A line that finds no room is dropped and counted.
+//! leaves its line in a bounded queue. A line that finds no room is dropped and counted.
 //!
 //! Every line is made [`printable`] here, because clients control parts of it.
 
 use std::borrow::Cow;
 use std::io::{self, ErrorKind, Write};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::sleep;
 use std::time::Duration;
 
 use tracing_subscriber::fmt::MakeWriter;
@@ -16,16 +19,16 @@ use crate::printable;
 
 /// How many bytes may wait to be written.
 const MAX_WAITING: usize = 1 << 20;
-/// How many bytes are written at once: a pipe's capacity.
+/// Lines are written together up to a pipe's capacity.
 const CHUNK: usize = 64 << 10;
-/// How long the end of the process waits for the last lines to be written.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-/// Pause before retrying when stderr is non-blocking and full.
+/// How often [`LogWriter::flush`] looks before it gives up: for a second.
+const LAST_LOOKS: u32 = 100;
+/// Pause before looking again, or before retrying when stderr is non-blocking and full.
 const AGAIN: Duration = Duration::from_millis(10);
 
 /// The format of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LineStyle {
+pub enum LineStyle {
     Json,
     Text,
     /// Text with escape sequences. Values have none: tracing's formatter writes those as numbers.
@@ -34,68 +37,58 @@ pub(super) enum LineStyle {
 
 /// Accepts lines and queues them.
 #[derive(Clone, Debug)]
-pub(super) struct LogWriter {
-    shared: Arc<LogQueue>,
-    look: LineStyle,
+pub struct LogWriter {
+    lines: Sender<Vec<u8>>,
+    counts: Arc<LineCounts>,
+    style: LineStyle,
     /// The field that ends each line.
     instance: Arc<str>,
 }
 
 #[derive(Debug, Default)]
-struct LogQueue {
-    /// Held for a copy of memory, never while something is written.
-    lines: Mutex<QueuedLines>,
-    /// There is something to write.
-    more: Condvar,
-    /// All is written.
-    empty: Condvar,
+struct LineCounts {
+    /// Bytes that are queued or being written.
+    waiting: AtomicUsize,
+    /// Lines that were dropped since the start.
+    dropped: AtomicU64,
 }
-
-#[derive(Debug, Default)]
-struct QueuedLines {
-    waiting: Vec<u8>,
-    /// How many bytes the thread has taken, and is writing.
-    taken: usize,
-    /// How many lines were dropped since the start.
-    dropped: u64,
-}
-
-/// Writes what waits when it is dropped, for [`LAST_WORDS`] at most.
-#[derive(Debug)]
-#[must_use]
-pub(super) struct LogThread(Arc<LogQueue>);
 
 impl LogWriter {
     /// Starts the thread that writes. It lives as long as the process. Each line names `instance`,
     /// if there is one.
-    pub(super) fn start(
+    pub fn start(
         to: impl Write + Send + 'static,
-        look: LineStyle,
+        style: LineStyle,
         instance: Option<&str>,
-    ) -> io::Result<(Self, LogThread)> {
-        let shared = Arc::<LogQueue>::default();
-        let writing = Arc::clone(&shared);
+    ) -> io::Result<Self> {
+        let (lines, queued) = channel();
+        let counts = Arc::<LineCounts>::default();
+        let shared = Arc::clone(&counts);
         std::thread::Builder::new()
             .name("log".to_owned())
-            .spawn(move || writing.write_to(to))?;
-        let writer = Self {
-            shared: Arc::clone(&shared),
-            look,
-            instance: instance
-                .map_or_else(String::new, |name| look.field(name))
-                .into(),
-        };
-        Ok((writer, LogThread(shared)))
+            .spawn(move || shared.write_to(to, &queued))?;
+        let instance = instance.map_or_else(String::new, |name| style.field(name));
+        Ok(Self {
+            lines,
+            counts,
+            style,
+            instance: instance.into(),
+        })
     }
 
     /// How many lines were dropped since the start.
     pub(super) fn dropped(&self) -> u64 {
-        self.shared.lines().dropped
+        self.counts.dropped.load(Ordering::Relaxed)
     }
 
-    /// Waits until all lines are written, for [`LAST_WORDS`] at most.
-    pub(super) fn written(&self) {
-        self.shared.written();
+    /// Waits until all lines are written, for a second at most. Blocks.
+    pub fn flush(&self) {
+        for _ in 0..LAST_LOOKS {
+            if self.counts.waiting.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            sleep(AGAIN);
+        }
     }
 }
 
@@ -125,21 +118,19 @@ impl Write for LogWriter {
     /// Takes a line whole, or drops it.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(line);
-        let text = self.look.clean(text.strip_suffix('\n').unwrap_or(&text));
+        let text = self.style.clean(text.strip_suffix('\n').unwrap_or(&text));
         // The field of a JSON line brings the end of the object along.
-        let text = match self.look {
+        let text = match self.style {
             LineStyle::Json if !self.instance.is_empty() => text.strip_suffix('}').unwrap_or(&text),
             _ => &text,
         };
-        let length = text.len() + self.instance.len();
-        let mut lines = self.shared.lines();
-        if lines.waiting.len() + lines.taken + length >= MAX_WAITING {
-            lines.dropped += 1;
-        } else {
-            lines.waiting.extend_from_slice(text.as_bytes());
-            lines.waiting.extend_from_slice(self.instance.as_bytes());
-            lines.waiting.push(b'\n');
-            self.shared.more.notify_one();
+        let queued = [text, &self.instance, "\n"].concat().into_bytes();
+        let length = queued.len();
+        let waiting = self.counts.waiting.fetch_add(length, Ordering::Relaxed);
+        // The thread that receives lives as long as the process.
+        if waiting + length > MAX_WAITING || self.lines.send(queued).is_err() {
+            self.counts.waiting.fetch_sub(length, Ordering::Relaxed);
+            self.counts.dropped.fetch_add(1, Ordering::Relaxed);
         }
         Ok(line.len())
     }
@@ -157,40 +148,20 @@ impl<'a> MakeWriter<'a> for LogWriter {
     }
 }
 
-impl LogQueue {
-    fn lines(&self) -> MutexGuard<'_, QueuedLines> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until all lines are written, for [`LAST_WORDS`] at most.
-    fn written(&self) {
-        let unwritten = |lines: &mut QueuedLines| !lines.waiting.is_empty() || lines.taken > 0;
-        let lines = self.lines();
-        drop(self.empty.wait_timeout_while(lines, LAST_WORDS, unwritten));
-    }
-
-    fn write_to(&self, mut to: impl Write) {
-        let mut chunk = Vec::with_capacity(CHUNK);
-        loop {
-            let mut lines = self
-                .more
-                .wait_while(self.lines(), |lines| lines.waiting.is_empty())
-                .unwrap_or_else(PoisonError::into_inner);
-            let end = lines.waiting.len().min(CHUNK);
-            chunk.clear();
-            chunk.extend(lines.waiting.drain(..end));
-            lines.taken = chunk.len();
-            drop(lines);
-
-            let unwritten = write_all(&mut to, &chunk);
-            let mut lines = self.lines();
-            lines.taken = 0;
-            // Lines that end in them were not written whole.
-            let ends = unwritten.split(|byte| *byte == b'\n').count() - 1;
-            lines.dropped += ends as u64;
-            if lines.waiting.is_empty() {
-                self.empty.notify_all();
+impl LineCounts {
+    /// Writes all lines as they come.
+    fn write_to(&self, mut to: impl Write, queued: &Receiver<Vec<u8>>) {
+        while let Ok(mut chunk) = queued.recv() {
+            while chunk.len() < CHUNK
+                && let Ok(line) = queued.try_recv()
+            {
+                chunk.extend(line);
             }
+            let unwritten = write_all(&mut to, &chunk);
+            // Lines that end in them were not written whole.
+            let lost = unwritten.iter().filter(|byte| **byte == b'\n').count();
+            self.dropped.fetch_add(lost as u64, Ordering::Relaxed);
+            self.waiting.fetch_sub(chunk.len(), Ordering::Release);
         }
     }
 }
@@ -202,22 +173,16 @@ fn write_all<'a>(to: &mut impl Write, mut left: &'a [u8]) -> &'a [u8] {
             Ok(0) => return left,
             Ok(written) => left = &left[written..],
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(AGAIN),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => sleep(AGAIN),
             Err(_) => return left,
         }
     }
     left
 }
 
-impl Drop for LogThread {
-    fn drop(&mut self) {
-        self.0.written();
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+    use std::sync::mpsc::{SyncSender, sync_channel};
 
     use super::*;
 
@@ -246,7 +211,7 @@ mod tests {
     #[test]
     fn what_finds_no_room_is_dropped_and_counted() {
         let ((begun, begins), (tell, told)) = (sync_channel(0), sync_channel(0));
-        let (mut writer, thread) =
+        let mut writer =
             LogWriter::start(Reader { begun, told }, LineStyle::Text, None).expect("a thread");
         writer.write_all(b"one\n").expect("it is taken");
         assert_eq!(begins.recv().expect("a write"), b"one\n");
@@ -262,11 +227,11 @@ mod tests {
         let mut all = 4;
         while all < MAX_WAITING - line.len() {
             let chunk = begins.recv().expect("a write");
-            assert!(chunk.len() <= CHUNK);
+            assert!(chunk.len() < CHUNK + line.len());
             all += chunk.len();
             tell.send(true).expect("it is written");
         }
-        drop(thread);
+        LogWriter::flush(&writer);
 
         // Standard error is gone: nothing waits, and all is counted.
         writer.write_all(b"two\n").expect("it is taken");
@@ -279,7 +244,7 @@ mod tests {
 
     #[test]
     fn every_line_names_the_instance() {
-        for (look, line, written) in [
+        for (style, line, written) in [
             (
                 LineStyle::Json,
                 "{\"a\":{}}\n",
@@ -289,8 +254,7 @@ mod tests {
         ] {
             let ((begun, begins), (tell, told)) = (sync_channel(0), sync_channel(0));
             let reader = Reader { begun, told };
-            let (mut writer, _thread) =
-                LogWriter::start(reader, look, Some("1f")).expect("a thread");
+            let mut writer = LogWriter::start(reader, style, Some("1f")).expect("a thread");
             writer.write_all(line.as_bytes()).expect("it is taken");
             assert_eq!(begins.recv().expect("a write"), written.as_bytes());
             tell.send(true).expect("it is written");
@@ -299,7 +263,7 @@ mod tests {
 
     #[test]
     fn no_value_steers_the_terminal() {
-        for (look, line, clean) in [
+        for (style, line, clean) in [
             (
                 LineStyle::Json,
                 "{\"a\":\"\u{202e}\u{7f}\"}",
@@ -312,7 +276,7 @@ mod tests {
                 "\x1b[2ma\x1b[0m \\u{9b}2J",
             ),
         ] {
-            assert_eq!(look.clean(line), clean);
+            assert_eq!(style.clean(line), clean);
         }
     }
 }
