@@ -1,13 +1,16 @@
-//! Readiness: if the proxy is ready, and why not. Only the part that knows a fact sets it.
+//! Readiness: if the proxy is ready, and why not.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-/// Shared by start-up, the store's heartbeat, shutdown and `/readyz`.
+use crate::metrics::StoreMetrics;
+use crate::store::routes::RouteRecord;
+
+/// Shared by start-up, shutdown and `/readyz`.
 #[derive(Debug)]
 pub struct Readiness {
     /// The name of this instance.
@@ -17,10 +20,9 @@ pub struct Readiness {
     follows_store: bool,
     configured: AtomicBool,
     store_reached: AtomicBool,
-    store_up: AtomicBool,
-    other_route_tables: RwLock<Vec<String>>,
-    /// Why it is not. Held to copy it in or out.
-    store_error: Mutex<Option<Arc<str>>>,
+    /// It knows if the store answers.
+    store: Arc<StoreMetrics>,
+    routes: Arc<RouteRecord>,
     draining: CancellationToken,
     drained: CancellationToken,
 }
@@ -28,7 +30,12 @@ pub struct Readiness {
 impl Readiness {
     /// Nothing is ready yet. `follows_store`: an outage of the store makes it unready again.
     #[must_use]
-    pub fn new(instance: &str, follows_store: bool) -> Self {
+    pub fn new(
+        instance: &str,
+        follows_store: bool,
+        store: Arc<StoreMetrics>,
+        routes: Arc<RouteRecord>,
+    ) -> Self {
         Self {
             instance: instance.into(),
             #[expect(
@@ -39,9 +46,8 @@ impl Readiness {
             follows_store,
             configured: AtomicBool::new(false),
             store_reached: AtomicBool::new(false),
-            store_up: AtomicBool::new(false),
-            other_route_tables: RwLock::default(),
-            store_error: Mutex::default(),
+            store,
+            routes,
             draining: CancellationToken::new(),
             drained: CancellationToken::new(),
         }
@@ -60,26 +66,7 @@ impl Readiness {
 
     /// The store was reached and found fit, for the first time since the start.
     pub fn set_store_reached(&self) {
-        self.store_up.store(true, Ordering::Release);
         self.store_reached.store(true, Ordering::Release);
-    }
-
-    /// The last call to the store succeeded, or did not, and why.
-    pub fn set_store_up(&self, up: bool, error: Option<Arc<str>>) {
-        self.store_up.store(up, Ordering::Release);
-        *self.error() = error;
-    }
-
-    fn error(&self) -> MutexGuard<'_, Option<Arc<str>>> {
-        self.store_error
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The live instances of the namespace that serve another route table.
-    pub fn set_other_route_tables(&self, instances: Vec<String>) {
-        let known = &self.other_route_tables;
-        *known.write().unwrap_or_else(PoisonError::into_inner) = instances;
     }
 
     /// The proxy is draining. Never undone.
@@ -107,10 +94,8 @@ impl Readiness {
     pub fn report(&self) -> ReadyReport {
         let configured = self.configured.load(Ordering::Acquire);
         let store_reached = self.store_reached.load(Ordering::Acquire);
-        let store_up = self.store_up.load(Ordering::Acquire);
+        let (store_up, store_error) = self.store.status();
         let draining = self.draining.is_cancelled();
-        let known = &self.other_route_tables;
-        let other_route_tables = known.read().unwrap_or_else(PoisonError::into_inner).clone();
         let mut not_ready_because = Vec::new();
         if !configured {
             not_ready_because.push("the configuration is not in force yet");
@@ -128,19 +113,18 @@ impl Readiness {
             ready: not_ready_because.is_empty(),
             configured,
             store_reached,
-            store: if store_up {
-                "up"
-            } else if store_reached {
-                "down"
-            } else {
-                "unknown"
+            store: match (store_reached, store_up) {
+                (false, _) => "unknown",
+                (true, true) => "up",
+                (true, false) => "down",
             },
-            other_route_tables,
-            store_error: self
-                .error()
-                .as_deref()
-                .filter(|_| !store_up)
-                .map(str::to_owned),
+            other_route_tables: self
+                .routes
+                .others()
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
+            store_error: store_error.filter(|_| !store_up).map(|why| why.to_string()),
             draining,
             not_ready_because,
         }
@@ -175,23 +159,37 @@ pub struct ReadyReport {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::config::RouteTable;
+    use crate::metrics::Metrics;
+    use crate::store::{InstanceId, InstanceRow, StoreError};
+
+    fn new(follows_store: bool) -> Readiness {
+        let store = Arc::clone(Metrics::new(&[]).store());
+        let gauge = store.route_table_mismatch.clone();
+        let routes = Arc::new(RouteRecord::new(RouteTable::default(), gauge));
+        Readiness::new("1", follows_store, store, routes)
+    }
 
     fn started(follows_store: bool) -> Readiness {
-        let readiness = Readiness::new("1", follows_store);
+        let readiness = new(follows_store);
         readiness.set_configured();
+        readiness.store.answered();
         readiness.set_store_reached();
         readiness
     }
 
     #[test]
     fn ready_needs_configuration_and_store() {
-        let readiness = Readiness::new("1", false);
+        let readiness = new(false);
         assert!(!readiness.report().ready);
         assert_eq!(readiness.report().store, "unknown");
         assert_eq!(readiness.report().not_ready_because.len(), 2);
         readiness.set_configured();
         assert!(!readiness.report().ready);
+        readiness.store.answered();
         readiness.set_store_reached();
         assert!(readiness.report().ready);
         assert_eq!(readiness.report().store, "up");
@@ -201,11 +199,13 @@ mod tests {
     fn an_outage_shows_but_counts_only_where_asked() {
         for follows in [false, true] {
             let readiness = started(follows);
-            readiness.set_store_up(false, Some("it burns".into()));
+            let error = StoreError::Connection("it burns".into());
+            readiness.store.failed(&error);
             assert_eq!(readiness.report().store, "down");
-            assert_eq!(readiness.report().store_error.as_deref(), Some("it burns"));
+            let told = readiness.report().store_error.expect("a reason");
+            assert_eq!(told, error.to_string());
             assert_eq!(readiness.report().ready, !follows);
-            readiness.set_store_up(true, None);
+            readiness.store.answered();
             assert!(readiness.report().ready);
             assert_eq!(readiness.report().store_error, None);
         }
@@ -214,8 +214,19 @@ mod tests {
     #[test]
     fn another_route_table_shows_and_does_not_count() {
         let readiness = started(true);
-        readiness.set_other_route_tables(vec!["12".to_owned()]);
-        assert_eq!(readiness.report().other_route_tables, ["12"]);
+        let (me, other) = (InstanceId::from_bits(1), InstanceId::from_bits(2));
+        let row = InstanceRow {
+            id: other.clone(),
+            renewals: 1,
+            lease: Duration::from_secs(5),
+            settle: Duration::ZERO,
+            undelivered: Duration::ZERO,
+            routes: "another".to_owned(),
+            dead: false,
+            elsewhere: false,
+        };
+        readiness.routes.observe(&me, &[row]);
+        assert_eq!(readiness.report().other_route_tables, [other.to_string()]);
         assert!(readiness.report().ready);
     }
 

@@ -20,6 +20,7 @@ async fn probes() {
     assert_eq!(answer.json()["ready"], false);
     assert_eq!(answer.json()["store"], "unknown");
     admin.state.readiness.set_configured();
+    admin.rig.metrics().store().answered();
     admin.state.readiness.set_store_reached();
     let answer = admin.get("/readyz").await;
     assert_eq!(

@@ -6,7 +6,6 @@ mod keys;
 pub(crate) mod listen;
 mod log_output;
 mod log_writer;
-mod readiness_mirror;
 mod reload;
 mod settings_metrics;
 mod shutdown;
@@ -25,7 +24,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::listen::bind;
-use self::readiness_mirror::mirror;
 use self::settings_metrics::{route_labels, set_loaded};
 use self::store_start::{StoreJoin, join};
 use crate::admin::{self, AdminState, History, LoadedConfig, Readiness};
@@ -214,7 +212,6 @@ struct DataPort {
 struct SideTasks {
     admin_stop: CancellationToken,
     admin: Option<JoinHandle<()>>,
-    mirror: JoinHandle<()>,
     lost_lines: Option<JoinHandle<()>>,
 }
 
@@ -259,13 +256,15 @@ impl App {
         metrics.set_instance(instance.name());
         set_loaded(&metrics, &settings);
         let rejections = Arc::new(Rejections::default());
-        let readiness = Arc::new(Readiness::new(
-            instance.name(),
-            settings.admin.ready_follows_store,
-        ));
         let routes = Arc::new(RouteRecord::new(
             RouteTable::of(&settings),
             metrics.store().route_table_mismatch.clone(),
+        ));
+        let readiness = Arc::new(Readiness::new(
+            instance.name(),
+            settings.admin.ready_follows_store,
+            Arc::clone(metrics.store()),
+            Arc::clone(&routes),
         ));
         let via = Via::new(&instance);
         let (fencing, background) = Fencing::start(FencingSetup {
@@ -334,15 +333,9 @@ impl App {
         let count =
             |log: LogOutput| tokio::spawn(log_output::count(log.writer, Arc::clone(&self.metrics)));
         let lost_lines = log.map(count);
-        let mirror = tokio::spawn(mirror(
-            Arc::clone(&self.readiness),
-            Arc::clone(&self.fencing),
-            Arc::clone(&self.routes),
-        ));
         SideTasks {
             admin_stop,
             admin,
-            mirror,
             lost_lines,
         }
     }
@@ -459,7 +452,6 @@ impl App {
         if let Some(task) = side_tasks.admin {
             let _ = task.await;
         }
-        side_tasks.mirror.abort();
         // A file that is moved or mounted elsewhere after a stop may leave its log behind.
         if tokio::time::timeout(timeout, self.store.disconnect())
             .await

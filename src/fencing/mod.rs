@@ -406,12 +406,6 @@ impl Fencing {
         self.lease.identity().cutoff.cancel();
     }
 
-    /// Whether the store has answered last, and why not.
-    #[must_use]
-    pub fn store_status(&self) -> (bool, Option<Arc<str>>) {
-        self.metrics.store().status()
-    }
-
     /// Takes over how many resources may be new.
     pub fn reload(&self, settings: &Settings) {
         self.growth.set(settings.limits.new_resources);

@@ -12,12 +12,13 @@ use tower::ServiceExt;
 
 use crate::admin::peer::AdminPeer;
 use crate::admin::{AdminState, LoadedConfig, Readiness, router};
-use crate::config::{self, AdminSettings, LogLevel, Overrides};
+use crate::config::{self, AdminSettings, LogLevel, Overrides, RouteTable};
 use crate::fencing::tests::{Double, Rig, clock, key, token};
 use crate::log_filter::LogFilter;
 use crate::rejections::Rejections;
 use crate::routing::Token;
 use crate::store::AuditRow;
+use crate::store::routes::RouteRecord;
 
 pub(super) const SECRET: &str = "correct horse battery";
 /// The token of reads.
@@ -79,11 +80,18 @@ impl Admin {
         let loaded = LoadedConfig::now(Arc::new(config), Vec::new());
         let store = Arc::new(Double::default());
         let rig = Rig::new(Arc::clone(&store) as _, 1, clock()).await;
+        let mismatch = rig.metrics().store().route_table_mismatch.clone();
+        let routes = Arc::new(RouteRecord::new(RouteTable::default(), mismatch));
         let state = AdminState {
             fencing: Arc::clone(&rig.0),
             metrics: Arc::clone(rig.metrics()),
             rejections: Arc::new(Rejections::default()),
-            readiness: Arc::new(Readiness::new("0000000000000001", false)),
+            readiness: Arc::new(Readiness::new(
+                "0000000000000001",
+                false,
+                Arc::clone(rig.metrics().store()),
+                routes,
+            )),
             settings: settings.subscribe(),
             log: Arc::new(LogFilter::new(LogLevel::default(), None)),
             loaded: watch::Sender::new(loaded).subscribe(),
