@@ -13,8 +13,7 @@ use crate::fencing::lock_services::{Etcd, Redis, programs};
 use crate::support::postgres::Cluster;
 use crate::support::process::Group;
 use crate::support::python::python;
-use crate::support::skip::lacks;
-use crate::support::store::{has_postgres, program};
+use crate::support::store::{has_postgres, tool};
 use crate::support::upstream::Arrival;
 use crate::support::{Proxy, Upstream, eventually, or_return, put};
 
@@ -177,9 +176,7 @@ async fn without_a_fence_the_last_write_is_the_zombies() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sequence_of_postgres_numbers_the_holders() {
-    let Some(psql) = program("psql") else {
-        return lacks("psql");
-    };
+    let psql = or_return!(tool("psql"));
     if !has_postgres() {
         return;
     }

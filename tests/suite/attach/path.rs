@@ -11,7 +11,9 @@ use crate::support::process::Process;
 use crate::support::proxy::fencepost;
 use crate::support::store::disk_dir;
 use crate::support::tls::{Ca, Files};
-use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, soon};
+use crate::support::{
+    Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, forwarded, soon,
+};
 
 #[tokio::test]
 async fn the_operation_is_added_where_the_client_names_none() {
@@ -66,10 +68,7 @@ async fn another_token_of_the_client_is_refused() {
 #[tokio::test]
 async fn what_waits_for_an_older_request_is_sent_again() {
     let (upstream, proxy) = fenced().await;
-    let gate = Gate::shut();
-    upstream.on_token(40, [Step::Wait(gate.clone()), Step::ok()]);
-    let older = proxy.start_request(put("/orders/7").token(40));
-    upstream.reached(1).await;
+    let (older, gate) = proxy.held(&upstream, put("/orders/7").token(40)).await;
     let sidecar = Sidecar::start(&url(&proxy), &["--token", "41"]).await;
     let newer = put("/orders/7").body("paid").start(sidecar.at);
     let labels = [("outcome", "older-in-flight")];
@@ -78,8 +77,7 @@ async fn what_waits_for_an_older_request_is_sent_again() {
         .until_metric("fencepost_requests_total", &labels, wanted)
         .await;
     gate.open();
-    forwarded(older).await;
-    forwarded(newer).await;
+    all_forwarded([older, newer]).await;
     let last = upstream.last();
     assert_eq!((last.token(), last.text().as_str()), (Some(41), "paid"));
     upstream.assert_no_overtaking();
@@ -88,10 +86,7 @@ async fn what_waits_for_an_older_request_is_sent_again() {
 #[tokio::test]
 async fn sending_again_ends_with_retry_for() {
     let (upstream, proxy) = fenced().await;
-    let gate = Gate::shut();
-    upstream.on_token(40, [Step::Wait(gate.clone()), Step::ok()]);
-    let older = proxy.start_request(put("/orders/7").token(40));
-    upstream.reached(1).await;
+    let (older, gate) = proxy.held(&upstream, put("/orders/7").token(40)).await;
     let sidecar = Sidecar::start(&url(&proxy), &["--token", "41", "--retry-for", "0s"]).await;
     let answer = put("/orders/7").send(sidecar.at).await;
     answer.assert_problem(503, "older-in-flight");

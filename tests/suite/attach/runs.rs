@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::{WRITE, attach, fenced, run, run_script, url};
 use crate::support::process::Process;
-use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, put};
+use crate::support::{Config, Proxy, Step, Store, Upstream, eventually, forwarded, put};
 
 #[tokio::test]
 async fn each_request_of_the_command_gets_the_token_and_nothing_else() {
@@ -125,10 +125,7 @@ async fn signals_reach_the_command() {
 #[tokio::test]
 async fn a_claim_comes_before_the_command() {
     let (upstream, proxy) = fenced().await;
-    let gate = Gate::shut();
-    upstream.on_token(40, [Step::Wait(gate.clone()), Step::ok()]);
-    let older = proxy.start_request(put("/orders/7").token(40));
-    upstream.reached(1).await;
+    let (older, gate) = proxy.held(&upstream, put("/orders/7").token(40)).await;
     let arguments = [
         "--token",
         "41",

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, joined, over_both_stores,
-    post, put, soon,
+    Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, forwarded, joined,
+    over_both_stores, post, put, soon,
 };
 
 /// An upstream, and a proxy with these barrier times.
@@ -43,8 +43,7 @@ over_both_stores! {
         proxy.stale(put("/orders/7").token(41)).await;
 
         gate.open();
-        forwarded(held).await;
-        forwarded(newer).await;
+        all_forwarded([held, newer]).await;
         assert_eq!(upstream.tokens("order:7"), [41, 42]);
         upstream.assert_no_overtaking();
     }
@@ -82,8 +81,7 @@ over_both_stores! {
         let problem = joined(waiter).await.assert_problem(412, "stale-token");
         assert_eq!((&problem["token"], &problem["mark"]), (&"42".into(), &"43".into()));
         gate.open();
-        forwarded(held).await;
-        forwarded(newest).await;
+        all_forwarded([held, newest]).await;
         assert_eq!(upstream.tokens("order:7"), [41, 43]);
         upstream.assert_no_overtaking();
     }
@@ -112,8 +110,7 @@ over_both_stores! {
             proxy.forward(put("/orders/8").token(token)).await;
         }
         gate.open();
-        forwarded(held).await;
-        forwarded(newer).await;
+        all_forwarded([held, newer]).await;
     }
 
     async fn the_queue_of_a_resource_is_bounded(store: Store) {
@@ -135,10 +132,7 @@ over_both_stores! {
 
     async fn a_client_that_leaves_does_not_let_go_of_its_epoch(store: Store) {
         let (upstream, proxy) = with_barrier(&store, "{ wait: 25s }").await;
-        let gate = Gate::shut();
-        upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
-        let leaver = proxy.begin(&put("/orders/7").token(41), b"").await;
-        upstream.reached(1).await;
+        let (leaver, gate) = proxy.begin_held(&upstream, put("/orders/7").token(41)).await;
         drop(leaver);
         proxy
             .until_metric("fencepost_connections", &[], |open| open < 0.5)
@@ -303,8 +297,7 @@ over_both_stores! {
         proxy.waiting("order:7", 1).await;
         crate::support::get("/orders/7").send(proxy.data()).await.assert_forwarded();
         gate.open();
-        forwarded(held).await;
-        forwarded(read).await;
+        all_forwarded([held, read]).await;
         upstream.assert_no_overtaking();
     }
 

@@ -31,10 +31,7 @@ async fn an_exchange_that_breaks_is_sent_exactly_once() {
     for break_off in [Step::Reset, Step::Close] {
         let (upstream, proxy) = fenced("{}").await;
         // Over a connection that is already open and idle, where clients like to try again.
-        proxy
-            .send(put("/orders/6").token(1))
-            .await
-            .assert_forwarded();
+        proxy.forward(put("/orders/6").token(1)).await;
         for method in ["PUT", "POST", "DELETE"] {
             let path = format!("/orders/{method}");
             let before = upstream.count();
@@ -113,8 +110,7 @@ async fn nonsense_from_the_upstream_is_an_unknown_outcome() {
 #[tokio::test]
 async fn a_slow_upstream_is_a_504() {
     let (upstream, proxy) = fenced("upstream: { timeout: 300ms }").await;
-    let gate = Gate::shut();
-    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+    let gate = upstream.hold_next();
     let answer = proxy.send(put("/orders/7").token(1)).await;
     assert_eq!(
         answer.assert_problem(504, "outcome-unknown")["retry"],
@@ -219,8 +215,7 @@ async fn a_route_can_have_a_timeout_of_its_own() {
 #[tokio::test]
 async fn a_client_that_leaves_does_not_end_the_exchange() {
     let (upstream, proxy) = fenced("{}").await;
-    let gate = Gate::shut();
-    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+    let gate = upstream.hold_next();
     let leaver = proxy
         .begin(&put("/orders/7").token(1).body("kept"), b"kept")
         .await;
@@ -231,10 +226,7 @@ async fn a_client_that_leaves_does_not_end_the_exchange() {
         .await;
     drop(leaver);
     // Another request comes and goes meanwhile: the proxy has had the time to notice.
-    proxy
-        .send(put("/orders/8").token(1))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/8").token(1)).await;
     proxy
         .until_metric("fencepost_upstream_in_flight", &[], |value| value > 0.0)
         .await;

@@ -1,8 +1,8 @@
 //! Claims: acquire, claim, read, write.
 
 use crate::support::{
-    Config, Gate, Proxy, Request, Step, Store, Upstream, forwarded, get, joined, over_both_stores,
-    post, put,
+    Config, Proxy, Request, Step, Store, Upstream, forwarded, get, joined, over_both_stores, post,
+    put,
 };
 
 const CLAIM: &str = "/.well-known/fencing/claim";
@@ -29,10 +29,7 @@ over_both_stores! {
 
     async fn a_claim_waits_for_older_requests(store: Store) {
         let (upstream, proxy) = fenced(&store, "barrier: { wait: 25s }").await;
-        let gate = Gate::shut();
-        upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
-        let held = proxy.start_request(put("/orders/7").token(41));
-        upstream.reached(1).await;
+        let (held, gate) = proxy.held(&upstream, put("/orders/7").token(41)).await;
         let claiming = proxy.start_request(claim("PUT /orders/7").token(42));
         proxy.waiting("order:7", 1).await;
         assert!(!claiming.is_finished());

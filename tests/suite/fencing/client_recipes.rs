@@ -18,7 +18,7 @@ use crate::support::process::Process;
 use crate::support::python::python;
 use crate::support::skip::{is_skipped, lacks};
 use crate::support::zookeeper::{Java, ZooKeeper};
-use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, forwarded, or_return, put};
+use crate::support::{Config, Proxy, Step, Store, Upstream, forwarded, or_return, put};
 
 /// The recipe of a page (relative to docs/clients): at most 60 lines.
 fn text_of(page: &str, name: &str) -> String {
@@ -95,10 +95,7 @@ async fn obeys(client: impl Fn(&str) -> Command) {
     let upstream = Upstream::start().await;
     let proxy = fence(&upstream).await;
     let url = format!("http://{}", proxy.data());
-    let gate = Gate::shut();
-    upstream.on_token(0, [Step::Wait(gate.clone()), Step::ok()]);
-    let older = proxy.start_request(put("/orders/7").token(0));
-    upstream.reached(1).await;
+    let (older, gate) = proxy.held(&upstream, put("/orders/7").token(0)).await;
     let mut command = client(&url);
     let newer = tokio::spawn(async move { run(&mut command).await });
     let labels = [("outcome", "older-in-flight")];
@@ -113,10 +110,7 @@ async fn obeys(client: impl Fn(&str) -> Command) {
     upstream.assert_no_overtaking();
 
     // The lock is somebody else's: it stops, and nothing arrives.
-    proxy
-        .send(put("/orders/7").token(1_000_000))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(1_000_000)).await;
     let ran = run(&mut client(&url)).await;
     assert!(
         !ran.good && ran.said.contains("stale-token: never"),

@@ -86,10 +86,7 @@ over_both_stores! {
         proxy.forward(put("/orders/8").token(1)).await;
         assert_eq!(upstream.tokens("order:7"), [6]);
 
-        eventually("7 passes", || async {
-            let answer = proxy.send(put("/orders/7").token(7)).await;
-            (answer.status() == 200).then_some(())
-        }).await;
+        proxy.until_forwarded(put("/orders/7").token(7)).await;
         assert_eq!(upstream.tokens("order:7"), [6, 7]);
         let waited = upstream.last().began - restarted;
         assert!(waited >= Duration::from_secs(4), "it waited {waited:?}: less than `settle`");
@@ -101,10 +98,7 @@ over_both_stores! {
         // Nothing could settle within the test.
         let config = Config::new(&upstream, &store).with("barrier: { wait: 200ms, settle: 300s }");
         let mut proxy = Proxy::start(&config).await;
-        let gate = Gate::shut();
-        upstream.next([Step::Wait(gate.clone()), Step::ok()]);
-        let at_work = proxy.begin(&put("/orders/7").token(7), b"").await;
-        upstream.reached(1).await;
+        let (at_work, gate) = proxy.begin_held(&upstream, put("/orders/7").token(7)).await;
         proxy.kill9();
         drop(at_work);
         let proxy = Proxy::start(&config).await;
@@ -145,10 +139,7 @@ over_both_stores! {
         let upstream = Upstream::start().await;
         let config = Config::new(&upstream, &store).route("reuse: once");
         let mut proxy = Proxy::start(&config).await;
-        let gate = Gate::shut();
-        upstream.next([Step::Wait(gate.clone()), Step::ok()]);
-        let at_work = proxy.begin(&put("/orders/7").token(7), b"").await;
-        upstream.reached(1).await;
+        let (at_work, gate) = proxy.begin_held(&upstream, put("/orders/7").token(7)).await;
         proxy.kill9();
         drop(at_work);
         let proxy = Proxy::start(&config).await;

@@ -11,10 +11,9 @@ use tempfile::TempDir;
 use crate::support::nginx::Nginx;
 use crate::support::postgres::free_port;
 use crate::support::process::Process;
-use crate::support::skip::lacks;
-use crate::support::store::program;
+use crate::support::store::tool;
 use crate::support::{
-    Config, Gate, Proxy, Request, Step, Store, Upstream, eventually, get, put, request,
+    Config, Gate, Proxy, Request, Step, Store, Upstream, eventually, get, or_return, put, request,
 };
 
 async fn fenced(more: &str) -> (Upstream, Proxy) {
@@ -83,10 +82,7 @@ async fn a_gateways_502_or_504_passes_as_it_is_and_newer_tokens_wait() {
         }
 
         // Nothing is wrong with the connection.
-        proxy
-            .send(put("/orders/8").token(1))
-            .await
-            .assert_forwarded();
+        proxy.forward(put("/orders/8").token(1)).await;
         assert_eq!(upstream.connections(), 1);
     }
 }
@@ -154,20 +150,14 @@ async fn a_token_that_a_gateway_lost_stays_spent() {
     assert_eq!(proxy.send(put("/orders/7").token(1)).await.status(), 504);
     proxy.stale(put("/orders/7").token(1)).await;
     // And the next one goes once it has settled.
-    proxy
-        .send(put("/orders/7").token(2))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(2)).await;
     assert_eq!(upstream.tokens("order:7"), [1, 2]);
 }
 
 /// nginx gives up on the service; the service goes on, and takes effect after nginx has said 504.
 #[tokio::test]
 async fn behind_nginx_a_newer_token_does_not_overtake_what_the_service_still_works_on() {
-    let Some(nginx) = program("nginx") else {
-        lacks("nginx");
-        return;
-    };
+    let nginx = or_return!(tool("nginx"));
     let service = Upstream::start().await;
     let location = format!("proxy_pass {}; proxy_read_timeout 200ms;", service.url());
     let gateway = Nginx::start(&nginx, &location, "").await;
@@ -191,10 +181,7 @@ async fn behind_nginx_a_newer_token_does_not_overtake_what_the_service_still_wor
 /// its server has read over a connection that was used before, and closed without an answer.
 #[tokio::test]
 async fn behind_haproxy_a_refused_stream_is_unknown_and_not_sent_again() {
-    let Some(haproxy) = program("haproxy") else {
-        lacks("haproxy");
-        return;
-    };
+    let haproxy = or_return!(tool("haproxy"));
     let service = Upstream::start().await;
     let dir = TempDir::new().expect("a temporary directory");
     let port = free_port();

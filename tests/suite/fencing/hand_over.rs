@@ -13,7 +13,8 @@ use crate::support::postgres::Cluster;
 use crate::support::relay::{Action, Point, Relay, Statement, Trap};
 use crate::support::skip::lacks;
 use crate::support::{
-    Config, Gate, Pair, Proxy, Step, Store, Upstream, eventually, forwarded, joined, or_return, put,
+    Config, Pair, Proxy, Store, Upstream, all_forwarded, eventually, forwarded, joined, or_return,
+    put,
 };
 
 /// Only a living proxy can let a newer token pass; statements may be held for as long as a test
@@ -41,9 +42,7 @@ async fn a_hand_over_needs_news_and_no_poll() {
     let polls = way_of_a.passed(Statement::Own);
     for token in 1..=20 {
         // A has it open; B has to have it closed.
-        a.send(put("/orders/7").token(2 * token))
-            .await
-            .assert_forwarded();
+        a.forward(put("/orders/7").token(2 * token)).await;
         b.forward(put("/orders/7").token(2 * token + 1)).await;
     }
     // That it was news shows when there is none: then B waits, however often it asks.
@@ -92,17 +91,12 @@ async fn lost_news_costs_one_poll() {
 
     // The same while 42 is in progress: B hears nothing of its end either, and looks again by
     // itself.
-    let gate = Gate::shut();
-    upstream.on_token(42, [Step::Wait(gate.clone()), Step::ok()]);
-    let at_work = b.start_request(put("/orders/7").token(42));
-    upstream.reached(3).await;
+    let (at_work, gate) = b.held(&upstream, put("/orders/7").token(42)).await;
     let newer = a.start_request(put("/orders/7").token(43));
     a.waiting("order:7", 1).await;
     let lost = way_of_a.lost();
     gate.open();
-    for request in [at_work, newer] {
-        forwarded(request).await;
-    }
+    all_forwarded([at_work, newer]).await;
     eventually("word of the end to be lost", || async {
         (way_of_a.lost() > lost).then_some(())
     })
@@ -130,10 +124,7 @@ async fn late_news_changes_nothing() {
         before.forward(put("/orders/7").token(token)).await;
     }
     a.forward(put("/orders/7").token(9)).await;
-    let gate = Gate::shut();
-    upstream.on_token(9, [Step::Wait(gate.clone()), Step::ok()]);
-    let at_work = a.start_request(put("/orders/7").token(9));
-    upstream.reached(10).await;
+    let (at_work, gate) = a.held(&upstream, put("/orders/7").token(9)).await;
     // Now A and B hear of tokens that are long gone, and of epochs that were closed and opened
     // again.
     way_of_a.hold_notifications(false);
@@ -142,9 +133,7 @@ async fn late_news_changes_nothing() {
     b.waiting("order:7", 1).await;
     assert!(!upstream.tokens("order:7").contains(&10), "10 waits");
     gate.open();
-    for request in [at_work, newer] {
-        forwarded(request).await;
-    }
+    all_forwarded([at_work, newer]).await;
     for proxy in [a, b] {
         proxy.forward(put("/orders/7").token(10)).await;
         proxy.stale(put("/orders/7").token(9)).await;
@@ -210,19 +199,14 @@ async fn two_namespaces_in_one_database_never_touch() {
     way.lose_notifications(true);
 
     // Tokens, and work in flight.
-    let gate = Gate::shut();
-    one.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
-    let at_work = a.start_request(put("/orders/7").token(41));
-    one.reached(1).await;
+    let (at_work, gate) = a.held(&one, put("/orders/7").token(41)).await;
     let newer = b.start_request(put("/orders/7").token(42));
     b.waiting("order:7", 1).await;
     for token in [5, 6] {
         other.forward(put("/orders/7").token(token)).await;
     }
     gate.open();
-    for request in [at_work, newer] {
-        forwarded(request).await;
-    }
+    all_forwarded([at_work, newer]).await;
     assert_eq!(
         (b.token("order:7").await, other.token("order:7").await),
         (Some(42), Some(6))
@@ -237,10 +221,7 @@ async fn two_namespaces_in_one_database_never_touch() {
     }
     let lowered = b.command("/v1/marks/order:8/override", &why).await;
     assert_eq!(lowered.status(), 200, "{}", lowered.text());
-    eventually("it passes in the first", || async {
-        (b.send(put("/orders/8").token(4)).await.status() == 200).then_some(())
-    })
-    .await;
+    b.until_forwarded(put("/orders/8").token(4)).await;
     other.stale(put("/orders/8").token(29)).await;
     other.forward(put("/orders/8").token(30)).await;
     let eras = "SELECT sum(era)::bigint FROM namespaces WHERE namespace = ";

@@ -4,9 +4,8 @@
 use std::collections::HashMap;
 use std::process::Command;
 
-use crate::support::skip::lacks;
-use crate::support::store::program;
-use crate::support::{Proxy, Request, Store, Upstream, post, put};
+use crate::support::store::tool;
+use crate::support::{Proxy, Request, Store, Upstream, or_return, post, put};
 
 async fn fenced(more: &str) -> (Upstream, Proxy) {
     let (upstream, proxy) = Proxy::before(&Store::sqlite(), more).await;
@@ -62,9 +61,8 @@ async fn escapes_are_decoded_once() {
     assert_ne!(once, twice);
     // Some servers decode twice: it takes the operator's word that this one does not.
     proxy
-        .send(put("/bills/%2561").token(1))
-        .await
-        .assert_problem(400, "ambiguous-request");
+        .refuse(put("/bills/%2561").token(1), 400, "ambiguous-request")
+        .await;
     assert_ne!(
         key_of(&upstream, &proxy, put("/orders/A").token(1)).await,
         once,
@@ -245,9 +243,7 @@ async fn a_key_can_come_from_a_json_body() {
 /// What Node takes for one order has one key, or is refused.
 #[tokio::test]
 async fn numbers_that_node_reads_as_one_have_no_two_keys() {
-    let Some(node) = program("node") else {
-        return lacks("node");
-    };
+    let node = or_return!(tool("node"));
     let (upstream, proxy) =
         fenced("{ routes: [{ path: /orders, resource: 'order:{json.order_id}' }] }").await;
     let bodies: Vec<String> = [

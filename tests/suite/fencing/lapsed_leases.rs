@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::pair::through;
 use crate::support::relay::{Action, Point, Relay, Statement, Trap};
-use crate::support::{Config, Gate, Pair, Proxy, Step, eventually, forwarded, or_return, put};
+use crate::support::{Config, Pair, Proxy, eventually, forwarded, or_return, put};
 
 /// Nothing settles within a test, and nobody is declared dead.
 const LIVELY: &str = "{ store: { lease: 200s }, barrier: { wait: 25s, settle: 300s } }";
@@ -34,11 +34,10 @@ async fn a_death_and_a_burial_survive_cuts() {
     let more = "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, barrier: { wait: 28s, \
         settle: 2s } }";
     let mut pair = or_return!(Pair::mortal_a(more).await);
-    let gate = Gate::shut();
-    pair.upstream
-        .on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
-    let older = pair.a.begin(&put("/orders/7").token(41), b"").await;
-    pair.upstream.reached(1).await;
+    let (older, gate) = pair
+        .a
+        .begin_held(&pair.upstream, put("/orders/7").token(41))
+        .await;
     let cuts = [
         Point::After(Statement::DeclareDead),
         Point::Before(Statement::Bury),
@@ -132,11 +131,7 @@ async fn under_a_lapsed_lease_not_a_byte_goes_out_and_late_renewals_revive_nobod
     // The held statement arrives now, long after A has been declared dead and reaped.
     assert!(held.iter().any(Trap::has_sprung));
     drop(held);
-    eventually("A serves again", || async {
-        let answer = a.send(put("/orders/7").token(43)).await;
-        (answer.status() == 200).then_some(())
-    })
-    .await;
+    a.until_forwarded(put("/orders/7").token(43)).await;
     assert_eq!(
         store
             .number("SELECT count(*) FROM instances WHERE NOT dead")
@@ -177,11 +172,7 @@ async fn who_lapsed_and_was_not_missed_goes_on_under_the_same_id() {
     b.send(put("/orders/7").token(42)).await.assert_forwarded();
     a.stale(put("/orders/7").token(41)).await;
     drop(held);
-    eventually("A serves again", || async {
-        let answer = a.send(put("/orders/7").token(43)).await;
-        (answer.status() == 200).then_some(())
-    })
-    .await;
+    a.until_forwarded(put("/orders/7").token(43)).await;
     assert_eq!(store.number(ids).await, before, "nobody has another id");
     let seen = upstream.tokens("order:7");
     assert!(seen.is_sorted() && seen.ends_with(&[42, 43]), "{seen:?}");
@@ -227,11 +218,7 @@ async fn a_declaration_that_comes_late_kills_nobody() {
         .number("SELECT sum(renewals)::bigint FROM instances WHERE NOT dead")
         .await;
     drop(renewals);
-    eventually("A serves again", || async {
-        let answer = pair.a.send(put("/orders/7").token(41)).await;
-        (answer.status() == 200).then_some(())
-    })
-    .await;
+    pair.a.until_forwarded(put("/orders/7").token(41)).await;
     let renewed = pair
         .store
         .number("SELECT sum(renewals)::bigint FROM instances")
@@ -279,11 +266,7 @@ async fn a_join_in_doubt_leaves_an_instance_that_is_buried() {
     for cut in cuts {
         cut.sprung().await;
     }
-    eventually("it serves again", || async {
-        let answer = again.send(put("/orders/7").token(42)).await;
-        (answer.status() == 200).then_some(())
-    })
-    .await;
+    again.until_forwarded(put("/orders/7").token(42)).await;
     until_number(&pair, INSTANCES, 2).await;
     assert!(
         pair.way_of_a.passed(Statement::Join) >= joins + 2,

@@ -8,7 +8,7 @@ use crate::support::pair::through;
 use crate::support::postgres::free_port;
 use crate::support::relay::{Action, Point, Statement};
 use crate::support::{
-    Config, Gate, Pair, Proxy, Step, Store, eventually, forwarded, joined, or_return, post, put,
+    Config, Pair, Proxy, Store, all_forwarded, eventually, forwarded, joined, or_return, post, put,
 };
 
 /// Nothing settles within a test, and nobody is declared dead.
@@ -155,10 +155,7 @@ async fn an_advance_that_comes_after_a_newer_one_changes_nothing() {
     refused(a, "/orders/7", 42).await;
     b.forward(put("/orders/7").token(43)).await;
     // 43 is in progress when the old statement arrives.
-    let gate = Gate::shut();
-    upstream.on_token(43, [Step::Wait(gate.clone()), Step::ok()]);
-    let at_work = b.start_request(put("/orders/7").token(43));
-    upstream.reached(3).await;
+    let (at_work, gate) = b.held(&upstream, put("/orders/7").token(43)).await;
     let answered = way_of_a.arm(
         Point::After(Statement::Advance),
         Action::Delay(Duration::ZERO),
@@ -291,10 +288,7 @@ async fn a_close_that_comes_late_closes_nothing_new() {
     let late = way_of_a.arm(Point::Before(Statement::Close), Action::Hold);
     b.forward(put("/orders/7").token(42)).await;
     assert!(late.has_sprung());
-    let gate = Gate::shut();
-    upstream.on_token(43, [Step::Wait(gate.clone()), Step::ok()]);
-    let at_work = a.start_request(put("/orders/7").token(43));
-    upstream.reached(3).await;
+    let (at_work, gate) = a.held(&upstream, put("/orders/7").token(43)).await;
     let answered = way_of_a.arm(
         Point::After(Statement::Close),
         Action::Delay(Duration::ZERO),
@@ -306,8 +300,6 @@ async fn a_close_that_comes_late_closes_nothing_new() {
     b.waiting("order:7", 1).await;
     assert_eq!(upstream.tokens("order:7"), [41, 42, 43], "44 waits");
     gate.open();
-    for request in [at_work, newer] {
-        forwarded(request).await;
-    }
+    all_forwarded([at_work, newer]).await;
     upstream.assert_no_overtaking();
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, joined, post, put};
+use crate::support::{Config, Proxy, Step, Store, Upstream, joined, post, put};
 
 const REQUESTS: &str = "fencepost_requests_total";
 
@@ -37,10 +37,7 @@ async fn an_exchange_that_fails_is_not_counted_as_forwarded() {
     });
     assert_eq!(refused.await["token"], "4");
     // A check beside an exchange ends behind it.
-    proxy
-        .send(put("/orders/7").token(6))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(6)).await;
     proxy
         .until_metric(REQUESTS, &[("outcome", "current")], |count| count > 0.5)
         .await;
@@ -82,10 +79,7 @@ async fn a_body_that_stalls_before_its_key_is_counted_and_logged() {
 #[tokio::test]
 async fn a_claim_that_finds_no_place_is_not_answered_at_once() {
     let (upstream, proxy) = Proxy::before(&Store::sqlite(), "limits: { in_flight: 1 }").await;
-    let gate = Gate::shut();
-    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
-    let holder = proxy.start_request(put("/orders/1").token(1));
-    upstream.reached(1).await;
+    let (holder, gate) = proxy.held(&upstream, put("/orders/1").token(1)).await;
     let claim = post("/.well-known/fencing/claim")
         .token(2)
         .header("X-Fencing-Resource", "order:2");

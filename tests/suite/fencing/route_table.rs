@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::proxy::ADMIN_TOKEN;
 use crate::support::{
-    Config, Gate, Proxy, Request, Step, Store, Upstream, eventually, forwarded, get, or_return,
+    Config, Proxy, Request, Store, Upstream, eventually, forwarded, get, or_return,
     over_both_stores, put, request,
 };
 
@@ -108,14 +108,13 @@ over_both_stores! {
         let mut proxy = Proxy::start(&config("order", "PUT", ", allow: [semicolon]")).await;
         proxy.forward(put("/orders/7").token(42)).await;
         proxy.stop().await;
-        let (status, said) = Proxy::refused(&config("order", "PUT", "")).await;
-        assert!(status.code() == Some(1) && said.contains("it is refused"), "{said}");
+        Proxy::refused_for(&config("order", "PUT", ""), &["it is refused"]).await;
         let deletes = config("order", "DELETE", ", allow: [semicolon]");
         let mut proxy = Proxy::start(&deletes).await;
         proxy.refuse(put("/orders/7").token(41), 405, "method-not-allowed").await;
         proxy.stop().await;
-        let (status, said) = Proxy::refused(&config("other", "PUT", ", allow: [semicolon]")).await;
-        assert!(status.code() == Some(1) && said.contains("its key is \"order:2\""), "{said}");
+        let other = config("other", "PUT", ", allow: [semicolon]");
+        Proxy::refused_for(&other, &["its key is \"order:2\""]).await;
         assert_eq!(upstream.count(), 1);
     }
 
@@ -156,10 +155,7 @@ over_both_stores! {
         let old = Config::new(&upstream, &store).with(SOON).with(&routes(&[ORDERS]));
         let new = old.clone().with(&routes(&[ORDERS, ITEMS]));
         let mut proxy = Proxy::start(&old).await;
-        let gate = Gate::shut();
-        upstream.next([Step::Wait(gate.clone()), Step::ok()]);
-        let _at_work = proxy.begin(&put("/orders/7/items").token(41), b"").await;
-        upstream.reached(1).await;
+        let (_at_work, gate) = proxy.begin_held(&upstream, put("/orders/7/items").token(41)).await;
         proxy.kill9();
         let died = Instant::now();
         let (status, said) = Proxy::run_with(&new, ACCEPT).await;
@@ -185,8 +181,7 @@ async fn a_name_that_another_segment_gets_is_another_key() {
     logged(&proxy, &["PUT /t/2/3", "t:2", "t:3"]).await;
     proxy.stale(put("/t/7/9").token(41)).await;
     proxy.stop().await;
-    let (status, said) = Proxy::refused(&config.with(&of("/t/{b}/{a}"))).await;
-    assert!(status.code() == Some(1) && said.contains("t:3"), "{said}");
+    Proxy::refused_for(&config.with(&of("/t/{b}/{a}")), &["t:3"]).await;
 }
 
 #[tokio::test]
@@ -408,13 +403,8 @@ async fn new_keys_are_not_accepted_beside_a_proxy_with_the_old_ones() {
     drop(proxy);
     let mut a = Proxy::start(&old).await;
     let new = old.clone().with(&routes(&[ORDERS, ITEMS]));
-    let gate = Gate::shut();
-    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
-    let at_work = a.start_request(put("/orders/7/items").token(41));
-    upstream.reached(1).await;
-    let (status, said) = Proxy::run_with(&new, ACCEPT).await;
-    assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("is alive"), "{said}");
+    let (at_work, gate) = a.held(&upstream, put("/orders/7/items").token(41)).await;
+    Proxy::fails_for(&new, ACCEPT, &["is alive"]).await;
     let (status, said) = Proxy::refused(&new).await;
     assert_eq!(status.code(), Some(1), "{said}");
     gate.open();
@@ -453,11 +443,7 @@ async fn a_running_proxy_keeps_new_keys_out_of_its_file() {
     let upstream = Upstream::start().await;
     let old = Config::new(&upstream, &Store::sqlite()).with(&routes(&[ORDERS]));
     let proxy = Proxy::start(&old).await;
-    let (status, said) = Proxy::run_with(&old.with(&routes(&[ITEMS])), ACCEPT).await;
-    assert!(
-        status.code() == Some(1) && said.contains("in use"),
-        "{said}"
-    );
+    let said = Proxy::fails_for(&old.with(&routes(&[ITEMS])), ACCEPT, &["in use"]).await;
     drop(proxy);
     assert!(!said.contains(ADMIN_TOKEN));
 }

@@ -9,7 +9,8 @@ use serde_json::json;
 use sqlx::{Connection as _, PgConnection};
 
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, joined, or_return, put,
+    Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, forwarded, joined,
+    or_return, put,
 };
 
 /// Two proxies that have all the patience these tests need, and a session that holds the row of
@@ -93,9 +94,7 @@ async fn an_epoch_that_was_opened_while_a_newer_token_waited_for_the_row_is_seen
     b.waiting("order:7", 1).await;
     assert_eq!(upstream.tokens("order:7"), [41], "42 waits");
     gate.open();
-    for held in [older, newer] {
-        forwarded(held).await;
-    }
+    all_forwarded([older, newer]).await;
     upstream.assert_no_overtaking();
 }
 
@@ -195,9 +194,5 @@ async fn not_a_byte_goes_upstream_under_a_lapsed_lease() {
         .refuse(put("/orders/7").token(41), 503, "store-unavailable")
         .await;
     let_go(holder).await;
-    eventually("it serves again, under the same id", || async {
-        let answer = proxy.send(put("/orders/7").token(41)).await;
-        (answer.status() == 200).then_some(())
-    })
-    .await;
+    proxy.until_forwarded(put("/orders/7").token(41)).await;
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::support::relay::{Action, Point, Statement};
-use crate::support::{Gate, Pair, Proxy, Step, eventually, forwarded, or_return, put};
+use crate::support::{Gate, Pair, Proxy, Step, all_forwarded, eventually, or_return, put};
 
 /// How often a resource changes hands, at the most, until a cut has met what it waits for.
 const MOST_HAND_OVERS: usize = 20;
@@ -126,11 +126,7 @@ async fn a_repair_survives_cuts() {
     ];
     for (token, point) in (41..).zip(cuts) {
         let gate = Gate::shut();
-        eventually("the last repair has settled", || async {
-            let answer = a.send(put("/orders/7").token(2 * token)).await;
-            (answer.status() == 200).then_some(())
-        })
-        .await;
+        a.until_forwarded(put("/orders/7").token(2 * token)).await;
         upstream.on_token(2 * token, [Step::Wait(gate.clone()), Step::ok()]);
         let before = upstream.count();
         let at_work = a.start_request(put("/orders/7").token(2 * token));
@@ -155,9 +151,7 @@ async fn a_repair_survives_cuts() {
         let newer = b.start_request(put("/orders/7").token(2 * token + 1));
         b.waiting("order:7", 1).await;
         gate.open();
-        for request in [at_work, newer] {
-            forwarded(request).await;
-        }
+        all_forwarded([at_work, newer]).await;
     }
     upstream.assert_no_overtaking();
 }

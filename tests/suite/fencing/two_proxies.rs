@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, joined, or_return, post, put,
+    Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, forwarded, joined,
+    or_return, post, put,
 };
 
 /// The set-up of a test; `None`, and a line that says so, without Postgres.
@@ -33,10 +34,7 @@ async fn two_on(store: &Store, more: &str) -> (Upstream, Proxy, Proxy) {
 async fn a_token_accepted_by_one_makes_older_ones_stale_at_the_other() {
     let (upstream, a, b) = or_return!(pair("{}").await);
     a.forward(put("/orders/7").token(42)).await;
-    let problem = b
-        .send(put("/orders/7").token(41))
-        .await
-        .assert_problem(412, "stale-token");
+    let problem = b.stale(put("/orders/7").token(41)).await;
     assert_eq!(problem["mark"], "42");
     b.forward(put("/orders/7").token(42)).await;
     assert_eq!(upstream.tokens("order:7"), [42, 42]);
@@ -46,10 +44,7 @@ async fn a_token_accepted_by_one_makes_older_ones_stale_at_the_other() {
 async fn a_newer_token_at_one_waits_for_the_older_request_of_the_other() {
     let store = or_return!(Store::postgres().await);
     let (upstream, a, b) = two_on(&store, "barrier: { wait: 25s }").await;
-    let gate = Gate::shut();
-    upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
-    let older = a.start_request(put("/orders/7").token(41));
-    upstream.reached(1).await;
+    let (older, gate) = a.held(&upstream, put("/orders/7").token(41)).await;
     let newer = b.start_request(put("/orders/7").token(42));
     b.waiting("order:7", 1).await;
     b.stale(put("/orders/7").token(41)).await;
@@ -77,8 +72,7 @@ async fn a_newer_token_at_one_waits_for_the_older_request_of_the_other() {
     assert_eq!(of_the_older, 1, "41 is in flight, and the store says so");
     assert!(!upstream.tokens("order:7").contains(&42), "42 waits");
     gate.open();
-    forwarded(older).await;
-    forwarded(newer).await;
+    all_forwarded([older, newer]).await;
     upstream.assert_no_overtaking();
 }
 
@@ -87,10 +81,7 @@ async fn a_newer_token_at_one_waits_for_the_older_request_of_the_other() {
 #[tokio::test]
 async fn an_epoch_that_waits_does_not_hide_the_older_one_it_waits_for() {
     let (upstream, a, b) = or_return!(pair("barrier: { wait: 25s, grace: 60s }").await);
-    let gate = Gate::shut();
-    upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
-    let older = a.start_request(put("/orders/7").token(41));
-    upstream.reached(1).await;
+    let (older, gate) = a.held(&upstream, put("/orders/7").token(41)).await;
     let newer = a.start_request(put("/orders/7").token(42));
     a.waiting("order:7", 1).await;
     let elsewhere = b.start_request(put("/orders/7").token(42));
@@ -107,10 +98,7 @@ async fn an_epoch_that_waits_does_not_hide_the_older_one_it_waits_for() {
 #[tokio::test]
 async fn a_claim_at_one_drains_the_other() {
     let (upstream, a, b) = or_return!(pair("barrier: { wait: 25s }").await);
-    let gate = Gate::shut();
-    upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
-    let older = a.start_request(put("/orders/7").token(41));
-    upstream.reached(1).await;
+    let (older, gate) = a.held(&upstream, put("/orders/7").token(41)).await;
     let claim = post("/.well-known/fencing/claim")
         .header("X-Fencing-Target", "PUT /orders/7")
         .token(42);
@@ -163,9 +151,7 @@ async fn under_reuse_once_a_token_whose_spending_was_lost_passes_no_second_time(
     a.forward(post("/orders/7").token(41)).await;
     a.forward(post("/orders/8").token(41)).await;
     // B has seen that it is spent.
-    b.send(post("/orders/8").token(41))
-        .await
-        .assert_problem(412, "stale-token");
+    b.stale(post("/orders/8").token(41)).await;
     store.execute("UPDATE marks SET spent_by = NULL").await;
     for (proxy, order) in [(&a, "/orders/7"), (&b, "/orders/8")] {
         // Refused until it is written back, and then because it is spent.
@@ -309,11 +295,7 @@ async fn a_stopped_proxy_is_waited_for_and_forwards_nothing_when_it_continues() 
         "not a byte more"
     );
     // It rejoins, and serves again.
-    eventually("A serves again", || async {
-        let answer = a.send(put("/orders/7").token(43)).await;
-        (answer.status() == 200).then_some(())
-    })
-    .await;
+    a.until_forwarded(put("/orders/7").token(43)).await;
     b.stale(put("/orders/7").token(42)).await;
 }
 

@@ -7,7 +7,8 @@ use crate::support::process::Process;
 use crate::support::proxy::fencepost;
 use crate::support::skip::lacks;
 use crate::support::store::program;
-use crate::support::{Config, Proxy, Request, Store, delete, get, put, request};
+use crate::support::store::tool;
+use crate::support::{Config, Proxy, Request, Store, delete, get, or_return, put, request};
 
 const EXTENSION: &str = "/usr/lib/nginx/modules/ngx_http_dav_ext_module.so";
 const DAV: &str = "dav_methods PUT DELETE MKCOL COPY MOVE; create_full_put_path on;";
@@ -22,9 +23,7 @@ fn to(destination: &str, method: &str, target: &str) -> Request {
 
 #[tokio::test]
 async fn a_zombie_overwrites_nothing_by_a_move_or_a_copy() {
-    let Some(nginx) = program("nginx") else {
-        return lacks("nginx");
-    };
+    let nginx = or_return!(tool("nginx"));
     let nginx = Nginx::start(&nginx, DAV, "").await;
     let routes = "{ routes: [
         { path: '/{*path}', resource: '{path}', methods: [PUT, DELETE, COPY, MOVE] },
@@ -156,9 +155,7 @@ async fn litmus_finds_the_server_behind_the_proxy() {
     let Some(nginx) = program("nginx").filter(|_| Path::new(EXTENSION).exists()) else {
         return lacks("nginx");
     };
-    let Some(tester) = program("litmus") else {
-        return lacks("litmus");
-    };
+    let tester = or_return!(tool("litmus"));
     let straight = extended(&nginx).await;
     let straight = litmus(&tester, &[], &straight.url()).await;
     let passed = |lines: &[String]| lines.iter().filter(|line| line.contains("pass")).count();

@@ -161,10 +161,7 @@ async fn the_upstream_is_told_who_asked_and_what_was_decided() {
         Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
     );
     // Without one, none is invented.
-    proxy
-        .send(put("/orders/7").token(8))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(8)).await;
     assert_eq!(upstream.last().head.get("traceparent"), None);
 }
 

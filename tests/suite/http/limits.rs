@@ -7,7 +7,7 @@ mod heads;
 mod shares;
 mod stalls;
 
-use crate::support::{Gate, Proxy, Step, Store, Upstream, eventually, forwarded, get, post, put};
+use crate::support::{Proxy, Store, Upstream, all_forwarded, forwarded, get, post, put};
 
 async fn limited(more: &str) -> (Upstream, Proxy) {
     let (upstream, proxy) = Proxy::before(&Store::sqlite(), more).await;
@@ -48,12 +48,8 @@ async fn requests_in_flight_are_bounded_in_every_mode() {
     ];
     for held in &ways {
         // The check beside an observed request may hold its place for a moment longer.
-        eventually("the place to be free", || async {
-            (proxy.send(get("/elsewhere")).await.status() == 200).then_some(())
-        })
-        .await;
-        let gate = Gate::shut();
-        upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+        proxy.until_forwarded(get("/elsewhere")).await;
+        let gate = upstream.hold_next();
         let (before, refused) = (upstream.count(), reached(&proxy, "in-flight").await);
         let holder = proxy.start_request(held.clone());
         upstream.reached(before + 1).await;
@@ -79,10 +75,7 @@ async fn requests_in_flight_are_bounded_in_every_mode() {
 #[tokio::test]
 async fn a_claim_takes_a_place_too() {
     let (upstream, proxy) = limited("limits: { in_flight: 1 }").await;
-    let gate = Gate::shut();
-    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
-    let holder = proxy.start_request(put("/orders/1").token(1));
-    upstream.reached(1).await;
+    let (holder, gate) = proxy.held(&upstream, put("/orders/1").token(1)).await;
     let claim = post("/.well-known/fencing/claim")
         .token(2)
         .header("X-Fencing-Resource", "order:2");
@@ -96,10 +89,7 @@ async fn a_claim_takes_a_place_too() {
 #[tokio::test]
 async fn a_place_is_held_until_the_upstream_is_done_though_the_client_has_left() {
     let (upstream, proxy) = limited("limits: { in_flight: 1 }").await;
-    let gate = Gate::shut();
-    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
-    let leaves = proxy.begin(&put("/orders/1").token(1), b"").await;
-    upstream.reached(1).await;
+    let (leaves, gate) = proxy.begin_held(&upstream, put("/orders/1").token(1)).await;
     drop(leaves);
     // The connection of the one that left is gone once the proxy has noticed.
     proxy
@@ -109,19 +99,13 @@ async fn a_place_is_held_until_the_upstream_is_done_though_the_client_has_left()
         .refuse(put("/orders/2").token(1), 503, "overloaded")
         .await;
     gate.open();
-    eventually("the place to be free", || async {
-        (proxy.send(put("/orders/2").token(1)).await.status() == 200).then_some(())
-    })
-    .await;
+    proxy.until_forwarded(put("/orders/2").token(1)).await;
 }
 
 #[tokio::test]
 async fn the_queue_of_a_resource_is_counted_when_it_is_full() {
     let (upstream, proxy) = limited("barrier: { wait: 25s, queue: 1 }").await;
-    let gate = Gate::shut();
-    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
-    let older = proxy.start_request(put("/orders/7").token(1));
-    upstream.reached(1).await;
+    let (older, gate) = proxy.held(&upstream, put("/orders/7").token(1)).await;
     let waiter = proxy.start_request(put("/orders/7").token(2));
     proxy.waiting("order:7", 1).await;
     let answer = proxy.send(put("/orders/7").token(2)).await;
@@ -129,7 +113,5 @@ async fn the_queue_of_a_resource_is_counted_when_it_is_full() {
     assert!(answer.retry_after().is_some());
     assert!((reached(&proxy, "queue").await - 1.0).abs() < 0.5);
     gate.open();
-    for ends in [older, waiter] {
-        forwarded(ends).await;
-    }
+    all_forwarded([older, waiter]).await;
 }

@@ -5,9 +5,7 @@ use std::time::Instant;
 
 use tokio::task::JoinSet;
 
-use crate::support::{
-    Config, Gate, Proxy, Request, Step, Store, Upstream, eventually, get, post, put, soon,
-};
+use crate::support::{Config, Gate, Proxy, Request, Step, Store, Upstream, get, post, put, soon};
 
 const PLACES: usize = 8;
 const CLIENTS: usize = 200;
@@ -79,10 +77,7 @@ async fn more_clients_than_places_are_refused_at_once_and_the_admitted_are_serve
     let most = usize::try_from(began.elapsed().as_secs()).expect("few") * 10 + 20;
     assert!((1..=most).contains(&said), "{said} lines");
     // All places are free again.
-    eventually("the checks beside the observed to end", || async {
-        (proxy.send(request(3)).await.status() == 200).then_some(())
-    })
-    .await;
+    proxy.until_forwarded(request(3)).await;
     for number in 0..PLACES {
         proxy.forward(request(number)).await;
     }

@@ -177,8 +177,7 @@ async fn what_is_well_formed_passes_as_it_was_sent() {
 #[tokio::test]
 async fn the_refusal_comes_behind_earlier_answers_and_nothing_comes_behind_it() {
     let (upstream, proxy) = fenced("{}").await;
-    let gate = Gate::shut();
-    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+    let gate = upstream.hold_next();
     let good = format!("{PUT}Content-Length: 2\r\n\r\nok");
     let bad = format!("{PUT}Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
     let third = format!("{PUT}Content-Length: 0\r\n\r\n");

@@ -14,11 +14,12 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use crate::support::client::Exchange;
-use crate::support::skip::lacks;
-use crate::support::store::program;
+use crate::support::store::tool;
 use crate::support::tls::{Ca, EXPIRES, Files, TlsClient};
 use crate::support::wire::Wire;
-use crate::support::{Answer, Config, Proxy, Request, Store, Upstream, get, joined, put, soon};
+use crate::support::{
+    Answer, Config, Proxy, Request, Store, Upstream, get, joined, or_return, put, soon,
+};
 
 /// A proxy with TLS, what stands behind it, and the files that it reads.
 struct TlsRig {
@@ -248,10 +249,7 @@ async fn reqwest_and_curl_get_in() {
     let answer = soon("the answer", answer.send()).await.expect("an answer");
     assert_eq!(answer.status(), 200);
 
-    let Some(curl) = program("curl") else {
-        lacks("curl");
-        return;
-    };
+    let curl = or_return!(tool("curl"));
     for (token, flags, version) in [
         (2, &["--http1.1", "--tls-max", "1.2"][..], "1.1"),
         (3, &["--http1.1", "--tlsv1.3"], "1.1"),

@@ -11,8 +11,7 @@ use tokio::net::TcpStream;
 use crate::support::postgres::{Cluster, free_port};
 use crate::support::relay::{ALL, Action, Point, Relay, Statement};
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, joined, or_return, post,
-    put, soon,
+    Config, Proxy, Store, Upstream, all_forwarded, eventually, joined, or_return, post, put, soon,
 };
 
 /// A database with an empty table, and a relay in front of its server.
@@ -253,16 +252,11 @@ async fn every_statement_of_a_proxy_is_recognised() {
         seen(statement).await;
     }
     // A newer token at B waits for an older one at A.
-    let gate = Gate::shut();
-    upstream.on_token(1, [Step::Wait(gate.clone()), Step::ok()]);
-    let older = a.start_request(put("/orders/1").token(1));
-    upstream.reached(1).await;
+    let (older, gate) = a.held(&upstream, put("/orders/1").token(1)).await;
     let newer = b.start_request(put("/orders/1").token(2));
     seen(Statement::Notify).await;
     gate.open();
-    for request in [older, newer] {
-        forwarded(request).await;
-    }
+    all_forwarded([older, newer]).await;
     for statement in [Statement::Advance, Statement::Epochs, Statement::Close] {
         seen(statement).await;
     }

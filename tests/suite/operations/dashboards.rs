@@ -17,7 +17,7 @@ use serde_json::Value;
 use self::prometheus::Prometheus;
 use self::scene::Scene;
 use crate::support::skip::lacks;
-use crate::support::store::program;
+use crate::support::store::tool;
 use crate::support::{Proxy, Store, eventually, or_return, put};
 
 /// A file of the project.
@@ -252,10 +252,7 @@ async fn every_panel_has_data_and_the_alerts_fire_for_what_they_are_for() {
 
 #[test]
 fn the_rules_do_what_their_cases_say() {
-    let Some(promtool) = program("promtool") else {
-        lacks("promtool");
-        return;
-    };
+    let promtool = or_return!(tool("promtool"));
     for arguments in [
         &["check", "rules", "alerts.yaml"][..],
         &["test", "rules", "alerts.test.yaml", "alerts.days.test.yaml"],
@@ -276,10 +273,7 @@ fn the_rules_do_what_their_cases_say() {
 
 #[tokio::test]
 async fn promtool_has_nothing_to_say_about_the_metrics() {
-    let Some(promtool) = program("promtool") else {
-        lacks("promtool");
-        return;
-    };
+    let promtool = or_return!(tool("promtool"));
     let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
     proxy.forward(put("/orders/7").token(5)).await;
     let scrape = proxy.ask("/metrics").await.text();

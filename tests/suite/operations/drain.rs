@@ -146,10 +146,7 @@ over_both_stores! {
     async fn what_the_deadline_cuts_stays_on_record_and_nothing_else_does(store: Store) {
         let (upstream, mut proxy) = Proxy::before(&store, "shutdown: { deadline: 500ms }").await;
         proxy.forward(put("/orders/6").token(6)).await;
-        let gate = Gate::shut();
-        upstream.next([Step::Wait(gate.clone()), Step::ok()]);
-        let mut at_work = proxy.begin(&put("/orders/7").token(7), b"").await;
-        upstream.reached(2).await;
+        let (mut at_work, gate) = proxy.begin_held(&upstream, put("/orders/7").token(7)).await;
         proxy.process().signal(Signal::TERM);
         assert!(proxy.process().exit().await.success());
         let cut = proxy.logged("what is cut", |line| line["resources"] == "order:7").await;
@@ -169,10 +166,7 @@ over_both_stores! {
 #[tokio::test]
 async fn what_is_at_work_for_a_client_that_has_left_is_cut_in_good_order() {
     let (upstream, store, mut proxy) = started("shutdown: { deadline: 500ms }").await;
-    let gate = Gate::shut();
-    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
-    let at_work = proxy.begin(&put("/orders/7").token(7), b"").await;
-    upstream.reached(1).await;
+    let (at_work, gate) = proxy.begin_held(&upstream, put("/orders/7").token(7)).await;
     drop(at_work);
     proxy.process().signal(Signal::TERM);
     assert!(proxy.process().exit().await.success());
@@ -208,8 +202,7 @@ async fn http1_clients_are_told_with_their_next_answer_and_served_until_then() {
 #[tokio::test]
 async fn http2_clients_are_told_in_two_steps_while_they_are_served() {
     let (upstream, _store, mut proxy) = started("shutdown: { delay: 10s }").await;
-    let gate = Gate::shut();
-    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+    let gate = upstream.hold_next();
     let mut client = Http2::open(proxy.data()).await;
     client.polite = false;
     let first = client.head(&fields("/orders/7"), true).await;

@@ -10,8 +10,8 @@ use crate::support::postgres::Cluster;
 use crate::support::proxy::fencepost;
 use crate::support::store::has_postgres;
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, get, joined,
-    over_both_stores, put, request, soon,
+    Config, Proxy, Store, Upstream, eventually, forwarded, get, joined, over_both_stores, put,
+    request, soon,
 };
 
 /// Runs it to its end, off the runtime.
@@ -45,10 +45,7 @@ over_both_stores! {
     async fn a_drain_ends_the_work_and_not_the_process(store: Store) {
         let (upstream, mut proxy) = Proxy::before(&store, "{}").await;
         let admin = proxy.admin();
-        let gate = Gate::shut();
-        upstream.next([Step::Wait(gate.clone()), Step::ok()]);
-        let at_work = proxy.start_request(put("/orders/7").token(7));
-        upstream.reached(1).await;
+        let (at_work, gate) = proxy.held(&upstream, put("/orders/7").token(7)).await;
         let mut hook = Exchange::open(admin, "GET").await.expect("the admin port listens");
         hook.wire.send(&get("/drained").bytes()).await.expect("a live connection");
 
@@ -76,10 +73,7 @@ over_both_stores! {
 
     async fn the_end_that_is_asked_for_during_a_drain_waits_for_it(store: Store) {
         let (upstream, mut proxy) = Proxy::before(&store, "{}").await;
-        let gate = Gate::shut();
-        upstream.next([Step::Wait(gate.clone()), Step::ok()]);
-        let at_work = proxy.start_request(put("/orders/7").token(7));
-        upstream.reached(1).await;
+        let (at_work, gate) = proxy.held(&upstream, put("/orders/7").token(7)).await;
         proxy.process().signal(Signal::USR1);
         proxy.logged("draining", |line| line["signal"] == "SIGUSR1").await;
         // One that is asked twice is not in a hurry.
@@ -148,8 +142,7 @@ async fn only_a_proxy_is_told_to_drain() {
 async fn when_a_drain_is_over_nothing_is_at_work_fenced_or_not() {
     let (upstream, mut proxy) =
         Proxy::before(&Store::sqlite(), "shutdown: { deadline: 500ms }").await;
-    let gate = Gate::shut();
-    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+    let gate = upstream.hold_next();
     let mut at_work = proxy.begin(&get("/orders/7"), b"").await;
     upstream.reached(1).await;
     proxy.process().signal(Signal::USR1);
@@ -199,11 +192,7 @@ async fn what_has_drained_renews_no_lease() {
         (store.number(alive).await == 1).then_some(())
     })
     .await;
-    eventually("6 to pass at the other one", || async {
-        let answer = q.send(put("/orders/7").token(6)).await;
-        (answer.status() == 200).then_some(())
-    })
-    .await;
+    q.until_forwarded(put("/orders/7").token(6)).await;
     assert!(
         p.process().ended().is_none(),
         "the one that has drained is still there"
@@ -220,8 +209,7 @@ async fn a_stop_before_the_store_was_reached_lets_what_is_at_work_end() {
             "store: {{ url: 'postgres://fencepost@127.0.0.1:{nobody}/fencepost', namespace: x, timeout: 1s }}"
         ));
     let mut proxy = Proxy::start_unready(&config).await;
-    let gate = Gate::shut();
-    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+    let gate = upstream.hold_next();
     let at_work = proxy.start_request(get("/orders/7"));
     upstream.reached(1).await;
     proxy.process().signal(Signal::TERM);

@@ -3,16 +3,14 @@
 use rustix::process::Signal;
 
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, over_both_stores, put,
+    Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, forwarded,
+    over_both_stores, put,
 };
 
 over_both_stores! {
     async fn sigterm_lets_what_is_at_work_end_and_exits_0(store: Store) {
         let (upstream, mut proxy) = Proxy::before(&store, "{}").await;
-        let gate = Gate::shut();
-        upstream.next([Step::Wait(gate.clone()), Step::ok()]);
-        let at_work = proxy.start_request(put("/orders/7").token(7));
-        upstream.reached(1).await;
+        let (at_work, gate) = proxy.held(&upstream, put("/orders/7").token(7)).await;
         proxy.process().signal(Signal::TERM);
         eventually("the data port to take no more", || async {
             let more = put("/orders/8").token(1).attempt(proxy.data()).await;
@@ -29,10 +27,7 @@ over_both_stores! {
         let config = Config::new(&upstream, &store)
             .with("{ shutdown: { deadline: 500ms }, barrier: { wait: 200ms, settle: 300s } }");
         let mut proxy = Proxy::start(&config).await;
-        let gate = Gate::shut();
-        upstream.next([Step::Wait(gate.clone()), Step::ok()]);
-        let at_work = proxy.begin(&put("/orders/7").token(7), b"").await;
-        upstream.reached(1).await;
+        let (at_work, gate) = proxy.begin_held(&upstream, put("/orders/7").token(7)).await;
         proxy.process().signal(Signal::TERM);
         proxy.process().exit().await;
         drop(at_work);
@@ -61,10 +56,7 @@ async fn probes_tell_when_it_leaves_before_it_does() {
     })
     .await;
     // Until the delay is over it serves: the load balancer may not have looked yet.
-    proxy
-        .send(put("/orders/7").token(1))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(1)).await;
     assert_eq!(proxy.ask("/livez").await.status(), 200);
     assert!(proxy.process().exit().await.success());
 }
@@ -72,10 +64,7 @@ async fn probes_tell_when_it_leaves_before_it_does() {
 #[tokio::test]
 async fn a_second_signal_ends_it_on_the_spot() {
     let (upstream, _, mut proxy) = started("shutdown: { deadline: 300s }").await;
-    let gate = Gate::shut();
-    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
-    let _at_work = proxy.begin(&put("/orders/7").token(7), b"").await;
-    upstream.reached(1).await;
+    let (_at_work, gate) = proxy.begin_held(&upstream, put("/orders/7").token(7)).await;
     proxy.process().signal(Signal::TERM);
     eventually("the first one to be heard", || async {
         (proxy.ask("/readyz").await.status() == 503).then_some(())
@@ -176,18 +165,14 @@ async fn a_bad_file_changes_nothing_and_is_reported() {
 #[tokio::test]
 async fn a_reload_does_not_interrupt_what_is_at_work() {
     let (upstream, config, proxy) = started("barrier: { wait: 25s }").await;
-    let gate = Gate::shut();
-    upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
-    let older = proxy.start_request(put("/orders/7").token(41));
-    upstream.reached(1).await;
+    let (older, gate) = proxy.held(&upstream, put("/orders/7").token(41)).await;
     let newer = proxy.start_request(put("/orders/7").token(42));
     proxy.waiting("order:7", 1).await;
     proxy.rewrite(&config.with("stale_status: 409"));
     stale_is(&proxy, 409).await;
     assert_eq!(upstream.count(), 1, "42 still waits");
     gate.open();
-    forwarded(older).await;
-    forwarded(newer).await;
+    all_forwarded([older, newer]).await;
     upstream.assert_no_overtaking();
 }
 
@@ -213,13 +198,9 @@ over_both_stores! {
         proxy.stop().await;
 
         let other = config.clone().route("resource: 'other:{id}'");
-        let (status, said) = Proxy::refused(&other).await;
-        assert_eq!(status.code(), Some(1), "{said}");
-        assert!(said.contains("--accept-new-keys") && said.contains("other:2"), "{said}");
+        Proxy::refused_for(&other, &["--accept-new-keys", "other:2"]).await;
         // A Job that ends well lets the proxies be replaced, so this one fails.
-        let (status, said) = Proxy::run_with(&other, &["migrate"]).await;
-        assert_eq!(status.code(), Some(1), "{said}");
-        assert!(said.contains("--accept-new-keys") && said.contains("other:2"), "{said}");
+        Proxy::fails_for(&other, &["migrate"], &["--accept-new-keys", "other:2"]).await;
         Proxy::start(&config).await.stop().await;
 
         let (status, said) = Proxy::run_with(&other, &["migrate", "--accept-new-keys"]).await;
@@ -278,10 +259,7 @@ async fn too_much_at_once_is_refused() {
     for one in held {
         forwarded(one).await;
     }
-    eventually("there is room again", || async {
-        (proxy.send(put("/orders/9").token(1)).await.status() == 200).then_some(())
-    })
-    .await;
+    proxy.until_forwarded(put("/orders/9").token(1)).await;
 }
 
 #[tokio::test]

@@ -91,10 +91,7 @@ async fn a_storm_of_refusals_is_no_storm_of_lines() {
     let refused = lines.filter(|line| line["message"] == "refused").count();
     assert!(refused < sent, "{refused} lines for {sent} refusals");
     // Another reason has its own room.
-    proxy
-        .send(put("/orders/7"))
-        .await
-        .assert_problem(428, "token-required");
+    proxy.refuse(put("/orders/7"), 428, "token-required").await;
     proxy
         .logged("the other reason", |line| {
             line["outcome"] == "token-required"

@@ -2,7 +2,7 @@
 
 use crate::support::postgres::free_port;
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, get, joined,
+    Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, get, joined,
     over_both_stores, put,
 };
 
@@ -123,10 +123,7 @@ over_both_stores! {
         let decided = async |proxy: &Proxy, by: &str| {
             proxy.metrics().await.sum("fencepost_stale_rejections_total", &[("decided_by", by)])
         };
-        let gate = Gate::shut();
-        upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
-        let older = proxy.start_request(put("/orders/7").token(41));
-        upstream.reached(1).await;
+        let (older, gate) = proxy.held(&upstream, put("/orders/7").token(41)).await;
         let waiter = proxy.start_request(put("/orders/7").token(42));
         proxy.waiting("order:7", 1).await;
         let waiting = proxy.metrics().await.sum("fencepost_waiting", &[("route", "/orders/{id}")]);
@@ -137,8 +134,7 @@ over_both_stores! {
         joined(waiter).await.assert_problem(412, "stale-token");
         assert!(decided(&proxy, "barrier").await >= 1.0);
         gate.open();
-        forwarded(older).await;
-        forwarded(newest).await;
+        all_forwarded([older, newest]).await;
         let waiting = proxy.metrics().await.sum("fencepost_waiting", &[]);
         assert!(waiting.abs() < f64::EPSILON, "{waiting}");
         proxy.stop().await;

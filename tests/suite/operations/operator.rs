@@ -11,8 +11,8 @@ use crate::support::postgres::Cluster;
 use crate::support::proxy::escape;
 use crate::support::relay::{Action, Point, Relay, Statement};
 use crate::support::{
-    Answer, Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, joined, or_return,
-    over_both_stores, put,
+    Answer, Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, forwarded,
+    joined, or_return, over_both_stores, put,
 };
 
 mod outcomes;
@@ -257,8 +257,7 @@ async fn an_advance_shuts_older_tokens_out_everywhere_and_lets_what_runs_end() {
     let newer = a.start_request(with_token(43));
     a.waiting(KEY, 1).await;
     gate.open();
-    forwarded(running).await;
-    forwarded(newer).await;
+    all_forwarded([running, newer]).await;
     upstream.assert_no_overtaking();
     let audit = a.mark(KEY).await.expect("it has a mark")["audit"].clone();
     assert_eq!(
@@ -376,9 +375,7 @@ async fn a_proxy_that_was_frozen_or_cut_off_hears_of_the_override_when_it_is_bac
     a.forward(with_token(42)).await;
     for (round, mark) in [(0, 30), (1, 20)] {
         // B knows the mark, and has nothing open.
-        b.send(with_token(mark))
-            .await
-            .assert_problem(412, "stale-token");
+        b.stale(with_token(mark)).await;
         if round == 0 {
             b.pause().await;
         } else {

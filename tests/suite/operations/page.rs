@@ -4,8 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::python::python;
-use crate::support::skip::lacks;
-use crate::support::store::program;
+use crate::support::store::tool;
 use crate::support::{
     Answer, Config, Proxy, Store, Upstream, get, or_return, over_both_stores, post, put,
 };
@@ -166,10 +165,7 @@ async fn the_page_only_reads_and_knows_its_host() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_is_well_in_a_browser() {
     let python = or_return!(python());
-    let Some(chromium) = program("chromium") else {
-        lacks("chromium");
-        return;
-    };
+    let chromium = or_return!(tool("chromium"));
     let upstream = Upstream::start().await;
     let proxy = with_traffic(&upstream, &Store::sqlite()).await;
     // What is long is not cut off at the side.

@@ -81,9 +81,7 @@ async fn another_proxy_takes_no_pruned_mark_for_lost() {
     age(&store, "order:%").await;
     let (one, two) = (Proxy::start(&config).await, Proxy::start(&config).await);
     // A refusal by the store: the mark is known to the other proxy from now on.
-    two.send(put("/orders/7").token(49))
-        .await
-        .assert_problem(412, "stale-token");
+    two.stale(put("/orders/7").token(49)).await;
 
     let body = json!({ "unchanged_for": "720h", "reason": "a test" });
     let first = one.command("/v1/prune", &body).await;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::support::process::Process;
 use crate::support::proxy::fencepost;
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, or_return, over_both_stores,
+    Config, Proxy, Step, Store, Upstream, all_forwarded, eventually, or_return, over_both_stores,
     put,
 };
 
@@ -31,10 +31,7 @@ over_both_stores! {
             assert!(lists.values().all(|list| list.is_null() || list == &Value::Array(vec![])), "{empty}");
         }
         // 41 of order:7 is at the upstream, and 42 waits for it. The answer of order:8 never came.
-        let gate = Gate::shut();
-        upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
-        let older = proxy.start_request(put("/orders/7").token(41));
-        upstream.reached(1).await;
+        let (older, gate) = proxy.held(&upstream, put("/orders/7").token(41)).await;
         let newer = proxy.start_request(put("/orders/7").token(42));
         proxy.waiting("order:7", 1).await;
         upstream.on_token(5, [Step::Close]);
@@ -80,8 +77,7 @@ over_both_stores! {
         assert_eq!((&row[1..3], &row[4..]), (&["3", "1"][..], &["stale-token", "41", "50", "127.0.0.1", "nightly/1.2"][..]));
 
         gate.open();
-        forwarded(older).await;
-        forwarded(newer).await;
+        all_forwarded([older, newer]).await;
         let resolved = open["unknown"][0]["id"].as_str().expect("a name").to_owned();
         let mut resolve = fencepost();
         resolve.args(["marks", "resolve", "order:8", &resolved, "--reason", "seen"]);

@@ -149,12 +149,7 @@ async fn a_file_that_comes_back_is_served_after_a_restart() {
     // Only the file: its log stays, and tells that there was one.
     std::fs::rename(store.path(), &moved).expect("it can be moved");
     until_it_refuses(&proxy, 5).await;
-    let (status, said) = Proxy::refused(&config).await;
-    assert!(!status.success());
-    assert!(
-        said.contains("but its") && said.contains("Put the file back"),
-        "{said}"
-    );
+    Proxy::refused_for(&config, &["but its", "Put the file back"]).await;
 
     // Another store may have been there meanwhile: only a start may trust what is there now.
     std::fs::rename(&moved, store.path()).expect("it can be moved");
@@ -188,19 +183,12 @@ async fn a_file_that_was_deleted_is_not_made_again_in_silence() {
     assert!(why.contains("was deleted"), "{why}");
     proxy.stop().await;
 
-    let (status, said) = Proxy::refused(&config).await;
-    assert!(!status.success());
-    assert!(said.contains("was moved or deleted"), "{said}");
+    Proxy::refused_for(&config, &["was moved or deleted"]).await;
     for suffix in ["-wal", "-shm"] {
         std::fs::remove_file(beside(&store.path(), suffix)).expect("it is left");
     }
     let never = config.clone().with("store: { create: never }");
-    let (status, said) = Proxy::refused(&never).await;
-    assert!(!status.success());
-    assert!(
-        said.contains("store.create is `never`") && said.contains("fencepost migrate"),
-        "{said}"
-    );
+    Proxy::refused_for(&never, &["store.create is `never`", "fencepost migrate"]).await;
     assert!(!store.path().exists(), "a refusal makes nothing");
     let proxy = Proxy::start(&config).await;
     let line = proxy.logged("the start", created).await;
@@ -301,11 +289,7 @@ async fn equal_tokens_pass_only_while_the_store_takes_writes() {
         .execute(&mut shell)
         .await
         .expect("it is ours");
-    eventually("it goes on by itself", || async {
-        let answer = proxy.send(put("/orders/7").token(5)).await;
-        (answer.status() == 200).then_some(())
-    })
-    .await;
+    proxy.until_forwarded(put("/orders/7").token(5)).await;
     // Not 7: a request that the end of the lease cut off settles there.
     let newer = proxy.send(put("/orders/8").token(6)).await;
     newer.assert_forwarded();
@@ -316,18 +300,10 @@ async fn a_store_is_made_where_that_is_allowed_and_by_migrate() {
     let (store, upstream) = (Store::sqlite(), Upstream::start().await);
     let never = Config::new(&upstream, &store).with("store: { create: never }");
     // No file; an empty one; a database that is none of ours.
-    let (status, said) = Proxy::refused(&never).await;
-    assert!(
-        !status.success() && said.contains("is not there, or empty"),
-        "{said}"
-    );
+    Proxy::refused_for(&never, &["is not there, or empty"]).await;
     assert!(!store.path().exists());
     std::fs::write(store.path(), "").expect("it can be made");
-    let (status, said) = Proxy::refused(&never).await;
-    assert!(
-        !status.success() && said.contains("is not there, or empty"),
-        "{said}"
-    );
+    Proxy::refused_for(&never, &["is not there, or empty"]).await;
     std::fs::remove_file(store.path()).expect("it is there");
     let mut other = SqliteConnectOptions::new()
         .filename(store.path())
@@ -340,22 +316,14 @@ async fn a_store_is_made_where_that_is_allowed_and_by_migrate() {
         .await
         .expect("it is SQL");
     sqlx::Connection::close(other).await.expect("it closes");
-    let (status, said) = Proxy::refused(&never).await;
-    assert!(
-        !status.success() && said.contains("holds no store"),
-        "{said}"
-    );
+    Proxy::refused_for(&never, &["holds no store"]).await;
     std::fs::remove_file(store.path()).expect("it is there");
     // No directory, as where a volume is not mounted.
     let nowhere = store.path().with_file_name("none").join("marks.db");
     let unmounted = never
         .clone()
         .with(&format!("store: {{ url: 'sqlite:{}' }}", nowhere.display()));
-    let (status, said) = Proxy::refused(&unmounted).await;
-    assert!(
-        !status.success() && said.contains("volume of the marks mounted"),
-        "{said}"
-    );
+    Proxy::refused_for(&unmounted, &["volume of the marks mounted"]).await;
 
     let (status, said) = Proxy::run_with(&never, &["migrate"]).await;
     assert!(

@@ -7,7 +7,7 @@ use crate::support::faulty_disk::FaultyDisk;
 use crate::support::postgres::Cluster;
 use crate::support::proxy::fencepost;
 use crate::support::store::has_postgres;
-use crate::support::{Config, Proxy, Store, Upstream, eventually, or_return, put};
+use crate::support::{Config, Proxy, Store, Upstream, or_return, put};
 
 /// The lease outlasts the test's full disk; nothing else waits long.
 const CONFIG: &str =
@@ -40,10 +40,7 @@ async fn filled_and_freed(proxy: &Proxy, upstream: &Upstream, disk: &FaultyDisk)
     assert!(upstream.tokens(&resource).is_empty(), "it was forwarded");
 
     // Requests that need no store go on.
-    proxy
-        .send(put("/orders/known").token(5))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/known").token(5)).await;
     let stale = proxy.send(put("/orders/known").token(4)).await;
     stale.assert_problem(412, "stale-token");
     assert_eq!(proxy.ask("/livez").await.status(), 200);
@@ -51,11 +48,7 @@ async fn filled_and_freed(proxy: &Proxy, upstream: &Upstream, disk: &FaultyDisk)
 
     disk.free();
     let again = format!("/orders/a{refused}");
-    eventually("there is room again", || async {
-        let answer = proxy.send(put(&again).token(1)).await;
-        (answer.status() == 200).then_some(())
-    })
-    .await;
+    proxy.until_forwarded(put(&again).token(1)).await;
     proxy.forward(put("/orders/known").token(6)).await;
 }
 

@@ -8,7 +8,7 @@ use crate::support::postgres::Cluster;
 use crate::support::proxy::fencepost;
 use crate::support::store::has_postgres;
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, eventually, forwarded, or_return, put,
+    Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, or_return, put,
 };
 
 /// The URLs of the two, to a database of the first.
@@ -95,11 +95,7 @@ async fn the_role_that_serves_needs_no_ddl() {
     let store = Store::at(&roles.runner);
     let upstream = Upstream::start().await;
     let behind = Config::new(&upstream, &store).with("store: { migrate: false }");
-    let (code, said) = Proxy::refused(&behind).await;
-    assert!(
-        !code.success() && said.contains("fencepost migrate"),
-        "{said}"
-    );
+    Proxy::refused_for(&behind, &["fencepost migrate"]).await;
 
     for _again in 0..2 {
         let (code, said) = roles.migrate(&roles.owner, Some(roles.name())).await;
@@ -129,8 +125,7 @@ async fn the_role_that_serves_needs_no_ddl() {
         let newer = b.start_request(put(&path).token(42));
         b.waiting(&format!("order:{n}"), 1).await;
         gate.open();
-        forwarded(older).await;
-        forwarded(newer).await;
+        all_forwarded([older, newer]).await;
         a.stale(put(&path).token(41)).await;
         // The other one buries it.
         a.kill9();

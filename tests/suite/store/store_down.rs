@@ -59,19 +59,12 @@ async fn an_outage_refuses_what_it_cannot_decide_and_ends_by_itself() {
     let (cluster, upstream, proxy, _) = or_return!(
         on_own_cluster("{ store: { lease: 8s, timeout: 1s }, barrier: { settle: 500ms } }").await
     );
-    eventually("the first to be forwarded", || async {
-        let answer = proxy.send(put("/orders/7").token(5)).await;
-        (answer.status() == 200).then_some(())
-    })
-    .await;
+    proxy.until_forwarded(put("/orders/7").token(5)).await;
     cluster.stop();
 
     // An open epoch goes on until the lease ends; what is known to be stale is known without a
     // store.
-    proxy
-        .send(put("/orders/7").token(5))
-        .await
-        .assert_forwarded();
+    proxy.forward(put("/orders/7").token(5)).await;
     proxy.stale(put("/orders/7").token(4)).await;
     for request in [put("/orders/7").token(6), put("/orders/8").token(1)] {
         let answer = proxy.send(request).await;
@@ -133,11 +126,7 @@ async fn an_outage_refuses_what_it_cannot_decide_and_ends_by_itself() {
     assert!(first.is_some() && first < again, "{lines:#?}");
 
     cluster.start_again();
-    eventually("it recovers by itself", || async {
-        let answer = proxy.send(put("/orders/7").token(6)).await;
-        (answer.status() == 200).then_some(())
-    })
-    .await;
+    proxy.until_forwarded(put("/orders/7").token(6)).await;
     proxy.stale(put("/orders/7").token(5)).await;
     proxy
         .until_metric("fencepost_store_up", &[], |value| value > 0.0)
@@ -173,10 +162,7 @@ async fn a_store_that_hangs_is_as_good_as_down() {
         on_own_cluster("{ store: { lease: 20s, timeout: 500ms }, barrier: { settle: 500ms } }")
             .await
     );
-    eventually("5 to be taken", || async {
-        (proxy.send(put("/orders/7").token(5)).await.status() == 200).then_some(())
-    })
-    .await;
+    proxy.until_forwarded(put("/orders/7").token(5)).await;
     cluster.freeze();
     proxy
         .refuse(put("/orders/7").token(6), 503, "store-unavailable")
@@ -186,16 +172,9 @@ async fn a_store_that_hangs_is_as_good_as_down() {
         .await;
     assert_eq!(proxy.ask("/livez").await.status(), 200);
     cluster.thaw();
-    eventually("it recovers by itself", || async {
-        let answer = proxy.send(put("/orders/7").token(7)).await;
-        (answer.status() == 200).then_some(())
-    })
-    .await;
+    proxy.until_forwarded(put("/orders/7").token(7)).await;
     // The answer to 6 was lost, not 6 itself, perhaps; either way it is older now.
-    proxy
-        .send(put("/orders/7").token(6))
-        .await
-        .assert_problem(412, "stale-token");
+    proxy.stale(put("/orders/7").token(6)).await;
     assert_eq!(upstream.tokens("order:7"), [5, 7]);
 }
 

@@ -72,6 +72,13 @@ impl Request {
         self.header("X-Fencing-Token", format!("{token}"))
     }
 
+    /// The first value of a header field.
+    pub fn get(&self, name: &str) -> Option<String> {
+        let mut fields = self.headers.iter();
+        let (_, value) = fields.find(|(own, _)| own == name)?;
+        Some(String::from_utf8_lossy(value).into_owned())
+    }
+
     pub fn host(mut self, host: Option<&str>) -> Self {
         self.host = host.map(str::to_owned);
         self

@@ -7,8 +7,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use super::skip::lacks;
-use super::store::program;
+use super::store::tool;
 use super::wait::eventually;
 
 /// Loaded into a program, it stands between that and its files.
@@ -17,10 +16,7 @@ pub struct FaultyDisk(TempDir);
 impl FaultyDisk {
     /// A disk without fault; `None`, and a line that says so, where there is no C compiler.
     pub fn new() -> Option<Self> {
-        let Some(compiler) = program("cc") else {
-            lacks("cc");
-            return None;
-        };
+        let compiler = tool("cc")?;
         let control = TempDir::new().expect("a temporary directory");
         let all = fs::Permissions::from_mode(0o777);
         fs::set_permissions(control.path(), all).expect("it is ours");

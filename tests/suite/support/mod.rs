@@ -22,6 +22,7 @@ pub mod python;
 pub mod relay;
 pub mod replication;
 pub mod skip;
+pub mod steps;
 pub mod store;
 pub mod tls;
 pub mod upstream;
@@ -34,7 +35,7 @@ pub use pair::Pair;
 pub use proxy::{Config, Proxy};
 pub use store::Store;
 pub use upstream::{Gate, Step, Upstream};
-pub use wait::{eventually, forwarded, joined, soon};
+pub use wait::{all_forwarded, eventually, forwarded, joined, soon};
 
 /// What was found. Where there is none, the test ends: the machine lacks a tool, which was said.
 macro_rules! or_return {

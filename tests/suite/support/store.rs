@@ -182,6 +182,19 @@ pub fn has_postgres() -> bool {
     there
 }
 
+/// As [`program`]; says so where there is none.
+///
+/// # Panics
+/// As [`lacks`].
+#[track_caller]
+pub fn tool(name: &str) -> Option<PathBuf> {
+    let found = program(name);
+    if found.is_none() {
+        lacks(name);
+    }
+    found
+}
+
 /// Where a program of this name is, in the path or where Debian puts servers; `None` too if it is
 /// to be skipped.
 pub fn program(name: &str) -> Option<PathBuf> {

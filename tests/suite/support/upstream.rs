@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use self::connection::Notes;
+use super::client::Request;
 use super::wait::soon;
 use super::wire::{Head, Io, Wire};
 
@@ -263,6 +264,23 @@ impl Upstream {
             move |head| head.get("x-fencing-token") == Some(&token),
             steps,
         );
+    }
+
+    /// Holds the next request that has the token of this one.
+    pub fn hold(&self, request: &Request) -> Gate {
+        let (gate, token) = (Gate::shut(), request.get("X-Fencing-Token"));
+        self.when(
+            move |head| head.get("x-fencing-token") == token.as_deref(),
+            [Step::Wait(gate.clone()), Step::ok()],
+        );
+        gate
+    }
+
+    /// Holds the next request.
+    pub fn hold_next(&self) -> Gate {
+        let gate = Gate::shut();
+        self.next([Step::Wait(gate.clone()), Step::ok()]);
+        gate
     }
 
     /// The next request that `fits` is treated so.

@@ -67,3 +67,20 @@ pub fn forwarded(
     let answer = joined(request);
     async move { answer.await.forwarded_at(at) }
 }
+
+/// As [`forwarded`], for several requests that run beside each other.
+///
+/// # Panics
+/// As [`forwarded`] does for one of them.
+#[track_caller]
+pub fn all_forwarded<const N: usize>(
+    requests: [tokio::task::JoinHandle<Answer>; N],
+) -> impl Future<Output = ()> {
+    let at = Location::caller();
+    let answers = requests.map(joined);
+    async move {
+        for answer in answers {
+            answer.await.forwarded_at(at);
+        }
+    }
+}

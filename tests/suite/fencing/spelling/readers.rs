@@ -11,7 +11,7 @@ use crate::support::eventually;
 use crate::support::postgres::free_port;
 use crate::support::process::Process;
 use crate::support::skip::{is_skipped, lacks};
-use crate::support::store::program;
+use crate::support::store::tool;
 use crate::support::wait::soon;
 use crate::support::wire::Wire;
 
@@ -65,20 +65,14 @@ fn script(name: &str) -> std::path::PathBuf {
 
 /// Python's reading; `None`, and a line that says so, if it is not installed.
 pub fn python(targets: &[Vec<u8>]) -> Option<Vec<Things>> {
-    let Some(python) = program("python3") else {
-        lacks("python3");
-        return None;
-    };
+    let python = tool("python3")?;
     let mut command = Command::new(python);
     Some(ask(command.arg(script("readers.py")), targets))
 }
 
 /// Node's reading; `None`, and a line that says so, if it is not installed.
 pub fn node(targets: &[Vec<u8>]) -> Option<Vec<Things>> {
-    let Some(node) = program("node") else {
-        lacks("node");
-        return None;
-    };
+    let node = tool("node")?;
     let mut command = Command::new(node);
     command.arg("--no-deprecation").arg(script("readers.js"));
     Some(ask(&mut command, targets))
@@ -117,10 +111,7 @@ fn loads(command: &mut Command) -> bool {
 /// nginx's readings: `$uri` with slashes merged, without, and the file behind an alias. `None`,
 /// and a line that says so, if it is not installed.
 pub async fn nginx(targets: &[Vec<u8>]) -> Option<Vec<Things>> {
-    let Some(binary) = program("nginx") else {
-        lacks("nginx");
-        return None;
-    };
+    let binary = tool("nginx")?;
     let dir = TempDir::new().expect("a temporary directory");
     let here = dir.path().display();
     let ports = [free_port(), free_port(), free_port()];

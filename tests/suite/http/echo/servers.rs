@@ -9,8 +9,7 @@ use tempfile::TempDir;
 use crate::support::eventually;
 use crate::support::postgres::free_port;
 use crate::support::process::Process;
-use crate::support::skip::lacks;
-use crate::support::store::program;
+use crate::support::store::tool;
 
 /// The server in front of the proxy, or behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +38,7 @@ impl RealServer {
     /// `None`, and a line that says so, if it is not installed.
     pub async fn start(kind: ServerKind, to: SocketAddr) -> Option<Self> {
         let name = if kind.is_nginx() { "nginx" } else { "haproxy" };
-        let Some(binary) = program(name) else {
-            lacks(name);
-            return None;
-        };
+        let binary = tool(name)?;
         let dir = TempDir::new().expect("a temporary directory");
         let port = free_port();
         let file = dir.path().join("configuration");

@@ -34,8 +34,7 @@ async fn a_connection_without_requests_is_ended_in_good_order() {
 #[tokio::test]
 async fn a_connection_with_a_request_at_work_is_not_idle() {
     let (upstream, proxy) = started("limits: { idle_timeout: 1s, head_timeout: 10s }").await;
-    let gate = Gate::shut();
-    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+    let gate = upstream.hold_next();
     let mut client = Http2::open(proxy.data()).await;
     let stream = client.head(&good("/orders/7"), true).await;
     upstream.reached(1).await;
@@ -55,8 +54,7 @@ async fn a_connection_with_a_request_at_work_is_not_idle() {
 #[tokio::test]
 async fn a_client_that_is_gone_without_a_word_is_noticed() {
     let (upstream, proxy) = started(BRIEF).await;
-    let gate = Gate::shut();
-    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+    let gate = upstream.hold_next();
     let mut client = Http2::open(proxy.data()).await;
     let _stream = client.head(&good("/orders/7"), true).await;
     upstream.reached(1).await;

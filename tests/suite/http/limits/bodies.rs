@@ -262,10 +262,7 @@ async fn the_copy_of_a_body_that_a_key_is_read_from_finds_room_or_is_refused() {
     proxy.forward(order(20_000)).await;
     proxy.refuse(order(40_000), 503, "overloaded").await;
     assert_eq!(upstream.count(), 1);
-    eventually("the room to be given back", || async {
-        (proxy.send(order(20_000)).await.status() == 200).then_some(())
-    })
-    .await;
+    proxy.until_forwarded(order(20_000)).await;
 }
 
 #[tokio::test]
@@ -300,15 +297,11 @@ async fn bodies_find_room_or_are_refused_and_give_it_back() {
     .await;
     assert!(reached(&proxy, "body-memory").await >= 2.0);
     // Once the clients that left in between are known to be gone.
-    eventually("room for the other", || async {
-        (proxy.send(second()).await.status() == 200).then_some(())
-    })
-    .await;
+    proxy.until_forwarded(second()).await;
     // And what was refused has left nothing behind.
     proxy
-        .send(put("/orders/4").token(1).body(vec![b'x'; 48_000]))
-        .await
-        .assert_forwarded();
+        .forward(put("/orders/4").token(1).body(vec![b'x'; 48_000]))
+        .await;
 }
 
 #[tokio::test]

@@ -106,8 +106,7 @@ async fn an_idle_http_2_connection_makes_room_in_good_order() {
         (":authority", b"app.test"),
         (":path", b"/"),
     ];
-    let gate = Gate::shut();
-    upstream.next([Step::Wait(gate.clone()), Step::ok()]);
+    let gate = upstream.hold_next();
     let mut at_work = Http2::open(proxy.data()).await;
     let stream = at_work.head(&fields, true).await;
     upstream.reached(1).await;

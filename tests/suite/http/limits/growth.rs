@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::{SERIES, limited, reached};
 use crate::support::wire::Wire;
-use crate::support::{Config, Proxy, Store, Upstream, eventually, over_both_stores, post, put};
+use crate::support::{Config, Proxy, Store, Upstream, over_both_stores, post, put};
 
 const CONNECTIONS: u32 = 64;
 
@@ -73,9 +73,7 @@ over_both_stores! {
             proxy.forward(put(&format!("/orders/{id}")).token(3)).await;
         }
         // And there is room again with time.
-        eventually("room for another one", || async {
-            (proxy.send(put("/orders/new").token(1)).await.status() == 200).then_some(())
-        }).await;
+        proxy.until_forwarded(put("/orders/new").token(1)).await;
     }
 }
 

@@ -17,12 +17,7 @@ async fn more_header_lines_than_the_library_can_hold_are_not_configured() {
     for count in ["10001", "30000", "4294967295"] {
         let limits = format!("limits: {{ header_bytes: 1MiB, header_count: {count} }}");
         let config = Config::new(&upstream, &Store::sqlite()).with(&limits);
-        let (status, said) = Proxy::refused(&config).await;
-        assert_eq!(status.code(), Some(1), "{said}");
-        assert!(
-            said.contains("limits.header_count") && said.contains("10000 at most"),
-            "{said}"
-        );
+        Proxy::refused_for(&config, &["limits.header_count", "10000 at most"]).await;
     }
 }
 

@@ -20,11 +20,7 @@ fn long() -> Step {
 
 /// The stalled request's permit has settled, and its place is free.
 async fn assert_let_go(upstream: &Upstream, proxy: &Proxy) {
-    crate::support::eventually("a newer token to pass", || async {
-        let answer = proxy.send(put("/orders/7").token(42)).await;
-        (answer.status() == 200).then_some(())
-    })
-    .await;
+    proxy.until_forwarded(put("/orders/7").token(42)).await;
     assert_eq!(upstream.tokens("order:7"), [41, 42]);
     upstream.assert_no_overtaking();
 }
@@ -99,11 +95,7 @@ async fn a_stream_that_takes_nothing_of_its_answer_is_reset_and_its_connection_l
             assert_let_go(&upstream, &proxy).await;
         }
         // Its place is free, and the connection carries on.
-        crate::support::eventually("another stream to be answered", || async {
-            let answer = proxy.send(crate::support::get("/another")).await;
-            (answer.status() == 200).then_some(())
-        })
-        .await;
+        proxy.until_forwarded(crate::support::get("/another")).await;
         ask(&mut client, "GET", "/another", None).await;
         assert_eq!(next_of(&mut client, 3).await.0, HEADERS);
     }

@@ -5,16 +5,12 @@ use std::time::Duration;
 
 use super::{Healthy, ROOM, scale, started};
 use crate::support::put;
-use crate::support::skip::lacks;
-use crate::support::store::program;
+use crate::support::store::tool;
 
 /// Runs a tool to its end beside a healthy client; `None`, and a line that says so, if it is not
 /// installed.
-async fn beside(tool: &str, more: &str, arguments: impl Fn(&str) -> Vec<String>) -> Option<String> {
-    let Some(path) = program(tool) else {
-        lacks(tool);
-        return None;
-    };
+async fn beside(name: &str, more: &str, arguments: impl Fn(&str) -> Vec<String>) -> Option<String> {
+    let path = tool(name)?;
     let (_upstream, mut proxy) = started(more).await;
     let healthy = Healthy::start(proxy.data());
     put("/orders/7")
@@ -31,7 +27,7 @@ async fn beside(tool: &str, more: &str, arguments: impl Fn(&str) -> Vec<String>)
     let output = tokio::time::timeout(Duration::from_mins(5), command.output());
     let output = output.await.expect("the tool ends").expect("the tool runs");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let grown = healthy.end(tool, &mut proxy, before).await;
+    let grown = healthy.end(name, &mut proxy, before).await;
     assert!(grown < ROOM + scale(32 << 20, 512 << 20), "{grown} bytes");
     Some(said)
 }

@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::support::bare::BareUpstream;
 use crate::support::tls::{Ca, EXPIRES, Files, server};
-use crate::support::{Config, Proxy, Store, Upstream, eventually, get, put};
+use crate::support::{Config, Proxy, Store, Upstream, get, put};
 
 /// A CA, and files that the proxy reads.
 fn authority() -> (Ca, Files) {
@@ -121,10 +121,7 @@ async fn the_proxy_shows_its_certificate_and_takes_a_new_one() {
     let answer = proxy.send(get("/orders/7")).await;
     assert_eq!(answer.status(), 502, "{}", answer.text());
     files.put_pair("own", &clients.client(&["proxy.svc"]));
-    eventually("the new certificate to be shown", || async {
-        (proxy.send(get("/orders/7")).await.status() == 200).then_some(())
-    })
-    .await;
+    proxy.until_forwarded(get("/orders/7")).await;
     proxy.forward(put("/orders/7").token(1)).await;
     let shown = proxy.metrics().await.sum(
         "fencepost_tls_certificate_expiry_timestamp_seconds",

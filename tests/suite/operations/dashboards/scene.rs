@@ -150,10 +150,7 @@ impl Scene {
             self.quiet.forward(put(&target).token(5 + n / 8)).await;
         }
         // One zombie is what fencepost is for.
-        self.quiet
-            .send(put("/orders/0").token(1))
-            .await
-            .assert_problem(412, "stale-token");
+        self.quiet.stale(put("/orders/0").token(1)).await;
         let claim = post("/.well-known/fencing/claim")
             .token(3)
             .header("X-Fencing-Resource", "order:70");
@@ -195,10 +192,7 @@ impl Scene {
             .refuse(put("/elsewhere").token(7), 404, "no-route")
             .await;
         // Observe mode lets this pass.
-        self.orders
-            .send(put("/trial/1").token(1))
-            .await
-            .assert_forwarded();
+        self.orders.forward(put("/trial/1").token(1)).await;
         self.orders.forward(put("/trial/1")).await;
     }
 

@@ -14,7 +14,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use self::field::{RESOURCES, Storm, base, key};
 use crate::support::postgres::Cluster;
 use crate::support::relay::{Action, Point, Relay, Statement};
-use crate::support::{Config, Proxy, Step, Store, Upstream, eventually, or_return, put};
+use crate::support::{Config, Proxy, Step, Store, Upstream, or_return, put};
 
 mod field;
 
@@ -149,10 +149,7 @@ async fn an_operator_finds_a_way_out_of_a_storm() {
     // Or the holders of the first new reign would find no mark that refuses them.
     for resource in 0..RESOURCES {
         let request = put(&format!("/orders/{resource}")).token(base(0) + 1);
-        eventually("the first mark", || async {
-            (witness.send(request.clone()).await.status() == 200).then_some(())
-        })
-        .await;
+        witness.until_forwarded(request.clone()).await;
     }
     moody(&upstream, seed);
     let field = Arc::new(Storm::new(
@@ -194,11 +191,7 @@ async fn an_operator_finds_a_way_out_of_a_storm() {
         };
         let request = put(&format!("/orders/{resource}")).token(newest);
         for proxy in [&witness, &victim.proxy] {
-            eventually("the lower token to be taken", || async {
-                let answer = proxy.send(request.clone()).await;
-                (answer.status() == 200).then_some(())
-            })
-            .await;
+            proxy.until_forwarded(request.clone()).await;
         }
         let view = witness.mark(&key(resource)).await.expect("it has a mark");
         assert_eq!(view["mark"], newest.to_string(), "{view}");

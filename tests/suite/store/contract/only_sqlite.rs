@@ -10,8 +10,8 @@ use fencepost::store::sqlite::{SqliteStore, migrate};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Home, TIMEOUT, advance, ask, mark_of};
-use crate::support::skip::lacks;
-use crate::support::store::program;
+use crate::support::or_return;
+use crate::support::store::tool;
 
 async fn refusal(path: impl AsRef<std::path::Path>) -> String {
     match SqliteStore::open(path, TIMEOUT, true, "test").await {
@@ -256,10 +256,7 @@ sys.stdin.read()
 /// Where another program is copying the log, nothing is known of what the file has without it.
 #[tokio::test]
 async fn a_log_that_another_program_copies_is_not_taken_for_copied() {
-    let Some(python) = program("python3") else {
-        lacks("python3");
-        return;
-    };
+    let python = or_return!(tool("python3"));
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("marks.db");
     let terms = fencepost::store::Terms::default();

@@ -77,11 +77,7 @@ async fn a_lost_epoch_and_its_mark_are_found_refused_and_written_back() {
         assert!(answer.retry_after().is_some());
     }
     // A mark that was not lost goes on.
-    eventually("the other resource goes on", || async {
-        let answer = a.send(put("/orders/8").token(41)).await;
-        (answer.status() == 200).then_some(())
-    })
-    .await;
+    a.until_forwarded(put("/orders/8").token(41)).await;
     is_stale(&b, 41).await;
     passes(&a, 43).await;
     assert_eq!(upstream.tokens("order:7"), [40, 42, 43]);
@@ -199,9 +195,5 @@ async fn is_stale(proxy: &Proxy, token: u64) {
 
 /// As [`passes`], where it may be refused as stale until the override is known.
 async fn passes_at_last(proxy: &Proxy, token: u64) {
-    eventually(&format!("{token} passes"), || async {
-        let answer = proxy.send(put("/orders/7").token(token)).await;
-        (answer.status() == 200).then_some(())
-    })
-    .await;
+    proxy.until_forwarded(put("/orders/7").token(token)).await;
 }

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use crate::support::replication::{Commits, PostgresPair};
 use crate::support::{
-    Config, Proxy, Step, Store, Upstream, eventually, forwarded, joined, or_return, put,
+    Config, Proxy, Step, Store, Upstream, all_forwarded, eventually, joined, or_return, put,
 };
 
 /// Resources, and clients for each.
@@ -198,8 +198,7 @@ async fn of_two_primaries_the_one_without_a_standby_forwards_nothing() {
     let there = Store::at(&pair.url_of(pair.primary()));
     let b = Proxy::start(&Config::new(&upstream, &there).with(settings)).await;
     let newer = b.start_request(put("/orders/7").token(42));
-    forwarded(newer).await;
-    forwarded(at_work).await;
+    all_forwarded([newer, at_work]).await;
     for token in [41, 42, 43] {
         let answer = a.send(put("/orders/7").token(token)).await;
         answer.assert_problem(503, "store-unavailable");
@@ -209,11 +208,7 @@ async fn of_two_primaries_the_one_without_a_standby_forwards_nothing() {
 
     // Once the old one is gone, A finds the new one by itself.
     tokio::task::block_in_place(|| pair.standby().kill9());
-    eventually("A goes on", || async {
-        let answer = a.send(put("/orders/7").token(43)).await;
-        (answer.status() == 200).then_some(())
-    })
-    .await;
+    a.until_forwarded(put("/orders/7").token(43)).await;
     a.stale(put("/orders/7").token(42)).await;
 }
 
@@ -230,11 +225,7 @@ async fn an_old_primary_that_comes_back_lets_nothing_pass() {
     pair.kill_primary();
     pair.promote().await;
     let _third = pair.third().await;
-    eventually("A goes on with the new one", || async {
-        let answer = a.send(put("/orders/7").token(42)).await;
-        (answer.status() == 200).then_some(())
-    })
-    .await;
+    a.until_forwarded(put("/orders/7").token(42)).await;
     pair.start_standby_alone();
     let first = pair.url_of(pair.standby());
     let url = pair.url();
@@ -250,10 +241,6 @@ async fn an_old_primary_that_comes_back_lets_nothing_pass() {
     assert_eq!(upstream.tokens("order:7"), [41, 42]);
     a.forward(put("/orders/7").token(43)).await;
     tokio::task::block_in_place(|| pair.standby().kill9());
-    eventually("C goes on with the new one", || async {
-        let answer = c.send(put("/orders/7").token(44)).await;
-        (answer.status() == 200).then_some(())
-    })
-    .await;
+    c.until_forwarded(put("/orders/7").token(44)).await;
     upstream.assert_no_overtaking();
 }

@@ -194,11 +194,7 @@ async fn another_store_that_is_put_into_the_file_is_not_taken_for_the_one_that_w
         Proxy::start(&others).await.stop().await;
     }
     std::fs::copy(other.path(), store.path()).expect("it can be copied");
-    let (status, said) = Proxy::run_with(&config, &["serve"]).await;
-    assert!(
-        !status.success() && said.contains("is another store now"),
-        "{said}"
-    );
+    Proxy::fails_for(&config, &["serve"], &["is another store now"]).await;
     let (status, said) = Proxy::run_with(&config.clone().with(SHORT), &ACCEPT).await;
     assert!(status.success(), "{said}");
     refuses_4_as_stale(&config).await;
