@@ -3,21 +3,14 @@
 
 use fencepost::wire::chunked::Chunks;
 
+use crate::message::in_pieces;
 use crate::request::LIMITS;
-use crate::{Seen, Target, Verdict, hold};
+use crate::{Seen, Verdict, hold, target};
 
-pub const TARGET: Target = Target {
-    name: "chunked",
-    check,
-    dictionary: include_str!("../dictionaries/chunked.dict"),
-};
+target!("chunked", &real);
 
 /// The function under test: in these pieces, how many bytes belong to the body, if it is whole.
 pub type End = dyn Fn(&[&[u8]]) -> Result<Option<usize>, String>;
-
-fn check(data: &[u8]) -> Verdict {
-    check_of(&real, data)
-}
 
 /// Where the proxy finds the end.
 pub fn real(pieces: &[&[u8]]) -> Result<Option<usize>, String> {
@@ -40,21 +33,7 @@ pub fn real(pieces: &[&[u8]]) -> Result<Option<usize>, String> {
 }
 
 pub fn check_of(end: &End, data: &[u8]) -> Verdict {
-    let whole = end(&[data]);
-    let bytes: Vec<&[u8]> = data.chunks(1).collect();
-    let single = end(&bytes);
-    hold!(
-        single == whole,
-        "whole it is {whole:?}, and byte by byte {single:?}"
-    );
-    for parts in [2, 3, 7] {
-        let pieces: Vec<&[u8]> = data.chunks(data.len() / parts + 1).collect();
-        let again = end(&pieces);
-        hold!(
-            again == whole,
-            "whole it is {whole:?}, and in {parts} pieces {again:?}"
-        );
-    }
+    let whole = in_pieces(end, data)?;
     let length = match whole {
         Ok(Some(length)) => length,
         Ok(None) => return Ok(Seen::Refused),

@@ -7,20 +7,12 @@ use fencepost::config::{ConfigPlace, Mode, Overrides, Problems, Settings, Warnin
 use fencepost::routing::Router;
 use serde_json::Value;
 
-use crate::{Seen, Target, Verdict, hold};
+use crate::{Seen, Verdict, hold, target};
 
-pub const TARGET: Target = Target {
-    name: "config",
-    check,
-    dictionary: include_str!("../dictionaries/config.dict"),
-};
+target!("config", &parse);
 
 /// The function under test.
 pub type Parse = dyn Fn(&str, &Overrides) -> Result<(Settings, Vec<Warning>), Problems>;
-
-fn check(data: &[u8]) -> Verdict {
-    check_of(&parse, data)
-}
 
 pub fn check_of(parse: &Parse, data: &[u8]) -> Verdict {
     let Ok(text) = std::str::from_utf8(data) else {

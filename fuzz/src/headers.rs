@@ -18,13 +18,9 @@ use fencepost::routing::{ResourceKey, Token};
 use fencepost::store::InstanceId;
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
-use crate::{Seen, Target, Verdict, hold};
+use crate::{Seen, Verdict, hold, target};
 
-pub const TARGET: Target = Target {
-    name: "headers",
-    check,
-    dictionary: include_str!("../dictionaries/headers.dict"),
-};
+target!("headers", &request_for_upstream);
 
 /// The function under test.
 pub type ToUpstream = dyn Fn(&mut HeaderMap, ForUpstream<'_>);
@@ -65,10 +61,6 @@ const OVERRIDES: [&str; 3] = [
     "X_HTTP_METHOD",
     "X_METHOD_OVERRIDE",
 ];
-
-fn check(data: &[u8]) -> Verdict {
-    check_of(&request_for_upstream, data)
-}
 
 pub fn check_of(to_upstream: &ToUpstream, data: &[u8]) -> Verdict {
     let Some((bits, lines)) = data.split_first() else {

@@ -5,20 +5,12 @@
 
 use fencepost::proxy::jsonkey::members;
 
-use crate::{Seen, Target, Verdict, hold};
+use crate::{Seen, Verdict, hold, target};
 
-pub const TARGET: Target = Target {
-    name: "json",
-    check,
-    dictionary: include_str!("../dictionaries/json.dict"),
-};
+target!("json", &real);
 
 /// The function under test.
 pub type Members = dyn Fn(&[u8], &[&[String]]) -> Result<Vec<Option<String>>, String>;
-
-fn check(data: &[u8]) -> Verdict {
-    check_of(&real, data)
-}
 
 /// The proxy's own reading.
 pub fn real(body: &[u8], wanted: &[&[String]]) -> Result<Vec<Option<String>>, String> {

@@ -13,23 +13,15 @@ use fencepost::routing::{
 };
 
 use crate::spell::{escape, escape_unreserved, flip_escapes, lines, path_of, unreserved};
-use crate::{Seen, Target, Verdict, hold};
+use crate::{Seen, Verdict, hold, target};
 
-pub const TARGET: Target = Target {
-    name: "key",
-    check,
-    dictionary: include_str!("../dictionaries/key.dict"),
-};
+target!("key", &real);
 
 /// The function under test: the key's text, or why there is none.
 pub type Render =
     dyn Fn(&KeyTemplate, &Captures, &CheckedPath, &mut Lookup<'_>) -> Result<String, String>;
 
 type Lookup<'a> = dyn FnMut(&Source) -> Result<Option<String>, String> + 'a;
-
-fn check(data: &[u8]) -> Verdict {
-    check_of(&real, data)
-}
 
 /// The proxy's own reading.
 pub fn real(

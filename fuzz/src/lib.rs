@@ -90,3 +90,15 @@ macro_rules! hold {
     };
 }
 pub(crate) use hold;
+
+/// The target of a module: its `check_of`, over the function that is the proxy's own.
+macro_rules! target {
+    ($name:literal, $real:expr) => {
+        pub const TARGET: $crate::Target = $crate::Target {
+            name: $name,
+            check: |data| check_of($real, data),
+            dictionary: include_str!(concat!("../dictionaries/", $name, ".dict")),
+        };
+    };
+}
+pub(crate) use target;

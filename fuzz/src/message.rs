@@ -1,9 +1,12 @@
 //! HTTP/1 messages by their lines: the plain reader that the targets for heads compare with. It is
 //! told heads that have passed, and finds out whether they should have.
 
+use std::fmt::{Debug, Display};
+
 use fencepost::wire::head::Framing;
 
 use crate::hold;
+use crate::request::LIMITS;
 
 /// The parts that requests and responses have in common.
 #[derive(Debug)]
@@ -39,6 +42,52 @@ pub fn lines(head: &[u8]) -> Result<(&[u8], Vec<Field<'_>>), String> {
         fields.push((&line[..colon], &value[from..to]));
     }
     Err("no empty line".to_owned())
+}
+
+/// The reading of the whole input, if it is the same in pieces of any size.
+pub fn in_pieces<T: PartialEq + Debug>(
+    read: impl Fn(&[&[u8]]) -> T,
+    data: &[u8],
+) -> Result<T, String> {
+    let whole = read(&[data]);
+    let parts = |count| data.len() / count + 1;
+    for length in [1, parts(2), parts(3), parts(7)] {
+        let pieces: Vec<&[u8]> = data.chunks(length).collect();
+        let (again, count) = (read(&pieces), pieces.len());
+        hold!(
+            again == whole,
+            "whole it is {whole:?}, and in {count} pieces {again:?}"
+        );
+    }
+    Ok(whole)
+}
+
+/// Reads a head that comes in these pieces.
+pub fn growing<H, E: Display>(
+    pieces: &[&[u8]],
+    mut read: impl FnMut(&[u8]) -> Result<Option<H>, E>,
+) -> Result<Option<H>, String> {
+    let mut come = Vec::new();
+    for piece in pieces {
+        come.extend_from_slice(piece);
+        if let Some(head) = read(&come).map_err(|error| error.to_string())? {
+            return Ok(Some(head));
+        }
+    }
+    Ok(None)
+}
+
+/// The head, if one was found; it may be waited for, or be refused with a reason.
+pub fn head_of<H>(found: Result<Option<H>, String>, data: &[u8]) -> Result<Option<H>, String> {
+    match &found {
+        Ok(Some(_)) => {}
+        Ok(None) => hold!(
+            data.len() < LIMITS.bytes,
+            "it waits for more than it may have"
+        ),
+        Err(message) => hold!(!message.is_empty(), "a refusal without a word"),
+    }
+    Ok(found.unwrap_or_default())
 }
 
 /// RFC 9110, 5.6.2.

@@ -7,13 +7,9 @@
 use fencepost::routing::{Allow, CheckedPath};
 
 use crate::spell::{decode, escape_unreserved, flip_escapes, path_of, unreserved};
-use crate::{Seen, Target, Verdict, hold};
+use crate::{Seen, Verdict, hold, target};
 
-pub const TARGET: Target = Target {
-    name: "path",
-    check,
-    dictionary: include_str!("../dictionaries/path.dict"),
-};
+target!("path", &real);
 
 /// The reading of a path by the function under test.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,10 +20,6 @@ pub struct Read {
 
 /// The function under test.
 pub type Parse = dyn Fn(&str, Allow) -> Result<Read, String>;
-
-fn check(data: &[u8]) -> Verdict {
-    check_of(&real, data)
-}
 
 /// The proxy's reading of a path on a route that allows this.
 pub fn real(raw: &str, allow: Allow) -> Result<Read, String> {

@@ -7,20 +7,12 @@ use std::collections::BTreeSet;
 use fencepost::routing::query_value;
 
 use crate::spell::{decode, flip_escapes, lines};
-use crate::{Seen, Target, Verdict, hold};
+use crate::{Seen, Verdict, hold, target};
 
-pub const TARGET: Target = Target {
-    name: "query",
-    check,
-    dictionary: include_str!("../dictionaries/query.dict"),
-};
+target!("query", &query_value);
 
 /// The function under test.
 pub type Value = dyn Fn(&str, &str) -> Result<Option<String>, String>;
-
-fn check(data: &[u8]) -> Verdict {
-    check_of(&query_value, data)
-}
 
 pub fn check_of(value: &Value, data: &[u8]) -> Verdict {
     let Some([name, query]) = lines(data, 2)

@@ -2,16 +2,12 @@
 //! no server that knows a field by two names finds more; and pieces decide nothing.
 
 use fencepost::wire::head::HeadLimits;
-use fencepost::wire::request::{RequestError, RequestHead, RequestReader};
+use fencepost::wire::request::{RequestHead, RequestReader};
 
-use crate::message::{Message, is_token, lines};
-use crate::{Seen, Target, Verdict, hold};
+use crate::message::{Message, growing, head_of, in_pieces, is_token, lines};
+use crate::{Seen, Verdict, hold, target};
 
-pub const TARGET: Target = Target {
-    name: "request",
-    check,
-    dictionary: include_str!("../dictionaries/request.dict"),
-};
+target!("request", &real);
 
 /// Small, so that inputs reach them.
 pub const LIMITS: HeadLimits = HeadLimits {
@@ -23,53 +19,16 @@ pub const LIMITS: HeadLimits = HeadLimits {
 /// The reading of the bytes so far by the function under test.
 pub type Read = dyn Fn(&[&[u8]]) -> Result<Option<RequestHead>, String>;
 
-fn check(data: &[u8]) -> Verdict {
-    check_of(&real, data)
-}
-
 /// The proxy's reading of a head that comes in these pieces.
 pub fn real(pieces: &[&[u8]]) -> Result<Option<RequestHead>, String> {
     let mut reader = RequestReader::default();
-    let mut come = Vec::new();
-    for piece in pieces {
-        come.extend_from_slice(piece);
-        let read = reader.read(&come, &LIMITS);
-        if let Some(head) = read.map_err(|error: RequestError| error.to_string())? {
-            return Ok(Some(head));
-        }
-    }
-    Ok(None)
+    growing(pieces, |come| reader.read(come, &LIMITS))
 }
 
 pub fn check_of(read: &Read, data: &[u8]) -> Verdict {
-    let whole = read(&[data]);
-    let bytes: Vec<&[u8]> = data.chunks(1).collect();
-    let single = read(&bytes);
-    hold!(
-        single == whole,
-        "whole it is {whole:?}, and byte by byte {single:?}"
-    );
-    for parts in [2, 3, 7] {
-        let pieces: Vec<&[u8]> = data.chunks(data.len() / parts + 1).collect();
-        let again = read(&pieces);
-        hold!(
-            again == whole,
-            "whole it is {whole:?}, and in {parts} pieces {again:?}"
-        );
-    }
-    let head = match whole {
-        Ok(Some(head)) => head,
-        Ok(None) => {
-            hold!(
-                data.len() < LIMITS.bytes,
-                "it waits for more than it may have"
-            );
-            return Ok(Seen::Refused);
-        }
-        Err(message) => {
-            hold!(!message.is_empty(), "a refusal without a word");
-            return Ok(Seen::Refused);
-        }
+    let whole = in_pieces(read, data)?;
+    let Some(head) = head_of(whole, data)? else {
+        return Ok(Seen::Refused);
     };
     hold!(
         head.length <= data.len().min(LIMITS.bytes),

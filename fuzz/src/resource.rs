@@ -6,13 +6,9 @@ use fencepost::proxy::headers::{resource_of, resource_value};
 use fencepost::routing::ResourceKey;
 
 use crate::spell::lines;
-use crate::{Seen, Target, Verdict, hold};
+use crate::{Seen, Verdict, hold, target};
 
-pub const TARGET: Target = Target {
-    name: "resource",
-    check,
-    dictionary: include_str!("../dictionaries/resource.dict"),
-};
+target!("resource", &REAL);
 
 /// The functions under test.
 pub struct Codec {
@@ -20,18 +16,13 @@ pub struct Codec {
     pub read: fn(&str) -> Option<ResourceKey>,
 }
 
-fn check(data: &[u8]) -> Verdict {
-    check_of(
-        &Codec {
-            write: |key| {
-                let value = resource_value(key);
-                value.to_str().expect("it is visible ASCII").to_owned()
-            },
-            read: |value| resource_of(value).ok(),
-        },
-        data,
-    )
-}
+const REAL: Codec = Codec {
+    write: |key| {
+        let value = resource_value(key);
+        value.to_str().expect("it is visible ASCII").to_owned()
+    },
+    read: |value| resource_of(value).ok(),
+};
 
 pub fn check_of(codec: &Codec, data: &[u8]) -> Verdict {
     let Some(lines) = lines(data, 2) else {

@@ -4,62 +4,25 @@
 use fencepost::wire::head::Framing;
 use fencepost::wire::response::{ResponseHead, ResponseReader};
 
-use crate::message::{Message, lines};
+use crate::message::{Message, growing, head_of, in_pieces, lines};
 use crate::request::LIMITS;
-use crate::{Seen, Target, Verdict, hold};
+use crate::{Seen, Verdict, hold, target};
 
-pub const TARGET: Target = Target {
-    name: "response",
-    check,
-    dictionary: include_str!("../dictionaries/response.dict"),
-};
+target!("response", &real);
 
 /// The reading of the bytes so far by the function under test.
 pub type Read = dyn Fn(&[&[u8]]) -> Result<Option<ResponseHead>, String>;
 
-fn check(data: &[u8]) -> Verdict {
-    check_of(&real, data)
-}
-
 /// The proxy's reading of a head that comes in these pieces.
 pub fn real(pieces: &[&[u8]]) -> Result<Option<ResponseHead>, String> {
     let mut reader = ResponseReader::default();
-    let mut come = Vec::new();
-    for piece in pieces {
-        come.extend_from_slice(piece);
-        let read = reader.read(&come, &LIMITS);
-        if let Some(head) = read.map_err(|error| error.to_string())? {
-            return Ok(Some(head));
-        }
-    }
-    Ok(None)
+    growing(pieces, |come| reader.read(come, &LIMITS))
 }
 
 pub fn check_of(read: &Read, data: &[u8]) -> Verdict {
-    let whole = read(&[data]);
-    let bytes: Vec<&[u8]> = data.chunks(1).collect();
-    let thirds: Vec<&[u8]> = data.chunks(data.len() / 3 + 1).collect();
-    for pieces in [&bytes, &thirds] {
-        let again = read(pieces);
-        hold!(
-            again == whole,
-            "whole it is {whole:?}, and in {} pieces {again:?}",
-            pieces.len()
-        );
-    }
-    let head = match whole {
-        Ok(Some(head)) => head,
-        Ok(None) => {
-            hold!(
-                data.len() < LIMITS.bytes,
-                "it waits for more than it may have"
-            );
-            return Ok(Seen::Refused);
-        }
-        Err(message) => {
-            hold!(!message.is_empty(), "a refusal without a word");
-            return Ok(Seen::Refused);
-        }
+    let whole = in_pieces(read, data)?;
+    let Some(head) = head_of(whole, data)? else {
+        return Ok(Seen::Refused);
     };
     hold!(
         head.length <= data.len().min(LIMITS.bytes),

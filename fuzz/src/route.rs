@@ -5,13 +5,9 @@
 use fencepost::routing::{CheckedPath, Pattern, Router};
 
 use crate::spell::decode;
-use crate::{Seen, Target, Verdict, hold};
+use crate::{Seen, Verdict, hold, target};
 
-pub const TARGET: Target = Target {
-    name: "route",
-    check,
-    dictionary: include_str!("../dictionaries/route.dict"),
-};
+target!("route", &real);
 
 /// The function under test: the pattern's index, its single captures, and the rest.
 pub type Find = dyn Fn(&[Pattern], &CheckedPath) -> Result<Option<Found>, String>;
@@ -22,10 +18,6 @@ pub struct Found {
     pub index: usize,
     pub single: Vec<(String, String)>,
     pub rest: Vec<String>,
-}
-
-fn check(data: &[u8]) -> Verdict {
-    check_of(&real, data)
 }
 
 fn real(patterns: &[Pattern], path: &CheckedPath) -> Result<Option<Found>, String> {

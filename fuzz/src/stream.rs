@@ -6,13 +6,9 @@ use fencepost::wire::head::Framing;
 use fencepost::wire::request::RequestReader;
 
 use crate::request::LIMITS;
-use crate::{Seen, Target, Verdict, hold};
+use crate::{Seen, Verdict, hold, target};
 
-pub const TARGET: Target = Target {
-    name: "stream",
-    check,
-    dictionary: include_str!("../dictionaries/stream.dict"),
-};
+target!("stream", &real);
 
 /// The parts of a connection that passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,10 +24,6 @@ pub struct Passed {
 
 /// The function under test: a connection in these pieces.
 pub type Run = dyn Fn(&[&[u8]]) -> Passed;
-
-fn check(data: &[u8]) -> Verdict {
-    check_of(&real, data)
-}
 
 /// The bytes that the proxy lets pass.
 #[must_use]

@@ -3,13 +3,9 @@
 
 use fencepost::routing::{Token, TokenFormat};
 
-use crate::{Seen, Target, Verdict, hold};
+use crate::{Seen, Verdict, hold, target};
 
-pub const TARGET: Target = Target {
-    name: "token",
-    check,
-    dictionary: include_str!("../dictionaries/token.dict"),
-};
+target!("token", &real);
 
 /// The function under test: the number, or the text for the client.
 pub type Parse = dyn Fn(TokenFormat, &[u8]) -> Result<i64, String>;
@@ -39,16 +35,9 @@ const STRANGERS: [&[u8]; 13] = [
     b"_",
 ];
 
-fn check(raw: &[u8]) -> Verdict {
-    check_of(
-        &|format, raw| {
-            format
-                .parse(raw)
-                .map(Token::get)
-                .map_err(|error| error.to_string())
-        },
-        raw,
-    )
+fn real(format: TokenFormat, raw: &[u8]) -> Result<i64, String> {
+    let token = format.parse(raw).map(Token::get);
+    token.map_err(|error| error.to_string())
 }
 
 pub fn check_of(parse: &Parse, raw: &[u8]) -> Verdict {

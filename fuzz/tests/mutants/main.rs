@@ -1,6 +1,18 @@
 //! Each target is handed a broken parser, one that makes a mistake which has been made elsewhere,
 //! and has to notice: a target that cannot fail says nothing.
 
+/// [`notices`], for a target by the name of its module.
+macro_rules! notices {
+    ($target:ident, $mutant:expr, $input:expr, $words:expr) => {
+        notices(
+            $target::check_of($mutant, $input),
+            $target::TARGET.check,
+            $input,
+            $words,
+        )
+    };
+}
+
 mod wire;
 
 use fencepost::routing::{Allow, CheckedPath, ResourceKey, Token, TokenFormat};
@@ -40,12 +52,7 @@ fn tokens_read_as_the_standard_library_does() {
         ("\u{a0}6".as_bytes(), "reads \\xc2\\xa06 as 6"),
         (b"00000000000000000042", "reads 00000000000000000042 as 42"),
     ] {
-        notices(
-            token::check_of(lenient, input),
-            token::TARGET.check,
-            input,
-            words,
-        );
+        notices!(token, lenient, input, words);
     }
 }
 
@@ -60,12 +67,11 @@ fn tokens_rounded_as_javascript_does() {
         let number = format.parse(raw).map(|token| token.get() as f64 as i64);
         number.map_err(|error| error.to_string())
     };
-    let input = b"9007199254740993";
-    notices(
-        token::check_of(rounded, input),
-        token::TARGET.check,
-        input,
-        "reads 9007199254740993 as",
+    notices!(
+        token,
+        rounded,
+        b"9007199254740993",
+        "reads 9007199254740993 as"
     );
 }
 
@@ -89,12 +95,7 @@ fn paths_that_are_not_decoded_or_decoded_twice() {
     let check = |decode: fn(&str) -> String, input: &[u8], words: &str| {
         let mutant: &path::Parse =
             &move |raw, allow| path::real(raw, allow).and_then(|_| careless(raw, decode));
-        notices(
-            path::check_of(mutant, input),
-            path::TARGET.check,
-            input,
-            words,
-        );
+        notices!(path, mutant, input, words);
     };
     check(str::to_owned, b"\0/%61", "is Read");
     // Where `double-encoding` is allowed.
@@ -117,12 +118,7 @@ fn paths_with_more_than_one_reading() {
         (b"\0/a%2541", "and to Server"),
         (b"\0/a%00", "has a control character"),
     ] {
-        notices(
-            path::check_of(mutant, input),
-            path::TARGET.check,
-            input,
-            words,
-        );
+        notices!(path, mutant, input, words);
     }
 }
 
@@ -143,13 +139,7 @@ fn routes_by_the_order_of_the_file() {
         });
         Ok(matching)
     };
-    let input = b"/{x}\n/a\n/a";
-    notices(
-        route::check_of(mutant, input),
-        route::TARGET.check,
-        input,
-        "a plain matcher",
-    );
+    notices!(route, mutant, b"/{x}\n/a\n/a", "a plain matcher");
 }
 
 #[test]
@@ -173,12 +163,7 @@ fn query_parameters_of_which_the_last_counts() {
         b"id_\nid_=7&id[=8",
         b"a.b\na_b=7",
     ] {
-        notices(
-            query::check_of(mutant, input),
-            query::TARGET.check,
-            input,
-            "here, and",
-        );
+        notices!(query, mutant, input, "here, and");
     }
 }
 
@@ -187,12 +172,11 @@ fn keys_whose_parts_are_joined_as_they_are() {
     let mutant: &key::Render = &|template, captures, path, lookup| {
         key::real(template, captures, path, lookup).map(|key| unescape(&key))
     };
-    let input = b"/{a}/{b}\n{a}:{b}\n/x%3Ay/z\n";
-    notices(
-        key::check_of(mutant, input),
-        key::TARGET.check,
-        input,
-        "and says it could not",
+    notices!(
+        key,
+        mutant,
+        b"/{a}/{b}\n{a}:{b}\n/x%3Ay/z\n",
+        "and says it could not"
     );
 }
 
@@ -202,13 +186,7 @@ fn keys_that_know_of_one_part_only() {
         key::real(template, captures, path, lookup)?;
         Ok(format!("{}:z", captures.get("a").unwrap_or_default()))
     };
-    let input = b"/{a}/{b}\n{a}:{b}\n/x/z\n";
-    notices(
-        key::check_of(mutant, input),
-        key::TARGET.check,
-        input,
-        "means",
-    );
+    notices!(key, mutant, b"/{a}/{b}\n{a}:{b}\n/x/z\n", "means");
 }
 
 #[test]
@@ -217,12 +195,11 @@ fn resources_written_as_they_are() {
         write: |key: &ResourceKey| key.as_str().to_owned(),
         read: |value| ResourceKey::new(value).ok(),
     };
-    let input = "a b".as_bytes();
-    notices(
-        resource::check_of(&mutant, input),
-        resource::TARGET.check,
-        input,
-        "which a header may lose",
+    notices!(
+        resource,
+        &mutant,
+        "a b".as_bytes(),
+        "which a header may lose"
     );
 }
 
@@ -251,12 +228,7 @@ fn json_of_which_the_last_member_counts() {
         br#"a
 {"a":null}"#,
     ] {
-        notices(
-            json::check_of(mutant, input),
-            json::TARGET.check,
-            input,
-            "to a reader of the",
-        );
+        notices!(json, mutant, input, "to a reader of the");
     }
 }
 
@@ -271,12 +243,11 @@ fn headers_that_a_client_can_take_off_or_double() {
             headers.remove(named);
         }
     };
-    let input = b"\x01Connection: x-fencing-token\n";
-    notices(
-        headers::check_of(&late, input),
-        headers::TARGET.check,
-        input,
-        "X_FENCING_TOKEN is None",
+    notices!(
+        headers,
+        &late,
+        b"\x01Connection: x-fencing-token\n",
+        "X_FENCING_TOKEN is None"
     );
     let dashes = |headers: &mut HeaderMap, add: ForUpstream<'_>| {
         let twin = headers.get("x_fencing_token").cloned();
@@ -285,25 +256,18 @@ fn headers_that_a_client_can_take_off_or_double() {
             headers.insert("x_fencing_token", twin);
         }
     };
-    let input = b"\x01x_fencing_token: 41\n";
-    notices(
-        headers::check_of(&dashes, input),
-        headers::TARGET.check,
-        input,
-        "X_FENCING_TOKEN is Some",
+    notices!(
+        headers,
+        &dashes,
+        b"\x01x_fencing_token: 41\n",
+        "X_FENCING_TOKEN is Some"
     );
     let bare = |headers: &mut HeaderMap, add: ForUpstream<'_>| {
         strip_hop_by_hop(headers);
         let token = add.fenced.map(|(token, _)| token.get());
         headers.insert(TOKEN, token.unwrap_or_default().into());
     };
-    let input = b"\x01A: b\n";
-    notices(
-        headers::check_of(&bare, input),
-        headers::TARGET.check,
-        input,
-        "X_FENCING_RESOURCE is None",
-    );
+    notices!(headers, &bare, b"\x01A: b\n", "X_FENCING_RESOURCE is None");
 }
 
 #[test]
@@ -320,12 +284,11 @@ fn configurations_that_are_taken_whatever_is_in_them() {
             };
         }
     };
-    let input = b"upstream: { url: http://a:1 }\nzebra: 1\n";
-    notices(
-        config::check_of(mutant, input),
-        config::TARGET.check,
-        input,
-        "the schema does not know",
+    notices!(
+        config,
+        mutant,
+        b"upstream: { url: http://a:1 }\nzebra: 1\n",
+        "the schema does not know"
     );
 }
 
@@ -340,11 +303,5 @@ fn problems_outside_the_file() {
             problems
         })
     };
-    let input = b"zebra: 1\n";
-    notices(
-        config::check_of(mutant, input),
-        config::TARGET.check,
-        input,
-        "a file of 2 lines",
-    );
+    notices!(config, mutant, b"zebra: 1\n", "a file of 2 lines");
 }

@@ -45,12 +45,7 @@ fn heads_that_are_read_as_httparse_reads_them() {
             "a coding on HTTP/1.0",
         ),
     ] {
-        notices(
-            request::check_of(mutant, input),
-            request::TARGET.check,
-            input,
-            words,
-        );
+        notices!(request, mutant, input, words);
     }
 }
 
@@ -89,12 +84,7 @@ fn responses_that_are_read_as_httparse_reads_them() {
             "to a plain reader None",
         ),
     ] {
-        notices(
-            response::check_of(mutant, input),
-            response::TARGET.check,
-            input,
-            words,
-        );
+        notices!(response, mutant, input, words);
     }
 }
 
@@ -109,21 +99,9 @@ fn chunks_that_end_where_a_lenient_reader_ends_them() {
         let end = chunked::real(&[lenient.as_bytes()])?;
         Ok(end.map(|_| data.len()))
     };
-    let input = b"5\nhello\n0\n\n";
-    notices(
-        chunked::check_of(mutant, input),
-        chunked::TARGET.check,
-        input,
-        "to Reader",
-    );
+    notices!(chunked, mutant, b"5\nhello\n0\n\n", "to Reader");
     let short: &chunked::End = &|pieces| chunked::real(pieces).map(|end| end.map(|end| end - 2));
-    let input = b"0\r\n\r\n";
-    notices(
-        chunked::check_of(short, input),
-        chunked::TARGET.check,
-        input,
-        "bytes, and to Reader",
-    );
+    notices!(chunked, short, b"0\r\n\r\n", "bytes, and to Reader");
 }
 
 #[test]
@@ -137,11 +115,6 @@ fn connections_on_which_a_body_is_a_request() {
         }
     };
     let input = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello";
-    notices(
-        stream::check_of(mutant, input),
-        stream::TARGET.check,
-        input,
-        "request 2, at byte",
-    );
+    notices!(stream, mutant, input, "request 2, at byte");
     assert_eq!((stream::TARGET.check)(input), Ok(Seen::Accepted));
 }
