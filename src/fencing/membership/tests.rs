@@ -15,10 +15,10 @@ use crate::boot_clock::BootClock;
 use crate::config::RouteTable;
 use crate::fencing::epochs::Recalled;
 use crate::fencing::epochs::{Ending, Entered};
-use crate::fencing::refused::{Refused, Undecided};
+use crate::fencing::refused::Refused;
 use crate::fencing::tests::{
-    CallPlan, DEATH, Double, LOSS, ROOM, Rig, SETTLE, SILENCE, TERM, UNDELIVERED, broken, clock,
-    key, token,
+    CallPlan, DEATH, Double, LOSS, ROOM, Rig, SETTLE, SILENCE, TERM, UNDELIVERED, assert_repairing,
+    broken, clock, key, token,
 };
 use crate::fencing::writer::Want;
 use crate::metrics::DecidedBy;

@@ -10,7 +10,7 @@ use super::{Refused, Undecided};
 
 pub(crate) use self::double::{CallPlan, Double, broken};
 pub(crate) use self::rig::{
-    DEATH, LOSS, ROOM, Rig, SETTLE, SILENCE, TERM, UNDELIVERED, clock, key, token,
+    DEATH, LOSS, ROOM, Rig, SETTLE, SILENCE, TERM, UNDELIVERED, assert_repairing, clock, key, token,
 };
 
 impl Refused {

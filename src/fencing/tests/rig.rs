@@ -1,11 +1,13 @@
 //! [`Rig`]: one instance over a store, on tokio's clock.
 
+use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::boot_clock::BootClock;
 use crate::config::RouteTable;
@@ -13,6 +15,7 @@ use crate::config::settings::Mode;
 use crate::fencing::barrier::Permit;
 use crate::fencing::epochs::RequestLimits;
 use crate::fencing::membership::{Membership, MembershipTerms};
+use crate::fencing::refused::{Refused, Undecided};
 use crate::fencing::{Fencing, FencingParts};
 use crate::metrics::Metrics;
 use crate::routing::{Needs, ResourceKey, Token};
@@ -60,6 +63,16 @@ pub(crate) fn token(number: i64) -> Token {
 pub(crate) fn clock() -> BootClock {
     let start = Instant::now();
     BootClock::from_fn(move || start.elapsed() + Duration::from_secs(1))
+}
+
+/// Asserts a refusal because what was lost is being written back.
+#[track_caller]
+pub(crate) fn assert_repairing<T: Debug>(outcome: Result<T, Refused>) {
+    use Undecided::Repairing;
+    assert!(
+        matches!(outcome, Err(Refused::Unavailable { why: Repairing, .. })),
+        "{outcome:?}"
+    );
 }
 
 async fn admit(fencing: &Fencing, key: &ResourceKey, token: Token) -> Permit {
@@ -114,6 +127,13 @@ impl Rig {
     /// One renewal, and one look at the other instances.
     pub(crate) async fn round(&self) {
         self.membership().round().await.expect("a round");
+    }
+
+    /// Runs the membership task, until the token that it returns is cancelled or the test ends.
+    pub(crate) fn run(&self) -> CancellationToken {
+        let stop = CancellationToken::new();
+        tokio::spawn(self.membership().run(stop.clone()));
+        stop
     }
 
     /// How many requests wait here for older ones.

@@ -10,7 +10,9 @@ use tokio::task::JoinHandle;
 use super::Want;
 use crate::fencing::epochs::Recalled;
 use crate::fencing::refused::{Refused, Undecided};
-use crate::fencing::tests::{CallPlan, Double, LOSS, Rig, broken, clock, key, token};
+use crate::fencing::tests::{
+    CallPlan, Double, LOSS, Rig, assert_repairing, broken, clock, key, token,
+};
 use crate::metrics::DecidedBy;
 use crate::routing::ResourceKey;
 use crate::store::{EpochRow, InstanceId, Notification, Override};

@@ -31,13 +31,7 @@ fn no_polls(relay: &Relay) -> Vec<Trap> {
 #[tokio::test]
 async fn a_hand_over_needs_news_and_no_poll() {
     let pair = or_return!(Pair::start(PATIENT).await);
-    let Pair {
-        a,
-        b,
-        way_of_a,
-        upstream,
-        ..
-    } = &pair;
+    let (a, b, way_of_a, upstream, _) = pair.parts();
     let _cut = no_polls(way_of_a);
     let polls = way_of_a.passed(Statement::Own);
     for token in 1..=20 {
@@ -64,14 +58,8 @@ async fn a_hand_over_needs_news_and_no_poll() {
 #[tokio::test]
 async fn lost_news_costs_one_poll() {
     let pair = or_return!(Pair::start(PATIENT).await);
-    let Pair {
-        a,
-        b,
-        way_of_a,
-        way_of_b,
-        upstream,
-        ..
-    } = &pair;
+    let (a, b, way_of_a, upstream, _) = pair.parts();
+    let way_of_b = &pair.way_of_b;
     way_of_a.lose_notifications(true);
     way_of_b.lose_notifications(true);
     a.forward(put("/orders/7").token(41)).await;
@@ -91,7 +79,7 @@ async fn lost_news_costs_one_poll() {
 
     // The same while 42 is in progress: B hears nothing of its end either, and looks again by
     // itself.
-    let (at_work, gate) = b.held(&upstream, put("/orders/7").token(42)).await;
+    let (at_work, gate) = b.held(upstream, put("/orders/7").token(42)).await;
     let newer = a.start_request(put("/orders/7").token(43));
     a.waiting("order:7", 1).await;
     let lost = way_of_a.lost();
@@ -108,14 +96,8 @@ async fn lost_news_costs_one_poll() {
 #[tokio::test]
 async fn late_news_changes_nothing() {
     let pair = or_return!(Pair::start(PATIENT).await);
-    let Pair {
-        a,
-        b,
-        way_of_a,
-        way_of_b,
-        upstream,
-        ..
-    } = &pair;
+    let (a, b, way_of_a, upstream, _) = pair.parts();
+    let way_of_b = &pair.way_of_b;
     way_of_a.hold_notifications(true);
     way_of_b.hold_notifications(true);
     for token in 1..=4 {
@@ -124,7 +106,7 @@ async fn late_news_changes_nothing() {
         before.forward(put("/orders/7").token(token)).await;
     }
     a.forward(put("/orders/7").token(9)).await;
-    let (at_work, gate) = a.held(&upstream, put("/orders/7").token(9)).await;
+    let (at_work, gate) = a.held(upstream, put("/orders/7").token(9)).await;
     // Now A and B hear of tokens that are long gone, and of epochs that were closed and opened
     // again.
     way_of_a.hold_notifications(false);

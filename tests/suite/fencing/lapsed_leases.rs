@@ -91,14 +91,7 @@ async fn under_a_lapsed_lease_not_a_byte_goes_out_and_late_renewals_revive_nobod
         )
         .await
     );
-    let Pair {
-        a,
-        b,
-        way_of_a,
-        upstream,
-        store,
-        ..
-    } = &pair;
+    let (a, b, way_of_a, upstream, store) = pair.parts();
     let upload = put("/orders/7").token(41).header("Content-Length", "40000");
     let mut older = a.begin(&upload, "a".repeat(20_000).as_bytes()).await;
     upstream
@@ -150,14 +143,7 @@ async fn who_lapsed_and_was_not_missed_goes_on_under_the_same_id() {
     let pair = or_return!(
         Pair::start("{ store: { lease: 4s }, barrier: { wait: 28s, settle: 300s } }").await
     );
-    let Pair {
-        a,
-        b,
-        way_of_a,
-        upstream,
-        store,
-        ..
-    } = &pair;
+    let (a, b, way_of_a, upstream, store) = pair.parts();
     a.forward(put("/orders/7").token(41)).await;
     let ids = "SELECT sum(hashtext(id))::bigint FROM instances";
     let before = store.number(ids).await;

@@ -46,14 +46,7 @@ async fn refused(proxy: &Proxy, path: &str, token: u64) {
 #[tokio::test]
 async fn a_cut_around_the_commit_refuses_and_holds_nobody_up() {
     let pair = or_return!(Pair::start(LIVELY).await);
-    let Pair {
-        a,
-        b,
-        way_of_a,
-        upstream,
-        store,
-        ..
-    } = &pair;
+    let (a, b, way_of_a, upstream, store) = pair.parts();
     let cuts = [
         (Point::Before(Statement::Advance), 41),
         (Point::After(Statement::Advance), 42),
@@ -92,14 +85,7 @@ async fn a_cut_around_the_commit_refuses_and_holds_nobody_up() {
 #[tokio::test]
 async fn an_advance_that_commits_late_is_found_and_closed() {
     let pair = or_return!(Pair::start(BRIEF).await);
-    let Pair {
-        a,
-        b,
-        way_of_a,
-        upstream,
-        store,
-        ..
-    } = &pair;
+    let (a, b, way_of_a, upstream, store) = pair.parts();
     a.forward(put("/orders/7").token(41)).await;
     let late = way_of_a.arm(Point::Before(Statement::Advance), Action::Hold);
     refused(a, "/orders/7", 42).await;
@@ -142,20 +128,13 @@ async fn an_advance_that_commits_late_is_closed_by_a_stop() {
 #[tokio::test]
 async fn an_advance_that_comes_after_a_newer_one_changes_nothing() {
     let pair = or_return!(Pair::start(BRIEF).await);
-    let Pair {
-        a,
-        b,
-        way_of_a,
-        upstream,
-        store,
-        ..
-    } = &pair;
+    let (a, b, way_of_a, upstream, store) = pair.parts();
     a.forward(put("/orders/7").token(41)).await;
     let late = way_of_a.arm(Point::Before(Statement::Advance), Action::Hold);
     refused(a, "/orders/7", 42).await;
     b.forward(put("/orders/7").token(43)).await;
     // 43 is in progress when the old statement arrives.
-    let (at_work, gate) = b.held(&upstream, put("/orders/7").token(43)).await;
+    let (at_work, gate) = b.held(upstream, put("/orders/7").token(43)).await;
     let answered = way_of_a.arm(
         Point::After(Statement::Advance),
         Action::Delay(Duration::ZERO),
@@ -175,14 +154,7 @@ async fn an_advance_that_comes_after_a_newer_one_changes_nothing() {
 #[tokio::test]
 async fn the_late_answer_of_a_statement_given_up_is_not_used() {
     let pair = or_return!(Pair::start(BRIEF).await);
-    let Pair {
-        a,
-        b,
-        way_of_a,
-        upstream,
-        store,
-        ..
-    } = &pair;
+    let (a, b, way_of_a, upstream, store) = pair.parts();
     a.forward(put("/orders/7").token(41)).await;
     let (errors, timeout) = ("fencepost_store_errors_total", [("kind", "timeout")]);
     for (token, statement) in [(42, Statement::Advance), (44, Statement::Epochs)] {
@@ -218,13 +190,7 @@ const ONCE: &str = "{ store: { lease: 200s }, barrier: { wait: 25s, settle: 300s
 #[tokio::test]
 async fn a_spending_in_doubt_counts_as_spent() {
     let pair = or_return!(Pair::start(ONCE).await);
-    let Pair {
-        a,
-        b,
-        way_of_a,
-        upstream,
-        ..
-    } = &pair;
+    let (a, b, way_of_a, upstream, _) = pair.parts();
     // The first advance raises the mark, the second one spends the token.
     let raised = way_of_a.arm(Point::After(Statement::Advance), Action::Hold);
     let request = a.start_request(post("/orders/7").token(41));
@@ -247,9 +213,7 @@ async fn a_spending_in_doubt_counts_as_spent() {
 #[tokio::test]
 async fn a_token_whose_return_is_in_doubt_counts_as_spent() {
     let pair = or_return!(Pair::start(ONCE).await);
-    let Pair {
-        store, way_of_a, ..
-    } = &pair;
+    let (_, _, way_of_a, _, store) = pair.parts();
     let nobody = Config::to(&format!("http://127.0.0.1:{}", free_port()), store).with(ONCE);
     let proxy = Proxy::start(&through(&nobody, store, way_of_a)).await;
     for (point, spent) in [
@@ -275,20 +239,13 @@ async fn a_token_whose_return_is_in_doubt_counts_as_spent() {
 #[tokio::test]
 async fn a_close_that_comes_late_closes_nothing_new() {
     let pair = or_return!(Pair::start(BRIEF).await);
-    let Pair {
-        a,
-        b,
-        way_of_a,
-        upstream,
-        store,
-        ..
-    } = &pair;
+    let (a, b, way_of_a, upstream, store) = pair.parts();
     a.forward(put("/orders/7").token(41)).await;
     // A closes 41 in two attempts, the first of which is still on its way.
     let late = way_of_a.arm(Point::Before(Statement::Close), Action::Hold);
     b.forward(put("/orders/7").token(42)).await;
     assert!(late.has_sprung());
-    let (at_work, gate) = a.held(&upstream, put("/orders/7").token(43)).await;
+    let (at_work, gate) = a.held(upstream, put("/orders/7").token(43)).await;
     let answered = way_of_a.arm(
         Point::After(Statement::Close),
         Action::Delay(Duration::ZERO),

@@ -28,14 +28,8 @@ async fn a_hand_over_survives_a_cut_anywhere() {
     let pair = or_return!(
         Pair::start("{ store: { lease: 200s }, barrier: { wait: 25s, settle: 300s } }").await
     );
-    let Pair {
-        a,
-        b,
-        way_of_a,
-        way_of_b,
-        upstream,
-        ..
-    } = &pair;
+    let (a, b, way_of_a, upstream, _) = pair.parts();
+    let way_of_b = &pair.way_of_b;
     let at_a = [
         Statement::Close,
         Statement::Notify,
@@ -86,14 +80,8 @@ async fn a_slow_store_refuses_nobody() {
     let pair = or_return!(
         Pair::start("{ store: { timeout: 20s }, barrier: { wait: 25s, settle: 300s } }").await
     );
-    let Pair {
-        a,
-        b,
-        way_of_a,
-        way_of_b,
-        upstream,
-        ..
-    } = &pair;
+    let (a, b, way_of_a, upstream, _) = pair.parts();
+    let way_of_b = &pair.way_of_b;
     for way in [way_of_a, way_of_b] {
         way.delay(Duration::from_millis(100));
     }
@@ -110,14 +98,7 @@ async fn a_repair_survives_cuts() {
     let more = "{ upstream: { undelivered: 500ms }, store: { lease: 4s }, barrier: { wait: 25s, \
         settle: 1s } }";
     let pair = or_return!(Pair::start(more).await);
-    let Pair {
-        a,
-        b,
-        way_of_a,
-        upstream,
-        store,
-        ..
-    } = &pair;
+    let (a, b, way_of_a, upstream, store) = pair.parts();
     let cuts = [
         Point::Before(Statement::OwnOf),
         Point::After(Statement::OwnOf),

@@ -123,7 +123,7 @@ impl Home {
     }
 }
 
-macro_rules! over_both_stores {
+macro_rules! over_stores {
     ($($module:ident { $($test:ident),* $(,)? })*) => {
         mod over_sqlite {
             $($(
@@ -167,38 +167,47 @@ macro_rules! over_postgres_in_company {
     };
 }
 
+macro_rules! over_both_stores {
+    (in_company { $($first:tt)* } $($rest:tt)*) => {
+        over_stores! { $($first)* $($rest)* }
+        over_postgres_in_company! { $($first)* }
+    };
+}
+
 over_both_stores! {
-    marks {
-        no_mark_is_not_zero,
-        a_mark_rises_and_never_falls,
-        tokens_are_numbers_up_to_the_largest,
-        a_batch_is_answered_in_the_order_asked,
-        a_mark_outlives_the_store,
-        namespaces_share_nothing,
-        a_token_is_spent_once,
-        a_lost_race_to_spend_names_the_winner,
-        a_newer_token_is_not_spent,
-        spending_goes_back_only_under_its_name,
-        marks_are_read_for_the_resources_named,
-        a_statement_of_an_older_era_changes_nothing,
-        keys_of_every_script_are_kept_apart,
-    }
-    needs {
-        a_token_that_leaps_changes_nothing,
-        a_first_mark_is_made_only_where_it_may_be,
-        each_of_a_batch_has_its_own_needs,
-    }
-    epochs {
-        an_epoch_opens_unless_the_mark_is_above,
-        an_epoch_is_closed_by_its_opening_only,
-        an_epoch_is_ceded_only_below_its_mark,
-        a_late_duplicate_opens_and_closes_nothing_else,
-        own_epochs_are_read_in_pages_with_their_marks,
-        own_epochs_are_read_for_the_resources_named,
-        at_the_end_of_a_run_its_own_epochs_go_but_those_named,
-        epochs_are_read_for_the_resources_named,
-        lost_epochs_are_opened_again,
-        no_epoch_opens_in_an_older_era,
+    in_company {
+        marks {
+            no_mark_is_not_zero,
+            a_mark_rises_and_never_falls,
+            tokens_are_numbers_up_to_the_largest,
+            a_batch_is_answered_in_the_order_asked,
+            a_mark_outlives_the_store,
+            namespaces_share_nothing,
+            a_token_is_spent_once,
+            a_lost_race_to_spend_names_the_winner,
+            a_newer_token_is_not_spent,
+            spending_goes_back_only_under_its_name,
+            marks_are_read_for_the_resources_named,
+            a_statement_of_an_older_era_changes_nothing,
+            keys_of_every_script_are_kept_apart,
+        }
+        needs {
+            a_token_that_leaps_changes_nothing,
+            a_first_mark_is_made_only_where_it_may_be,
+            each_of_a_batch_has_its_own_needs,
+        }
+        epochs {
+            an_epoch_opens_unless_the_mark_is_above,
+            an_epoch_is_closed_by_its_opening_only,
+            an_epoch_is_ceded_only_below_its_mark,
+            a_late_duplicate_opens_and_closes_nothing_else,
+            own_epochs_are_read_in_pages_with_their_marks,
+            own_epochs_are_read_for_the_resources_named,
+            at_the_end_of_a_run_its_own_epochs_go_but_those_named,
+            epochs_are_read_for_the_resources_named,
+            lost_epochs_are_opened_again,
+            no_epoch_opens_in_an_older_era,
+        }
     }
     life {
         an_instance_joins_and_renews,
@@ -240,40 +249,6 @@ over_both_stores! {
         answers_form_one_history,
         a_caller_that_leaves_breaks_nothing,
         one_of_many_spends_the_token,
-    }
-}
-
-over_postgres_in_company! {
-    marks {
-        no_mark_is_not_zero,
-        a_mark_rises_and_never_falls,
-        tokens_are_numbers_up_to_the_largest,
-        a_batch_is_answered_in_the_order_asked,
-        a_mark_outlives_the_store,
-        namespaces_share_nothing,
-        a_token_is_spent_once,
-        a_lost_race_to_spend_names_the_winner,
-        a_newer_token_is_not_spent,
-        spending_goes_back_only_under_its_name,
-        marks_are_read_for_the_resources_named,
-        a_statement_of_an_older_era_changes_nothing,
-        keys_of_every_script_are_kept_apart,
-    }
-    needs {
-        a_token_that_leaps_changes_nothing,
-        a_first_mark_is_made_only_where_it_may_be,
-        each_of_a_batch_has_its_own_needs,
-    }
-    epochs {
-        an_epoch_opens_unless_the_mark_is_above,
-        an_epoch_is_closed_by_its_opening_only,
-        a_late_duplicate_opens_and_closes_nothing_else,
-        own_epochs_are_read_in_pages_with_their_marks,
-        own_epochs_are_read_for_the_resources_named,
-        at_the_end_of_a_run_its_own_epochs_go_but_those_named,
-        epochs_are_read_for_the_resources_named,
-        lost_epochs_are_opened_again,
-        no_epoch_opens_in_an_older_era,
     }
 }
 

@@ -22,7 +22,7 @@ async fn strays(store: &Store, count: u32) {
 async fn a_walk_through_the_own_rows_holds_up_neither_requests_nor_the_lease() {
     let brief = "{ store: { lease: 3s, timeout: 20s }, barrier: { wait: 25s, settle: 300s } }";
     let pair = or_return!(Pair::start(brief).await);
-    let Pair { a, b, way_of_a, .. } = &pair;
+    let (a, b, way_of_a, _, _) = pair.parts();
     way_of_a.lose_notifications(true);
     let walk = way_of_a.arm(Point::Before(Statement::Own), Action::Hold);
     walk.sprung().await;

@@ -29,6 +29,12 @@ impl Pair {
         Self::start_as(more, "store: { lease: 30s }").await
     }
 
+    /// Both, the way of A, the upstream and the store.
+    pub fn parts(&self) -> (&Proxy, &Proxy, &Relay, &Upstream, &Store) {
+        let Self { a, b, .. } = self;
+        (a, b, &self.way_of_a, &self.upstream, &self.store)
+    }
+
     async fn start_as(more: &str, of_b: &str) -> Option<Self> {
         let store = Store::postgres().await?;
         let upstream = Upstream::start().await;

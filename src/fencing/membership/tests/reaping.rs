@@ -95,8 +95,7 @@ async fn nobody_is_buried_while_the_instances_cannot_be_read() {
     for _ in 0..1000 {
         store.plan("bury", CallPlan::Fail(broken()));
     }
-    let stop = CancellationToken::new();
-    tokio::spawn(two.membership().run(stop.clone()));
+    two.run();
     tokio::time::sleep(DEATH + TERM).await;
     assert!(store.calls("bury") > 1);
     for _ in 0..1000 {
@@ -106,7 +105,6 @@ async fn nobody_is_buried_while_the_instances_cannot_be_read() {
     let tried = store.calls("bury");
     tokio::time::sleep(TERM).await;
     assert_eq!(store.calls("bury"), tried);
-    stop.cancel();
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,8 +122,7 @@ async fn a_burial_that_fails_keeps_nobody_else_alive() {
     for _ in 0..1000 {
         store.plan("bury", CallPlan::Fail(broken()));
     }
-    let stop = CancellationToken::new();
-    tokio::spawn(two.membership().run(stop.clone()));
+    two.run();
     tokio::time::sleep(LOSS + 2 * TERM).await;
     assert!(store.calls("bury") > 1);
     // One that joins only now, and never renews.
@@ -139,7 +136,6 @@ async fn a_burial_that_fails_keeps_nobody_else_alive() {
             .get(&three)
             .is_none_or(|row| row.dead)
     );
-    stop.cancel();
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,8 +159,7 @@ async fn the_burials_of_many_do_not_cost_the_lease() {
             go.notify_one();
         });
     }
-    let stop = CancellationToken::new();
-    tokio::spawn(rig.membership().run(stop.clone()));
+    rig.run();
     let end = Instant::now() + DEATH + 10 * TERM;
     while Instant::now() < end {
         assert!(
@@ -175,7 +170,6 @@ async fn the_burials_of_many_do_not_cost_the_lease() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert!(store.open(&key("a")).is_empty(), "all are buried");
-    stop.cancel();
 }
 
 #[tokio::test(start_paused = true)]

@@ -127,13 +127,11 @@ async fn the_cutoff_comes_when_it_is_due() {
     for _ in 0..1000 {
         store.plan("renew", CallPlan::Fail(broken()));
     }
-    let stop = CancellationToken::new();
-    tokio::spawn(rig.membership().run(stop.clone()));
+    rig.run();
     rig.lease.identity().cutoff.cancelled().await;
     let after = joined.elapsed();
     let due = TERM + UNDELIVERED;
     assert!(due <= after && after <= due + 2 * MOMENT, "{after:?}");
-    stop.cancel();
 }
 
 /// Every socket of the incarnation before is dead to writes. A request that still waits for an
@@ -149,14 +147,12 @@ async fn after_a_rejoin_the_cutoff_of_before_comes_when_it_is_due() {
         .declare_dead(&before.instance, 0)
         .await
         .expect("declared");
-    let stop = CancellationToken::new();
-    tokio::spawn(rig.membership().run(stop.clone()));
+    rig.run();
     before.cutoff.cancelled().await;
     assert_eq!(rig.lease.incarnation(), 1);
     let after = joined.elapsed();
     let due = TERM + UNDELIVERED;
     assert!(due <= after && after <= due + 2 * MOMENT, "{after:?}");
-    stop.cancel();
 }
 
 /// The failover has lost its epoch, so that nothing stood in the way; and the era is known here
@@ -176,13 +172,7 @@ async fn an_override_of_what_a_failover_has_laid_open_is_not_undone() {
     rig.writer.reconcile();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(store.mark_of(&a), Some(10));
-    assert!(matches!(
-        enter(&rig, &a, token(50)),
-        Err(Refused::Unavailable {
-            why: Undecided::Repairing,
-            ..
-        })
-    ));
+    assert_repairing(enter(&rig, &a, token(50)));
     tokio::time::sleep(LOSS).await;
     rig.lease.renewed(rig.lease.clock().now());
     assert!(open(&rig, &a, 11).await.is_ok());
@@ -208,13 +198,7 @@ async fn epochs_are_looked_for_after_every_new_connection() {
     tokio::time::sleep(TERM).await;
     assert_eq!(store.calls("own_of"), 1);
     assert_eq!(store.open(&a), [(1, 5)], "recorded again");
-    assert!(matches!(
-        enter(&rig, &a, token(5)),
-        Err(Refused::Unavailable {
-            why: Undecided::Repairing,
-            ..
-        })
-    ));
+    assert_repairing(enter(&rig, &a, token(5)));
     stop.cancel();
     running.await.expect("ended");
 }
@@ -244,13 +228,7 @@ async fn what_is_spent_is_looked_for_after_every_new_connection() {
     tokio::time::sleep(TERM).await;
     assert_eq!(store.state().marks[&key("a")].1.as_deref(), Some("x"));
     assert_eq!(rig.metrics.store().regressions.get(), 1);
-    assert!(matches!(
-        enter(&rig, &key("a"), token(5)),
-        Err(Refused::Unavailable {
-            why: Undecided::Repairing,
-            ..
-        })
-    ));
+    assert_repairing(enter(&rig, &key("a"), token(5)));
     assert!(matches!(
         enter(&rig, &key("b"), token(5)),
         Ok(Entered::Permit(_))

@@ -65,13 +65,7 @@ async fn what_was_lost_is_not_written_back_over_an_override() {
     }
     rig.writer.reconcile();
     tokio::time::sleep(A_TICK).await;
-    assert!(matches!(
-        look(&rig, "a", 42),
-        Err(Refused::Unavailable {
-            why: Undecided::Repairing,
-            ..
-        })
-    ));
+    assert_repairing(look(&rig, "a", 42));
     let tried = store.calls("advance");
     assert!(tried > 0);
     dead_unawares(&store, &rig).await;

@@ -15,13 +15,7 @@ async fn a_lost_mark_is_seen_quarantined_and_written_back() {
     let error = open(&rig, "a", 10).await.expect_err("lost");
     assert_eq!(error.kind(), "lost");
     assert_eq!(rig.metrics.store().regressions.get(), 1);
-    assert!(matches!(
-        look(&rig, "a", 10),
-        Err(Refused::Unavailable {
-            why: Undecided::Repairing,
-            ..
-        })
-    ));
+    assert_repairing(look(&rig, "a", 10));
     tokio::time::sleep(A_TICK).await;
     assert_eq!(store.mark_of(&key("a")), Some(10));
     assert!(
@@ -55,13 +49,7 @@ async fn very_many_losses_are_repaired_in_a_few_statements() {
         let mark = Some(5).filter(|_| text != "r0007");
         assert_eq!(store.mark_of(&key(text)), mark, "{text}");
         assert_eq!(store.open(&key(text)).len(), 1, "{text}");
-        assert!(matches!(
-            look(&rig, text, 5),
-            Err(Refused::Unavailable {
-                why: Undecided::Repairing,
-                ..
-            })
-        ));
+        assert_repairing(look(&rig, text, 5));
     }
     let calls = calls(&store) - before;
     assert!(calls < 3 * rig.epoch_table.shards(), "{calls}");
@@ -103,13 +91,7 @@ async fn an_own_epoch_that_is_missing_is_a_loss_and_not_the_end_of_others() {
         two.epoch_table.waits_for_others(&key("a")),
         "what is lost has not ended"
     );
-    assert!(matches!(
-        look(&two, "a", 6),
-        Err(Refused::Unavailable {
-            why: Undecided::Repairing,
-            ..
-        })
-    ));
+    assert_repairing(look(&two, "a", 6));
     tokio::time::sleep(A_TICK).await;
     assert_eq!(store.open(&key("a")), [(1, 6)], "recorded again");
     // The same between the two statements of one batch.
@@ -137,13 +119,7 @@ async fn what_was_let_in_behind_a_lost_mark_is_waited_for_after_the_repair() {
     two.writer.reconcile();
     tokio::time::sleep(A_TICK).await;
     assert_eq!(store.mark_of(&key("a")), Some(7));
-    assert!(matches!(
-        look(&two, "a", 7),
-        Err(Refused::Unavailable {
-            why: Undecided::Repairing,
-            ..
-        })
-    ));
+    assert_repairing(look(&two, "a", 7));
     tokio::time::sleep(LOSS).await;
     assert_eq!(
         look(&two, "a", 7),

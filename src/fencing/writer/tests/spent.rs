@@ -24,13 +24,7 @@ fn lose_spending(store: &Double) {
 
 /// Refuses the token until it is repaired and has settled, and then because it is spent.
 async fn is_repaired(store: &Double, rig: &Rig) {
-    assert!(matches!(
-        look(rig, "a", 5),
-        Err(Refused::Unavailable {
-            why: Undecided::Repairing,
-            ..
-        })
-    ));
+    assert_repairing(look(rig, "a", 5));
     tokio::time::sleep(A_TICK).await;
     assert!(spent_by(store).is_some(), "written back");
     tokio::time::sleep(LOSS).await;

@@ -20,6 +20,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _};
 use tokio::sync::mpsc::Receiver;
 
 use super::{TIMEOUT, advance, ask, epoch, epochs_of, instance, key, mark_of, opening, own, token};
+use crate::support::or_return;
 use crate::support::pgbouncer::PgBouncer;
 use crate::support::postgres::{Cluster, free_port};
 use crate::support::skip::lacks;
@@ -33,10 +34,40 @@ async fn open_within(url: &str, timeout: Duration) -> Result<PostgresStore, Stor
     PostgresStore::open(Secret::Literal(url.to_owned()), "test", timeout, true).await
 }
 
-async fn fresh() -> (String, PostgresStore) {
-    let url = Cluster::shared().create_database().await;
+/// A database of its own; `None`, and a line that says so, without Postgres.
+async fn database() -> Option<String> {
+    if !has_postgres() {
+        return None;
+    }
+    Some(Cluster::shared().create_database().await)
+}
+
+/// A store in a database of its own.
+async fn fresh() -> Option<(String, PostgresStore)> {
+    let url = database().await?;
     let store = open(&url).await.expect("the store opens");
-    (url, store)
+    Some((url, store))
+}
+
+/// A store in which `a` has a mark of 5, a session that holds rows by `statement`, and one that
+/// watches.
+async fn locked(statement: &str) -> Option<(Arc<PostgresStore>, PgConnection, PgConnection)> {
+    let (url, store) = fresh().await?;
+    advance(&store, ask("a", 5)).await;
+    let (mut holder, watcher) = (shell(&url).await, shell(&url).await);
+    sql(&mut holder, statement).await;
+    Some((Arc::new(store), holder, watcher))
+}
+
+/// Makes a call from a task of its own.
+fn beside<S: Send + Sync + 'static, F: Future<Output: Send + 'static> + Send>(
+    store: &Arc<S>,
+    call: impl FnOnce(Arc<S>) -> F + Send + 'static,
+) -> tokio::task::JoinHandle<F::Output>
+where
+    F: 'static,
+{
+    tokio::spawn(call(Arc::clone(store)))
 }
 
 async fn refusal(url: &str) -> String {

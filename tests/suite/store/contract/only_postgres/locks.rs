@@ -11,10 +11,7 @@ const WAITS_FOR_A_LOCK: &str = "SELECT count(*) FROM pg_stat_activity \
 /// it, for old ones a session that holds one of them.
 #[tokio::test]
 async fn rows_are_locked_in_key_order() {
-    if !has_postgres() {
-        return;
-    }
-    let (url, store) = fresh().await;
+    let (url, store) = or_return!(fresh().await);
     let mut shell = shell(&url).await;
     let mut keys: Vec<String> = (0..300).map(|n| format!("k{}", (n * 7919) % 300)).collect();
     keys.extend(["Z", "a", "é", "E", "_"].map(str::to_owned));
@@ -37,9 +34,8 @@ async fn rows_are_locked_in_key_order() {
     )
     .await;
     let store = Arc::new(store);
-    let waiting = tokio::spawn({
-        let store = Arc::clone(&store);
-        async move { store.advance(&instance(1), 0, &asks).await }
+    let waiting = beside(&store, |store| async move {
+        store.advance(&instance(1), 0, &asks).await
     });
     until(&mut shell, "the batch waits", WAITS_FOR_A_LOCK).await;
     let free: Vec<String> =
@@ -55,10 +51,7 @@ async fn rows_are_locked_in_key_order() {
 
 #[tokio::test]
 async fn a_locked_row_is_not_waited_for_longer_than_half_the_timeout() {
-    if !has_postgres() {
-        return;
-    }
-    let url = Cluster::shared().create_database().await;
+    let url = or_return!(database().await);
     let store = open_within(&url, Duration::from_secs(2))
         .await
         .expect("it opens");
@@ -83,18 +76,10 @@ async fn a_locked_row_is_not_waited_for_longer_than_half_the_timeout() {
 /// A statement that waited for a lock sees all commits before it got it, not its snapshot.
 #[tokio::test]
 async fn a_statement_that_waited_finds_what_is_there_when_it_goes_on() {
-    if !has_postgres() {
-        return;
-    }
-    let (url, store) = fresh().await;
-    let store = Arc::new(store);
-    advance(&*store, ask("a", 5)).await;
-    let mut holder = shell(&url).await;
-    let mut watcher = shell(&url).await;
-    sql(&mut holder, "BEGIN; UPDATE marks SET token = 8").await;
-    let waiting = tokio::spawn({
-        let store = Arc::clone(&store);
-        async move { advance(&*store, opening("a", 7, 1)).await }
+    let (store, mut holder, mut watcher) =
+        or_return!(locked("BEGIN; UPDATE marks SET token = 8").await);
+    let waiting = beside(&store, |store| async move {
+        advance(&*store, opening("a", 7, 1)).await
     });
     until(&mut watcher, "the advance waits", WAITS_FOR_A_LOCK).await;
     sql(&mut holder, "COMMIT").await;
@@ -107,10 +92,7 @@ async fn a_statement_that_waited_finds_what_is_there_when_it_goes_on() {
 /// one, the writer would have to ask whether it is another server's.
 #[tokio::test]
 async fn people_who_look_leave_the_lane_its_connection() {
-    if !has_postgres() {
-        return;
-    }
-    let (url, store) = fresh().await;
+    let (url, store) = or_return!(fresh().await);
     let store = Arc::new(store);
     advance(&*store, opening("a", 5, 1)).await;
     assert_eq!(mark_of(&*store, "a").await, Some(5));
@@ -118,9 +100,8 @@ async fn people_who_look_leave_the_lane_its_connection() {
     let mut holder = shell(&url).await;
     let mut watcher = shell(&url).await;
     sql(&mut holder, "BEGIN; SELECT * FROM marks FOR UPDATE").await;
-    let waiting = tokio::spawn({
-        let store = Arc::clone(&store);
-        async move { advance(&*store, ask("a", 6)).await }
+    let waiting = beside(&store, |store| async move {
+        advance(&*store, ask("a", 6)).await
     });
     until(&mut watcher, "the advance waits", WAITS_FOR_A_LOCK).await;
     let open = store.open_epochs(&key("a")).await.expect("an answer");
@@ -133,18 +114,10 @@ async fn people_who_look_leave_the_lane_its_connection() {
 /// A caller that leaves sends no cancel: what the server was told happens there, late.
 #[tokio::test]
 async fn a_dropped_call_may_still_commit() {
-    if !has_postgres() {
-        return;
-    }
-    let (url, store) = fresh().await;
-    let store = Arc::new(store);
-    advance(&*store, ask("a", 5)).await;
-    let mut holder = shell(&url).await;
-    let mut watcher = shell(&url).await;
-    sql(&mut holder, "BEGIN; SELECT * FROM marks FOR UPDATE").await;
-    let waiting = tokio::spawn({
-        let store = Arc::clone(&store);
-        async move { advance(&*store, opening("a", 7, 1)).await }
+    let (store, mut holder, mut watcher) =
+        or_return!(locked("BEGIN; SELECT * FROM marks FOR UPDATE").await);
+    let waiting = beside(&store, |store| async move {
+        advance(&*store, opening("a", 7, 1)).await
     });
     until(&mut watcher, "the advance waits", WAITS_FOR_A_LOCK).await;
     waiting.abort();
@@ -173,27 +146,13 @@ async fn a_dropped_call_may_still_commit() {
 /// The override takes the row's lock first, so an advance that was there before it is seen.
 #[tokio::test]
 async fn an_override_sees_the_epoch_of_an_advance_it_waited_for() {
-    if !has_postgres() {
-        return;
-    }
-    let (url, store) = fresh().await;
-    let store = Arc::new(store);
-    advance(&*store, ask("a", 5)).await;
-    let mut holder = shell(&url).await;
-    let mut watcher = shell(&url).await;
-    // An advance that has not committed yet.
-    sql(
-        &mut holder,
-        &format!(
-            "BEGIN; UPDATE marks SET token = 6; \
-             INSERT INTO epochs VALUES ('test', 'a', '{}', 1, 6)",
-            instance(9)
-        ),
-    )
-    .await;
-    let overriding = tokio::spawn({
-        let store = Arc::clone(&store);
-        async move { store.override_mark(&key("a"), token(1), "why", "me").await }
+    let uncommitted = format!(
+        "BEGIN; UPDATE marks SET token = 6; INSERT INTO epochs VALUES ('test', 'a', '{}', 1, 6)",
+        instance(9)
+    );
+    let (store, mut holder, mut watcher) = or_return!(locked(&uncommitted).await);
+    let overriding = beside(&store, |store| async move {
+        store.override_mark(&key("a"), token(1), "why", "me").await
     });
     until(&mut watcher, "the override waits", WAITS_FOR_A_LOCK).await;
     sql(&mut holder, "COMMIT").await;
@@ -205,10 +164,7 @@ async fn an_override_sees_the_epoch_of_an_advance_it_waited_for() {
 /// Somebody who renews at the last moment lives.
 #[tokio::test]
 async fn a_renewal_under_way_outlives_the_declaration_that_waits_for_it() {
-    if !has_postgres() {
-        return;
-    }
-    let (url, store) = fresh().await;
+    let (url, store) = or_return!(fresh().await);
     let store = Arc::new(store);
     store
         .join(&instance(1), &Terms::default())
@@ -221,9 +177,8 @@ async fn a_renewal_under_way_outlives_the_declaration_that_waits_for_it() {
         "BEGIN; UPDATE instances SET renewals = renewals + 1",
     )
     .await;
-    let declaring = tokio::spawn({
-        let store = Arc::clone(&store);
-        async move { store.declare_dead(&instance(1), 0).await }
+    let declaring = beside(&store, |store| async move {
+        store.declare_dead(&instance(1), 0).await
     });
     until(&mut watcher, "the declaration waits", WAITS_FOR_A_LOCK).await;
     sql(&mut holder, "COMMIT").await;
@@ -235,10 +190,7 @@ async fn a_renewal_under_way_outlives_the_declaration_that_waits_for_it() {
 /// table.
 #[tokio::test]
 async fn a_join_and_a_replacement_of_the_routes_see_each_other() {
-    if !has_postgres() {
-        return;
-    }
-    let (url, store) = fresh().await;
+    let (url, store) = or_return!(fresh().await);
     let store = Arc::new(store);
     let mut holder = shell(&url).await;
     let mut watcher = shell(&url).await;
@@ -250,10 +202,10 @@ async fn a_join_and_a_replacement_of_the_routes_see_each_other() {
          VALUES ('test', 'early', 0, 1, 1, 1, '', false); UPDATE namespaces SET era = era",
     )
     .await;
-    let replacing = tokio::spawn({
-        let store = Arc::clone(&store);
-        async move { store.replace_routes("new").await }
-    });
+    let replacing = beside(
+        &store,
+        |store| async move { store.replace_routes("new").await },
+    );
     until(&mut watcher, "the replacement waits", WAITS_FOR_A_LOCK).await;
     sql(&mut holder, "COMMIT").await;
     let left = replacing.await.expect("no panic").expect("an answer");
@@ -279,10 +231,7 @@ async fn a_join_and_a_replacement_of_the_routes_see_each_other() {
 /// makes the mark again: no epoch is ever open without a mark.
 #[tokio::test]
 async fn a_prune_and_a_request_of_one_resource_take_turns() {
-    if !has_postgres() {
-        return;
-    }
-    let (url, store) = fresh().await;
+    let (url, store) = or_return!(fresh().await);
     let (mut holder, mut shell) = (shell(&url).await, shell(&url).await);
     advance(&store, ask("a", 5)).await;
     advance(&store, ask("b", 5)).await;
@@ -308,9 +257,8 @@ async fn a_prune_and_a_request_of_one_resource_take_turns() {
     // As a prune does it: a request waits meanwhile.
     sql(&mut holder, "BEGIN; DELETE FROM marks WHERE resource = 'a'").await;
     let store = Arc::new(store);
-    let waiting = tokio::spawn({
-        let store = Arc::clone(&store);
-        async move { store.advance(&instance(1), 0, &[opening("a", 3, 1)]).await }
+    let waiting = beside(&store, |store| async move {
+        store.advance(&instance(1), 0, &[opening("a", 3, 1)]).await
     });
     until(&mut shell, "the request waits", WAITS_FOR_A_LOCK).await;
     sql(&mut holder, "COMMIT").await;

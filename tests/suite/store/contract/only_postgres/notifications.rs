@@ -11,10 +11,7 @@ async fn next(heard: &mut Receiver<Heard>) -> Heard {
 
 #[tokio::test]
 async fn news_is_heard_in_its_namespace_and_after_a_break() {
-    if !has_postgres() {
-        return;
-    }
-    let (url, store) = fresh().await;
+    let (url, store) = or_return!(fresh().await);
     let other = PostgresStore::open(Secret::Literal(url.clone()), "other", TIMEOUT, true).await;
     let other = other.expect("it opens");
     let mut heard = store.listen().expect("it is shared");

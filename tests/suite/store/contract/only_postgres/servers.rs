@@ -29,7 +29,7 @@ async fn commits_are_flushed_whatever_the_server_says() {
         ("remote_write", "on"),
         ("remote_apply", "remote_apply"),
     ] {
-        let (url, store) = fresh().await;
+        let (url, store) = fresh().await.expect("there is Postgres");
         drop(store);
         let mut shell = note_settings(&url).await;
         sql(
@@ -88,10 +88,7 @@ async fn unfit_servers_are_refused_at_the_start() {
 
 #[tokio::test]
 async fn a_pooler_in_transaction_mode_is_refused() {
-    if !has_postgres() {
-        return;
-    }
-    let url = Cluster::shared().create_database().await;
+    let url = or_return!(database().await);
     let database = url.rsplit('/').next().expect("a name").to_owned();
     for settings in ["", "ignore_startup_parameters = options,extra_float_digits"] {
         let Some(pooler) = PgBouncer::start(Cluster::shared(), settings) else {
@@ -105,10 +102,7 @@ async fn a_pooler_in_transaction_mode_is_refused() {
 
 #[tokio::test]
 async fn many_proxies_migrate_at_once() {
-    if !has_postgres() {
-        return;
-    }
-    let url = Cluster::shared().create_database().await;
+    let url = or_return!(database().await);
     let mut opening = tokio::task::JoinSet::new();
     for _ in 0..6 {
         let url = url.clone();
@@ -121,10 +115,7 @@ async fn many_proxies_migrate_at_once() {
 
 #[tokio::test]
 async fn a_role_without_rights_on_the_schema_suffices_at_run_time() {
-    if !has_postgres() {
-        return;
-    }
-    let (url, store) = fresh().await;
+    let (url, store) = or_return!(fresh().await);
     drop(store);
     let mut admin = shell(&url).await;
     let role = format!("proxy_{}", url.rsplit('/').next().expect("a name"));
