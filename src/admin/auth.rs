@@ -11,20 +11,15 @@ use axum::middleware::Next;
 use axum::response::Response;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::peer::AdminPeer;
 use super::problem::AdminProblem;
-use crate::config::{AdminSettings, MIN_ADMIN_TOKEN};
+use crate::config::{AdminSettings, BearerTokens};
 use crate::metrics::{AdminRefusal, Metrics};
 use crate::routing::is_address_or_localhost;
 use crate::throttle::Throttle;
-
-/// A token file longer than this is not one.
-const MAX_TOKEN_FILE: u64 = 4096;
 
 /// The paths of the page, which browsers ask for.
 const OF_BROWSERS: [&str; 4] = ["/", "/resource", "/page.css", "/page.js"];
@@ -79,16 +74,10 @@ impl Access {
                  (for example the output of `openssl rand -hex 32`), and send it as `Authorization: Bearer …`.",
             ));
         };
-        let expected = taken("admin.token_file", &file).await;
+        let expected = tokens("admin.token_file", &file).await;
         let expected = expected.map_err(|why| writes_off(format!("{why}.")))?;
-        let given = bearer(headers, "admin.token_file")?;
-        if self.is_one_of(given, &[expected], peer) {
-            Ok(MayWrite(()))
-        } else {
-            Err(unauthorized(
-                "The bearer token is not the one in admin.token_file.",
-            ))
-        }
+        self.admit(peer, headers, "admin.token_file", &[expected])?;
+        Ok(MayWrite(()))
     }
 
     async fn read(
@@ -107,56 +96,49 @@ impl Access {
             self.metrics.admin_refused(AdminRefusal::UnknownHost);
             return Err(unknown_host());
         }
-        let (reads, writes) = {
-            let settings = self.settings.borrow();
-            (
-                settings.read_token_file.clone(),
-                settings.token_file.clone(),
-            )
-        };
-        let mut expected = Vec::new();
-        let mut problems = Vec::new();
         // The token of writes also reads.
-        for (name, file) in [
-            ("admin.read_token_file", reads),
-            ("admin.token_file", writes),
-        ] {
-            if let Some(file) = file {
-                match taken(name, &file).await {
-                    Ok(token) => expected.push(token),
-                    Err(why) => problems.push(why),
-                }
+        let files = {
+            let settings = self.settings.borrow();
+            [
+                ("admin.read_token_file", settings.read_token_file.clone()),
+                ("admin.token_file", settings.token_file.clone()),
+            ]
+        };
+        let (mut expected, mut problems) = (Vec::new(), Vec::new());
+        for (name, file) in files {
+            let Some(file) = file else { continue };
+            match tokens(name, &file).await {
+                Ok(read) => expected.push(read),
+                Err(why) => problems.push(why),
             }
         }
         if expected.is_empty() {
             return Err(reads_off(&problems));
         }
-        let given = bearer(headers, "admin.read_token_file")?;
-        if self.is_one_of(given, &expected, peer) {
-            Ok(())
-        } else {
-            Err(unauthorized(
-                "The bearer token is neither the one in admin.read_token_file nor the one in admin.token_file.",
-            ))
-        }
+        let files = "admin.read_token_file or of admin.token_file";
+        self.admit(peer, headers, files, &expected)
     }
 
-    /// True if the given token is one of those expected. A wrong one is counted and logged.
-    fn is_one_of(&self, given: &[u8], expected: &[Vec<u8>], peer: &AdminPeer) -> bool {
-        // Digests are of one length, so that not even the length shows in the time taken.
-        let given = Sha256::digest(given);
-        let right = expected
-            .iter()
-            .any(|expected| Sha256::digest(expected).ct_eq(&given).into());
-        if right {
-            return true;
+    /// An error unless the request has one of the tokens. A wrong one is counted and logged.
+    fn admit(
+        &self,
+        peer: &AdminPeer,
+        headers: &HeaderMap,
+        files: &str,
+        expected: &[BearerTokens],
+    ) -> Result<(), AdminProblem> {
+        let given = bearer(headers, files)?;
+        if expected.iter().any(|tokens| tokens.take(given)) {
+            return Ok(());
         }
         self.metrics.admin_refused(AdminRefusal::WrongToken);
         if let Some(left_out) = self.throttle.say(Instant::now()) {
             let client = &*peer.text;
             tracing::warn!(client, left_out, "a wrong admin token was refused");
         }
-        false
+        Err(unauthorized(format!(
+            "The bearer token is not that of {files}."
+        )))
     }
 }
 
@@ -189,53 +171,27 @@ fn for_browser(problem: AdminProblem) -> AdminProblem {
     }
 }
 
-/// The token in a file; a problem with it is logged, too.
-async fn taken(name: &str, file: &Path) -> Result<Vec<u8>, String> {
-    read_token(file).await.map_err(|why| {
+/// The tokens in a file; a problem with it is logged, too.
+async fn tokens(name: &str, file: &Path) -> Result<BearerTokens, String> {
+    let read = tokio::fs::read(file).await;
+    let read = read.map_err(|error| format!("cannot be read: {error}"));
+    read.and_then(|content| BearerTokens::parse(&content)).map_err(|why| {
         tracing::warn!(path = %file.display(), "{name}: {why}; no token is accepted until this is fixed");
         format!("{name} {why}")
     })
 }
 
-/// The token without the whitespace around it; never short.
-async fn read_token(path: &Path) -> Result<Vec<u8>, String> {
-    let length = tokio::fs::metadata(path)
-        .await
-        .map_err(|error| format!("cannot be read: {error}"))?;
-    if length.len() > MAX_TOKEN_FILE {
-        return Err(format!("is longer than {MAX_TOKEN_FILE} bytes"));
-    }
-    let content = tokio::fs::read(path)
-        .await
-        .map_err(|error| format!("cannot be read: {error}"))?;
-    let token = content.trim_ascii();
-    if token.is_empty() {
-        Err("is empty".to_owned())
-    } else if token.len() < MIN_ADMIN_TOKEN {
-        Err(format!(
-            "holds a token of less than {MIN_ADMIN_TOKEN} characters"
-        ))
-    } else {
-        Ok(token.to_vec())
-    }
-}
-
-fn bearer<'a>(headers: &'a HeaderMap, file: &str) -> Result<&'a [u8], AdminProblem> {
+/// The token that a request shows. `files`: where the right one is.
+fn bearer<'a>(headers: &'a HeaderMap, files: &str) -> Result<&'a [u8], AdminProblem> {
     let mut lines = headers.get_all(header::AUTHORIZATION).iter();
     let (Some(line), None) = (lines.next(), lines.next()) else {
         return Err(unauthorized(format!(
-            "Send one `Authorization: Bearer …` with the token of {file}."
+            "Send one `Authorization: Bearer …` with the token of {files}."
         )));
     };
-    let line = line.as_bytes();
-    let Some(space) = line.iter().position(|&byte| byte == b' ') else {
-        return Err(unauthorized("The Authorization header is not `Bearer …`."));
-    };
-    let (scheme, token) = line.split_at(space);
-    if scheme.eq_ignore_ascii_case(b"bearer") {
-        Ok(token.trim_ascii())
-    } else {
-        Err(unauthorized("The Authorization header is not `Bearer …`."))
+    match line.as_bytes().split_first_chunk::<7>() {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"bearer ") => Ok(token.trim_ascii()),
+        _ => Err(unauthorized("The Authorization header is not `Bearer …`.")),
     }
 }
 

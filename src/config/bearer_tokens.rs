@@ -20,7 +20,7 @@ impl std::fmt::Debug for BearerTokens {
 
 impl BearerTokens {
     /// Reads the content of a token file. The error says what is wrong with the file.
-    pub(super) fn parse(content: &[u8]) -> Result<Self, String> {
+    pub fn parse(content: &[u8]) -> Result<Self, String> {
         if content.len() > MAX_TOKEN_FILE {
             return Err(format!("is longer than {MAX_TOKEN_FILE} bytes"));
         }

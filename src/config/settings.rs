@@ -348,9 +348,6 @@ pub struct ShutdownSettings {
 /// The default of `admin.listen`.
 pub const ADMIN_LISTEN: &str = "127.0.0.1:7081";
 
-/// The least number of characters of a token of the admin API: a shorter one can be guessed.
-pub const MIN_ADMIN_TOKEN: usize = 16;
-
 #[derive(Clone, Debug)]
 pub struct AdminSettings {
     /// `None`: off.

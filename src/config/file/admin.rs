@@ -7,8 +7,9 @@ use serde::Deserialize;
 
 use super::tls::{self, AdminTlsFile};
 use super::values::taken;
+use crate::config::BearerTokens;
 use crate::config::addresses;
-use crate::config::settings::{ADMIN_LISTEN, AdminSettings, Listen, MIN_ADMIN_TOKEN};
+use crate::config::settings::{ADMIN_LISTEN, AdminSettings, Listen};
 use crate::config::yaml::Report;
 
 /// Probes, metrics, and the API for marks.
@@ -90,17 +91,17 @@ pub(super) fn settings(file: AdminFile, report: &mut Report) -> Option<AdminSett
     })
 }
 
-/// Warns of a token that is too short to be accepted. A missing file is fine: it is read at each
+/// Warns of a file whose tokens are not accepted. A missing file is fine: it is read at each
 /// use and may come later.
 fn admin_token(at: &str, path: &Path, report: &mut Report) {
     if path.as_os_str().is_empty() {
         report.error(at, "the path is empty", "");
-    } else if std::fs::read(path).is_ok_and(|token| token.trim_ascii().len() < MIN_ADMIN_TOKEN) {
+    } else if let Ok(content) = std::fs::read(path)
+        && let Err(why) = BearerTokens::parse(&content)
+    {
         report.warn(
             at,
-            format!(
-                "the token has fewer than {MIN_ADMIN_TOKEN} characters, so it is never accepted"
-            ),
+            format!("the file {why}, so no token is accepted"),
             "openssl rand -hex 32 makes a good one; it is read without a restart",
         );
     }
