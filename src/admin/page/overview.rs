@@ -7,7 +7,7 @@ use maud::{Markup, html};
 
 use super::chart::bars;
 use super::history::{EndKind, Ends, kind};
-use super::parts::{line, link, page, refusals, span, table};
+use super::parts::{cells, in_time, line, link, optional, page, refusals, span, table, word};
 use crate::admin::AdminState;
 use crate::admin::readiness::ReadyReport;
 use crate::config::Mode;
@@ -60,48 +60,48 @@ fn verdict(state: &AdminState, ready: &ReadyReport, counts: BusyCounts) -> Marku
         .map(|route| format!("{} ({})", route.label, route.mode.as_str()))
         .collect();
     let enforced = routes.len() - lax.len();
-    let (class, words) = match (enforced, lax.is_empty()) {
+    let mut said = vec![match (enforced, lax.is_empty()) {
         (0, _) => (
             "bad",
             "No route enforces: every stale write passes.".to_owned(),
         ),
         (_, true) => ("good", "Enforcing on all routes.".to_owned()),
-        (_, false) => (
-            "warn",
-            format!(
-                "Enforcing on {enforced} of {} routes. Not on: {}.",
-                routes.len(),
-                lax.join(", ")
-            ),
-        ),
-    };
-    let (store_class, store) = if ready.store == "up" {
+        (_, false) => {
+            let (all, lax) = (routes.len(), lax.join(", "));
+            (
+                "warn",
+                format!("Enforcing on {enforced} of {all} routes. Not on: {lax}."),
+            )
+        }
+    }];
+    said.push(if ready.store == "up" {
         ("good", "The store answers.".to_owned())
     } else {
         let why = ready.store_error.as_deref();
         let why = why.unwrap_or("it was not reached yet");
         ("bad", format!("The store is {}: {why}", ready.store))
-    };
+    });
+    if !ready.ready {
+        let why = ready.not_ready_because.join("; ");
+        said.push(("bad", format!("Not ready: {why}")));
+    }
+    if ready.draining {
+        said.push(("warn", "Draining: no new requests are taken.".to_owned()));
+    }
+    if counts.unknown > 0 {
+        let words = "Newer tokens of their resources wait until they settle.";
+        said.push((
+            "warn",
+            format!("Unknown outcomes: {}. {words}", counts.unknown),
+        ));
+    }
+    if !ready.other_route_tables.is_empty() {
+        let others = ready.other_route_tables.join(", ");
+        said.push(("warn", format!("Other routes are served by: {others}")));
+    }
     html! {
-        div class={ "verdict " (class) } { p { (line(&words)) } }
-        div class={ "verdict " (store_class) } { p { (line(&store)) } }
-        @if !ready.ready {
-            div.verdict.bad {
-                p { "Not ready: " (line(&ready.not_ready_because.join("; "))) }
-            }
-        }
-        @if ready.draining {
-            div.verdict.warn { p { "Draining: no new requests are taken." } }
-        }
-        @if counts.unknown > 0 {
-            div.verdict.warn {
-                p { "Unknown outcomes: " (counts.unknown) ". Newer tokens of their resources wait until they settle." }
-            }
-        }
-        @if !ready.other_route_tables.is_empty() {
-            div.verdict.warn {
-                p { "Other routes are served by: " (line(&ready.other_route_tables.join(", "))) }
-            }
+        @for (class, words) in &said {
+            div class={ "verdict " (class) } { p { (line(words)) } }
         }
     }
 }
@@ -131,51 +131,30 @@ fn outcomes(state: &AdminState) -> Markup {
             std::cmp::Reverse((*hour, *total)),
         )
     });
-    let rows: Vec<Vec<Markup>> = found
-        .into_iter()
-        .map(|(outcome, [minutes, hour, total])| {
-            let (class, word) = match kind(outcome) {
-                EndKind::Passed => ("good", "passed"),
-                EndKind::Refused => ("warn", "refused"),
-                EndKind::Unknown => ("bad", "unknown"),
-            };
-            vec![
-                html! { (outcome.as_str()) },
-                html! { span class={ "word " (class) } { (word) } },
-                html! { (minutes) },
-                html! { (hour) },
-                html! { (total) },
-            ]
-        })
-        .collect();
+    let rows = found.into_iter().map(|(outcome, [minutes, hour, total])| {
+        let end = match kind(outcome) {
+            EndKind::Passed => word("good", "passed"),
+            EndKind::Refused => word("warn", "refused"),
+            EndKind::Unknown => word("bad", "unknown"),
+        };
+        cells![outcome.as_str(), end, minutes, hour, total]
+    });
     let headings = ["outcome", "", "5 minutes", "an hour", "since the start"];
-    table(
-        &headings,
-        &[2, 3, 4],
-        &rows,
-        "No request has ended since the start.",
-    )
+    let none = "No request has ended since the start.";
+    table(&headings, &[2, 3, 4], rows, none)
 }
 
 fn busy(list: &[BusyResource], none: &str) -> Markup {
-    let rows: Vec<Vec<Markup>> = list
-        .iter()
-        .take(ROWS)
-        .map(|one| {
-            let settles = one
-                .unknown
-                .iter()
-                .filter_map(|unknown| unknown.settles_in)
-                .max();
-            vec![
-                link(one.resource.as_str()),
-                html! { (one.in_flight) },
-                html! { (one.waiting) },
-                html! { (one.unknown.len()) },
-                html! { @if let Some(left) = settles { "in " (span(left)) } @else { "-" } },
-            ]
-        })
-        .collect();
+    let rows = list.iter().take(ROWS).map(|one| {
+        let settles = one.unknown.iter().filter_map(|unknown| unknown.settles_in);
+        cells![
+            link(one.resource.as_str()),
+            one.in_flight,
+            one.waiting,
+            one.unknown.len(),
+            optional(in_time(settles.max())),
+        ]
+    });
     let headings = [
         "resource",
         "at the upstream",
@@ -184,7 +163,7 @@ fn busy(list: &[BusyResource], none: &str) -> Markup {
         "settles",
     ];
     html! {
-        (table(&headings, &[1, 2, 3], &rows, none))
+        (table(&headings, &[1, 2, 3], rows, none))
         @if list.len() > ROWS {
             p.soft { "and " (list.len() - ROWS) " more: " code { "fencepost status" } " lists them." }
         }
@@ -193,51 +172,35 @@ fn busy(list: &[BusyResource], none: &str) -> Markup {
 
 fn routes(state: &AdminState) -> Markup {
     let loaded = state.loaded.borrow();
-    let routes = loaded.settings().routes.iter();
-    let rows: Vec<Vec<Markup>> = routes
-        .map(|route| {
-            let class = if route.mode == Mode::Enforce {
-                "good"
-            } else {
-                "warn"
-            };
-            vec![
-                html! { (line(&route.label)) },
-                html! { span class={ "word " (class) } { (route.mode.as_str()) } },
-                html! { (line(route.key.as_ref().map_or("-", |key| key.as_str()))) },
-            ]
-        })
-        .collect();
-    table(
-        &["route", "mode", "key"],
-        &[],
-        &rows,
-        "There are no routes.",
-    )
+    let rows = loaded.settings().routes.iter().map(|route| {
+        let class = match route.mode {
+            Mode::Enforce => "good",
+            Mode::Observe | Mode::Bypass => "warn",
+        };
+        let key = route.key.as_ref().map(|key| key.as_str());
+        let mode = word(class, route.mode.as_str());
+        cells![line(&route.label), mode, optional(key)]
+    });
+    let none = "There are no routes.";
+    table(&["route", "mode", "key"], &[], rows, none)
 }
 
 fn instances(state: &AdminState) -> Markup {
-    let rows: Vec<Vec<Markup>> = state
-        .fencing
-        .instances()
-        .into_iter()
-        .take(ROWS)
-        .map(|one| {
-            let (class, word) = match one.state {
-                InstanceState::This => ("good", "this one"),
-                InstanceState::Alive => ("good", "alive"),
-                InstanceState::Dead => ("bad", "dead"),
-            };
-            let settles = one.settles_in.map(|left| format!("in {}", span(left)));
-            let silent = one.silent_for.map(span);
-            vec![
-                html! { (line(&one.id)) },
-                html! { span class={ "word " (class) } { (word) } },
-                html! { (silent.as_deref().unwrap_or("-")) },
-                html! { (settles.as_deref().unwrap_or("-")) },
-            ]
-        })
-        .collect();
+    let known = state.fencing.instances().into_iter().take(ROWS);
+    let rows = known.map(|one| {
+        let word = match one.state {
+            InstanceState::This => word("good", "this one"),
+            InstanceState::Alive => word("good", "alive"),
+            InstanceState::Dead => word("bad", "dead"),
+        };
+        let silent = optional(one.silent_for.map(span));
+        cells![
+            line(&one.id),
+            word,
+            silent,
+            optional(in_time(one.settles_in))
+        ]
+    });
     let headings = ["instance", "state", "silent for", "its requests settle"];
-    table(&headings, &[], &rows, "None is known.")
+    table(&headings, &[], rows, "None is known.")
 }

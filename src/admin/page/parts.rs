@@ -12,7 +12,6 @@ use super::html;
 use crate::admin::AdminState;
 use crate::admin::json::rfc3339_ms;
 use crate::build_info::VERSION;
-use crate::fencing::operators::UnknownView;
 use crate::printable;
 use crate::rejections::RecentRejection;
 
@@ -94,13 +93,27 @@ pub(super) fn short(text: &str) -> String {
     }
 }
 
+/// The cells of a row.
+macro_rules! cells {
+    ($($cell:expr),+ $(,)?) => {
+        vec![$(maud::html! { ($cell) }),+]
+    };
+}
+pub(super) use cells;
+
+/// A word that its class colours: `good`, `warn` or `bad`.
+pub(super) fn word(class: &str, text: &str) -> Markup {
+    html! { span class={ "word " (class) } { (text) } }
+}
+
 /// A table, or the words if it has no rows. `numbers`: the columns that are to the right.
 pub(super) fn table(
     headings: &[&str],
     numbers: &[usize],
-    rows: &[Vec<Markup>],
+    rows: impl IntoIterator<Item = Vec<Markup>>,
     none: &str,
 ) -> Markup {
+    let rows: Vec<_> = rows.into_iter().collect();
     let class = |column: usize| numbers.contains(&column).then_some("num");
     html! {
         @if rows.is_empty() {
@@ -130,8 +143,15 @@ pub(super) fn table(
     }
 }
 
-fn optional(text: Option<impl AsRef<str>>) -> Markup {
-    html! { @if let Some(text) = text { (line(text.as_ref())) } @else { "-" } }
+/// The text, or `-` without one.
+pub(super) fn optional(text: Option<impl ToString>) -> Markup {
+    let text = text.map_or_else(|| "-".to_owned(), |text| text.to_string());
+    html! { (line(&text)) }
+}
+
+/// The time until something settles.
+pub(super) fn in_time(left: Option<Duration>) -> Option<String> {
+    left.map(|left| format!("in {}", span(left)))
 }
 
 /// Refusals, or unknown outcomes. `named`: with their resources.
@@ -140,39 +160,22 @@ pub(super) fn refusals(list: Vec<RecentRejection>, named: bool, none: &str) -> M
     if named {
         headings.insert(2, "resource");
     }
-    let rows: Vec<Vec<Markup>> = list
-        .into_iter()
-        .map(|one| {
-            let resource = one.resource.as_ref().map(ToString::to_string);
-            let request = [one.request.method, one.request.path];
-            let request: Vec<String> = request.into_iter().flatten().collect();
-            let mut row = vec![
-                html! { time { (time(one.at)) } },
-                html! { span.word { (one.outcome.as_str()) } " " (one.status) },
-                optional(one.token.map(|token| token.to_string())),
-                optional(one.mark.map(|mark| mark.to_string())),
-                html! { (line(&one.peer)) },
-                html! { span title=(line(&request.join(" "))) { (short(&request.join(" "))) } },
-            ];
-            if named {
-                let cell = resource.map_or_else(|| html! { "-" }, |key| link(&key));
-                row.insert(2, cell);
-            }
-            row
-        })
-        .collect();
-    table(&headings, &[], &rows, none)
-}
-
-/// Unknown outcomes that are open.
-pub(super) fn open_outcomes(unknown: &[UnknownView]) -> Vec<Vec<Markup>> {
-    let rows = unknown.iter().map(|one| {
-        let left = one.settles_in.map(|left| format!("in {}", span(left)));
-        vec![
-            html! { (one.token) },
-            html! { (line(&one.id)) },
-            html! { (left.as_deref().unwrap_or("its instance lives")) },
-        ]
+    let rows = list.into_iter().map(|one| {
+        let resource = one.resource.as_ref().map(|key| link(key.as_str()));
+        let request = [one.request.method, one.request.path];
+        let request = request.into_iter().flatten().collect::<Vec<_>>().join(" ");
+        let mut row = cells![
+            html! { time { (time(one.at)) } },
+            html! { span.word { (one.outcome.as_str()) } " " (one.status) },
+            optional(one.token),
+            optional(one.mark),
+            line(&one.peer),
+            html! { span title=(line(&request)) { (short(&request)) } },
+        ];
+        if named {
+            row.insert(2, resource.unwrap_or_else(|| html! { "-" }));
+        }
+        row
     });
-    rows.collect()
+    table(&headings, &[], rows, none)
 }

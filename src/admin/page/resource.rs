@@ -7,11 +7,11 @@ use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::parts::{line, open_outcomes, page, refusals, table};
+use super::parts::{cells, in_time, line, optional, page, refusals, table};
 use crate::admin::AdminState;
 use crate::admin::json::rfc3339_ms;
 use crate::fencing::operators::MarkView;
-use crate::routing::{ResourceKey, Token};
+use crate::routing::ResourceKey;
 use crate::store::AuditRow;
 
 /// The most rows of a table.
@@ -49,12 +49,8 @@ async fn shown(state: &AdminState, key: &ResourceKey) -> (StatusCode, Markup) {
     let (status, mark) = match &found {
         Ok(Some(view)) => (StatusCode::OK, mark(view)),
         Ok(None) => {
-            let told = html! {
-                p.none {
-                    "No token has been accepted for this key. Keys are compared byte by byte."
-                }
-            };
-            (StatusCode::NOT_FOUND, told)
+            let none = "No token has been accepted for this key. Keys are compared byte by byte.";
+            (StatusCode::NOT_FOUND, html! { p.none { (none) } })
         }
         Err(error) => {
             let told = html! {
@@ -81,16 +77,15 @@ async fn shown(state: &AdminState, key: &ResourceKey) -> (StatusCode, Markup) {
 
 fn mark(view: &MarkView) -> Markup {
     let row = &view.row;
-    let epochs: Vec<Vec<Markup>> = view
+    let unknown = view.unknown.iter().map(|one| {
+        let settles = in_time(one.settles_in);
+        let settles = settles.unwrap_or_else(|| "its instance lives".to_owned());
+        cells![one.token, line(&one.id), settles]
+    });
+    let epochs = view
         .epochs
         .iter()
-        .map(|one| {
-            vec![
-                html! { (one.token) },
-                html! { (line(&one.instance.to_string())) },
-            ]
-        })
-        .collect();
+        .map(|one| cells![one.token, line(&one.instance.to_string())]);
     html! {
         dl.facts {
             div { dt { "Mark" } dd { (row.token) @if row.spent { small { " spent" } } } }
@@ -100,29 +95,23 @@ fn mark(view: &MarkView) -> Markup {
             div { dt { "Unknown" } dd { (view.unknown.len()) } }
         }
         h2 { "Outcomes that are unknown now" }
-        (table(&["token", "id", "settles"], &[], &open_outcomes(&view.unknown), "None."))
+        (table(&["token", "id", "settles"], &[], unknown, "None."))
         h2 { "Open epochs, of all instances" }
-        (table(&["token", "instance"], &[], &epochs, "None."))
+        (table(&["token", "instance"], &[], epochs, "None."))
     }
 }
 
 fn acts(audit: &[AuditRow]) -> Markup {
-    let rows: Vec<Vec<Markup>> = audit
-        .iter()
-        .map(|row| {
-            let token = |token: Option<Token>| {
-                token.map_or_else(|| "-".to_owned(), |token| token.to_string())
-            };
-            vec![
-                html! { time { (rfc3339_ms(row.at_ms)) } },
-                html! { (line(&row.action)) },
-                html! { (token(row.before)) },
-                html! { (token(row.after)) },
-                html! { (line(&row.actor)) },
-                html! { (line(&row.reason)) },
-            ]
-        })
-        .collect();
+    let rows = audit.iter().map(|row| {
+        cells![
+            html! { time { (rfc3339_ms(row.at_ms)) } },
+            line(&row.action),
+            optional(row.before),
+            optional(row.after),
+            line(&row.actor),
+            line(&row.reason),
+        ]
+    });
     let headings = ["time", "act", "before", "after", "who", "reason"];
-    table(&headings, &[], &rows, "Nothing.")
+    table(&headings, &[], rows, "Nothing.")
 }
