@@ -10,8 +10,15 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::ReadBuf;
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_util::either::Either;
+
+/// A bound listener.
+#[derive(Debug)]
+pub enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
 
 /// A socket that the runtime which opened or accepted it waits for.
 pub(crate) type Socket = Either<TcpStream, UnixStream>;

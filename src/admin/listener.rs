@@ -15,7 +15,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -28,6 +27,7 @@ use super::peer::AdminPeer;
 use super::{AdminState, router, stream};
 use crate::config::AdminSettings;
 use crate::metrics::{AdminRefusal, Metrics};
+use crate::socket::Listener;
 use crate::timed_socket::TimedSocket;
 
 /// Connections at once.
@@ -40,13 +40,6 @@ const BUFFER: usize = 64 << 10;
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// The pause after a failed accept, which mostly means that no file descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// The admin port's listener, bound by the caller.
-#[derive(Debug)]
-pub enum AdminListener {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
 
 /// The open connections, the oldest first. A token is cancelled when its connection has ended, or
 /// must end.
@@ -72,11 +65,11 @@ impl OpenConnections {
 
 /// Serves until `shutdown` resolves. Then running answers have 2 seconds to end.
 pub async fn serve(
-    listener: AdminListener,
+    listener: Listener,
     state: AdminState,
     shutdown: impl Future<Output = ()> + Send,
 ) {
-    if let AdminListener::Tcp(listener) = &listener
+    if let Listener::Tcp(listener) = &listener
         && let Err(error) = stream::bound_buffers(listener)
     {
         tracing::warn!("the admin port's kernel buffers cannot be bounded: {error}");
@@ -126,16 +119,16 @@ impl Port {
     /// Takes the next connection, and serves it in a task of its own.
     async fn accept(
         self: &Arc<Self>,
-        listener: &AdminListener,
+        listener: &Listener,
         open: &mut OpenConnections,
     ) -> io::Result<()> {
         let (socket, peer) = match listener {
-            AdminListener::Tcp(listener) => {
+            Listener::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
                 let peer = AdminPeer::by_tcp(address, stream.local_addr()?);
                 (Either::Left(stream), peer)
             }
-            AdminListener::Unix(listener) => {
+            Listener::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
                 let user = stream.peer_cred().ok().map(|credentials| credentials.uid());
                 (Either::Right(stream), AdminPeer::by_socket(user))

@@ -74,7 +74,7 @@ use self::auth::Access;
 pub use self::json::rfc3339_ms;
 use self::limit::RequestLimit;
 pub(crate) use self::listener::CONNECTIONS;
-pub use self::listener::{AdminListener, serve};
+pub use self::listener::serve;
 pub use self::page::History;
 pub use self::readiness::{Readiness, ReadyReport};
 pub use self::status::LoadedConfig;

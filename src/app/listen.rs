@@ -11,29 +11,26 @@ use rustix::fs::{Mode, fchmod};
 use tokio::net::{TcpListener, UnixListener, UnixSocket};
 
 use crate::config::Listen;
-use crate::server::DataListener;
+use crate::socket::Listener;
 
 /// The connections that the kernel keeps until they are accepted.
 const BACKLOG: u32 = 1024;
 
 /// Binds an address; returns the one that was got. `mode` is that of a Unix socket.
-pub(crate) async fn bind(
-    listen: &Listen,
-    mode: Option<u32>,
-) -> anyhow::Result<(DataListener, String)> {
+pub(crate) async fn bind(listen: &Listen, mode: Option<u32>) -> anyhow::Result<(Listener, String)> {
     match listen {
         Listen::Tcp(address) => {
             let listener = TcpListener::bind(address)
                 .await
                 .with_context(|| format!("cannot listen on {address}"))?;
             let bound = listener.local_addr()?.to_string();
-            Ok((DataListener::Tcp(listener), bound))
+            Ok((Listener::Tcp(listener), bound))
         }
         Listen::Unix(path) => {
             let name = format!("unix:{}", path.display());
             let listener =
                 bind_socket(path, mode).with_context(|| format!("cannot listen on {name}"))?;
-            Ok((DataListener::Unix(listener), name))
+            Ok((Listener::Unix(listener), name))
         }
     }
 }

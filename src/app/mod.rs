@@ -34,7 +34,8 @@ use crate::metrics::Metrics;
 use crate::proxy::headers::via::Via;
 use crate::proxy::{Proxy, ProxySetup};
 use crate::rejections::Rejections;
-use crate::server::{self, DataListener, DrainPhases, Workers};
+use crate::server::{self, DrainPhases, Workers};
+use crate::socket::Listener;
 use crate::store::routes::RouteRecord;
 use crate::store::{InstanceId, MarkStore, StoreError};
 
@@ -81,8 +82,8 @@ pub struct Bound {
     instance: InstanceId,
     settings: Arc<Settings>,
     store: Arc<dyn MarkStore>,
-    data_listener: DataListener,
-    admin_listener: Option<admin::AdminListener>,
+    data_listener: Listener,
+    admin_listener: Option<Listener>,
     loader: Option<Loader>,
     log: Option<LogOutput>,
 }
@@ -223,10 +224,6 @@ impl App {
         let (admin_listener, admin) = match &settings.admin.listen {
             Some(listen) => {
                 let (listener, address) = bind(listen, None).await?;
-                let listener = match listener {
-                    DataListener::Tcp(listener) => admin::AdminListener::Tcp(listener),
-                    DataListener::Unix(listener) => admin::AdminListener::Unix(listener),
-                };
                 (Some(listener), Some(address))
             }
             None => (None, None),
@@ -308,7 +305,7 @@ impl App {
 
     fn start_side_tasks(
         &self,
-        admin: Option<admin::AdminListener>,
+        admin: Option<Listener>,
         (admin_settings, loaded): (&watch::Sender<AdminSettings>, &watch::Sender<LoadedConfig>),
         log: Option<LogOutput>,
     ) -> SideTasks {
@@ -367,7 +364,7 @@ impl App {
     }
 
     /// Begins to accept on the data port.
-    fn accept(&self, listener: DataListener) -> anyhow::Result<DataPort> {
+    fn accept(&self, listener: Listener) -> anyhow::Result<DataPort> {
         let departure = DrainPhases::default();
         let workers = Arc::new(Workers::start()?);
         let server = tokio::spawn(server::serve(

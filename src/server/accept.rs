@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use tokio::net::{TcpListener, UnixListener};
 use tokio::time::Instant;
 use tokio_util::either::Either;
 
@@ -16,7 +15,7 @@ use super::connection_limit::{ConnectionLimit, ConnectionPermit, FreePermit};
 use super::idle_connections::IdleConnections;
 use crate::metrics::{Limit, Metrics};
 use crate::proxy::Proxy;
-use crate::socket::Socket;
+use crate::socket::{Listener, Socket};
 
 /// The pause after an accept that found no descriptor. Any descriptor that the process closes
 /// helps, and nothing reports that.
@@ -25,13 +24,6 @@ const PAUSE: Duration = Duration::from_millis(50);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The shortest time between two log lines about descriptors.
 const LOG_AGAIN: Duration = Duration::from_secs(10);
-
-/// A bound listener of the data port.
-#[derive(Debug)]
-pub enum DataListener {
-    Tcp(TcpListener),
-    Unix(UnixListener),
-}
 
 /// A client's socket.
 pub(super) struct AcceptedSocket {
@@ -43,7 +35,7 @@ pub(super) struct AcceptedSocket {
 
 /// The listener with its limits.
 pub(super) struct Acceptor {
-    listener: DataListener,
+    listener: Listener,
     limit: Arc<ConnectionLimit>,
     idle: Arc<IdleConnections>,
     proxy: Arc<Proxy>,
@@ -57,7 +49,7 @@ pub(super) struct Acceptor {
 
 impl Acceptor {
     pub(super) fn new(
-        listener: DataListener,
+        listener: Listener,
         limit: Arc<ConnectionLimit>,
         idle: Arc<IdleConnections>,
         proxy: Arc<Proxy>,
@@ -141,11 +133,11 @@ impl Acceptor {
 
     async fn accept(&self) -> io::Result<AcceptedSocket> {
         let (socket, ip) = match &self.listener {
-            DataListener::Tcp(listener) => {
+            Listener::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
                 (Either::Left(stream), Some(address.ip().to_canonical()))
             }
-            DataListener::Unix(listener) => (Either::Right(listener.accept().await?.0), None),
+            Listener::Unix(listener) => (Either::Right(listener.accept().await?.0), None),
         };
         Ok(AcceptedSocket { socket, ip })
     }

@@ -21,7 +21,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::accept::Acceptor;
-pub use self::accept::DataListener;
 use self::connection::DataConnections;
 use self::connection_limit::ConnectionLimit;
 use self::idle_connections::IdleConnections;
@@ -31,11 +30,12 @@ pub(crate) use self::workers::Workers;
 use crate::config::LimitSettings;
 use crate::metrics::Metrics;
 use crate::proxy::Proxy;
+use crate::socket::Listener;
 
 /// Accepts connections until the drain begins. Then waits until all connections have ended their
 /// requests.
 pub(crate) async fn serve(
-    listener: DataListener,
+    listener: Listener,
     proxy: Arc<Proxy>,
     limits: LimitSettings,
     metrics: Arc<Metrics>,

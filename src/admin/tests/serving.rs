@@ -6,7 +6,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use super::fixture::{Admin, SECRET};
-use crate::admin::{AdminListener, serve};
+use crate::admin::serve;
+use crate::socket::Listener;
 
 /// One request over a connection, closed by the server.
 async fn exchange<S: AsyncReadExt + AsyncWriteExt + Unpin>(mut stream: S, request: &str) -> String {
@@ -24,7 +25,7 @@ async fn serves_over_tcp_and_unix_until_shut_down() {
     let path = admin.dir.path().join("admin.sock");
     let unix = UnixListener::bind(&path).expect("bound");
     let (stop, stopped) = tokio::sync::watch::channel(());
-    let servers: Vec<_> = [AdminListener::Tcp(tcp), AdminListener::Unix(unix)]
+    let servers: Vec<_> = [Listener::Tcp(tcp), Listener::Unix(unix)]
         .into_iter()
         .map(|listener| {
             let mut stopped = stopped.clone();
@@ -74,7 +75,7 @@ async fn served(admin: &Admin) -> std::net::SocketAddr {
     let address = listener.local_addr().expect("an address");
     let state = admin.state.clone();
     tokio::spawn(serve(
-        AdminListener::Tcp(listener),
+        Listener::Tcp(listener),
         state,
         std::future::pending(),
     ));

@@ -6,9 +6,10 @@ use clap::Parser;
 use tokio::net::{TcpListener, UnixListener};
 
 use super::*;
+use crate::admin::serve;
 use crate::admin::tests::fixture::Admin as AdminPort;
-use crate::admin::{AdminListener, serve};
 use crate::fencing::tests::{key, token};
+use crate::socket::Listener;
 use crate::store::{EpochRow, InstanceId};
 
 #[derive(Parser)]
@@ -23,7 +24,7 @@ async fn start(admin: &AdminPort) -> String {
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     let state = admin.state.clone();
     tokio::spawn(serve(
-        AdminListener::Tcp(listener),
+        Listener::Tcp(listener),
         state,
         std::future::pending(),
     ));
@@ -223,7 +224,7 @@ async fn speaks_over_a_unix_socket() {
     let path = admin.dir.path().join("admin.sock");
     let listener = UnixListener::bind(&path).unwrap();
     tokio::spawn(serve(
-        AdminListener::Unix(listener),
+        Listener::Unix(listener),
         admin.state.clone(),
         std::future::pending(),
     ));
