@@ -14,7 +14,6 @@ mod parent;
 mod request;
 mod upstream;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +21,7 @@ use std::time::Duration;
 use opentelemetry::KeyValue;
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::resource::{EnvResourceDetector, ResourceDetector};
+use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector};
 use opentelemetry_sdk::trace::{BatchSpanProcessor, Sampler, SdkTracer, SdkTracerProvider};
 
 pub use self::export::TracesError;
@@ -110,22 +109,20 @@ impl fmt::Debug for Traces {
 /// The resource attributes of every span (semantic conventions, `service.*`).
 /// `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` take precedence over ours.
 fn resource(instance: &str) -> Resource {
-    let given = EnvResourceDetector::new().detect();
     let own = [
-        ("service.name", Cow::from("fencepost")),
-        ("service.version", Cow::from(VERSION)),
-        ("service.instance.id", Cow::from(instance.to_owned())),
+        KeyValue::new("service.name", "fencepost"),
+        KeyValue::new("service.version", VERSION),
+        KeyValue::new("service.instance.id", instance.to_owned()),
     ];
-    let name = std::env::var("OTEL_SERVICE_NAME").ok();
-    let name = name.filter(|name| !name.is_empty());
-    let own = own
-        .into_iter()
-        .filter(|(key, _)| given.get(&(*key).into()).is_none());
-    let builder =
-        Resource::builder().with_attributes(own.map(|(key, value)| KeyValue::new(key, value)));
-    match name {
-        Some(name) => builder.with_service_name(name),
-        None => builder,
+    let builder = Resource::builder_empty()
+        .with_attributes(own)
+        .with_detectors(&[
+            Box::new(TelemetryResourceDetector),
+            Box::new(EnvResourceDetector::new()),
+        ]);
+    match std::env::var("OTEL_SERVICE_NAME") {
+        Ok(name) if !name.is_empty() => builder.with_service_name(name),
+        _ => builder,
     }
     .build()
 }
