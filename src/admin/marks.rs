@@ -213,7 +213,7 @@ async fn override_mark(
         .await?
     {
         Override::Done { before, era } => {
-            state.metrics.overridden();
+            state.metrics.series.overrides.inc();
             tracing::warn!(%resource, %before, after = %token, %actor, reason = %body.reason, "an operator overrode a mark");
             let answer = json!({
                 "resource": resource.as_str(),

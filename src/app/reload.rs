@@ -98,7 +98,7 @@ pub(super) async fn watch(
                 parts.set_log_level(&settings, &new);
                 settings = new;
                 seen = sources;
-                parts.metrics.set_config_reload_ok(true);
+                parts.metrics.series.config_reload_ok.set(1);
                 tracing::info!(cause, "the configuration was reloaded");
                 tracing::info!("{}", config::summary(&settings));
             }
@@ -106,7 +106,7 @@ pub(super) async fn watch(
                 // Watches the files that the failed reload has read, and those of the current
                 // configuration.
                 seen = sources.and(&settings.sources.now());
-                parts.metrics.set_config_reload_ok(false);
+                parts.metrics.series.config_reload_ok.set(0);
                 for reason in reasons {
                     tracing::error!(
                         cause,

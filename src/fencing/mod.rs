@@ -311,7 +311,8 @@ impl Fencing {
 
     /// Counts a check that began then, and says in the trace what has come of it.
     fn checked(&self, result: CheckResult, began: Instant, trace: Option<&RequestTrace>) {
-        self.metrics.check(result, began.elapsed());
+        let took = began.elapsed().as_secs_f64();
+        self.metrics.series.check_seconds.of(result).observe(took);
         if let Some(trace) = trace {
             let result = KeyValue::new("fencepost.check.result", result.as_str());
             trace.part("check", began, vec![result]);

@@ -61,7 +61,7 @@ impl Fencing {
         };
         if let Some(era) = done.era {
             self.epoch_table.adopt(era);
-            self.metrics.pruned(done.deleted);
+            self.metrics.series.pruned_marks.inc_by(done.deleted);
         }
         Ok(Pruning::Done(done))
     }

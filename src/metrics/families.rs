@@ -1,10 +1,16 @@
 //! Every metric the program has. A field's doc comment *is* its help text: the macro below hands
 //! the one text to both, so that they cannot differ.
 
+use std::marker::PhantomData;
+
 use prometheus::core::Collector;
 use prometheus::{
-    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry,
+    Counter, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec,
+    IntGauge, IntGaugeVec, Opts, Registry,
+};
+
+use super::labels::{
+    AdminRefusal, Certificate, CheckResult, ConnectFailure, HandshakeError, Label, Limit, SpansSent,
 };
 
 /// Seconds, from an answer out of memory to a timeout.
@@ -28,15 +34,15 @@ macro_rules! families {
     )+) => {
         /// The metrics, each registered.
         #[derive(Debug)]
-        pub(super) struct Families {
-            $($(#[doc = $help])+ pub(super) $field: $type,)+
+        pub struct Families {
+            $($(#[doc = $help])+ pub $field: $type,)+
         }
 
         impl Families {
             /// Makes and registers each.
             pub(super) fn register(registry: &Registry) -> Self {
                 Self {
-                    $($field: registered(registry, $make($name, concat!($($help),+).trim() $(, $arg)*)),)+
+                    $($field: $make(registry, $name, concat!($($help),+).trim() $(, $arg)*),)+
                 }
             }
 
@@ -61,7 +67,8 @@ families! {
     stale_resources: IntGauge = gauge("fencepost_stale_resources");
     /// Seconds that checking a token against the marks took, by its outcome. Includes the store,
     /// but not the wait at the barrier.
-    check_seconds: HistogramVec = histograms("fencepost_check_seconds", SECONDS, &["result"]);
+    check_seconds: ByLabel<CheckResult, Histogram> =
+        histograms_by("fencepost_check_seconds", SECONDS, "result");
     /// Resources in one transaction of the store.
     store_batch_size: Histogram = histogram("fencepost_store_batch_size", BATCH);
     /// Seconds from sending a batch to the store to its durable answer.
@@ -100,8 +107,8 @@ families! {
     request_duration_seconds: HistogramVec =
         histograms("fencepost_request_duration_seconds", COARSE_SECONDS, &["route"]);
     /// Connections to the upstream that could not be opened, by cause.
-    upstream_connect_errors: IntCounterVec =
-        counters("fencepost_upstream_connect_errors_total", &["cause"]);
+    upstream_connect_errors: ByLabel<ConnectFailure, IntCounter> =
+        counters_by("fencepost_upstream_connect_errors_total", "cause");
     /// Open connections to the upstream, idle ones included.
     upstream_connections: IntGauge = gauge("fencepost_upstream_connections");
     /// Requests forwarded without an idempotency key because none could be made for them.
@@ -132,7 +139,8 @@ families! {
     lease_remaining_seconds: Gauge = float_gauge("fencepost_lease_remaining_seconds");
     /// Times that a limit was reached, by limit: a request or connection was refused, closed or
     /// made to wait.
-    limit_reached: IntCounterVec = counters("fencepost_limit_reached_total", &["limit"]);
+    limit_reached: ByLabel<Limit, IntCounter> =
+        counters_by("fencepost_limit_reached_total", "limit");
     /// Log lines that were dropped because standard error was too slow.
     log_lines_dropped: IntCounter = counter("fencepost_log_lines_dropped_total");
     /// Open connections of clients on the data port.
@@ -143,66 +151,142 @@ families! {
     /// Open HTTP/2 connections to the upstream; 0 if it speaks HTTP/1.
     upstream_http2_connections: IntGauge = gauge("fencepost_upstream_http2_connections");
     /// Requests that the admin port refused, and admin connections that it closed, by reason.
-    admin_refused: IntCounterVec = counters("fencepost_admin_refused_total", &["reason"]);
+    admin_refused: ByLabel<AdminRefusal, IntCounter> =
+        counters_by("fencepost_admin_refused_total", "reason");
     /// Failed TLS handshakes with clients, by reason.
-    tls_handshake_errors: IntCounterVec =
-        counters("fencepost_tls_handshake_errors_total", &["reason"]);
+    tls_handshake_errors: ByLabel<HandshakeError, IntCounter> =
+        counters_by("fencepost_tls_handshake_errors_total", "reason");
     /// When a certificate expires, in seconds since 1970: that for clients (listener), for the
     /// admin port, or for the upstream. The earliest of its chain; +Inf if none is configured.
-    tls_certificate_expiry: GaugeVec =
-        float_gauges("fencepost_tls_certificate_expiry_timestamp_seconds", &["certificate"]);
+    tls_certificate_expiry: ByLabel<Certificate, Gauge> =
+        float_gauges_by("fencepost_tls_certificate_expiry_timestamp_seconds", "certificate");
     /// Spans of traced requests, by whether the collector took them. Spans dropped because the
     /// queue (2,048) was full are not counted.
-    trace_spans: IntCounterVec = counters("fencepost_trace_spans_total", &["result"]);
+    trace_spans: ByLabel<SpansSent, IntCounter> =
+        counters_by("fencepost_trace_spans_total", "result");
     /// 1, with the version, and the commit that it was built from, in the labels.
     build_info: IntGaugeVec = gauges("fencepost_build_info", &["version", "commit"]);
     /// 1, with the name of this instance in the label, as in its log lines and in `Via`. The label
     /// `instance` would be the target's address in Prometheus.
     instance_info: IntGaugeVec = gauges("fencepost_instance_info", &["id"]);
+    /// Seconds of CPU time used, user and system.
+    process_cpu: Counter = float_counter("process_cpu_seconds_total");
+    /// Resident memory in bytes.
+    process_memory: Gauge = float_gauge("process_resident_memory_bytes");
+    /// Open file descriptors.
+    process_open_fds: Gauge = float_gauge("process_open_fds");
+    /// The most file descriptors that may be open.
+    process_max_fds: Gauge = float_gauge("process_max_fds");
+    /// Threads.
+    process_threads: Gauge = float_gauge("process_threads");
+    /// When the process started, in seconds since 1970.
+    process_start_time: Gauge = float_gauge("process_start_time_seconds");
 }
 
 /// Why the constructors below cannot fail: names, labels and buckets are constants.
 const CONSTANT: &str = "names, labels and buckets are constants that a test goes through";
 
-fn registered<C: Collector + Clone + 'static>(registry: &Registry, collector: C) -> C {
+/// The series of each value of a label, made at 0.
+#[derive(Debug)]
+pub struct ByLabel<L, M> {
+    /// In the order of [`Label::VALUES`].
+    series: Vec<M>,
+    label: PhantomData<L>,
+}
+
+impl<L: Label, M> ByLabel<L, M> {
+    pub(super) fn new(make: impl Fn(&str) -> M) -> Self {
+        Self {
+            series: L::VALUES.iter().map(|value| make(value.word())).collect(),
+            label: PhantomData,
+        }
+    }
+
+    /// The series of a value.
+    pub fn of(&self, value: L) -> &M {
+        &self.series[value.index()]
+    }
+}
+
+fn registered<C: Collector + Clone + 'static>(
+    registry: &Registry,
+    collector: prometheus::Result<C>,
+) -> C {
+    let collector = collector.expect(CONSTANT);
     registry
         .register(Box::new(collector.clone()))
         .expect(CONSTANT);
     collector
 }
 
-fn counter(name: &str, help: &str) -> IntCounter {
-    IntCounter::new(name, help).expect(CONSTANT)
+fn counter(registry: &Registry, name: &str, help: &str) -> IntCounter {
+    registered(registry, IntCounter::new(name, help))
 }
 
-fn counters(name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
-    IntCounterVec::new(Opts::new(name, help), labels).expect(CONSTANT)
+fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+    registered(registry, IntCounterVec::new(Opts::new(name, help), labels))
 }
 
-fn gauge(name: &str, help: &str) -> IntGauge {
-    IntGauge::new(name, help).expect(CONSTANT)
+fn counters_by<L: Label>(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    label: &str,
+) -> ByLabel<L, IntCounter> {
+    let family = counters(registry, name, help, &[label]);
+    ByLabel::new(|word| family.with_label_values(&[word]))
 }
 
-fn float_gauge(name: &str, help: &str) -> Gauge {
-    Gauge::new(name, help).expect(CONSTANT)
+fn float_counter(registry: &Registry, name: &str, help: &str) -> Counter {
+    registered(registry, Counter::new(name, help))
 }
 
-fn float_gauges(name: &str, help: &str, labels: &[&str]) -> GaugeVec {
-    GaugeVec::new(Opts::new(name, help), labels).expect(CONSTANT)
+fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
+    registered(registry, IntGauge::new(name, help))
 }
 
-fn gauges(name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
-    IntGaugeVec::new(Opts::new(name, help), labels).expect(CONSTANT)
+fn gauges(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+    registered(registry, IntGaugeVec::new(Opts::new(name, help), labels))
 }
 
-fn histogram(name: &str, help: &str, buckets: &[f64]) -> Histogram {
-    Histogram::with_opts(HistogramOpts::new(name, help).buckets(buckets.to_vec())).expect(CONSTANT)
+fn float_gauge(registry: &Registry, name: &str, help: &str) -> Gauge {
+    registered(registry, Gauge::new(name, help))
 }
 
-fn histograms(name: &str, help: &str, buckets: &[f64], labels: &[&str]) -> HistogramVec {
-    HistogramVec::new(
-        HistogramOpts::new(name, help).buckets(buckets.to_vec()),
-        labels,
-    )
-    .expect(CONSTANT)
+fn float_gauges_by<L: Label>(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    label: &str,
+) -> ByLabel<L, Gauge> {
+    let family = GaugeVec::new(Opts::new(name, help), &[label]);
+    let family = registered(registry, family);
+    ByLabel::new(|word| family.with_label_values(&[word]))
+}
+
+fn histogram(registry: &Registry, name: &str, help: &str, buckets: &[f64]) -> Histogram {
+    let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+    registered(registry, Histogram::with_opts(options))
+}
+
+fn histograms(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    buckets: &[f64],
+    labels: &[&str],
+) -> HistogramVec {
+    let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+    registered(registry, HistogramVec::new(options, labels))
+}
+
+fn histograms_by<L: Label>(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    buckets: &[f64],
+    label: &str,
+) -> ByLabel<L, Histogram> {
+    let family = histograms(registry, name, help, buckets, &[label]);
+    ByLabel::new(|word| family.with_label_values(&[word]))
 }

@@ -1,6 +1,18 @@
 //! The values of labels. Each is a variant here, so that no resource key, token or path can get
 //! into a label.
 
+/// The values of one label.
+pub trait Label: Copy + 'static {
+    /// Every value, in the order of declaration.
+    const VALUES: &'static [Self];
+
+    /// The value as it stands in the label.
+    fn word(self) -> &'static str;
+
+    /// Its place in [`Self::VALUES`].
+    fn index(self) -> usize;
+}
+
 /// Declares a label's values: the enum, its words in kebab case, and the list of them all.
 macro_rules! label {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)+ }) => {
@@ -20,6 +32,18 @@ macro_rules! label {
                 match self {
                     $(Self::$variant => $word,)+
                 }
+            }
+        }
+
+        impl Label for $name {
+            const VALUES: &'static [Self] = Self::ALL;
+
+            fn word(self) -> &'static str {
+                self.as_str()
+            }
+
+            fn index(self) -> usize {
+                self as usize
             }
         }
 

@@ -4,27 +4,23 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::time::Duration;
 
-use prometheus::{Histogram, HistogramVec, IntCounter, IntGauge};
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge};
 use tokio::time::Instant;
 
-use super::families::Families;
+use super::families::{ByLabel, Families};
 use super::labels::{CodeClass, DecidedBy, Outcome};
 
 /// The handles of one route.
 #[derive(Debug)]
 pub struct RouteMetrics {
-    /// In the order of [`Outcome::ALL`].
-    requests: Vec<IntCounter>,
-    /// In the order of [`DecidedBy::ALL`].
-    stale: Vec<IntCounter>,
+    requests: ByLabel<Outcome, IntCounter>,
+    stale: ByLabel<DecidedBy, IntCounter>,
     gap: Histogram,
     barrier_wait: Histogram,
     waiting: IntGauge,
     in_flight: IntGauge,
-    /// In the order of [`CodeClass::ALL`].
-    upstream_header: Vec<Histogram>,
-    /// In the order of [`CodeClass::ALL`].
-    upstream_response: Vec<Histogram>,
+    upstream_header: ByLabel<CodeClass, Histogram>,
+    upstream_response: ByLabel<CodeClass, Histogram>,
     duration: Histogram,
     keyless: IntCounter,
 }
@@ -32,20 +28,20 @@ pub struct RouteMetrics {
 impl RouteMetrics {
     /// Makes every series of a route, at 0.
     pub(super) fn new(families: &Families, label: &str) -> Self {
-        let outcomes = Outcome::ALL.iter().map(|outcome| outcome.as_str());
-        let requests = outcomes.map(|word| families.requests.with_label_values(&[label, word]));
-        let deciders = DecidedBy::ALL.iter().map(|by| by.as_str());
-        let stale = deciders.map(|by| families.stale_rejections.with_label_values(&[label, by]));
+        let counters =
+            |family: &IntCounterVec, word: &str| family.with_label_values(&[label, word]);
+        let by_code =
+            |family: &HistogramVec| ByLabel::new(|word| family.with_label_values(&[label, word]));
         let alone = [label];
         Self {
-            requests: requests.collect(),
-            stale: stale.collect(),
+            requests: ByLabel::new(|word| counters(&families.requests, word)),
+            stale: ByLabel::new(|word| counters(&families.stale_rejections, word)),
             gap: families.stale_gap.with_label_values(&alone),
             barrier_wait: families.barrier_wait_seconds.with_label_values(&alone),
             waiting: families.waiting.with_label_values(&alone),
             in_flight: families.in_flight.with_label_values(&alone),
-            upstream_header: by_code(&families.upstream_header_seconds, label),
-            upstream_response: by_code(&families.upstream_response_seconds, label),
+            upstream_header: by_code(&families.upstream_header_seconds),
+            upstream_response: by_code(&families.upstream_response_seconds),
             duration: families.request_duration_seconds.with_label_values(&alone),
             keyless: families.idempotency_keyless.with_label_values(&alone),
         }
@@ -53,12 +49,12 @@ impl RouteMetrics {
 
     /// A request has ended. Called once per request, with its last outcome.
     pub fn request(&self, outcome: Outcome) {
-        self.requests[outcome as usize].inc();
+        self.requests.of(outcome).inc();
     }
 
     /// A stale request was refused (beside [`Self::request`]); `gap` is mark minus token.
     pub fn stale(&self, decided_by: DecidedBy, gap: u64) {
-        self.stale[decided_by as usize].inc();
+        self.stale.of(decided_by).inc();
         #[expect(clippy::cast_precision_loss, reason = "the buckets are decades wide")]
         self.gap.observe(gap as f64);
     }
@@ -91,9 +87,10 @@ impl RouteMetrics {
     /// The head of the upstream's response has arrived, for a request that was sent at `sent`. Drop
     /// the timer at the end of the response.
     pub fn upstream(&self, sent: Instant, status: u16) -> ResponseTimer {
-        let class = CodeClass::of(status) as usize;
-        self.upstream_header[class].observe(sent.elapsed().as_secs_f64());
-        ResponseTimer::new(&self.upstream_response[class], sent)
+        let class = CodeClass::of(status);
+        let header = self.upstream_header.of(class);
+        header.observe(sent.elapsed().as_secs_f64());
+        ResponseTimer::new(self.upstream_response.of(class), sent)
     }
 
     /// Measures a request whose head arrived at `began`. Drop the timer when its answer has been
@@ -106,14 +103,6 @@ impl RouteMetrics {
     pub fn keyless(&self) {
         self.keyless.inc();
     }
-}
-
-/// The histograms of one route, in the order of [`CodeClass::ALL`].
-fn by_code(family: &HistogramVec, label: &str) -> Vec<Histogram> {
-    let words = CodeClass::ALL.iter().map(|class| class.as_str());
-    words
-        .map(|word| family.with_label_values(&[label, word]))
-        .collect()
 }
 
 /// Measures a response, or a request with its response; dropped at the end.
@@ -145,7 +134,7 @@ impl Drop for ResponseTimer {
 pub struct InFlightGuard(IntGauge);
 
 impl InFlightGuard {
-    pub(super) fn over(gauge: &IntGauge) -> Self {
+    pub fn over(gauge: &IntGauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }

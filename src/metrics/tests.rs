@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use std::time::Duration;
+
 use super::*;
 use crate::store::StoreError;
 
@@ -12,7 +14,6 @@ fn metrics() -> Metrics {
     ]);
     metrics.set_instance("4f0c2a91b6d3e857");
     metrics.set_config_digest("0123456789ab");
-    let _ = metrics.traces();
     metrics
 }
 
@@ -101,6 +102,10 @@ fn every_other_series_exists_at_zero() {
         let series = format!("fencepost_limit_reached_total{{limit=\"{limit}\"}}");
         assert_eq!(value(&metrics, &series), 0.0);
     }
+    for result in SpansSent::ALL {
+        let series = format!("fencepost_trace_spans_total{{result=\"{result}\"}}");
+        assert_eq!(value(&metrics, &series), 0.0);
+    }
     for result in CheckResult::ALL {
         let series = format!("fencepost_check_seconds_count{{result=\"{result}\"}}");
         assert_eq!(value(&metrics, &series), 0.0);
@@ -125,7 +130,9 @@ fn every_family_is_there_with_its_doc_comment_as_help() {
             "{name}"
         );
         assert!(text.contains(&format!("# TYPE {name} ")), "{name}");
-        assert!(name.starts_with("fencepost_"), "{name}");
+        let prefixes = ["fencepost_", "process_"];
+        let ours = prefixes.iter().any(|prefix| name.starts_with(prefix));
+        assert!(ours, "{name}");
     }
 }
 

@@ -168,7 +168,11 @@ impl DataConnections {
             Ok(secured) => return Some(secured),
             Err(failed) => failed,
         };
-        self.metrics.handshake_error(failed.reason);
+        self.metrics
+            .series
+            .tls_handshake_errors
+            .of(failed.reason)
+            .inc();
         if failed.reason == HandshakeError::Timeout {
             self.metrics.limit(Limit::HeadTimeout);
         }

@@ -8,9 +8,8 @@ use std::sync::Arc;
 
 use crate::config::{ClientShare, LimitSettings};
 use crate::counts::{CountGuard, Counts};
-use crate::metrics::{Limit, Metrics};
+use crate::metrics::{InFlightGuard, Limit, Metrics};
 use crate::proxy::Network;
-use prometheus::IntGauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The limits of the data port.
@@ -33,7 +32,7 @@ pub(super) struct ShareTaken;
 #[must_use = "dropping it frees the permit"]
 pub(super) struct ConnectionPermit {
     of_client: Option<CountGuard<Network>>,
-    gauge: IntGauge,
+    _counted: InFlightGuard,
     /// Freed last: the next connection must not find this one in its client's share.
     _of_all: OwnedSemaphorePermit,
 }
@@ -100,11 +99,10 @@ impl ConnectionLimit {
             }
             _ => None,
         };
-        let gauge = self.metrics.connections();
-        gauge.inc();
+        let counted = InFlightGuard::over(&self.metrics.series.connections);
         Ok(ConnectionPermit {
             of_client,
-            gauge,
+            _counted: counted,
             _of_all: permit.0,
         })
     }
@@ -114,11 +112,5 @@ impl ConnectionPermit {
     /// The client network that it counts for.
     pub(super) fn network(&self) -> Option<Network> {
         self.of_client.as_ref().map(CountGuard::holder)
-    }
-}
-
-impl Drop for ConnectionPermit {
-    fn drop(&mut self) {
-        self.gauge.dec();
     }
 }

@@ -10,11 +10,12 @@ use opentelemetry_otlp::{
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+use prometheus::IntCounter;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use crate::config::TracingSettings;
-use crate::metrics::{Metrics, SpansSent, TraceMetrics};
+use crate::metrics::{Metrics, SpansSent};
 use crate::throttle::Throttle;
 
 /// For one batch, retries included.
@@ -46,7 +47,8 @@ pub(super) fn exporter(
         inner: Arc::new(inner.map_err(|error| TracesError(error.to_string()))?),
         collector: settings.endpoint.clone(),
         runtime: Handle::current(),
-        metrics: metrics.traces(),
+        exported: metrics.series.trace_spans.of(SpansSent::Exported).clone(),
+        failed: metrics.series.trace_spans.of(SpansSent::Failed).clone(),
         throttle: Throttle::of_repeats(),
     })
 }
@@ -75,13 +77,14 @@ pub(super) struct WatchedExporter {
     inner: Arc<OtlpExporter>,
     collector: String,
     runtime: Handle,
-    metrics: TraceMetrics,
+    exported: IntCounter,
+    failed: IntCounter,
     throttle: Throttle,
 }
 
 impl SpanExporter for WatchedExporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        let spans = batch.len();
+        let spans = batch.len() as u64;
         let inner = Arc::clone(&self.inner);
         // The SDK calls from a thread of its own, without a runtime.
         let sent = self.runtime.spawn(async move { inner.export(batch).await });
@@ -89,9 +92,9 @@ impl SpanExporter for WatchedExporter {
             .await
             .unwrap_or_else(|error| Err(OTelSdkError::InternalFailure(error.to_string())));
         match &sent {
-            Ok(()) => self.metrics.spans(SpansSent::Exported, spans),
+            Ok(()) => self.exported.inc_by(spans),
             Err(error) => {
-                self.metrics.spans(SpansSent::Failed, spans);
+                self.failed.inc_by(spans);
                 if let Some(left_out) = self.throttle.say(Instant::now()) {
                     tracing::warn!(
                         collector = self.collector,

@@ -9,13 +9,12 @@
 
 use std::sync::Arc;
 
-use prometheus::IntGauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::network::{ConnectionRequestPermit, Network};
 use crate::config::{ClientShare, LimitSettings};
 use crate::counts::{CountGuard, Counts};
-use crate::metrics::{Limit, Metrics};
+use crate::metrics::{InFlightGuard, Limit, Metrics};
 use crate::proxy::client::Client;
 use crate::proxy::refusal::Refusal;
 
@@ -44,16 +43,10 @@ pub(crate) type InFlightPermit = Arc<HeldPermits>;
 /// Everything that a request has taken from the limits.
 #[must_use = "the permits are given back when this is dropped"]
 pub(crate) struct HeldPermits {
+    _counted: InFlightGuard,
     _permit: OwnedSemaphorePermit,
-    gauge: IntGauge,
     _connection: ConnectionRequestPermit,
     _client: Option<CountGuard<Network>>,
-}
-
-impl Drop for HeldPermits {
-    fn drop(&mut self) {
-        self.gauge.dec();
-    }
 }
 
 impl InFlightLimit {
@@ -99,11 +92,10 @@ impl InFlightLimit {
         };
         let permit = Arc::clone(&self.free).try_acquire_owned();
         let permit = permit.map_err(|_| refused(Limit::InFlight, FULL))?;
-        let gauge = self.metrics.requests_in_flight();
-        gauge.inc();
+        let counted = InFlightGuard::over(&self.metrics.series.requests_in_flight);
         Ok(Arc::new(HeldPermits {
+            _counted: counted,
             _permit: permit,
-            gauge,
             _connection: connection,
             _client: of_client,
         }))

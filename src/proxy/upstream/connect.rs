@@ -23,7 +23,7 @@ use tokio_util::either::Either;
 
 use super::errors::chain;
 use super::socket::{LeaseGuard, UpstreamSocket};
-use crate::metrics::{ConnectFailure, Metrics};
+use crate::metrics::{ConnectFailure, InFlightGuard, Metrics};
 use crate::proxy::body::BoxError;
 use crate::socket;
 
@@ -150,7 +150,7 @@ impl Connecting {
     pub(super) async fn open(&self) -> Result<UpstreamIo, String> {
         let opened = self.connected().await;
         opened.map_err(|(cause, why)| {
-            self.metrics.upstream_connect_error(cause);
+            self.metrics.series.upstream_connect_errors.of(cause).inc();
             format!("{}: {why}", self.address)
         })
     }
@@ -163,7 +163,9 @@ impl Connecting {
             Ok(socket) => socket.map_err(|(cause, error)| (cause, chain(&error)))?,
             Err(_) => return Err(late(format!("no connection within {timeout:?}"))),
         };
-        socket.count(self.metrics.upstream_connection());
+        socket.count(InFlightGuard::over(
+            &self.metrics.series.upstream_connections,
+        ));
         let Some(tls) = &self.tls else {
             return Ok(Either::Left(socket));
         };

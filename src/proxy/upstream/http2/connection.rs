@@ -10,6 +10,7 @@ use prometheus::IntGauge;
 use tokio::time::Instant;
 
 use super::transport::Transport;
+use crate::metrics::InFlightGuard;
 use crate::proxy::upstream::connect::{Connecting, UpstreamIo};
 use crate::proxy::upstream::errors::chain;
 use crate::proxy::upstream::pool::PooledConnection;
@@ -46,13 +47,13 @@ pub(crate) struct Http2Connection {
     /// The worker whose runtime waits for the socket.
     worker: usize,
     opened: Instant,
-    _counted: CountedConnection,
+    _counted: InFlightGuard,
 }
 
 async fn handshake(
     io: UpstreamIo,
     header_bytes: usize,
-    gauge: IntGauge,
+    gauge: &IntGauge,
 ) -> Result<Http2Connection, String> {
     let header_list = header_bytes.max(4 * TRAILER_LIST);
     let transport = Transport::new(io);
@@ -75,7 +76,7 @@ async fn handshake(
         busy: false,
         worker: worker::index(),
         opened: Instant::now(),
-        _counted: CountedConnection::new(gauge),
+        _counted: InFlightGuard::over(gauge),
     };
     poll_fn(|cx| match connection.poll(cx) {
         Poll::Ready(Ok(())) => Poll::Ready(Err("it has closed the connection".to_owned())),
@@ -131,7 +132,7 @@ impl PooledConnection for Http2Connection {
     async fn open(connecting: &Connecting) -> Result<Self, String> {
         let io = connecting.open().await?;
         let within = connecting.timeout;
-        let gauge = connecting.metrics.upstream_http2_connections();
+        let gauge = &connecting.metrics.series.upstream_http2_connections;
         let handshake = tokio::time::timeout(within, handshake(io, connecting.header_bytes, gauge));
         handshake.await.unwrap_or_else(|_| {
             Err(format!(
@@ -167,21 +168,5 @@ impl Drop for Http2Connection {
             // h2 sends GOAWAY, and ends the connection.
             let _ = self.poll(&mut Context::from_waker(Waker::noop()));
         }
-    }
-}
-
-/// An open connection in the metrics.
-struct CountedConnection(IntGauge);
-
-impl CountedConnection {
-    fn new(gauge: IntGauge) -> Self {
-        gauge.inc();
-        Self(gauge)
-    }
-}
-
-impl Drop for CountedConnection {
-    fn drop(&mut self) {
-        self.0.dec();
     }
 }
