@@ -23,23 +23,8 @@ pub struct History {
     readings: Mutex<VecDeque<Vec<u64>>>,
 }
 
-/// How requests of one span ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ends {
-    pub(super) passed: u64,
-    pub(super) refused: u64,
-    pub(super) unknown: u64,
-}
-
-impl Ends {
-    fn add(&mut self, outcome: Outcome, count: u64) {
-        *match kind(outcome) {
-            EndKind::Passed => &mut self.passed,
-            EndKind::Refused => &mut self.refused,
-            EndKind::Unknown => &mut self.unknown,
-        } += count;
-    }
-}
+/// How many requests of one span ended so, by [`EndKind`].
+pub(super) type Ends = [u64; 3];
 
 /// What an outcome is to the person who looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +75,7 @@ impl History {
             .map(|(before, after)| {
                 let mut ends = Ends::default();
                 for ((outcome, before), after) in Outcome::ALL.iter().zip(before).zip(after) {
-                    ends.add(*outcome, after.saturating_sub(*before));
+                    ends[kind(*outcome) as usize] += after.saturating_sub(*before);
                 }
                 ends
             })
@@ -142,8 +127,8 @@ mod tests {
         let spans = history.spans(&metrics);
         assert_eq!(spans.len(), HOUR);
         let (last, first) = (spans[HOUR - 1], spans[0]);
-        assert_eq!((first.passed, first.refused, first.unknown), (1, 1, 0));
-        assert_eq!((last.passed, last.refused, last.unknown), (1, 1, 1));
+        assert_eq!(first, [1, 1, 0]);
+        assert_eq!(last, [1, 1, 1]);
         let outcomes = history.outcomes(&metrics);
         let of = |wanted| outcomes.iter().find(|(outcome, _)| *outcome == wanted);
         let counts = of(Outcome::StaleToken).map(|(_, counts)| *counts);
