@@ -16,11 +16,9 @@ mod route;
 mod store;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use prometheus::core::Collector;
-use prometheus::proto::MetricFamily;
 use prometheus::{Registry, TextEncoder};
 
 use self::distinct::RecentDistinct;
@@ -50,8 +48,6 @@ pub struct Metrics {
     routes: RwLock<HashMap<String, Arc<RouteMetrics>>>,
     unmatched: Arc<RouteMetrics>,
     stale_resources: RecentDistinct,
-    /// The digest that is shown. Held for a change.
-    config_digest: Mutex<String>,
     store: Arc<StoreMetrics>,
 }
 
@@ -83,7 +79,6 @@ impl Metrics {
             routes: RwLock::new(by_label),
             unmatched,
             stale_resources: RecentDistinct::default(),
-            config_digest: Mutex::default(),
         };
         metrics.set_routes(routes);
         metrics
@@ -101,20 +96,16 @@ impl Metrics {
     /// requests may still be in flight, and lose their mode.
     pub fn set_routes(&self, routes: &[(String, Mode)]) {
         let mut by_label = self.routes.write().unwrap_or_else(PoisonError::into_inner);
-        self.series.route_mode.reset();
+        let modes = &self.series.route_mode;
+        modes.reset();
         for (label, mode) in routes {
             by_label
                 .entry(label.clone())
                 .or_insert_with(|| Arc::new(RouteMetrics::new(&self.series, label)));
-            for other in Mode::ALL {
-                self.series
-                    .route_mode
-                    .with_label_values(&[label.as_str(), other.as_str()]);
+            for each in Mode::ALL {
+                let series = modes.with_label_values(&[label.as_str(), each.as_str()]);
+                series.set(i64::from(each == *mode));
             }
-            self.series
-                .route_mode
-                .with_label_values(&[label.as_str(), mode.as_str()])
-                .set(1);
         }
     }
 
@@ -129,26 +120,9 @@ impl Metrics {
     /// How many requests have ended with each outcome, in the order of [`Outcome::ALL`].
     #[must_use]
     pub fn requests_by_outcome(&self) -> Vec<u64> {
-        let mut counts = vec![0; Outcome::ALL.len()];
-        let families = Collector::collect(&self.series.requests);
-        for metric in families.iter().flat_map(MetricFamily::get_metric) {
-            let mut labels = metric.get_label().iter();
-            let word = labels.find(|label| label.name() == "outcome");
-            let at = word.and_then(|word| {
-                let mut all = Outcome::ALL.iter();
-                all.position(|outcome| outcome.as_str() == word.value())
-            });
-            if let Some(at) = at {
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "a count"
-                )]
-                let count = metric.get_counter().get_value() as u64;
-                counts[at] += count;
-            }
-        }
-        counts
+        let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
+        let total = |outcome| routes.values().map(|route| route.requests(outcome)).sum();
+        Outcome::ALL.iter().map(|outcome| total(*outcome)).collect()
     }
 
     /// A limit was reached.
@@ -193,18 +167,9 @@ impl Metrics {
 
     /// The digest of the configuration that is served.
     pub fn set_config_digest(&self, digest: &str) {
-        let family = &self.series.config_info;
-        // In this order, so that no scrape finds none.
-        family.with_label_values(&[digest]).set(1);
-        let mut shown = self
-            .config_digest
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if *shown != digest {
-            // Fails only at the start, when there is no earlier one.
-            let _ = family.remove_label_values(&[shown.as_str()]);
-            digest.clone_into(&mut shown);
-        }
+        let info = &self.series.config_info;
+        info.reset();
+        info.with_label_values(&[digest]).set(1);
     }
 
     /// How many lines of the log were dropped since the start.

@@ -52,6 +52,11 @@ impl RouteMetrics {
         self.requests.of(outcome).inc();
     }
 
+    /// How many requests have ended so.
+    pub(super) fn requests(&self, outcome: Outcome) -> u64 {
+        self.requests.of(outcome).get()
+    }
+
     /// A stale request was refused (beside [`Self::request`]); `gap` is mark minus token.
     pub fn stale(&self, decided_by: DecidedBy, gap: u64) {
         self.stale.of(decided_by).inc();
