@@ -267,7 +267,7 @@ impl Invocation {
             } else {
                 ExitCode::FAILURE
             }),
-            CliCommand::Probe(args) => Ok(if probe::run(&args, overrides).await? {
+            CliCommand::Probe(args) => Ok(if probe::run(&args).await? {
                 ExitCode::SUCCESS
             } else {
                 ExitCode::FAILURE

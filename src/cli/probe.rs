@@ -1,0 +1,376 @@
+//! `fencepost probe`: the fence drill. It shows from outside that a current token passes, that a
+//! stale one is refused, and that nobody reaches the upstream without the proxy.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context as _;
+use clap::Args;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
+use reqwest::{Client, ClientBuilder, Response, Url, redirect};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::admin::roots;
+use super::arguments::{field, path_and_query};
+use crate::printable;
+use crate::proxy::headers::{OUTCOME, TOKEN};
+
+#[expect(clippy::doc_markdown, reason = "clap prints doc comments as they are")]
+#[derive(Debug, Args)]
+pub(super) struct ProbeArgs {
+    /// URL of the service that the proxy fences, as clients use it: http://orders:7080.
+    #[arg(long, value_name = "URL", value_parser = base)]
+    url: Url,
+    /// The path to write to. Its key should be used by the drill alone: /orders/__canary__.
+    #[arg(long, value_name = "PATH", value_parser = path_and_query)]
+    path: Uri,
+    /// The method of the writes.
+    #[arg(long, default_value = "PUT")]
+    method: Method,
+    /// A header field of the writes. Can be repeated.
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = field)]
+    headers: Vec<(HeaderName, HeaderValue)>,
+    /// The body of the writes.
+    #[arg(short = 'd', long, value_name = "TEXT", default_value = "")]
+    data: String,
+    /// Status of the upstream's answer to the current token. [default: any from 200 to 299]
+    #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(200..=599))]
+    expect: Option<u16>,
+    /// URL by which the upstream must not be reached without the proxy: http://orders-app:8080.
+    /// Every address of the name is tried. Can be repeated.
+    #[arg(
+        long,
+        value_name = "URL",
+        value_parser = base,
+        required_unless_present = "no_direct",
+        conflicts_with = "no_direct"
+    )]
+    direct: Vec<Url>,
+    /// Do not try to go around the proxy. The drill then shows only that the proxy refuses.
+    #[arg(long)]
+    no_direct: bool,
+    /// The current token; the stale one is one less. [default: one above the mark; with `disclose:
+    /// false`, the milliseconds since 1970]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i64).range(1..))]
+    token: Option<i64>,
+    /// PEM file with the CAs for https:// URLs. [default: the system's]
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Time limit of each request, in seconds.
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(1..=600)
+    )]
+    timeout: u64,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The URL of a server, without a path.
+fn base(text: &str) -> Result<Url, String> {
+    let url: Url = text.parse().map_err(|error| format!("{error}"))?;
+    if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
+        return Err("begin it with http:// or https://, then the host and its port".into());
+    }
+    if url.path() != "/" || url.query().is_some() || url.fragment().is_some() {
+        return Err("write no path behind the port; the path is --path".into());
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(
+            "a name and password in the URL are not sent; use -H 'Authorization: …'".into(),
+        );
+    }
+    Ok(url)
+}
+
+/// The result of a drill.
+#[derive(Debug, Serialize)]
+struct DrillReport {
+    passed: bool,
+    url: String,
+    method: String,
+    path: String,
+    steps: Vec<DrillStep>,
+}
+
+/// One check of the drill.
+#[derive(Debug, Serialize)]
+struct DrillStep {
+    check: &'static str,
+    passed: bool,
+    expected: String,
+    got: String,
+}
+
+impl DrillStep {
+    fn new(check: &'static str, expected: &str, got: Result<String, String>) -> Self {
+        Self {
+            check,
+            passed: got.is_ok(),
+            expected: expected.to_owned(),
+            got: got.unwrap_or_else(|why| why),
+        }
+    }
+}
+
+impl DrillReport {
+    fn text(&self) -> String {
+        let mut out = format!("{} {} at {}\n", self.method, self.path, self.url);
+        for step in &self.steps {
+            let verdict = if step.passed { "ok    " } else { "FAILED" };
+            let _ = write!(out, "  {verdict}  {:<13}  {}", step.check, step.got);
+            if !step.passed {
+                let _ = write!(out, " (expected: {})", step.expected);
+            }
+            out.push('\n');
+        }
+        out.push_str(if self.passed {
+            "The fence held."
+        } else {
+            "The fence did not hold, or could not be tried."
+        });
+        out
+    }
+}
+
+/// Drills and prints the result; true if the fence held.
+pub(super) async fn run(args: &ProbeArgs) -> anyhow::Result<bool> {
+    let mut builder = args.client();
+    if let Some(file) = &args.ca {
+        builder = builder.tls_certs_only(roots("--ca", file)?);
+    }
+    let client = builder.build().context("cannot set up the HTTP client")?;
+    let mut steps = args.through_the_proxy(&client).await;
+    for url in &args.direct {
+        steps.extend(args.around_the_proxy(url).await);
+    }
+    let report = DrillReport {
+        passed: steps.iter().all(|step| step.passed),
+        url: args.url.to_string(),
+        method: args.method.to_string(),
+        path: args.path.to_string(),
+        steps,
+    };
+    let mut text = if args.json {
+        serde_json::to_string_pretty(&report).context("it can be written as JSON")?
+    } else {
+        printable::lines(&report.text())
+    };
+    if args.no_direct && !args.json {
+        text.push_str(" No way around it was tried.");
+    }
+    writeln!(std::io::stdout(), "{text}")?;
+    Ok(report.passed)
+}
+
+/// An answer to a write.
+struct Answer {
+    status: StatusCode,
+    /// The word of a refusal.
+    outcome: Option<String>,
+    /// The mark, where a refusal names it.
+    mark: Option<i64>,
+}
+
+impl Answer {
+    fn is_stale(&self) -> bool {
+        self.outcome.as_deref() == Some("stale-token")
+    }
+
+    /// The result of a write with this token, in words.
+    fn to(&self, token: i64) -> String {
+        let word = self.outcome.as_deref().map(|word| format!(" {word}"));
+        let word = word.unwrap_or_default();
+        format!("token {token}: {}{word}", self.status.as_u16())
+    }
+}
+
+impl ProbeArgs {
+    /// Ignores the proxies of the environment, follows nothing and keeps no connection: each
+    /// request shows what one new client sees.
+    fn client(&self) -> ClientBuilder {
+        // reqwest takes the process's provider; an error says that there is one already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        Client::builder()
+            .no_proxy()
+            .redirect(redirect::Policy::none())
+            .pool_max_idle_per_host(0)
+            .timeout(Duration::from_secs(self.timeout))
+            .user_agent(concat!("fencepost-probe/", env!("CARGO_PKG_VERSION")))
+    }
+
+    /// A current token passes, and a stale one is refused.
+    async fn through_the_proxy(&self, client: &Client) -> Vec<DrillStep> {
+        let current = self.current(client).await;
+        let stale = match &current {
+            Ok((token, _)) => self.stale(client, token - 1).await,
+            Err(_) => Err("not tried, since the current token did not pass".to_owned()),
+        };
+        let status = self
+            .expect
+            .map_or("2xx".to_owned(), |status| status.to_string());
+        let expected = format!("{status} from the upstream");
+        vec![
+            DrillStep::new("current-token", &expected, current.map(|(_, got)| got)),
+            DrillStep::new("stale-token", "412 (or 409) stale-token", stale),
+        ]
+    }
+
+    /// Writes with the current token. Returns it, and the answer in words.
+    ///
+    /// The first try without `--token` is 0: its refusal names the mark. A number from the clock
+    /// would leap past a route's `token.max_jump`, which is counted and raises an alert.
+    async fn current(&self, client: &Client) -> Result<(i64, String), String> {
+        let first = self.token.unwrap_or(0);
+        let answer = self.write(client, first).await?;
+        let passed = self.passed(&answer);
+        let (token, above) = match answer.mark {
+            Some(mark) => (mark.saturating_add(1), format!(", above the mark {mark}")),
+            None if first == 0 && passed => (1, String::new()),
+            // With `disclose: false` refusals do not name the mark.
+            None if first == 0 && answer.is_stale() => (by_the_clock(), String::new()),
+            None if passed => return Ok((first, answer.to(first))),
+            None => return Err(answer.to(first)),
+        };
+        let answer = self.write(client, token).await?;
+        let words = answer.to(token) + &above;
+        if self.passed(&answer) {
+            Ok((token, words))
+        } else {
+            Err(words)
+        }
+    }
+
+    /// True if it is the upstream's answer, with the expected status.
+    fn passed(&self, answer: &Answer) -> bool {
+        let expected = match self.expect {
+            Some(status) => answer.status == status,
+            None => answer.status.is_success(),
+        };
+        answer.outcome.is_none() && expected
+    }
+
+    /// A zombie's write through the proxy; good if it is refused as stale.
+    async fn stale(&self, client: &Client, token: i64) -> Result<String, String> {
+        let answer = self.write(client, token).await?;
+        let words = answer.to(token);
+        if answer.is_stale() && matches!(answer.status.as_u16(), 409 | 412) {
+            Ok(words)
+        } else if answer.outcome.is_none() {
+            Err(format!("{words}: THE UPSTREAM TOOK A STALE WRITE"))
+        } else {
+            Err(words)
+        }
+    }
+
+    async fn write(&self, client: &Client, token: i64) -> Result<Answer, String> {
+        let failed = |error| self.failure(error);
+        let response = self.send(client, &self.url, token).await.map_err(failed)?;
+        let status = response.status();
+        let outcome = response.headers().get(OUTCOME);
+        let outcome = outcome.map(|word| String::from_utf8_lossy(word.as_bytes()).into_owned());
+        let body = response.bytes().await.map_err(failed)?;
+        let problem: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let mark = problem["mark"].as_str().and_then(|mark| mark.parse().ok());
+        Ok(Answer {
+            status,
+            mark: mark.filter(|_| outcome.is_some()),
+            outcome,
+        })
+    }
+
+    /// Tries each address of the URL's host: a headless Service has one for each pod.
+    async fn around_the_proxy(&self, url: &Url) -> Vec<DrillStep> {
+        let step = |got| DrillStep::new("direct", "no answer", got);
+        let host = url.host_str().unwrap_or_default();
+        let port = url.port_or_known_default().unwrap_or(80);
+        let bare = host.trim_matches(['[', ']']);
+        let addresses = match tokio::net::lookup_host((bare, port)).await {
+            Ok(addresses) => addresses,
+            Err(error) => {
+                return vec![step(Err(format!(
+                    "{url}: the name has no address, so nothing was tried: {error}"
+                )))];
+            }
+        };
+        let mut steps = Vec::new();
+        for address in addresses {
+            let got = self.direct(url, host, address).await;
+            let name = |why| format!("{url} at {address}: {why}");
+            steps.push(step(got.map(name).map_err(name)));
+        }
+        steps
+    }
+
+    /// A zombie's write to the upstream itself; good if nothing answers.
+    async fn direct(&self, url: &Url, host: &str, address: SocketAddr) -> Result<String, String> {
+        // A certificate that only this client does not trust would protect nothing.
+        let client = self
+            .client()
+            .tls_danger_accept_invalid_certs(true)
+            .resolve(host, address)
+            .build()
+            .map_err(|error| self.failure(error))?;
+        match self.send(&client, url, 1).await {
+            Ok(response) => {
+                let says = if response.headers().contains_key(OUTCOME) {
+                    "fencepost answers there; --direct names the upstream itself"
+                } else {
+                    "THE UPSTREAM ANSWERS WITHOUT THE PROXY"
+                };
+                Err(format!("{}: {says}", response.status().as_u16()))
+            }
+            Err(error) if is_an_answer(&error) => {
+                Err(format!("something answers: {}", self.failure(error)))
+            }
+            Err(error) => Ok(self.failure(error)),
+        }
+    }
+
+    async fn send(&self, client: &Client, url: &Url, token: i64) -> reqwest::Result<Response> {
+        let mut headers: HeaderMap = self.headers.iter().cloned().collect();
+        headers.insert(TOKEN, token.into());
+        let url = format!("{}{}", url.as_str().trim_end_matches('/'), self.path);
+        client
+            .request(self.method.clone(), url)
+            .headers(headers)
+            .body(self.data.clone())
+            .send()
+            .await
+    }
+
+    /// The first cause, without the URL.
+    fn failure(&self, error: reqwest::Error) -> String {
+        if error.is_timeout() {
+            return format!("no answer in {} s", self.timeout);
+        }
+        anyhow::Error::new(error).root_cause().to_string()
+    }
+}
+
+/// The milliseconds since 1970: they grow from drill to drill, on whatever machine.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tokens of the drill are compared across machines"
+)]
+fn by_the_clock() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    i64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(i64::MAX)
+}
+
+/// True if bytes came that are no HTTP/1.1: an HTTP/2 server, for one.
+fn is_an_answer(error: &reqwest::Error) -> bool {
+    let first: Option<&(dyn std::error::Error + 'static)> = std::error::Error::source(error);
+    let mut causes = std::iter::successors(first, |cause| cause.source());
+    causes.any(|cause| {
+        let hyper = cause.downcast_ref::<hyper::Error>();
+        hyper.is_some_and(hyper::Error::is_parse)
+    })
+}
