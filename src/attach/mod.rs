@@ -13,7 +13,6 @@ mod signals;
 mod token;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +25,7 @@ use tokio::time::Instant;
 
 use self::command::{Holder, NotStarted, code};
 use self::port::AttachedPort;
-use self::report::{Reason, RunReport};
+use self::report::Reason;
 use self::signals::{Signals, code_of};
 use crate::config::Settings;
 use crate::proxy::attachment::{Attachment, Lost};
@@ -40,8 +39,6 @@ pub use self::token::TokenSource;
 pub const EXIT_TOKEN_REFUSED: u8 = 65;
 /// A newer holder was found: `EX_TEMPFAIL` of `sysexits.h`.
 pub const EXIT_STALE: u8 = 75;
-/// `--max-runtime` is over, as with `timeout`.
-pub const EXIT_MAX_RUNTIME: u8 = 124;
 /// A claim was not granted: `EX_UNAVAILABLE` of `sysexits.h`.
 pub const EXIT_NOT_CLAIMED: u8 = 69;
 
@@ -57,9 +54,6 @@ pub struct AttachOptions {
     pub retry_for: Duration,
     /// From SIGTERM to SIGKILL.
     pub grace: Duration,
-    pub max_runtime: Option<Duration>,
-    /// Ends with `.prom`.
-    pub metrics_file: Option<PathBuf>,
     /// The authorities whose requests come here by `http_proxy`; `None`: it is not set.
     pub http_proxy: Option<Vec<String>>,
     /// Empty: none is run.
@@ -72,16 +66,12 @@ struct Run {
     attachment: Arc<Attachment>,
     port: AttachedPort,
     signals: Signals,
-    deadline: Option<Instant>,
     claims: u64,
 }
 
 /// Runs the command with the token, and returns the exit code. `settings`: where to listen, and the
 /// fencepost.
 pub async fn run(mut options: AttachOptions, settings: Settings) -> anyhow::Result<u8> {
-    if let Some(path) = &options.metrics_file {
-        report::check(path)?;
-    }
     // Install signal handlers before reading the token, so that an early SIGTERM is not lost.
     let signals = Signals::catch()?;
     let stamp = FencingStamp {
@@ -98,9 +88,7 @@ pub async fn run(mut options: AttachOptions, settings: Settings) -> anyhow::Resu
     hosts.push(port.address.clone());
     attachment.stand_for(&hosts);
     let began = Instant::now();
-    let metrics_file = options.metrics_file.clone();
     let mut run = Run {
-        deadline: options.max_runtime.map(|most| began + most),
         options,
         attachment,
         port,
@@ -108,13 +96,8 @@ pub async fn run(mut options: AttachOptions, settings: Settings) -> anyhow::Resu
         claims: 0,
     };
     let (reason, code) = run.execute().await?;
-    let report = RunReport {
-        reason,
-        code,
-        held: began.elapsed(),
-        claims: run.claims,
-        totals: run.attachment.counts.totals(),
-    };
+    let held = began.elapsed();
+    let totals = run.attachment.counts.totals();
     let grace = run.options.grace;
     run.port
         .close(if reason == Reason::Signal {
@@ -123,13 +106,7 @@ pub async fn run(mut options: AttachOptions, settings: Settings) -> anyhow::Resu
             Duration::ZERO
         })
         .await;
-    report.log();
-    if let Some(path) = metrics_file {
-        // What the command did matters more than its numbers.
-        if let Err(error) = report.write(&path) {
-            tracing::error!("{error:#}");
-        }
-    }
+    report::log(reason, code, held, run.claims, &totals);
     Ok(code)
 }
 
@@ -161,7 +138,6 @@ impl Run {
     async fn claim_all(&mut self) -> Result<(), (Reason, u8)> {
         for claim in &self.options.claims {
             let target = claim.target.to_str().unwrap_or_default();
-            let deadline = until(self.deadline);
             tokio::select! {
                 biased;
                 claimed = self.port.claim(claim) => match claimed {
@@ -178,7 +154,6 @@ impl Run {
                 signal = self.signals.next() => {
                     return Err((Reason::Signal, code_of(signal.as_raw())));
                 }
-                () = deadline => return Err((Reason::MaxRuntime, EXIT_MAX_RUNTIME)),
             }
         }
         Ok(())
@@ -188,7 +163,6 @@ impl Run {
     async fn hold(&mut self, holder: &mut Holder) -> anyhow::Result<(Reason, u8)> {
         let mut lost = self.attachment.lost();
         loop {
-            let deadline = until(self.deadline);
             tokio::select! {
                 biased;
                 () = becomes(&mut lost, true) => {
@@ -211,10 +185,6 @@ impl Run {
                         holder.pass(signal);
                     }
                 }
-                () = deadline => {
-                    tracing::error!(pid = holder.id(), "--max-runtime is over: the command is ended");
-                    return Ok((Reason::MaxRuntime, EXIT_MAX_RUNTIME));
-                }
             }
         }
     }
@@ -233,7 +203,6 @@ impl Run {
     async fn serve(&mut self) -> (Reason, u8) {
         let mut lost = self.attachment.lost();
         loop {
-            let deadline = until(self.deadline);
             let known = lost.borrow_and_update().is_some();
             tokio::select! {
                 biased;
@@ -248,10 +217,6 @@ impl Run {
                     _ if known => return (Reason::Stale, EXIT_STALE),
                     _ => return (Reason::Signal, 0),
                 },
-                () = deadline => {
-                    tracing::error!("--max-runtime is over");
-                    return (Reason::MaxRuntime, EXIT_MAX_RUNTIME);
-                }
             }
         }
     }
@@ -291,13 +256,5 @@ async fn becomes(lost: &mut watch::Receiver<Option<Arc<Lost>>>, so: bool) {
     if lost.wait_for(|lost| lost.is_some() == so).await.is_err() {
         // Its sender lives in the run.
         std::future::pending::<()>().await;
-    }
-}
-
-/// Waits for the deadline; without one, for ever.
-async fn until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
-        None => std::future::pending().await,
     }
 }

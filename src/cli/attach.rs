@@ -30,7 +30,6 @@ Exit codes:
   65   COMMAND exited with 0, but the fencepost refused its token
   69   a claim was not granted; COMMAND was not started
   75   the token is stale: a newer holder was found, and COMMAND was ended
-  124  --max-runtime was over, and COMMAND was ended
   126  COMMAND cannot be run
   127  COMMAND was not found
 
@@ -89,29 +88,19 @@ pub(super) struct AttachArgs {
     /// follows.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
     grace: Duration,
-    /// End COMMAND after this time, claims included.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
-    max_runtime: Option<Duration>,
-    /// Write the numbers of this run there at its end, for the node exporter's textfile collector:
-    /// a name that ends with `.prom`.
-    #[arg(long, value_name = "FILE")]
-    metrics_file: Option<PathBuf>,
     /// Set `http_proxy` for COMMAND too, for programs whose URL cannot be changed: requests for
     /// HOST[:PORT] get the token, and others are refused (name their hosts in NO_PROXY). Entries of
     /// an inherited NO_PROXY that cover HOST are left out. Without a value, the host is that of
     /// --to. May be given several times.
     #[arg(long, value_name = "HOST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     http_proxy: Option<Vec<String>>,
-    /// Where to listen: a loopback address, which every user of the machine reaches, or unix:/path.
-    /// Without COMMAND the default is 127.0.0.1:7079, and with it a free port.
+    /// Where to listen: a loopback address, which every user of the machine reaches, or unix:/path
+    /// with mode 0600. Without COMMAND the default is 127.0.0.1:7079, and with it a free port.
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
-    /// The mode of the Unix socket. The default is 0600.
-    #[arg(long, value_name = "MODE")]
-    listen_mode: Option<String>,
     /// The CAs for the fencepost's certificate, instead of the system's (PEM).
     #[arg(long, value_name = "FILE", help_heading = "TLS to the fencepost")]
-    ca_file: Option<PathBuf>,
+    ca_file: Option<String>,
     /// The client certificate, followed by its chain (PEM).
     #[arg(
         long,
@@ -119,7 +108,7 @@ pub(super) struct AttachArgs {
         requires = "key_file",
         help_heading = "TLS to the fencepost"
     )]
-    cert_file: Option<PathBuf>,
+    cert_file: Option<String>,
     /// Its key (PEM).
     #[arg(
         long,
@@ -127,13 +116,10 @@ pub(super) struct AttachArgs {
         requires = "cert_file",
         help_heading = "TLS to the fencepost"
     )]
-    key_file: Option<PathBuf>,
+    key_file: Option<String>,
     /// The name in the fencepost's certificate. The default is the host of --to.
     #[arg(long, value_name = "NAME", help_heading = "TLS to the fencepost")]
     server_name: Option<String>,
-    /// Format of the log: json or text. The default is text with COMMAND, and json without.
-    #[arg(long, value_name = "FORMAT")]
-    log_format: Option<String>,
     /// The command, with its arguments. Without one, the port serves until a signal.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -150,54 +136,41 @@ fn request(text: &str) -> Result<String, String> {
 
 impl AttachArgs {
     fn overrides(&self) -> Overrides {
-        let mut overrides = Overrides::default();
-        let text = |path: &PathBuf| path.to_string_lossy().into_owned();
-        let alone = self.command.is_empty();
-        let listen = if alone {
-            "127.0.0.1:7079"
+        let (listen, format) = if self.command.is_empty() {
+            ("127.0.0.1:7079", "json")
         } else {
-            "127.0.0.1:0"
+            ("127.0.0.1:0", "text")
         };
-        let format = if alone { "json" } else { "text" };
+        let listen = self.listen.as_deref().unwrap_or(listen);
         // Everyone who may connect writes with the token.
-        let by_socket = |listen: &String| listen.starts_with("unix:");
-        let private = self.listen.as_ref().filter(|listen| by_socket(listen));
-        let mode = self
-            .listen_mode
-            .clone()
-            .or(private.map(|_| "0600".to_owned()));
+        let mode = listen.starts_with("unix:").then_some("0600");
+        let mut overrides = Overrides::default();
         for (path, value, flag) in [
-            ("upstream.url", Some(self.to.clone()), "--to"),
-            (
-                "upstream.tls.ca_file",
-                self.ca_file.as_ref().map(text),
-                "--ca-file",
-            ),
+            ("upstream.url", Some(self.to.as_str()), "--to"),
+            ("upstream.tls.ca_file", self.ca_file.as_deref(), "--ca-file"),
             (
                 "upstream.tls.cert_file",
-                self.cert_file.as_ref().map(text),
+                self.cert_file.as_deref(),
                 "--cert-file",
             ),
             (
                 "upstream.tls.key_file",
-                self.key_file.as_ref().map(text),
+                self.key_file.as_deref(),
                 "--key-file",
             ),
             (
                 "upstream.tls.server_name",
-                self.server_name.clone(),
+                self.server_name.as_deref(),
                 "--server-name",
             ),
-            ("listen_mode", mode, "--listen-mode"),
-            ("log.format", self.log_format.clone(), "--log-format"),
-            ("listen", self.listen.clone(), "--listen"),
+            ("listen", Some(listen), "--listen"),
+            ("listen_mode", mode, ""),
+            ("log.format", Some(format), ""),
         ] {
             if let Some(value) = value {
-                overrides.set(path, value, flag);
+                overrides.set(path, value.to_owned(), flag);
             }
         }
-        overrides.fall_back("listen", listen, "");
-        overrides.fall_back("log.format", format, "");
         overrides
     }
 
@@ -277,9 +250,7 @@ pub(super) async fn run(args: AttachArgs) -> anyhow::Result<ExitCode> {
         claims: args.claims()?,
         retry_for: args.retry_for,
         grace: args.grace,
-        max_runtime: args.max_runtime,
         http_proxy: args.proxied()?,
-        metrics_file: args.metrics_file,
         command: args.command,
     };
     let _logging = logging::start(&settings.log, None)?;

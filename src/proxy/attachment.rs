@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -34,13 +34,13 @@ pub(crate) struct AttachCounts {
     requests: AtomicU64,
     retries: AtomicU64,
     stale: AtomicU64,
-    past_no_fence: AtomicU64,
+    past_no_fence: AtomicBool,
     /// Short: a map of some twenty outcomes, never across an await.
     refused: Mutex<BTreeMap<String, u64>>,
 }
 
 /// What [`AttachCounts`] has counted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct AttachTotals {
     /// Requests of the client, each once.
     pub requests: u64,
@@ -48,8 +48,6 @@ pub(crate) struct AttachTotals {
     pub retries: u64,
     /// Requests refused as stale, here or by the fencepost.
     pub stale: u64,
-    /// Answers that no fencepost has passed on.
-    pub past_no_fence: u64,
     /// Requests that a fencepost did not forward, or whose outcome is unknown, by their last
     /// outcome; without stale ones.
     pub refused: BTreeMap<String, u64>,
@@ -74,9 +72,9 @@ impl AttachCounts {
         self.retries.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns whether it is the first.
+    /// Notes an answer that no fencepost has passed on. Returns whether it is the first.
     pub(super) fn past_no_fence(&self) -> bool {
-        self.past_no_fence.fetch_add(1, Ordering::Relaxed) == 0
+        !self.past_no_fence.swap(true, Ordering::Relaxed)
     }
 
     /// Returns whether it is the first with this outcome.
@@ -93,7 +91,6 @@ impl AttachCounts {
             requests: read(&self.requests),
             retries: read(&self.retries),
             stale: read(&self.stale),
-            past_no_fence: read(&self.past_no_fence),
             refused: self
                 .refused
                 .lock()
