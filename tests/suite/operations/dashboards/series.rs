@@ -8,8 +8,13 @@ use crate::support::metrics::Metrics;
 use crate::support::wire::Wire;
 use crate::support::{Config, Proxy, Store, Upstream, post, put};
 
-/// Labels that Prometheus adds to every scrape, and that come from none of ours.
-const NOT_OURS: &[&str] = &["up"];
+/// Series that come from none of ours.
+const NOT_OURS: &[&str] = &[
+    "up",
+    "kube_cronjob_created",
+    "kube_cronjob_status_last_schedule_time",
+    "kube_cronjob_status_last_successful_time",
+];
 const LABELS: &[&str] = &[
     "outcome",
     "mode",
