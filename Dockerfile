@@ -31,11 +31,12 @@ WORKDIR /build
 # The dependencies are a layer of their own, which changes only with the manifests.
 COPY Cargo.toml Cargo.lock ./
 COPY benches/today/Cargo.toml benches/today/
+COPY conformance/Cargo.toml conformance/
 COPY fuzz/Cargo.toml fuzz/
 COPY tests/model/Cargo.toml tests/model/
 COPY vendor vendor
-RUN mkdir -p src benches/today/src fuzz/src tests/model/src \
-    && touch src/lib.rs benches/today/src/main.rs fuzz/src/lib.rs tests/model/src/lib.rs \
+RUN mkdir -p src benches/today/src conformance/src fuzz/src tests/model/src \
+    && touch src/lib.rs benches/today/src/main.rs conformance/src/main.rs fuzz/src/lib.rs tests/model/src/lib.rs \
     && echo 'fn main() {}' >src/main.rs \
     && cargo build --release --locked --bin fencepost --target "$(rustc --print host-tuple)"
 

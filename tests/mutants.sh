@@ -55,6 +55,7 @@ cp -Rp vendor "$work/tree/"
 mkdir -p "$work/tree/tests/suite" && echo 'fn main() {}' >"$work/tree/tests/suite/main.rs"
 # The other packages of the workspace, which cargo looks for.
 cp -R tests/model "$work/tree/tests/"
+cp -R conformance "$work/tree/"
 mkdir "$work/tree/fuzz" && cp -R fuzz/Cargo.toml fuzz/src fuzz/fuzz_targets "$work/tree/fuzz/"
 for patch in tests/mutants/*.patch; do
     (cd "$work/tree" && patch -p1 -s --no-backup-if-mismatch <"$top/$patch") ||

@@ -37,7 +37,7 @@ tls::rotation::
 '
 
 quick() {
-    set -- --locked -p fencepost -p fencepost-fuzz
+    set -- --locked -p fencepost -p fencepost-conformance -p fencepost-fuzz
     cargo test "$@" --no-run
     tests=$(cargo test "$@" -- --list 2>/dev/null | sed -n 's/: test$//p')
     slow=
@@ -173,7 +173,8 @@ else
     trap 'exit 130' INT
     trap 'exit 143' TERM
     # Tests that draw cases draw the same ones each time, so that a change is judged by itself.
-    PROPTEST_RNG_SEED=1 RUST_TEST_THREADS=$threads tests/again.sh --locked -- --skip fire:: --skip image::
+    PROPTEST_RNG_SEED=1 RUST_TEST_THREADS=$threads tests/again.sh --locked -p fencepost -p fencepost-conformance -- \
+        --skip fire:: --skip image::
     cargo test --locked -p fencepost-model --test holds
     # Seconds of fuzzing, the same each time too; docs/internals/fuzzing.md has the long form.
     FENCEPOST_FUZZ_SEED=1 cargo test --locked -p fencepost-fuzz

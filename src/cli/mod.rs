@@ -20,7 +20,6 @@ mod status;
 mod tables;
 
 use std::io::{IsTerminal, Write};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -69,7 +68,7 @@ enum CliCommand {
     #[command(after_help = attach::AFTER_HELP)]
     Attach(Box<attach::AttachArgs>),
     /// Show what fencepost does: a zombie with and without it, an overtaking write, a crash, and a
-    /// program that is ended. With --serve, test a client of yours.
+    /// program that is ended.
     Demo(DemoArgs),
     /// Check a configuration file and print every problem with its line.
     #[command(after_help = "Exits with 1 if there is an error, with 0 if there are warnings only.")]
@@ -130,18 +129,6 @@ struct DemoArgs {
     /// Keep everything running at the end, to try it by hand.
     #[arg(long)]
     keep: bool,
-    /// Play no story. Serve every answer that a client can get, and judge what the client does:
-    /// prints the URL and the scenarios, and runs until Ctrl-C.
-    #[arg(long, conflicts_with = "keep")]
-    serve: bool,
-    /// Where --serve listens. Port 0 takes a free one.
-    #[arg(
-        long,
-        value_name = "ADDR",
-        default_value = "127.0.0.1:7070",
-        requires = "serve"
-    )]
-    listen: SocketAddr,
     /// Be the program of story (e).
     #[arg(long, hide = true)]
     nightly: bool,
@@ -303,9 +290,6 @@ fn command_line() -> clap::Command {
 async fn demonstrate(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let good = if args.nightly {
         demo::nightly().await?;
-        true
-    } else if args.serve {
-        demo::serve(args.listen).await?;
         true
     } else {
         demo::run(demo::DemoOptions { keep: args.keep }).await?

@@ -2,11 +2,7 @@
 //! fencepost prevents it. Only the stalls are staged. A legacy API, a lock service with leases, a
 //! check-then-forward proxy and a `fencepost serve` with a real `SQLite` file run for real and talk
 //! HTTP over loopback. The result of each story is read from the API.
-//!
-//! `fencepost demo --serve` plays no story: see [`conformance`].
 
-use std::io::Write as _;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +12,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 mod attached;
 mod child;
-mod conformance;
 mod hand;
 mod http;
 mod http_client;
@@ -30,7 +25,6 @@ mod world;
 
 pub use attached::nightly;
 use child::Fencepost;
-use conformance::ConformanceServer;
 use legacy::Legacy;
 use locks::LockService;
 use screen::Screen;
@@ -70,27 +64,6 @@ pub async fn run(args: DemoOptions) -> anyhow::Result<bool> {
     }
     world.fencepost.stop().await;
     Ok(good)
-}
-
-/// `--serve`: plays no story, and serves the scenarios for tests of clients until a signal.
-///
-/// # Errors
-/// The address cannot be bound.
-pub async fn serve(listen: SocketAddr) -> anyhow::Result<()> {
-    let mut end = EndSignals::new()?;
-    let server = ConformanceServer::bind(listen).await?;
-    let mut out = std::io::stdout();
-    // A reader that has gone away does not end the server.
-    let _ = write!(out, "{}", server.overview()).and_then(|()| out.flush());
-    if !listen.ip().is_loopback() {
-        let warning = "warning: --listen is not on the loopback, and the server lets everybody in";
-        let _ = writeln!(std::io::stderr(), "{warning}");
-    }
-    tokio::select! {
-        () = server.serve() => {}
-        () = end.received() => {}
-    }
-    Ok(())
 }
 
 async fn play(dir: &Path) -> anyhow::Result<(World, bool)> {

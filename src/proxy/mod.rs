@@ -44,13 +44,13 @@ mod upstream;
 mod upstream_request;
 
 pub(crate) use self::body::BoxError;
-pub(crate) use self::body::{ClientBody, full};
+pub use self::body::{ClientBody, full};
 pub(crate) use self::body::{Feed, Received, Wish, streamed};
 pub(crate) use self::client::{Client, ClientNames};
 pub(crate) use self::handle::limit_of;
 pub(crate) use self::limits::network::{ConnectionInFlight, Network};
-pub(crate) use self::refusal::problem::{AnswerStyle, Retry, claimed};
-pub(crate) use self::refusal::{Refusal, Subject, Why};
+pub use self::refusal::problem::{AnswerStyle, Retry, claimed};
+pub use self::refusal::{Refusal, Subject, Why};
 pub(crate) use self::setup::ProxySetup;
 pub use self::setup::{Proxy, ProxyError};
 pub(crate) use self::tunnel::client_socket::{Handover, handover};

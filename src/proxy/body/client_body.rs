@@ -18,7 +18,7 @@ use crate::proxy::upstream::ResponseBody;
 use crate::traces::RequestSpanGuard;
 
 /// The body that goes back to the client. It ends cleanly only if the upstream's did.
-pub(crate) struct ClientBody {
+pub struct ClientBody {
     source: ReplySource,
     framing: AnswerFraming,
     /// Held until the body has been taken or dropped.
@@ -79,7 +79,8 @@ impl AnswerFraming {
 }
 
 /// A body of known content.
-pub(crate) fn full(content: impl Into<Bytes>) -> ClientBody {
+#[must_use]
+pub fn full(content: impl Into<Bytes>) -> ClientBody {
     let content = content.into();
     let framing = AnswerFraming {
         over: content.is_empty(),

@@ -9,7 +9,8 @@ mod rules;
 mod upload;
 mod upstream_body;
 
-pub(crate) use self::client_body::{AnswerFraming, ClientBody, RelayedFrame, full};
+pub(crate) use self::client_body::{AnswerFraming, RelayedFrame};
+pub use self::client_body::{ClientBody, full};
 pub(crate) use self::deadlines::UploadProgress;
 pub(crate) use self::error::{BoxError, UploadError};
 pub(crate) use self::memory::{BodyMemory, MemoryShare};

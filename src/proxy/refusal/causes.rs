@@ -132,7 +132,8 @@ impl From<SendError> for Refusal {
 
 impl Refusal {
     /// Nothing was sent.
-    pub(crate) fn unreachable(why: &dyn std::fmt::Display, spent: bool) -> Self {
+    #[must_use]
+    pub fn unreachable(why: &dyn std::fmt::Display, spent: bool) -> Self {
         Self::Unreachable {
             why: Why::of("The upstream cannot be reached, and nothing was sent", why),
             spent,

@@ -14,7 +14,7 @@ use crate::routing::{ResourceKey, Token};
 /// ports, files and certificates: that is for the log, and no client reads it, with `disclose` or
 /// without.
 #[derive(Clone, Debug)]
-pub(crate) struct Why {
+pub struct Why {
     /// The public part: a sentence without its full stop.
     said: &'static str,
     /// For the log only.
@@ -22,7 +22,8 @@ pub(crate) struct Why {
 }
 
 impl Why {
-    pub(crate) const fn new(said: &'static str) -> Self {
+    #[must_use]
+    pub const fn new(said: &'static str) -> Self {
         Self { said, cause: None }
     }
 
@@ -52,7 +53,7 @@ pub(crate) enum DetailReader {
 
 /// Why a request was not forwarded, or what broke when it was.
 #[derive(Clone, Debug)]
-pub(crate) enum Refusal {
+pub enum Refusal {
     Stale {
         mark: Token,
         decided_by: DecidedBy,
@@ -107,7 +108,7 @@ pub(crate) enum Refusal {
 }
 
 /// The resource and the token of a fenced request, once they have been derived.
-pub(crate) type Subject = (ResourceKey, Token);
+pub type Subject = (ResourceKey, Token);
 
 impl Refusal {
     /// The text that a person reads.

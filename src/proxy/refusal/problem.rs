@@ -15,7 +15,7 @@ use crate::proxy::headers::{OUTCOME, RETRY};
 
 /// The style of this answer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct AnswerStyle<'a> {
+pub struct AnswerStyle<'a> {
     /// 412 or 409.
     pub stale_status: u16,
     pub disclose: bool,
@@ -57,7 +57,7 @@ mod grpc {
 
 /// The advice to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Retry {
+pub enum Retry {
     /// Not with this token: a verdict, not a hiccup.
     Never,
     /// The same request, the same token.
@@ -72,7 +72,8 @@ impl Retry {
         if spent { Self::Never } else { Self::SameToken }
     }
 
-    pub(crate) const fn as_str(self) -> &'static str {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Never => "never",
             Self::SameToken => "same-token",
@@ -140,12 +141,14 @@ impl Refusal {
         Row { outcome, status, grpc, retry, title }
     }
 
-    pub(crate) fn outcome(&self) -> Outcome {
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
         self.row().outcome
     }
 
     /// The member `retry`, and the value of `X-Fencing-Retry`.
-    pub(crate) fn retry(&self) -> Retry {
+    #[must_use]
+    pub fn retry(&self) -> Retry {
         self.row().retry
     }
 
@@ -154,7 +157,8 @@ impl Refusal {
         self.outcome().as_str()
     }
 
-    pub(crate) fn status(&self, style: AnswerStyle<'_>) -> StatusCode {
+    #[must_use]
+    pub fn status(&self, style: AnswerStyle<'_>) -> StatusCode {
         let Row {
             outcome, status, ..
         } = self.row();
@@ -169,7 +173,8 @@ impl Refusal {
         self.retry() == Retry::SameToken
     }
 
-    pub(crate) fn retry_after(&self) -> Option<Duration> {
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Overloaded(_) => Some(Duration::from_secs(1)),
             Self::StoreUnavailable { retry_after, .. }
@@ -179,7 +184,8 @@ impl Refusal {
     }
 
     /// The answer.
-    pub(crate) fn respond(
+    #[must_use]
+    pub fn respond(
         &self,
         style: AnswerStyle<'_>,
         subject: Option<&Subject>,
@@ -264,7 +270,8 @@ impl Refusal {
 }
 
 /// A claim was granted.
-pub(crate) fn claimed() -> Response<ClientBody> {
+#[must_use]
+pub fn claimed() -> Response<ClientBody> {
     no_content("claimed")
 }
 

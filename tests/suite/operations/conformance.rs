@@ -1,4 +1,4 @@
-//! `fencepost demo --serve`: it answers as a fencepost does, lets right clients pass and finds the
+//! The conformance server: it answers as a fencepost does, lets correct clients pass and finds the
 //! faults of others.
 
 mod answers;
@@ -9,7 +9,6 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::conformance::Conformance;
-use crate::support::proxy::fencepost;
 use crate::support::{Answer, get, post, soon};
 
 const CLAIM: &str = "/.well-known/fencing/claim";
@@ -274,7 +273,7 @@ async fn what_is_no_run_is_not_found() {
     let text = get("/").send(server.address).await.text();
     for part in [
         "stale-token-409\n",
-        "retry: never",
+        "every write: 412 stale-token, never",
         "/verdict/",
         "connection-lost",
     ] {
@@ -290,11 +289,5 @@ async fn it_ends_with_0_at_a_signal_whoever_is_connected() {
         server.process.signal(signal);
         assert_eq!(server.process.exit().await.code(), Some(0));
         drop(connected);
-    }
-    for arguments in [&["--serve", "--keep"][..], &["--listen", "127.0.0.1:0"]] {
-        let mut command = fencepost();
-        let output = command.arg("demo").args(arguments).output();
-        let code = output.expect("it can be run").status.code();
-        assert_eq!(code, Some(2), "{arguments:?}");
     }
 }

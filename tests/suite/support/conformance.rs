@@ -1,13 +1,50 @@
-//! `fencepost demo --serve`: the program as a client's tests use it.
+//! The conformance server, as a client's tests use it.
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
 
 use serde_json::Value;
 
 use super::client::{Answer, get, request};
 use super::process::Process;
-use super::proxy::fencepost;
 use super::wait::eventually;
+
+/// The program, built once by the first test that needs it. Cargo has built its dependencies for the
+/// suite. With `--examples` (there are none) it takes the same features of them, and so the same
+/// builds.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_BIN_EXE_fencepost")).parent();
+        let folder = folder.expect("a folder of the target directory");
+        let profile = match folder.file_name().and_then(|name| name.to_str()) {
+            Some("debug") | None => "dev",
+            Some(name) => name,
+        };
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        // The suite's own, which build scripts would take for a change.
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+                cargo.env_remove(name);
+            }
+        }
+        let output = cargo
+            .args(["build", "--locked", "--quiet", "--profile", profile])
+            .args(["-p", "fencepost", "-p", "fencepost-conformance"])
+            .args(["--bin", "fencepost-conformance", "--examples"])
+            .arg("--target-dir")
+            .arg(folder.parent().expect("a target directory"))
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output()
+            .expect("cargo can be run");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        folder.join("fencepost-conformance")
+    })
+}
 
 /// A running conformance server. Killed when dropped.
 pub struct Conformance {
@@ -18,9 +55,7 @@ pub struct Conformance {
 impl Conformance {
     /// Starts it on a free port.
     pub async fn start() -> Self {
-        let mut command = fencepost();
-        command.args(["demo", "--serve", "--listen", "127.0.0.1:0"]);
-        let mut process = Process::start(&mut command);
+        let mut process = Process::start(Command::new(program()).args(["--listen", "127.0.0.1:0"]));
         let address = eventually("the conformance server to listen", || {
             assert!(process.ended().is_none(), "it ended instead of listening");
             let lines = process.lines();

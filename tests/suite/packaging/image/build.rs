@@ -23,7 +23,7 @@ const ROOTS: &str = "etc/ssl/certs/ca-certificates.crt";
 
 /// All that the image is made of, below the project's directory; the rest is kept out by
 /// `.dockerignore`.
-const CONTEXT: [&str; 11] = [
+const CONTEXT: [&str; 12] = [
     "Dockerfile",
     ".dockerignore",
     "Cargo.toml",
@@ -31,6 +31,7 @@ const CONTEXT: [&str; 11] = [
     "build.rs",
     "LICENSE",
     "benches/today/Cargo.toml",
+    "conformance/Cargo.toml",
     "fuzz/Cargo.toml",
     "tests/model/Cargo.toml",
     "vendor",
