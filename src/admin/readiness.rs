@@ -168,7 +168,7 @@ mod tests {
 
     fn new(follows_store: bool) -> Readiness {
         let store = Arc::clone(Metrics::new(&[]).store());
-        let gauge = store.route_table_mismatch.clone();
+        let gauge = store.series.route_table_mismatch.clone();
         let routes = Arc::new(RouteRecord::new(RouteTable::default(), gauge));
         Readiness::new("1", follows_store, store, routes)
     }

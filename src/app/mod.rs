@@ -255,7 +255,7 @@ impl App {
         let rejections = Arc::new(Rejections::default());
         let routes = Arc::new(RouteRecord::new(
             RouteTable::of(&settings),
-            metrics.store().route_table_mismatch.clone(),
+            metrics.store().series.route_table_mismatch.clone(),
         ));
         let readiness = Arc::new(Readiness::new(
             instance.name(),

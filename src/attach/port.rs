@@ -81,7 +81,7 @@ impl AttachedPort {
         let metrics = Arc::new(Metrics::new(&[]));
         let routes = Arc::new(RouteRecord::new(
             RouteTable::of(&settings),
-            metrics.store().route_table_mismatch.clone(),
+            metrics.store().series.route_table_mismatch.clone(),
         ));
         // Nothing is judged here. The store is never joined, so what would be judged after all
         // would be refused.

@@ -43,7 +43,7 @@ pub const UNMATCHED: &str = "unmatched";
 pub struct Metrics {
     registry: Registry,
     /// The series that need no method here.
-    pub series: Families,
+    pub series: Arc<Families>,
     /// By label. Held for a lookup or a reload's insertions; never across an await.
     routes: RwLock<HashMap<String, Arc<RouteMetrics>>>,
     unmatched: Arc<RouteMetrics>,
@@ -56,7 +56,7 @@ impl Metrics {
     #[must_use]
     pub fn new(routes: &[(String, Mode)]) -> Self {
         let registry = Registry::new();
-        let series = Families::register(&registry);
+        let series = Arc::new(Families::register(&registry));
         process::started(&series);
         let build = series.build_info.with_label_values(&[VERSION, COMMIT]);
         build.set(1);
@@ -74,7 +74,7 @@ impl Metrics {
         ]);
         let metrics = Self {
             registry,
-            store: Arc::new(StoreMetrics::new(&series)),
+            store: Arc::new(StoreMetrics::new(Arc::clone(&series))),
             series,
             routes: RwLock::new(by_label),
             unmatched,

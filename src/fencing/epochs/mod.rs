@@ -280,7 +280,7 @@ impl EpochTable {
                 let number = self.numbers.fetch_add(1, Ordering::Relaxed);
                 let until = Instant::now() + self.settle;
                 epoch.unknown.push(UnknownPermit { number, until });
-                self.metrics.unknown_outcomes.inc();
+                self.metrics.series.unknown_outcomes.inc();
                 unknown = Some((number, until));
             }
             entry.drained(drained);
@@ -310,7 +310,7 @@ impl EpochTable {
                 if epoch.unknown.len() != before {
                     found = true;
                     epoch.used = Instant::now();
-                    self.metrics.unknown_outcomes.dec();
+                    self.metrics.series.unknown_outcomes.dec();
                 }
             }
             if found {
@@ -409,7 +409,10 @@ impl EpochTable {
     fn count_open(&self, before: usize, after: usize) {
         let number = |count| i64::try_from(count).unwrap_or(i64::MAX);
         if before != after {
-            self.metrics.open_epochs.add(number(after) - number(before));
+            self.metrics
+                .series
+                .open_epochs
+                .add(number(after) - number(before));
         }
     }
 

@@ -158,7 +158,7 @@ impl Rig {
     }
 
     pub(crate) fn membership(&self) -> Membership {
-        let mismatch = self.metrics.store().route_table_mismatch.clone();
+        let mismatch = self.metrics.store().series.route_table_mismatch.clone();
         self.membership_with(Arc::new(RouteRecord::new(RouteTable::default(), mismatch)))
     }
 

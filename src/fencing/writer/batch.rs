@@ -195,8 +195,8 @@ async fn advance(
 ) -> Result<Batched, StoreError> {
     let asks: Vec<Ask> = groups.iter().map(|group| group.ask.clone()).collect();
     #[allow(clippy::cast_precision_loss, reason = "a batch is small")]
-    metrics.batch_size.observe(asks.len() as f64);
-    let timer = metrics.commit_seconds.start_timer();
+    metrics.series.store_batch_size.observe(asks.len() as f64);
+    let timer = metrics.series.store_commit_seconds.start_timer();
     let batch = Batch {
         instance: &by.instance,
         era,

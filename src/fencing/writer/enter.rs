@@ -198,7 +198,7 @@ impl Writer {
         if let Some(mark) = mark {
             epoch_table.learn(&ask.resource, mark, era, false);
             if found.before.is_none() {
-                self.context.metrics.new_resources.inc();
+                self.context.metrics.series.new_resources.inc();
             }
         }
         if mark == Some(ask.token) {

@@ -234,7 +234,7 @@ async fn an_override_elsewhere_sends_the_statement_back_in_the_new_era() {
     assert_eq!(open(&rig, "a", 12).await, Ok(true));
     assert_eq!(rig.epoch_table.era(), 1);
     assert_eq!(
-        rig.metrics.store().regressions.get(),
+        rig.metrics.store().series.mark_regressions.get(),
         0,
         "an override is not a loss"
     );

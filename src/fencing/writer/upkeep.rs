@@ -158,7 +158,7 @@ impl Writer {
             tracing::error!(resource = %key, known = text(known), found = text(found), left_out,
                 "the store has lost a mark; the higher one is written back and the resource refused until that is done and has settled");
         }
-        self.context.metrics.regressions.inc();
+        self.context.metrics.series.mark_regressions.inc();
         self.context.epoch_table.quarantine(key);
         self.repairs.push(key);
     }
@@ -169,7 +169,7 @@ impl Writer {
             tracing::error!(resource = %key, found = found.unwrap_or("none"), left_out,
                 "the store has lost that a token is spent; that is written back and the resource refused until it is done and has settled");
         }
-        self.context.metrics.regressions.inc();
+        self.context.metrics.series.mark_regressions.inc();
         self.context.epoch_table.quarantine(key);
         self.repairs.push(key);
     }

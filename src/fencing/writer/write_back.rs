@@ -157,7 +157,7 @@ impl Writer {
                     continue;
                 }
                 if found.before < Some(ask.token) {
-                    self.context.metrics.regressions.inc();
+                    self.context.metrics.series.mark_regressions.inc();
                 }
                 if let Some(spent) = spent {
                     // The name that is now in the store counts, even if it is another one. Later

@@ -227,7 +227,7 @@ async fn what_is_spent_is_looked_for_after_every_new_connection() {
     }
     tokio::time::sleep(TERM).await;
     assert_eq!(store.state().marks[&key("a")].1.as_deref(), Some("x"));
-    assert_eq!(rig.metrics.store().regressions.get(), 1);
+    assert_eq!(rig.metrics.store().series.mark_regressions.get(), 1);
     assert_repairing(enter(&rig, &key("a"), token(5)));
     assert!(matches!(
         enter(&rig, &key("b"), token(5)),

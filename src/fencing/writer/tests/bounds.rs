@@ -135,7 +135,7 @@ async fn resources_that_have_a_mark_need_no_room() {
         }
     }
     assert_eq!((made, full), (10, 20));
-    assert_eq!(rig.metrics.store().new_resources.get(), 11);
+    assert_eq!(rig.metrics.store().series.new_resources.get(), 11);
     assert_eq!(store.mark_of(&key("new-29")), None);
     // An ask that the store does not answer takes no place for good.
     tokio::time::sleep(Duration::from_secs(1)).await;

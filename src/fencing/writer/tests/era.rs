@@ -43,7 +43,7 @@ async fn who_is_dead_unawares_writes_no_mark_back() {
     // A newer token truly asked for is another thing; but it finds no loss.
     let asked = ask(&rig, "a", 43, Want::Raise).await.expect("no panic");
     assert_eq!(asked, Ok(true));
-    assert_eq!(rig.metrics.store().regressions.get(), 0);
+    assert_eq!(rig.metrics.store().series.mark_regressions.get(), 0);
     assert!(!matches!(
         look(&rig, "a", 43),
         Err(Refused::Unavailable {

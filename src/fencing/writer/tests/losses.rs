@@ -14,7 +14,7 @@ async fn a_lost_mark_is_seen_quarantined_and_written_back() {
     store.state().marks.insert(key("a"), (token(3), None, 0));
     let error = open(&rig, "a", 10).await.expect_err("lost");
     assert_eq!(error.kind(), "lost");
-    assert_eq!(rig.metrics.store().regressions.get(), 1);
+    assert_eq!(rig.metrics.store().series.mark_regressions.get(), 1);
     assert_repairing(look(&rig, "a", 10));
     tokio::time::sleep(A_TICK).await;
     assert_eq!(store.mark_of(&key("a")), Some(10));

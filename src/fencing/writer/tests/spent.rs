@@ -29,11 +29,11 @@ async fn is_repaired(store: &Double, rig: &Rig) {
     assert!(spent_by(store).is_some(), "written back");
     tokio::time::sleep(LOSS).await;
     rig.lease.renewed(rig.lease.clock().now());
-    let counted = rig.metrics.store().regressions.get();
+    let counted = rig.metrics.store().series.mark_regressions.get();
     assert!(open(rig, "a", 5).await.is_ok());
     assert_eq!(spend(rig, 5, "later").await, Err(Refused::Spent));
     assert_eq!(
-        rig.metrics.store().regressions.get(),
+        rig.metrics.store().series.mark_regressions.get(),
         counted,
         "one loss, once"
     );
@@ -53,7 +53,7 @@ async fn a_lost_spending_is_a_loss_whatever_asks() {
             raised.expect_err("lost")
         };
         assert_eq!(error.kind(), "lost");
-        assert_eq!(rig.metrics.store().regressions.get(), 1);
+        assert_eq!(rig.metrics.store().series.mark_regressions.get(), 1);
         is_repaired(&store, &rig).await;
     }
 }
@@ -80,7 +80,7 @@ async fn what_was_seen_spent_elsewhere_is_missed_too() {
     assert_eq!(spend(&two, 5, "y").await, Err(Refused::Spent));
     lose_spending(&store);
     assert_eq!(spend(&two, 5, "z").await.expect_err("lost").kind(), "lost");
-    assert_eq!(two.metrics.store().regressions.get(), 1);
+    assert_eq!(two.metrics.store().series.mark_regressions.get(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,7 +96,7 @@ async fn what_was_given_back_is_no_loss() {
     // Another name stands there now, and that is no loss either.
     assert_eq!(spend(&one, 5, "w").await, Err(Refused::Spent));
     for rig in [&one, &two] {
-        assert_eq!(rig.metrics.store().regressions.get(), 0);
+        assert_eq!(rig.metrics.store().series.mark_regressions.get(), 0);
     }
 }
 
@@ -115,7 +115,7 @@ async fn a_giving_back_in_doubt_leaves_nothing_known() {
             let again = spend(&rig, 5, "z").await;
             assert!(matches!(again, Ok(_) | Err(Refused::Spent)));
         }
-        assert_eq!(rig.metrics.store().regressions.get(), 0);
+        assert_eq!(rig.metrics.store().series.mark_regressions.get(), 0);
     }
 }
 
@@ -129,7 +129,7 @@ async fn an_override_that_clears_what_is_spent_is_no_loss() {
     assert!(matches!(done, Ok(Override::Done { .. })), "{done:?}");
     assert!(open(&rig, "a", 5).await.is_ok());
     assert_eq!(spend(&rig, 5, "y").await, Ok(false));
-    assert_eq!(rig.metrics.store().regressions.get(), 0);
+    assert_eq!(rig.metrics.store().series.mark_regressions.get(), 0);
 }
 
 /// An instance that knew of nothing has spent the token once more. That cannot be undone, but it is
@@ -145,5 +145,5 @@ async fn a_token_that_was_spent_again_behind_a_loss_is_told_of_once() {
     let raised = ask(&one, "a", 5, Want::Raise).await.expect("no panic");
     assert_eq!(raised.expect_err("lost").kind(), "lost");
     is_repaired(&store, &one).await;
-    assert_eq!(one.metrics.store().regressions.get(), 1);
+    assert_eq!(one.metrics.store().series.mark_regressions.get(), 1);
 }
