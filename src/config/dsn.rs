@@ -2,7 +2,7 @@
 //!
 //! libpq's URLs name several hosts (`postgres://h1:5432,h2/db`) and ask for the one that can be
 //! written to; the driver knows neither, so the list is read here. A store of marks always needs
-//! the server that is read-write, even if the URL asks for another one.
+//! the server that is read-write.
 //!
 //! Only the URL counts. No environment variable (`PGSSLMODE`, `PGPASSWORD`) and no password file
 //! can change where the marks are, or weaken the connection.
@@ -20,44 +20,10 @@ pub use self::ssl_mode::Protection;
 use self::ssl_mode::SslMode;
 use super::yaml::Wrong;
 
-/// libpq's parameters that change nothing about which server is meant or how well the way to it is
-/// protected.
-const IGNORED: [&str; 11] = [
-    "application_name",
-    "client_encoding",
-    "connect_timeout",
-    "fallback_application_name",
-    "gssencmode",
-    "keepalives",
-    "keepalives_count",
-    "keepalives_idle",
-    "keepalives_interval",
-    "load_balance_hosts",
-    "tcp_user_timeout",
-];
-
-/// libpq's other parameters, which may be named in a message.
-const UNSUPPORTED: [&str; 17] = [
-    "channel_binding",
-    "gsslib",
-    "krbsrvname",
-    "max_protocol_version",
-    "min_protocol_version",
-    "passfile",
-    "replication",
-    "require_auth",
-    "requirepeer",
-    "service",
-    "ssl_max_protocol_version",
-    "ssl_min_protocol_version",
-    "sslcertmode",
-    "sslcrl",
-    "sslcrldir",
-    "sslnegotiation",
-    "sslpassword",
-];
-
 const HINT: &str = "write postgres://user:password@host:5432/database";
+const PARAMETERS: &str = "the parameters are sslmode, sslrootcert, sslcert, sslkey, options[NAME] and \
+                          target_session_attrs=read-write; user, password, hosts and database stand \
+                          in front of the ?, percent-encoded";
 const ENCODE: &str = "percent-encode what is not plain in a user, password or name: a space is \
                       %20, / is %2F, ? is %3F, # is %23, @ is %40";
 /// The parameters of a connection, except for the files that are read when it is made.
@@ -71,12 +37,9 @@ pub struct Dsn {
     pub database: Option<String>,
     /// Settings of the session.
     pub options: Vec<(String, String)>,
-    /// The IP addresses that replace all hosts (`hostaddr`), as they are written.
-    pub moved_to: Option<String>,
     pub root: Option<Root>,
     /// The certificate that is shown, and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
-    pub statement_cache: Option<usize>,
     mode: Option<SslMode>,
 }
 
@@ -106,6 +69,24 @@ pub enum Root {
 }
 
 impl Host {
+    /// Reads `host`, `host:port`, `[IPv6]:port`, or nothing.
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        let (host, port) = match text.rsplit_once(':') {
+            // Within the brackets of an IPv6 address a colon does not set off a port.
+            Some((host, port)) if !port.contains(']') => (host, port),
+            _ => (text, ""),
+        };
+        let name = decode(host)?;
+        let inner = name.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+        Ok(Self {
+            name: inner.unwrap_or(&name).to_owned(),
+            port: match port {
+                "" => 5432,
+                digits => digits.parse().map_err(|_| bad("a port is not a number"))?,
+            },
+        })
+    }
+
     /// Returns true for a Unix socket.
     #[must_use]
     pub fn is_socket(&self) -> bool {
@@ -146,77 +127,50 @@ impl Dsn {
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
         let (user, password) = user.split_once(':').unwrap_or((user, ""));
+        let named = hosts
+            .split(',')
+            .filter(|host| !host.is_empty() || hosts.is_empty());
         let mut dsn = Self {
-            hosts: Vec::new(),
+            hosts: named.map(Host::parse).collect::<Result<_, _>>()?,
             user: given(decode(user)?),
             password: given(decode(password)?),
             database: given(decode(path.strip_prefix('/').unwrap_or(path))?),
             options: Vec::new(),
-            moved_to: None,
             root: None,
             identity: None,
-            statement_cache: None,
             mode: None,
         };
-        let hosts = hosts.split(',').filter(|host| !host.is_empty());
-        let mut places = hosts.map(place).collect::<Result<Vec<_>, _>>()?;
-        dsn.read_query(query, &mut places)?;
-        if places.is_empty() {
-            places.push((String::new(), None));
-        }
-        let host = |(name, port): HostAndPort| Host {
-            name,
-            port: port.unwrap_or(5432),
-        };
-        dsn.hosts = places.into_iter().map(host).collect();
+        dsn.read_query(query)?;
         Ok(dsn)
     }
 
-    fn read_query(&mut self, query: &str, places: &mut Vec<HostAndPort>) -> Result<(), Wrong> {
-        let (mut hosts, mut addresses, mut ports) = (None, None, None);
+    fn read_query(&mut self, query: &str) -> Result<(), Wrong> {
         let (mut cert, mut key) = (None, None);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (name, value) = (decode(name)?, decode(value)?);
             match name.as_str() {
-                "host" => hosts = given(value),
-                "hostaddr" => addresses = given(value),
-                "port" => ports = given(value),
-                "user" => self.user = given(value),
-                "password" => self.password = given(value),
-                "dbname" => self.database = given(value),
-                "sslmode" | "ssl-mode" => self.mode = Some(SslMode::parse(&value)?),
-                "sslrootcert" | "ssl-root-cert" | "ssl-ca" => {
+                "sslmode" => self.mode = Some(SslMode::parse(&value)?),
+                "sslrootcert" => {
                     self.root = given(value).map(|value| match value.as_str() {
                         "system" => Root::System,
                         _ => Root::File(value.into()),
                     });
                 }
-                "sslcert" | "ssl-cert" => cert = given(value),
-                "sslkey" | "ssl-key" => key = given(value),
-                "options" => self.options.extend(options(&value)?),
-                "statement-cache-capacity" => {
-                    let capacity = value.parse();
-                    self.statement_cache = Some(
-                        capacity.map_err(|_| bad("a statement-cache-capacity is not a number"))?,
-                    );
+                "sslcert" => cert = given(value),
+                "sslkey" => key = given(value),
+                // libpq's way to ask for the server that a store of marks always needs.
+                "target_session_attrs" if value == "read-write" => {}
+                name => {
+                    let option = name.strip_prefix("options[");
+                    let option = option.and_then(|name| name.strip_suffix(']'));
+                    // The name is not shown: it may be the end of a password with a raw & in it.
+                    let option = option.ok_or_else(|| {
+                        let why = "invalid URL: it has a parameter that is not supported";
+                        (why.to_owned(), PARAMETERS)
+                    })?;
+                    self.options.push((option.to_owned(), value));
                 }
-                "target_session_attrs" => {
-                    let writable = ["any", "read-write", "primary", "prefer-primary"];
-                    if !writable.contains(&value.as_str()) {
-                        return Err(bad(
-                            "target_session_attrs asks for a server that cannot be written to",
-                        ));
-                    }
-                }
-                name if IGNORED.contains(&name) => {}
-                name => match name
-                    .strip_prefix("options[")
-                    .and_then(|n| n.strip_suffix(']'))
-                {
-                    Some(setting) => self.options.push((setting.to_owned(), value)),
-                    None => return Err(unsupported(name)),
-                },
             }
         }
         self.identity = match (cert, key) {
@@ -224,108 +178,8 @@ impl Dsn {
             (Some(cert), Some(key)) => Some((cert.into(), key.into())),
             _ => return Err(bad("only one of sslcert and sslkey is given")),
         };
-        if let Some(addresses) = &addresses
-            && addresses
-                .split(',')
-                .any(|one| one.parse::<IpAddr>().is_err())
-        {
-            return Err(bad("a hostaddr is not an IP address"));
-        }
-        self.moved_to.clone_from(&addresses);
-        // The driver verifies the host that it connects to. If there is an address, the certificate
-        // must have it.
-        relocate(places, addresses.or(hosts).as_deref(), ports.as_deref())
+        Ok(())
     }
-}
-
-/// A host and a port.
-type HostAndPort = (String, Option<u16>);
-
-fn place(text: &str) -> Result<HostAndPort, Wrong> {
-    let (host, port) = match text.rsplit_once(':') {
-        // Within the brackets of an IPv6 address a colon does not set off a port.
-        Some((_, port)) if port.contains(']') => (text, None),
-        Some((host, "")) => (host, None),
-        Some((host, digits)) => (host, Some(port(digits)?)),
-        None => (text, None),
-    };
-    Ok((unbracketed(&decode(host)?), port))
-}
-
-fn port(digits: &str) -> Result<u16, Wrong> {
-    digits.parse().map_err(|_| bad("a port is not a number"))
-}
-
-fn unbracketed(host: &str) -> String {
-    let inner = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
-    inner.unwrap_or(host).to_owned()
-}
-
-/// Puts the hosts and ports of the query in place of those of the authority.
-fn relocate(
-    places: &mut Vec<HostAndPort>,
-    hosts: Option<&str>,
-    ports: Option<&str>,
-) -> Result<(), Wrong> {
-    if let Some(hosts) = hosts {
-        // The ports of the authority still count.
-        let old: Vec<_> = places.iter().map(|(_, port)| *port).collect();
-        let hosts = hosts.split(',').enumerate();
-        *places = hosts
-            .map(|(at, host)| {
-                let port = if old.len() == 1 { 0 } else { at };
-                (unbracketed(host), old.get(port).copied().flatten())
-            })
-            .collect();
-    }
-    let Some(ports) = ports else {
-        return Ok(());
-    };
-    let ports = ports.split(',').map(port).collect::<Result<Vec<_>, _>>()?;
-    if places.is_empty() {
-        places.push((String::new(), None));
-    }
-    if ports.len() != 1 && ports.len() != places.len() {
-        return Err(bad("it names more or fewer ports than hosts"));
-    }
-    for (at, place) in places.iter_mut().enumerate() {
-        place.1 = ports.get(at).or(ports.first()).copied();
-    }
-    Ok(())
-}
-
-/// The settings in a server's command line: `-c name=value`, `-cname=value`, `--name=value`. A
-/// backslash escapes the next character.
-fn options(text: &str) -> Result<Vec<(String, String)>, Wrong> {
-    let wrong = || bad("its options have something in them that is not -c name=value");
-    let mut words = vec![String::new()];
-    let mut rest = text.chars();
-    while let Some(c) = rest.next() {
-        match (c, words.last_mut()) {
-            ('\\', Some(word)) => word.extend(rest.next()),
-            (c, _) if c.is_whitespace() => words.push(String::new()),
-            (c, Some(word)) => word.push(c),
-            (_, None) => {}
-        }
-    }
-    let mut words = words.into_iter().filter(|word| !word.is_empty());
-    let mut found = Vec::new();
-    while let Some(word) = words.next() {
-        let setting = match word.strip_prefix("--").or_else(|| word.strip_prefix("-c")) {
-            Some("") => words.next().ok_or_else(wrong)?,
-            Some(setting) => setting.to_owned(),
-            None => return Err(wrong()),
-        };
-        let (name, value) = setting.split_once('=').ok_or_else(wrong)?;
-        if !name
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
-        {
-            return Err(wrong());
-        }
-        found.push((name.replace('-', "_"), value.to_owned()));
-    }
-    Ok(found)
 }
 
 fn given(text: String) -> Option<String> {
@@ -350,14 +204,6 @@ fn decode(text: &str) -> Result<String, Wrong> {
         return Err(unclear("it has a NUL in it"));
     }
     String::from_utf8(bytes).map_err(|_| unclear("it is not UTF-8 when decoded"))
-}
-
-fn unsupported(name: &str) -> Wrong {
-    match UNSUPPORTED.iter().find(|known| **known == name) {
-        Some(name) => bad(&format!("the parameter {name} is not supported")),
-        // Its name may be the end of a password that has a raw & in it.
-        None => unclear("it has an unknown parameter"),
-    }
 }
 
 fn bad(why: &str) -> Wrong {

@@ -120,9 +120,6 @@ fn base(dsn: &Dsn, tls: &StoreTls) -> Result<PgConnectOptions, StoreError> {
         .database(dsn.database.as_deref().unwrap_or(&user))
         .username(&user)
         .password(dsn.password.as_deref().unwrap_or_default());
-    if let Some(capacity) = dsn.statement_cache {
-        options = options.statement_cache_capacity(capacity);
-    }
     if !dsn.options.is_empty() {
         options = options.options(dsn.options.iter().map(|(name, value)| (name, value)));
     }

@@ -121,9 +121,9 @@ impl Cluster {
     /// The same over the Unix socket.
     pub fn socket_url(&self, database: &str) -> String {
         format!(
-            "postgres://postgres@localhost:{}/{database}?host={}",
-            self.port,
-            self.dir.display()
+            "postgres://postgres@{}:{}/{database}",
+            self.dir.display().to_string().replace('/', "%2F"),
+            self.port
         )
     }
 
