@@ -35,5 +35,5 @@ pub use path::{Allow, Ambiguity, CheckedPath};
 pub use query::query_value;
 pub use route::{Captures, Pattern, PatternError, RouteConflict, Router};
 pub use sample::Sample;
-pub use template::{KeyTemplate, TemplateError};
+pub use template::{KeyTemplate, Origin, Skeleton, TemplateError};
 pub use token::{Token, TokenError, TokenFormat};

@@ -13,11 +13,13 @@
 //! can carry any key in ASCII, and back.
 
 pub(super) mod part;
+mod skeleton;
 
 use std::fmt;
 use std::sync::Arc;
 
 use self::part::{Filter, KeyPart};
+pub use self::skeleton::{Origin, Skeleton};
 use super::escape::Escaped;
 use super::key::{KeyError, ResourceKey, Source};
 use super::path::{CheckedPath, has_control};
@@ -142,30 +144,12 @@ impl KeyTemplate {
         self.parts.iter().any(|part| part.list)
     }
 
-    /// The parts that must be whole numbers: those with the filter `int`.
-    pub fn numbers(&self) -> impl Iterator<Item = &Source> {
-        let numbers = self
-            .parts
-            .iter()
-            .filter(|part| part.filters.contains(&Filter::Int));
-        numbers.map(|part| &part.source)
-    }
-
-    /// The parts that must be plain: those with the filter `plain`.
-    pub fn plain_parts(&self) -> impl Iterator<Item = &Source> {
-        let plain = self
-            .parts
-            .iter()
-            .filter(|part| part.filters.contains(&Filter::Plain));
-        plain.map(|part| &part.source)
-    }
-
     /// The parts of the path that may have any text: those without `int` and `plain`.
     pub fn open_captures(&self) -> impl Iterator<Item = &Source> {
         let narrow = |source: &Source| {
-            self.numbers()
-                .chain(self.plain_parts())
-                .any(|one| one == source)
+            let parts = self.parts.iter().filter(|part| part.source == *source);
+            let mut filters = parts.flat_map(|part| &part.filters);
+            filters.any(|filter| *filter != Filter::Lower)
         };
         let of_path = |source: &&Source| matches!(source, Source::Path(_) | Source::WholePath);
         self.parts()

@@ -1,9 +1,11 @@
-//! Compares two tables by what they do: the same sample requests go through both
-//! ([`samples`](super::samples)), and each kind of difference between two routes is reported once,
-//! with a request that shows it.
+//! Compares two tables by what they do: the same sample paths go through both
+//! ([`paths`](super::paths)), and each kind of difference between two routes is reported once, with
+//! a request that has such a path.
 //!
-//! A route treats a sample as `proxy::classify` treats the request. Claims are not
-//! looked at, since they forward nothing.
+//! A route treats a path as `proxy::classify` treats the request. Keys are compared by their
+//! [`Skeleton`]s. Two templates that make the same keys in two ways count as a change: a report too
+//! many costs the operator a flag, a report too few lets an older token pass. Claims are not looked
+//! at, since they forward nothing.
 //!
 //! A refusal lets nothing past a mark, but the marks stay. If one table refuses a request and the
 //! next gives it another key, both together may not undo what one alone may not. So a request that
@@ -16,10 +18,10 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::samples::{Pair, SampleStyle, Sampler};
-use super::{RouteTable, Rule};
+use super::RouteTable;
+use super::paths::{Pair, SamplePath, SamplePaths};
 use crate::config::settings::{Mode, SafeMethods, Unmatched};
-use crate::routing::{Captures, ResourceKey, Router, Sample, Source};
+use crate::routing::{KeyTemplate, Origin, Router, Skeleton, Source};
 
 /// The change for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,7 +34,7 @@ pub enum TableChange {
     Unfenced,
     /// No route matches it any more: a 404.
     Unrouted,
-    /// It has no key any more, and is refused: for its spelling, or an empty part.
+    /// It may have no key any more, and is refused: for its spelling, or for a part of its key.
     Refused,
     /// A route let it pass unjudged, and it is fenced now.
     Enforced,
@@ -53,13 +55,13 @@ impl TableChange {
     }
 }
 
-/// One difference between two tables, by a request that shows it.
+/// One difference between two tables, by a request with a path that shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub change: TableChange,
     /// `PUT /orders/1/items`.
     pub request: String,
-    /// Its treatment by the old table: `is fenced as "order:1" (route /orders/{id}/{*rest})`.
+    /// Its treatment by the old table: `it is fenced as order:{id} (route /orders/{id}/{*rest})`.
     pub was: String,
     /// By the new one.
     pub becomes: String,
@@ -107,6 +109,15 @@ const SAFE: &str = "GET";
 /// The first one that a route allows represents its unsafe methods in the findings.
 const UNSAFE: [&str; 4] = ["PUT", "POST", "PATCH", "DELETE"];
 
+/// The spellings of `allow` that no other spelling has the key of.
+const SPELLINGS: [&str; 5] = [
+    "semicolon",
+    "encoded-slash",
+    "backslash",
+    "encoded-question-mark",
+    "encoded-hash",
+];
+
 impl RouteTable {
     /// The differences between `new` and this table: every kind of them for every two routes that
     /// one request can reach, the losses first.
@@ -136,7 +147,7 @@ impl RouteTable {
 pub(super) struct Comparison<'a> {
     tables: [&'a RouteTable; 2],
     routers: [Router; 2],
-    sampler: Sampler,
+    paths: SamplePaths,
 }
 
 /// A route of each table by its index, or none.
@@ -152,7 +163,7 @@ impl<'a> Comparison<'a> {
         Some(Self {
             tables,
             routers: [old?, new?],
-            sampler: Sampler::new(tables),
+            paths: SamplePaths::new(tables),
         })
     }
 
@@ -164,24 +175,19 @@ impl<'a> Comparison<'a> {
         all.filter(|pair| *pair != [None, None])
     }
 
-    /// The first finding of each kind, by the shortest path and the most readable values.
+    /// The first finding of each kind, by the shortest path.
     pub(super) fn findings(&self, indices: Indices) -> Vec<Finding> {
         let mut findings: Vec<Finding> = Vec::new();
         let pair = self.rules(indices);
-        for form in self.sampler.forms(pair) {
-            for style in SampleStyle::ALL {
-                let sample = self.sampler.sample(pair, form, style);
-                let Some(sides) = sample.map(|sample| self.sides(sample)) else {
-                    continue;
-                };
-                if sides.indices != indices {
-                    break;
-                }
-                for asking in askings(pair) {
-                    for change in sides.changes(asking) {
-                        if findings.iter().all(|found| found.change != change) {
-                            findings.push(sides.finding(change, asking));
-                        }
+        for path in self.paths.of(pair) {
+            let sides = self.sides(path, |_| None);
+            if sides.indices != indices {
+                continue;
+            }
+            for asking in askings(pair) {
+                for change in sides.changes(asking) {
+                    if findings.iter().all(|found| found.change != change) {
+                        findings.push(sides.finding(change, asking));
                     }
                 }
             }
@@ -193,14 +199,22 @@ impl<'a> Comparison<'a> {
         [0, 1].map(|at| self.tables[at].routes.get(indices[at]?))
     }
 
-    /// One sample through both tables.
-    pub(super) fn sides(&self, sample: Sample) -> Sides<'a> {
+    /// One path through both tables. `known` is the text of an origin outside the path.
+    pub(super) fn sides(
+        &self,
+        sample: SamplePath,
+        known: impl Fn(&Source) -> Option<String>,
+    ) -> Sides<'a> {
         let found = [0, 1].map(|at| self.routers[at].find(&sample.path));
-        let indices = [0, 1].map(|at| found[at].as_ref().map(|(index, _)| *index));
+        let indices = found.map(|found| found.map(|(index, _)| index));
         let pair = self.rules(indices);
-        let keys = [0, 1].map(|at| {
-            let (_, captures) = found[at].as_ref()?;
-            key(pair[at]?, captures, &sample)
+        let known = |origin: &Origin| match origin {
+            Origin::Segment(at) => sample.literals.get(*at)?.clone(),
+            Origin::Elsewhere(source) => known(source),
+        };
+        let keys = pair.map(|rule| {
+            let key = rule?.key.as_ref()?;
+            key.skeleton(sample.literals.len(), known)
         });
         Sides {
             tables: self.tables,
@@ -231,20 +245,13 @@ pub(super) fn askings(pair: Pair<'_>) -> Vec<MethodAndToken<'_>> {
     with_token.chain([(SAFE, false)]).collect()
 }
 
-/// The key of a sample on a route, if it has one there.
-pub(super) fn key(rule: &Rule, captures: &Captures, sample: &Sample) -> Option<ResourceKey> {
-    let mut values = |source: &Source| Ok(sample.values.get(source).cloned());
-    let key = rule.key.as_ref()?;
-    key.render(captures, &sample.path, &mut values).ok()
-}
-
-/// One sample in both tables.
+/// One sample path in both tables.
 pub(super) struct Sides<'a> {
     tables: [&'a RouteTable; 2],
     pub(super) indices: Indices,
     pair: Pair<'a>,
-    sample: Sample,
-    keys: [Option<ResourceKey>; 2],
+    sample: SamplePath,
+    pub(super) keys: [Option<Skeleton>; 2],
 }
 
 impl Sides<'_> {
@@ -313,13 +320,18 @@ impl Sides<'_> {
         vec![change]
     }
 
-    /// Compares the keys of a request that has one in both tables, and how they read its token.
+    /// Compares the keys of requests that have one in both tables, and how they read a token.
     fn changes_of_keyed(&self) -> Vec<TableChange> {
-        let [Some(old), Some(new)] = self.pair else {
+        let ([Some(old), Some(new)], [Some(was), Some(becomes)]) = (self.pair, &self.keys) else {
             return Vec::new();
         };
+        let any_text = self.sample.literals.contains(&None);
+        let mut spellings = SPELLINGS.iter();
+        let fewer = spellings.any(|name| old.allow.allows(name) && !new.allow.allows(name));
+        let narrower = becomes.is_narrower_than(was);
         let changed = [
-            (TableChange::Key, self.keys[0] != self.keys[1]),
+            (TableChange::Key, !becomes.makes_the_keys_of(was)),
+            (TableChange::Refused, narrower || (fewer && any_text)),
             (TableChange::Format, old.token_format != new.token_format),
             (TableChange::Reuse, old.reuse != new.reuse),
         ];
@@ -343,8 +355,14 @@ impl Sides<'_> {
         let route = rule.map_or_else(String::new, |rule| format!(" (route {})", rule.pattern));
         let treatment = self.treatment(at, asking);
         match treatment {
+            Treatment::Judged | Treatment::Forbidden
+                if at == 1 && change == TableChange::Refused =>
+            {
+                format!("it is refused in some spellings{route}")
+            }
             Treatment::Judged | Treatment::Forbidden => {
-                let key = self.keys[at].as_ref().map_or("", ResourceKey::as_str);
+                let key = rule.and_then(|rule| rule.key.as_ref());
+                let key = key.map_or("", KeyTemplate::as_str);
                 let more = match (change, rule) {
                     (TableChange::Format, Some(rule)) => {
                         format!(", its token read as {}", rule.token_format.as_str())
@@ -358,7 +376,7 @@ impl Sides<'_> {
                     Treatment::Forbidden => "its method is refused, and its key is",
                     _ => "it is fenced as",
                 };
-                format!("{is} {key:?}{route}{more}")
+                format!("{is} {key}{route}{more}")
             }
             Treatment::TokenRequired => format!("it needs a token{route}"),
             Treatment::Passed(why) => format!("it passes unfenced: {why}{route}"),
@@ -367,13 +385,13 @@ impl Sides<'_> {
         }
     }
 
-    /// The request as an operator would write it.
+    /// The request as an operator would write it, without what its key needs beside the path.
     fn request(&self, (method, token): MethodAndToken) -> String {
         let beside = match (method, token) {
-            (SAFE, true) => Some("with a token"),
-            (SAFE, false) => Some("without a token"),
-            _ => None,
+            (SAFE, true) => " (with a token)",
+            (SAFE, false) => " (without a token)",
+            _ => "",
         };
-        self.sample.request(method, beside)
+        format!("{method} {}{beside}", self.sample.raw)
     }
 }

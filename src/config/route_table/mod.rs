@@ -9,7 +9,7 @@
 
 mod compare;
 mod document;
-mod samples;
+mod paths;
 mod shared_keys;
 #[cfg(test)]
 mod tests;

@@ -2,15 +2,14 @@
 //!
 //! A template escapes its own separators, and knows nothing of another one's: `{name}` and
 //! `order:{id}` can yield the same key. This does not decide whether two templates can. It shows
-//! each route's sample keys to all other templates. A request of each route proves a finding.
+//! a few keys of each route to all other templates. A request of each route proves a finding.
 
 use std::collections::BTreeSet;
 
-use super::compare::key;
-use super::samples::{SampleStyle, Sampler};
+use super::paths::{SamplePath, SamplePaths};
 use super::{RouteTable, Rule};
 use crate::config::settings::Mode;
-use crate::routing::{Captures, CheckedPath, KeyTemplate, ResourceKey, Router, Sample, Source};
+use crate::routing::{Captures, CheckedPath, KeyTemplate, ResourceKey, Router, Source};
 
 /// A key that two routes yield.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,17 +37,12 @@ impl RouteTable {
         let Ok(router) = Router::new(patterns.collect()) else {
             return Vec::new();
         };
-        let sampler = Sampler::new([self, self]);
+        let paths = SamplePaths::new([self, self]);
         let mut told = BTreeSet::new();
         let mut shared = Vec::new();
         for (at, rule, _) in self.fenced() {
-            let pair = [Some(rule), None];
-            for form in sampler.forms(pair) {
-                let sample = sampler.sample(pair, form, SampleStyle::Plain);
-                for one in sample
-                    .iter()
-                    .flat_map(|sample| self.sharing(&router, at, sample, &bounds_differ))
-                {
+            for path in paths.of([Some(rule), None]) {
+                for one in self.sharing(&router, at, &path, &bounds_differ) {
                     let [first, second] = one.routes;
                     if told.insert([first.min(second), first.max(second)]) {
                         shared.push(one);
@@ -59,17 +53,23 @@ impl RouteTable {
         shared
     }
 
-    /// The other routes with which the first one shares the key of this sample.
+    /// The other routes with which the first one shares a key of this path.
     fn sharing(
         &self,
         router: &Router,
         first: usize,
-        sample: &Sample,
+        sample: &SamplePath,
         bounds_differ: &impl Fn(usize, usize) -> bool,
     ) -> Vec<SharedKey> {
         let rule = &self.routes[first];
-        let captures = self.reach(router, first, &sample.path);
-        let Some(key) = captures.and_then(|captures| key(rule, &captures, sample)) else {
+        // A number, which all filters take.
+        let elsewhere = (sample.literals.len() + 1).to_string();
+        let key = self.reach(router, first, &sample.path);
+        let key = key.zip(rule.key.as_ref()).and_then(|(captures, template)| {
+            let mut value = |_: &Source| Ok(Some(elsewhere.clone()));
+            template.render(&captures, &sample.path, &mut value).ok()
+        });
+        let Some(key) = key else {
             return Vec::new();
         };
         let others = self.fenced().filter(|(second, ..)| *second != first);
@@ -86,7 +86,7 @@ impl RouteTable {
             Some(SharedKey {
                 key: key.clone(),
                 routes: [first, second],
-                requests: [rule.shown(sample), other.shown(&twin)],
+                requests: [rule.shown(&sample.raw), other.shown(&twin.raw_path)],
                 templates_differ,
                 formats_differ,
                 bounds_differ,
@@ -125,8 +125,8 @@ fn meant(one: &KeyTemplate, other: &KeyTemplate) -> bool {
 
 impl Rule {
     /// The request, with a method that the route allows.
-    fn shown(&self, sample: &Sample) -> String {
+    fn shown(&self, path: &str) -> String {
         let put = self.methods.get("PUT").or(self.methods.first());
-        sample.request(put.map_or("PUT", String::as_str), None)
+        format!("{} {path}", put.map_or("PUT", String::as_str))
     }
 }

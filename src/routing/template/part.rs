@@ -14,7 +14,7 @@ pub(in crate::routing) struct KeyPart {
     pub(super) tail: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Filter {
     Lower,
     Int,

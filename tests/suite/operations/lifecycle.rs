@@ -198,9 +198,9 @@ over_both_stores! {
         proxy.stop().await;
 
         let other = config.clone().route("resource: 'other:{id}'");
-        Proxy::refused_for(&other, &["--accept-new-keys", "other:2"]).await;
+        Proxy::refused_for(&other, &["--accept-new-keys", "other:{id}"]).await;
         // A Job that ends well lets the proxies be replaced, so this one fails.
-        Proxy::fails_for(&other, &["migrate"], &["--accept-new-keys", "other:2"]).await;
+        Proxy::fails_for(&other, &["migrate"], &["--accept-new-keys", "other:{id}"]).await;
         Proxy::start(&config).await.stop().await;
 
         let (status, said) = Proxy::run_with(&other, &["migrate", "--accept-new-keys"]).await;

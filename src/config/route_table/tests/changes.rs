@@ -15,8 +15,8 @@ fn a_narrower_route_with_another_key_is_told_with_a_request() {
     assert_eq!(findings.len(), 1, "{findings:?}");
     assert_eq!(
         findings[0].to_string(),
-        "PUT /orders/2/items: until now it is fenced as \"order:2\" (route /orders/{id}/{*rest}); \
-         with the new routes it is fenced as \"item:2\" (route /orders/{id}/items)"
+        "PUT /orders/2/items: until now it is fenced as order:{id} (route /orders/{id}/{*rest}); \
+         with the new routes it is fenced as item:{id} (route /orders/{id}/items)"
     );
     assert!(findings[0].change.is_loss());
     assert_eq!(kinds(&new, &old), [TableChange::Key]);
@@ -51,8 +51,6 @@ fn what_changes_nothing_is_not_told() {
             routes(&[("/{k}/{id}", "{k}:{id}")]),
             routes(&[("/{k}/{id}", "{k}:{id}"), ("/a/{id}", "a:{id}")]),
         ),
-        (route("{id|int}:{id}"), route("{id|int}:{id|lower}")),
-        (route("{host}"), route("{host|lower}")),
         (route("o:{id|lower|plain}"), route("o:{id|plain|lower}")),
         (route("{id|plain}:{id}"), route("{id}:{id|plain}")),
     ];
@@ -147,16 +145,28 @@ fn each_kind_of_change_is_told_once() {
     assert_eq!(kinds(&old, &new), [Refused]);
 }
 
+/// The comparison knows the templates, not what their filters make of each text.
+#[test]
+fn two_ways_to_the_same_keys_are_told() {
+    for (old, new) in [
+        ("{id|int}:{id}", "{id|int}:{id|lower}"),
+        ("{host}", "{host|lower}"),
+    ] {
+        assert_eq!(
+            kinds(&one(old), &one(new)),
+            [TableChange::Key],
+            "{old} -> {new}"
+        );
+    }
+}
+
 #[test]
 fn signs_that_only_one_template_escapes_are_told() {
     let old = routes(&[("/a-b/{id}", "a-b:{id}")]);
     let new = routes(&[("/{k}/{id}", "{k}:{id}"), ("/x-y/{id}", "")]);
     assert_eq!(kinds(&old, &new).first(), Some(&TableChange::Key));
     let finding = &old.changes_to(&new)[0];
-    assert!(
-        finding.was.contains("%2D") && !finding.becomes.contains("%2D"),
-        "{finding}"
-    );
+    assert!(finding.becomes.contains("{k}:{id}"), "{finding}");
     // A slash within a segment reaches neither route, unless both let it through.
     let with = |resource: &str, allow: &[&str]| {
         table(
@@ -171,23 +181,24 @@ fn signs_that_only_one_template_escapes_are_told() {
         )
     };
     let slash = &["encoded-slash"][..];
-    assert_eq!(
-        kinds(&with("o:{rest}", &[]), &narrow(&[])).first(),
-        Some(&TableChange::Unfenced)
-    );
+    let wide = kinds(&with("o:{rest}", &[]), &narrow(&[]));
+    assert!(wide.contains(&TableChange::Unfenced), "{wide:?}");
     let has_key = |old: &RouteTable, new: &RouteTable| kinds(old, new).contains(&TableChange::Key);
-    assert!(!has_key(&with("o:{rest}", &[]), &narrow(slash)));
     assert!(has_key(&with("o:{rest}", slash), &narrow(slash)));
 }
 
 #[test]
-fn requests_name_what_the_keys_are_made_of() {
+fn findings_name_the_templates_and_the_token() {
     let old = route("{host}:{header.x-tenant}:{id}");
     let new = route("{query.q}:{json.a.b}:{id} safe_methods=ignored");
     let findings = old.changes_to(&new);
-    let request = &findings[0].request;
-    for part in ["PUT /o/2?q=", "Host: example.org", "x-tenant: ", "a.b \""] {
-        assert!(request.contains(part), "{request}");
+    let shown = findings[0].to_string();
+    for part in [
+        "PUT /o/2: ",
+        "{host}:{header.x-tenant}:{id} (",
+        "{query.q}:{json.a.b}:{id} (",
+    ] {
+        assert!(shown.contains(part), "{shown}");
     }
     assert!(findings[1].request.starts_with("GET /o/2"), "{findings:?}");
     assert!(findings[1].request.contains("with a token"), "{findings:?}");
@@ -204,8 +215,8 @@ fn a_refused_method_has_a_key_all_the_same() {
     assert_eq!(findings.len(), 1, "{findings:?}");
     assert_eq!(
         findings[0].to_string(),
-        "PUT /o/2: until now its method is refused, and its key is \"o:2\" (route /o/{id}); with \
-         the new routes it is fenced as \"p:2\" (route /o/{id})"
+        "PUT /o/2: until now its method is refused, and its key is o:{id} (route /o/{id}); with \
+         the new routes it is fenced as p:{id} (route /o/{id})"
     );
     // The report shows a request that both let through, if there is one.
     let old = route("methods=PATCH,POST");

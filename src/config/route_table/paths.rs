@@ -1,0 +1,97 @@
+//! Sample paths for two tables: one for every pair of routes, and every form of path that reaches
+//! both.
+//!
+//! # Why these paths are enough
+//!
+//! A router's choice for a path depends on three things only: the number of its segments, its
+//! trailing slash, and which segments equal which literals. Of the patterns that match, the first
+//! in one fixed order wins. Take a path that reaches pattern *p* in one table and *q* in the other
+//! (or none in one of them). The sample path for *p*, *q*, this length and this slash has their
+//! literals where one of the two has a literal, and fresh text in all other segments. A pattern
+//! that matches the sample path has literals only where the sample path does, and there the path
+//! has the same ones: so it matches the path too. Hence nothing beats *p* or *q* on the sample path
+//! that does not beat it on the path, and the sample path reaches *p* and *q*.
+//!
+//! Beyond the longest pattern only `{*rest}` matches, and each further segment extends all lists of
+//! segments in the same way. So one segment more than the longest pattern stands for all lengths.
+
+use std::collections::HashSet;
+
+use super::{RouteTable, Rule};
+use crate::routing::{CheckedPath, Pattern, percent_encoded};
+
+/// A route of each table, or none.
+pub(super) type Pair<'a> = [Option<&'a Rule>; 2];
+
+/// A path that stands for all paths of its form.
+pub(super) struct SamplePath {
+    pub raw: String,
+    pub path: CheckedPath,
+    /// The text of each segment; `None` if it stands for any text.
+    pub literals: Vec<Option<String>>,
+}
+
+/// Makes the sample paths for one pair of tables.
+pub(super) struct SamplePaths {
+    /// All literal segments, which a fresh one must differ from.
+    literals: HashSet<String>,
+    /// The length of the longest pattern.
+    longest: usize,
+}
+
+impl SamplePaths {
+    pub(super) fn new(tables: [&RouteTable; 2]) -> Self {
+        let rules = || tables.iter().flat_map(|table| &table.routes);
+        let patterns = || rules().map(|rule| &rule.pattern);
+        let literals = patterns()
+            .flat_map(|pattern| (0..pattern.segments()).filter_map(|at| pattern.literal(at)));
+        Self {
+            literals: literals.map(str::to_owned).collect(),
+            longest: patterns().map(Pattern::segments).max().unwrap_or(0),
+        }
+    }
+
+    /// A path for each form that both routes take, the shortest first.
+    pub(super) fn of(&self, pair: Pair) -> impl Iterator<Item = SamplePath> {
+        let patterns = move || pair.into_iter().flatten().map(|rule| &rule.pattern);
+        let least = patterns().map(Pattern::segments).max().unwrap_or(0);
+        let literal = move |at| patterns().find_map(|pattern| pattern.literal(at));
+        let apart = |at| {
+            let mut literals = patterns().filter_map(|pattern| pattern.literal(at));
+            literals.any(|text| Some(text) != literal(at))
+        };
+        let longest = if (0..least).any(apart) {
+            0
+        } else {
+            self.longest + 2
+        };
+        (least..longest)
+            .flat_map(|length| [(length, false), (length, true)])
+            // The root has no trailing slash.
+            .filter(|&(length, slash)| length > 0 || !slash)
+            .filter(move |&(length, slash)| patterns().all(|one| one.takes(length, slash)))
+            .filter_map(move |(length, slash)| {
+                let literals = (0..length).map(|at| literal(at).map(str::to_owned));
+                self.path(literals.collect(), slash)
+            })
+    }
+
+    /// `None`: no request can have the path, since the literals make it ambiguous.
+    fn path(&self, literals: Vec<Option<String>>, slash: bool) -> Option<SamplePath> {
+        let mut raw = String::new();
+        for (at, literal) in literals.iter().enumerate() {
+            let mut numbers = (at + 1..).map(|number| number.to_string());
+            let fresh = || numbers.find(|text| !self.literals.contains(text));
+            raw.push('/');
+            raw.push_str(&percent_encoded(&literal.clone().or_else(fresh)?));
+        }
+        if literals.is_empty() || slash {
+            raw.push('/');
+        }
+        Some(SamplePath {
+            path: CheckedPath::parse(&raw).ok()?,
+            raw,
+            literals,
+        })
+    }
+}
