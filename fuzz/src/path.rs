@@ -1,8 +1,8 @@
 //! Paths: what is accepted has one reading, whatever server reads it, and keeps it in every
 //! spelling.
 //!
-//! The first byte of an input says what the route allows, a bit for each of the first eight of
-//! [`Allow::NAMES`], which are about paths; the rest is the path.
+//! The first byte of an input says what the route allows, a bit for each of [`Allow::NAMES`]; the
+//! rest is the path.
 
 use fencepost::routing::{Allow, CheckedPath};
 
@@ -43,7 +43,7 @@ pub fn real(raw: &str, allow: Allow) -> Result<Read, String> {
 #[must_use]
 pub fn allow_of(bits: u8) -> Allow {
     let mut allow = Allow::default();
-    for (i, name) in Allow::NAMES.iter().take(8).enumerate() {
+    for (i, name) in Allow::NAMES.iter().enumerate() {
         if bits >> i & 1 == 1 {
             allow.set(name);
         }
@@ -164,12 +164,8 @@ impl Server {
                 cuts_decoded: bit(6),
             };
             let ruled_out = server.decodes_first && allow.allows("encoded-slash")
-                || server.backslash && allow.allows("backslash")
                 || server.cuts && allow.allows("semicolon")
-                || !server.merges && allow.allows("empty-segments")
-                || server.decodes_twice && allow.allows("double-encoding")
-                || server.cuts_decoded
-                    && (allow.allows("encoded-question-mark") || allow.allows("encoded-hash"));
+                || !server.merges && allow.allows("empty-segments");
             (!ruled_out).then_some(server)
         })
     }

@@ -153,12 +153,10 @@ fn one_target(allow: Allow, head: &Parts, path: &CheckedPath) -> Result<(), Refu
         return Err(Refusal::Ambiguous(ambiguity.to_string()));
     }
     match headers::path_override(&head.headers) {
-        Some(name) if !allow.allows(Allow::PATH_OVERRIDE) => Err(Refusal::Ambiguous(format!(
-            "Some servers take the path in {name} for the request's own; leave it out, or put \
-             `allow: [{}]` on the route if the upstream does not read it.",
-            Allow::PATH_OVERRIDE
+        Some(name) => Err(Refusal::Ambiguous(format!(
+            "Some servers take the path in {name} for the request's own; leave it out."
         ))),
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 

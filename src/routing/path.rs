@@ -5,7 +5,7 @@
 //! after it decodes, look for `?` or `#` after decoding, or decode twice. A spelling that the
 //! server reads as `/orders/42` and fencepost as something else would be fenced under a second key,
 //! and so not at all. So a spelling that two readers may read in two ways is refused. An operator
-//! who knows the upstream can allow the *soft* oddities per route ([`Allow`]). The table says what
+//! who knows the upstream can allow four *soft* oddities per route ([`Allow`]). The table says what
 //! each means for the key:
 //!
 //! | name | what it lets through | and the key then has |
@@ -13,35 +13,28 @@
 //! | `semicolon` | `;` and `%3B` | the `;` and what follows as text of the segment, in both spellings |
 //! | `empty-segments` | `//` | nothing: `/a//b` is the same thing as `/a/b`, as where slashes are merged |
 //! | `encoded-slash` | `%2F` | a slash *inside* the segment, never the separator |
-//! | `backslash` | `\` and `%5C` | a backslash inside the segment |
 //! | `raw-characters` | `"<>[]^{}`, `\|` and the backtick, unescaped | the same as for their escapes |
-//! | `encoded-question-mark` | `%3F` | a question mark inside the segment |
-//! | `encoded-hash` | `%23` | a hash inside the segment |
-//! | `double-encoding` | `%25` before two hexadecimal digits | the text that one decoding leaves: `%41` |
 //!
-//! Dot segments cannot be allowed: `/a/../b` and `/b` would be one resource with two keys at most
-//! servers. Nor can a dot segment hide behind an allowed oddity (`..;x`, `..%2Fa`, `..\a`,
-//! `%252e%252e`).
+//! The rest cannot be allowed: a backslash, an escaped `?` or `#`, a `%` that escapes a second
+//! escape, and dot segments, also behind an allowed oddity (`..;x`, `..%2Fa`). `/a/../b` and `/b`
+//! would be one resource with two keys at most servers.
 //!
 //! Letter case and number spelling (`{id|lower}`, `{id|int}`) and Unicode normalization are *not*
 //! decided here, since syntax cannot tell. `é` in one code point and `e` with a combining accent
-//! are two different resources. An escape is decoded once. If it is allowed at all, `%2541` is the
-//! text `%41`, not `A`.
-//!
-//! [`Allow`] has one more name, `path-override`, for header fields that name another path than the
-//! request's own.
+//! are two different resources.
 
-use std::borrow::Cow;
 use std::fmt;
 
-/// A spelling that a route may let through. The discriminant is the index in [`Allow::NAMES`].
+/// A spelling that servers read in several ways. A route may let some of them through: those whose
+/// discriminant is an index in [`Allow::NAMES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Oddity {
     Semicolon,
     EmptySegment,
     EncodedSlash,
-    Backslash,
     RawCharacter,
+    // No route lets these through.
+    Backslash,
     EncodedQuestionMark,
     EncodedHash,
     DoubleEncoding,
@@ -51,8 +44,8 @@ const ODDITIES: [Oddity; 8] = [
     Oddity::Semicolon,
     Oddity::EmptySegment,
     Oddity::EncodedSlash,
-    Oddity::Backslash,
     Oddity::RawCharacter,
+    Oddity::Backslash,
     Oddity::EncodedQuestionMark,
     Oddity::EncodedHash,
     Oddity::DoubleEncoding,
@@ -68,16 +61,8 @@ impl Allow {
         "semicolon",
         "empty-segments",
         "encoded-slash",
-        "backslash",
         "raw-characters",
-        "encoded-question-mark",
-        "encoded-hash",
-        "double-encoding",
-        Self::PATH_OVERRIDE,
     ];
-
-    /// A header field that names another path (`X-Original-URL`).
-    pub const PATH_OVERRIDE: &str = "path-override";
 
     /// Allows one oddity. `false`: the name is unknown.
     pub fn set(&mut self, name: &str) -> bool {
@@ -118,7 +103,7 @@ enum PathProblem {
     NotInAPath(u8),
     Fragment,
     DotSegment,
-    Soft(Oddity),
+    Odd(Oddity),
 }
 
 impl Ambiguity {
@@ -149,7 +134,7 @@ impl fmt::Display for Ambiguity {
             PathProblem::DotSegment => f.write_str(
                 "a dot segment (`.` or `..`, in any spelling); send the path with it resolved",
             ),
-            PathProblem::Soft(oddity) => {
+            PathProblem::Odd(oddity) => {
                 f.write_str(match oddity {
                     Oddity::Semicolon => {
                         "a `;` (raw or `%3B`), where some servers cut the segment; leave it out"
@@ -160,11 +145,11 @@ impl fmt::Display for Ambiguity {
                     Oddity::EncodedSlash => {
                         "an encoded slash (`%2F`), which some servers take for `/`; leave it out"
                     }
-                    Oddity::Backslash => {
-                        "a backslash (raw or `%5C`), which some servers take for `/`; leave it out"
-                    }
                     Oddity::RawCharacter => {
                         "a character that a path has only in its escaped form (RFC 3986, 3.3); escape it"
+                    }
+                    Oddity::Backslash => {
+                        "a backslash (raw or `%5C`), which some servers take for `/`; leave it out"
                     }
                     Oddity::EncodedQuestionMark => {
                         "an encoded question mark (`%3F`), where some servers end the path; leave it out"
@@ -177,10 +162,12 @@ impl fmt::Display for Ambiguity {
                          again; encode the text once"
                     }
                 })?;
+                let Some(name) = Allow::NAMES.get(oddity as usize) else {
+                    return Ok(());
+                };
                 write!(
                     f,
-                    ", or put `allow: [{}]` on the route if it is right for the upstream",
-                    Allow::NAMES[oddity as usize]
+                    ", or put `allow: [{name}]` on the route if it is right for the upstream"
                 )
             }
         }
@@ -237,11 +224,11 @@ impl CheckedPath {
         let refused = ODDITIES
             .iter()
             .zip(self.oddities)
-            .filter(|(oddity, _)| !allow.0[**oddity as usize]);
+            .filter(|(oddity, _)| allow.0.get(**oddity as usize) != Some(&true));
         refused
             .filter_map(|(oddity, at)| {
                 Some(Ambiguity {
-                    what: PathProblem::Soft(*oddity),
+                    what: PathProblem::Odd(*oddity),
                     at: at?,
                 })
             })
@@ -325,37 +312,12 @@ impl CheckedPath {
     }
 }
 
-/// True if a decoded segment is a dot segment, or may become one for a server that cuts at `;`, `?`
-/// or `#`, splits at `\` or a decoded `/`, or decodes again, however often.
+/// True if a decoded segment is a dot segment, or may become one for a server that cuts at `;`, or
+/// splits at a decoded `/`. Behind the oddities that no route lets through, it may be one too.
 fn hides_dot_segment(segment: &str) -> bool {
-    let decoded = if segment.contains('%') {
-        Cow::Owned(decode_to_the_end(segment.as_bytes()))
-    } else {
-        Cow::Borrowed(segment.as_bytes())
-    };
-    decoded
-        .split(|byte| matches!(byte, b'/' | b'\\'))
-        .any(|piece| {
-            let cut = |byte: &u8| matches!(byte, b';' | b'?' | b'#');
-            let name = piece.split(cut).next().unwrap_or(piece);
-            name == b"." || name == b".."
-        })
-}
-
-/// Decodes escapes until there is none left, in one pass: escapes do not overlap, so the order does
-/// not matter.
-fn decode_to_the_end(text: &[u8]) -> Vec<u8> {
-    let mut decoded: Vec<u8> = Vec::with_capacity(text.len());
-    for byte in text {
-        decoded.push(*byte);
-        while let [.., b'%', high, low] = &decoded[..]
-            && let (Some(high), Some(low)) = (hex_digit(*high), hex_digit(*low))
-        {
-            decoded.truncate(decoded.len() - 3);
-            decoded.push(high << 4 | low);
-        }
-    }
-    decoded
+    segment
+        .split('/')
+        .any(|piece| matches!(piece.split(';').next(), Some("." | "..")))
 }
 
 /// True if the text has a control character: C0, DEL, or C1 (U+0080 to U+009F).

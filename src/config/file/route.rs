@@ -64,10 +64,8 @@ pub struct RouteFile {
     pub reuse: Option<Reuse>,
     /// The treatment of safe methods. The default is that of the top level.
     pub safe_methods: Option<SafeMethods>,
-    /// Requests that are refused as ambiguous by default and harmless with this upstream. Spellings
-    /// of a path: `semicolon`, `empty-segments`, `encoded-slash`, `backslash`, `raw-characters`,
-    /// `encoded-question-mark`, `encoded-hash`, `double-encoding`. And `path-override`:
-    /// `X-Original-URL` and `X-Rewrite-URL`, if the upstream does not route by them.
+    /// Spellings of a path that are refused as ambiguous by default and harmless with this
+    /// upstream: `semicolon`, `empty-segments`, `encoded-slash`, `raw-characters`.
     #[schemars(with = "Option<Vec<String>>")]
     pub allow: Option<Vec<Option<String>>>,
     /// The `Idempotency-Key` that is sent upstream: `off`, or a block. If absent, it is on with its

@@ -12,8 +12,8 @@
 //! has a key keeps it: its route may refuse its *method*, under the same key. Any other refusal
 //! leaves no key to compare with the next table, and is a loss by itself.
 //!
-//! Left out are the spellings that have the key of another spelling: empty segments, raw characters
-//! and double encoding (a `%` is escaped in every key). A route may cease to let them through.
+//! Left out are the spellings that have the key of another spelling: empty segments and raw
+//! characters. A route may cease to let them through.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -110,13 +110,7 @@ const SAFE: &str = "GET";
 const UNSAFE: [&str; 4] = ["PUT", "POST", "PATCH", "DELETE"];
 
 /// The spellings of `allow` that no other spelling has the key of.
-const SPELLINGS: [&str; 5] = [
-    "semicolon",
-    "encoded-slash",
-    "backslash",
-    "encoded-question-mark",
-    "encoded-hash",
-];
+const SPELLINGS: [&str; 2] = ["semicolon", "encoded-slash"];
 
 impl RouteTable {
     /// The differences between `new` and this table: every kind of them for every two routes that

@@ -223,15 +223,14 @@ async fn the_host_is_signed_and_decides_whether_it_fences() {
 }
 
 /// The names that the page lists, and which `allow` opens each.
-const NAMES: [(&str, &str); 7] = [
+const NAMES: [(&str, &str); 3] = [
     ("x;y", "semicolon"),
     ("x//y", "empty-segments"),
     ("/x", "empty-segments"),
-    ("x\\y", "backslash"),
-    ("x?y", "encoded-question-mark"),
-    ("x#y", "encoded-hash"),
-    ("x%2Fy", "double-encoding"),
 ];
+
+/// The names that nothing opens.
+const NEVER: [&str; 5] = ["x/../y", "x\\y", "x?y", "x#y", "x%2Fy"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn names_that_are_ambiguous_are_refused_until_they_are_allowed() {
@@ -239,11 +238,11 @@ async fn names_that_are_ambiguous_are_refused_until_they_are_allowed() {
     let names = NAMES.map(|(name, _)| name);
     let puts = |url: &str| -> Vec<Value> {
         let harmless = ["dir/", "ü + (1)=@~*!'", "x%y"];
-        let names = names.iter().chain(&["x/../y"]).chain(&harmless);
+        let names = names.iter().chain(&NEVER).chain(&harmless);
         names.map(|name| put_object(url, "42", name, "x")).collect()
     };
     let answers = gateway.calls(&puts(&url)).await;
-    let (refused, harmless) = answers.split_at(names.len() + 1);
+    let (refused, harmless) = answers.split_at(names.len() + NEVER.len());
     harmless.iter().for_each(passes);
     for answer in refused {
         assert_eq!(answer["outcome"], "ambiguous-request", "{answer}");
@@ -259,7 +258,7 @@ async fn names_that_are_ambiguous_are_refused_until_they_are_allowed() {
     let proxy = Proxy::start(&all.route(&json!({ "allow": &allow }).to_string())).await;
     let answers = gateway.calls(&puts(&format!("http://{at}"))).await;
     for (at, answer) in answers.iter().enumerate() {
-        if at == names.len() {
+        if (names.len()..names.len() + NEVER.len()).contains(&at) {
             assert_eq!(answer["outcome"], "ambiguous-request", "{answer}");
         } else {
             passes(answer);

@@ -12,7 +12,7 @@ fn a_table_is_read_back_as_it_was_written() {
         &[
             json!({ "path": "/o/{id}", "resource": "{id|int}:{query.q}", "methods": ["POST", "PUT"],
                     "safe_methods": "required", "token_format": "prefix-hex16", "reuse": "once",
-                    "allow": ["semicolon", "backslash"] }),
+                    "allow": ["semicolon", "encoded-slash"] }),
             json!({ "path": "/free/{*rest}", "mode": "bypass" }),
         ],
     );

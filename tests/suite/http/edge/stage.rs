@@ -32,7 +32,6 @@ routes:
   - { path: '/once/{id}', resource: 'once:{id}', reuse: once }
   - { path: '/hex/{id}', resource: 'hex:{id}', token: { format: hex } }
   - { path: '/semi/{id}', resource: 'semi:{id}', allow: [semicolon] }
-  - { path: '/odd/{id}', resource: 'odd:{id}', allow: [encoded-question-mark, encoded-hash, double-encoding, path-override] }
 ";
 
 /// A proxy and the upstream behind it.
