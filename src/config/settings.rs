@@ -504,7 +504,6 @@ pub struct IdempotencySettings {
     pub key: IdempotencyTemplate,
     /// A request that yields no key is refused.
     pub required: bool,
-    pub form: KeyForm,
     /// An RFC 9651 string.
     pub quoted: bool,
     pub client_key: ClientKey,
@@ -534,16 +533,6 @@ pub enum IdempotencyPart {
     Operation,
     /// The digest of method, target and body.
     Digest,
-}
-
-/// The form of an idempotency key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum KeyForm {
-    /// Version 8, of the SHA-256 of the key.
-    Uuid,
-    /// The key itself.
-    Raw,
 }
 
 /// The treatment of a key that the client sends itself.

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 
 use super::headers::names::same_name;
-use crate::config::{ClientKey, IdempotencyPart, IdempotencySettings, KeyForm};
+use crate::config::{ClientKey, IdempotencyPart, IdempotencySettings};
 use crate::routing::{ResourceKey, Token};
 
 /// The SHA-256 of a request's method, target and body, each behind its length.
@@ -80,6 +80,27 @@ pub fn key(
     operation: Option<&str>,
     digest: Option<&RequestDigest>,
 ) -> Result<Option<HeaderValue>, IdempotencyError> {
+    let Some(text) = rendered(settings, resource, token, operation, digest)? else {
+        return Ok(None);
+    };
+    let mut key = uuid(&text);
+    if settings.quoted {
+        // RFC 9651, 3.3.3. A UUID has nothing to escape.
+        key = format!("\"{key}\"");
+    }
+    HeaderValue::try_from(key)
+        .map(Some)
+        .map_err(|_| IdempotencyError::Header(settings.header.clone()))
+}
+
+/// The text of the template, of which a key is made. Different requests have different texts.
+fn rendered(
+    settings: &IdempotencySettings,
+    resource: &ResourceKey,
+    token: Token,
+    operation: Option<&str>,
+    digest: Option<&RequestDigest>,
+) -> Result<Option<String>, IdempotencyError> {
     if operation.is_some_and(str::is_empty) {
         return Err(IdempotencyError::EmptyOperation);
     }
@@ -119,15 +140,7 @@ pub fn key(
             }
         }
     }
-    let text = match settings.form {
-        KeyForm::Raw => raw,
-        KeyForm::Uuid => uuid(&raw),
-    };
-    let text = if settings.quoted { quoted(&text) } else { text };
-    match HeaderValue::from_str(&text) {
-        Ok(value) => Ok(Some(value)),
-        Err(_) => Err(IdempotencyError::Header(settings.header.clone())),
-    }
+    Ok(Some(raw))
 }
 
 /// The decision about the idempotency header of one request.
@@ -217,11 +230,6 @@ fn uuid(raw: &str) -> String {
         .to_string()
 }
 
-/// RFC 9651, 3.3.3: a string of visible ASCII and spaces, quotes and backslashes escaped.
-fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
-}
-
 fn hex(bytes: &[u8]) -> String {
     const DIGITS: [u8; 16] = *b"0123456789abcdef";
     let mut text = String::with_capacity(2 * bytes.len());
@@ -248,14 +256,13 @@ mod tests {
     use crate::config::IdempotencyTemplate;
     use IdempotencyPart::{Digest as DigestPart, Literal, Operation, Resource, Token as TokenPart};
 
-    fn settings(parts: &[IdempotencyPart], form: KeyForm) -> IdempotencySettings {
+    fn settings(parts: &[IdempotencyPart]) -> IdempotencySettings {
         IdempotencySettings {
             header: "idempotency-key".to_owned(),
             key: IdempotencyTemplate {
                 parts: parts.to_vec(),
             },
             required: false,
-            form,
             quoted: false,
             client_key: ClientKey::Keep,
         }
@@ -277,14 +284,9 @@ mod tests {
         digest: Option<&RequestDigest>,
     ) -> String {
         let resource = ResourceKey::new(resource).unwrap();
-        let key = key(
-            settings,
-            &resource,
-            Token::new(token).unwrap(),
-            operation,
-            digest,
-        );
-        key.unwrap().unwrap().to_str().unwrap().to_owned()
+        let token = Token::new(token).unwrap();
+        let text = rendered(settings, &resource, token, operation, digest);
+        text.unwrap().unwrap()
     }
 
     /// What every version and every proxy must make of these, for ever: an upstream remembers keys.
@@ -301,8 +303,7 @@ mod tests {
             empty.to_string(),
             "9d908ecfb6b256def8b49a7c504e6c889c4b0e41fe6ce3e01863dd7b61a20aa0"
         );
-        let raw = settings(&usual(), KeyForm::Raw);
-        let uuid = settings(&usual(), KeyForm::Uuid);
+        let mut settings = settings(&usual());
         for (resource, operation, expected_raw, expected_uuid) in [
             (
                 "order:42",
@@ -330,13 +331,19 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                make(&raw, resource, 7, operation, Some(&digest)),
+                make(&settings, resource, 7, operation, Some(&digest)),
                 expected_raw
             );
-            assert_eq!(
-                make(&uuid, resource, 7, operation, Some(&digest)),
-                expected_uuid
-            );
+            let resource = ResourceKey::new(resource).unwrap();
+            let token = Token::new(7).unwrap();
+            for (quoted, expected) in [
+                (false, expected_uuid.to_owned()),
+                (true, format!("\"{expected_uuid}\"")),
+            ] {
+                settings.quoted = quoted;
+                let key = key(&settings, &resource, token, operation, Some(&digest));
+                assert_eq!(key.unwrap().unwrap(), expected);
+            }
         }
     }
 
@@ -362,28 +369,18 @@ mod tests {
             ),
             (vec![DigestPart], digest.to_string()),
         ] {
-            let settings = settings(&parts, KeyForm::Raw);
+            let settings = settings(&parts);
             assert_eq!(
                 make(&settings, "r:1", 7, Some("o|p"), Some(&digest)),
                 expected
             );
         }
-        let mut quoted = settings(&[Resource, literal("\""), Operation], KeyForm::Raw);
-        quoted.quoted = true;
-        assert_eq!(
-            make(&quoted, "a\\b", 7, Some("c\"d"), None),
-            r#""a\\b\"c%22d""#
-        );
-        quoted.form = KeyForm::Uuid;
-        let text = make(&quoted, "a", 7, Some("b"), None);
-        assert_eq!((text.len(), &text[..1], &text[15..16]), (38, "\"", "8"));
-        assert!("89ab".contains(&text[20..21]), "{text}");
     }
 
     #[test]
     fn without_a_key() {
         let resource = ResourceKey::new("r").unwrap();
-        let mut settings = settings(&usual(), KeyForm::Uuid);
+        let mut settings = settings(&usual());
         let none = |settings: &_| key(settings, &resource, Token::MAX, None, None);
         assert_eq!(none(&settings), Ok(None));
         settings.required = true;
@@ -401,7 +398,7 @@ mod tests {
     fn whose_key() {
         let ours = HeaderValue::from_static("ours");
         let name = HeaderName::from_static("idempotency-key");
-        let mut settings = settings(&usual(), KeyForm::Uuid);
+        let mut settings = settings(&usual());
         let empty = HeaderMap::new();
         for twin in ["idempotency-key", "idempotency_key"] {
             let theirs = HeaderMap::from_iter([(
@@ -478,7 +475,7 @@ mod tests {
             parts.insert(parts.len() / 2, Resource);
             parts.push(TokenPart);
             parts.insert(0, Operation);
-            let settings = settings(&parts, KeyForm::Raw);
+            let settings = settings(&parts);
             let of = |(resource, token, operation): &(String, i64, String)| {
                 make(&settings, resource, *token, Some(operation), None)
             };
@@ -488,7 +485,7 @@ mod tests {
         #[test]
         fn an_operation_is_never_taken_for_a_digest(operation in "(%s|%25s|s)?(ha256)?[0-9a-f]{0,3}") {
             prop_assume!(!operation.is_empty());
-            let settings = settings(&usual(), KeyForm::Raw);
+            let settings = settings(&usual());
             let digest = digest_of("PUT", "/", b"");
             let with_digest = make(&settings, "r", 1, None, Some(&digest));
             let copied = with_digest.strip_prefix("r-1-").unwrap();

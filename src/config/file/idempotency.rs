@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::units::OffOr;
 use crate::config::settings::{
-    ClientKey, IdempotencyPart, IdempotencySettings, IdempotencyTemplate, KeyForm,
+    ClientKey, IdempotencyPart, IdempotencySettings, IdempotencyTemplate,
 };
 use crate::config::yaml::{Report, nearest, shown};
 
@@ -21,15 +21,13 @@ use crate::config::yaml::{Report, nearest, shown};
 pub struct IdempotencyFile {
     /// The header's name.
     pub header: String,
-    /// `{resource}` and `{token}`, and `{operation}` (the caller's `X-Fencing-Operation`, or else
+    /// The key is a UUID of version 8, of the SHA-256 of this text. `{resource}` and `{token}`, and `{operation}` (the caller's `X-Fencing-Operation`, or else
     /// the digest) or `{digest}` (of method, target and body). `{resource}-{token}` alone: one key
     /// per epoch.
     pub key: String,
     /// `true`: refuse a request that yields no key (its body is longer than `body.buffer`, and
     /// it names no operation).
     pub required: bool,
-    /// `uuid`: version 8, of the SHA-256. `raw`: the text itself.
-    pub form: KeyForm,
     /// `true`: send it as a string of RFC 9651, in double quotes.
     pub quoted: bool,
     /// The treatment of a key that the client sends itself.
@@ -42,7 +40,6 @@ impl Default for IdempotencyFile {
             header: "Idempotency-Key".to_owned(),
             key: "{resource}-{token}-{operation}".to_owned(),
             required: false,
-            form: KeyForm::Uuid,
             quoted: false,
             client_key: ClientKey::Keep,
         }
@@ -94,7 +91,6 @@ pub(super) fn settings(
         header: header.ok()?,
         key: key.ok()?,
         required: block.required,
-        form: block.form,
         quoted: block.quoted,
         client_key: block.client_key,
     })
