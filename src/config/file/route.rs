@@ -1,6 +1,5 @@
 //! One route: its fields as they are written, and their checks.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -12,7 +11,7 @@ use super::require_client;
 use super::route_fields;
 use super::token::{self, TokenFile};
 use super::units::{OffOr, Time};
-use super::unknown_statuses::{GRPC, HTTP, StatusKind};
+use super::unknown_statuses::HTTP;
 use super::upstream::longer_than_settle;
 use super::values::positive;
 use crate::config::settings::{
@@ -89,9 +88,6 @@ pub struct RouteUpstreamFile {
     /// Statuses that leave the outcome of a request unknown, in place of the top level's.
     #[schemars(with = "Option<Vec<u16>>")]
     pub unknown_statuses: Option<Vec<Option<u16>>>,
-    /// The same for values of `grpc-status`.
-    #[schemars(with = "Option<Vec<u16>>")]
-    pub unknown_grpc_statuses: Option<Vec<Option<u16>>>,
 }
 
 /// A route's overrides of `barrier`.
@@ -266,20 +262,10 @@ fn upstream(
     inherited: &Inherited,
     report: &mut Report,
 ) -> (Duration, UnknownStatuses) {
-    let (http, grpc) = (file.unknown_statuses, file.unknown_grpc_statuses);
-    let mut read = |kind: &StatusKind, field: &str, list: Option<_>, inherited: &Arc<[u16]>| {
-        let list = list.map(|list| kind.read(&format!("{at}.upstream.{field}"), list, report));
-        list.unwrap_or_else(|| Arc::clone(inherited))
-    };
-    let unknown = UnknownStatuses {
-        http: read(&HTTP, "unknown_statuses", http, &inherited.unknown.http),
-        grpc: read(
-            &GRPC,
-            "unknown_grpc_statuses",
-            grpc,
-            &inherited.unknown.grpc,
-        ),
-    };
+    let mut unknown = inherited.unknown.clone();
+    if let Some(list) = file.unknown_statuses {
+        unknown.http = HTTP.read(&format!("{at}.upstream.unknown_statuses"), list, report);
+    }
     let upstream_timeout = duration(
         &format!("{at}.upstream.timeout"),
         file.timeout,
@@ -357,7 +343,6 @@ fn duration(at: &str, time: Option<Time>, inherited: Duration, report: &mut Repo
 }
 
 fn ignored_by_bypass(at: &str, file: &RouteFile, report: &mut Report) {
-    let upstream = &file.upstream;
     let given = [
         ("methods", file.methods.is_some()),
         ("resource", file.resource.is_some()),
@@ -368,11 +353,7 @@ fn ignored_by_bypass(at: &str, file: &RouteFile, report: &mut Report) {
         ("barrier", file.barrier.is_some()),
         (
             "upstream.unknown_statuses",
-            upstream.unknown_statuses.is_some(),
-        ),
-        (
-            "upstream.unknown_grpc_statuses",
-            upstream.unknown_grpc_statuses.is_some(),
+            file.upstream.unknown_statuses.is_some(),
         ),
     ];
     let given: Vec<_> = given

@@ -58,11 +58,9 @@ fn statuses_that_leave_an_outcome_open_are_those_of_final_responses() {
     assert_eq!(settings.routes[0].unknown, UnknownStatuses::default());
 
     let base = "upstream: { url: http://a:3000, unknown_grpc_statuses: ";
-    let routes = "routes: [{ path: /a, resource: a }, { path: /b, resource: b, upstream: { \
-                  unknown_grpc_statuses: [2] } }]\n";
     let (settings, _) = good(&format!("{base}[13] }}\n{routes}"));
     assert_eq!(*settings.routes[0].unknown.grpc, [13]);
-    assert_eq!(*settings.routes[1].unknown.grpc, [2]);
+    assert_eq!(*settings.routes[1].unknown.grpc, [13]);
     let problems = bad(&format!("{base}[14, 0, 17] }}\n"));
     for at in [1, 2] {
         let at = format!("upstream.unknown_grpc_statuses[{at}]");
