@@ -1,4 +1,4 @@
-//! The dates in certificates and revocation lists. rustls verifies them and does not tell them.
+//! The dates in certificates. rustls verifies them and does not tell them.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +8,8 @@ const GENERALIZED_TIME: u8 = 0x18;
 
 /// The period in which a certificate is valid, in seconds since 1970 (RFC 5280, 4.1).
 pub(super) fn validity(certificate: &[u8]) -> Option<(i64, i64)> {
-    let mut fields = signed(certificate)?;
+    let mut whole = certificate;
+    let mut fields = content(&mut content(&mut whole, SEQUENCE)?, SEQUENCE)?;
     // The version is optional, and has a tag of its own.
     if element(&mut fields)?.0 == 0xa0 {
         element(&mut fields)?;
@@ -19,31 +20,6 @@ pub(super) fn validity(certificate: &[u8]) -> Option<(i64, i64)> {
         time(element(&mut validity)?)?,
         time(element(&mut validity)?)?,
     ))
-}
-
-/// When the next update of a revocation list comes, in seconds since 1970 (RFC 5280, 5.1);
-/// `Some(None)`: it does not say.
-#[expect(
-    clippy::option_option,
-    reason = "unreadable is not the same as not said"
-)]
-pub(super) fn next_update(list: &[u8]) -> Option<Option<i64>> {
-    let mut fields = signed(list)?;
-    // The version is optional. Without it, this is the algorithm.
-    if element(&mut fields)?.0 != SEQUENCE {
-        element(&mut fields)?;
-    }
-    let _issuer = element(&mut fields)?;
-    time(element(&mut fields)?)?;
-    match element(&mut fields) {
-        Some(next @ (UTC_TIME | GENERALIZED_TIME, _)) => Some(Some(time(next)?)),
-        _ => Some(None),
-    }
-}
-
-/// The fields of what is signed.
-fn signed(mut whole: &[u8]) -> Option<&[u8]> {
-    content(&mut content(&mut whole, SEQUENCE)?, SEQUENCE)
 }
 
 fn content<'a>(bytes: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
@@ -126,7 +102,6 @@ mod tests {
         let whole = params.self_signed(&key).expect("a certificate");
         let whole = whole.der();
         assert_eq!(validity(whole), Some((1_738_281_600, 2_842_732_800)));
-        assert_eq!(next_update(whole), None);
         for length in 0..whole.len() {
             assert_eq!(validity(&whole[..length]), None);
         }

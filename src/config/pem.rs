@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::crypto::ring;
-use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
 
 use super::der;
-use super::yaml::{Report, Wrong};
+use super::yaml::Report;
 
 /// A certificate with its chain, and its key.
 #[derive(Clone)]
@@ -38,11 +38,17 @@ pub(super) fn identity(
     (key_at, key_file): (&str, &Path),
     report: &mut Report,
 ) -> Option<TlsIdentity> {
-    let chain = taken(cert_at, cert_file, report, certificates);
-    let key = taken(key_at, key_file, report, private_key);
-    let chain = chain?;
-    let validity = told(cert_at, cert_file, report, validity(&chain));
-    let (key, (begins, expires)) = (key?, validity?);
+    let chain = read(cert_at, cert_file, &CERTIFICATE, report);
+    let key = read(key_at, key_file, &PRIVATE_KEY, report);
+    let (chain, key) = (chain?, key?.into_iter().next()?);
+    let Some((begins, expires)) = validity(&chain) else {
+        let message = format!(
+            "{} holds a certificate that is not X.509",
+            cert_file.display()
+        );
+        report.error(cert_at, message, "write the whole file again");
+        return None;
+    };
     let certified = match CertifiedKey::from_der(chain, key, &ring::default_provider()) {
         Ok(certified) => certified,
         Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
@@ -77,7 +83,7 @@ pub(super) fn identity(
 
 /// Reads the certificates of CAs.
 pub(super) fn roots(at: &str, file: &Path, report: &mut Report) -> Option<Arc<RootCertStore>> {
-    let list = taken(at, file, report, certificates)?;
+    let list = read(at, file, &CERTIFICATE, report)?;
     let mut roots = RootCertStore::empty();
     for certificate in list {
         if let Err(error) = roots.add(certificate) {
@@ -96,154 +102,83 @@ pub(super) fn roots(at: &str, file: &Path, report: &mut Report) -> Option<Arc<Ro
     Some(Arc::new(roots))
 }
 
-/// Reads lists of revoked certificates. Warns of a list that is past its next update at `now`.
+/// Reads lists of revoked certificates. rustls checks what is in them.
 pub(super) fn revocations(
     at: &str,
     file: &Path,
-    now: i64,
     report: &mut Report,
 ) -> Option<Vec<CertificateRevocationListDer<'static>>> {
-    let (lists, next_update) = taken(at, file, report, revocation_lists)?;
-    if next_update < now {
-        report.warn(
-            at,
-            format!(
-                "a revocation list in {} has expired: no client is accepted",
-                file.display()
-            ),
-            "replace it; it is read without a restart",
-        );
-    }
-    Some(lists)
+    read(at, file, &REVOCATION_LIST, report)
 }
 
-/// Reads a file and parses it. A problem is reported with the file's name.
-fn taken<T>(
+/// A kind of section in PEM files.
+struct PemKind {
+    name: &'static str,
+    hint: &'static str,
+}
+
+const CERTIFICATE: PemKind = PemKind {
+    name: "certificate",
+    hint: "a PEM file with `-----BEGIN CERTIFICATE-----`; from DER: openssl x509 -inform der -in FILE",
+};
+const PRIVATE_KEY: PemKind = PemKind {
+    name: "private key",
+    hint: "a PEM file with `-----BEGIN PRIVATE KEY-----`; from DER: openssl pkey -inform der -in FILE",
+};
+const REVOCATION_LIST: PemKind = PemKind {
+    name: "revocation list",
+    hint: "a PEM file with `-----BEGIN X509 CRL-----`; from DER: openssl crl -inform der -in FILE",
+};
+
+/// Reads the sections of one kind, at least one. A problem is reported with the file's name.
+fn read<T: PemObject>(
     at: &str,
     file: &Path,
+    kind: &PemKind,
     report: &mut Report,
-    make: impl FnOnce(&[u8]) -> Result<T, Wrong>,
-) -> Option<T> {
+) -> Option<Vec<T>> {
     if file.as_os_str().is_empty() {
         report.error(at, "the path is empty", "the path of a PEM file");
         return None;
     }
     report.reads(file);
-    match std::fs::read(file) {
-        Ok(bytes) => told(at, file, report, make(&bytes)),
-        Err(error) => {
-            report.error(
-                at,
-                format!("{} cannot be read: {error}", file.display()),
-                "the path of a PEM file that this user may read",
-            );
-            None
-        }
-    }
-}
-
-fn told<T>(at: &str, file: &Path, report: &mut Report, made: Result<T, Wrong>) -> Option<T> {
-    made.map_err(|(message, hint)| report.error(at, format!("{} {message}", file.display()), hint))
-        .ok()
-}
-
-fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, Wrong> {
-    let list: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
-    match list {
-        Ok(list) if !list.is_empty() => Ok(list),
-        Ok(_) if is_pem(bytes) => Err((
-            "has no certificate in it".to_owned(),
-            "a PEM file with `-----BEGIN CERTIFICATE-----`; is this the key's file?",
-        )),
-        Ok(_) => Err((
-            "is not PEM".to_owned(),
-            "a text file with `-----BEGIN CERTIFICATE-----`; from DER: openssl x509 -inform der \
-             -in FILE",
-        )),
-        Err(error) => Err(broken(&error)),
-    }
-}
-
-/// The lists, and the earliest time of a next update.
-fn revocation_lists(
-    bytes: &[u8],
-) -> Result<(Vec<CertificateRevocationListDer<'static>>, i64), Wrong> {
-    let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(bytes).collect();
-    let lists = lists.map_err(|error| broken(&error))?;
-    if lists.is_empty() {
-        return Err((
-            "has no revocation list in it".to_owned(),
-            "a PEM file with `-----BEGIN X509 CRL-----`; from DER: openssl crl -inform der -in \
-             FILE",
-        ));
-    }
-    let mut first = i64::MAX;
-    for list in &lists {
-        let Some(next) = der::next_update(list) else {
-            return Err((
-                "holds a revocation list that cannot be read".to_owned(),
-                "write the whole file again",
-            ));
-        };
-        let Some(next) = next else {
-            return Err((
-                "holds a revocation list that does not say when the next one comes".to_owned(),
-                "make it with a next update (RFC 5280, 5.1.2.5): openssl ca -gencrl -crldays 7",
-            ));
-        };
-        first = first.min(next);
-    }
-    Ok((lists, first))
-}
-
-fn private_key(bytes: &[u8]) -> Result<PrivateKeyDer<'static>, Wrong> {
-    let holds = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
-    if holds(b"BEGIN ENCRYPTED PRIVATE KEY") || holds(b"Proc-Type: 4,ENCRYPTED") {
-        return Err((
+    let bytes = std::fs::read(file);
+    let sections = bytes
+        .as_ref()
+        .map(|bytes| T::pem_slice_iter(bytes).collect());
+    let (message, hint) = match (sections, bytes.as_deref()) {
+        (Ok(Ok(sections)), _) if !Vec::is_empty(&sections) => return Some(sections),
+        (Ok(Ok(_)), Ok(bytes)) if is_encrypted(bytes) => (
             "is encrypted, and there is no way to enter its passphrase".to_owned(),
             "decrypt it (openssl pkey -in FILE -out NEW), and keep others from reading it by its \
              mode",
-        ));
-    }
-    match PrivateKeyDer::from_pem_slice(bytes) {
-        Ok(key) => Ok(key),
-        Err(pem::Error::NoItemsFound) if is_pem(bytes) => Err((
-            "has no private key in it".to_owned(),
-            "a PEM file with `-----BEGIN PRIVATE KEY-----`; is this the certificate's file?",
-        )),
-        Err(pem::Error::NoItemsFound) => Err((
-            "is not PEM".to_owned(),
-            "a text file with `-----BEGIN PRIVATE KEY-----`; from DER: openssl pkey -inform der \
-             -in FILE",
-        )),
-        Err(error) => Err(broken(&error)),
-    }
+        ),
+        (Ok(Err(error)), _) => (
+            format!("is broken PEM: {error}"),
+            "write the whole file again; a line may have been cut off",
+        ),
+        (Err(error), _) => (
+            format!("cannot be read: {error}"),
+            "the path of a PEM file that this user may read",
+        ),
+        _ => (format!("has no {} in it", kind.name), kind.hint),
+    };
+    report.error(at, format!("{} {message}", file.display()), hint);
+    None
 }
 
-fn is_pem(bytes: &[u8]) -> bool {
-    bytes
-        .windows(b"-----BEGIN ".len())
-        .any(|window| window == b"-----BEGIN ")
+fn is_encrypted(pem: &[u8]) -> bool {
+    let holds = |text: &[u8]| pem.windows(text.len()).any(|window| window == text);
+    holds(b"BEGIN ENCRYPTED PRIVATE KEY") || holds(b"Proc-Type: 4,ENCRYPTED")
 }
 
-fn broken(error: &pem::Error) -> Wrong {
-    (
-        format!("is broken PEM: {error}"),
-        "write the whole file again; a line may have been cut off",
-    )
-}
-
-/// The period in which all certificates of a chain are valid, in seconds since 1970.
-fn validity(chain: &[CertificateDer<'_>]) -> Result<(i64, i64), Wrong> {
-    let mut whole = (i64::MIN, i64::MAX);
-    for certificate in chain {
-        let Some((begins, expires)) = der::validity(certificate) else {
-            return Err((
-                "holds a certificate that is not X.509".to_owned(),
-                "write the whole file again",
-            ));
-        };
-        whole = (whole.0.max(begins), whole.1.min(expires));
-    }
-    Ok(whole)
+/// The period in which all certificates of a chain are valid, in seconds since 1970. `None`: one of
+/// them is no certificate.
+fn validity(chain: &[CertificateDer<'_>]) -> Option<(i64, i64)> {
+    chain
+        .iter()
+        .try_fold((i64::MIN, i64::MAX), |whole, certificate| {
+            let (begins, expires) = der::validity(certificate)?;
+            Some((whole.0.max(begins), whole.1.min(expires)))
+        })
 }

@@ -114,7 +114,7 @@ pub(super) fn listener(file: &TlsFile, report: &mut Report) -> Option<TlsSetting
     let crl = file.crl_file.as_ref();
     let crls = crl
         .filter(|_| roots.is_some())
-        .map(|file| pem::revocations("tls.crl_file", file, now(), report));
+        .map(|file| pem::revocations("tls.crl_file", file, report));
     for (name, given) in [
         ("client_auth", file.client_auth.is_some()),
         ("crl_file", crl.is_some()),
