@@ -27,25 +27,12 @@ impl AdminAddress {
 
     fn of(text: &str) -> Option<Self> {
         let tree = YamlNode::parse(text, &mut Report::default())?;
-        let mut place = Self::default();
-        if let Some(admin) = member(&tree, "admin") {
-            place.tls =
-                member(admin, "tls").is_some_and(|tls| matches!(tls.kind, NodeKind::Map(_)));
-            place.listen = match member(admin, "listen").map(|listen| &listen.kind) {
-                Some(NodeKind::Text(listen)) => Some(listen.clone()),
-                _ => None,
-            };
-        }
-        Some(place)
+        let tls = tree.at("admin.tls");
+        Some(Self {
+            listen: tree.text_at("admin.listen").map(str::to_owned),
+            tls: tls.is_some_and(|tls| matches!(tls.kind, NodeKind::Map(_))),
+        })
     }
-}
-
-fn member<'a>(node: &'a YamlNode, key: &str) -> Option<&'a YamlNode> {
-    let NodeKind::Map(entries) = &node.kind else {
-        return None;
-    };
-    let entry = entries.iter().find(|entry| entry.key == key)?;
-    Some(&entry.value)
 }
 
 #[cfg(test)]

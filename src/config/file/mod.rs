@@ -21,6 +21,7 @@ mod require_client;
 mod route;
 mod route_fields;
 mod routes;
+mod shared_keys;
 mod shutdown;
 mod store;
 mod tls;

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::route::{Inherited, RouteFile, pattern, route};
-use super::{claim, lints};
-use crate::config::route_table::RouteTable;
-use crate::config::settings::{ClaimSettings, RouteSettings, Unmatched};
+use super::{claim, lints, shared_keys};
+use crate::config::settings::{ClaimSettings, RouteSettings};
 use crate::config::yaml::{Report, shown};
 use crate::routing::{Pattern, Router};
 
@@ -49,7 +48,7 @@ pub(super) fn routes(
         claim::ways_around(claim, checked.iter().map(|(_, route)| route), report);
     }
     if checked.len() == count {
-        shared_keys(&checked, report);
+        shared_keys::warn(&checked, report);
         lints::routes(&checked, report);
     }
     (checked.len() == count && count > 0)
@@ -94,51 +93,6 @@ fn ways_around(routes: &[(String, RouteSettings)], report: &mut Report) {
                     narrow.path
                 ),
                 "give this one a require_client too, or let the narrower path end in /{*rest}",
-            );
-        }
-    }
-}
-
-/// Warns of two routes that share a key although their templates, their token formats, or the
-/// bounds of their tokens differ.
-fn shared_keys(routes: &[(String, RouteSettings)], report: &mut Report) {
-    let table = RouteTable::of_routes(routes.iter().map(|(_, route)| route), Unmatched::Refuse);
-    let bounds = |index: usize| routes.get(index).map(|(_, route)| route.token_bounds);
-    for shared in table.shared_keys(|one, other| bounds(one) != bounds(other)) {
-        let [(_, first), (_, second)] = shared.routes.map(|index| &routes[index]);
-        let later = shared.routes.into_iter().max().unwrap_or_default();
-        let at = format!("{}.resource", routes[later].0);
-        let both = format!(
-            "{} (route {}) and {} (route {}) have the same key, {}",
-            shared.requests[0],
-            first.path,
-            shared.requests[1],
-            second.path,
-            shown(shared.key.as_str()),
-        );
-        if shared.formats_differ {
-            report.warn(
-                at.clone(),
-                format!("{both}, and their tokens are read in different formats"),
-                "a claim of such a key is refused by X-Fencing-Resource: claim by X-Fencing-Target",
-            );
-        }
-        // If the formats differ, the bounds do too.
-        if shared.bounds_differ && !shared.formats_differ {
-            report.warn(
-                at.clone(),
-                format!(
-                    "{both}, and `token.max_jump` or `token.max` of these routes differ: a token \
-                     that one refuses raises the mark by the other"
-                ),
-                "give both the same bounds, the narrower ones",
-            );
-        }
-        if shared.templates_differ {
-            report.warn(
-                at,
-                format!("{both}: if these are two things, one can lock the other out"),
-                "begin each template with a word of its own, such as \"file:{name}\"",
             );
         }
     }

@@ -18,8 +18,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::RouteTable;
-use super::paths::{Pair, SamplePath, SamplePaths};
+use super::paths::{SamplePath, SamplePaths};
+use super::{RouteTable, Rule};
 use crate::config::settings::{Mode, SafeMethods, Unmatched};
 use crate::routing::{KeyTemplate, Origin, Router, Skeleton, Source};
 
@@ -144,6 +144,9 @@ pub(super) struct Comparison<'a> {
     paths: SamplePaths,
 }
 
+/// A route of each table, or none.
+type Pair<'a> = [Option<&'a Rule>; 2];
+
 /// A route of each table by its index, or none.
 pub(super) type Indices = [Option<usize>; 2];
 
@@ -154,10 +157,11 @@ impl<'a> Comparison<'a> {
             let patterns = table.routes.iter().map(|rule| rule.pattern.clone());
             Router::new(patterns.collect()).ok()
         });
+        let rules = tables.iter().flat_map(|table| &table.routes);
         Some(Self {
             tables,
             routers: [old?, new?],
-            paths: SamplePaths::new(tables),
+            paths: SamplePaths::new(rules.map(|rule| &rule.pattern)),
         })
     }
 
@@ -173,7 +177,7 @@ impl<'a> Comparison<'a> {
     pub(super) fn findings(&self, indices: Indices) -> Vec<Finding> {
         let mut findings: Vec<Finding> = Vec::new();
         let pair = self.rules(indices);
-        for path in self.paths.of(pair) {
+        for path in self.paths.of(pair.map(|rule| Some(&rule?.pattern))) {
             let sides = self.sides(path, |_| None);
             if sides.indices != indices {
                 continue;

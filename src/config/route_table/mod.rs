@@ -10,7 +10,6 @@
 mod compare;
 mod document;
 mod paths;
-mod shared_keys;
 #[cfg(test)]
 mod tests;
 
@@ -18,11 +17,12 @@ use std::collections::BTreeSet;
 
 use sha2::{Digest as _, Sha256};
 
-use super::settings::{Mode, Reuse, RouteSettings, SafeMethods, Settings, Unmatched};
+use super::settings::{Mode, Reuse, SafeMethods, Settings, Unmatched};
 use crate::routing::{Allow, KeyTemplate, Pattern, TokenFormat};
 
 pub use compare::{Finding, TableChange};
 pub use document::DocumentError;
+pub(in crate::config) use paths::SamplePaths;
 
 /// The part of one configuration's routes that decides about keys and fencing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,15 +60,7 @@ impl RouteTable {
     /// The table of a configuration.
     #[must_use]
     pub fn of(settings: &Settings) -> Self {
-        Self::of_routes(&settings.routes, settings.unmatched)
-    }
-
-    /// The table of these routes.
-    pub(super) fn of_routes<'a>(
-        routes: impl IntoIterator<Item = &'a RouteSettings>,
-        unmatched: Unmatched,
-    ) -> Self {
-        let routes = routes.into_iter().map(|route| Rule {
+        let routes = settings.routes.iter().map(|route| Rule {
             pattern: route.pattern.clone(),
             mode: route.mode,
             methods: route.methods.clone(),
@@ -80,7 +72,7 @@ impl RouteTable {
         });
         Self {
             routes: routes.collect(),
-            unmatched,
+            unmatched: settings.unmatched,
         }
     }
 

@@ -17,22 +17,18 @@
 
 use std::collections::HashSet;
 
-use super::{RouteTable, Rule};
 use crate::routing::{CheckedPath, Pattern, percent_encoded};
 
-/// A route of each table, or none.
-pub(super) type Pair<'a> = [Option<&'a Rule>; 2];
-
 /// A path that stands for all paths of its form.
-pub(super) struct SamplePath {
+pub(in crate::config) struct SamplePath {
     pub raw: String,
     pub path: CheckedPath,
     /// The text of each segment; `None` if it stands for any text.
     pub literals: Vec<Option<String>>,
 }
 
-/// Makes the sample paths for one pair of tables.
-pub(super) struct SamplePaths {
+/// Makes the sample paths for some routes.
+pub(in crate::config) struct SamplePaths {
     /// All literal segments, which a fresh one must differ from.
     literals: HashSet<String>,
     /// The length of the longest pattern.
@@ -40,20 +36,23 @@ pub(super) struct SamplePaths {
 }
 
 impl SamplePaths {
-    pub(super) fn new(tables: [&RouteTable; 2]) -> Self {
-        let rules = || tables.iter().flat_map(|table| &table.routes);
-        let patterns = || rules().map(|rule| &rule.pattern);
-        let literals = patterns()
+    /// For routes with these patterns.
+    pub(in crate::config) fn new<'a>(patterns: impl Iterator<Item = &'a Pattern> + Clone) -> Self {
+        let literals = patterns
+            .clone()
             .flat_map(|pattern| (0..pattern.segments()).filter_map(|at| pattern.literal(at)));
         Self {
             literals: literals.map(str::to_owned).collect(),
-            longest: patterns().map(Pattern::segments).max().unwrap_or(0),
+            longest: patterns.map(Pattern::segments).max().unwrap_or(0),
         }
     }
 
-    /// A path for each form that both routes take, the shortest first.
-    pub(super) fn of(&self, pair: Pair) -> impl Iterator<Item = SamplePath> {
-        let patterns = move || pair.into_iter().flatten().map(|rule| &rule.pattern);
+    /// A path for each form that both patterns take, the shortest first.
+    pub(in crate::config) fn of(
+        &self,
+        pair: [Option<&Pattern>; 2],
+    ) -> impl Iterator<Item = SamplePath> {
+        let patterns = move || pair.into_iter().flatten();
         let least = patterns().map(Pattern::segments).max().unwrap_or(0);
         let literal = move |at| patterns().find_map(|pattern| pattern.literal(at));
         let apart = |at| {

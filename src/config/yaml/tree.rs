@@ -119,16 +119,20 @@ impl YamlNode {
         };
     }
 
-    /// The text at a path of map keys.
-    pub fn text_at(&self, path: &str) -> Option<&str> {
-        let mut node = self;
-        for step in path.split('.') {
+    /// What is at a path of map keys.
+    pub fn at(&self, path: &str) -> Option<&Self> {
+        path.split('.').try_fold(self, |node, key| {
             let NodeKind::Map(entries) = &node.kind else {
                 return None;
             };
-            node = &entries.iter().find(|entry| entry.key == step)?.value;
-        }
-        match &node.kind {
+            let entry = entries.iter().find(|entry| entry.key == key)?;
+            Some(&entry.value)
+        })
+    }
+
+    /// The text at a path of map keys.
+    pub fn text_at(&self, path: &str) -> Option<&str> {
+        match &self.at(path)?.kind {
             NodeKind::Text(text) => Some(text),
             _ => None,
         }

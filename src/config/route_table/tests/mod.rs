@@ -3,7 +3,6 @@
 mod changes;
 mod record;
 mod search;
-mod shared_keys;
 
 use serde_json::{Value, json};
 
