@@ -9,13 +9,12 @@
 //!
 //! A refusal lets nothing past a mark, but the marks stay. If one table refuses a request and the
 //! next gives it another key, both together may not undo what one alone may not. So a request that
-//! has a key keeps it: its route may refuse its *method*, under the same key. Any other refusal
-//! leaves no key to compare with the next table, and is a loss by itself.
+//! has a key keeps it, even if its route refuses its *method*: methods are not compared. Any other
+//! refusal leaves no key to compare with the next table, and is a loss by itself.
 //!
 //! Left out are the spellings that have the key of another spelling: empty segments and raw
 //! characters. A route may cease to let them through.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 use super::paths::{SamplePath, SamplePaths};
@@ -87,10 +86,8 @@ impl fmt::Display for Finding {
 /// A table's treatment of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Treatment {
-    /// Judged, where it has a key.
+    /// Judged, or refused for its method. It has a key in both cases.
     Judged,
-    /// Its route refuses its method. It has a key all the same.
-    Forbidden,
     /// Its route wants a token, and it has none.
     TokenRequired,
     /// Forwarded without being judged, and why.
@@ -101,12 +98,19 @@ enum Treatment {
     Unrouted,
 }
 
-/// A method, and whether there is a token.
-pub(super) type MethodAndToken<'a> = (&'a str, bool);
+/// The requests that routes tell apart. Safe methods are alike to them, and so are the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asking {
+    Write,
+    ReadWithToken,
+    ReadWithoutToken,
+}
 
-/// Represents all safe methods, which the routes treat alike.
-const SAFE: &str = "GET";
-/// The first one that a route allows represents its unsafe methods in the findings.
+impl Asking {
+    pub(super) const ALL: [Self; 3] = [Self::Write, Self::ReadWithToken, Self::ReadWithoutToken];
+}
+
+/// The one that most routes allow represents their unsafe methods in the findings.
 const UNSAFE: [&str; 4] = ["PUT", "POST", "PATCH", "DELETE"];
 
 /// The spellings of `allow` that no other spelling has the key of.
@@ -182,7 +186,7 @@ impl<'a> Comparison<'a> {
             if sides.indices != indices {
                 continue;
             }
-            for asking in askings(pair) {
+            for asking in Asking::ALL {
                 for change in sides.changes(asking) {
                     if findings.iter().all(|found| found.change != change) {
                         findings.push(sides.finding(change, asking));
@@ -224,25 +228,6 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// Every method that one of the routes knows: unsafe ones first, and of these the ones that fewer
-/// of the routes refuse.
-pub(super) fn askings(pair: Pair<'_>) -> Vec<MethodAndToken<'_>> {
-    let rules = || pair.into_iter().flatten();
-    let listed = || rules().map(|rule| &rule.methods);
-    let mut seen = BTreeSet::new();
-    let methods = UNSAFE.into_iter();
-    let methods = methods.chain(listed().flatten().map(String::as_str));
-    let mut methods: Vec<&str> = methods.filter(|method| seen.insert(*method)).collect();
-    methods.sort_by_key(|method| {
-        listed()
-            .filter(|let_through| !let_through.contains(*method))
-            .count()
-    });
-    let methods = methods.into_iter();
-    let with_token = methods.chain([SAFE]).map(|method| (method, true));
-    with_token.chain([(SAFE, false)]).collect()
-}
-
 /// One sample path in both tables.
 pub(super) struct Sides<'a> {
     tables: [&'a RouteTable; 2],
@@ -253,9 +238,10 @@ pub(super) struct Sides<'a> {
 }
 
 impl Sides<'_> {
-    fn treatment(&self, at: usize, (method, token): MethodAndToken) -> Treatment {
+    fn treatment(&self, at: usize, asking: Asking) -> Treatment {
         let table = self.tables[at];
-        let safe = method == SAFE;
+        let safe = asking != Asking::Write;
+        let token = asking != Asking::ReadWithoutToken;
         let allow = self.pair[at].map(|rule| rule.allow).unwrap_or_default();
         if table.is_strict() && self.sample.path.oddity_not_in(allow).is_some() {
             return Treatment::Refused;
@@ -267,52 +253,32 @@ impl Sides<'_> {
                 Treatment::Unrouted
             };
         };
-        match (rule.mode, rule.safe_methods, &rule.methods) {
-            (Mode::Bypass, ..) => Treatment::Passed("the route is bypassed"),
-            (Mode::Observe, ..) => Treatment::Passed("the route only observes"),
-            (Mode::Enforce, SafeMethods::Ignored, _) if safe => {
+        match (rule.mode, rule.safe_methods) {
+            (Mode::Bypass, _) => Treatment::Passed("the route is bypassed"),
+            (Mode::Observe, _) => Treatment::Passed("the route only observes"),
+            (Mode::Enforce, SafeMethods::Ignored) if safe => {
                 Treatment::Passed("safe_methods is ignored")
             }
-            (Mode::Enforce, _, methods)
-                if !safe && !methods.contains(method) && self.keys[at].is_some() =>
-            {
-                Treatment::Forbidden
-            }
-            (Mode::Enforce, SafeMethods::Optional, _) if safe && !token => {
+            (Mode::Enforce, SafeMethods::Optional) if !token => {
                 Treatment::Passed("safe_methods is optional")
             }
-            (Mode::Enforce, ..) if !token => Treatment::TokenRequired,
-            (Mode::Enforce, ..) if self.keys[at].is_none() => Treatment::Refused,
-            (Mode::Enforce, ..) => Treatment::Judged,
+            (Mode::Enforce, _) if !token => Treatment::TokenRequired,
+            (Mode::Enforce, _) if self.keys[at].is_none() => Treatment::Refused,
+            (Mode::Enforce, _) => Treatment::Judged,
         }
     }
 
-    pub(super) fn changes(&self, asking: MethodAndToken) -> Vec<TableChange> {
+    pub(super) fn changes(&self, asking: Asking) -> Vec<TableChange> {
+        use Treatment::{Judged, Passed, Refused, TokenRequired, Unrouted};
+
         let change = match (self.treatment(0, asking), self.treatment(1, asking)) {
-            (
-                Treatment::Judged | Treatment::Forbidden,
-                Treatment::Judged | Treatment::Forbidden,
-            ) => {
-                return self.changes_of_keyed();
-            }
-            (
-                Treatment::Judged | Treatment::Forbidden | Treatment::TokenRequired,
-                Treatment::Passed(_),
-            ) => TableChange::Unfenced,
-            (Treatment::Judged | Treatment::Forbidden, Treatment::Unrouted) => {
-                TableChange::Unrouted
-            }
-            (Treatment::Judged | Treatment::Forbidden, Treatment::Refused) => TableChange::Refused,
+            (Judged, Judged) => return self.changes_of_keyed(),
+            (Judged | TokenRequired, Passed(_)) => TableChange::Unfenced,
+            (Judged, Unrouted) => TableChange::Unrouted,
+            (Judged, Refused) => TableChange::Refused,
             // A read that no route took stood under no promise.
-            (Treatment::Passed(_), Treatment::Judged | Treatment::TokenRequired)
-                if self.pair[0].is_none() =>
-            {
-                TableChange::Added
-            }
-            (Treatment::Passed(_), Treatment::Judged | Treatment::TokenRequired) => {
-                TableChange::Enforced
-            }
-            (Treatment::Unrouted, Treatment::Judged) => TableChange::Added,
+            (Passed(_), Judged | TokenRequired) if self.pair[0].is_some() => TableChange::Enforced,
+            (Passed(_), Judged | TokenRequired) | (Unrouted, Judged) => TableChange::Added,
             _ => return Vec::new(),
         };
         vec![change]
@@ -337,7 +303,7 @@ impl Sides<'_> {
         changed.map(|(change, _)| change).collect()
     }
 
-    fn finding(&self, change: TableChange, asking: MethodAndToken) -> Finding {
+    fn finding(&self, change: TableChange, asking: Asking) -> Finding {
         let route = self.pair[1].map(|rule| rule.pattern.to_string());
         Finding {
             change,
@@ -348,17 +314,14 @@ impl Sides<'_> {
         }
     }
 
-    fn words(&self, at: usize, change: TableChange, asking: MethodAndToken) -> String {
+    fn words(&self, at: usize, change: TableChange, asking: Asking) -> String {
         let rule = self.pair[at];
         let route = rule.map_or_else(String::new, |rule| format!(" (route {})", rule.pattern));
-        let treatment = self.treatment(at, asking);
-        match treatment {
-            Treatment::Judged | Treatment::Forbidden
-                if at == 1 && change == TableChange::Refused =>
-            {
+        match self.treatment(at, asking) {
+            Treatment::Judged if at == 1 && change == TableChange::Refused => {
                 format!("it is refused in some spellings{route}")
             }
-            Treatment::Judged | Treatment::Forbidden => {
+            Treatment::Judged => {
                 let key = rule.and_then(|rule| rule.key.as_ref());
                 let key = key.map_or("", KeyTemplate::as_str);
                 let more = match (change, rule) {
@@ -370,11 +333,7 @@ impl Sides<'_> {
                     }
                     _ => String::new(),
                 };
-                let is = match treatment {
-                    Treatment::Forbidden => "its method is refused, and its key is",
-                    _ => "it is fenced as",
-                };
-                format!("{is} {key}{route}{more}")
+                format!("it is fenced as {key}{route}{more}")
             }
             Treatment::TokenRequired => format!("it needs a token{route}"),
             Treatment::Passed(why) => format!("it passes unfenced: {why}{route}"),
@@ -384,12 +343,25 @@ impl Sides<'_> {
     }
 
     /// The request as an operator would write it, without what its key needs beside the path.
-    fn request(&self, (method, token): MethodAndToken) -> String {
-        let beside = match (method, token) {
-            (SAFE, true) => " (with a token)",
-            (SAFE, false) => " (without a token)",
-            _ => "",
+    fn request(&self, asking: Asking) -> String {
+        let path = &self.sample.raw;
+        match asking {
+            Asking::Write => format!("{} {path}", self.method()),
+            Asking::ReadWithToken => format!("GET {path} (with a token)"),
+            Asking::ReadWithoutToken => format!("GET {path} (without a token)"),
+        }
+    }
+
+    fn method(&self) -> &str {
+        let rules = || self.pair.into_iter().flatten();
+        let listed = rules().flat_map(|rule| &rule.methods);
+        let methods = UNSAFE.into_iter().chain(listed.map(String::as_str));
+        // The first of those that the most routes allow.
+        let refusing = |method: &&str| {
+            rules()
+                .filter(|rule| !rule.methods.contains(*method))
+                .count()
         };
-        format!("{method} {}{beside}", self.sample.raw)
+        methods.min_by_key(refusing).unwrap_or_default()
     }
 }

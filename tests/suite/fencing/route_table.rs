@@ -114,7 +114,7 @@ over_both_stores! {
         proxy.refuse(put("/orders/7").token(41), 405, "method-not-allowed").await;
         proxy.stop().await;
         let other = config("other", "PUT", ", allow: [semicolon]");
-        Proxy::refused_for(&other, &["its key is order:{id}"]).await;
+        Proxy::refused_for(&other, &["fenced as order:{id}"]).await;
         assert_eq!(upstream.count(), 1);
     }
 

@@ -211,8 +211,8 @@ fn a_refused_method_has_a_key_all_the_same() {
     assert_eq!(findings.len(), 1, "{findings:?}");
     assert_eq!(
         findings[0].to_string(),
-        "PUT /o/2: until now its method is refused, and its key is o:{id} (route /o/{id}); with \
-         the new routes it is fenced as p:{id} (route /o/{id})"
+        "PUT /o/2: until now it is fenced as o:{id} (route /o/{id}); with the new routes it is fenced \
+         as p:{id} (route /o/{id})"
     );
     // The report shows a request that both let through, if there is one.
     let old = route("methods=PATCH,POST");

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::table;
-use crate::config::route_table::compare::{Comparison, Indices, askings};
+use crate::config::route_table::compare::{Asking, Comparison, Indices};
 use crate::config::route_table::paths::SamplePath;
 use crate::config::route_table::{RouteTable, TableChange};
 use crate::routing::{
@@ -220,7 +220,7 @@ fn found_by_search(
                 let same = new.makes_the_keys_of(old);
                 assert_eq!(same, rendered[0] == rendered[1], "{raw_path}");
             }
-            for asking in askings([None, None]) {
+            for asking in Asking::ALL {
                 let changes = sides.changes(asking);
                 found.extend(changes.into_iter().map(|change| (sides.indices, change)));
             }
