@@ -176,21 +176,6 @@ impl Pattern {
         shape
     }
 
-    /// True if this pattern also takes paths around those of `other`: it has a final `{*rest}` that
-    /// begins where all of `other`'s paths begin, and `other` has none.
-    #[must_use]
-    pub fn surrounds(&self, other: &Self) -> bool {
-        let fits = |(own, of_other): (&PatternSegment, &PatternSegment)| match (own, of_other) {
-            (PatternSegment::Literal(own), PatternSegment::Literal(of_other)) => own == of_other,
-            (PatternSegment::Capture(_), _) => true,
-            (PatternSegment::Literal(_), PatternSegment::Capture(_)) => false,
-        };
-        self.rest_name().is_some()
-            && other.rest_name().is_none()
-            && self.steps.len() <= other.steps.len()
-            && self.steps.iter().zip(other.steps.iter()).all(fits)
-    }
-
     /// The name of the final `{*rest}`.
     pub(super) fn rest_name(&self) -> Option<&str> {
         match &self.end {

@@ -20,7 +20,25 @@ pub(super) fn routes(routes: &[(String, RouteSettings)], report: &mut Report) {
     };
     for (index, (at, wide)) in routes.iter().enumerate() {
         let takes = |path: &str| found(&paths, path) == Some(index);
-        let is_told = wide.mode != Mode::Enforce && around(at, wide, takes, enforced(), report);
+        let how = match wide.mode {
+            Mode::Enforce => None,
+            Mode::Observe => Some("only observes"),
+            Mode::Bypass => Some("lets through without a check"),
+        };
+        let is_told =
+            how.is_some_and(|how| around(at, (how, "enforces that"), takes, enforced(), report));
+        if wide.require_client.is_empty() {
+            let guarded = routes
+                .iter()
+                .filter(|(_, route)| !route.require_client.is_empty());
+            around(
+                at,
+                ("accepts from every client", "does not"),
+                takes,
+                guarded,
+                report,
+            );
+        }
         if !is_told {
             parent(at, wide, takes, enforced(), report);
         }
@@ -37,17 +55,17 @@ fn found(paths: &Router, path: &str) -> Option<usize> {
     paths.find(&path).map(|(index, _)| index)
 }
 
-/// Warns of a route that lets requests through, and gets spellings of an enforced route's paths.
-/// Returns true if there are any.
+/// Warns of a route that lets more through than others, and gets spellings of their paths. Returns
+/// true if there are any.
 fn around<'a>(
     at: &str,
-    wide: &RouteSettings,
+    (how, others_do): (&str, &str),
     takes: impl Fn(&str) -> bool,
-    enforced: impl Iterator<Item = &'a (String, RouteSettings)>,
+    others: impl Iterator<Item = &'a (String, RouteSettings)>,
     report: &mut Report,
 ) -> bool {
     let mut any = false;
-    for (_, route) in enforced {
+    for (_, route) in others {
         let example = route.pattern.example();
         let spellings: Vec<String> = spellings(&route.pattern)
             .into_iter()
@@ -58,15 +76,11 @@ fn around<'a>(
             continue;
         }
         any = true;
-        let how = match wide.mode {
-            Mode::Observe => "only observes",
-            _ => "lets through without a check",
-        };
         report.warn(
             format!("{at}.path"),
             format!(
-                "this route {how} {}, which the upstream may take for `{example}`, and {} enforces \
-                 that",
+                "this route {how} {}, which the upstream may take for `{example}`, and {} \
+                 {others_do}",
                 spellings.join(" and "),
                 route.path
             ),

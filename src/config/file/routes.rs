@@ -43,7 +43,6 @@ pub(super) fn routes(
     }
     conflicts(&patterns, report);
     labels(&checked, report);
-    ways_around(&checked, report);
     if let Some(claim) = claim {
         claim::ways_around(claim, checked.iter().map(|(_, route)| route), report);
     }
@@ -70,29 +69,6 @@ fn labels(routes: &[(String, RouteSettings)], report: &mut Report) {
                     shown(&route.label)
                 ),
                 "metrics could not tell them apart: give each its own name",
-            );
-        }
-    }
-}
-
-/// Warns of wider routes that accept every client while a narrower one does not. A path that
-/// matches the wider route here (one with a trailing slash, for example) may belong to the narrower
-/// one for the upstream.
-fn ways_around(routes: &[(String, RouteSettings)], report: &mut Report) {
-    for (at, wide) in routes {
-        let open = wide.require_client.is_empty();
-        let around = routes.iter().find(|(_, route)| {
-            !route.require_client.is_empty() && wide.pattern.surrounds(&route.pattern)
-        });
-        if let Some((_, narrow)) = around.filter(|_| open) {
-            report.warn(
-                format!("{at}.path"),
-                format!(
-                    "this route accepts paths around {} (with a trailing slash or more) from every \
-                     client, and that one does not",
-                    narrow.path
-                ),
-                "give this one a require_client too, or let the narrower path end in /{*rest}",
             );
         }
     }

@@ -72,7 +72,7 @@ fn ways_around_a_guarded_route_are_told() {
             "[{ path: '/a/{*all}', resource: 'a:{all}', require_client: [b.svc] }, { path: '/{*all}', \
              resource: '{path}' }]"
                 .to_owned(),
-            &["unmatched"],
+            &["routes[1].path", "unmatched"],
         ),
     ] {
         let (settings, warnings) = good(&format!("{base}routes: {routes}\n"));
