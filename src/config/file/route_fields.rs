@@ -9,34 +9,6 @@ use crate::config::yaml::{Report, nearest, shown};
 use crate::routing::method::{NAMING_OTHERS, SAFE_METHODS};
 use crate::routing::{Allow, KeyTemplate, Pattern, Source};
 
-/// The unsafe methods of the IANA registry that a route can list
-/// (<https://www.iana.org/assignments/http-methods>).
-const METHODS: [&str; 23] = [
-    "ACL",
-    "BASELINE-CONTROL",
-    "CHECKIN",
-    "CHECKOUT",
-    "COPY",
-    "DELETE",
-    "LABEL",
-    "LOCK",
-    "MERGE",
-    "MKACTIVITY",
-    "MKCALENDAR",
-    "MKCOL",
-    "MKREDIRECTREF",
-    "MKWORKSPACE",
-    "MOVE",
-    "ORDERPATCH",
-    "PATCH",
-    "POST",
-    "PROPPATCH",
-    "PUT",
-    "UNCHECKOUT",
-    "UNLOCK",
-    "UPDATE",
-];
-
 /// Route labels that mean something else in metrics and logs.
 const RESERVED_LABELS: [&str; 2] = ["claim", "unmatched"];
 
@@ -94,57 +66,48 @@ pub(super) fn methods(
         return None;
     }
     let mut methods = BTreeSet::new();
-    let count = list.len();
     for (i, name) in list.into_iter().enumerate() {
         let at = format!("{at}[{i}]");
-        let Some(name) = name else {
-            report.error(at, "this method is empty", "");
-            continue;
-        };
+        let name = name.unwrap_or_default();
         let upper = name.to_ascii_uppercase();
-        match upper.as_str() {
-            _ if Method::from_bytes(name.as_bytes()).is_err() => {
-                report.error(
-                    at,
-                    format!("{} is not a method", shown(&name)),
-                    "such as PUT",
-                );
-            }
-            safe if SAFE_METHODS.contains(&safe) => report.error(
-                at,
-                format!("{upper} is a safe method, and this list is for unsafe ones"),
+        let faults = [
+            (
+                Method::from_bytes(name.as_bytes()).is_err(),
+                "is not a method",
+                "such as PUT",
+            ),
+            (
+                SAFE_METHODS.contains(&upper.as_str()),
+                "is a safe method, and this list is for unsafe ones",
                 "remove it; `safe_methods` says how safe ones are judged",
             ),
-            other if NAMING_OTHERS.contains(&other) => report.error(
-                at,
-                format!("{upper} changes what its body or `Link` names, and no key covers that"),
+            (
+                NAMING_OTHERS.contains(&upper.as_str()),
+                "changes what its body or `Link` names, and no key covers that",
                 "remove it; it is refused on all routes while one enforces",
             ),
-            "TRACE" | "CONNECT" => {
-                report.error(at, format!("{upper} is never forwarded"), "remove it");
-            }
-            _ if upper != name => {
-                let hint = format!("methods are case-sensitive: write {upper}");
-                report.error(
-                    at,
-                    format!("{} has lower-case letters", shown(&name)),
-                    &hint,
-                );
-            }
-            _ if !methods.insert(name.clone()) => {
+            (
+                matches!(upper.as_str(), "TRACE" | "CONNECT"),
+                "is never forwarded",
+                "remove it",
+            ),
+            (
+                upper != name,
+                "has lower-case letters",
+                "methods are case-sensitive: write it in capitals",
+            ),
+        ];
+        match faults.into_iter().find(|(is_wrong, ..)| *is_wrong) {
+            Some((_, fault, hint)) => report.error(at, format!("{} {fault}", shown(&name)), hint),
+            None if methods.contains(&name) => {
                 report.warn(at, format!("{name} is listed twice"), "");
             }
-            _ if !METHODS.contains(&&*name) => {
-                let hint = match nearest(&name, METHODS.iter().copied()) {
-                    Some(meant) => format!("did you mean {meant}?"),
-                    None => "leave it, if the upstream knows it".to_owned(),
-                };
-                report.warn(at, format!("{name} is not a registered method"), &hint);
+            None => {
+                methods.insert(name);
             }
-            _ => {}
         }
     }
-    (count > 0 && !methods.is_empty()).then_some(methods)
+    (!methods.is_empty()).then_some(methods)
 }
 
 /// The spellings that are allowed.

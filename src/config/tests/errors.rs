@@ -103,7 +103,7 @@ route.methods: [PUT, GET] | safe_methods | routes[0].methods[1]
 route.methods: [PUT, PROPFIND] | safe_methods | routes[0].methods[1]
 route.methods: [BIND] | no key covers | routes[0].methods[0]
 route.methods: [TRACE] | never forwarded | routes[0].methods[0]
-route.methods: [put] | write PUT | routes[0].methods[0]
+route.methods: [put] | in capitals | routes[0].methods[0]
 route.methods: ['P T'] | is not a method | routes[0].methods[0]
 route.allow: [semicolons] | did you mean semicolon? | routes[0].allow[0]
 route.name: '' | is empty

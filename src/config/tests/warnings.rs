@@ -37,7 +37,6 @@ route.upstream: { timeout: 31s } | longer than `barrier.settle` | routes[0].upst
 route.methods: [PUT, PUT] | is listed twice | routes[0].methods[1]
 routes: [{ path: /a, resource: '{header.cookie}' }] | is a secret | routes[0].resource
 routes: [{ path: /a, resource: '{header.x-request-id}' }] | many keys | routes[0].resource
-route.methods: [PUTT] | not a registered method | routes[0].methods[0]
 routes: [{ path: '/o/{id}', resource: 'order' }] | all paths of /o/{id} have one key | routes[0].resource
 routes: [{ path: '/o/{id}', resource: 'o:{host}' }] | all paths of /o/{id} have one key | routes[0].resource
 routes: [{ path: '/o/{id}/', resource: 'o:{id}' }] | `/o/{id}` is another path | routes[0].path
