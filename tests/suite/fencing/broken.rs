@@ -128,11 +128,7 @@ async fn an_unknown_outcome_is_logged_and_listed_with_its_resource_and_token() {
     upstream.next([Step::Reset]);
     let answer = proxy.send(put("/orders/7").token(5)).await;
     let problem = answer.assert_problem(502, "outcome-unknown");
-    let line = proxy
-        .logged("the unknown outcome", |line| {
-            line["outcome"] == "outcome-unknown"
-        })
-        .await;
+    let line = proxy.log_of("outcome", "outcome-unknown").await;
     assert_eq!(line["message"], "the outcome is unknown", "it was sent");
     let refused = proxy.ask("/v1/rejections").await.json();
     assert_eq!(refused, serde_json::json!({ "rejections": [] }));
@@ -167,9 +163,7 @@ async fn an_unknown_outcome_whose_client_has_left_is_counted_logged_and_listed()
     let exchange = proxy.begin(&put("/orders/7").token(5), b"").await;
     upstream.reached(1).await;
     drop(exchange);
-    proxy
-        .until_metric("fencepost_connections", &[], |open| open < 0.5)
-        .await;
+    proxy.until_none("fencepost_connections").await;
     gate.open();
     unknown_once(&proxy, 502).await;
 }
@@ -227,19 +221,13 @@ async fn a_client_that_leaves_does_not_end_the_exchange() {
     drop(leaver);
     // Another request comes and goes meanwhile: the proxy has had the time to notice.
     proxy.forward(put("/orders/8").token(1)).await;
-    proxy
-        .until_metric("fencepost_upstream_in_flight", &[], |value| value > 0.0)
-        .await;
+    proxy.until_some("fencepost_upstream_in_flight").await;
     assert!(!upstream.arrivals()[0].left);
     gate.open();
-    proxy
-        .until_metric("fencepost_upstream_in_flight", &[], |value| value == 0.0)
-        .await;
+    proxy.until_none("fencepost_upstream_in_flight").await;
     let first = upstream.arrivals().remove(0);
     assert!(first.ended.is_some() && !first.left);
-    proxy
-        .until_metric("fencepost_unknown_outcomes", &[], |value| value == 0.0)
-        .await;
+    proxy.until_none("fencepost_unknown_outcomes").await;
 }
 
 #[tokio::test]

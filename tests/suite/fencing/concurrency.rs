@@ -85,9 +85,7 @@ async fn storm(upstream: &Upstream, proxies: &[&Proxy]) {
         client.await.expect("no panic");
     }
     for proxy in proxies {
-        proxy
-            .until_metric("fencepost_upstream_in_flight", &[], |value| value == 0.0)
-            .await;
+        proxy.until_none("fencepost_upstream_in_flight").await;
     }
     soon("the upstream to end its work", async {
         upstream

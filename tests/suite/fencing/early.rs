@@ -80,9 +80,7 @@ impl Case {
 
     /// The proxy writes all at once; there is no more to see from outside.
     async fn stuck(&self) {
-        self.proxy
-            .until_metric("fencepost_upstream_in_flight", &[], |count| count > 0.0)
-            .await;
+        self.proxy.until_some("fencepost_upstream_in_flight").await;
     }
 
     /// Sends 42, which waits: 41 is in flight.
@@ -201,9 +199,7 @@ async fn what_is_not_taken_in_time_is_reset_and_unknown() {
             let newer = case.newer_waits().await;
             case.serve_anew(http2, newer).await;
             older.nothing_more_comes().await;
-            let line = case.proxy.logged("the unknown outcome", |line| {
-                line["outcome"] == "outcome-unknown"
-            });
+            let line = case.proxy.log_of("outcome", "outcome-unknown");
             let line = line.await;
             let listed = case.proxy.ask("/v1/unknown").await.json();
             for named in [&line, &listed["unknown"][0]] {

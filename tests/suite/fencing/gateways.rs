@@ -66,11 +66,7 @@ async fn a_gateways_502_or_504_passes_as_it_is_and_newer_tokens_wait() {
         assert!((count("outcome-unknown") - 1.0).abs() < 0.1);
         assert!(count("advanced").abs() < 0.1, "it counts once");
         assert!((metrics.sum("fencepost_unknown_outcomes", &[]) - 1.0).abs() < 0.1);
-        let line = proxy
-            .logged("the unknown outcome", |line| {
-                line["outcome"] == "outcome-unknown"
-            })
-            .await;
+        let line = proxy.log_of("outcome", "outcome-unknown").await;
         assert_ne!(line["message"], "refused", "it was sent");
         let listed = proxy.ask("/v1/unknown").await.json();
         let listed = listed["unknown"].as_array().expect("a list");

@@ -13,8 +13,7 @@ use crate::support::postgres::Cluster;
 use crate::support::relay::{Action, Point, Relay, Statement, Trap};
 use crate::support::skip::lacks;
 use crate::support::{
-    Config, Pair, Proxy, Store, Upstream, all_forwarded, eventually, forwarded, joined, or_return,
-    put,
+    Config, Pair, Proxy, Store, Upstream, all_forwarded, forwarded, joined, or_return, put,
 };
 
 /// Only a living proxy can let a newer token pass; statements may be held for as long as a test
@@ -44,10 +43,7 @@ async fn a_hand_over_needs_news_and_no_poll() {
     a.forward(put("/orders/7").token(50)).await;
     let waits = b.start_request(put("/orders/7").token(51));
     b.waiting("order:7", 1).await;
-    eventually("three announcements to be lost", || async {
-        (way_of_a.lost() >= 3).then_some(())
-    })
-    .await;
+    way_of_a.until_lost(3).await;
     assert_eq!(upstream.last().token(), Some(50));
     way_of_a.lose_notifications(false);
     forwarded(waits).await;
@@ -67,10 +63,7 @@ async fn lost_news_costs_one_poll() {
     poll.sprung().await;
     let newer = b.start_request(put("/orders/7").token(42));
     b.waiting("order:7", 1).await;
-    eventually("its news to be lost", || async {
-        (way_of_a.lost() > 0).then_some(())
-    })
-    .await;
+    way_of_a.until_lost(1).await;
     // One poll, and there is no second one.
     let next = way_of_a.arm(Point::Before(Statement::Own), Action::Hold);
     poll.release();
@@ -85,10 +78,7 @@ async fn lost_news_costs_one_poll() {
     let lost = way_of_a.lost();
     gate.open();
     all_forwarded([at_work, newer]).await;
-    eventually("word of the end to be lost", || async {
-        (way_of_a.lost() > lost).then_some(())
-    })
-    .await;
+    way_of_a.until_lost(lost + 1).await;
     assert_eq!(upstream.tokens("order:7"), [41, 42, 42, 43]);
     upstream.assert_no_overtaking();
 }
@@ -214,11 +204,7 @@ async fn two_namespaces_in_one_database_never_touch() {
     let mine = "SELECT count(*) FROM epochs AS e JOIN instances AS i ON i.id = e.instance \
         WHERE e.namespace = 'invoices' AND i.namespace = 'invoices' AND NOT i.dead";
     let open = 2;
-    eventually(
-        "order:7 and order:8 to be open, and nothing else",
-        || async { (store.number(mine).await == open).then_some(()) },
-    )
-    .await;
+    store.until(mine, open).await;
     b.forward(put("/orders/9").token(1)).await;
     a.forward(put("/orders/7").token(43)).await;
     a.kill9();

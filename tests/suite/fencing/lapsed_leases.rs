@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::pair::through;
 use crate::support::relay::{Action, Point, Relay, Statement, Trap};
-use crate::support::{Config, Pair, Proxy, eventually, forwarded, or_return, put};
+use crate::support::{Config, Pair, Proxy, forwarded, or_return, put};
 
 /// Nothing settles within a test, and nobody is declared dead.
 const LIVELY: &str = "{ store: { lease: 200s }, barrier: { wait: 25s, settle: 300s } }";
@@ -23,10 +23,7 @@ fn hold_all(way: &Relay, point: Point) -> Vec<Trap> {
 }
 
 async fn until_number(pair: &Pair, query: &str, wanted: i64) {
-    eventually(&format!("{query} to say {wanted}"), || async {
-        (pair.store.number(query).await == wanted).then_some(())
-    })
-    .await;
+    pair.store.until(query, wanted).await;
 }
 
 #[tokio::test]
@@ -59,10 +56,7 @@ async fn a_death_and_a_burial_survive_cuts() {
     for cut in cuts {
         cut.sprung().await;
     }
-    eventually("the dead one is gone", || async {
-        (pair.store.number("SELECT count(*) FROM instances").await == 1).then_some(())
-    })
-    .await;
+    pair.store.until("SELECT count(*) FROM instances", 1).await;
     pair.upstream.assert_no_overtaking();
 }
 
@@ -100,16 +94,8 @@ async fn under_a_lapsed_lease_not_a_byte_goes_out_and_late_renewals_revive_nobod
         })
         .await;
     let held = hold_all(way_of_a, Point::Before(Statement::Renew));
-    eventually("the lease lapses", || async {
-        let answer = a.send(put("/orders/8").token(1)).await;
-        (answer.status() == 503).then_some(())
-    })
-    .await;
-    older
-        .wire
-        .send("b".repeat(20_000).as_bytes())
-        .await
-        .expect("the kernel takes it");
+    a.until_status(503, put("/orders/8").token(1)).await;
+    older.push("b".repeat(20_000).as_bytes()).await;
     upstream
         .until("A lets go of its exchange", |all| all[0].left)
         .await;
@@ -149,11 +135,7 @@ async fn who_lapsed_and_was_not_missed_goes_on_under_the_same_id() {
     let before = store.number(ids).await;
     // The counter moves, as B sees; but A never learns that it does.
     let held = hold_all(way_of_a, Point::After(Statement::Renew));
-    eventually("the lease lapses", || async {
-        let answer = a.send(put("/orders/7").token(41)).await;
-        (answer.status() == 503).then_some(())
-    })
-    .await;
+    a.until_status(503, put("/orders/7").token(41)).await;
     // A living proxy closes its epochs, lapsed or not.
     b.send(put("/orders/7").token(42)).await.assert_forwarded();
     a.stale(put("/orders/7").token(41)).await;
@@ -177,11 +159,9 @@ async fn an_advance_of_a_dead_proxy_that_commits_after_its_burial_holds_nobody_f
     drop(given_up);
     until_number(&pair, INSTANCES, 1).await;
     late.release();
-    eventually("it commits", || async {
-        let marks = "SELECT count(*) FROM marks WHERE token = 41";
-        (pair.store.number(marks).await == 1).then_some(())
-    })
-    .await;
+    pair.store
+        .until("SELECT count(*) FROM marks WHERE token = 41", 1)
+        .await;
     // The epoch's owner is unknown: it counts as dead, and does not stay for ever.
     forwarded(pair.b.start_request(put("/orders/7").token(42))).await;
     let left = "SELECT count(*) FROM epochs WHERE token = 41";

@@ -109,16 +109,9 @@ async fn an_advance_that_commits_late_is_closed_by_a_stop() {
         .arm(Point::Before(Statement::Advance), Action::Hold);
     refused(&pair.a, "/orders/7", 41).await;
     // A has taken the statement that it gave up off its list; then it commits.
-    eventually("A to close what it gave up", || async {
-        (pair.way_of_a.passed(Statement::Close) > 0).then_some(())
-    })
-    .await;
+    pair.way_of_a.until_passed(Statement::Close, 1).await;
     late.release();
-    eventually("it commits", || async {
-        let marks = "SELECT count(*) FROM marks";
-        (pair.store.number(marks).await == 1).then_some(())
-    })
-    .await;
+    pair.store.until("SELECT count(*) FROM marks", 1).await;
     pair.a.stop().await;
     assert_eq!(open(&pair.store, "order:7", 41).await, 0);
     pair.b.forward(put("/orders/7").token(42)).await;

@@ -32,9 +32,7 @@ async fn an_exchange_that_fails_is_not_counted_as_forwarded() {
         let answer = proxy.send(put("/orders/7").token(token)).await;
         answer.assert_problem(502, "outcome-unknown");
     }
-    let refused = proxy.logged("the refusal that would have been", |line| {
-        line["message"] == "would have been refused"
-    });
+    let refused = proxy.log_of("message", "would have been refused");
     assert_eq!(refused.await["token"], "4");
     // A check beside an exchange ends behind it.
     proxy.forward(put("/orders/7").token(6)).await;

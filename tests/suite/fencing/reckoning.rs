@@ -121,10 +121,7 @@ async fn a_counter_that_stands_still_over_many_connections_is_no_death() {
         tokio::time::sleep(Duration::from_millis(1500)).await;
         assert_eq!(store.number(dead).await, 0, "{:?}", began.elapsed());
     }
-    eventually("A is declared dead", || async {
-        (store.number(dead).await == 1).then_some(())
-    })
-    .await;
+    store.until(dead, 1).await;
     a.resume();
 }
 

@@ -85,10 +85,7 @@ over_both_stores! {
         proxy.forward(put("/orders/7").token(42)).await;
         proxy.rewrite(&new);
         proxy.hang_up();
-        eventually("the new configuration", || async {
-            let answer = proxy.send(put("/orders/7").token(41)).await;
-            (answer.status() == 409).then_some(())
-        }).await;
+        proxy.until_status(409, put("/orders/7").token(41)).await;
         proxy.stop().await;
         let mut proxy = Proxy::start(&new).await;
         proxy.refuse(put("/orders/7").token(41), 409, "stale-token").await;
@@ -230,11 +227,7 @@ async fn routes_that_begin_to_enforce_are_named() {
     proxy.forward(put("/orders/7").token(42)).await;
     proxy.forward(put("/orders/7").token(41)).await;
     reload(&proxy, &config, true).await;
-    eventually("to be enforced", || async {
-        let answer = proxy.send(put("/orders/7").token(41)).await;
-        (answer.status() == 412).then_some(())
-    })
-    .await;
+    proxy.until_status(412, put("/orders/7").token(41)).await;
     let words = ["/orders/{id}", "enforce now", "barrier.settle"];
     logged(&proxy, &words).await;
     proxy.stop().await;

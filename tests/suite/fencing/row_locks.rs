@@ -9,8 +9,7 @@ use serde_json::json;
 use sqlx::{Connection as _, PgConnection};
 
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, forwarded, joined,
-    or_return, put,
+    Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, forwarded, joined, or_return, put,
 };
 
 /// Two proxies that have all the patience these tests need, and a session that holds the row of
@@ -111,10 +110,8 @@ async fn of_two_that_wait_for_the_row_the_older_is_refused_behind_the_newer() {
     let problem = joined(older).await.assert_problem(412, "stale-token");
     assert_eq!(problem["mark"], "42");
     assert_eq!(upstream.tokens("order:7"), [42]);
-    eventually("both say 42", || async {
-        (a.token("order:7").await == Some(42) && b.token("order:7").await == Some(42)).then_some(())
-    })
-    .await;
+    a.until_token("order:7", 42).await;
+    b.until_token("order:7", 42).await;
     upstream.assert_no_overtaking();
 }
 
@@ -176,10 +173,7 @@ async fn not_a_byte_goes_upstream_under_a_lapsed_lease() {
     proxy
         .until_metric("fencepost_lease_remaining_seconds", &[], |left| left <= 0.0)
         .await;
-    held.wire
-        .send("b".repeat(20_000).as_bytes())
-        .await
-        .expect("the kernel takes it");
+    held.push("b".repeat(20_000).as_bytes()).await;
     upstream
         .until("the connection is reset", |all| all[0].left)
         .await;

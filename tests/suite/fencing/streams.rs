@@ -157,9 +157,7 @@ async fn a_reload_lets_what_was_sent_end_on_its_connection() {
     proxy.rewrite(&config.with("upstream: { idle_timeout: 61s }"));
     proxy.hang_up();
     proxy
-        .logged("a reload", |line| {
-            line["message"] == "the configuration was reloaded"
-        })
+        .log_of("message", "the configuration was reloaded")
         .await;
     let newer = proxy.start_request(order(7, 42, "newer"));
     let mut new = upstream.accept_http2(ONE_STREAM).await;

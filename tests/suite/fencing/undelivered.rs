@@ -37,9 +37,7 @@ async fn stuck(proxy: &Proxy, upstream: &BareUpstream) -> TcpStream {
         .await
         .expect("it comes");
     // The proxy writes all at once; there is no more to see from outside.
-    proxy
-        .until_metric("fencepost_upstream_in_flight", &[], |count| count > 0.0)
-        .await;
+    proxy.until_some("fencepost_upstream_in_flight").await;
     stuck
 }
 

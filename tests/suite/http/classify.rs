@@ -4,9 +4,7 @@
 mod modes;
 
 use crate::fencing::keys::key_of;
-use crate::support::{
-    Proxy, Request, Store, Upstream, delete, eventually, get, post, put, request,
-};
+use crate::support::{Proxy, Request, Store, Upstream, delete, get, post, put, request};
 
 async fn fenced(more: &str) -> (Upstream, Proxy) {
     let (upstream, proxy) = Proxy::before(&Store::sqlite(), more).await;

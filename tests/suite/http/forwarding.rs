@@ -21,11 +21,7 @@ async fn a_long_body_streams_up() {
             all.first().is_some_and(|one| one.body.len() >= 50_000)
         })
         .await;
-    exchange
-        .wire
-        .send("b".repeat(200_000).as_bytes())
-        .await
-        .expect("the rest is taken");
+    exchange.push("b".repeat(200_000).as_bytes()).await;
     exchange.finish().await.assert_forwarded();
     let seen = upstream.only();
     assert_eq!(seen.body.len(), 300_000);

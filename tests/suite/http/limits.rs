@@ -92,9 +92,7 @@ async fn a_place_is_held_until_the_upstream_is_done_though_the_client_has_left()
     let (leaves, gate) = proxy.begin_held(&upstream, put("/orders/1").token(1)).await;
     drop(leaves);
     // The connection of the one that left is gone once the proxy has noticed.
-    proxy
-        .until_metric("fencepost_connections", &[], |open| open == 0.0)
-        .await;
+    proxy.until_none("fencepost_connections").await;
     proxy
         .refuse(put("/orders/2").token(1), 503, "overloaded")
         .await;

@@ -66,9 +66,7 @@ async fn more_clients_than_places_are_refused_at_once_and_the_admitted_are_serve
     let refused = metrics.sum("fencepost_limit_reached_total", &[("limit", "in-flight")]);
     assert!((refused - 192.0).abs() < 0.5, "{refused}");
     // A line for each would cost more than the refusal: the first of each second are said.
-    proxy
-        .logged("a refusal", |line| line["outcome"] == "overloaded")
-        .await;
+    proxy.log_of("outcome", "overloaded").await;
     let lines = proxy.logs();
     let said = lines
         .iter()

@@ -16,11 +16,7 @@ async fn sent(proxy: &Proxy, bytes: &[u8]) -> Exchange {
     let mut exchange = Exchange::open(proxy.data(), "PUT")
         .await
         .expect("the proxy listens");
-    exchange
-        .wire
-        .send(bytes)
-        .await
-        .expect("the bytes are taken");
+    exchange.push(bytes).await;
     exchange
 }
 
@@ -129,11 +125,7 @@ async fn what_two_readers_could_take_for_different_things_is_refused() {
         (counted - (30.0 + 18.0 + 1.0)).abs() < f64::EPSILON,
         "{counted}"
     );
-    let line = proxy
-        .logged("the version", |line| {
-            line["outcome"] == "version-not-supported"
-        })
-        .await;
+    let line = proxy.log_of("outcome", "version-not-supported").await;
     assert_eq!(line["client"], "127.0.0.1");
     assert_eq!(line["route"], "unmatched");
 }
@@ -225,10 +217,8 @@ async fn a_malformed_body_is_refused_and_never_whole() {
     let mut exchange = sent(&proxy, &bytes).await;
     upstream.reached(1).await;
     exchange
-        .wire
-        .send(format!("1 \r\nb\r\n0\r\n\r\n{PUT}\r\n").as_bytes())
-        .await
-        .expect("open");
+        .push(format!("1 \r\nb\r\n0\r\n\r\n{PUT}\r\n").as_bytes())
+        .await;
     eventually("the upload to break off upstream", || async {
         upstream.only().left.then_some(())
     })

@@ -76,11 +76,7 @@ async fn send(client: &TlsClient, proxy: &Proxy, request: &Request) -> Answer {
 
 async fn send_over(wire: Wire, request: &Request) -> (Answer, Wire) {
     let mut exchange = Exchange::over(wire, request);
-    exchange
-        .wire
-        .send(&request.bytes())
-        .await
-        .expect("the request is taken");
+    exchange.push(&request.bytes()).await;
     let answer = exchange.finish().await;
     (answer, exchange.wire)
 }

@@ -9,11 +9,7 @@ async fn sent(proxy: &Proxy, bytes: &[u8]) -> Exchange {
     let mut exchange = Exchange::open(proxy.data(), "POST")
         .await
         .expect("the proxy listens");
-    exchange
-        .wire
-        .send(bytes)
-        .await
-        .expect("the bytes are taken");
+    exchange.push(bytes).await;
     exchange
 }
 

@@ -236,10 +236,7 @@ async fn every_statement_of_a_proxy_is_recognised() {
         .with(&format!("store: {{ url: '{}' }}", relay.url(&url)))
         .route("reuse: once");
     let seen = async |what: Statement| {
-        eventually(&format!("{what:?}"), || async {
-            (relay.passed(what) > 0).then_some(())
-        })
-        .await;
+        relay.until_passed(what, 1).await;
     };
 
     let (mut a, mut b) = (Proxy::start(&config).await, Proxy::start(&config).await);

@@ -149,7 +149,7 @@ over_both_stores! {
         let (mut at_work, gate) = proxy.begin_held(&upstream, put("/orders/7").token(7)).await;
         proxy.process().signal(Signal::TERM);
         assert!(proxy.process().exit().await.success());
-        let cut = proxy.logged("what is cut", |line| line["resources"] == "order:7").await;
+        let cut = proxy.log_of("resources", "order:7").await;
         assert_eq!(cut["deadline"], "500ms");
         // The caller learns the truth: the outcome is unknown.
         if let Ok(answer) = at_work.answer().await {
@@ -235,10 +235,7 @@ async fn idle_connections_hold_nothing_up() {
     let mut kept = Exchange::open(proxy.data(), "PUT")
         .await
         .expect("it listens");
-    kept.wire
-        .send(&put("/orders/7").token(7).bytes())
-        .await
-        .expect("a live connection");
+    kept.push(&put("/orders/7").token(7).bytes()).await;
     kept.finish().await.assert_forwarded();
     let mut http2 = Http2::open(proxy.data()).await;
     let stream = http2.head(&fields("/orders/8"), true).await;

@@ -75,7 +75,7 @@ over_both_stores! {
         let (upstream, mut proxy) = Proxy::before(&store, "{}").await;
         let (at_work, gate) = proxy.held(&upstream, put("/orders/7").token(7)).await;
         proxy.process().signal(Signal::USR1);
-        proxy.logged("draining", |line| line["signal"] == "SIGUSR1").await;
+        proxy.log_of("signal", "SIGUSR1").await;
         // One that is asked twice is not in a hurry.
         proxy.process().signal(Signal::USR1);
         proxy.process().signal(Signal::TERM);
@@ -187,11 +187,9 @@ async fn what_has_drained_renews_no_lease() {
     })
     .await;
     cluster.thaw();
-    eventually("it counts as dead, or has left", || async {
-        let alive = "SELECT count(*) FROM instances WHERE NOT dead";
-        (store.number(alive).await == 1).then_some(())
-    })
-    .await;
+    store
+        .until("SELECT count(*) FROM instances WHERE NOT dead", 1)
+        .await;
     q.until_forwarded(put("/orders/7").token(6)).await;
     assert!(
         p.process().ended().is_none(),

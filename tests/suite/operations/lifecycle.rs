@@ -51,10 +51,7 @@ async fn probes_tell_when_it_leaves_before_it_does() {
     assert_eq!(proxy.ask("/livez").await.status(), 200);
     assert_eq!(proxy.ask("/readyz").await.status(), 200);
     proxy.process().signal(Signal::TERM);
-    eventually("unready", || async {
-        (proxy.ask("/readyz").await.status() == 503).then_some(())
-    })
-    .await;
+    proxy.until_ready_is(503).await;
     // Until the delay is over it serves: the load balancer may not have looked yet.
     proxy.forward(put("/orders/7").token(1)).await;
     assert_eq!(proxy.ask("/livez").await.status(), 200);
@@ -66,10 +63,7 @@ async fn a_second_signal_ends_it_on_the_spot() {
     let (upstream, _, mut proxy) = started("shutdown: { deadline: 300s }").await;
     let (_at_work, gate) = proxy.begin_held(&upstream, put("/orders/7").token(7)).await;
     proxy.process().signal(Signal::TERM);
-    eventually("the first one to be heard", || async {
-        (proxy.ask("/readyz").await.status() == 503).then_some(())
-    })
-    .await;
+    proxy.until_ready_is(503).await;
     proxy.process().signal(Signal::TERM);
     let status = proxy.process().exit().await;
     assert!(!status.success(), "{status}");
@@ -78,11 +72,7 @@ async fn a_second_signal_ends_it_on_the_spot() {
 
 /// Waits until a stale request is answered with `status`; marks of `resource` must be above 1.
 async fn stale_is(proxy: &Proxy, status: u16) {
-    eventually(&format!("stale is {status}"), || async {
-        let answer = proxy.send(put("/orders/7").token(1)).await;
-        (answer.status() == status).then_some(())
-    })
-    .await;
+    proxy.until_status(status, put("/orders/7").token(1)).await;
 }
 
 #[tokio::test]
@@ -101,9 +91,7 @@ async fn a_changed_file_is_read_again() {
     proxy.rewrite(&config);
     proxy.hang_up();
     stale_is(&proxy, 412).await;
-    proxy
-        .until_metric("fencepost_config_reload_ok", &[], |value| value > 0.0)
-        .await;
+    proxy.until_some("fencepost_config_reload_ok").await;
 }
 
 #[tokio::test]
@@ -140,17 +128,13 @@ async fn a_bad_file_changes_nothing_and_is_reported() {
         let before = proxy.metrics().await.sum(loaded, &[]);
         proxy.rewrite_text(bad);
         proxy.hang_up();
-        proxy
-            .until_metric("fencepost_config_reload_ok", &[], |value| value == 0.0)
-            .await;
+        proxy.until_none("fencepost_config_reload_ok").await;
         let after = proxy.metrics().await.sum(loaded, &[]);
         assert!((after - before).abs() < f64::EPSILON, "no reload: {after}");
         stale_is(&proxy, 412).await;
         proxy.rewrite(&config);
         proxy.hang_up();
-        proxy
-            .until_metric("fencepost_config_reload_ok", &[], |value| value > 0.0)
-            .await;
+        proxy.until_some("fencepost_config_reload_ok").await;
     }
     eventually("each to be logged", || async {
         let logs = proxy.logs();
@@ -182,9 +166,7 @@ async fn a_reload_never_changes_key_templates() {
     proxy.forward(put("/orders/7").token(2)).await;
     proxy.rewrite(&config.route("resource: 'other:{id}'"));
     proxy.hang_up();
-    proxy
-        .until_metric("fencepost_config_reload_ok", &[], |value| value == 0.0)
-        .await;
+    proxy.until_none("fencepost_config_reload_ok").await;
     proxy.forward(put("/orders/7").token(2)).await;
     assert_eq!(upstream.tokens("order:7"), [2, 2]);
 }

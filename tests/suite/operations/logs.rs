@@ -58,9 +58,7 @@ async fn a_reader_who_stops_holds_up_no_request() {
     // Waiting lines are written when somebody reads, and before the process ends.
     proxy.process().read_on();
     proxy.stop().await;
-    proxy
-        .logged("the end", |line| line["message"] == "stopped")
-        .await;
+    proxy.log_of("message", "stopped").await;
 }
 
 /// Many refusals of one reason are written now and then, with how many were left out. The list has
@@ -92,11 +90,7 @@ async fn a_storm_of_refusals_is_no_storm_of_lines() {
     assert!(refused < sent, "{refused} lines for {sent} refusals");
     // Another reason has its own room.
     proxy.refuse(put("/orders/7"), 428, "token-required").await;
-    proxy
-        .logged("the other reason", |line| {
-            line["outcome"] == "token-required"
-        })
-        .await;
+    proxy.log_of("outcome", "token-required").await;
 }
 
 /// Text from strangers shows as it is, wherever an operator reads it, and programs read the same
@@ -121,9 +115,7 @@ async fn no_stranger_steers_a_terminal() {
         .await;
     assert_eq!(answer.status(), 200);
     for message in ["refused", "an operator advanced a mark"] {
-        let line = proxy
-            .logged(message, |line| line["message"] == message)
-            .await;
+        let line = proxy.log_of("message", message).await;
         assert_eq!(line["resource"], key, "{line}");
     }
     for line in proxy.process().lines() {
@@ -230,9 +222,7 @@ async fn the_level_follows_a_reload_and_the_admin_port() {
     );
     told("info,h2=off").await;
     proxy.stale(put("/orders/2").token(1)).await;
-    proxy
-        .logged("order 2", |line| line["resource"] == "order:2")
-        .await;
+    proxy.log_of("resource", "order:2").await;
     assert_eq!(refused("order:1"), 0, "no line of this level was written");
 
     // Whoever silences the log is seen to do so.
@@ -248,9 +238,7 @@ async fn the_level_follows_a_reload_and_the_admin_port() {
     proxy.rewrite(&config.with("{ log: { level: error }, stale_status: 409 }"));
     proxy.hang_up();
     proxy
-        .logged("a reload", |line| {
-            line["message"] == "the configuration was reloaded"
-        })
+        .log_of("message", "the configuration was reloaded")
         .await;
     assert_eq!(level().await, "info,h2=off");
 
@@ -304,11 +292,7 @@ async fn an_upstream_without_tls_is_named_in_the_log() {
     for inner in [address.as_str(), "TLS", "corrupt", "InvalidContentType"] {
         assert!(!said.contains(inner), "{inner}: {said}");
     }
-    let line = proxy
-        .logged("the refusal", |line| {
-            line["outcome"] == "upstream-unreachable"
-        })
-        .await;
+    let line = proxy.log_of("outcome", "upstream-unreachable").await;
     let reason = line["reason"].to_string();
     assert!(reason.contains("it does not speak TLS"), "{line}");
     assert!(reason.contains(&address), "{line}");

@@ -249,11 +249,7 @@ async fn an_advance_shuts_older_tokens_out_everywhere_and_lets_what_runs_end() {
         "the others are told, and need not poll"
     );
     a.stale(with_token(42)).await;
-    eventually("41 to be stale where it runs", || async {
-        let answer = b.send(with_token(41)).await;
-        (answer.status() == 412).then_some(())
-    })
-    .await;
+    b.until_status(412, with_token(41)).await;
     let newer = a.start_request(with_token(43));
     a.waiting(KEY, 1).await;
     gate.open();
@@ -292,10 +288,7 @@ async fn an_advance_that_an_override_overtakes_is_asked_for_anew_or_not_at_all()
     override_to(&a, 20).await;
     let before = relay.passed(Statement::Advance);
     trap.release();
-    eventually("it reaches the server", || async {
-        (relay.passed(Statement::Advance) > before).then_some(())
-    })
-    .await;
+    relay.until_passed(Statement::Advance, before + 1).await;
     takes(&b, 21).await;
     assert_eq!(upstream.tokens(KEY), [42, 60, 21]);
     assert_nothing_written_back(&[&a, &b], 21).await;
@@ -332,17 +325,10 @@ async fn an_epoch_that_was_opened_late_does_not_stand_in_the_way() {
     let trap = relay.arm(Point::Before(Statement::Advance), Action::Hold);
     b.refuse(with_token(42), 503, "store-unavailable").await;
     trap.sprung().await;
-    eventually(
-        "the row to be deleted, though it is not there yet",
-        || async { (relay.passed(Statement::Close) > closes).then_some(()) },
-    )
-    .await;
+    relay.until_passed(Statement::Close, closes + 1).await;
     trap.release();
     // Seen by the mark: the epoch may be found and closed by then.
-    eventually("the late commit", || async {
-        (b.token(KEY).await == Some(42)).then_some(())
-    })
-    .await;
+    b.until_token(KEY, 42).await;
     // Nothing is in flight, and nothing supersedes it: it would be there until the proxy ends.
     override_to(&b, 10).await;
     b.forward(with_token(11)).await;

@@ -59,7 +59,7 @@ over_both_stores! {
         if store.is_shared() {
             assert_eq!(store.number(rows).await, 1);
         }
-        let line = proxy.logged("the prune", |line| line["message"] == "an operator pruned marks").await;
+        let line = proxy.log_of("message", "an operator pruned marks").await;
         assert_eq!((&line["deleted"], &line["level"]), (&2.into(), &"WARN".into()));
 
         let (good, said) = marks(&proxy, &[&PRUNE[..], &["--json"]].concat()).await;

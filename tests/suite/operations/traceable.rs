@@ -68,9 +68,7 @@ async fn a_refusal_says_whose_request_it_was() {
         "client": "127.0.0.1", "forwarded_for": "192.0.2.7", "user_agent": "payments/2.1",
         "request_id": "checkout-17", "trace_id": "0af7651916cd43dd8448eb211c80319c",
     });
-    let line = proxy
-        .logged("the refusal", |line| line["message"] == "refused")
-        .await;
+    let line = proxy.log_of("message", "refused").await;
     let listed = proxy.ask("/v1/rejections").await.json()["rejections"][0].clone();
     for (field, value) in about.as_object().expect("an object") {
         assert_eq!(&line[field], value, "{field} in {line}");
@@ -85,9 +83,7 @@ async fn the_query_is_logged_where_it_is_wanted() {
     proxy
         .refuse(put("/orders/7?code=x"), 428, "token-required")
         .await;
-    let line = proxy
-        .logged("the refusal", |line| line["message"] == "refused")
-        .await;
+    let line = proxy.log_of("message", "refused").await;
     assert_eq!(line["path"], "/orders/7?code=x");
 }
 

@@ -135,9 +135,7 @@ async fn a_collector_gets_decisions() {
     );
     let check = named(&trace, "check");
     assert_eq!(check["attributes"]["fencepost.check.result"], "stale-token");
-    let line = proxy
-        .logged("the refusal", |line| line["message"] == "refused")
-        .await;
+    let line = proxy.log_of("message", "refused").await;
     assert_eq!(
         line["trace_id"], trace[0]["trace"],
         "the log names the trace"
@@ -297,9 +295,7 @@ async fn a_collector_that_fails_costs_no_request() {
             .until_metric(failed.0, failed.1, |count| count >= 40.0)
             .await;
         let line = proxy
-            .logged("what is wrong", |line| {
-                line["message"] == "spans could not be sent, and are lost"
-            })
+            .log_of("message", "spans could not be sent, and are lost")
             .await;
         assert!(
             line["error"]

@@ -129,11 +129,7 @@ async fn the_role_that_serves_needs_no_ddl() {
         a.stale(put(&path).token(41)).await;
         // The other one buries it.
         a.kill9();
-        eventually("the dead one is buried", || async {
-            let known = "SELECT count(*) FROM instances";
-            (store.number(known).await == 1).then_some(())
-        })
-        .await;
+        store.until("SELECT count(*) FROM instances", 1).await;
         b.stop().await;
         assert_eq!(store.number("SELECT count(*) FROM epochs").await, 0);
         let mut c = Proxy::start(&config).await;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::support::relay::{Action, Point, Statement};
-use crate::support::{Pair, Store, eventually, or_return, put};
+use crate::support::{Pair, Store, or_return, put};
 
 /// Epochs of the instance that has one open at `order:7`, which knows nothing of them: as if the
 /// answers to this many openings had been lost.
@@ -30,19 +30,17 @@ async fn a_walk_through_the_own_rows_holds_up_neither_requests_nor_the_lease() {
     for token in 1..=20 {
         a.forward(put("/orders/7").token(token)).await;
     }
-    eventually("a whole lease", || async {
-        (way_of_a.passed(Statement::Renew) >= renewals + 4).then_some(())
-    })
-    .await;
+    way_of_a.until_passed(Statement::Renew, renewals + 4).await;
     // And what comes of it: the rows that nobody here knows of go, and what is in use stays.
     strays(&pair.store, 3000).await;
     way_of_a.lose_notifications(false);
     walk.release();
-    eventually("the strays are deleted", || async {
-        let left = "SELECT count(*) FROM epochs WHERE resource LIKE 'stray:%'";
-        (pair.store.number(left).await == 0).then_some(())
-    })
-    .await;
+    pair.store
+        .until(
+            "SELECT count(*) FROM epochs WHERE resource LIKE 'stray:%'",
+            0,
+        )
+        .await;
     assert!(way_of_a.passed(Statement::Own) >= 4);
     b.forward(put("/orders/7").token(21)).await;
     pair.upstream.assert_no_overtaking();
@@ -57,10 +55,7 @@ async fn a_stop_has_its_deadline_for_very_many_epochs() {
     // The connection that deletes is there: a new one and its first statement would take more than
     // `store.timeout`.
     pair.way_of_a.lose_notifications(true);
-    eventually("a walk through the own rows", || async {
-        (pair.way_of_a.passed(Statement::Own) >= 1).then_some(())
-    })
-    .await;
+    pair.way_of_a.until_passed(Statement::Own, 1).await;
     pair.way_of_a.lose_notifications(false);
     strays(&pair.store, 240_000).await;
     // All statements together take more than `store.timeout`. Each takes a small part of it, so

@@ -12,7 +12,7 @@ use crate::http::discretion;
 use crate::operations::commands::marks;
 use crate::support::postgres::Cluster;
 use crate::support::store::has_postgres;
-use crate::support::{Config, Proxy, Store, Upstream, eventually, get, joined, or_return, put};
+use crate::support::{Config, Proxy, Store, Upstream, get, joined, or_return, put};
 
 /// A server of the test's own, and a proxy on it.
 async fn on_own_cluster(more: &str) -> Option<(Cluster, Upstream, Proxy, Config)> {
@@ -81,9 +81,7 @@ async fn an_outage_refuses_what_it_cannot_decide_and_ends_by_itself() {
 
     // The probes tell, and do not have the sidecar restarted for it.
     assert_eq!(proxy.ask("/livez").await.status(), 200);
-    proxy
-        .until_metric("fencepost_store_up", &[], |value| value == 0.0)
-        .await;
+    proxy.until_none("fencepost_store_up").await;
     let ready = proxy.ask("/readyz").await;
     assert_eq!(ready.status(), 200);
     assert!(ready.text().contains("store"), "{}", ready.text());
@@ -97,11 +95,7 @@ async fn an_outage_refuses_what_it_cannot_decide_and_ends_by_itself() {
     );
 
     // When the lease has ended, even the open epoch is refused.
-    eventually("the lease ends", || async {
-        let answer = proxy.send(put("/orders/7").token(5)).await;
-        (answer.status() == 503).then_some(())
-    })
-    .await;
+    proxy.until_status(503, put("/orders/7").token(5)).await;
     let seen = upstream.tokens("order:7");
     assert!(seen.iter().all(|token| *token == 5), "{seen:?}");
 
@@ -128,9 +122,7 @@ async fn an_outage_refuses_what_it_cannot_decide_and_ends_by_itself() {
     cluster.start_again();
     proxy.until_forwarded(put("/orders/7").token(6)).await;
     proxy.stale(put("/orders/7").token(5)).await;
-    proxy
-        .until_metric("fencepost_store_up", &[], |value| value > 0.0)
-        .await;
+    proxy.until_some("fencepost_store_up").await;
     let over = proxy
         .logged("its end", |line| about(line, "the store answers again"))
         .await;
@@ -143,10 +135,7 @@ async fn readiness_can_follow_the_store() {
     let (cluster, _upstream, proxy, _) =
         or_return!(on_own_cluster("admin: { ready_follows_store: true }").await);
     let becomes = async |status: u16| {
-        eventually(&format!("/readyz is {status}"), || async {
-            (proxy.ask("/readyz").await.status() == status).then_some(())
-        })
-        .await;
+        proxy.until_ready_is(status).await;
     };
     becomes(200).await;
     cluster.stop();

@@ -271,6 +271,16 @@ impl Exchange {
         exchange
     }
 
+    /// Sends more of the request.
+    #[track_caller]
+    pub fn push(&mut self, bytes: impl AsRef<[u8]>) -> impl Future<Output = ()> {
+        let at = Location::caller();
+        async move {
+            let sent = self.wire.send(bytes.as_ref()).await;
+            sent.unwrap_or_else(|error| panic!("{at}: {error}"));
+        }
+    }
+
     /// The next head that is not an interim one.
     pub async fn head(&mut self) -> std::io::Result<Head> {
         loop {

@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::connection::{RelayLink, accept};
 pub use self::statement::{ALL, Statement};
-use super::wait::soon;
+use super::wait::{eventually, soon};
 
 /// Where something may be made to happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,6 +158,22 @@ impl Relay {
     /// New connections are reset at once, or no more.
     pub fn refuse(&self, yes: bool) {
         self.desk.refuses.store(yes, Ordering::Relaxed);
+    }
+
+    /// Waits until so many notifications have been dropped.
+    pub async fn until_lost(&self, count: usize) {
+        eventually(&format!("{count} lost notifications"), || async {
+            (self.lost() >= count).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until so many of these statements have been sent to the server.
+    pub async fn until_passed(&self, statement: Statement, count: usize) {
+        eventually(&format!("{count} of {statement:?} to pass"), || async {
+            (self.passed(statement) >= count).then_some(())
+        })
+        .await;
     }
 
     /// How many of these statements have been sent to the server.

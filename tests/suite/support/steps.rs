@@ -3,6 +3,7 @@
 use std::panic::Location;
 use std::process::ExitStatus;
 
+use serde_json::Value;
 use tokio::task::JoinHandle;
 
 use super::client::Exchange;
@@ -13,11 +14,49 @@ impl Proxy {
     /// Sends a request again and again until it is answered with 200.
     #[track_caller]
     pub fn until_forwarded(&self, request: Request) -> impl Future<Output = ()> + Send {
-        let (to, what) = (self.data(), format!("200 at {}", Location::caller()));
+        self.until_status(200, request)
+    }
+
+    /// Sends a request again and again until it is answered with this status.
+    #[track_caller]
+    pub fn until_status(&self, status: u16, request: Request) -> impl Future<Output = ()> + Send {
+        let (to, what) = (self.data(), format!("{status} at {}", Location::caller()));
         async move {
-            let passes = || async { (request.send(to).await.status() == 200).then_some(()) };
-            eventually(&what, passes).await;
+            let comes = || async { (request.send(to).await.status() == status).then_some(()) };
+            eventually(&what, comes).await;
         }
+    }
+
+    /// Waits until `/readyz` has this status.
+    pub async fn until_ready_is(&self, status: u16) {
+        eventually(&format!("/readyz is {status}"), || async {
+            (self.ask("/readyz").await.status() == status).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until a resource has this mark.
+    pub async fn until_token(&self, resource: &str, token: u64) {
+        eventually(&format!("the mark of {resource} is {token}"), || async {
+            (self.token(resource).await == Some(token)).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until a metric, summed over all its series, is 0.
+    pub async fn until_none(&self, metric: &str) {
+        self.until_metric(metric, &[], |value| value < 0.5).await;
+    }
+
+    /// Waits until a metric, summed over all its series, is above 0.
+    pub async fn until_some(&self, metric: &str) {
+        self.until_metric(metric, &[], |value| value > 0.0).await;
+    }
+
+    /// The first line of the log whose field has this value, once it has been read.
+    pub async fn log_of(&self, field: &str, value: &str) -> Value {
+        let what = format!("a line whose {field} is {value}");
+        self.logged(&what, |line| line[field] == value).await
     }
 
     /// Starts a request that the upstream holds up, and waits until it is there.

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use super::postgres::Cluster;
 use super::skip::{is_skipped, lacks};
+use super::wait::eventually;
 
 /// A directory for marks: in memory where there is room for it, since the disk is not the tests'
 /// own, and who waits for it waits for whatever else it does. A process that is killed loses
@@ -109,6 +110,14 @@ impl Store {
             sqlx::query_scalar(asked).fetch_one(&mut direct).await
         };
         number.unwrap_or_else(|error| panic!("{query}: {error}"))
+    }
+
+    /// Waits until [`Self::number`] is this one.
+    pub async fn until(&self, query: &str, wanted: i64) {
+        eventually(&format!("{query} to say {wanted}"), || async {
+            (self.number(query).await == wanted).then_some(())
+        })
+        .await;
     }
 
     /// Changes the database past every proxy.

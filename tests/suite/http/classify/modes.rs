@@ -136,10 +136,7 @@ async fn observe_refuses_nothing_and_counts_what_it_would_have() {
         fenced("routes: [{ path: '/orders/{id}', resource: 'order:{id}', mode: observe }]").await;
     proxy.forward(put("/orders/7").token(5)).await;
     // The check is made beside the request.
-    eventually("marks to advance as if it enforced", || async {
-        (proxy.token("order:7").await == Some(5)).then_some(())
-    })
-    .await;
+    proxy.until_token("order:7", 5).await;
     proxy.forward(put("/orders/7").token(4)).await;
     proxy.forward(put("/orders/7")).await;
     proxy.forward(put("/orders/7").token("x")).await;

@@ -151,11 +151,11 @@ async fn a_body_that_does_not_begin_holds_up_nobody() {
     let request = put("/orders/7").token(41);
     proxy.forward(request.clone()).await;
     let places = "fencepost_requests_in_flight";
-    proxy.until_metric(places, &[], |count| count == 0.0).await;
+    proxy.until_none(places).await;
     let silent = request.header("Content-Length", "2000000");
     let silent = proxy.begin(&silent, b"").await;
     // A request that came after the newer token would not hold it up.
-    proxy.until_metric(places, &[], |count| count > 0.0).await;
+    proxy.until_some(places).await;
     proxy.forward(put("/orders/7").token(42)).await;
     assert_eq!(upstream.tokens("order:7"), [41, 42]);
     drop(silent);
@@ -203,10 +203,7 @@ async fn an_upload_that_is_not_fenced_may_take_longer_than_that() {
         for _ in 0..20 {
             // Longer than both limits in all.
             tokio::time::sleep(Duration::from_millis(100)).await;
-            slow.wire
-                .send(&[b'x'; 50])
-                .await
-                .expect("the piece is taken");
+            slow.push(&[b'x'; 50]).await;
         }
         slow.finish().await.assert_forwarded();
         assert_eq!(upstream.only().body.len(), 2000, "{path}");
@@ -234,10 +231,7 @@ async fn while_it_is_answered_a_client_may_pause() {
         .await
         .expect("a connection");
     both.wire.send(&head).await.expect("the head is taken");
-    both.wire
-        .send(&chunk(b"first"))
-        .await
-        .expect("a part is taken");
+    both.push(&chunk(b"first")).await;
     let answer = both.finish().await;
     assert_eq!((answer.status(), answer.text().as_str()), (200, "halfdone"));
     assert!(reached(&proxy, "body-progress").await < 0.5);

@@ -167,9 +167,7 @@ async fn a_reload_changes_the_limit() {
         })
         .await;
     proxy
-        .logged("the reload", |line| {
-            line["message"] == "the configuration was reloaded"
-        })
+        .log_of("message", "the configuration was reloaded")
         .await;
     for n in 0..50 {
         let answer = proxy.send(claim(&format!("b{n}"))).await;

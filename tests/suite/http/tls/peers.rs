@@ -87,9 +87,7 @@ async fn the_log_names_the_peer() {
         ("client-refused", format!("{URI}, other.pay.svc")),
         ("stale-token", "worker.pay.svc".to_owned()),
     ] {
-        let line = proxy
-            .logged(outcome, |line| line["outcome"] == outcome)
-            .await;
+        let line = proxy.log_of("outcome", outcome).await;
         assert_eq!(line["client_name"], name, "{line}");
     }
 }

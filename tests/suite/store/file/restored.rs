@@ -53,7 +53,7 @@ async fn restored_at_42(store: &Store, more: &str) -> Option<Proxy> {
     let why = why(&proxy).await;
     assert!(why.contains("marks.db was overwritten"), "{why}");
     let unfit = "the store is unfit for the rest of this run";
-    let line = proxy.logged(unfit, |line| line["message"] == unfit).await;
+    let line = proxy.log_of("message", unfit).await;
     assert_eq!(line["level"], "ERROR");
     let error = line["error"].as_str().expect("a text");
     assert!(error.contains("a backup"), "{error}");
@@ -106,9 +106,7 @@ async fn a_restored_backup_ends_an_idle_proxys_lease() {
     }
     accepts(&proxy, 6).await;
     copied(&backup, &store.path());
-    proxy
-        .until_metric("fencepost_lease_remaining_seconds", &[], |left| left == 0.0)
-        .await;
+    proxy.until_none("fencepost_lease_remaining_seconds").await;
     refuses(&proxy, 6).await;
 }
 
