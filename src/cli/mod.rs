@@ -8,7 +8,6 @@ mod admin;
 mod arguments;
 mod attach;
 mod check;
-mod documents;
 mod drain;
 mod explain;
 mod health;
@@ -110,9 +109,10 @@ enum CliCommand {
     /// Tell a running fencepost to drain and keep running, as a preStop hook.
     Drain(drain::DrainArgs),
     /// Print the completions of this command line for a shell.
-    Completions(documents::CompletionsArgs),
-    /// Print the manual page, or write the pages of all commands.
-    Man(documents::ManArgs),
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -263,12 +263,10 @@ impl Invocation {
                 drain::run(&args)?;
                 Ok(ExitCode::SUCCESS)
             }
-            CliCommand::Completions(args) => {
-                documents::completions(&args, command_line())?;
-                Ok(ExitCode::SUCCESS)
-            }
-            CliCommand::Man(args) => {
-                documents::man(&args, command_line())?;
+            CliCommand::Completions { shell } => {
+                let mut text = Vec::new();
+                clap_complete::generate(shell, &mut command_line(), "fencepost", &mut text);
+                std::io::stdout().write_all(&text)?;
                 Ok(ExitCode::SUCCESS)
             }
         }
@@ -277,7 +275,8 @@ impl Invocation {
 
 /// The command line. `--help` names environment variables without their values, which may be
 /// secrets.
-fn command_line() -> clap::Command {
+#[must_use]
+pub fn command_line() -> clap::Command {
     fn hide_values(command: clap::Command) -> clap::Command {
         command
             .mut_args(|arg| arg.hide_env_values(true))

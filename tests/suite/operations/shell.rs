@@ -1,6 +1,9 @@
 //! What a package installs beside the program: completions, manual pages, and the version that both
 //! belong to.
 
+#[path = "../../../.ci/man.rs"]
+mod man;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
@@ -65,10 +68,8 @@ fn commands(path: &[&str]) -> Vec<String> {
 
 #[test]
 fn each_command_has_a_manual_page() {
-    let page = printed(&["man"]);
-    assert!(page.contains(".TH fencepost 1"), "{page}");
     let dir = tempfile::tempdir().expect("a directory");
-    printed(&["man", "--output", dir.path().to_str().expect("text")]);
+    man::write(dir.path()).expect("written");
     let listed = std::fs::read_dir(dir.path())
         .expect("a directory")
         .flatten();
@@ -91,11 +92,6 @@ fn each_command_has_a_manual_page() {
             "{name}"
         );
     }
-    let nowhere = fencepost()
-        .args(["man", "--output", "/nowhere"])
-        .output()
-        .expect("it runs");
-    assert_eq!(nowhere.status.code(), Some(1));
 }
 
 /// `--version`, the metrics and the admin port name the same build.
