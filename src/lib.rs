@@ -30,6 +30,7 @@
 //! - [`printable`]: makes text from clients safe to print.
 //! - `counts`: how many of something each holder has.
 //! - `worker`: the core whose runtime a thread runs.
+//! - `json_values`: tokens, keys and times in the JSON of the admin API.
 //! - `socket`: TCP and Unix sockets, which can move between runtimes.
 //! - [`boot_clock`]: the clock of leases.
 //! - [`build_info`]: the version and the commit of this program.
@@ -48,6 +49,7 @@ mod counts;
 pub mod demo;
 pub mod fencing;
 mod http1;
+mod json_values;
 pub mod log_filter;
 pub mod metrics;
 pub mod printable;

@@ -6,6 +6,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
+use serde::{Deserialize, Serialize};
+
 use crate::metrics::Outcome;
 use crate::routing::{ResourceKey, Token};
 
@@ -35,7 +37,7 @@ pub struct RecentRejection {
 
 /// A request in words, for log lines and operators. A member is `None` if the request had no such
 /// field, or its head could not be read. What a client sends is cut to a sane length.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestText {
     pub method: Option<String>,
     /// The path as it was sent; with its query if `log.query` is on.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::AdminState;
-use super::json::Json;
+use super::api::Json;
 use super::problem::AdminProblem;
 use crate::build_info::VERSION;
 use crate::metrics::Metrics;

@@ -7,8 +7,8 @@ use axum::{Extension, response::Response};
 use serde::{Deserialize, Serialize};
 
 use super::AdminState;
+use super::api::Json;
 use super::auth::MayWrite;
-use super::json::Json;
 use super::marks::parse;
 use super::peer::AdminPeer;
 use super::problem::AdminProblem;

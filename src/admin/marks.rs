@@ -7,21 +7,19 @@ use axum::body::{Body, to_bytes};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
 use axum::http::{StatusCode, Uri, header};
-use axum::response::{IntoResponse, Response};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
 use tokio::time::timeout;
 
+use super::api::{ActBody, Acted, Advance, Json, MarkList, MarkReport, rejections};
 use super::auth::MayWrite;
-use super::json::{AdvanceBody, Epoch, Json, MarkLine, MarkList, OverrideBody, ResolveBody, View};
 use super::peer::AdminPeer;
 use super::problem::AdminProblem;
 use super::{AdminState, BODY_LIMIT};
-use crate::fencing::operators::OperatorError;
-use crate::routing::{Decision, ResourceKey};
-use crate::store::{Override, StoreError};
+use crate::fencing::operators::{EpochView, OperatorError};
+use crate::routing::{Decision, ResourceKey, Token};
+use crate::store::{EpochRow, Override, StoreError};
 
 const DEFAULT_LIMIT: u32 = 100;
 const MAX_LIMIT: u32 = 1000;
@@ -67,10 +65,7 @@ pub async fn list(
         .last()
         .filter(|_| more)
         .map(|row| row.resource.as_str().to_owned());
-    Ok(Json(MarkList {
-        marks: rows.into_iter().map(MarkLine::from).collect(),
-        next,
-    }))
+    Ok(Json(MarkList { marks: rows, next }))
 }
 
 /// The limit of a list, as it was asked for.
@@ -85,24 +80,25 @@ pub(super) fn limit(asked: Option<u32>) -> Result<u32, AdminProblem> {
 }
 
 /// `GET /v1/marks/{resource}`.
-pub async fn view(State(state): State<AdminState>, uri: Uri) -> Result<Json<View>, AdminProblem> {
+pub async fn view(
+    State(state): State<AdminState>,
+    uri: Uri,
+) -> Result<Json<MarkReport>, AdminProblem> {
     let resource = key(behind_marks(&uri)?)?;
-    let view = state
+    let mark = state
         .fencing
         .view(&resource)
         .await?
         .ok_or_else(|| no_mark(&resource))?;
     let audit = state.fencing.audit(&resource, LAST).await?;
     let limit = usize::try_from(LAST).unwrap_or(usize::MAX);
-    let rejections = state.rejections.latest(Some(&resource), limit);
-    let unknown = state.rejections.latest_unknown(Some(&resource), limit);
-    Ok(Json(View::new(
-        &state.fencing.instance(),
-        view,
-        rejections,
-        unknown,
-        audit,
-    )))
+    Ok(Json(MarkReport {
+        mark,
+        instance: state.fencing.instance().name().to_owned(),
+        rejections: rejections(state.rejections.latest(Some(&resource), limit)),
+        latest_unknown: rejections(state.rejections.latest_unknown(Some(&resource), limit)),
+        audit: audit.into_iter().map(Into::into).collect(),
+    }))
 }
 
 /// `POST /v1/marks/{resource}/{verb}`.
@@ -110,25 +106,43 @@ pub async fn act(
     State(state): State<AdminState>,
     Extension(_): Extension<MayWrite>,
     request: Request,
-) -> Result<Response, AdminProblem> {
+) -> Result<Json<Acted>, AdminProblem> {
     let peer = AdminPeer::of(&request).text;
     let (head, body) = request.into_parts();
     // The verb is split off the raw path, so that a key which ends in `/advance` can be named:
     // `…%2Fadvance`.
     let (raw_key, verb) = behind_marks(&head.uri)?
         .rsplit_once('/')
+        .filter(|(_, verb)| ["advance", "override", "resolve"].contains(verb))
         .ok_or_else(no_verb)?;
-    let act = match verb {
-        "advance" => Act::Advance(parse(body).await?),
-        "override" => Act::Override(parse(body).await?),
-        "resolve" => Act::Resolve(parse(body).await?),
-        _ => return Err(no_verb()),
+    let body: ActBody = parse(body).await?;
+    let act = match (verb, body.token, body.id) {
+        ("advance", Some(token), None) => Act::Advance(token),
+        ("override", Some(token), None) => Act::Override(token),
+        ("resolve", None, Some(id)) => {
+            require_text("id", &id)?;
+            Act::Resolve(id)
+        }
+        _ => {
+            return Err(AdminProblem::malformed(
+                "The body of advance and override has `token`, that of resolve has `id` instead.",
+            ));
+        }
     };
-    let resource = key(raw_key)?;
+    if verb == "advance" {
+        check_text("reason", &body.reason)?;
+    } else {
+        require_text("reason", &body.reason)?;
+    }
+    let change = Change {
+        resource: key(raw_key)?,
+        reason: body.reason,
+        actor: actor(&body.actor, &peer)?,
+    };
     // In a task of its own, so that an action that has begun is completed and audited even if the
     // client leaves or the time is up.
-    let task = tokio::spawn(async move { act.run(&state, &resource, &peer).await });
-    task.await.unwrap_or_else(|error| {
+    let task = tokio::spawn(async move { change.run(&state, act).await });
+    let acted = task.await.unwrap_or_else(|error| {
         tracing::error!("an operator's act ended abnormally: {error}");
         Err(AdminProblem::new(
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -136,136 +150,114 @@ pub async fn act(
             "The proxy failed",
             "What was asked may have taken effect: read the mark before trying again.",
         ))
-    })
+    });
+    acted.map(Json)
 }
 
 enum Act {
-    Advance(AdvanceBody),
-    Override(OverrideBody),
-    Resolve(ResolveBody),
+    Advance(Token),
+    Override(Token),
+    /// The id of an unknown outcome.
+    Resolve(String),
 }
 
-impl Act {
-    async fn run(
-        self,
-        state: &AdminState,
-        resource: &ResourceKey,
-        peer: &str,
-    ) -> Result<Response, AdminProblem> {
-        match self {
-            Self::Advance(body) => advance(state, resource, &body, peer).await,
-            Self::Override(body) => override_mark(state, resource, &body, peer).await,
-            Self::Resolve(body) => resolve(state, resource, &body, peer).await,
+/// Which mark an operator changes, and who and why.
+struct Change {
+    resource: ResourceKey,
+    reason: String,
+    actor: String,
+}
+
+impl Change {
+    async fn run(self, state: &AdminState, act: Act) -> Result<Acted, AdminProblem> {
+        let Self {
+            resource,
+            reason,
+            actor,
+        } = self;
+        let fencing = &state.fencing;
+        match act {
+            Act::Advance(token) => {
+                let outcome = match fencing.advance(&resource, token, &reason, &actor).await? {
+                    Decision::Advanced => Advance::Advanced,
+                    Decision::Current => Advance::Current,
+                    Decision::Stale { mark } => return Err(stale(&resource, token, mark)),
+                };
+                tracing::info!(%resource, %token, %actor, reason, ?outcome, "an operator advanced a mark");
+                Ok(Acted::Advanced {
+                    resource,
+                    outcome,
+                    mark: token,
+                })
+            }
+            Act::Override(mark) => {
+                let done = fencing.override_mark(&resource, mark, &reason, &actor);
+                match done.await? {
+                    Override::Done { before, era } => {
+                        state.metrics.series.overrides.inc();
+                        tracing::warn!(%resource, %before, after = %mark, %actor, reason, "an operator overrode a mark");
+                        Ok(Acted::Overridden {
+                            resource,
+                            before,
+                            mark,
+                            era,
+                        })
+                    }
+                    Override::EpochsOpen(epochs) => Err(epochs_open(&resource, epochs)),
+                    Override::Absent => Err(no_mark(&resource)),
+                }
+            }
+            Act::Resolve(id) => {
+                if !fencing.resolve(&resource, &id, &reason, &actor).await? {
+                    return Err(no_such_unknown(&resource, &id));
+                }
+                tracing::warn!(%resource, id, %actor, reason, "an operator resolved an unknown outcome");
+                Ok(Acted::Resolved {
+                    resource,
+                    id,
+                    resolved: true,
+                })
+            }
         }
     }
 }
 
-async fn advance(
-    state: &AdminState,
-    resource: &ResourceKey,
-    body: &AdvanceBody,
-    peer: &str,
-) -> Result<Response, AdminProblem> {
-    check_text("reason", &body.reason)?;
-    let actor = actor(&body.actor, peer)?;
-    let token = body.token.0;
-    let (outcome, mark) = match state
-        .fencing
-        .advance(resource, token, &body.reason, &actor)
-        .await?
-    {
-        Decision::Advanced => ("advanced", token),
-        Decision::Current => ("current", token),
-        Decision::Stale { mark } => {
-            return Err(AdminProblem::new(
-                StatusCode::PRECONDITION_FAILED,
-                "stale-token",
-                "The token is stale",
-                format!("The mark is {mark}, above {token}. Only an override lowers it."),
-            )
-            .with("resource", resource.as_str())
-            .with("token", token.to_string())
-            .with("mark", mark.to_string())
-            .with("gap", token.gap_to(mark).to_string()));
-        }
-    };
-    tracing::info!(%resource, %token, %actor, reason = %body.reason, outcome, "an operator advanced a mark");
-    let answer = json!({
-        "resource": resource.as_str(),
-        "outcome": outcome,
-        "mark": mark.to_string(),
-    });
-    Ok(Json(answer).into_response())
+fn stale(resource: &ResourceKey, token: Token, mark: Token) -> AdminProblem {
+    AdminProblem::new(
+        StatusCode::PRECONDITION_FAILED,
+        "stale-token",
+        "The token is stale",
+        format!("The mark is {mark}, above {token}. Only an override lowers it."),
+    )
+    .with("resource", resource.as_str())
+    .with("token", token.to_string())
+    .with("mark", mark.to_string())
+    .with("gap", token.gap_to(mark).to_string())
 }
 
-async fn override_mark(
-    state: &AdminState,
-    resource: &ResourceKey,
-    body: &OverrideBody,
-    peer: &str,
-) -> Result<Response, AdminProblem> {
-    require_text("reason", &body.reason)?;
-    let actor = actor(&body.actor, peer)?;
-    let token = body.token.0;
-    match state
-        .fencing
-        .override_mark(resource, token, &body.reason, &actor)
-        .await?
-    {
-        Override::Done { before, era } => {
-            state.metrics.series.overrides.inc();
-            tracing::warn!(%resource, %before, after = %token, %actor, reason = %body.reason, "an operator overrode a mark");
-            let answer = json!({
-                "resource": resource.as_str(),
-                "before": before.to_string(),
-                "mark": token.to_string(),
-                "era": era,
-            });
-            Ok(Json(answer).into_response())
-        }
-        Override::EpochsOpen(epochs) => {
-            let epochs: Vec<_> = epochs.into_iter().map(Epoch::from).collect();
-            Err(AdminProblem::new(
-                StatusCode::CONFLICT,
-                "epochs-open",
-                "Requests may be in flight",
-                "Epochs of this resource are open, so an override could let an older request in between. \
-                 They close about a minute after the last request, or as soon as its requests have ended once the mark is above \
-                 their token: an advance shuts them out. Unknown outcomes have to settle or be resolved first.",
-            )
-            .with("resource", resource.as_str())
-            .with("epochs", serde_json::to_value(epochs).unwrap_or_default()))
-        }
-        Override::Absent => Err(no_mark(resource)),
-    }
+fn epochs_open(resource: &ResourceKey, epochs: Vec<EpochRow>) -> AdminProblem {
+    let epochs: Vec<_> = epochs.into_iter().map(EpochView::from).collect();
+    AdminProblem::new(
+        StatusCode::CONFLICT,
+        "epochs-open",
+        "Requests may be in flight",
+        "Epochs of this resource are open, so an override could let an older request in between. \
+         They close about a minute after the last request, or as soon as its requests have ended once the mark is above \
+         their token: an advance shuts them out. Unknown outcomes have to settle or be resolved first.",
+    )
+    .with("resource", resource.as_str())
+    .with("epochs", serde_json::to_value(epochs).unwrap_or_default())
 }
 
-async fn resolve(
-    state: &AdminState,
-    resource: &ResourceKey,
-    body: &ResolveBody,
-    peer: &str,
-) -> Result<Response, AdminProblem> {
-    require_text("id", &body.id)?;
-    require_text("reason", &body.reason)?;
-    let actor = actor(&body.actor, peer)?;
-    if !state
-        .fencing
-        .resolve(resource, &body.id, &body.reason, &actor)
-        .await?
-    {
-        return Err(AdminProblem::not_found(
-            "no-such-unknown",
-            "No such unknown outcome",
-            "This instance has no unknown outcome of that id for this resource: it has settled, was \
-             resolved, or belongs to another instance. GET the resource for the list.",
-        )
-        .with("resource", resource.as_str())
-        .with("id", body.id.as_str()));
-    }
-    tracing::warn!(%resource, id = %body.id, %actor, reason = %body.reason, "an operator resolved an unknown outcome");
-    let answer = json!({ "resource": resource.as_str(), "id": body.id, "resolved": true });
-    Ok(Json(answer).into_response())
+fn no_such_unknown(resource: &ResourceKey, id: &str) -> AdminProblem {
+    AdminProblem::not_found(
+        "no-such-unknown",
+        "No such unknown outcome",
+        "This instance has no unknown outcome of that id for this resource: it has settled, was \
+         resolved, or belongs to another instance. GET the resource for the list.",
+    )
+    .with("resource", resource.as_str())
+    .with("id", id)
 }
 
 /// The raw path behind `/v1/marks/`.

@@ -17,7 +17,7 @@
 //! | `GET /v1/rejections?limit=` | `{"rejections":[rejection…]}`, the latest first; `group=resource`: `{"of":256,"groups":[{"resource","refused","outcomes","clients","latest"}…]}`, the most refused first |
 //! | `GET /v1/unknown?limit=&after=` | `{"open":[busy…],"next":null,"unknown":[rejection…]}`: `open`, the resources with unknown outcomes that have not settled; `unknown`, the latest requests that were sent and whose outcome was not known, settled or not |
 //! | `GET /v1/waiting?limit=&after=` | `{"waiting":[busy…],"next":null}`: the resources where requests wait for older ones |
-//! | `GET /v1/status` | [`StatusView`](status::StatusView): instance, version, uptime, readiness, store, lease, routes, and how much is under way |
+//! | `GET /v1/status` | [`StatusView`](api::StatusView): instance, version, uptime, readiness, store, lease, routes, and how much is under way |
 //! | `GET /v1/instances` | `{"instances":[{"id","state":"this"\|"alive"\|"dead","silent_seconds","settles_in_seconds"}…]}` as this instance sees them |
 //! | `GET /v1/config` | `{"loaded_at","kept":[field…],"config":{…}}`: the file with flags and environment variables over it, without secrets; `kept`: fields whose new values need a restart |
 //! | `GET /v1/log-level` | `{"level":"info"}` |
@@ -39,9 +39,9 @@
 //!
 //! Errors are `application/problem+json` (RFC 9457).
 
+pub(crate) mod api;
 mod auth;
 mod health;
-mod json;
 mod limit;
 mod listener;
 mod log_level;
@@ -71,7 +71,6 @@ use tower_http::timeout::TimeoutLayer;
 use tower_http::trace::TraceLayer;
 
 use self::auth::Access;
-pub use self::json::rfc3339_ms;
 use self::limit::RequestLimit;
 pub(crate) use self::listener::CONNECTIONS;
 pub use self::listener::serve;

@@ -6,7 +6,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value};
 
-use super::json::Json;
+use super::api::Json;
 
 /// An error for the client: what went wrong, where, and what to do.
 #[derive(Clone, Debug)]

@@ -6,12 +6,10 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
-use serde_json::json;
 
 use super::AdminState;
+use super::api::{Json, PruneAnswer, PruneBody};
 use super::auth::MayWrite;
-use super::json::Json;
 use super::marks::{actor, parse, require_text};
 use super::peer::AdminPeer;
 use super::problem::AdminProblem;
@@ -22,51 +20,34 @@ use crate::store::PruneStep;
 /// No younger mark is pruned: the holder of an older token may be anywhere still.
 const LEAST: Duration = Duration::from_hours(1);
 
-/// The body.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PruneBody {
-    /// How long a mark has not changed: `720h`.
-    unchanged_for: String,
-    #[serde(default)]
-    prefix: String,
-    after: Option<String>,
-    #[serde(default)]
-    dry_run: bool,
-    reason: String,
-    #[serde(default)]
-    actor: String,
-}
-
-impl PruneBody {
-    fn step(self, peer: &str) -> Result<PruneStep, AdminProblem> {
-        let unchanged = humantime::parse_duration(&self.unchanged_for).map_err(|error| {
-            AdminProblem::malformed(format!("unchanged_for: {error}; such as \"720h\"."))
-        })?;
-        if unchanged < LEAST {
-            return Err(AdminProblem::malformed(format!(
-                "unchanged_for: {} is too short: without its mark a resource accepts any token, also that of a \
-                 holder that was away for so long. At least 1h; days or weeks are usual.",
-                humantime::format_duration(unchanged)
-            )));
-        }
-        for text in std::iter::once(&self.prefix).chain(&self.after) {
-            if text.chars().any(char::is_control) {
-                return Err(AdminProblem::malformed(
-                    "`prefix` and `after` are parts of resource keys, and no key has control characters.",
-                ));
-            }
-        }
-        require_text("reason", &self.reason)?;
-        Ok(PruneStep {
-            prefix: self.prefix,
-            after: self.after,
-            unchanged,
-            dry_run: self.dry_run,
-            reason: self.reason,
-            actor: actor(&self.actor, peer)?,
-        })
+/// The step that the body asks for.
+fn step(body: PruneBody, peer: &str) -> Result<PruneStep, AdminProblem> {
+    let unchanged = humantime::parse_duration(&body.unchanged_for).map_err(|error| {
+        AdminProblem::malformed(format!("unchanged_for: {error}; such as \"720h\"."))
+    })?;
+    if unchanged < LEAST {
+        return Err(AdminProblem::malformed(format!(
+            "unchanged_for: {} is too short: without its mark a resource accepts any token, also that of a \
+             holder that was away for so long. At least 1h; days or weeks are usual.",
+            humantime::format_duration(unchanged)
+        )));
     }
+    for text in std::iter::once(&body.prefix).chain(&body.after) {
+        if text.chars().any(char::is_control) {
+            return Err(AdminProblem::malformed(
+                "`prefix` and `after` are parts of resource keys, and no key has control characters.",
+            ));
+        }
+    }
+    require_text("reason", &body.reason)?;
+    Ok(PruneStep {
+        prefix: body.prefix,
+        after: body.after,
+        unchanged,
+        dry_run: body.dry_run,
+        reason: body.reason,
+        actor: actor(&body.actor, peer)?,
+    })
 }
 
 /// Announces a prune to the other instances (202), or takes one step of it (200).
@@ -77,7 +58,7 @@ pub async fn prune(
 ) -> Result<Response, AdminProblem> {
     let peer = AdminPeer::of(&request).text;
     let body: PruneBody = parse(request.into_body()).await?;
-    let step = body.step(&peer)?;
+    let step = step(body, &peer)?;
     // In a task of its own, so that a step that has begun is completed even if the client leaves.
     let task = tokio::spawn(async move {
         let pruning = state.fencing.prune(&step).await;
@@ -100,7 +81,10 @@ pub async fn prune(
     let done = match pruning {
         Pruning::Announced(wait) => {
             let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-            let answer = Json(json!({ "announced": true, "again_in_seconds": seconds }));
+            let answer = Json(PruneAnswer::Announced {
+                announced: true,
+                again_in_seconds: seconds,
+            });
             let again = [(header::RETRY_AFTER, seconds.to_string())];
             return Ok((StatusCode::ACCEPTED, again, answer).into_response());
         }
@@ -116,11 +100,11 @@ pub async fn prune(
             "an operator pruned marks"
         );
     }
-    let answer = json!({
-        "deleted": done.deleted,
-        "open": done.open,
-        "dry_run": step.dry_run,
-        "next": done.next,
-    });
+    let answer = PruneAnswer::Step {
+        deleted: done.deleted,
+        open: done.open,
+        dry_run: step.dry_run,
+        next: done.next,
+    };
     Ok(Json(answer).into_response())
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::StoreMetrics;
@@ -117,7 +117,8 @@ impl Readiness {
                 (false, _) => "unknown",
                 (true, true) => "up",
                 (true, false) => "down",
-            },
+            }
+            .to_owned(),
             other_route_tables: self
                 .routes
                 .others()
@@ -126,13 +127,13 @@ impl Readiness {
                 .collect(),
             store_error: store_error.filter(|_| !store_up).map(|why| why.to_string()),
             draining,
-            not_ready_because,
+            not_ready_because: not_ready_because.into_iter().map(str::to_owned).collect(),
         }
     }
 }
 
 /// The body of `/readyz`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "independent facts, as the JSON has them"
@@ -145,7 +146,7 @@ pub struct ReadyReport {
     /// Once since the start.
     pub store_reached: bool,
     /// `up`, `down`, or `unknown` before it was first reached.
-    pub store: &'static str,
+    pub store: String,
     /// Live instances of the namespace with another route table. They make no instance unready,
     /// because that would stop a roll-out.
     pub other_route_tables: Vec<String>,
@@ -154,7 +155,7 @@ pub struct ReadyReport {
     pub store_error: Option<String>,
     pub draining: bool,
     /// Empty when ready.
-    pub not_ready_because: Vec<&'static str>,
+    pub not_ready_because: Vec<String>,
 }
 
 #[cfg(test)]

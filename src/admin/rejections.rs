@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::AdminState;
-use super::json::{Json, Rejection, RejectionList};
+use super::api::{Json, RefusedResource, RejectionGroups, RejectionList, rejections};
 use super::marks::limit;
 use super::problem::AdminProblem;
 use crate::rejections::{KEPT, RecentRejection};
@@ -27,26 +27,6 @@ enum RejectionGroup {
     Resource,
 }
 
-/// `GET /v1/rejections?group=resource`: who fights over what. Of the latest refusals that are kept.
-#[derive(Serialize)]
-struct RejectionGroups {
-    /// How many refusals they are made of.
-    of: usize,
-    /// The most refused first.
-    groups: Vec<RefusedResource>,
-}
-
-#[derive(Serialize)]
-struct RefusedResource {
-    resource: String,
-    refused: usize,
-    /// How often, by outcome.
-    outcomes: BTreeMap<&'static str, usize>,
-    /// The different clients.
-    clients: usize,
-    latest: Rejection,
-}
-
 /// `GET /v1/rejections`.
 pub async fn list(
     State(state): State<AdminState>,
@@ -59,8 +39,7 @@ pub async fn list(
         groups.groups.truncate(limit);
         return Ok(Json(groups).into_response());
     }
-    let rejections = state.rejections.latest(None, limit);
-    let rejections = rejections.into_iter().map(Rejection::from).collect();
+    let rejections = rejections(state.rejections.latest(None, limit));
     Ok(Json(RejectionList { rejections }).into_response())
 }
 
@@ -84,7 +63,7 @@ fn by_resource(latest: Vec<RecentRejection>) -> RejectionGroups {
             clients.sort_unstable();
             clients.dedup();
             for one in &all {
-                *outcomes.entry(one.outcome.as_str()).or_default() += 1;
+                *outcomes.entry(one.outcome.as_str().to_owned()).or_default() += 1;
             }
             Some(RefusedResource {
                 resource,

@@ -1,7 +1,7 @@
 //! Logs the state of the store at the start. A store without marks accepts every resource's first
 //! token, however old it is, and nothing else would tell it from the store that was there before.
 
-use crate::admin::rfc3339_ms;
+use crate::json_values::rfc3339_ms;
 use crate::store::MarkStore;
 use crate::store::sqlite::Opened;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use reqwest::{Certificate, Method, RequestBuilder, StatusCode, Url, redirect};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::config::{ADMIN_LISTEN, AdminAddress};
@@ -113,6 +114,34 @@ impl AdminArgs {
     }
 }
 
+/// The address, the token, and the form of the answer.
+#[derive(Debug, Args)]
+pub struct AccessArgs {
+    #[command(flatten)]
+    admin: AdminArgs,
+    #[arg(
+        help = "File with the token of admin.token_file, for writes. Reads from outside the \
+                proxy's loopback need it too, or the token of admin.read_token_file",
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "FENCEPOST_ADMIN_TOKEN_FILE"
+    )]
+    pub token_file: Option<PathBuf>,
+    /// Print the JSON of the admin API
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+impl AccessArgs {
+    /// As [`AdminArgs::connect`]; requests carry the token where one is given.
+    pub fn connect(&self, timeout: Duration) -> anyhow::Result<Admin> {
+        let token = self.token_file.as_deref().map(read_token).transpose()?;
+        let admin = self.admin.connect(timeout)?;
+        Ok(Admin { token, ..admin })
+    }
+}
+
 /// The token in a file.
 pub(super) fn read_token(file: &Path) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(file)
@@ -149,6 +178,7 @@ pub struct Admin {
     url: String,
     /// Without a slash at its end.
     base: String,
+    token: Option<String>,
 }
 
 impl Admin {
@@ -184,13 +214,29 @@ impl Admin {
             client,
             url: url.to_owned(),
             base,
+            token: None,
         })
     }
 
     pub fn request(&self, method: Method, path: &str) -> anyhow::Result<RequestBuilder> {
         let url = Url::parse(&format!("{}{path}", self.base))
             .with_context(|| format!("--admin {}: not a URL", self.url))?;
-        Ok(self.client.request(method, url))
+        let request = self.client.request(method, url);
+        Ok(match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        })
+    }
+
+    /// What a GET of this target answers.
+    pub async fn get<T: DeserializeOwned>(&self, target: &str) -> anyhow::Result<T> {
+        let text = self.send(self.request(Method::GET, target)?).await?;
+        self.read(&text)
+    }
+
+    /// An answer of the admin API.
+    pub fn read<T: DeserializeOwned>(&self, text: &str) -> anyhow::Result<T> {
+        serde_json::from_str(text).with_context(|| self.not_fencepost())
     }
 
     /// The answer's status, whatever it is, and its body.

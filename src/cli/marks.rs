@@ -6,16 +6,17 @@ mod render;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Method, RequestBuilder};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use super::admin::{Admin, AdminArgs, read_token};
+use super::admin::{AccessArgs, Admin};
+use crate::admin::api::ActBody;
 use crate::printable;
 use crate::routing::{ResourceKey, Token, TokenError, TokenFormat};
 
@@ -34,19 +35,7 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
 #[derive(Debug, Args)]
 pub struct MarksArgs {
     #[command(flatten)]
-    admin: AdminArgs,
-    #[arg(
-        help = "File with the token of admin.token_file, for writes. Reads from outside the \
-                proxy's loopback need it too, or the token of admin.read_token_file",
-        long,
-        global = true,
-        value_name = "FILE",
-        env = "FENCEPOST_ADMIN_TOKEN_FILE"
-    )]
-    token_file: Option<PathBuf>,
-    /// Print the JSON of the admin API
-    #[arg(long, global = true)]
-    json: bool,
+    access: AccessArgs,
     #[command(subcommand)]
     verb: Verb,
 }
@@ -74,33 +63,10 @@ enum Verb {
         resource: ResourceKey,
     },
     /// Raise a mark, as a request of a newer holder does
-    Advance {
-        /// The resource key
-        #[arg(value_parser = key)]
-        resource: ResourceKey,
-        /// The new mark
-        #[arg(value_parser = token)]
-        token: Token,
-        /// Reason, for the audit table
-        #[arg(long, default_value = "")]
-        reason: String,
-        #[command(flatten)]
-        who: Who,
-    },
+    #[command(mut_arg("reason", |reason| reason.required(false).default_value("")))]
+    Advance(NewMark),
     /// Lower a mark; refused while requests of the resource may be in flight
-    Override {
-        /// The resource key
-        #[arg(value_parser = key)]
-        resource: ResourceKey,
-        /// The new mark
-        #[arg(value_parser = token)]
-        token: Token,
-        /// Reason, for the audit table
-        #[arg(long)]
-        reason: String,
-        #[command(flatten)]
-        who: Who,
-    },
+    Override(NewMark),
     /// State that the outcome of a request is known, so that newer ones need not wait
     Resolve {
         /// The resource key
@@ -108,19 +74,43 @@ enum Verb {
         resource: ResourceKey,
         /// Id of the unknown outcome, from `get`
         id: String,
-        /// Evidence, for the audit table
-        #[arg(long)]
-        reason: String,
         #[command(flatten)]
-        who: Who,
+        why: Why,
     },
 }
 
 #[derive(Debug, Args)]
-struct Who {
+struct NewMark {
+    /// The resource key
+    #[arg(value_parser = key)]
+    resource: ResourceKey,
+    /// The new mark
+    #[arg(value_parser = token)]
+    token: Token,
+    #[command(flatten)]
+    why: Why,
+}
+
+/// For the audit table.
+#[derive(Clone, Debug, Args)]
+struct Why {
+    /// Reason or evidence, for the audit table
+    #[arg(long)]
+    reason: String,
     /// Your name, for the audit table
     #[arg(long, env = "USER", default_value = "")]
     actor: String,
+}
+
+impl Why {
+    fn body(&self, token: Option<Token>, id: Option<String>) -> ActBody {
+        ActBody {
+            token,
+            id,
+            reason: self.reason.clone(),
+            actor: self.actor.clone(),
+        }
+    }
 }
 
 fn token(text: &str) -> Result<Token, TokenError> {
@@ -149,90 +139,91 @@ pub async fn run(args: MarksArgs) -> anyhow::Result<()> {
 
 /// The text to print.
 async fn answer(args: &MarksArgs) -> anyhow::Result<String> {
-    let admin = args.admin.connect(TIMEOUT)?;
-    let (request, render): (_, fn(&Value) -> String) = match &args.verb {
+    let admin = args.access.connect(TIMEOUT)?;
+    let act = async |resource: &ResourceKey, verb, body| {
+        shown(
+            args,
+            &admin,
+            change(args, &admin, resource, verb, &body)?,
+            render::acted,
+        )
+        .await
+    };
+    match &args.verb {
         Verb::List {
             prefix,
             after,
             limit,
         } => {
-            let mut query = vec![("prefix", prefix.clone()), ("limit", limit.to_string())];
-            query.extend(after.clone().map(|after| ("after", after)));
-            let request = admin.request(Method::GET, MARKS)?.query(&query);
-            (read(args, request)?, render::list)
+            let request = list(&admin, prefix, after.as_deref(), *limit)?;
+            shown(args, &admin, request, render::list).await
         }
-        Verb::Bulk(verb) => return bulk::answer(args, &admin, verb).await,
+        Verb::Bulk(verb) => bulk::answer(args, &admin, verb).await,
         Verb::Get { resource } => {
             let request = admin.request(Method::GET, &format!("{MARKS}/{}", escaped(resource)))?;
-            (read(args, request)?, render::view)
+            shown(args, &admin, request, render::view).await
         }
-        Verb::Advance {
-            resource,
-            token,
-            reason,
-            who,
-        } => {
-            let body = json!({ "token": token.to_string(), "reason": reason, "actor": who.actor });
-            (
-                write(args, &admin, resource, "advance", &body)?,
-                render::advanced,
-            )
+        Verb::Advance(new) => {
+            let body = new.why.body(Some(new.token), None);
+            act(&new.resource, "advance", body).await
         }
-        Verb::Override {
-            resource,
-            token,
-            reason,
-            who,
-        } => {
-            let body = json!({ "token": token.to_string(), "reason": reason, "actor": who.actor });
-            (
-                write(args, &admin, resource, "override", &body)?,
-                render::overridden,
-            )
+        Verb::Override(new) => {
+            let body = new.why.body(Some(new.token), None);
+            act(&new.resource, "override", body).await
         }
-        Verb::Resolve {
-            resource,
-            id,
-            reason,
-            who,
-        } => {
-            let body = json!({ "id": id, "reason": reason, "actor": who.actor });
-            (
-                write(args, &admin, resource, "resolve", &body)?,
-                render::resolved,
-            )
+        Verb::Resolve { resource, id, why } => {
+            act(resource, "resolve", why.body(None, Some(id.clone()))).await
         }
-    };
+    }
+}
+
+/// The answer to a request as it was asked for: as text, or as the JSON that has come.
+async fn shown<T: DeserializeOwned>(
+    args: &MarksArgs,
+    admin: &Admin,
+    request: RequestBuilder,
+    render: impl FnOnce(&T) -> String,
+) -> anyhow::Result<String> {
     let text = admin.send(request).await?;
-    if args.json {
+    if args.access.json {
         return Ok(format!("{}\n", printable::json(&text)));
     }
-    let value = serde_json::from_str(&text).with_context(|| admin.not_fencepost())?;
-    Ok(render(&value))
+    Ok(render(&admin.read(&text)?))
 }
 
-/// A read, with the token where one is given.
-fn read(args: &MarksArgs, request: RequestBuilder) -> anyhow::Result<RequestBuilder> {
-    Ok(match &args.token_file {
-        Some(file) => request.bearer_auth(read_token(file)?),
-        None => request,
-    })
+/// Asks for a page of the marks.
+fn list(
+    admin: &Admin,
+    prefix: &str,
+    after: Option<&str>,
+    limit: u32,
+) -> anyhow::Result<RequestBuilder> {
+    let request = admin.request(Method::GET, MARKS)?;
+    let request = request.query(&[("prefix", prefix), ("limit", &limit.to_string())]);
+    Ok(request.query(&[("after", after)]))
 }
 
-/// A write, with the token.
-fn write(
+/// Asks for a change of one mark.
+fn change(
     args: &MarksArgs,
     admin: &Admin,
     resource: &ResourceKey,
     verb: &str,
-    body: &Value,
+    body: &ActBody,
 ) -> anyhow::Result<RequestBuilder> {
-    let file = args.token_file.as_deref().context(NEEDS_TOKEN)?;
-    let request = admin.request(
-        Method::POST,
-        &format!("{MARKS}/{}/{verb}", escaped(resource)),
-    )?;
-    Ok(request.bearer_auth(read_token(file)?).json(body))
+    let path = format!("{MARKS}/{}/{verb}", escaped(resource));
+    write(args, admin, &path, body)
+}
+
+/// A write, which needs the token.
+fn write(
+    args: &MarksArgs,
+    admin: &Admin,
+    path: &str,
+    body: &impl Serialize,
+) -> anyhow::Result<RequestBuilder> {
+    args.access.token_file.as_ref().context(NEEDS_TOKEN)?;
+    Ok(admin.request(Method::POST, path)?.json(body))
 }
 
 fn escaped(resource: &ResourceKey) -> String {

@@ -10,6 +10,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
+use crate::json_values::seconds;
 use crate::store::reckoning::Reckoning;
 use crate::store::{InstanceId, InstanceRow};
 
@@ -69,18 +72,21 @@ pub struct Verdict {
 }
 
 /// One instance of the namespace, as this one sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstanceView {
     pub id: String,
     pub state: InstanceState,
     /// How long its lease has not been renewed, as far as this instance has watched.
+    #[serde(rename = "silent_seconds", with = "seconds")]
     pub silent_for: Option<Duration>,
     /// Of a dead one: how long newer tokens wait for what it may have in flight.
+    #[serde(rename = "settles_in_seconds", with = "seconds")]
     pub settles_in: Option<Duration>,
 }
 
 /// Whether an instance may forward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum InstanceState {
     /// The one that answers.
     This,

@@ -4,10 +4,13 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::epochs::UnknownOutcome;
 use super::{Fencing, Refused, Undecided};
+use crate::json_values::seconds;
 use crate::routing::{Decision, ResourceKey, Token};
-use crate::store::{AuditRow, EpochRow, MarkRow, Notification, Override, StoreError};
+use crate::store::{AuditRow, EpochRow, MarkRow, Notification, Opening, Override, StoreError};
 
 /// How often an override waits for this instance's own idle epochs to be closed, and how long each
 /// time.
@@ -15,8 +18,9 @@ const PATIENCE: (u32, Duration) = (20, Duration::from_millis(50));
 
 /// A mark and its activity: the mark and the epochs as the store has them, the rest as this
 /// instance sees it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MarkView {
+    #[serde(flatten)]
     pub row: MarkRow,
     /// Permits of this instance that have not ended.
     pub in_flight: usize,
@@ -24,16 +28,35 @@ pub struct MarkView {
     pub waiting: usize,
     pub unknown: Vec<UnknownView>,
     /// Open epochs, of all instances.
-    pub epochs: Vec<EpochRow>,
+    pub epochs: Vec<EpochView>,
+}
+
+/// An open epoch of a resource.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EpochView {
+    pub instance: String,
+    pub number: Opening,
+    pub token: Token,
+}
+
+impl From<EpochRow> for EpochView {
+    fn from(row: EpochRow) -> Self {
+        Self {
+            instance: row.instance.to_string(),
+            number: row.opening,
+            token: row.token,
+        }
+    }
 }
 
 /// A request that was sent and got no whole answer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct UnknownView {
     /// Its name in `resolve`.
     pub id: String,
     pub token: Token,
     /// How long it still counts as in flight; `None`: it belongs to another instance that lives.
+    #[serde(rename = "settles_in_seconds", with = "seconds")]
     pub settles_in: Option<Duration>,
     /// The instance that sent it.
     pub instance: String,
@@ -118,7 +141,7 @@ impl Fencing {
             in_flight: activity.in_flight,
             waiting: activity.waiting,
             unknown: own.chain(inherited).collect(),
-            epochs,
+            epochs: epochs.into_iter().map(EpochView::from).collect(),
         }))
     }
 

@@ -1,13 +1,15 @@
 //! What is stuck, and with whom: lists for the person on call, from memory alone. A store that is
 //! down delays none of them.
 
+use serde::{Deserialize, Serialize};
+
 use super::Fencing;
 use super::failure_detector::{InstanceState, InstanceView};
 use super::operators::{UnknownView, own};
 use crate::routing::ResourceKey;
 
 /// One resource with requests under way here.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BusyResource {
     pub resource: ResourceKey,
     /// Permits that have not ended.
@@ -29,7 +31,7 @@ pub enum Busy {
 }
 
 /// How many there are, at all resources of this instance.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BusyCounts {
     pub in_flight: usize,
     pub waiting: usize,

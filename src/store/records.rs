@@ -3,6 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
+use crate::json_values::moment;
 use crate::routing::{Needs, ResourceKey, Token};
 
 /// One run of one proxy. The first id of a process is its name: 16 random hex digits, new at each
@@ -219,15 +222,17 @@ pub enum Renewal {
 }
 
 /// One mark, for operators.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MarkRow {
     pub resource: ResourceKey,
+    #[serde(rename = "mark")]
     pub token: Token,
     /// The token is spent (`reuse: once`).
     pub spent: bool,
     pub era: Era,
     /// When the mark last rose (or was overridden), in milliseconds since the Unix epoch, by the
     /// store's clock.
+    #[serde(rename = "since", with = "moment")]
     pub since_ms: i64,
 }
 

@@ -2,7 +2,7 @@
 //! as itself is written as numbers.
 
 use std::borrow::Cow;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use axum::response::Response;
 use maud::{DOCTYPE, Markup, html};
@@ -10,8 +10,8 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::html;
 use crate::admin::AdminState;
-use crate::admin::json::rfc3339_ms;
 use crate::build_info::VERSION;
+use crate::json_values::rfc3339;
 use crate::printable;
 use crate::rejections::RecentRejection;
 
@@ -65,12 +65,7 @@ pub(super) fn now() -> String {
         clippy::disallowed_methods,
         reason = "for people to read; nothing rests on it"
     )]
-    time(SystemTime::now())
-}
-
-pub(super) fn time(at: SystemTime) -> String {
-    let since_epoch = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-    rfc3339_ms(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+    rfc3339(SystemTime::now())
 }
 
 /// A span in words, rounded: `3m 20s`.
@@ -165,7 +160,7 @@ pub(super) fn refusals(list: Vec<RecentRejection>, named: bool, none: &str) -> M
         let request = [one.request.method, one.request.path];
         let request = request.into_iter().flatten().collect::<Vec<_>>().join(" ");
         let mut row = cells![
-            html! { time { (time(one.at)) } },
+            html! { time { (rfc3339(one.at)) } },
             html! { span.word { (one.outcome.as_str()) } " " (one.status) },
             optional(one.token),
             optional(one.mark),

@@ -9,8 +9,8 @@ use serde::Deserialize;
 
 use super::parts::{cells, in_time, line, optional, page, refusals, table};
 use crate::admin::AdminState;
-use crate::admin::json::rfc3339_ms;
 use crate::fencing::operators::MarkView;
+use crate::json_values::rfc3339_ms;
 use crate::routing::ResourceKey;
 use crate::store::AuditRow;
 
@@ -85,7 +85,7 @@ fn mark(view: &MarkView) -> Markup {
     let epochs = view
         .epochs
         .iter()
-        .map(|one| cells![one.token, line(&one.instance.to_string())]);
+        .map(|one| cells![one.token, line(&one.instance)]);
     html! {
         dl.facts {
             div { dt { "Mark" } dd { (row.token) @if row.spent { small { " spent" } } } }

@@ -10,17 +10,19 @@ use anyhow::Context as _;
 use clap::Subcommand;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
-use reqwest::{Method, RequestBuilder, StatusCode};
+use reqwest::{RequestBuilder, StatusCode};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{MARKS, MarksArgs, NEEDS_TOKEN, Who, escaped, key, read, token};
-use crate::cli::admin::{Admin, read_token};
+use super::{MarksArgs, Why, change, key, list, write};
+use crate::admin::api::{Acted, Advance, MarkList, PruneAnswer, PruneBody};
+use crate::cli::admin::Admin;
+use crate::json_values::rfc3339_ms;
 use crate::printable;
 use crate::routing::{ResourceKey, Token};
 
 /// As many marks as the admin port lists at once.
-const PAGE: usize = 1000;
+const PAGE: u32 = 1000;
 
 /// How many marks are raised at the same time. The store commits them together. It is half of what
 /// the admin port handles at once, so that others are served meanwhile.
@@ -33,9 +35,8 @@ const NO_ROOM: (u32, Duration) = (40, Duration::from_millis(250));
 #[derive(Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(deny_unknown_fields)]
 struct ExportedMark {
-    resource: String,
-    /// Decimal, as a text.
-    mark: String,
+    resource: ResourceKey,
+    mark: Token,
     /// The token of the mark may not be used again (`reuse: once`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     spent: bool,
@@ -59,11 +60,8 @@ pub(super) enum BulkVerb {
     Import {
         /// The file of `export`; -: the standard input
         file: PathBuf,
-        /// Reason, for the audit table
-        #[arg(long)]
-        reason: String,
         #[command(flatten)]
-        who: Who,
+        why: Why,
     },
     #[command(
         about = "Delete marks that have not changed for long: without its mark, a resource accepts \
@@ -83,11 +81,8 @@ pub(super) enum BulkVerb {
         /// Only count them
         #[arg(long)]
         dry_run: bool,
-        /// Reason, for the audit table
-        #[arg(long)]
-        reason: String,
         #[command(flatten)]
-        who: Who,
+        why: Why,
     },
 }
 
@@ -102,7 +97,7 @@ pub(super) async fn answer(
             match output {
                 None => {
                     let mut out = std::io::stdout().lock();
-                    let done = export(args, admin, prefix, &mut out).await;
+                    let done = export(admin, prefix, &mut out).await;
                     match done {
                         // `| head`.
                         Err(error) if is_closed_pipe(&error) => {}
@@ -113,7 +108,7 @@ pub(super) async fn answer(
                     let told = || format!("--output {}", path.display());
                     let file = File::create_new(path).with_context(told)?;
                     let mut out = BufWriter::new(&file);
-                    export(args, admin, prefix, &mut out).await?;
+                    export(admin, prefix, &mut out).await?;
                     drop(out);
                     file.sync_all().with_context(told)?;
                 }
@@ -124,18 +119,18 @@ pub(super) async fn answer(
             unchanged_for,
             prefix,
             dry_run,
-            reason,
-            who,
+            why,
         } => {
-            let step = json!({
-                "unchanged_for": unchanged_for,
-                "prefix": prefix,
-                "dry_run": dry_run,
-                "reason": reason,
-                "actor": who.actor,
-            });
+            let step = PruneBody {
+                unchanged_for: unchanged_for.clone(),
+                prefix: prefix.clone(),
+                after: None,
+                dry_run: *dry_run,
+                reason: why.reason.clone(),
+                actor: why.actor.clone(),
+            };
             let (deleted, open) = prune(args, admin, step).await?;
-            if args.json {
+            if args.access.json {
                 let told = json!({ "deleted": deleted, "open": open, "dry_run": dry_run });
                 format!("{told}\n")
             } else {
@@ -143,15 +138,14 @@ pub(super) async fn answer(
                 format!("{deleted} marks {what} deleted, {open} are in use\n")
             }
         }
-        BulkVerb::Import { file, reason, who } => {
-            let words = (reason.as_str(), who.actor.as_str());
+        BulkVerb::Import { file, why } => {
             let done = if file.as_os_str() == "-" {
-                import(args, admin, std::io::stdin().lock(), file, words).await?
+                import(args, admin, std::io::stdin().lock(), file, why).await?
             } else {
                 let opened = File::open(file).with_context(|| file.display().to_string())?;
-                import(args, admin, BufReader::new(opened), file, words).await?
+                import(args, admin, BufReader::new(opened), file, why).await?
             };
-            if args.json {
+            if args.access.json {
                 let told = json!({ "raised": done.raised, "kept": done.kept });
                 format!("{told}\n")
             } else {
@@ -170,32 +164,22 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// Writes each mark as a line of JSON.
-async fn export(
-    args: &MarksArgs,
-    admin: &Admin,
-    prefix: &str,
-    out: &mut impl Write,
-) -> anyhow::Result<()> {
-    let mut after: Option<String> = None;
+async fn export(admin: &Admin, prefix: &str, out: &mut impl Write) -> anyhow::Result<()> {
+    let mut after = None;
     loop {
-        let mut query = vec![("prefix", prefix.to_owned()), ("limit", PAGE.to_string())];
-        query.extend(after.take().map(|after| ("after", after)));
-        let request = admin.request(Method::GET, MARKS)?.query(&query);
-        let text = admin.send(read(args, request)?).await?;
-        let page: Value = serde_json::from_str(&text).with_context(|| admin.not_fencepost())?;
-        let marks = page["marks"].as_array();
-        for mark in marks.with_context(|| admin.not_fencepost())? {
-            let text = |name: &str| mark[name].as_str().map(str::to_owned);
+        let request = list(admin, prefix, after.as_deref(), PAGE)?;
+        let page: MarkList = admin.read(&admin.send(request).await?)?;
+        for mark in page.marks {
             let line = ExportedMark {
-                resource: text("resource").with_context(|| admin.not_fencepost())?,
-                mark: text("mark").with_context(|| admin.not_fencepost())?,
-                spent: mark["spent"] == true,
-                since: text("since"),
+                resource: mark.resource,
+                mark: mark.token,
+                spent: mark.spent,
+                since: Some(rfc3339_ms(mark.since_ms)),
             };
             let line = serde_json::to_string(&line).context("it can be written as JSON")?;
             writeln!(out, "{}", printable::json(&line)).context("cannot write the export")?;
         }
-        after = page["next"].as_str().map(str::to_owned);
+        after = page.next;
         if after.is_none() {
             break;
         }
@@ -205,28 +189,34 @@ async fn export(
 
 /// Takes every step of a prune. Returns how many marks were deleted, and how many have requests that
 /// may be in flight.
-async fn prune(args: &MarksArgs, admin: &Admin, mut step: Value) -> anyhow::Result<(u64, u64)> {
-    let secret = read_token(args.token_file.as_deref().context(NEEDS_TOKEN)?)?;
-    let (mut deleted, mut open) = (0, 0);
+async fn prune(args: &MarksArgs, admin: &Admin, mut step: PruneBody) -> anyhow::Result<(u64, u64)> {
+    let mut sum = (0, 0);
     loop {
-        let request = admin.request(Method::POST, "/v1/prune")?;
-        let request = request.bearer_auth(&secret).json(&step);
+        let request = write(args, admin, "/v1/prune", &step)?;
         let text = admin.send(request).await.with_context(|| {
-            format!("{deleted} marks were deleted before; run it again to go on")
+            format!("{} marks were deleted before; run it again to go on", sum.0)
         })?;
-        let answer: Value = serde_json::from_str(&text).with_context(|| admin.not_fencepost())?;
-        if let Some(seconds) = answer["again_in_seconds"].as_u64() {
-            eprintln!("announced to the other instances: waiting for {seconds} s");
-            tokio::time::sleep(Duration::from_secs(seconds)).await;
-            continue;
+        match admin.read(&text)? {
+            PruneAnswer::Announced {
+                again_in_seconds: seconds,
+                ..
+            } => {
+                eprintln!("announced to the other instances: waiting for {seconds} s");
+                tokio::time::sleep(Duration::from_secs(seconds)).await;
+            }
+            PruneAnswer::Step {
+                deleted,
+                open,
+                next,
+                ..
+            } => {
+                sum = (sum.0 + deleted, sum.1 + open);
+                if next.is_none() {
+                    return Ok(sum);
+                }
+                step.after = next;
+            }
         }
-        let count = |name: &str| answer[name].as_u64();
-        deleted += count("deleted").with_context(|| admin.not_fencepost())?;
-        open += count("open").with_context(|| admin.not_fencepost())?;
-        if answer["next"].is_null() {
-            return Ok((deleted, open));
-        }
-        step["after"] = answer["next"].clone();
     }
 }
 
@@ -245,7 +235,7 @@ async fn import(
     admin: &Admin,
     lines: impl BufRead,
     file: &Path,
-    (reason, actor): (&str, &str),
+    why: &Why,
 ) -> anyhow::Result<Imported> {
     let told = |line: usize| format!("{}:{line}", file.display());
     let mut marks = VecDeque::new();
@@ -257,17 +247,14 @@ async fn import(
         let mark = mark_of(&line).with_context(|| told(index + 1))?;
         marks.push_back((index + 1, mark));
     }
-    let secret = read_token(args.token_file.as_deref().context(NEEDS_TOKEN)?)?;
     let mut done = Imported::default();
     let mut under_way = FuturesOrdered::new();
     loop {
         while under_way.len() < AT_ONCE
             && let Some((line, (resource, mark))) = marks.pop_front()
         {
-            let path = format!("{MARKS}/{}/advance", escaped(&resource));
-            let body = json!({ "token": mark.to_string(), "reason": reason, "actor": actor });
-            let request = admin.request(Method::POST, &path)?;
-            let request = request.bearer_auth(&secret).json(&body);
+            let body = why.body(Some(mark), None);
+            let request = change(args, admin, &resource, "advance", &body)?;
             under_way.push_back(async move { (line, raise(admin, request).await) });
         }
         let Some((line, raised)) = under_way.next().await else {
@@ -299,10 +286,9 @@ async fn raise(admin: &Admin, request: RequestBuilder) -> anyhow::Result<bool> {
             StatusCode::PRECONDITION_FAILED => return Ok(false),
             StatusCode::SERVICE_UNAVAILABLE => tokio::time::sleep(pause).await,
             _ => {
-                let text = admin.accepted(status, text)?;
-                let answer: Value =
-                    serde_json::from_str(&text).with_context(|| admin.not_fencepost())?;
-                return Ok(answer["outcome"] == "advanced");
+                let outcome = admin.read(&admin.accepted(status, text)?)?;
+                let raised = Advance::Advanced;
+                return Ok(matches!(outcome, Acted::Advanced { outcome, .. } if outcome == raised));
             }
         }
     }
@@ -312,8 +298,8 @@ async fn raise(admin: &Admin, request: RequestBuilder) -> anyhow::Result<bool> {
 
 fn mark_of(line: &str) -> anyhow::Result<(ResourceKey, Token)> {
     let mark: ExportedMark = serde_json::from_str(line).context("not a line of `marks export`")?;
-    let resource = key(&mark.resource).map_err(anyhow::Error::msg)?;
-    let number = token(&mark.mark)?;
+    let resource = key(mark.resource.as_str()).map_err(anyhow::Error::msg)?;
+    let number = mark.mark;
     // A spent token may not be used again. A mark above it says the same.
     let number = if mark.spent {
         number.get().checked_add(1)

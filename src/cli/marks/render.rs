@@ -1,78 +1,63 @@
-//! The admin API's answers as readable text. A missing value is shown as `-`; characters that are
-//! not printable are written as numbers.
+//! The answers about marks as readable text.
 
 use std::fmt::Write;
 
-use serde_json::Value;
-
-use crate::cli::tables::{columns, items, section, table, text};
+use crate::admin::api::{Acted, Advance, MarkList, MarkReport, Rejection};
+use crate::cli::tables::{cell, facts, optional, seconds, section, table};
+use crate::json_values::rfc3339_ms;
 use crate::printable::line;
+use crate::store::MarkRow;
 
 /// `marks list`.
-pub fn list(answer: &Value) -> String {
-    let marks = items(answer, "marks");
-    if marks.is_empty() {
+pub fn list(answer: &MarkList) -> String {
+    if answer.marks.is_empty() {
         return "no marks\n".to_owned();
     }
-    let rows = marks
-        .iter()
-        .map(|mark| {
-            vec![
-                text(mark, "resource"),
-                text(mark, "mark"),
-                text(mark, "since"),
-                spent(mark),
-            ]
-        })
-        .collect();
-    let mut out = table(&["RESOURCE", "MARK", "SINCE", "NOTE"], rows);
-    if let Some(next) = answer["next"].as_str() {
-        let _ = writeln!(
-            out,
-            "There are more: --after '{}'",
-            line(next).replace('\'', "'\\''")
-        );
+    let rows = answer.marks.iter().map(|mark| {
+        [
+            cell(&mark.resource),
+            cell(mark.token),
+            rfc3339_ms(mark.since_ms),
+            spent(mark).to_owned(),
+        ]
+    });
+    let mut out = table(["RESOURCE", "MARK", "SINCE", "NOTE"], rows);
+    if let Some(next) = &answer.next {
+        let next = line(next).replace('\'', "'\\''");
+        let _ = writeln!(out, "There are more: --after '{next}'");
     }
     out
 }
 
 /// `marks get`.
-pub fn view(answer: &Value) -> String {
-    let mut out = String::new();
-    for (label, value) in [
-        ("resource", text(answer, "resource")),
+pub fn view(answer: &MarkReport) -> String {
+    let mark = &answer.mark;
+    let row = &mark.row;
+    let mut out = facts([
+        ("resource", cell(&row.resource)),
         (
             "mark",
-            format!("{} {}", text(answer, "mark"), spent(answer))
+            format!("{} {}", row.token, spent(row))
                 .trim_end()
                 .to_owned(),
         ),
-        ("since", text(answer, "since")),
-        ("instance", text(answer, "instance")),
-        ("in flight", text(answer, "in_flight")),
-        ("waiting", text(answer, "waiting")),
-    ] {
-        let _ = writeln!(out, "{label:<10} {value}");
-    }
+        ("since", rfc3339_ms(row.since_ms)),
+        ("instance", cell(&answer.instance)),
+        ("in flight", cell(mark.in_flight)),
+        ("waiting", cell(mark.waiting)),
+    ]);
     section(
         &mut out,
         "Unknown outcomes",
-        &["ID", "TOKEN", "SETTLES IN", "INSTANCE", "NOTE"],
-        items(answer, "unknown").iter().map(|unknown| {
-            let settles = unknown["settles_in_seconds"].as_f64().map_or_else(
-                || "its instance decides".to_owned(),
-                |left| format!("{left:.1} s"),
-            );
-            let note = if unknown["inherited"] == true {
-                "inherited"
-            } else {
-                ""
-            };
-            vec![
-                text(unknown, "id"),
-                text(unknown, "token"),
-                settles,
-                text(unknown, "instance"),
+        ["ID", "TOKEN", "SETTLES IN", "INSTANCE", "NOTE"],
+        mark.unknown.iter().map(|unknown| {
+            let settles = seconds(unknown.settles_in);
+            let note = if unknown.inherited { "inherited" } else { "" };
+            [
+                cell(&unknown.id),
+                cell(unknown.token),
+                settles.unwrap_or_else(|| "its instance decides".to_owned()),
+                cell(&unknown.instance),
                 note.to_owned(),
             ]
         }),
@@ -80,29 +65,37 @@ pub fn view(answer: &Value) -> String {
     section(
         &mut out,
         "Open epochs",
-        &["TOKEN", "INSTANCE", "NUMBER"],
-        items(answer, "epochs")
+        ["TOKEN", "INSTANCE", "NUMBER"],
+        mark.epochs
             .iter()
-            .map(|epoch| columns(epoch, &["token", "instance", "number"])),
+            .map(|epoch| [cell(epoch.token), cell(&epoch.instance), cell(epoch.number)]),
     );
-    refusals(&mut out, answer);
+    requests(&mut out, "Latest refusals", &answer.rejections);
+    requests(&mut out, "Latest unknown outcomes", &answer.latest_unknown);
     section(
         &mut out,
         "Operator actions",
-        &["AT", "ACTION", "BEFORE", "AFTER", "ACTOR", "REASON"],
-        items(answer, "audit")
-            .iter()
-            .map(|row| columns(row, &["at", "action", "before", "after", "actor", "reason"])),
+        ["AT", "ACTION", "BEFORE", "AFTER", "ACTOR", "REASON"],
+        answer.audit.iter().map(|row| {
+            [
+                rfc3339_ms(row.at_ms),
+                cell(&row.action),
+                optional(row.before.as_ref()),
+                optional(row.after.as_ref()),
+                cell(&row.actor),
+                cell(&row.reason),
+            ]
+        }),
     );
     out
 }
 
-/// The refusals, and the requests whose outcome is unknown.
-fn refusals(out: &mut String, answer: &Value) {
+/// Requests that were refused, or whose outcome is unknown.
+fn requests(out: &mut String, title: &str, requests: &[Rejection]) {
     section(
         out,
-        "Latest refusals",
-        &[
+        title,
+        [
             "AT",
             "OUTCOME",
             "TOKEN",
@@ -112,67 +105,47 @@ fn refusals(out: &mut String, answer: &Value) {
             "CLIENT",
             "REQUEST ID",
         ],
-        items(answer, "rejections").iter().map(|row| {
-            let fields = [
-                "at",
-                "outcome",
-                "token",
-                "mark",
-                "method",
-                "path",
-                "client",
-                "request_id",
-            ];
-            columns(row, &fields)
-        }),
-    );
-    section(
-        out,
-        "Latest unknown outcomes",
-        &["AT", "TOKEN", "METHOD", "PATH", "CLIENT", "REQUEST ID"],
-        items(answer, "latest_unknown").iter().map(|row| {
-            columns(
-                row,
-                &["at", "token", "method", "path", "client", "request_id"],
-            )
+        requests.iter().map(|row| {
+            [
+                cell(&row.at),
+                cell(&row.outcome),
+                optional(row.token.as_ref()),
+                optional(row.mark.as_ref()),
+                optional(row.request.method.as_ref()),
+                optional(row.request.path.as_ref()),
+                cell(&row.client),
+                optional(row.request.request_id.as_ref()),
+            ]
         }),
     );
 }
 
-/// `marks advance`.
-pub fn advanced(answer: &Value) -> String {
-    let (resource, mark) = (text(answer, "resource"), text(answer, "mark"));
-    if answer["outcome"] == "current" {
-        format!("{resource}: the mark was {mark} already\n")
-    } else {
-        format!("{resource}: the mark is {mark} now\n")
-    }
+/// `marks advance`, `override` and `resolve`.
+pub fn acted(answer: &Acted) -> String {
+    let (resource, done) = match answer {
+        Acted::Advanced {
+            resource,
+            outcome: Advance::Current,
+            mark,
+        } => (resource, format!("the mark was {mark} already")),
+        Acted::Advanced { resource, mark, .. } => (resource, format!("the mark is {mark} now")),
+        Acted::Overridden {
+            resource,
+            before,
+            mark,
+            era,
+        } => (
+            resource,
+            format!("the mark was {before} and is {mark} now, in era {era}"),
+        ),
+        Acted::Resolved { resource, id, .. } => (
+            resource,
+            format!("{} no longer counts as in flight", line(id)),
+        ),
+    };
+    format!("{}: {done}\n", cell(resource))
 }
 
-/// `marks override`.
-pub fn overridden(answer: &Value) -> String {
-    format!(
-        "{}: the mark was {} and is {} now, in era {}\n",
-        text(answer, "resource"),
-        text(answer, "before"),
-        text(answer, "mark"),
-        text(answer, "era"),
-    )
-}
-
-/// `marks resolve`.
-pub fn resolved(answer: &Value) -> String {
-    format!(
-        "{}: {} no longer counts as in flight\n",
-        text(answer, "resource"),
-        text(answer, "id")
-    )
-}
-
-fn spent(mark: &Value) -> String {
-    if mark["spent"] == true {
-        "spent".to_owned()
-    } else {
-        String::new()
-    }
+fn spent(mark: &MarkRow) -> &'static str {
+    if mark.spent { "spent" } else { "" }
 }

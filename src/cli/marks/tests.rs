@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use clap::Parser;
+use serde_json::Value;
 use tokio::net::{TcpListener, UnixListener};
 
 use super::*;

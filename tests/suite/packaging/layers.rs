@@ -13,6 +13,7 @@ const LAYERS: &[&[&str]] = &[
         "throttle",
         "printable",
         "counts",
+        "json_values",
         "worker",
         "socket",
         "timed_socket",

@@ -1,0 +1,311 @@
+//! The admin API's JSON, as the admin port writes it and as `marks` and `status` read it: tokens and
+//! marks are strings, since JavaScript rounds numbers above 2^53; times are RFC 3339 in UTC; unknown
+//! values are null, not absent.
+
+use std::collections::BTreeMap;
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+
+use super::readiness::ReadyReport;
+use crate::config::Mode;
+use crate::fencing::failure_detector::InstanceView;
+use crate::fencing::operators::MarkView;
+use crate::fencing::overview::{BusyCounts, BusyResource};
+use crate::json_values::{moment, rfc3339};
+use crate::printable;
+use crate::rejections::RecentRejection;
+use crate::routing::{ResourceKey, Token};
+use crate::store::{AuditRow, MarkRow};
+
+/// An answer as JSON that a terminal may show: characters that do not show as themselves are `\u`
+/// escapes.
+pub struct Json<T>(pub T);
+
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        let Ok(text) = serde_json::to_string(&self.0) else {
+            return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        };
+        let text = printable::json(&text).into_owned();
+        ([(header::CONTENT_TYPE, "application/json")], text).into_response()
+    }
+}
+
+/// `GET /v1/marks`.
+#[derive(Serialize, Deserialize)]
+pub struct MarkList {
+    pub marks: Vec<MarkRow>,
+    /// The value of `after` for the next page. null: this was the last page.
+    pub next: Option<String>,
+}
+
+/// `GET /v1/marks/{resource}`.
+#[derive(Serialize, Deserialize)]
+pub struct MarkReport {
+    #[serde(flatten)]
+    pub mark: MarkView,
+    /// The instance that answers: what is in flight, waits and was refused is its own.
+    pub instance: String,
+    pub rejections: Vec<Rejection>,
+    pub latest_unknown: Vec<Rejection>,
+    pub audit: Vec<Audit>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct Audit {
+    pub action: String,
+    pub before: Option<Token>,
+    pub after: Option<Token>,
+    pub reason: String,
+    pub actor: String,
+    #[serde(rename = "at", with = "moment")]
+    pub at_ms: i64,
+}
+
+impl From<AuditRow> for Audit {
+    fn from(row: AuditRow) -> Self {
+        Self {
+            action: row.action,
+            before: row.before,
+            after: row.after,
+            reason: row.reason,
+            actor: row.actor,
+            at_ms: row.at_ms,
+        }
+    }
+}
+
+/// The body of `POST …/advance` and `…/override`, which have a token, and of `…/resolve`, which has
+/// an id.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ActBody {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<Token>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    #[serde(default)]
+    pub reason: String,
+    #[serde(default)]
+    pub actor: String,
+}
+
+/// The answer to `POST …/advance`, `…/override` or `…/resolve`.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Acted {
+    Advanced {
+        resource: ResourceKey,
+        outcome: Advance,
+        mark: Token,
+    },
+    Overridden {
+        resource: ResourceKey,
+        before: Token,
+        mark: Token,
+        era: i64,
+    },
+    Resolved {
+        resource: ResourceKey,
+        id: String,
+        resolved: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Advance {
+    /// The mark was raised.
+    Advanced,
+    /// The mark was this token already.
+    Current,
+}
+
+/// The body of `POST /v1/prune`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PruneBody {
+    /// How long a mark has not changed: `720h`.
+    pub unchanged_for: String,
+    #[serde(default)]
+    pub prefix: String,
+    pub after: Option<String>,
+    #[serde(default)]
+    pub dry_run: bool,
+    pub reason: String,
+    #[serde(default)]
+    pub actor: String,
+}
+
+/// The answer to `POST /v1/prune`.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum PruneAnswer {
+    Announced {
+        announced: bool,
+        again_in_seconds: u64,
+    },
+    Step {
+        deleted: u64,
+        open: u64,
+        dry_run: bool,
+        next: Option<String>,
+    },
+}
+
+/// `GET /v1/rejections`.
+#[derive(Serialize)]
+pub struct RejectionList {
+    pub rejections: Vec<Rejection>,
+}
+
+/// `GET /v1/rejections?group=resource`: who fights over what. Of the latest refusals that are kept.
+#[derive(Serialize, Deserialize)]
+pub struct RejectionGroups {
+    /// How many refusals they are made of.
+    pub of: usize,
+    /// The most refused first.
+    pub groups: Vec<RefusedResource>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct RefusedResource {
+    pub resource: String,
+    pub refused: usize,
+    /// How often, by outcome.
+    pub outcomes: BTreeMap<String, usize>,
+    /// The different clients.
+    pub clients: usize,
+    pub latest: Rejection,
+}
+
+/// A request that was refused, or whose outcome is unknown.
+#[derive(Serialize, Deserialize)]
+pub struct Rejection {
+    pub at: String,
+    pub route: String,
+    pub resource: Option<ResourceKey>,
+    pub token: Option<Token>,
+    pub mark: Option<Token>,
+    pub gap: Option<String>,
+    pub outcome: String,
+    pub status: u16,
+    pub client: String,
+    #[serde(flatten)]
+    pub request: crate::rejections::RequestText,
+}
+
+impl From<RecentRejection> for Rejection {
+    fn from(refusal: RecentRejection) -> Self {
+        Self {
+            at: rfc3339(refusal.at),
+            route: refusal.route.to_string(),
+            gap: refusal.gap().map(|gap| gap.to_string()),
+            resource: refusal.resource,
+            token: refusal.token,
+            mark: refusal.mark,
+            outcome: refusal.outcome.as_str().to_owned(),
+            status: refusal.status,
+            client: refusal.peer,
+            request: refusal.request,
+        }
+    }
+}
+
+/// For a list of the latest ones.
+pub fn rejections(latest: Vec<RecentRejection>) -> Vec<Rejection> {
+    latest.into_iter().map(Rejection::from).collect()
+}
+
+/// `GET /v1/status`.
+#[derive(Serialize, Deserialize)]
+pub struct StatusView {
+    pub version: String,
+    /// `unknown` in a debug build.
+    pub commit: String,
+    pub started: String,
+    pub uptime_seconds: u64,
+    #[serde(flatten)]
+    pub ready: ReadyReport,
+    pub namespace: String,
+    /// `sqlite` or `postgres`.
+    pub store_kind: String,
+    /// null: the lease does not end, or has ended for good.
+    pub lease_remaining_seconds: Option<f64>,
+    #[serde(flatten)]
+    pub counts: BusyCounts,
+    pub routes: Vec<RouteView>,
+    pub log_level: String,
+    pub config_loaded: String,
+    /// As in `fencepost_config_info`.
+    pub config_digest: String,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct RouteView {
+    pub route: String,
+    pub path: String,
+    pub mode: Mode,
+    pub resource: Option<String>,
+}
+
+/// `GET /v1/instances`.
+#[derive(Serialize, Deserialize)]
+pub struct InstanceList {
+    pub instances: Vec<InstanceView>,
+}
+
+/// `GET /v1/waiting`.
+#[derive(Serialize, Deserialize)]
+pub struct WaitingList {
+    pub waiting: Vec<BusyResource>,
+    pub next: Option<String>,
+}
+
+/// `GET /v1/unknown`.
+#[derive(Serialize, Deserialize)]
+pub struct UnknownOutcomes {
+    pub open: Vec<BusyResource>,
+    pub next: Option<String>,
+    pub unknown: Vec<Rejection>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(body: &str) -> String {
+        serde_json::from_str::<ActBody>(body)
+            .expect_err("refused")
+            .to_string()
+    }
+
+    #[test]
+    fn tokens_are_strings_only() {
+        let body: ActBody =
+            serde_json::from_str(r#"{"token":"9223372036854775807"}"#).expect("taken");
+        assert_eq!(body.token, Some(Token::MAX));
+        for number in [
+            "43",
+            "43.0",
+            "-1",
+            "18446744073709551616",
+            "true",
+            "[\"43\"]",
+        ] {
+            let error = error(&format!("{{\"token\":{number}}}"));
+            assert!(error.contains("expected a string"), "{number}: {error}");
+        }
+        for text in ["", "9223372036854775808", "-1", "0x1", "4 3", "٤"] {
+            error(&format!("{{\"token\":\"{text}\"}}"));
+        }
+    }
+
+    #[test]
+    fn unknown_and_double_members_are_refused() {
+        assert!(error(r#"{"token":"1","tokn":"2"}"#).contains("unknown field `tokn`"));
+        assert!(error(r#"{"token":"1","token":"2"}"#).contains("duplicate field `token`"));
+    }
+}
