@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -10,7 +9,7 @@ use clap::Args;
 use http::{HeaderName, HeaderValue, Method, Request, Uri, header};
 
 use super::arguments::{field, path_and_query};
-use super::overrides::OverrideArgs;
+use super::overrides::ConfigArgs;
 use crate::config::Settings;
 use crate::printable;
 use crate::proxy::explain::{self, Explanation, PathVerdict, RequestVerdict};
@@ -29,14 +28,11 @@ pub(super) struct ExplainArgs {
     /// The body, for keys that are taken from it (`{json.…}`).
     #[arg(short = 'd', long, value_name = "TEXT")]
     data: Option<String>,
-    /// The configuration file.
-    #[arg(long, value_name = "FILE", env = "FENCEPOST_CONFIG")]
-    pub(super) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) configuration: ConfigArgs,
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    overrides: OverrideArgs,
 }
 
 /// Explains the request by this configuration, and prints.

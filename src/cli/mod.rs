@@ -1,8 +1,9 @@
 //! The command line: the subcommands of `fencepost`, and their exit codes.
 //!
-//! Flags, and the environment variables that `--help` lists, become [`Overrides`] of the file. They
-//! keep the name that they were given by, and pass the same checks. No other variable is read:
-//! Kubernetes puts `FENCEPOST_PORT=tcp://…` into every pod beside a Service of that name.
+//! Flags, and the environment variables that `--help` lists, become [overrides](config::Overrides)
+//! of the file. They keep the name that they were given by, and pass the same checks. No other
+//! variable is read: Kubernetes puts `FENCEPOST_PORT=tcp://…` into every pod beside a Service of
+//! that name.
 
 mod admin;
 mod arguments;
@@ -18,20 +19,18 @@ mod probe;
 mod status;
 mod tables;
 
-use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::io::Write;
 use std::pin::Pin;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use self::overrides::ConfigArgs;
 use crate::build_info::VERSION_AND_COMMIT;
-use crate::config::{self, Loader, Overrides, Problems, Settings, Warning};
+use crate::config::{self, Loader, Problems, Settings, Warning};
 use crate::store::InstanceId;
 use crate::{app, demo, printable};
-
-pub use overrides::OverrideArgs;
 
 const EXIT_CODES: &str = "Exit codes:
   0  success
@@ -44,7 +43,7 @@ Flags override environment variables, which override the file. The file override
 /// A reverse proxy that checks fencing tokens in front of services that cannot.
 #[derive(Debug, Parser)]
 #[command(name = "fencepost", version = VERSION_AND_COMMIT, after_help = EXIT_CODES, arg_required_else_help = true)]
-struct Cli {
+pub struct Invocation {
     #[command(subcommand)]
     command: CliCommand,
 }
@@ -57,7 +56,7 @@ enum CliCommand {
     /// on safe methods only. Each path is a resource of its own: a DELETE that removes a directory is
     /// not checked for what is in it. The marks are stored in ./fencepost.db.
     #[command(after_help = EXIT_CODES)]
-    Serve(ServeArgs),
+    Serve(ConfigArgs),
     /// Run a command whose requests get the holder's token, and end it once the token is stale.
     ///
     /// For clients that cannot be changed. COMMAND sends its requests to a loopback port; each gets
@@ -116,15 +115,6 @@ enum CliCommand {
 }
 
 #[derive(Debug, Args)]
-struct ServeArgs {
-    /// The configuration file.
-    #[arg(long, value_name = "FILE", env = "FENCEPOST_CONFIG")]
-    config: Option<PathBuf>,
-    #[command(flatten)]
-    overrides: OverrideArgs,
-}
-
-#[derive(Debug, Args)]
 struct DemoArgs {
     /// Keep everything running at the end, to try it by hand.
     #[arg(long)]
@@ -136,9 +126,6 @@ struct DemoArgs {
 
 #[derive(Debug, Args)]
 struct MigrateArgs {
-    /// The configuration file.
-    #[arg(long, value_name = "FILE", env = "FENCEPOST_CONFIG")]
-    config: Option<PathBuf>,
     /// Replace the recorded routes with those of the file, whatever changes. Marks under the old
     /// keys no longer stop anybody, so make sure that no older holder is left. Stop every proxy of
     /// the namespace first; this is refused while one is alive. It waits until their requests in
@@ -156,14 +143,7 @@ struct MigrateArgs {
     #[arg(long, value_name = "ROLE")]
     grant_to: Option<String>,
     #[command(flatten)]
-    overrides: OverrideArgs,
-}
-
-/// A parsed command line.
-#[derive(Debug)]
-pub struct Invocation {
-    command: CliCommand,
-    overrides: Overrides,
+    configuration: ConfigArgs,
 }
 
 impl Invocation {
@@ -179,13 +159,7 @@ impl Invocation {
         I: IntoIterator<Item = T>,
         T: Into<std::ffi::OsString> + Clone,
     {
-        let matches = command_line().try_get_matches_from(args)?;
-        let command = Cli::from_arg_matches(&matches)?.command;
-        let mut overrides = Overrides::default();
-        if let Some((_, matches)) = matches.subcommand() {
-            overrides::gather(matches, &mut overrides);
-        }
-        Ok(Self { command, overrides })
+        Self::from_arg_matches(&command_line().try_get_matches_from(args)?)
     }
 
     /// Runs the command. Boxed, so that the binary reuses this crate's machine code and compiles
@@ -196,80 +170,35 @@ impl Invocation {
     }
 
     async fn execute(self) -> anyhow::Result<ExitCode> {
-        let Self {
-            command,
-            mut overrides,
-        } = self;
-        if std::io::stderr().is_terminal() {
-            overrides.fall_back("log.format", "text", "");
-        }
-        match command {
-            CliCommand::Serve(args) => {
-                let loader = Loader {
-                    file: args.config,
-                    overrides,
-                };
-                let Some((settings, warnings)) = loaded(&loader) else {
-                    return Ok(ExitCode::FAILURE);
-                };
-                let instance = InstanceId::from_bits(rand::random());
-                let logging = logging::start(&settings.log, Some(&instance))?;
-                let output = logging.output.clone();
-                app::serve(loader, settings, warnings, output, instance).await?;
-                Ok(ExitCode::SUCCESS)
-            }
-            CliCommand::Demo(args) => demonstrate(&args).await,
-            CliCommand::Attach(args) => attach::run(*args).await,
-            CliCommand::Check(args) => {
-                Ok(check::run(&args, overrides, &mut std::io::stdout()).await?)
-            }
-            CliCommand::Explain(args) => {
-                overrides.fall_back("upstream.url", "http://localhost", "");
-                let loader = Loader {
-                    file: args.config.clone(),
-                    overrides,
-                };
-                let Some((settings, _)) = loaded(&loader) else {
-                    return Ok(ExitCode::FAILURE);
-                };
-                explain::run(&args, settings)?;
-                Ok(ExitCode::SUCCESS)
-            }
+        let good = match self.command {
+            CliCommand::Attach(args) => return attach::run(*args).await,
+            CliCommand::Serve(args) => serve(args.loader()).await?,
+            CliCommand::Demo(args) => demonstrate(&args).await?,
+            CliCommand::Check(args) => check::run(args, &mut std::io::stdout()).await?,
+            CliCommand::Explain(args) => explain(&args)?,
+            CliCommand::Migrate(args) => migrate(args).await?,
+            CliCommand::Health(args) => health::run(args).await?,
+            CliCommand::Probe(args) => probe::run(&args).await?,
+            CliCommand::Marks(args) => marks::run(args).await.map(|()| true)?,
+            CliCommand::Status(args) => status::run(args).await.map(|()| true)?,
+            CliCommand::Drain(args) => drain::run(&args).map(|()| true)?,
             CliCommand::Schema => {
                 let schema = serde_json::to_string_pretty(&config::schema())?;
                 writeln!(std::io::stdout(), "{schema}")?;
-                Ok(ExitCode::SUCCESS)
-            }
-            CliCommand::Migrate(args) => migrate(args, overrides).await,
-            CliCommand::Marks(args) => {
-                marks::run(args).await?;
-                Ok(ExitCode::SUCCESS)
-            }
-            CliCommand::Status(args) => {
-                status::run(args).await?;
-                Ok(ExitCode::SUCCESS)
-            }
-            CliCommand::Health(args) => Ok(if health::run(args).await? {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::FAILURE
-            }),
-            CliCommand::Probe(args) => Ok(if probe::run(&args).await? {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::FAILURE
-            }),
-            CliCommand::Drain(args) => {
-                drain::run(&args)?;
-                Ok(ExitCode::SUCCESS)
+                true
             }
             CliCommand::Completions { shell } => {
                 let mut text = Vec::new();
                 clap_complete::generate(shell, &mut command_line(), "fencepost", &mut text);
                 std::io::stdout().write_all(&text)?;
-                Ok(ExitCode::SUCCESS)
+                true
             }
-        }
+        };
+        Ok(if good {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
     }
 }
 
@@ -282,35 +211,55 @@ pub fn command_line() -> clap::Command {
             .mut_args(|arg| arg.hide_env_values(true))
             .mut_subcommands(hide_values)
     }
-    hide_values(Cli::command())
+    hide_values(Invocation::command())
+}
+
+/// `fencepost serve`. False: the configuration has errors.
+async fn serve(loader: Loader) -> anyhow::Result<bool> {
+    let Some((settings, warnings)) = loaded(&loader) else {
+        return Ok(false);
+    };
+    let instance = InstanceId::from_bits(rand::random());
+    let logging = logging::start(&settings.log, Some(&instance))?;
+    let output = logging.output.clone();
+    app::serve(loader, settings, warnings, output, instance).await?;
+    Ok(true)
 }
 
 /// `fencepost demo`.
-async fn demonstrate(args: &DemoArgs) -> anyhow::Result<ExitCode> {
-    let good = if args.nightly {
+async fn demonstrate(args: &DemoArgs) -> anyhow::Result<bool> {
+    if args.nightly {
         demo::nightly().await?;
-        true
     } else {
-        demo::run(demo::DemoOptions { keep: args.keep }).await?
+        return demo::run(demo::DemoOptions { keep: args.keep }).await;
+    }
+    Ok(true)
+}
+
+/// `fencepost explain`.
+fn explain(args: &explain::ExplainArgs) -> anyhow::Result<bool> {
+    let mut loader = args.configuration.clone().loader();
+    // Nothing is forwarded.
+    loader
+        .overrides
+        .fall_back("upstream.url", "http://localhost", "");
+    let Some((settings, _)) = loaded(&loader) else {
+        return Ok(false);
     };
-    Ok(if good {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    explain::run(args, settings)?;
+    Ok(true)
 }
 
 /// `fencepost migrate`.
-async fn migrate(args: MigrateArgs, mut overrides: Overrides) -> anyhow::Result<ExitCode> {
-    let routes_given = args.config.is_some() || overrides.name_a_key();
+async fn migrate(args: MigrateArgs) -> anyhow::Result<bool> {
+    let mut loader = args.configuration.loader();
+    let routes_given = loader.file.is_some() || loader.overrides.name_a_key();
     // Nothing is forwarded: a store and a namespace on the command line are enough.
-    overrides.fall_back("upstream.url", "http://localhost", "");
-    let loader = Loader {
-        file: args.config,
-        overrides,
-    };
+    loader
+        .overrides
+        .fall_back("upstream.url", "http://localhost", "");
     let Some((settings, _)) = loaded(&loader) else {
-        return Ok(ExitCode::FAILURE);
+        return Ok(false);
     };
     let _logging = logging::start(&settings.log, None)?;
     let say = |line: String| {
@@ -324,7 +273,7 @@ async fn migrate(args: MigrateArgs, mut overrides: Overrides) -> anyhow::Result<
         grant_to: args.grant_to.as_deref(),
     };
     app::migrate(&settings, migration, say).await?;
-    Ok(ExitCode::SUCCESS)
+    Ok(true)
 }
 
 /// The checked configuration; or `None`, and its problems on standard error.
@@ -436,7 +385,7 @@ mod tests {
 
     #[test]
     fn help_lists_the_exit_codes() {
-        let help = Cli::command().render_help().to_string();
+        let help = Invocation::command().render_help().to_string();
         assert!(help.contains("Exit codes:"), "{help}");
     }
 }

@@ -1,117 +1,148 @@
-//! The flags and environment variables that override the file, and those that only replace its
-//! defaults.
+//! The configuration of a command: a file, the flags and environment variables that override it, and
+//! those that only replace its defaults.
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
 
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
-use crate::config::Overrides;
+use crate::config::{Loader, Overrides};
 
-/// Flags that override the file. [`gather`] reads the fields by their names.
-#[expect(clippy::doc_markdown, reason = "clap prints doc comments as they are")]
-#[derive(Args, Default)]
-#[command(next_help_heading = "Overrides")]
-pub struct OverrideArgs {
+/// A configuration file, and what overrides it.
+#[derive(Clone, Debug, Args)]
+pub struct ConfigArgs {
+    /// The configuration file.
+    #[arg(long, value_name = "FILE", env = "FENCEPOST_CONFIG")]
+    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub overrides: OverrideArgs,
+}
+
+impl ConfigArgs {
+    pub fn loader(self) -> Loader {
+        Loader {
+            file: self.config,
+            overrides: self.overrides.on_this_terminal(),
+        }
+    }
+}
+
+/// The values of [`FLAGS`] that were given.
+#[derive(Clone, Debug, Default)]
+pub struct OverrideArgs(Overrides);
+
+impl OverrideArgs {
+    /// The overrides; the log is text on a terminal, unless a format is chosen.
+    pub fn on_this_terminal(self) -> Overrides {
+        let Self(mut overrides) = self;
+        if std::io::stderr().is_terminal() {
+            overrides.fall_back("log.format", "text", "");
+        }
+        overrides
+    }
+}
+
+/// A flag, the variable that stands for it, and what its value does.
+struct Flag {
+    name: &'static str,
+    variable: &'static str,
+    value: &'static str,
+    help: &'static str,
+    /// The field of the file.
+    field: &'static str,
+    apply: fn(&mut Overrides, &str, &str, &str),
+}
+
+/// Each line: the flag, its variable, its value, what the value does to the field, and the field.
+macro_rules! flags {
+    ($($(#[doc = $help:literal])+ $name:literal $variable:literal $value:literal $apply:ident $field:literal)+) => {
+        const FLAGS: &[Flag] = &[$(Flag {
+            name: $name,
+            variable: $variable,
+            value: $value,
+            help: concat!($($help),+),
+            field: $field,
+            apply: |to, field, text, origin| to.$apply(field, text, origin),
+        }),+];
+    };
+}
+
+flags! {
     /// URL of the upstream to protect: http://host:port, https://host, h2c://host:port or
-    /// unix:/path.
-    #[arg(long, value_name = "URL", env = "FENCEPOST_UPSTREAM")]
-    upstream: Option<String>,
+    /// unix:/path
+    "upstream" "FENCEPOST_UPSTREAM" "URL" set "upstream.url"
     /// Address for clients: host:port or unix:/path [default: 127.0.0.1:7080]
-    #[arg(long, value_name = "ADDR", env = "FENCEPOST_LISTEN")]
-    listen: Option<String>,
-    /// Database for the marks: sqlite:PATH or postgres://… [default: sqlite:fencepost.db]
-    ///
-    /// Every user of the machine can see a password on a command line. Use the environment
-    /// variable, or `store.url_file` in the file.
-    #[arg(long, value_name = "URL", env = "FENCEPOST_STORE")]
-    store: Option<String>,
-    /// Namespace of the marks: proxies with the same namespace share them. Required with Postgres.
-    #[arg(long, value_name = "NAME", env = "FENCEPOST_NAMESPACE")]
-    namespace: Option<String>,
+    "listen" "FENCEPOST_LISTEN" "ADDR" set "listen"
+    /// Database for the marks: sqlite:PATH or postgres://… Every user of the machine can see a
+    /// password on a command line: use the variable, or `store.url_file` in the file [default:
+    /// sqlite:fencepost.db]
+    "store" "FENCEPOST_STORE" "URL" set "store.url"
+    /// Namespace of the marks: proxies with the same namespace share them. Required with Postgres
+    "namespace" "FENCEPOST_NAMESPACE" "NAME" set "store.namespace"
     /// How long the upstream may work on a request after its last byte [default: 30s]
-    #[arg(long, value_name = "DURATION", env = "FENCEPOST_SETTLE")]
-    settle: Option<String>,
+    "settle" "FENCEPOST_SETTLE" "DURATION" set "barrier.settle"
     /// Address for probes, metrics and the admin API: host:port, unix:/path or off [default:
     /// 127.0.0.1:7081]
-    #[arg(long, value_name = "ADDR", env = "FENCEPOST_ADMIN_LISTEN")]
-    admin_listen: Option<String>,
-    /// Address for clients if neither --listen nor the file has one. Container images set it.
-    #[arg(long, value_name = "ADDR", env = "FENCEPOST_DEFAULT_LISTEN")]
-    default_listen: Option<String>,
-    /// Admin address if neither --admin-listen nor the file has one. Container images set it.
-    #[arg(long, value_name = "ADDR", env = "FENCEPOST_DEFAULT_ADMIN_LISTEN")]
-    default_admin_listen: Option<String>,
-    /// File with the bearer token for admin writes.
-    #[arg(long, value_name = "FILE", env = "FENCEPOST_ADMIN_TOKEN_FILE")]
-    admin_token_file: Option<String>,
+    "admin-listen" "FENCEPOST_ADMIN_LISTEN" "ADDR" set "admin.listen"
+    /// Address for clients if neither --listen nor the file has one. Container images set it
+    "default-listen" "FENCEPOST_DEFAULT_LISTEN" "ADDR" fall_back "listen"
+    /// Admin address if neither --admin-listen nor the file has one. Container images set it
+    "default-admin-listen" "FENCEPOST_DEFAULT_ADMIN_LISTEN" "ADDR" fall_back "admin.listen"
+    /// File with the bearer token for admin writes
+    "admin-token-file" "FENCEPOST_ADMIN_TOKEN_FILE" "FILE" set "admin.token_file"
     /// Key of the protected resource, if the file has no routes [default: {path}]
-    #[arg(long, value_name = "TEMPLATE", env = "FENCEPOST_RESOURCE")]
-    resource: Option<String>,
+    "resource" "FENCEPOST_RESOURCE" "TEMPLATE" set "resource"
     /// Mode, if the file has no routes: enforce, observe or bypass [default: enforce]
-    #[arg(long, value_name = "MODE", env = "FENCEPOST_MODE")]
-    mode: Option<String>,
+    "mode" "FENCEPOST_MODE" "MODE" set "mode"
     /// json or text [default: text on a terminal, otherwise json]
-    #[arg(long, value_name = "FORMAT", env = "FENCEPOST_LOG_FORMAT")]
-    log_format: Option<String>,
+    "log-format" "FENCEPOST_LOG_FORMAT" "FORMAT" set "log.format"
     /// error, warn, info, debug, trace or off; also per module [default: info]
-    #[arg(long, value_name = "LEVEL", env = "FENCEPOST_LOG_LEVEL")]
-    log_level: Option<String>,
+    "log-level" "FENCEPOST_LOG_LEVEL" "LEVEL" set "log.level"
 }
 
-/// Without the values: one of them may hold a password.
-impl std::fmt::Debug for OverrideArgs {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("OverrideArgs(…)")
+impl Args for OverrideArgs {
+    fn augment_args(command: Command) -> Command {
+        let flags = FLAGS.iter().map(|flag| {
+            Arg::new(flag.name)
+                .long(flag.name)
+                .env(flag.variable)
+                .value_name(flag.value)
+                .help(flag.help.trim_start())
+        });
+        command.next_help_heading("Overrides").args(flags)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
     }
 }
 
-/// The flags, and the fields of the file that they override.
-const FIELDS: [(&str, &str); 11] = [
-    ("upstream", "upstream.url"),
-    ("listen", "listen"),
-    ("store", "store.url"),
-    ("namespace", "store.namespace"),
-    ("settle", "barrier.settle"),
-    ("admin_listen", "admin.listen"),
-    ("admin_token_file", "admin.token_file"),
-    ("resource", "resource"),
-    ("mode", "mode"),
-    ("log_format", "log.format"),
-    ("log_level", "log.level"),
-];
-
-/// The flags that replace defaults. The file overrides them.
-const BELOW: [(&str, &str); 2] = [
-    ("default_listen", "listen"),
-    ("default_admin_listen", "admin.listen"),
-];
-
-/// Takes the values that were given, with the name of each flag or variable.
-pub(super) fn gather(matches: &ArgMatches, overrides: &mut Overrides) {
-    // Not every command has these flags.
-    let given = |flag| matches.try_get_one::<String>(flag).ok().flatten();
-    let origin = |flag: &str| {
-        if matches.value_source(flag) == Some(ValueSource::EnvVariable) {
-            format!("FENCEPOST_{}", flag.to_ascii_uppercase())
-        } else {
-            format!("--{}", flag.replace('_', "-"))
+impl FromArgMatches for OverrideArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut overrides = Overrides::default();
+        for flag in FLAGS {
+            let Some(text) = matches.get_one::<String>(flag.name) else {
+                continue;
+            };
+            let origin = match matches.value_source(flag.name) {
+                Some(ValueSource::EnvVariable) => flag.variable.to_owned(),
+                _ => format!("--{}", flag.name),
+            };
+            (flag.apply)(&mut overrides, flag.field, text, &origin);
         }
-    };
-    for (flag, path) in FIELDS {
-        let Some(text) = given(flag) else {
-            continue;
-        };
-        overrides.set(path, text, &origin(flag));
+        Ok(Self(overrides))
     }
-    for (flag, path) in BELOW {
-        if let Some(text) = given(flag) {
-            overrides.fall_back(path, text, &origin(flag));
-        }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::{CommandFactory, Parser};
+    use clap::Parser;
 
     use super::*;
 
@@ -119,26 +150,6 @@ mod tests {
     struct OverridesAlone {
         #[command(flatten)]
         overrides: OverrideArgs,
-    }
-
-    #[test]
-    fn every_flag_has_its_field_and_its_variable() {
-        let command = OverridesAlone::command();
-        let flags: Vec<_> = command
-            .get_arguments()
-            .filter(|arg| arg.get_env().is_some())
-            .collect();
-        let fields = || FIELDS.iter().chain(&BELOW);
-        assert_eq!(flags.len(), fields().count());
-        for flag in flags {
-            let id = flag.get_id().as_str();
-            assert!(fields().any(|(known, _)| *known == id), "{id} is not read");
-            let variable = flag
-                .get_env()
-                .and_then(|name| name.to_str())
-                .unwrap_or_default();
-            assert_eq!(variable, format!("FENCEPOST_{}", id.to_ascii_uppercase()));
-        }
     }
 
     #[test]
@@ -172,11 +183,7 @@ mod tests {
             ),
         ] {
             let words = ["x", "--upstream", "http://a"].iter().chain(flags);
-            let mut overrides = Overrides::default();
-            gather(
-                &OverridesAlone::command().get_matches_from(words),
-                &mut overrides,
-            );
+            let overrides = OverridesAlone::parse_from(words).overrides.0;
             let (settings, _) = crate::config::parse(file, &overrides).expect("it is sound");
             let listen = match settings.admin.listen {
                 None => "off".to_owned(),
@@ -189,16 +196,8 @@ mod tests {
 
     #[test]
     fn a_wrong_value_is_told_by_the_flag_it_came_by() {
-        let matches = OverridesAlone::command().get_matches_from([
-            "x",
-            "--listen",
-            "7080",
-            "--upstream",
-            "http://a",
-        ]);
-        let mut overrides = Overrides::default();
-        gather(&matches, &mut overrides);
-        let problems = crate::config::parse("", &overrides).expect_err("no host");
+        let alone = OverridesAlone::parse_from(["x", "--listen", "7080", "--upstream", "http://a"]);
+        let problems = crate::config::parse("", &alone.overrides.0).expect_err("no host");
         assert_eq!(problems.errors(), 1);
         assert!(
             problems
