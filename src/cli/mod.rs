@@ -65,8 +65,7 @@ enum CliCommand {
     /// containers of a pod.
     #[command(after_help = attach::AFTER_HELP)]
     Attach(Box<attach::AttachArgs>),
-    /// Show what fencepost does: a zombie with and without it, an overtaking write, a crash, and a
-    /// program that is ended.
+    /// Show what fencepost does: a zombie with and without it, an overtaking write, and a crash.
     Demo(DemoArgs),
     /// Check a configuration file and print every problem with its line.
     #[command(after_help = "Exits with 1 if there is an error, with 0 if there are warnings only.")]
@@ -119,9 +118,6 @@ struct DemoArgs {
     /// Keep everything running at the end, to try it by hand.
     #[arg(long)]
     keep: bool,
-    /// Be the program of story (e).
-    #[arg(long, hide = true)]
-    nightly: bool,
 }
 
 #[derive(Debug, Args)]
@@ -173,7 +169,7 @@ impl Invocation {
         let good = match self.command {
             CliCommand::Attach(args) => return attach::run(*args).await,
             CliCommand::Serve(args) => serve(args.loader()).await?,
-            CliCommand::Demo(args) => demonstrate(&args).await?,
+            CliCommand::Demo(args) => demo::run(args.keep).await?,
             CliCommand::Check(args) => check::run(args, &mut std::io::stdout()).await?,
             CliCommand::Explain(args) => explain(&args)?,
             CliCommand::Migrate(args) => migrate(args).await?,
@@ -223,16 +219,6 @@ async fn serve(loader: Loader) -> anyhow::Result<bool> {
     let logging = logging::start(&settings.log, Some(&instance))?;
     let output = logging.output.clone();
     app::serve(loader, settings, warnings, output, instance).await?;
-    Ok(true)
-}
-
-/// `fencepost demo`.
-async fn demonstrate(args: &DemoArgs) -> anyhow::Result<bool> {
-    if args.nightly {
-        demo::nightly().await?;
-    } else {
-        return demo::run(demo::DemoOptions { keep: args.keep }).await;
-    }
     Ok(true)
 }
 

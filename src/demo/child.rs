@@ -1,47 +1,33 @@
 //! fencepost as a separate process, so that the demo can kill it.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
-use tokio::process::{Child, ChildStderr, Command};
-use tokio::task::JoinHandle;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, timeout_at};
 
 /// How long a start may take, on a slow disk too.
 const START: Duration = Duration::from_secs(20);
-/// How long an orderly end may take before it is forced.
-const STOP: Duration = Duration::from_secs(5);
-/// How many of the child's last log lines are kept, for errors.
-const TAIL: usize = 12;
-
-/// The addresses that a start has bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChildAddresses {
-    pub data: SocketAddr,
-    pub admin: SocketAddr,
-}
 
 /// A running `fencepost serve`. Dropping it kills the process.
 pub struct Fencepost {
     child: Child,
-    pub bound: ChildAddresses,
-    reader: JoinHandle<()>,
+    pub data: SocketAddr,
+    pub admin: SocketAddr,
 }
 
 impl Fencepost {
     /// Starts this very program as `serve --config FILE` and waits until it listens.
     ///
     /// # Errors
-    /// It cannot be started, ends at once, or does not listen in time; says what it logged last.
+    /// It cannot be started, ends at once, or does not listen in time; says what it logged.
     pub async fn start(config: &Path) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
-        let config = PathBuf::from(config);
         Self::spawn(
             Command::new(program)
                 .arg("serve")
@@ -62,34 +48,35 @@ impl Fencepost {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
-            // A Ctrl-C at the terminal is for the demo, which ends its child in order.
+            // A Ctrl-C at the terminal is for the demo, which ends its child itself.
             .process_group(0)
             .kill_on_drop(true)
             .spawn()
             .context("cannot start fencepost")?;
-        let stderr = child
-            .stderr
-            .take()
-            .context("the child has no standard error")?;
+        let stderr = child.stderr.take();
+        let stderr = stderr.context("the child has no standard error")?;
         let mut lines = BufReader::new(stderr).lines();
-        let tail = Arc::new(Mutex::new(VecDeque::new()));
-        let listening = wait_for_listening(&mut lines, &tail);
-        let bound = match tokio::time::timeout(START, listening).await {
-            Ok(Ok(bound)) => bound,
-            Ok(Err(error)) => return Err(error.context(last_lines(&tail))),
-            Err(_) => bail!(
-                "fencepost did not listen within {START:?}; {}",
-                last_lines(&tail)
-            ),
+        let (mut logged, deadline) = (Vec::new(), Instant::now() + START);
+        let (data, admin) = loop {
+            let line = timeout_at(deadline, lines.next_line()).await;
+            match line {
+                Ok(Ok(Some(line))) => match bound_addresses(&line) {
+                    Some(bound) => break bound,
+                    None => logged.push(line),
+                },
+                Ok(_) => bail!(
+                    "fencepost ended before it listened; it logged: {}",
+                    logged.join("\n")
+                ),
+                Err(_) => bail!(
+                    "fencepost did not listen within {START:?}; it logged: {}",
+                    logged.join("\n")
+                ),
+            }
         };
         // A full pipe would stall the child: its log is read on to its end.
-        let reader =
-            tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        Ok(Self {
-            child,
-            bound,
-            reader,
-        })
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        Ok(Self { child, data, admin })
     }
 
     /// The process id.
@@ -112,73 +99,16 @@ impl Fencepost {
     pub async fn ended(&mut self) -> anyhow::Result<ExitStatus> {
         self.child.wait().await.context("cannot wait for fencepost")
     }
-
-    /// SIGTERM, and SIGKILL if that does not end it.
-    pub async fn stop(mut self) {
-        let pid = self.pid().and_then(|id| i32::try_from(id).ok());
-        if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
-            // An error: it has ended already.
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        }
-        if tokio::time::timeout(STOP, self.child.wait()).await.is_err() {
-            let _ = self.child.kill().await;
-        }
-    }
 }
 
-impl Drop for Fencepost {
-    fn drop(&mut self) {
-        self.reader.abort();
-    }
-}
-
-async fn wait_for_listening(
-    lines: &mut Lines<BufReader<ChildStderr>>,
-    tail: &Mutex<VecDeque<String>>,
-) -> anyhow::Result<ChildAddresses> {
-    while let Some(line) = lines
-        .next_line()
-        .await
-        .context("cannot read fencepost's log")?
-    {
-        if let Some(bound) = bound_addresses(&line) {
-            return Ok(bound);
-        }
-        let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
-        if tail.len() == TAIL {
-            tail.pop_front();
-        }
-        tail.push_back(line);
-    }
-    bail!("fencepost ended before it listened")
-}
-
-fn last_lines(tail: &Mutex<VecDeque<String>>) -> String {
-    let tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
-    if tail.is_empty() {
-        return "it logged nothing".to_owned();
-    }
-    let lines: Vec<&str> = tail.iter().map(String::as_str).collect();
-    format!("it logged: {}", lines.join("\n"))
-}
-
-/// The addresses in the log line that has them; `None` for every other line.
-fn bound_addresses(line: &str) -> Option<ChildAddresses> {
+/// The data and the admin address in the log line that has them; `None` for every other line.
+fn bound_addresses(line: &str) -> Option<(SocketAddr, SocketAddr)> {
     let line: Value = serde_json::from_str(line).ok()?;
-    // tracing's JSON has the fields in an object of their own, or flattened.
-    let field = |name: &str| {
-        line["fields"][name]
-            .as_str()
-            .or_else(|| line[name].as_str())
-    };
+    let field = |name: &str| line[name].as_str();
     if field("message") != Some("listening") {
         return None;
     }
-    let address = |name| field(name).and_then(|text| text.parse().ok());
-    Some(ChildAddresses {
-        data: address("data")?,
-        admin: address("admin")?,
-    })
+    Some((field("data")?.parse().ok()?, field("admin")?.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -197,12 +127,7 @@ mod tests {
     #[test]
     fn finds_the_ports_in_the_log() {
         let bound = bound_addresses(LISTENING).expect("says so");
-        assert_eq!((bound.data.port(), bound.admin.port()), (1, 2));
-        let nested = r#"{"fields":{"message":"listening","data":"127.0.0.1:3","admin":"[::1]:4"}}"#;
-        assert_eq!(
-            bound_addresses(nested).map(|bound| bound.admin.port()),
-            Some(4)
-        );
+        assert_eq!((bound.0.port(), bound.1.port()), (1, 2));
         for other in [
             "",
             "listening",
@@ -228,7 +153,7 @@ mod tests {
         let mut fencepost = Fencepost::spawn(&mut shell(&script))
             .await
             .expect("listens");
-        assert_eq!(fencepost.bound.data.port(), 1);
+        assert_eq!(fencepost.data.port(), 1);
         fencepost.kill().await.expect("dies");
 
         let script = format!("echo '{LISTENING}' >&2; exit 3");
@@ -236,6 +161,5 @@ mod tests {
             .await
             .expect("listens");
         assert_eq!(fencepost.ended().await.expect("ends").code(), Some(3));
-        fencepost.stop().await;
     }
 }

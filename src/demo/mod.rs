@@ -10,7 +10,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-mod attached;
 mod child;
 mod hand;
 mod http;
@@ -23,28 +22,21 @@ mod stories;
 mod worker;
 mod world;
 
-pub use attached::nightly;
 use child::Fencepost;
 use legacy::Legacy;
 use locks::LockService;
 use screen::Screen;
 use world::World;
 
-/// The command line of `fencepost demo`.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct DemoOptions {
-    /// Leave everything running until Ctrl-C.
-    pub keep: bool,
-}
-
 /// How long any one story may take.
 const STORY: Duration = Duration::from_secs(40);
 
-/// Plays every story. `true`: each ended as it should. `false` too if a signal ends the demo early.
+/// Plays every story, and with `keep` leaves everything running until a signal. `true`: each ended as
+/// it should. `false` too if a signal ends the demo early.
 ///
 /// # Errors
 /// Something could not be started; each says what.
-pub async fn run(args: DemoOptions) -> anyhow::Result<bool> {
+pub async fn run(keep: bool) -> anyhow::Result<bool> {
     let mut end = EndSignals::new()?;
     // Dropped last: the directory goes when nothing uses it any more.
     let dir = TempDir::new()?;
@@ -53,8 +45,8 @@ pub async fn run(args: DemoOptions) -> anyhow::Result<bool> {
         // The child is killed as the future is dropped.
         () = end.received() => return Ok(false),
     };
-    hand::summary(&world, good, args.keep);
-    if args.keep {
+    hand::summary(&world, good, keep);
+    if keep {
         tokio::select! {
             status = world.fencepost.ended() => {
                 anyhow::bail!("fencepost has ended by itself: {}", status?);
@@ -62,7 +54,7 @@ pub async fn run(args: DemoOptions) -> anyhow::Result<bool> {
             () = end.received() => {}
         }
     }
-    world.fencepost.stop().await;
+    world.fencepost.kill().await?;
     Ok(good)
 }
 
@@ -85,10 +77,9 @@ async fn play(dir: &Path) -> anyhow::Result<(World, bool)> {
     let mut good = true;
     good &= end_of(&screen, stories::zombie(&world, false)).await;
     good &= end_of(&screen, stories::zombie(&world, true)).await;
-    good &= end_of(&screen, stories::overtaken(&world)).await;
-    good &= end_of(&screen, stories::barrier(&world)).await;
+    good &= end_of(&screen, stories::race(&world, false)).await;
+    good &= end_of(&screen, stories::race(&world, true)).await;
     good &= end_of(&screen, stories::kill_nine(&mut world)).await;
-    good &= end_of(&screen, attached::ended(&world)).await;
     Ok((world, good))
 }
 

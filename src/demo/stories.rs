@@ -45,7 +45,6 @@ pub async fn zombie(world: &World, fenced: bool) -> anyhow::Result<bool> {
     let mut a = Worker::new(Lane::A, &timeline, &target, fenced);
     a.acquire(&lock, LEASE).await?;
     a.read("/orders/7").await?;
-    a.renew(&lock).await?;
     timeline.set_stalled(true);
     timeline.note(
         Lane::A,
@@ -115,88 +114,51 @@ async fn job(worker: &Worker, status: &str, by: &str) -> anyhow::Result<[ApiAnsw
     Ok([charged, written])
 }
 
-/// Story (c), first half: a proxy that checks and forwards. 41 has passed the check and stalls on
-/// its way, 42 passes and lands, 41 lands last.
-pub async fn overtaken(world: &World) -> anyhow::Result<bool> {
-    world.begin("(c) The overtaking race, with a proxy that only checks, then forwards");
-    world
-        .screen
-        .line("A holds 41 and is slow; B holds 42. Nobody is stale when the check is made.");
-    let timeline = Timeline::start(&world.screen, "check");
-    let proxy = naive::start(world.api.url()).await?;
+/// Story (c): 41 has passed the check and stalls on its way. A proxy that only checks lets 42 pass,
+/// and 41 lands last. With fencepost 42 waits at the barrier until 41 has landed.
+pub async fn race(world: &World, fenced: bool) -> anyhow::Result<bool> {
+    world.begin(if fenced {
+        "(c) The same race, with fencepost"
+    } else {
+        "(c) The overtaking race, with a proxy that only checks, then forwards"
+    });
+    let timeline = Timeline::start(&world.screen, if fenced { "fencepost" } else { "check" });
+    let naive = naive::start(world.api.url()).await?;
+    let target = if fenced { world.front() } else { naive.url() };
 
     let mut hold = world.api.hold(&Method::PUT, "/orders/8");
-    let first = put_order_8(&timeline, Lane::A, &proxy.url(), 41);
+    let first = put_order_8(&timeline, Lane::A, &target, 41);
     hold.arrived().await?;
-    timeline.note(
-        Lane::Api,
-        Tone::Plain,
-        "41 has passed the check, and stalls on its way",
-    );
-    let second = put_order_8(&timeline, Lane::B, &proxy.url(), 42)
-        .await
-        .context("B died")??;
-    timeline.note(Lane::Api, Tone::Bad, "41 goes on, and lands on top of 42");
-    hold.release();
-    let first = first.await.context("A died")??;
+    let text = "41 has passed the check, and stalls on its way";
+    timeline.note(Lane::Api, Tone::Plain, text);
+    let second = put_order_8(&timeline, Lane::B, &target, 42);
+    let (first, second) = if fenced {
+        wait_for_waiting(world, "order:8", &[&first, &second]).await?;
+        let text = "42 is the mark now, and waits: 41 is in flight";
+        timeline.note(Lane::Middle, Tone::Good, text);
+        timeline.note(Lane::Api, Tone::Plain, "41 goes on, and lands");
+        hold.release();
+        (first.await, second.await)
+    } else {
+        let second = second.await;
+        timeline.note(Lane::Api, Tone::Bad, "41 goes on, and lands on top of 42");
+        hold.release();
+        (first.await, second)
+    };
+    let (first, second) = (first.context("A died")??, second.context("B died")??);
 
-    let (order, journal) = (
-        world.get("/orders/8").await?,
-        world.journal("/orders/8").await?,
-    );
+    let order = world.get("/orders/8").await?;
+    let journal = world.journal("/orders/8").await?;
+    let (last, arrivals, expected) = if fenced {
+        let expected = "42 to reach the API only after 41 has landed, and to be the last";
+        ("B", WHOLE, expected)
+    } else {
+        ("A", BROKEN, "the damage (41 lands last, over 42)")
+    };
     let accepted = first.status.is_success() && second.status.is_success();
-    let good = accepted && order["by"] == "A" && journal == BROKEN;
-    let found = format!(
-        "\"{}\" by {}, after {}",
-        word(&order, "status"),
-        word(&order, "by"),
-        told(&journal)
-    );
-    let expected = "the damage (41 lands last, over 42)";
-    world.screen.verdict(good, expected, &found);
-    Ok(good)
-}
-
-/// Story (c), second half: 42 waits at the barrier until 41 has landed.
-pub async fn barrier(world: &World) -> anyhow::Result<bool> {
-    world.begin("(c) The same race, with fencepost");
-    let timeline = Timeline::start(&world.screen, "fencepost");
-
-    let mut hold = world.api.hold(&Method::PUT, "/orders/8");
-    let first = put_order_8(&timeline, Lane::A, &world.front(), 41);
-    hold.arrived().await?;
-    timeline.note(
-        Lane::Api,
-        Tone::Plain,
-        "41 has passed the check, and stalls on its way",
-    );
-    let second = put_order_8(&timeline, Lane::B, &world.front(), 42);
-    wait_for_waiting(world, "order:8", &[&first, &second]).await?;
-    timeline.note(
-        Lane::Middle,
-        Tone::Good,
-        "42 is the mark now, and waits: 41 is in flight",
-    );
-    let while_held = world.journal("/orders/8").await?;
-    timeline.note(Lane::Api, Tone::Plain, "41 goes on, and lands");
-    hold.release();
-    let first = first.await.context("A died")??;
-    let second = second.await.context("B died")??;
-
-    let (order, journal) = (
-        world.get("/orders/8").await?,
-        world.journal("/orders/8").await?,
-    );
-    let accepted = first.status.is_success() && second.status.is_success();
-    let kept_back = while_held == ["A: arrived"];
-    let good = accepted && kept_back && order["by"] == "B" && journal == WHOLE;
-    let found = format!(
-        "\"{}\" by {}, after {}",
-        word(&order, "status"),
-        word(&order, "by"),
-        told(&journal)
-    );
-    let expected = "42 to reach the API only after 41 has landed, and to be the last";
+    let good = accepted && order["by"] == last && journal == arrivals;
+    let (status, by) = (word(&order, "status"), word(&order, "by"));
+    let found = format!("\"{status}\" by {by}, after {}", journal.join(", "));
     world.screen.verdict(good, expected, &found);
     Ok(good)
 }
@@ -322,12 +284,8 @@ async fn put_order_9(worker: &Worker, by: &str, status: &str) -> anyhow::Result<
         .await
 }
 
-pub(super) fn word<'a>(body: &'a Value, name: &str) -> &'a str {
+fn word<'a>(body: &'a Value, name: &str) -> &'a str {
     body[name].as_str().unwrap_or("?")
-}
-
-fn told(journal: &[String]) -> String {
-    journal.join(", ")
 }
 
 impl World {

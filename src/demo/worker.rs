@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -56,11 +56,11 @@ impl Worker {
         if self.lane == Lane::A { "A" } else { "B" }
     }
 
-    /// Acquires a lock, waiting for as long as another holds it. Returns the token.
+    /// Acquires a lock, waiting for as long as another holds it.
     ///
     /// # Errors
     /// The lock service does not answer, or not as it should.
-    pub async fn acquire(&mut self, lock: &str, ttl: Duration) -> anyhow::Result<u64> {
+    pub async fn acquire(&mut self, lock: &str, ttl: Duration) -> anyhow::Result<()> {
         let ask = json!({ "owner": self.name(), "ttl_ms": u64::try_from(ttl.as_millis())? });
         let text = format!("acquire, for {:.1} s", ttl.as_secs_f64());
         self.timeline
@@ -73,12 +73,11 @@ impl Worker {
             match status {
                 StatusCode::CREATED => {
                     let token = body["token"].as_str().context("a grant has a token")?;
-                    let number = token.parse()?;
-                    self.token = Some(number);
+                    self.token = Some(token.parse()?);
                     let text = format!("granted: token {token}");
                     self.timeline
                         .arrow(Lane::Lock, self.lane, Tone::Plain, &text);
-                    return Ok(number);
+                    return Ok(());
                 }
                 StatusCode::CONFLICT if !waited => {
                     waited = true;
@@ -92,28 +91,6 @@ impl Worker {
             }
             tokio::time::sleep(ASK_AGAIN).await;
         }
-    }
-
-    /// Renews the lease.
-    ///
-    /// # Errors
-    /// The lease is lost, or the lock service does not answer.
-    pub async fn renew(&self, lock: &str) -> anyhow::Result<()> {
-        let token = self.token.context("renews what it was granted")?;
-        let ask = json!({ "owner": self.name(), "token": token.to_string() });
-        let answer = self.http.put(lock).json(&ask).send().await?;
-        ensure!(
-            answer.status().is_success(),
-            "the lease is lost: {}",
-            answer.status()
-        );
-        self.timeline.arrow(
-            self.lane,
-            Lane::Lock,
-            Tone::Plain,
-            "renew: the lease is renewed",
-        );
-        Ok(())
     }
 
     /// Reads.

@@ -20,11 +20,11 @@ pub(super) struct World {
 impl World {
     /// fencepost's data port, as a URL.
     pub(super) fn front(&self) -> String {
-        format!("http://{}", self.fencepost.bound.data)
+        format!("http://{}", self.fencepost.data)
     }
 
     /// fencepost's admin port, as a URL.
     pub(super) fn admin(&self) -> String {
-        format!("http://{}", self.fencepost.bound.admin)
+        format!("http://{}", self.fencepost.admin)
     }
 }
