@@ -27,7 +27,8 @@ fn program() -> &'static Path {
         // The suite's own, which build scripts would take for a change.
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
-            if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            let own = ["CARGO_PKG_", "CARGO_MANIFEST_", "OUT_DIR"];
+            if own.iter().any(|prefix| text.starts_with(prefix)) {
                 cargo.env_remove(name);
             }
         }
