@@ -39,7 +39,7 @@ pub enum Answer {
     /// A 503 of the upstream.
     UpstreamError,
     /// The connection ends after the request took effect.
-    NoAnswer,
+    ConnectionLost,
 }
 
 /// The answers of a route without options.
@@ -111,7 +111,7 @@ pub fn all() -> Vec<Scenario> {
         of_claims(late("claim-stale", EVERY, stale(LOWEST))),
         of_claims(late("claim-waits", 1, older_in_flight(1))),
         // No refusals.
-        other("connection-lost", 1, Answer::NoAnswer),
+        other("connection-lost", 1, Answer::ConnectionLost),
         other("upstream-error", EVERY, Answer::UpstreamError),
     ]
 }
@@ -186,7 +186,7 @@ impl Answer {
     pub fn retry(&self) -> Option<Retry> {
         match self {
             Self::Refused { refusal, .. } => Some(refusal.retry()),
-            Self::NoAnswer => Some(Retry::CheckFirst),
+            Self::ConnectionLost => Some(Retry::CheckFirst),
             Self::Accepted | Self::Claimed | Self::UpstreamError => None,
         }
     }
@@ -205,7 +205,7 @@ impl fmt::Display for Answer {
             Self::Accepted => return f.write_str("200"),
             Self::Claimed => return f.write_str("204 claimed"),
             Self::UpstreamError => return f.write_str("503 of the upstream"),
-            Self::NoAnswer => return f.write_str("nothing: the connection ended"),
+            Self::ConnectionLost => return f.write_str("nothing: the connection ended"),
             Self::Refused { refusal, style, .. } => (refusal, *style),
         };
         let (status, retry) = (refusal.status(style).as_u16(), refusal.retry().as_str());

@@ -371,7 +371,7 @@ fn respond(
             let status = StatusCode::SERVICE_UNAVAILABLE;
             reply(status, TEXT, "The API itself is down for a while.\n")
         }
-        Answer::NoAnswer => return Err(ConnectionEnd),
+        Answer::ConnectionLost => return Err(ConnectionEnd),
     })
 }
 
