@@ -1,20 +1,18 @@
 //! A client's connection that leaves HTTP: how its socket gets from the connection's task to the
 //! tunnel's.
 
-use std::io;
-use std::pin::Pin;
+use std::io::Cursor;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 
-use bytes::{Buf, Bytes};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::sync::oneshot;
 
 /// The socket to come, once the client has been told.
 pub(crate) type PendingSocket = oneshot::Receiver<ClientSocket>;
 
 /// Stands in the extensions of a request that may leave HTTP. The socket can be taken once.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct UpgradeSlot(Arc<Mutex<Option<PendingSocket>>>);
 
 impl UpgradeSlot {
@@ -25,7 +23,6 @@ impl UpgradeSlot {
 }
 
 /// The connection's side of it.
-#[derive(Debug)]
 pub(crate) struct Handover(oneshot::Sender<ClientSocket>);
 
 /// Both sides.
@@ -36,72 +33,21 @@ pub(crate) fn handover() -> (Handover, UpgradeSlot) {
 
 impl Handover {
     /// Hands the socket over. `read`: what has been read of it behind the request.
-    pub(crate) fn give(self, socket: Box<dyn SwitchableSocket>, read: Bytes) {
+    pub(crate) fn give(
+        self,
+        socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        read: Bytes,
+    ) {
+        let (reader, writer) = tokio::io::split(socket);
+        let socket = tokio::io::join(Cursor::new(read).chain(reader), writer);
         // If the receiver is gone, the socket is closed.
-        let _ = self.0.send(ClientSocket { socket, read });
+        let _ = self.0.send(Box::new(socket));
     }
 }
 
-/// A client's socket, of whatever kind.
-pub(crate) trait SwitchableSocket: AsyncRead + AsyncWrite + Unpin + Send {}
+/// A client's socket, of whatever kind, that has left HTTP.
+pub(crate) type ClientSocket = Box<dyn DuplexStream>;
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> SwitchableSocket for S {}
+pub(crate) trait DuplexStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
-/// A client's socket that has left HTTP.
-pub(crate) struct ClientSocket {
-    socket: Box<dyn SwitchableSocket>,
-    /// To be read first.
-    read: Bytes,
-}
-
-impl std::fmt::Debug for ClientSocket {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ClientSocket").finish_non_exhaustive()
-    }
-}
-
-impl AsyncRead for ClientSocket {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if !self.read.is_empty() {
-            let count = self.read.len().min(buf.remaining());
-            buf.put_slice(&self.read[..count]);
-            self.read.advance(count);
-            return Poll::Ready(Ok(()));
-        }
-        Pin::new(&mut self.socket).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for ClientSocket {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write(cx, buf)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write_vectored(cx, bufs)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.socket.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(cx)
-    }
-}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> DuplexStream for S {}

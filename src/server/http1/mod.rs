@@ -134,7 +134,7 @@ pub(super) async fn serve(io: ClientIo, site: &Site<'_>) -> Option<(ClientIo, By
             AfterAnswer::Drop => return None,
             AfterAnswer::Switch(handover) => {
                 let read = connection.input.take_rest().freeze();
-                handover.give(Box::new(connection.io), read);
+                handover.give(connection.io, read);
                 return None;
             }
         }
