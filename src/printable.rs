@@ -8,45 +8,19 @@ use std::fmt::Write as _;
 
 /// True if a character shows as itself, and does not change the text around it.
 ///
-/// Not printable are: controls (C0, DEL, C1); every white space except the space itself, such as
-/// the line separators U+2028 and U+2029; the format characters of Unicode 17 (category Cf: bidi
-/// controls, zero widths, tags); and invisible characters (variation selectors, fillers).
+/// Not printable are the characters that [`str::escape_debug`] writes as numbers (controls, white
+/// space but the space itself, format characters, tags, what is not assigned), and invisible ones
+/// that it lets pass: variation selectors and fillers.
 #[must_use]
 pub fn is_printable(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_ascii_control();
     }
-    !(c.is_control() || c.is_whitespace() || is_hidden(c))
-}
-
-/// Format characters, and those that are invisible by definition.
-fn is_hidden(c: char) -> bool {
-    matches!(c,
-        '\u{ad}'
-        | '\u{34f}'
-        | '\u{600}'..='\u{605}'
-        | '\u{61c}'
-        | '\u{6dd}'
-        | '\u{70f}'
-        | '\u{890}'..='\u{891}'
-        | '\u{8e2}'
-        | '\u{115f}'..='\u{1160}'
-        | '\u{17b4}'..='\u{17b5}'
-        | '\u{180b}'..='\u{180f}'
-        | '\u{200b}'..='\u{200f}'
-        | '\u{202a}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}'
-        | '\u{3164}'
-        | '\u{fe00}'..='\u{fe0f}'
-        | '\u{feff}'
-        | '\u{ffa0}'
-        | '\u{fff0}'..='\u{fffb}'
-        | '\u{110bd}'
-        | '\u{110cd}'
-        | '\u{13430}'..='\u{1343f}'
-        | '\u{1bca0}'..='\u{1bca3}'
-        | '\u{1d173}'..='\u{1d17a}'
-        | '\u{e0000}'..='\u{e0fff}')
+    let hidden = matches!(c, '\u{34f}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
+        | '\u{ffa0}' | '\u{e0100}'..='\u{e01ef}');
+    // Behind a letter, since a mark that combines with one is escaped at the start.
+    !hidden && format!("a{c}").escape_debug().nth(1) == Some(c)
 }
 
 /// Text as one line: U+202E is written `\u{202e}`.
