@@ -13,7 +13,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue};
 
 use super::client::Client;
-use super::headers;
+use super::headers::{self, FieldError};
 use super::refusal::Refusal;
 use super::routing_table::{Route, RoutingTable};
 use crate::config::Mode;
@@ -21,6 +21,10 @@ use crate::routing::method::{NAMING_OTHERS, WITH_DESTINATION};
 use crate::routing::{Captures, CheckedPath};
 
 const DESTINATION: HeaderName = HeaderName::from_static("destination");
+/// `OpenStack` Swift writes the `Destination` of a COPY below this account.
+const DESTINATION_ACCOUNT: HeaderName = HeaderName::from_static("destination-account");
+/// The most folders of a target below which a path may be read.
+const MAX_FOLDERS: usize = 32;
 
 /// Where a `Destination` leads.
 pub(super) struct Destination<'a> {
@@ -69,18 +73,24 @@ pub(super) fn is_unfenced(
     if named.any(|method| NAMING_OTHERS.contains(&method)) {
         return Err(Refusal::MethodNotAllowed(String::new()));
     }
-    let Some(path) = text(head)?.and_then(unfenced_path) else {
-        return refuse("must be one absolute URI or path, without query and fragment");
+    let Some((absolute, path)) = text(table, head)?.and_then(unfenced_path) else {
+        return refuse("must be one URI or path, without query and fragment");
     };
+    // Nobody reads an absolute URI below a folder.
+    let target = if absolute { "/" } else { head.uri.path() };
+    if target.matches('/').count() > MAX_FOLDERS {
+        return refuse("must be an absolute URI, because the target has so many folders");
+    }
     let mut found = false;
-    for reading in readings(path, head.uri.path()) {
+    for reading in readings(path, target) {
         let Some((_, route, _)) = lookup(table, &reading, client)? else {
             continue;
         };
         if route.settings.mode == Mode::Enforce {
             return refuse(
                 "may name a fenced resource, and the route of this request does not check its \
-                 token for it",
+                 token for it. A path may be read below each folder of the target, an absolute URI \
+                 in one way only",
             );
         }
         found = true;
@@ -91,11 +101,12 @@ pub(super) fn is_unfenced(
     refuse("leads to no route")
 }
 
-/// The path of a `Destination`, or a relative reference to one (`CouchDB` takes such).
-fn unfenced_path(text: &str) -> Option<&str> {
+/// The path of a `Destination`, or a relative reference to one (`CouchDB` takes such). `true`: it is
+/// an absolute URI.
+fn unfenced_path(text: &str) -> Option<(bool, &str)> {
     let relative = !text.is_empty() && !text.starts_with('/') && !text.contains([':', '?', '#']);
-    let absolute = split(text).map(|(_, path)| path);
-    absolute.or_else(|| relative.then_some(text))
+    let split = split(text).map(|(authority, path)| (authority.is_some(), path));
+    split.or_else(|| relative.then_some((false, text)))
 }
 
 /// Every path that an upstream may take it for: below the root, and below each folder of the target.
@@ -113,7 +124,7 @@ pub(super) fn find<'a>(
     head: &'a Parts,
     client: &Client,
 ) -> Result<Destination<'a>, Refusal> {
-    let Some((authority, path)) = text(head)?.and_then(split) else {
+    let Some((authority, path)) = text(table, head)?.and_then(split) else {
         return refuse("must be one absolute URI or path, without query and fragment");
     };
     let Some((path, route, captures)) = lookup(table, path, client)? else {
@@ -127,9 +138,18 @@ pub(super) fn find<'a>(
     })
 }
 
-fn text(head: &Parts) -> Result<Option<&str>, Refusal> {
-    headers::text(&head.headers, &DESTINATION)
-        .map_err(|error| Refusal::Ambiguous(error.to_string()))
+fn text<'a>(table: &RoutingTable, head: &'a Parts) -> Result<Option<&'a str>, Refusal> {
+    let ambiguous = |error: FieldError| Refusal::Ambiguous(error.to_string());
+    let account = headers::text(&head.headers, &DESTINATION_ACCOUNT).map_err(ambiguous)?;
+    if account.is_some() {
+        return refuse("must name the account itself, without Destination-Account beside it");
+    }
+    let text = headers::text(&head.headers, &DESTINATION).map_err(ambiguous)?;
+    let most = table.settings.limits.target_bytes;
+    match text.filter(|text| text.len() > most) {
+        Some(_) => refuse("is longer than a target may be (limits.target_bytes)"),
+        None => Ok(text),
+    }
 }
 
 type Found<'a> = (CheckedPath, &'a Arc<Route>, Captures);

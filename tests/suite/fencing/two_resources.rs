@@ -206,6 +206,41 @@ async fn a_destination_below_a_folder_of_the_target_is_not_written_by_another_ro
     proxy.forward(copy).await;
 }
 
+/// Only a path alone is read below a folder.
+#[tokio::test]
+async fn an_absolute_destination_has_one_reading() {
+    let (upstream, proxy) = started(
+        "routes: [{ path: '/files/scratch/{*rest}', mode: bypass },\
+         { path: '/files/{*rest}', resource: 'file:{rest}', methods: [PUT, MOVE] }]",
+    )
+    .await;
+    let deep = format!("/files/scratch{}", "/x".repeat(40));
+    for target in ["/files/scratch/a", &deep] {
+        let absolute = to("http://app.test/files/scratch/b", "MOVE", target);
+        proxy.forward(absolute).await;
+        let fenced = to("http://app.test/files/b", "MOVE", target);
+        proxy.refuse(fenced, 400, "ambiguous-request").await;
+        let path = to("/files/scratch/b", "MOVE", target);
+        proxy.refuse(path, 400, "ambiguous-request").await;
+    }
+    assert_eq!(upstream.count(), 2);
+}
+
+/// `OpenStack` Swift has the account of the copy in a field of its own. And every reading of a long
+/// path costs something.
+#[tokio::test]
+async fn what_stands_beside_a_destination_and_what_is_too_long_is_refused() {
+    let (upstream, proxy) = started(ROUTES).await;
+    for name in ["Destination-Account", "destination_account"] {
+        let beside = to("/open/b", "COPY", "/open/a").header(name, "other");
+        proxy.refuse(beside, 400, "ambiguous-request").await;
+    }
+    let long = format!("/open{}", "/x".repeat(5000));
+    let long = to(&long, "COPY", "/open/a");
+    proxy.refuse(long, 400, "ambiguous-request").await;
+    assert_eq!(upstream.count(), 0);
+}
+
 /// A server that reads such a field does what it names.
 #[tokio::test]
 async fn a_method_in_a_header_names_a_second_resource_too() {
