@@ -103,7 +103,10 @@ impl Reserved {
                 let pending = Http1Pending::new(pool, request, repeatable);
                 PendingResponse::Http1(Box::new(pending))
             }
-            Self::Http2(way) => PendingResponse::Http2(Box::new(Http2Pending::new(way, request))),
+            Self::Http2(way) => {
+                let pending = Http2Pending::new(way, request, repeatable);
+                PendingResponse::Http2(Box::new(pending))
+            }
         }
     }
 }

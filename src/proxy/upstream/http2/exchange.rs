@@ -9,6 +9,7 @@ use bytes::Bytes;
 use h2::RecvStream;
 use h2::client::SendRequest;
 use http::header::CONTENT_LENGTH;
+use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 
@@ -64,20 +65,31 @@ impl Http2Way {
 pub(crate) struct Http2Pending {
     way: Http2Way,
     request: Request<UpstreamBody>,
+    repeatable: bool,
 }
 
 impl Http2Pending {
-    pub(crate) fn new(way: Http2Way, request: Request<UpstreamBody>) -> Self {
-        Self { way, request }
+    /// `repeatable`: sending it twice does no harm.
+    pub(crate) fn new(way: Http2Way, request: Request<UpstreamBody>, repeatable: bool) -> Self {
+        Self {
+            way,
+            request,
+            repeatable,
+        }
     }
 
     /// Sends the request, and waits for the response's head. Dropped midway, it resets the
     /// connection of a fenced request, and the stream of another one.
+    ///
+    /// An upstream may end a shared connection while a request is on its way. If it has not
+    /// processed the request, it gets it once more (RFC 9113, 8.7).
     pub(crate) async fn response(self) -> Result<Response<Http2Body>, SendError> {
-        let Self { mut way, request } = self;
-        let mut sender = way.sender().await.map_err(SendError::NotSent)?;
+        let Self {
+            way,
+            request,
+            repeatable,
+        } = self;
         let (mut head, body) = request.into_parts();
-        let ended = body.is_end_stream();
         // As in an HTTP/1 request (RFC 9110, 8.6).
         let length = body.size_hint().exact();
         let length = length.filter(|length| *length > 0 || expects_content(&head.method));
@@ -86,18 +98,39 @@ impl Http2Pending {
                 .entry(CONTENT_LENGTH)
                 .or_insert_with(|| length.into());
         }
+        let again = match &way {
+            Http2Way::Shared(stream) if repeatable && body.is_end_stream() => {
+                Some((stream.connections(), head.clone()))
+            }
+            _ => None,
+        };
+        let answered = Self::send(way, head, Some(body)).await;
+        let (Err(SendError::NotSent(_) | SendError::Refused(_)), Some((connections, head))) =
+            (&answered, again)
+        else {
+            return answered;
+        };
+        let stream = connections.stream().await.map_err(SendError::NotSent)?;
+        Self::send(Http2Way::Shared(stream), head, None).await
+    }
+
+    async fn send(
+        mut way: Http2Way,
+        head: Parts,
+        body: Option<UpstreamBody>,
+    ) -> Result<Response<Http2Body>, SendError> {
+        let mut sender = way.sender().await.map_err(SendError::NotSent)?;
+        let ended = body.as_ref().is_none_or(Body::is_end_stream);
         let before = way.written();
         let sent = sender.send_request(Request::from_parts(head, ()), ended);
         // It may keep the connection open.
         drop(sender);
         let (mut response, stream) = sent.map_err(|error| SendError::NotSent(chain(&error)))?;
         let unwritten = Arc::new(());
-        let upload = if ended {
-            // The drop reports that the whole request was handed over.
-            drop(body);
-            Uploading::Ended { whole: true }
-        } else {
-            Uploading::Running(Box::pin(pour(body, stream, Arc::clone(&unwritten))))
+        let upload = match body.filter(|_| !ended) {
+            Some(body) => Uploading::Running(Box::pin(pour(body, stream, Arc::clone(&unwritten)))),
+            // The drop of the body has reported that the whole request was handed over.
+            None => Uploading::Ended { whole: true },
         };
         let mut carrier = Carrier {
             way,

@@ -229,6 +229,10 @@ impl SharedStream {
         self.sender.take()
     }
 
+    pub(super) fn connections(&self) -> Arc<SharedConnections> {
+        Arc::clone(&self.connections)
+    }
+
     /// The upstream has said something about the request.
     pub(super) fn answered(&mut self) {
         self.answered = true;

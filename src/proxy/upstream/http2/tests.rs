@@ -48,7 +48,7 @@ async fn a_connection_with_a_part_of_its_request_in_the_library_carries_no_other
         *request.uri_mut() = "http://x/".parse().expect("a target");
         let connection = connection.expect("opened");
         let way = Http2Way::Own(Some(connection), Arc::clone(&pool));
-        let mut sent = Box::pin(Http2Pending::new(way, request).response());
+        let mut sent = Box::pin(Http2Pending::new(way, request, false).response());
         let hello = async {
             let mut seen = Vec::new();
             while !seen.ends_with(b"hello") {

@@ -117,3 +117,29 @@ async fn of_connections_that_fail_together_all_that_wait_are_told() {
         }
     }
 }
+
+/// The upstream ends the connection while they are on their way, and has not processed them.
+#[tokio::test]
+async fn safe_requests_that_a_goaway_leaves_out_are_sent_again_once() {
+    let (upstream, _config, proxy) = started("upstream: { idle_timeout: 60s }").await;
+    let left_out = async |peer: &mut Http2| {
+        let goaway = frame(GOAWAY, 0, 0, &[0; 8]);
+        peer.send(&goaway).await.expect("taken");
+    };
+    let again = proxy.start_request(get("/orders/7"));
+    let mut peer = upstream.accept_http2(&[]).await;
+    peer.request().await;
+    left_out(&mut peer).await;
+    let mut next = upstream.accept_http2(&[]).await;
+    assert_eq!(next.serve().await, "");
+    forwarded(again).await;
+    // Once, and only what does no harm a second time.
+    let twice = proxy.start_request(get("/orders/7"));
+    next.request().await;
+    left_out(&mut next).await;
+    let mut last = upstream.accept_http2(&[]).await;
+    last.request().await;
+    left_out(&mut last).await;
+    let twice = joined(twice).await;
+    twice.assert_problem(502, "upstream-unreachable");
+}
