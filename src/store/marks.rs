@@ -33,6 +33,7 @@ pub trait Marks: Send + Sync + 'static {
             asks,
             closes: &[],
             looks: &[],
+            hasty: false,
         };
         Ok(self.batch(batch).await?.found)
     }

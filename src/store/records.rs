@@ -127,6 +127,8 @@ pub struct Batch<'a> {
     pub closes: &'a [EpochRow],
     /// Resources whose epochs are all read, besides those that an ask opens an epoch for.
     pub looks: &'a [ResourceKey],
+    /// A row may be locked: the batch waits for it less than usual.
+    pub hasty: bool,
 }
 
 /// The answer to a [`Batch`].

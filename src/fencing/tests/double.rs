@@ -77,6 +77,8 @@ pub(crate) struct Double {
     order: Mutex<Vec<(&'static str, usize)>>,
     late: Mutex<Vec<Later>>,
     pub(super) locked: Mutex<HashSet<ResourceKey>>,
+    /// The locked rows are not committed, and so not seen.
+    pub(super) unseen: AtomicBool,
     pub(super) announced: Mutex<Vec<Notification>>,
     pub(super) listeners: Mutex<Vec<mpsc::Sender<Heard>>>,
     /// No other instance can have this store.
@@ -119,6 +121,15 @@ impl Double {
 
     pub(crate) fn lock_row(&self, key: &ResourceKey) {
         held(&self.locked).insert(key.clone());
+    }
+
+    pub(crate) fn lock_new_row(&self, key: &ResourceKey) {
+        self.unseen.store(true, Ordering::SeqCst);
+        self.lock_row(key);
+    }
+
+    pub(crate) fn unlock_row(&self, key: &ResourceKey) {
+        held(&self.locked).remove(key);
     }
 
     pub(crate) fn unlock_rows(&self) {

@@ -95,7 +95,9 @@ impl Marks for Double {
 
     async fn locked(&self, resources: &[ResourceKey]) -> Result<Vec<ResourceKey>, StoreError> {
         let locked = held(&self.locked);
-        let among = resources.iter().filter(|key| locked.contains(*key));
+        let seen = !self.unseen.load(Ordering::SeqCst);
+        let among = resources.iter();
+        let among = among.filter(|key| seen && locked.contains(*key));
         Ok(among.cloned().collect())
     }
 

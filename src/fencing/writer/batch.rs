@@ -104,6 +104,8 @@ pub(super) struct BatchLoad {
     /// Drained epochs that are deleted in the same transaction. Empty if there is no group.
     pub riders: Riders,
     pub rereads: Vec<ResourceKey>,
+    /// See [`Batch::hasty`].
+    pub hasty: bool,
 }
 
 /// A batch that has been sent, with its answer or its error.
@@ -137,12 +139,22 @@ pub(super) async fn send(
         groups,
         riders,
         rereads,
+        hasty,
     } = load;
     let (mut lost, mut told) = (Vec::new(), false);
     let (result, read) = if groups.is_empty() {
         (Ok(Vec::new()), None)
     } else {
-        match advance(store, metrics, &groups, &riders, &rereads, era, &by).await {
+        let asks: Vec<Ask> = groups.iter().map(|group| group.ask.clone()).collect();
+        let batch = Batch {
+            instance: &by.instance,
+            era,
+            asks: &asks,
+            closes: &riders.rows,
+            looks: &rereads,
+            hasty,
+        };
+        match advance(store, metrics, batch).await {
             Ok(done) => {
                 (lost, told) = (done.lost, done.told);
                 (Ok(done.found), Some(done.epochs))
@@ -187,23 +199,12 @@ pub(super) async fn send(
 async fn advance(
     store: &Arc<dyn MarkStore>,
     metrics: &StoreMetrics,
-    groups: &[Group],
-    riders: &Riders,
-    rereads: &[ResourceKey],
-    era: Era,
-    by: &Identity,
+    batch: Batch<'_>,
 ) -> Result<Batched, StoreError> {
-    let asks: Vec<Ask> = groups.iter().map(|group| group.ask.clone()).collect();
+    let asks = batch.asks;
     #[allow(clippy::cast_precision_loss, reason = "a batch is small")]
     metrics.series.store_batch_size.observe(asks.len() as f64);
     let timer = metrics.series.store_commit_seconds.start_timer();
-    let batch = Batch {
-        instance: &by.instance,
-        era,
-        asks: &asks,
-        closes: &riders.rows,
-        looks: rereads,
-    };
     let result = store.batch(batch).await;
     match &result {
         Ok(_) => {

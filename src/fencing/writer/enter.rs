@@ -48,6 +48,7 @@ impl Writer {
             Ok(found) => {
                 let mut waits = Vec::new();
                 for (group, found) in groups.into_iter().zip(found) {
+                    self.locks.passed(&group.ask.resource);
                     let rows = rows_of(&epochs, &lost, &group.ask.resource);
                     self.enter_one(group, &found, era, &by, rows, &mut waits);
                 }
@@ -55,7 +56,7 @@ impl Writer {
                     notifications.extend(waits);
                 }
             }
-            // The server has rolled it back.
+            // The server has rolled it back, unless only the second read met a lock.
             Err(StoreError::LockTimeout(message)) => {
                 if let Some(left_out) = self.throttles.locked.say(Instant::now()) {
                     tracing::warn!(
@@ -66,10 +67,15 @@ impl Writer {
                     );
                 }
                 for Group { ask, waiters, .. } in groups {
-                    self.locks.suspect(&ask.resource);
+                    self.doubt(&ask, &by);
+                    let is_cause = self.locks.suspect(&ask.resource);
                     let waiters = waiters.into_iter();
                     let waiters = waiters.map(|waiter| (ask.resource.clone(), waiter));
-                    self.queue.waiting.extend(waiters);
+                    if is_cause {
+                        self.locks.park(waiters);
+                    } else {
+                        self.queue.waiting.extend(waiters);
+                    }
                 }
             }
             Err(error) => {

@@ -33,7 +33,7 @@ impl Writer {
         let mut own_rows = AbortOnDropHandle::new(tokio::spawn(own_rows.run()));
         loop {
             let mut upkeep = false;
-            if self.queue.waiting.is_empty() && self.rereads.is_empty() && !self.repairs.due {
+            if self.is_idle() {
                 let close = self.closes.due();
                 tokio::select! {
                     command = self.commands.recv() => match command {
@@ -63,6 +63,11 @@ impl Writer {
                 return;
             }
         }
+    }
+
+    fn is_idle(&self) -> bool {
+        let waits = !self.queue.waiting.is_empty() || self.locks.has_alone();
+        !waits && self.rereads.is_empty() && !self.repairs.due
     }
 
     fn take(&mut self, command: WriterCommand) {
@@ -103,7 +108,9 @@ impl Writer {
         // in the new one, and be taken for lost.
         let era = self.context.epoch_table.era();
         let by = self.context.lease.identity();
+        let others = self.locks.one_alone(&mut self.queue.waiting);
         let groups = self.gather(&by);
+        self.queue.waiting.extend(others);
         let rereads = self.rereads.take(MAX_PER_BATCH);
         let batch = groups.len();
         if !groups.is_empty() || !rereads.is_empty() {
@@ -111,7 +118,9 @@ impl Writer {
             self.drain_some();
             let riders = self.closes.riders(batch, now);
             self.closes.asked(now);
+            let suspect = |group: &Group| self.locks.is_suspect(&group.ask.resource);
             let load = BatchLoad {
+                hasty: groups.iter().any(suspect),
                 groups,
                 riders,
                 rereads,
@@ -136,9 +145,9 @@ impl Writer {
     async fn park_locked(&mut self) {
         let room = MAX_PER_BATCH.saturating_sub(self.queue.waiting.len());
         self.queue.waiting.extend(self.locks.unpark(room));
-        let suspects = &self.locks.suspects;
         let waiting = self.queue.waiting.iter().map(|(key, _)| key);
-        let asked: HashSet<&ResourceKey> = waiting.filter(|key| suspects.contains(*key)).collect();
+        let asked: HashSet<&ResourceKey> =
+            waiting.filter(|key| self.locks.is_suspect(key)).collect();
         let asked: Vec<ResourceKey> = asked.into_iter().cloned().collect();
         if asked.is_empty() {
             return;
@@ -150,11 +159,10 @@ impl Writer {
                 asked.clone()
             }
         };
-        for key in asked.iter().filter(|key| !locked.contains(key)) {
-            self.locks.suspects.remove(key);
-        }
         let waiting = self.queue.waiting.drain(..);
         let (parked, free): (Vec<_>, Vec<_>) = waiting.partition(|(key, _)| locked.contains(key));
+        let free = free.into_iter();
+        let free = free.filter_map(|request| self.locks.take_alone(request));
         self.queue.waiting.extend(free);
         self.locks.park(parked);
     }

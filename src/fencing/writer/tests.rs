@@ -192,6 +192,55 @@ async fn one_locked_row_stops_nobody_else() {
     assert_eq!(store.calls("advance"), before + 2);
 }
 
+/// Another session has inserted it and not committed.
+#[tokio::test(start_paused = true)]
+async fn a_locked_row_that_nobody_sees_stops_nobody_else() {
+    let (store, rig) = alone().await;
+    store.lock_new_row(&key("locked"));
+    let go = Arc::new(Notify::new());
+    store.plan("advance", CallPlan::Hold(Arc::clone(&go)));
+    let first = ask(&rig, "a", 1, Want::Open);
+    store.until("advance", 1).await;
+    let locked = ask(&rig, "locked", 1, Want::Open);
+    let others = [ask(&rig, "b", 1, Want::Open), ask(&rig, "c", 1, Want::Open)];
+    tokio::task::yield_now().await;
+    go.notify_one();
+    assert!(first.await.expect("no panic").is_ok());
+    for other in others {
+        assert_eq!(other.await.expect("no panic"), Ok(true));
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let before = store.calls("advance");
+    let newer = ask(&rig, "locked", 2, Want::Open);
+    assert_eq!(open(&rig, "d", 1).await, Ok(true));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(!locked.is_finished() && !newer.is_finished());
+    let tries = store.calls("advance") - before;
+    assert!((5..15).contains(&tries), "{tries}: four times a second");
+    store.unlock_rows();
+    assert_eq!(newer.await.expect("no panic"), Ok(true));
+    assert!(locked.await.expect("no panic").is_err(), "it is older");
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_for_a_locked_row_hold_up_none_for_another_that_was_locked() {
+    let (store, rig) = alone().await;
+    store.lock_row(&key("a"));
+    store.lock_row(&key("b"));
+    let waits = ask(&rig, "a", 1, Want::Open);
+    let mut others = Vec::new();
+    for token in 1..30 {
+        others.push(ask(&rig, "b", token, Want::Open));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if token == 10 {
+            store.unlock_row(&key("a"));
+        }
+    }
+    assert!(waits.is_finished(), "its row has been free for two seconds");
+    assert_eq!(waits.await.expect("no panic"), Ok(true));
+    assert!(others.iter().all(|other| !other.is_finished()));
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_epoch_that_is_answered_after_a_rejoin_is_closed_and_not_used() {
     let (store, rig) = alone().await;

@@ -174,8 +174,9 @@ pub(super) async fn run(
             }
         };
     }
-    // BEGIN, the advance, COMMIT, the second read, and nothing behind it.
-    let [_, advanced, _, read, _] = results.as_slice() else {
+    // BEGIN, the haste, the advance, COMMIT, the second read, and nothing behind it.
+    let expected = 5 + usize::from(batch.hasty);
+    let (true, [.., advanced, _, read, _]) = (results.len() == expected, results.as_slice()) else {
         return Err(odd("this number of results", &results.len()).into());
     };
     let [read] = read.as_slice() else {
@@ -197,6 +198,9 @@ fn odd(what: &str, value: &dyn std::fmt::Debug) -> StoreError {
     StoreError::Statement(format!("a batch was answered with {what}: {value:?}"))
 }
 
+/// What a batch waits for a row lock at the most, in milliseconds, if it is [`Batch::hasty`].
+const HASTE: &str = "SET LOCAL lock_timeout = 100; ";
+
 /// Shows operators who look at the server's activity what runs.
 const FIRST_WORDS: &str = "/* INSERT INTO marks AS m */ ";
 
@@ -210,7 +214,8 @@ fn message_of_one(
 ) -> String {
     let mut sql = Message(String::with_capacity(1024));
     sql.0.push_str(FIRST_WORDS);
-    sql.0.push_str("BEGIN; EXECUTE fencepost_advance_one(");
+    sql.begin(&batch);
+    sql.0.push_str("EXECUTE fencepost_advance_one(");
     sql.text(namespace);
     let _ = write!(sql.0, ",{},", batch.era);
     sql.text(ask.resource.as_str());
@@ -249,11 +254,13 @@ fn message(namespace: &str, channel: &str, batch: Batch<'_>, number: u64) -> Str
         asks,
         closes,
         looks,
+        ..
     } = batch;
     let column = asks.iter();
     let mut sql = Message(String::with_capacity(1024 + 256 * asks.len()));
     sql.0.push_str(FIRST_WORDS);
-    sql.0.push_str("BEGIN; EXECUTE fencepost_advance(");
+    sql.begin(&batch);
+    sql.0.push_str("EXECUTE fencepost_advance(");
     sql.text(namespace);
     let _ = write!(sql.0, ",{era},");
     sql.list(column.clone().map(|ask| ask.resource.as_str()));
@@ -300,6 +307,13 @@ fn message(namespace: &str, channel: &str, batch: Batch<'_>, number: u64) -> Str
 struct Message(String);
 
 impl Message {
+    fn begin(&mut self, batch: &Batch<'_>) {
+        self.0.push_str("BEGIN; ");
+        if batch.hasty {
+            self.0.push_str(HASTE);
+        }
+    }
+
     fn text(&mut self, text: &str) {
         self.joined(std::iter::once(text));
     }

@@ -311,6 +311,7 @@ async fn advance_as(store: &dyn MarkStore, of: u64, era: i64, ask: Ask) -> Found
         asks: &[ask],
         closes: &[],
         looks,
+        hasty: false,
     };
     let done = store.batch(batch).await.expect("the store answers");
     let mut found = done.found;

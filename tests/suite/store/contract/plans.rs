@@ -213,6 +213,7 @@ async fn a_batch_does_not_read_what_is_open_elsewhere() {
             asks: &[ask],
             closes: &[],
             looks: &[],
+            hasty: false,
         };
         let done = store.batch(batch).await.expect("an answer");
         done.epochs.expect("the read behind it")
