@@ -159,7 +159,7 @@ impl LineCounts {
             }
             let unwritten = write_all(&mut to, &chunk);
             // Lines that end in them were not written whole.
-            let lost = unwritten.iter().filter(|byte| **byte == b'\n').count();
+            let lost = unwritten.split(|byte| *byte == b'\n').count() - 1;
             self.dropped.fetch_add(lost as u64, Ordering::Relaxed);
             self.waiting.fetch_sub(chunk.len(), Ordering::Release);
         }

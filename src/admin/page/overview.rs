@@ -177,7 +177,7 @@ fn routes(state: &AdminState) -> Markup {
             Mode::Enforce => "good",
             Mode::Observe | Mode::Bypass => "warn",
         };
-        let key = route.key.as_ref().map(|key| key.as_str());
+        let key = route.key.as_ref().map(crate::routing::KeyTemplate::as_str);
         let mode = word(class, route.mode.as_str());
         cells![line(&route.label), mode, optional(key)]
     });

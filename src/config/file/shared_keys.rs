@@ -16,12 +16,12 @@ use crate::routing::{CheckedPath, KeyTemplate, Router, Source};
 pub(super) fn warn(routes: &[(String, RouteSettings)], report: &mut Report) {
     let patterns = routes.iter().map(|(_, route)| &route.pattern);
     let paths = SamplePaths::new(patterns.clone());
-    let Ok(router) = Router::new(patterns.cloned().collect()) else {
+    let Ok(finder) = Router::new(patterns.cloned().collect()) else {
         return;
     };
     // The captures of a path, if it leads to this route and is allowed there.
     let reach = |at: usize, path: &CheckedPath| {
-        let (found, captures) = router.find(path)?;
+        let (found, captures) = finder.find(path)?;
         let allowed = path.oddity_not_in(routes[at].1.allow).is_none();
         (found == at && allowed).then_some(captures)
     };

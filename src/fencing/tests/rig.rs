@@ -67,6 +67,10 @@ pub(crate) fn clock() -> BootClock {
 
 /// Asserts a refusal because what was lost is being written back.
 #[track_caller]
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "callers have just asked for it"
+)]
 pub(crate) fn assert_repairing<T: Debug>(outcome: Result<T, Refused>) {
     use Undecided::Repairing;
     assert!(

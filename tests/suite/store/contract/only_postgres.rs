@@ -60,13 +60,10 @@ async fn locked(statement: &str) -> Option<(Arc<PostgresStore>, PgConnection, Pg
 }
 
 /// Makes a call from a task of its own.
-fn beside<S: Send + Sync + 'static, F: Future<Output: Send + 'static> + Send>(
+fn beside<S: Send + Sync + 'static, F: Future<Output: Send + 'static> + Send + 'static>(
     store: &Arc<S>,
     call: impl FnOnce(Arc<S>) -> F + Send + 'static,
-) -> tokio::task::JoinHandle<F::Output>
-where
-    F: 'static,
-{
+) -> tokio::task::JoinHandle<F::Output> {
     tokio::spawn(call(Arc::clone(store)))
 }
 
