@@ -35,7 +35,7 @@ async fn main() -> anyhow::Result<()> {
     // A reader that has gone away does not end the server.
     let _ = write!(out, "{}", server.overview()).and_then(|()| out.flush());
     if !args.listen.ip().is_loopback() {
-        let warning = "warning: --listen is not on the loopback, and the server lets everybody in";
+        let warning = "warning: --listen is not on the loopback: whoever reaches this address can use the server";
         let _ = writeln!(std::io::stderr(), "{warning}");
     }
     tokio::select! {

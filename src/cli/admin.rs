@@ -228,7 +228,7 @@ impl Admin {
         })
     }
 
-    /// What a GET of this target answers.
+    /// Asks for this target by GET, and reads the answer.
     pub async fn get<T: DeserializeOwned>(&self, target: &str) -> anyhow::Result<T> {
         let text = self.send(self.request(Method::GET, target)?).await?;
         self.read(&text)

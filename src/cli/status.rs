@@ -24,7 +24,7 @@ pub struct StatusArgs {
     access: AccessArgs,
 }
 
-/// What the admin port says.
+/// The answers of the admin port.
 #[derive(Serialize)]
 struct Answers {
     status: StatusView,

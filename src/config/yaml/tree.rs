@@ -119,7 +119,7 @@ impl YamlNode {
         };
     }
 
-    /// What is at a path of map keys.
+    /// The node at a path of map keys.
     pub fn at(&self, path: &str) -> Option<&Self> {
         path.split('.').try_fold(self, |node, key| {
             let NodeKind::Map(entries) = &node.kind else {

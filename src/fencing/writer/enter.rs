@@ -56,7 +56,8 @@ impl Writer {
                     notifications.extend(waits);
                 }
             }
-            // The server has rolled it back, unless only the second read met a lock.
+            // The server has rolled it back, unless only the second read met a lock. Then the walk of
+            // the own rows finds what it has opened.
             Err(StoreError::LockTimeout(message)) => {
                 if let Some(left_out) = self.throttles.locked.say(Instant::now()) {
                     tracing::warn!(
@@ -67,7 +68,6 @@ impl Writer {
                     );
                 }
                 for Group { ask, waiters, .. } in groups {
-                    self.doubt(&ask, &by);
                     let is_cause = self.locks.suspect(&ask.resource);
                     let waiters = waiters.into_iter();
                     let waiters = waiters.map(|waiter| (ask.resource.clone(), waiter));

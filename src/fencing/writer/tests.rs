@@ -157,22 +157,28 @@ async fn a_second_statement_in_doubt_registers_nothing() {
     assert!(store.open(&key("a")).is_empty());
 }
 
-#[tokio::test(start_paused = true)]
-async fn one_locked_row_stops_nobody_else() {
-    let (store, rig) = alone().await;
-    store.lock_row(&key("locked"));
+/// Asks for the locked row in one batch with two others, which pass.
+async fn in_one_batch_with_others(store: &Double, rig: &Rig) -> JoinHandle<Result<bool, Refused>> {
     let go = Arc::new(Notify::new());
     store.plan("advance", CallPlan::Hold(Arc::clone(&go)));
-    let first = ask(&rig, "a", 1, Want::Open);
+    let first = ask(rig, "a", 1, Want::Open);
     store.until("advance", 1).await;
-    let locked = ask(&rig, "locked", 1, Want::Open);
-    let others = [ask(&rig, "b", 1, Want::Open), ask(&rig, "c", 1, Want::Open)];
+    let locked = ask(rig, "locked", 1, Want::Open);
+    let others = [ask(rig, "b", 1, Want::Open), ask(rig, "c", 1, Want::Open)];
     tokio::task::yield_now().await;
     go.notify_one();
     assert!(first.await.expect("no panic").is_ok());
     for other in others {
         assert_eq!(other.await.expect("no panic"), Ok(true));
     }
+    locked
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_locked_row_stops_nobody_else() {
+    let (store, rig) = alone().await;
+    store.lock_row(&key("locked"));
+    let locked = in_one_batch_with_others(&store, &rig).await;
     // From now on it is kept out of the others' batches.
     let before = store.calls("advance");
     let (newer, other) = (
@@ -197,18 +203,7 @@ async fn one_locked_row_stops_nobody_else() {
 async fn a_locked_row_that_nobody_sees_stops_nobody_else() {
     let (store, rig) = alone().await;
     store.lock_new_row(&key("locked"));
-    let go = Arc::new(Notify::new());
-    store.plan("advance", CallPlan::Hold(Arc::clone(&go)));
-    let first = ask(&rig, "a", 1, Want::Open);
-    store.until("advance", 1).await;
-    let locked = ask(&rig, "locked", 1, Want::Open);
-    let others = [ask(&rig, "b", 1, Want::Open), ask(&rig, "c", 1, Want::Open)];
-    tokio::task::yield_now().await;
-    go.notify_one();
-    assert!(first.await.expect("no panic").is_ok());
-    for other in others {
-        assert_eq!(other.await.expect("no panic"), Ok(true));
-    }
+    let locked = in_one_batch_with_others(&store, &rig).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let before = store.calls("advance");
     let newer = ask(&rig, "locked", 2, Want::Open);

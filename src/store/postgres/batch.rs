@@ -198,7 +198,7 @@ fn odd(what: &str, value: &dyn std::fmt::Debug) -> StoreError {
     StoreError::Statement(format!("a batch was answered with {what}: {value:?}"))
 }
 
-/// What a batch waits for a row lock at the most, in milliseconds, if it is [`Batch::hasty`].
+/// Limits the wait of a [`Batch::hasty`] one for row locks, in milliseconds.
 const HASTE: &str = "SET LOCAL lock_timeout = 100; ";
 
 /// Shows operators who look at the server's activity what runs.

@@ -115,54 +115,9 @@ async fn of_two_that_wait_for_the_row_the_older_is_refused_behind_the_newer() {
     upstream.assert_no_overtaking();
 }
 
-/// Half of `store.timeout` once; from then on the locked row is left out.
-#[tokio::test]
-async fn a_locked_row_delays_other_resources_once() {
-    let store = or_return!(Store::postgres().await);
-    let (upstream, proxy) = Proxy::before(
-        &store,
-        "{ barrier: { wait: 25s }, store: { timeout: 12s, lease: 60s } }",
-    )
-    .await;
-    proxy.forward(put("/orders/7").token(40)).await;
-    let mut holder = hold(&store.url()).await;
-    let locked = proxy.start_request(put("/orders/7").token(41));
-    queued(&mut holder, 1).await;
-    proxy.forward(put("/orders/8").token(1)).await;
-    let began = std::time::Instant::now();
-    for order in 10..20 {
-        let path = format!("/orders/{order}");
-        proxy.forward(put(&path).token(1)).await;
-    }
-    assert!(
-        began.elapsed() < Duration::from_secs(5),
-        "{:?}",
-        began.elapsed()
-    );
-    assert!(!locked.is_finished());
-    let_go(holder).await;
-    let answer = joined(locked).await;
-    answer.assert_forwarded();
-    upstream.assert_no_overtaking();
-}
-
-/// It was inserted and not committed, so nobody sees it.
-#[tokio::test]
-async fn a_locked_row_that_is_new_stops_no_other_resource() {
-    let store = or_return!(Store::postgres().await);
-    let (upstream, proxy) = Proxy::before(
-        &store,
-        "{ barrier: { wait: 25s }, store: { timeout: 12s, lease: 60s } }",
-    )
-    .await;
-    proxy.forward(put("/orders/1").token(1)).await;
-    let mut holder = PgConnection::connect(&store.url())
-        .await
-        .expect("the server is up");
-    let insert = "BEGIN; INSERT INTO marks (namespace, resource, token, era, changed_at) \
-        SELECT namespace, 'order:7', 1, 0, now() FROM marks";
-    let inserted = sqlx::raw_sql(insert).execute(&mut holder).await;
-    inserted.expect("it is new");
+/// A session holds the row of `order:7`: requests for others pass meanwhile, and its own when the
+/// session has let go.
+async fn only_its_own_requests_wait(upstream: &Upstream, proxy: &Proxy, mut holder: PgConnection) {
     let locked = proxy.start_request(put("/orders/7").token(41));
     queued(&mut holder, 1).await;
     proxy.forward(put("/orders/8").token(1)).await;
@@ -180,6 +135,34 @@ async fn a_locked_row_that_is_new_stops_no_other_resource() {
     let_go(holder).await;
     joined(locked).await.assert_forwarded();
     upstream.assert_no_overtaking();
+}
+
+const PATIENT: &str = "{ barrier: { wait: 25s }, store: { timeout: 12s, lease: 60s } }";
+
+/// Half of `store.timeout` once; from then on the locked row is left out.
+#[tokio::test]
+async fn a_locked_row_delays_other_resources_once() {
+    let store = or_return!(Store::postgres().await);
+    let (upstream, proxy) = Proxy::before(&store, PATIENT).await;
+    proxy.forward(put("/orders/7").token(40)).await;
+    let holder = hold(&store.url()).await;
+    only_its_own_requests_wait(&upstream, &proxy, holder).await;
+}
+
+/// It was inserted and not committed, so nobody sees it.
+#[tokio::test]
+async fn a_locked_row_that_is_new_stops_no_other_resource() {
+    let store = or_return!(Store::postgres().await);
+    let (upstream, proxy) = Proxy::before(&store, PATIENT).await;
+    proxy.forward(put("/orders/1").token(1)).await;
+    let mut holder = PgConnection::connect(&store.url())
+        .await
+        .expect("the server is up");
+    let insert = "BEGIN; INSERT INTO marks (namespace, resource, token, era, changed_at) \
+        SELECT namespace, 'order:7', 1, 0, now() FROM marks";
+    let inserted = sqlx::raw_sql(insert).execute(&mut holder).await;
+    inserted.expect("it is new");
+    only_its_own_requests_wait(&upstream, &proxy, holder).await;
 }
 
 /// The proxy is cut off from its lease, and from nothing else, halfway through a body; `settle`,
