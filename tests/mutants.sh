@@ -15,7 +15,7 @@
 # machine may have been too busy for what the test waits for.
 #
 # A patch that does not apply any more is made again: apply those before it to a copy, make the
-# change, `diff -u`. A line that two patches change is changed by the later one on top of the
+# change, `diff -U1`. A line that two patches change is changed by the later one on top of the
 # earlier.
 #
 # The suite is the one of the tree itself, so nothing but the program differs; tests whose code is
