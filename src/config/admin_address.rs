@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
-use super::yaml::{NodeKind, Report, YamlNode};
+use serde_json::Value;
+
+use super::yaml::{Report, at, parse};
 
 /// The admin port's address, as far as a file gives it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,11 +28,11 @@ impl AdminAddress {
     }
 
     fn of(text: &str) -> Option<Self> {
-        let tree = YamlNode::parse(text, &mut Report::default())?;
-        let tls = tree.at("admin.tls");
+        let tree = parse(text, &mut Report::default())?;
+        let listen = at(&tree, "admin.listen").and_then(Value::as_str);
         Some(Self {
-            listen: tree.text_at("admin.listen").map(str::to_owned),
-            tls: tls.is_some_and(|tls| matches!(tls.kind, NodeKind::Map(_))),
+            listen: listen.map(str::to_owned),
+            tls: at(&tree, "admin.tls").is_some_and(Value::is_object),
         })
     }
 }

@@ -2,13 +2,20 @@
 
 use std::fmt;
 
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 /// The configuration as it was written, as JSON for operators.
 #[derive(Clone, Default)]
-pub struct ConfigDocument(pub serde_json::Value);
+pub struct ConfigDocument(pub Value);
 
 impl ConfigDocument {
+    /// Of a URL with a user or a query, which may hold a password, only the scheme is shown.
+    pub(super) fn of(mut tree: Value) -> Self {
+        hide_secrets(&mut tree);
+        Self(tree)
+    }
+
     /// The first digits of its SHA-256, the same for the same fields and values.
     #[must_use]
     pub fn digest(&self) -> String {
@@ -17,6 +24,21 @@ impl ConfigDocument {
         let first = digest.iter().take(6);
         let number = first.fold(0, |number, byte| number << 8 | u64::from(*byte));
         format!("{number:012x}")
+    }
+}
+
+fn hide_secrets(tree: &mut Value) {
+    match tree {
+        Value::String(text) => {
+            if let Some((scheme, rest)) = text.split_once("://")
+                && rest.contains(['@', '?'])
+            {
+                *text = format!("{scheme}://…");
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(hide_secrets),
+        Value::Object(members) => members.values_mut().for_each(hide_secrets),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 

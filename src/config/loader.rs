@@ -2,14 +2,13 @@
 
 use std::path::PathBuf;
 
+use serde_json::{Value, json};
+
 use super::addresses;
 use super::document::ConfigDocument;
-use super::file::{self, File};
+use super::file;
 use super::settings::{Listen, Settings};
-use super::source_files::Sources;
-use super::yaml::{
-    ConfigPlace, MapEntry, NodeKind, Problems, Report, Warning, YamlNode, member, read, shown,
-};
+use super::yaml::{self, ConfigPlace, Problems, Report, Warning, at, member, read, set, shown};
 
 /// The sources of the configuration: a file or none, and the values of flags and the environment.
 #[derive(Clone, Debug, Default)]
@@ -98,64 +97,48 @@ impl Loader {
     /// The files are read with the thread blocked, once, which is short for files of a few
     /// kilobytes.
     pub fn load(&self) -> Result<(Settings, Vec<Warning>), Problems> {
-        let mut sources = Sources::default();
-        if let Some(file) = &self.file {
-            sources.note(file);
-        }
-        let text = match &self.file {
-            None => String::new(),
-            Some(file) => match std::fs::read_to_string(file) {
-                Ok(text) => text,
-                Err(error) => {
-                    let mut report = Report::default();
-                    let message = format!("the file cannot be read: {error}");
-                    report.error_at(ConfigPlace::Nowhere, "", message, None);
-                    return Err(Problems {
-                        file: self.file.clone(),
-                        list: report.finish(),
-                        sources,
-                    });
-                }
-            },
-        };
-        match parse(&text, &self.overrides) {
-            Ok((mut settings, warnings)) => {
-                settings.sources = sources.and(&settings.sources);
-                Ok((settings, warnings))
+        let mut report = Report::default();
+        let text = self.file.as_ref().map_or(Ok(String::new()), |file| {
+            report.reads(file);
+            std::fs::read_to_string(file)
+        });
+        let settings = match text {
+            Ok(text) => settings(&text, &self.overrides, &mut report),
+            Err(error) => {
+                report.error("", format!("the file cannot be read: {error}"), "");
+                None
             }
-            Err(problems) => Err(Problems {
-                file: self.file.clone(),
-                sources: sources.and(&problems.sources),
-                ..problems
-            }),
-        }
+        };
+        conclude(settings, self.file.clone(), report)
     }
 }
 
 /// Checks a configuration that is given as text, and reads the certificates and keys that it names.
 pub fn parse(text: &str, overrides: &Overrides) -> Result<(Settings, Vec<Warning>), Problems> {
     let mut report = Report::default();
-    let tree = YamlNode::parse(text, &mut report);
-    let settings = tree.and_then(|mut tree| {
-        report.locate(tree.places());
-        unexpanded("", &tree, &mut report);
-        lay_over(&mut tree, overrides, &mut report);
-        report.locate(tree.places());
-        let document = ConfigDocument(tree.document());
-        let file: File = read(tree, &mut report);
-        let settings = file::settings(file, &mut report)?;
-        Some(Settings {
-            document,
-            ..settings
-        })
-    });
-    let failed = report.has_errors();
+    conclude(settings(text, overrides, &mut report), None, report)
+}
+
+fn settings(text: &str, overrides: &Overrides, report: &mut Report) -> Option<Settings> {
+    let mut tree = yaml::parse(text, report)?;
+    unexpanded("", &tree, report);
+    lay_over(&mut tree, overrides, report);
+    let document = ConfigDocument::of(tree.clone());
+    file::settings(read(tree, report), document, report)
+}
+
+fn conclude(
+    settings: Option<Settings>,
+    file: Option<PathBuf>,
+    report: Report,
+) -> Result<(Settings, Vec<Warning>), Problems> {
+    let settings = settings.filter(|_| !report.has_errors());
     let sources = report.sources();
     let list = report.finish();
     match settings {
-        Some(settings) if !failed => Ok((settings, list)),
-        _ => Err(Problems {
-            file: None,
+        Some(settings) => Ok((settings, list)),
+        None => Err(Problems {
+            file,
             list,
             sources,
         }),
@@ -163,9 +146,9 @@ pub fn parse(text: &str, overrides: &Overrides) -> Result<(Settings, Vec<Warning
 }
 
 /// Warns of `${NAME}` in a value, which other programs expand.
-fn unexpanded(path: &str, node: &YamlNode, report: &mut Report) {
-    match &node.kind {
-        NodeKind::Text(text) => {
+fn unexpanded(path: &str, tree: &Value, report: &mut Report) {
+    match tree {
+        Value::String(text) => {
             let name = text
                 .split_once("${")
                 .and_then(|(_, rest)| rest.split_once('}'));
@@ -178,85 +161,78 @@ fn unexpanded(path: &str, node: &YamlNode, report: &mut Report) {
                 );
             }
         }
-        NodeKind::List(list) => {
-            for (index, one) in list.iter().enumerate() {
-                unexpanded(&format!("{path}[{index}]"), one, report);
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                unexpanded(&format!("{path}[{index}]"), item, report);
             }
         }
-        NodeKind::Map(entries) => {
-            for entry in entries {
-                unexpanded(&member(path, &entry.key), &entry.value, report);
+        Value::Object(members) => {
+            for (key, value) in members {
+                unexpanded(&member(path, key), value, report);
             }
         }
-        NodeKind::Null | NodeKind::Broken => {}
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
 /// Puts flags and environment variables into the tree, and the implied route if none is written.
-fn lay_over(tree: &mut YamlNode, overrides: &Overrides, report: &mut Report) {
-    let places = tree.places();
+fn lay_over(tree: &mut Value, overrides: &Overrides, report: &mut Report) {
     for over in &overrides.below {
-        if !places.contains_key(&over.path) {
-            tree.set(&over.path, &over.text, &over.place());
-        } else if overrides.above.iter().all(|above| above.path != over.path) {
-            unreachable_outside(tree, over, report);
+        match at(tree, &over.path) {
+            None => {
+                let text = over.text.as_str().into();
+                set(tree, &over.path, text, &over.place(), report);
+            }
+            Some(given) if overrides.above.iter().all(|above| above.path != over.path) => {
+                unreachable_outside(given, over, report);
+            }
+            Some(_) => {}
         }
     }
-    let has_routes = places.contains_key("routes");
-    let mut implied = vec![entry("path", "/{*path}", ConfigPlace::Nowhere)];
+    let has_routes = at(tree, "routes").is_some();
+    let mut implied = json!({ "path": "/{*path}", "resource": "{path}" });
     for over in &overrides.above {
-        let place = over.place();
-        if IMPLIED.contains(&over.path.as_str()) {
-            if has_routes {
-                let message = "the file has routes, and each sets its own".to_owned();
-                let hint = "change it there; this is for a start without routes".to_owned();
-                report.error_at(place, "", message, Some(hint));
-            } else {
-                implied.push(entry(&over.path, &over.text, place));
-            }
-            continue;
+        let (path, text, place) = (&*over.path, Value::from(&*over.text), over.place());
+        if !IMPLIED.contains(&path) {
+            set(tree, path, text, &place, report);
+        } else if has_routes {
+            let message = "the file has routes, and each sets its own".to_owned();
+            let hint = "change it there; this is for a start without routes";
+            report.error_at(place, "", message, hint);
+        } else {
+            implied[path] = text;
+            report.locate(format!("routes[0].{path}"), place);
         }
-        tree.set(&over.path, &over.text, &place);
         // If one of the two is given on the command line, the file's other one is overridden too.
-        match over.path.as_str() {
-            "store.url" => tree.remove("store.url_file"),
-            "store.url_file" => tree.remove("store.url"),
-            _ => {}
+        let other = match path {
+            "store.url" => "url_file",
+            "store.url_file" => "url",
+            _ => continue,
+        };
+        if let Some(Value::Object(store)) = tree.get_mut("store") {
+            store.remove(other);
         }
     }
     if !has_routes {
-        if !implied.iter().any(|entry| entry.key == "resource") {
-            implied.push(entry("resource", "{path}", ConfigPlace::Nowhere));
-        }
-        let route = YamlNode {
-            place: ConfigPlace::Nowhere,
-            kind: NodeKind::Map(implied),
-        };
-        let routes = YamlNode {
-            place: ConfigPlace::Nowhere,
-            kind: NodeKind::List(vec![route]),
-        };
-        add(
+        set(
             tree,
-            MapEntry {
-                key: "routes".to_owned(),
-                place: ConfigPlace::Nowhere,
-                value: routes,
-            },
+            "routes",
+            json!([implied]),
+            &ConfigPlace::Nowhere,
+            report,
         );
     }
 }
 
 /// Warns of a listener that the file puts on the loopback although the image listens on all
 /// addresses.
-fn unreachable_outside(tree: &YamlNode, over: &FieldOverride, report: &mut Report) {
+fn unreachable_outside(given: &Value, over: &FieldOverride, report: &mut Report) {
     let loopback = |text: &str| {
         let listen = addresses::listen(text).ok();
         listen
             .is_some_and(|listen| matches!(listen, Listen::Tcp(_)) && addresses::is_local(&listen))
     };
-    let given = tree.text_at(&over.path);
-    if given.is_some_and(loopback) && !loopback(&over.text) {
+    if given.as_str().is_some_and(loopback) && !loopback(&over.text) {
         report.warn(
             over.path.as_str(),
             format!(
@@ -267,26 +243,5 @@ fn unreachable_outside(tree: &YamlNode, over: &FieldOverride, report: &mut Repor
             ),
             "leave it out, unless this is what you want",
         );
-    }
-}
-
-fn entry(key: &str, text: &str, place: ConfigPlace) -> MapEntry {
-    let value = YamlNode {
-        place: place.clone(),
-        kind: NodeKind::Text(text.to_owned()),
-    };
-    MapEntry {
-        key: key.to_owned(),
-        place,
-        value,
-    }
-}
-
-/// Adds a field to the tree, unless the file is no map at all.
-fn add(tree: &mut YamlNode, entry: MapEntry) {
-    match &mut tree.kind {
-        NodeKind::Map(entries) => entries.push(entry),
-        kind @ NodeKind::Null => *kind = NodeKind::Map(vec![entry]),
-        NodeKind::Text(_) | NodeKind::List(_) | NodeKind::Broken => {}
     }
 }

@@ -152,7 +152,11 @@ impl Default for File {
 }
 
 /// Checks the whole file. `None` if there is an error, which is then in `report`.
-pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
+pub(super) fn settings(
+    file: File,
+    document: ConfigDocument,
+    report: &mut Report,
+) -> Option<Settings> {
     let listen = taken("listen", addresses::listen(&file.listen), report);
     let barrier = barrier::settings(&file.barrier, report);
     let listen_mode = listen_mode(listen.as_ref(), file.listen_mode, report);
@@ -231,7 +235,7 @@ pub(super) fn settings(file: File, report: &mut Report) -> Option<Settings> {
         problem_base_url,
         claim,
         routes: routes?,
-        document: ConfigDocument::default(),
+        document,
         sources: report.sources(),
     })
 }

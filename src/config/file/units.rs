@@ -10,7 +10,8 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Unexpected, Visitor};
 use serde::{Serialize, Serializer};
 
 use crate::config::yaml::shown;
@@ -273,7 +274,7 @@ impl<T: Default> Default for OffOr<T> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for OffOr<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_newtype_struct("OffOr", OffOrVisitor(PhantomData))
+        deserializer.deserialize_any(OffOrVisitor(PhantomData))
     }
 }
 
@@ -293,8 +294,8 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for OffOrVisitor<T> {
         Err(E::invalid_type(Unexpected::Str(text), &self))
     }
 
-    fn visit_newtype_struct<D: Deserializer<'de>>(self, block: D) -> Result<OffOr<T>, D::Error> {
-        T::deserialize(block).map(OffOr::On)
+    fn visit_map<A: MapAccess<'de>>(self, block: A) -> Result<OffOr<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(block)).map(OffOr::On)
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::super::yaml::{NodeKind, Report, YamlNode};
+use super::super::yaml::{self, Report};
 use super::super::{Loader, Overrides, parse, schema};
 use super::good;
 
@@ -31,9 +31,9 @@ fn reference() -> String {
     text.replace("#: ", "")
 }
 
-fn tree(text: &str) -> YamlNode {
+fn tree(text: &str) -> Value {
     let mut report = Report::default();
-    let tree = YamlNode::parse(text, &mut report).expect("it is YAML");
+    let tree = yaml::parse(text, &mut report).expect("it is YAML");
     assert!(!report.has_errors(), "{:?}", report.finish());
     tree
 }
@@ -138,17 +138,15 @@ fn the_reference_sample_has_every_field_of_the_schema_and_no_other() {
     let schema = schema_json();
     let mut fields = BTreeMap::new();
     fields_of(&schema, &schema, "", &mut fields);
-    let places = tree(&reference()).places();
+    let tree = tree(&reference());
     let missing: Vec<_> = fields
         .keys()
-        .filter(|path| !places.contains_key(*path))
+        .filter(|path| node_at(&tree, path).is_none())
         .collect();
     assert!(missing.is_empty(), "the reference sample lacks {missing:?}");
-    let surplus: Vec<_> = places
-        .keys()
-        .filter(|path| !path.ends_with(']') && !path.starts_with("routes[1]"))
-        .filter(|path| !fields.contains_key(*path))
-        .collect();
+    let mut surplus = Vec::new();
+    paths_of(&tree, "", &mut surplus);
+    surplus.retain(|path| !path.starts_with("routes[1]") && !fields.contains_key(path));
     assert!(surplus.is_empty(), "the schema lacks {surplus:?}");
 }
 
@@ -251,29 +249,33 @@ fn fields_of(
         .into_iter()
         .flatten()
     {
-        let path = super::super::yaml::member(path, name);
+        let path = yaml::member(path, name);
         fields_of(root, field, &path, fields);
         fields.insert(path, field.get("default").cloned());
     }
 }
 
-fn text_at(node: &YamlNode, path: &str) -> Option<String> {
-    let mut node = node;
-    for step in path.replace("[0]", ".0").split('.') {
-        node = match &node.kind {
-            NodeKind::Map(entries) => &entries.iter().find(|entry| entry.key == step)?.value,
-            NodeKind::List(items) => items.get(step.parse::<usize>().ok()?)?,
-            NodeKind::Null | NodeKind::Text(_) | NodeKind::Broken => return None,
-        };
+fn paths_of(tree: &Value, path: &str, paths: &mut Vec<String>) {
+    for (key, value) in tree.as_object().into_iter().flatten() {
+        let path = yaml::member(path, key);
+        paths_of(value, &path, paths);
+        paths.push(path);
     }
-    match &node.kind {
-        NodeKind::Text(text) => Some(text.clone()),
-        NodeKind::List(items) => {
-            let texts = items.iter().map(|item| match &item.kind {
-                NodeKind::Text(text) => Some(text.as_str()),
-                _ => None,
-            });
-            let texts: Option<Vec<_>> = texts.collect();
+    for (i, item) in tree.as_array().into_iter().flatten().enumerate() {
+        paths_of(item, &format!("{path}[{i}]"), paths);
+    }
+}
+
+fn node_at<'a>(tree: &'a Value, path: &str) -> Option<&'a Value> {
+    let path = path.replace("[0]", "/0").replace('.', "/");
+    tree.pointer(&format!("/{path}"))
+}
+
+fn text_at(tree: &Value, path: &str) -> Option<String> {
+    match node_at(tree, path)? {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(items) => {
+            let texts: Option<Vec<_>> = items.iter().map(Value::as_str).collect();
             Some(format!("[{}]", texts?.join(",")))
         }
         _ => None,
@@ -281,7 +283,7 @@ fn text_at(node: &YamlNode, path: &str) -> Option<String> {
 }
 
 /// Checks as much of JSON Schema as the schema uses; scalars are texts that any type may read.
-fn accepts(root: &Value, schema: &Value, node: &YamlNode, path: &str) -> Result<(), String> {
+fn accepts(root: &Value, schema: &Value, node: &Value, path: &str) -> Result<(), String> {
     let schema = resolve(root, schema);
     if let Some(alternatives) = alternatives(schema) {
         let wrong: Vec<_> = alternatives
@@ -299,9 +301,9 @@ fn accepts(root: &Value, schema: &Value, node: &YamlNode, path: &str) -> Result<
         Some(Value::Array(types)) => types.iter().any(|one| one == name),
         _ => true,
     };
-    match &node.kind {
-        NodeKind::Null if is("null") => Ok(()),
-        NodeKind::Text(text) => {
+    match node {
+        Value::Null if is("null") => Ok(()),
+        Value::String(text) => {
             let typed = is("string")
                 || is("integer") && text.parse::<i64>().is_ok()
                 || is("boolean") && matches!(text.as_str(), "true" | "false");
@@ -317,25 +319,21 @@ fn accepts(root: &Value, schema: &Value, node: &YamlNode, path: &str) -> Result<
                 .then_some(())
                 .ok_or_else(|| format!("{path}: {text}"))
         }
-        NodeKind::List(items) if is("array") => {
-            items.iter().enumerate().try_for_each(|(i, item)| {
-                accepts(root, &schema["items"], item, &format!("{path}[{i}]"))
-            })
-        }
-        NodeKind::Map(entries) if is("object") => {
+        Value::Array(items) if is("array") => items.iter().enumerate().try_for_each(|(i, item)| {
+            accepts(root, &schema["items"], item, &format!("{path}[{i}]"))
+        }),
+        Value::Object(members) if is("object") => {
             let required = schema.get("required").and_then(Value::as_array);
             for name in required.into_iter().flatten().filter_map(Value::as_str) {
-                if !entries.iter().any(|entry| entry.key == name) {
+                if !members.contains_key(name) {
                     return Err(format!("{path}: {name} is missing"));
                 }
             }
-            entries.iter().try_for_each(|entry| {
-                match schema.get("properties").and_then(|all| all.get(&entry.key)) {
-                    Some(field) => {
-                        accepts(root, field, &entry.value, &format!("{path}.{}", entry.key))
-                    }
+            members.iter().try_for_each(|(key, value)| {
+                match schema.get("properties").and_then(|all| all.get(key)) {
+                    Some(field) => accepts(root, field, value, &format!("{path}.{key}")),
                     None if schema.get("additionalProperties") == Some(&Value::Bool(false)) => {
-                        Err(format!("{path}: {} is not known", entry.key))
+                        Err(format!("{path}: {key} is not known"))
                     }
                     None => Ok(()),
                 }

@@ -3,21 +3,21 @@
 //! serde-saphyr, as every deserializer of serde, stops at the first thing that it cannot take. An
 //! operator would then correct a file once per mistake. So reading has three parts:
 //!
-//! - [`tree`]: serde-saphyr parses the text into a [`YamlNode`], in which every key and value knows
-//!   its line and every scalar stays the text that was written. Flags and environment variables are
-//!   put into the same tree.
-//! - [`deserializer`]: serde reads typed fields from the tree. A value that it cannot take is
-//!   reported and crossed out, and the tree is read again, until it reads.
+//! - [`tree`]: serde-saphyr parses the text into a JSON value in which every scalar stays the text
+//!   that was written, and the line of everything goes to the report. Flags and environment
+//!   variables are put into the same tree.
+//! - [`reader`]: serde reads typed fields from the tree. A value that it cannot take is reported and
+//!   crossed out, and the tree is read again, until it reads.
 //! - [`problems`]: [`Report`] collects what is wrong, for this reader and for the checks after it.
 //!
 //! It does not judge what values mean together: the checks of the blocks do. It knows
 //! no anchors across files, no merge keys and no tags; text that is not YAML at all is one problem.
 
-mod deserializer;
 mod problems;
+mod reader;
 mod tree;
 
-pub(super) use deserializer::read;
 pub use problems::{ConfigPlace, ConfigProblem, Problems, Severity, Warning};
 pub(super) use problems::{Report, Wrong, nearest, shown};
-pub(super) use tree::{MapEntry, NodeKind, YamlNode, member};
+pub(super) use reader::read;
+pub(super) use tree::{at, member, parse, set};

@@ -127,13 +127,9 @@ impl Problems {
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, problem) in self.list.iter().enumerate() {
-            if i > 0 {
-                f.write_str("\n")?;
-            }
-            f.write_str(&problem.render(self.file.as_deref()))?;
-        }
-        Ok(())
+        let file = self.file.as_deref();
+        let lines: Vec<_> = self.list.iter().map(|one| one.render(file)).collect();
+        f.write_str(&lines.join("\n"))
     }
 }
 
@@ -162,9 +158,9 @@ impl Report {
         self.sources.clone()
     }
 
-    /// Takes the place of every value.
-    pub fn locate(&mut self, places: BTreeMap<String, ConfigPlace>) {
-        self.places = places;
+    /// Notes the place of a value. That of a map's value is its key's.
+    pub fn locate(&mut self, path: String, place: ConfigPlace) {
+        self.places.insert(path, place);
     }
 
     /// The next problem is that a value does not go with the one at `other`. If a flag or variable
@@ -175,29 +171,16 @@ impl Report {
     }
 
     pub fn error(&mut self, path: impl Into<String>, message: impl Into<String>, hint: &str) {
-        self.add(Severity::Error, path.into(), message.into(), hint);
+        self.add(Severity::Error, &path.into(), message.into(), hint);
     }
 
     pub fn warn(&mut self, path: impl Into<String>, message: impl Into<String>, hint: &str) {
-        self.add(Severity::Warning, path.into(), message.into(), hint);
+        self.add(Severity::Warning, &path.into(), message.into(), hint);
     }
 
-    /// An error at a place that the map of places does not have.
-    pub fn error_at(
-        &mut self,
-        place: ConfigPlace,
-        path: &str,
-        message: String,
-        hint: Option<String>,
-    ) {
-        self.broken.insert(path.to_owned());
-        self.list.push(ConfigProblem {
-            severity: Severity::Error,
-            path: masked(path),
-            place,
-            message,
-            hint,
-        });
+    /// An error at this place, even if its path has another one.
+    pub fn error_at(&mut self, place: ConfigPlace, path: &str, message: String, hint: &str) {
+        self.push(Severity::Error, place, path, message, hint);
     }
 
     /// Suppresses further problems of this path.
@@ -219,34 +202,43 @@ impl Report {
         self.list
     }
 
-    fn add(&mut self, severity: Severity, path: String, message: String, hint: &str) {
+    fn add(&mut self, severity: Severity, path: &str, message: String, hint: &str) {
         let other = self.other.take();
-        if self.broken.contains(&path) {
+        if self.broken.contains(path) {
             return;
         }
-        let own = self.place(&path);
+        let own = self.place(path);
         let place = match other.and_then(|other| self.places.get(other)) {
             Some(named @ ConfigPlace::Named(_)) if !matches!(own, ConfigPlace::Named(_)) => {
                 named.clone()
             }
             _ => own,
         };
-        let shown = masked(&path);
+        self.push(severity, place, path, message, hint);
+    }
+
+    fn push(
+        &mut self,
+        severity: Severity,
+        place: ConfigPlace,
+        path: &str,
+        message: String,
+        hint: &str,
+    ) {
         if severity == Severity::Error {
-            self.broken.insert(path);
+            self.broken.insert(path.to_owned());
         }
-        let hint = (!hint.is_empty()).then(|| hint.to_owned());
         self.list.push(ConfigProblem {
             severity,
-            path: shown,
+            path: masked(path),
             place,
             message,
-            hint,
+            hint: (!hint.is_empty()).then(|| hint.to_owned()),
         });
     }
 
     /// The place of this path, or of what is nearest around it.
-    fn place(&self, path: &str) -> ConfigPlace {
+    pub fn place(&self, path: &str) -> ConfigPlace {
         let mut path = path;
         loop {
             if let Some(place) = self.places.get(path) {
@@ -306,10 +298,8 @@ mod tests {
     #[test]
     fn a_problem_is_placed_at_its_nearest_known_surrounding() {
         let mut report = Report::default();
-        report.locate(BTreeMap::from([
-            ("routes".to_owned(), ConfigPlace::Line(3)),
-            ("routes[0]".to_owned(), ConfigPlace::Line(4)),
-        ]));
+        report.locate("routes".to_owned(), ConfigPlace::Line(3));
+        report.locate("routes[0]".to_owned(), ConfigPlace::Line(4));
         report.error("routes[0].resource", "missing", "");
         report.error("store", "missing", "");
         let list = report.finish();
