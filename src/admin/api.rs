@@ -13,7 +13,7 @@ use crate::config::Mode;
 use crate::fencing::failure_detector::InstanceView;
 use crate::fencing::operators::MarkView;
 use crate::fencing::overview::{BusyCounts, BusyResource};
-use crate::json_values::{moment, rfc3339};
+use crate::json_values::rfc3339;
 use crate::printable;
 use crate::rejections::RecentRejection;
 use crate::routing::{ResourceKey, Token};
@@ -33,6 +33,25 @@ impl<T: Serialize> IntoResponse for Json<T> {
     }
 }
 
+/// The body of an error (RFC 9457).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Problem {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub title: String,
+    pub status: u16,
+    pub detail: String,
+    #[serde(flatten)]
+    pub members: serde_json::Map<String, serde_json::Value>,
+}
+
+/// `GET /livez`.
+#[derive(Serialize, Deserialize)]
+pub struct Live {
+    pub live: bool,
+    pub version: String,
+}
+
 /// `GET /v1/marks`.
 #[derive(Serialize, Deserialize)]
 pub struct MarkList {
@@ -50,31 +69,7 @@ pub struct MarkReport {
     pub instance: String,
     pub rejections: Vec<Rejection>,
     pub latest_unknown: Vec<Rejection>,
-    pub audit: Vec<Audit>,
-}
-
-#[derive(Serialize, Deserialize)]
-pub struct Audit {
-    pub action: String,
-    pub before: Option<Token>,
-    pub after: Option<Token>,
-    pub reason: String,
-    pub actor: String,
-    #[serde(rename = "at", with = "moment")]
-    pub at_ms: i64,
-}
-
-impl From<AuditRow> for Audit {
-    fn from(row: AuditRow) -> Self {
-        Self {
-            action: row.action,
-            before: row.before,
-            after: row.after,
-            reason: row.reason,
-            actor: row.actor,
-            at_ms: row.at_ms,
-        }
-    }
+    pub audit: Vec<AuditRow>,
 }
 
 /// The body of `POST …/advance` and `…/override`, which have a token, and of `…/resolve`, which has

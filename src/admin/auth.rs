@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::peer::AdminPeer;
-use super::problem::AdminProblem;
+use super::problem::{AdminProblem, READS_OFF, UNAUTHORIZED, UNKNOWN_HOST, WRITES_OFF};
 use crate::config::{AdminSettings, BearerTokens};
 use crate::metrics::{AdminRefusal, Metrics};
 use crate::routing::is_address_or_localhost;
@@ -69,13 +69,14 @@ impl Access {
     async fn write(&self, peer: &AdminPeer, headers: &HeaderMap) -> Result<MayWrite, AdminProblem> {
         let file = self.settings.borrow().token_file.clone();
         let Some(file) = file else {
-            return Err(writes_off(
-                "Set admin.token_file in the configuration to a file that holds a secret of your choice \
-                 (for example the output of `openssl rand -hex 32`), and send it as `Authorization: Bearer …`.",
+            return Err(WRITES_OFF.detail(
+                "Set admin.token_file in the configuration to a file that holds a secret of your \
+                 choice (for example the output of `openssl rand -hex 32`), and send it as \
+                 `Authorization: Bearer …`.",
             ));
         };
         let expected = tokens("admin.token_file", &file).await;
-        let expected = expected.map_err(|why| writes_off(format!("{why}.")))?;
+        let expected = expected.map_err(|why| WRITES_OFF.detail(format!("{why}.")))?;
         self.admit(peer, headers, "admin.token_file", &[expected])?;
         Ok(MayWrite(()))
     }
@@ -94,7 +95,11 @@ impl Access {
         }
         if peer.local && !headers.contains_key(header::AUTHORIZATION) {
             self.metrics.admin_refused(AdminRefusal::UnknownHost);
-            return Err(unknown_host());
+            return Err(UNKNOWN_HOST.detail(
+                "Without a token the admin API answers only to an IP address or `localhost` in \
+                 Host and target: any other name may be that of a web page which was turned \
+                 toward this machine. Ask by the address, or send a token.",
+            ));
         }
         // The token of writes also reads.
         let files = {
@@ -208,50 +213,21 @@ fn names_an_address(headers: &HeaderMap, uri: &Uri) -> bool {
             .is_none_or(|target| is_address_or_localhost(target.as_str()))
 }
 
-fn writes_off(detail: impl Into<String>) -> AdminProblem {
-    AdminProblem::new(
-        StatusCode::FORBIDDEN,
-        "writes-off",
-        "Writes over the admin API are off",
-        detail,
-    )
-}
-
 fn reads_off(problems: &[String]) -> AdminProblem {
     let why = if problems.is_empty() {
         "no token is configured".to_owned()
     } else {
         problems.join(", and ")
     };
-    AdminProblem::new(
-        StatusCode::FORBIDDEN,
-        "reads-off",
-        "Reads of marks are off from here",
-        format!(
-            "They are open on the loopback of the machine or pod, and elsewhere they need a token: {why}. Set \
-             admin.read_token_file, or ask from inside (`fencepost marks`)."
-        ),
-    )
-}
-
-fn unknown_host() -> AdminProblem {
-    AdminProblem::new(
-        StatusCode::MISDIRECTED_REQUEST,
-        "unknown-host",
-        "The Host header names another server",
-        "Without a token the admin API answers only to an IP address or `localhost` in Host and target: any other \
-         name may be that of a web page which was turned toward this machine. Ask by the address, or send a token.",
-    )
+    READS_OFF.detail(format!(
+        "They are open on the loopback of the machine or pod, and elsewhere they need a token: \
+         {why}. Set admin.read_token_file, or ask from inside (`fencepost marks`)."
+    ))
 }
 
 fn unauthorized(detail: impl Into<String>) -> AdminProblem {
-    AdminProblem::new(
-        StatusCode::UNAUTHORIZED,
-        "unauthorized",
-        "This needs the admin token",
-        detail,
-    )
-    .with_header(header::WWW_AUTHENTICATE, "Bearer realm=\"fencepost admin\"")
+    let problem = UNAUTHORIZED.detail(detail);
+    problem.with_header(header::WWW_AUTHENTICATE, "Bearer realm=\"fencepost admin\"")
 }
 
 #[cfg(test)]

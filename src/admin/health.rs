@@ -5,19 +5,22 @@ use std::time::{Duration, Instant};
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::timeout;
 
 use super::AdminState;
-use super::api::Json;
-use super::problem::AdminProblem;
+use super::api::{Json, Live};
+use super::problem::NOT_DRAINING;
 use crate::build_info::VERSION;
 use crate::metrics::Metrics;
 
 /// `GET /livez`: the process runs and its runtime schedules tasks. It checks nothing else, because
 /// a restart repairs no store.
-pub async fn livez() -> Json<Value> {
-    Json(json!({ "live": true, "version": VERSION }))
+pub async fn livez() -> Json<Live> {
+    Json(Live {
+        live: true,
+        version: VERSION.to_owned(),
+    })
 }
 
 /// `GET /readyz`: 200 or 503, and why.
@@ -41,13 +44,11 @@ const BEGINNING: Duration = Duration::from_secs(10);
 pub async fn drained(State(state): State<AdminState>) -> Response {
     let readiness = &state.readiness;
     if timeout(BEGINNING, readiness.draining()).await.is_err() {
-        return AdminProblem::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "not-draining",
-            "The proxy is not draining",
-            "Nobody has told this proxy to stop, so there is no end of a drain to wait for. SIGTERM does, or `fencepost drain`.",
-        )
-        .into_response();
+        let problem = NOT_DRAINING.detail(
+            "Nobody has told this proxy to stop, so there is no end of a drain to wait for. \
+             SIGTERM does, or `fencepost drain`.",
+        );
+        return problem.into_response();
     }
     readiness.drained().await;
     Json(json!({ "drained": true })).into_response()

@@ -1,7 +1,6 @@
 //! What the log shows, and another level for it, without a restart.
 
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::{Extension, response::Response};
 use serde::{Deserialize, Serialize};
@@ -11,7 +10,7 @@ use super::api::Json;
 use super::auth::MayWrite;
 use super::marks::parse;
 use super::peer::AdminPeer;
-use super::problem::AdminProblem;
+use super::problem::{AdminProblem, INTERNAL, MALFORMED};
 use crate::config::LogLevel;
 
 /// The body of `POST /v1/log-level`.
@@ -48,15 +47,10 @@ pub async fn set(
     let cause = format!("POST /v1/log-level by {}", AdminPeer::of(&request).text);
     let body: LogLevelBody = parse(request.into_body()).await?;
     let level = LogLevel::parse(&body.level)
-        .map_err(|error| AdminProblem::malformed(format!("level: {error}.")))?;
-    let before = state.log.set(level.clone(), &cause).map_err(|error| {
-        AdminProblem::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "internal-error",
-            "The proxy failed",
-            format!("The log level is as it was: {error}."),
-        )
-    })?;
+        .map_err(|error| MALFORMED.detail(format!("level: {error}.")))?;
+    let before = state.log.set(level.clone(), &cause);
+    let before =
+        before.map_err(|error| INTERNAL.detail(format!("The log level is as it was: {error}.")))?;
     let view = LogLevelView {
         level: level.to_string(),
         before: Some(before.to_string()),

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::body::{Body, to_bytes};
-use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
-use axum::http::{StatusCode, Uri, header};
+use axum::http::{Uri, header};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -15,14 +14,17 @@ use tokio::time::timeout;
 use super::api::{ActBody, Acted, Advance, Json, MarkList, MarkReport, rejections};
 use super::auth::MayWrite;
 use super::peer::AdminPeer;
-use super::problem::AdminProblem;
+use super::problem::{
+    AdminProblem, BODY_TIME, EPOCHS_OPEN, INTERNAL, MALFORMED, NO_MARK, NO_SUCH_UNKNOWN, NOT_FOUND,
+    STALE, TOO_LARGE,
+};
 use super::{AdminState, BODY_LIMIT};
-use crate::fencing::operators::{EpochView, OperatorError};
+use crate::fencing::operators::EpochView;
 use crate::routing::{Decision, ResourceKey, Token};
-use crate::store::{EpochRow, Override, StoreError};
+use crate::store::{EpochRow, Override};
 
-const DEFAULT_LIMIT: u32 = 100;
-const MAX_LIMIT: u32 = 1000;
+const DEFAULT_LIMIT: u16 = 100;
+const MAX_LIMIT: u16 = 1000;
 /// Refusals and audit rows in the view of one mark.
 const LAST: u32 = 20;
 /// For a request's body, from the end of its head on.
@@ -36,47 +38,54 @@ pub struct ListQuery {
     #[serde(default)]
     prefix: String,
     after: Option<String>,
-    limit: Option<u32>,
+    limit: Option<u16>,
 }
 
 /// `GET /v1/marks`.
 pub async fn list(
     State(state): State<AdminState>,
-    query: Result<Query<ListQuery>, QueryRejection>,
+    uri: Uri,
 ) -> Result<Json<MarkList>, AdminProblem> {
-    let Query(query) = query.map_err(|error| AdminProblem::malformed(error.body_text()))?;
+    let query: ListQuery = query(&uri)?;
+    let (prefix, after) = (&query.prefix, query.after.as_deref());
     let limit = limit(query.limit)?;
-    for text in std::iter::once(&query.prefix).chain(&query.after) {
-        if text.chars().any(char::is_control) {
-            return Err(AdminProblem::malformed(
-                "`prefix` and `after` are parts of resource keys, and no key has control characters.",
-            ));
-        }
-    }
+    parts_of_keys(prefix, after)?;
     // One more than requested, to find out whether there is a next page.
-    let mut rows = state
-        .fencing
-        .list(&query.prefix, query.after.as_deref(), limit + 1)
-        .await?;
-    let asked = usize::try_from(limit).unwrap_or(usize::MAX);
-    let more = rows.len() > asked;
-    rows.truncate(asked);
-    let next = rows
-        .last()
-        .filter(|_| more)
-        .map(|row| row.resource.as_str().to_owned());
-    Ok(Json(MarkList { marks: rows, next }))
+    let marks = state.fencing.list(prefix, after, u32::from(limit) + 1);
+    let mut marks = marks.await?;
+    let more = marks.len() > usize::from(limit);
+    marks.truncate(limit.into());
+    let last = marks.last().filter(|_| more);
+    let next = last.map(|row| row.resource.to_string());
+    Ok(Json(MarkList { marks, next }))
 }
 
-/// The limit of a list, as it was asked for.
-pub(super) fn limit(asked: Option<u32>) -> Result<u32, AdminProblem> {
-    match asked {
-        None => Ok(DEFAULT_LIMIT),
-        Some(limit @ 1..=MAX_LIMIT) => Ok(limit),
-        Some(limit) => Err(AdminProblem::malformed(format!(
-            "`limit` is {limit}; it is 1 to {MAX_LIMIT}."
-        ))),
+/// The parameters of a read, which have to be known ones.
+pub(super) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, AdminProblem> {
+    let read = Query::try_from_uri(uri).map(|Query(query)| query);
+    read.map_err(|error| MALFORMED.detail(error.body_text()))
+}
+
+/// The limit of a list.
+pub(super) fn limit(asked: Option<u16>) -> Result<u16, AdminProblem> {
+    let limit = asked.unwrap_or(DEFAULT_LIMIT);
+    if (1..=MAX_LIMIT).contains(&limit) {
+        return Ok(limit);
     }
+    Err(MALFORMED.detail(format!("`limit` is {limit}; it is 1 to {MAX_LIMIT}.")))
+}
+
+pub(super) fn parts_of_keys(prefix: &str, after: Option<&str>) -> Result<(), AdminProblem> {
+    if !prefix
+        .chars()
+        .chain(after.unwrap_or_default().chars())
+        .any(char::is_control)
+    {
+        return Ok(());
+    }
+    Err(MALFORMED.detail(
+        "`prefix` and `after` are parts of resource keys, and no key has control characters.",
+    ))
 }
 
 /// `GET /v1/marks/{resource}`.
@@ -97,7 +106,7 @@ pub async fn view(
         instance: state.fencing.instance().name().to_owned(),
         rejections: rejections(state.rejections.latest(Some(&resource), limit)),
         latest_unknown: rejections(state.rejections.latest_unknown(Some(&resource), limit)),
-        audit: audit.into_iter().map(Into::into).collect(),
+        audit,
     }))
 }
 
@@ -114,7 +123,10 @@ pub async fn act(
     let (raw_key, verb) = behind_marks(&head.uri)?
         .rsplit_once('/')
         .filter(|(_, verb)| ["advance", "override", "resolve"].contains(verb))
-        .ok_or_else(no_verb)?;
+        .ok_or_else(|| {
+            NOT_FOUND
+                .detail("Writes are POST /v1/marks/{resource}/advance, …/override and …/resolve.")
+        })?;
     let body: ActBody = parse(body).await?;
     let act = match (verb, body.token, body.id) {
         ("advance", Some(token), None) => Act::Advance(token),
@@ -124,7 +136,7 @@ pub async fn act(
             Act::Resolve(id)
         }
         _ => {
-            return Err(AdminProblem::malformed(
+            return Err(MALFORMED.detail(
                 "The body of advance and override has `token`, that of resolve has `id` instead.",
             ));
         }
@@ -139,19 +151,19 @@ pub async fn act(
         reason: body.reason,
         actor: actor(&body.actor, &peer)?,
     };
-    // In a task of its own, so that an action that has begun is completed and audited even if the
-    // client leaves or the time is up.
-    let task = tokio::spawn(async move { change.run(&state, act).await });
-    let acted = task.await.unwrap_or_else(|error| {
+    completed(async move { change.run(&state, act).await.map(Json) }).await
+}
+
+/// Runs a write in a task of its own, so that one that has begun is completed and audited even if
+/// the client leaves or the time is up.
+pub(super) async fn completed<T: Send + 'static>(
+    write: impl Future<Output = Result<T, AdminProblem>> + Send + 'static,
+) -> Result<T, AdminProblem> {
+    tokio::spawn(write).await.unwrap_or_else(|error| {
         tracing::error!("an operator's act ended abnormally: {error}");
-        Err(AdminProblem::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "internal-error",
-            "The proxy failed",
-            "What was asked may have taken effect: read the mark before trying again.",
-        ))
-    });
-    acted.map(Json)
+        Err(INTERNAL
+            .detail("What was asked may have taken effect: read the mark before trying again."))
+    })
 }
 
 enum Act {
@@ -223,48 +235,48 @@ impl Change {
 }
 
 fn stale(resource: &ResourceKey, token: Token, mark: Token) -> AdminProblem {
-    AdminProblem::new(
-        StatusCode::PRECONDITION_FAILED,
-        "stale-token",
-        "The token is stale",
-        format!("The mark is {mark}, above {token}. Only an override lowers it."),
-    )
-    .with("resource", resource.as_str())
-    .with("token", token.to_string())
-    .with("mark", mark.to_string())
-    .with("gap", token.gap_to(mark).to_string())
+    let detail = format!("The mark is {mark}, above {token}. Only an override lowers it.");
+    let problem = STALE.detail(detail).with("resource", resource.as_str());
+    problem
+        .with("token", token.to_string())
+        .with("mark", mark.to_string())
+        .with("gap", token.gap_to(mark).to_string())
 }
 
 fn epochs_open(resource: &ResourceKey, epochs: Vec<EpochRow>) -> AdminProblem {
     let epochs: Vec<_> = epochs.into_iter().map(EpochView::from).collect();
-    AdminProblem::new(
-        StatusCode::CONFLICT,
-        "epochs-open",
-        "Requests may be in flight",
+    let problem = EPOCHS_OPEN.detail(
         "Epochs of this resource are open, so an override could let an older request in between. \
-         They close about a minute after the last request, or as soon as its requests have ended once the mark is above \
-         their token: an advance shuts them out. Unknown outcomes have to settle or be resolved first.",
-    )
-    .with("resource", resource.as_str())
-    .with("epochs", serde_json::to_value(epochs).unwrap_or_default())
+         They close about a minute after the last request, or as soon as its requests have ended \
+         once the mark is above their token: an advance shuts them out. Unknown outcomes have to \
+         settle or be resolved first.",
+    );
+    problem
+        .with("resource", resource.as_str())
+        .with("epochs", serde_json::to_value(epochs).unwrap_or_default())
 }
 
 fn no_such_unknown(resource: &ResourceKey, id: &str) -> AdminProblem {
-    AdminProblem::not_found(
-        "no-such-unknown",
-        "No such unknown outcome",
+    let problem = NO_SUCH_UNKNOWN.detail(
         "This instance has no unknown outcome of that id for this resource: it has settled, was \
          resolved, or belongs to another instance. GET the resource for the list.",
-    )
-    .with("resource", resource.as_str())
-    .with("id", id)
+    );
+    problem.with("resource", resource.as_str()).with("id", id)
+}
+
+fn no_mark(resource: &ResourceKey) -> AdminProblem {
+    let problem = NO_MARK.detail(
+        "No token has been accepted for this resource key yet. Keys are compared byte by byte; \
+         GET /v1/marks?prefix=… lists those there are.",
+    );
+    problem.with("resource", resource.as_str())
 }
 
 /// The raw path behind `/v1/marks/`.
 fn behind_marks(uri: &Uri) -> Result<&str, AdminProblem> {
     uri.path()
         .strip_prefix("/v1/marks/")
-        .ok_or_else(|| AdminProblem::malformed("The path does not begin with /v1/marks/."))
+        .ok_or_else(|| MALFORMED.detail("The path does not begin with /v1/marks/."))
 }
 
 /// The key in a raw path, percent-decoded once.
@@ -275,44 +287,35 @@ fn key(raw: &str) -> Result<ResourceKey, AdminProblem> {
             .is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit))
     });
     if broken {
-        return Err(AdminProblem::malformed(
+        return Err(MALFORMED.detail(
             "A `%` in the path is not followed by two hex digits; a `%` of the key itself is written %25.",
         ));
     }
-    let text = percent_decode_str(raw).decode_utf8().map_err(|_| {
-        AdminProblem::malformed("The resource key is not UTF-8 once percent-decoded.")
-    })?;
+    let text = percent_decode_str(raw)
+        .decode_utf8()
+        .map_err(|_| MALFORMED.detail("The resource key is not UTF-8 once percent-decoded."))?;
     ResourceKey::new(&*text)
-        .map_err(|error| AdminProblem::malformed(format!("The resource key is not one: {error}.")))
+        .map_err(|error| MALFORMED.detail(format!("The resource key is not one: {error}.")))
 }
 
 pub(super) async fn parse<T: DeserializeOwned>(body: Body) -> Result<T, AdminProblem> {
     let bytes = timeout(BODY_TIMEOUT, to_bytes(body, BODY_LIMIT)).await;
     let bytes = bytes.map_err(|_| {
-        AdminProblem::new(
-            StatusCode::REQUEST_TIMEOUT,
-            "request-timeout",
-            "The body took too long",
-            "The body did not arrive whole within 10 seconds. Nothing was done.",
-        )
-        .with_header(header::CONNECTION, "close")
+        let detail = "The body did not arrive whole within 10 seconds. Nothing was done.";
+        BODY_TIME
+            .detail(detail)
+            .with_header(header::CONNECTION, "close")
     })?;
-    let bytes = bytes.map_err(|_| {
-        AdminProblem::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "content-too-large",
-            "The body is too large",
-            "The body did not arrive whole, or is longer than 16 KiB.",
-        )
-    })?;
+    let detail = "The body did not arrive whole, or is longer than 16 KiB.";
+    let bytes = bytes.map_err(|_| TOO_LARGE.detail(detail))?;
     serde_json::from_slice(&bytes).map_err(|error| {
-        AdminProblem::malformed(format!("The body is not the JSON expected here: {error}."))
+        MALFORMED.detail(format!("The body is not the JSON expected here: {error}."))
     })
 }
 
 fn check_text(name: &str, text: &str) -> Result<(), AdminProblem> {
     if text.chars().count() > MAX_TEXT || text.chars().any(char::is_control) {
-        return Err(AdminProblem::malformed(format!(
+        return Err(MALFORMED.detail(format!(
             "`{name}` is at most {MAX_TEXT} characters, without control characters."
         )));
     }
@@ -321,9 +324,7 @@ fn check_text(name: &str, text: &str) -> Result<(), AdminProblem> {
 
 pub(super) fn require_text(name: &str, text: &str) -> Result<(), AdminProblem> {
     if text.trim().is_empty() {
-        return Err(AdminProblem::malformed(format!(
-            "`{name}` is empty; it goes into the audit table."
-        )));
+        return Err(MALFORMED.detail(format!("`{name}` is empty; it goes into the audit table.")));
     }
     check_text(name, text)
 }
@@ -337,49 +338,4 @@ pub(super) fn actor(name: &str, peer: &str) -> Result<String, AdminProblem> {
     } else {
         format!("{name} (admin API, {peer})")
     })
-}
-
-fn no_mark(resource: &ResourceKey) -> AdminProblem {
-    AdminProblem::not_found(
-        "no-mark",
-        "The resource has no mark",
-        "No token has been accepted for this resource key yet. Keys are compared byte by byte; \
-         GET /v1/marks?prefix=… lists those there are.",
-    )
-    .with("resource", resource.as_str())
-}
-
-fn no_verb() -> AdminProblem {
-    AdminProblem::not_found(
-        "not-found",
-        "Nothing is here",
-        "Writes are POST /v1/marks/{resource}/advance, …/override and …/resolve.",
-    )
-}
-
-impl From<StoreError> for AdminProblem {
-    fn from(error: StoreError) -> Self {
-        Self::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "store-unavailable",
-            "The store cannot answer",
-            format!("{error}."),
-        )
-        .with_header(header::RETRY_AFTER, "1")
-    }
-}
-
-impl From<OperatorError> for AdminProblem {
-    fn from(error: OperatorError) -> Self {
-        match error {
-            OperatorError::Store(error) => Self::from(error)
-                .adding(" The write may still take effect: read the mark before trying again."),
-            OperatorError::Refused(why) => Self::new(
-                StatusCode::CONFLICT,
-                "refused",
-                "The proxy will not do that",
-                why,
-            ),
-        }
-    }
 }

@@ -29,10 +29,10 @@
 //! an unknown outcome `{"id","token","settles_in_seconds","instance","inherited"}`
 //! (`settles_in_seconds` is null while the instance lives elsewhere); an epoch
 //! `{"instance","number","token"}`; an audit entry
-//! `{"action","before","after","reason","actor","at"}`; a rejection
+//! `{"resource","action","before","after","reason","actor","at"}`; a rejection
 //! `{"at","route","resource","token","mark","gap","outcome","status","method","path","client",
-//! "forwarded_for","user_agent","request_id","trace_id"}`. Tokens, marks and gaps are JSON strings. Bodies may name an `actor` for the audit table; unknown members are
-//! refused.
+//! "forwarded_for","user_agent","request_id","trace_id"}`. Tokens, marks and gaps are JSON strings.
+//! Bodies may name an `actor` for the audit table; unknown members are refused.
 //!
 //! `{resource}` is the rest of the raw path (less the verb of a POST), percent-decoded once: a key
 //! may be written with its slashes as they are or as `%2F`, and a `%` of its own is `%25`.

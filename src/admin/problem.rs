@@ -1,181 +1,175 @@
 //! The admin API's errors: problem details (RFC 9457), like the data port's.
 
 use axum::extract::Request;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::api::Json;
+use super::api::{Json, Problem};
+use crate::fencing::operators::OperatorError;
+use crate::store::StoreError;
 
-/// An error for the client: what went wrong, where, and what to do.
+/// A status, the last word of a problem's type, and its title.
+#[derive(Clone, Copy)]
+pub struct ProblemKind(StatusCode, &'static str, &'static str);
+
+/// Each line: the name, its status, its word, its title.
+macro_rules! kinds {
+    ($($name:ident $status:ident $word:literal $title:literal)+) => {
+        $(pub const $name: ProblemKind = ProblemKind(StatusCode::$status, $word, $title);)+
+    };
+}
+
+kinds! {
+    MALFORMED BAD_REQUEST "malformed-request" "The request is malformed"
+    UNAUTHORIZED UNAUTHORIZED "unauthorized" "This needs the admin token"
+    WRITES_OFF FORBIDDEN "writes-off" "Writes over the admin API are off"
+    READS_OFF FORBIDDEN "reads-off" "Reads of marks are off from here"
+    NOT_FOUND NOT_FOUND "not-found" "Nothing is here"
+    NO_MARK NOT_FOUND "no-mark" "The resource has no mark"
+    NO_SUCH_UNKNOWN NOT_FOUND "no-such-unknown" "No such unknown outcome"
+    METHOD METHOD_NOT_ALLOWED "method-not-allowed" "The method is not allowed here"
+    BODY_TIME REQUEST_TIMEOUT "request-timeout" "The body took too long"
+    EPOCHS_OPEN CONFLICT "epochs-open" "Requests may be in flight"
+    REFUSED CONFLICT "refused" "The proxy will not do that"
+    STALE PRECONDITION_FAILED "stale-token" "The token is stale"
+    TOO_LARGE PAYLOAD_TOO_LARGE "content-too-large" "The body is too large"
+    UNKNOWN_HOST MISDIRECTED_REQUEST "unknown-host" "The Host header names another server"
+    INTERNAL INTERNAL_SERVER_ERROR "internal-error" "The proxy failed"
+    OVERLOADED SERVICE_UNAVAILABLE "overloaded" "The admin port is too busy"
+    STORE SERVICE_UNAVAILABLE "store-unavailable" "The store cannot answer"
+    NOT_DRAINING SERVICE_UNAVAILABLE "not-draining" "The proxy is not draining"
+}
+
+impl ProblemKind {
+    /// The problem with the part that differs: what went wrong, where, and what to do.
+    pub fn detail(self, detail: impl Into<String>) -> AdminProblem {
+        let Self(status, word, title) = self;
+        let problem = Box::new(Problem {
+            kind: format!("urn:fencepost:problem:{word}"),
+            title: title.to_owned(),
+            status: status.as_u16(),
+            detail: detail.into(),
+            members: serde_json::Map::new(),
+        });
+        let json = HeaderValue::from_static("application/problem+json");
+        AdminProblem {
+            status,
+            headers: HeaderMap::from_iter([(header::CONTENT_TYPE, json)]),
+            problem,
+        }
+    }
+}
+
+/// An error for the client.
 #[derive(Clone, Debug)]
 pub struct AdminProblem {
     status: StatusCode,
-    /// The last word of the type.
-    word: &'static str,
-    title: &'static str,
-    detail: String,
-    /// Further members of the body.
-    members: Map<String, Value>,
-    headers: Vec<(header::HeaderName, HeaderValue)>,
+    headers: HeaderMap,
+    problem: Box<Problem>,
 }
 
 impl AdminProblem {
-    /// A problem of type `urn:fencepost:problem:<word>`.
-    pub fn new(
-        status: StatusCode,
-        word: &'static str,
-        title: &'static str,
-        detail: impl Into<String>,
-    ) -> Self {
-        Self {
-            status,
-            word,
-            title,
-            detail: detail.into(),
-            members: Map::new(),
-            headers: Vec::new(),
-        }
-    }
-
-    /// 400: the request itself is wrong.
-    pub fn malformed(detail: impl Into<String>) -> Self {
-        Self::new(
-            StatusCode::BAD_REQUEST,
-            "malformed-request",
-            "The request is malformed",
-            detail,
-        )
-    }
-
-    /// 404.
-    pub fn not_found(word: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, word, title, detail)
-    }
-
     pub fn status(&self) -> StatusCode {
         self.status
-    }
-
-    /// The problem with more in its detail.
-    #[must_use]
-    pub fn adding(mut self, more: &str) -> Self {
-        self.detail += more;
-        self
     }
 
     /// The problem with a further member.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
-        self.members.insert(name.to_owned(), value.into());
+        self.problem.members.insert(name.to_owned(), value.into());
         self
     }
 
     /// The problem with a header.
     #[must_use]
-    pub fn with_header(mut self, name: header::HeaderName, value: &'static str) -> Self {
-        self.headers.push((name, HeaderValue::from_static(value)));
+    pub fn with_header(mut self, name: HeaderName, value: &'static str) -> Self {
+        self.headers.insert(name, HeaderValue::from_static(value));
         self
     }
 }
 
 impl IntoResponse for AdminProblem {
     fn into_response(self) -> Response {
-        let mut body = Map::new();
-        body.insert(
-            "type".into(),
-            format!("urn:fencepost:problem:{}", self.word).into(),
-        );
-        body.insert("title".into(), self.title.into());
-        body.insert("status".into(), self.status.as_u16().into());
-        body.insert("detail".into(), self.detail.into());
-        body.extend(self.members);
-        let mut response = (self.status, Json(Value::Object(body))).into_response();
-        let headers = response.headers_mut();
-        headers.insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("application/problem+json"),
-        );
-        headers.extend(
-            self.headers
-                .into_iter()
-                .map(|(name, value)| (Some(name), value)),
-        );
+        let mut response = (self.status, Json(self.problem)).into_response();
+        response.headers_mut().extend(self.headers);
         response
     }
+}
+
+impl From<StoreError> for AdminProblem {
+    fn from(error: StoreError) -> Self {
+        let problem = STORE.detail(format!("{error}."));
+        problem.with_header(header::RETRY_AFTER, "1")
+    }
+}
+
+impl From<OperatorError> for AdminProblem {
+    fn from(error: OperatorError) -> Self {
+        match error {
+            OperatorError::Refused(why) => REFUSED.detail(why),
+            OperatorError::Store(error) => {
+                let mut problem = Self::from(error);
+                problem.problem.detail +=
+                    " The write may still take effect: read the mark before trying again.";
+                problem
+            }
+        }
+    }
+}
+
+/// The answer to a request beyond a limit.
+pub fn shed() -> AdminProblem {
+    OVERLOADED.detail("As many requests as the admin port serves at once are being served.")
 }
 
 /// Gives a problem's body to the errors of layers and extractors, which are empty or plain text.
 /// Keeps every answer out of caches.
 pub async fn complete(request: Request, next: Next) -> Response {
     let reads = request.method().is_safe();
-    let response = next.run(request).await;
-    let status = response.status();
-    let has_body_of_ours = response
-        .headers()
-        .get(header::CONTENT_TYPE)
-        .is_some_and(|value| {
-            let kind = value.as_bytes();
-            kind.starts_with(b"application/") || kind.starts_with(b"text/html")
-        });
-    let mut response = if status.as_u16() >= 400 && !has_body_of_ours {
-        let allow = response.headers().get(header::ALLOW).cloned();
-        let mut completed = of_status(status, reads).into_response();
-        if let Some(allow) = allow {
-            completed.headers_mut().insert(header::ALLOW, allow);
-        }
-        completed
-    } else {
-        response
-    };
+    let mut response = next.run(request).await;
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    let complete = kind.is_some_and(|kind| {
+        let kind = kind.as_bytes();
+        kind.starts_with(b"application/") || kind.starts_with(b"text/html")
+    });
+    if response.status().as_u16() >= 400 && !complete {
+        let allow = response.headers_mut().remove(header::ALLOW);
+        response = of_status(response.status(), reads).into_response();
+        let allow = allow.map(|allow| (header::ALLOW, allow));
+        response.headers_mut().extend(allow);
+    }
+    let no_store = HeaderValue::from_static("no-store");
     response
         .headers_mut()
-        .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        .insert(header::CACHE_CONTROL, no_store);
     response
-}
-
-/// The answer to a request beyond a limit.
-pub fn shed() -> AdminProblem {
-    AdminProblem::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "overloaded",
-        "Too many wait for this already",
-        "As many requests as the admin port lets wait at once are waiting for the same thing.",
-    )
 }
 
 fn of_status(status: StatusCode, reads: bool) -> AdminProblem {
-    let (word, title, detail) = match status {
-        StatusCode::NOT_FOUND => (
-            "not-found",
-            "Nothing is here",
-            "The admin port serves a page at /, /livez, /readyz, /drained, /metrics and, below /v1, what docs/metrics.md describes.",
+    match status {
+        StatusCode::NOT_FOUND => NOT_FOUND.detail(
+            "The admin port serves a page at /, /livez, /readyz, /drained, /metrics and, below \
+             /v1, what docs/metrics.md describes.",
         ),
-        StatusCode::METHOD_NOT_ALLOWED => (
-            "method-not-allowed",
-            "The method is not allowed here",
-            "Reads are GET; writes are POST /v1/marks/{resource}/advance, …/override and …/resolve.",
+        StatusCode::METHOD_NOT_ALLOWED => METHOD.detail(
+            "Reads are GET; writes are POST /v1/marks/{resource}/advance, …/override and \
+             …/resolve.",
         ),
-        StatusCode::PAYLOAD_TOO_LARGE => (
-            "content-too-large",
-            "The body is too large",
-            "A body of the admin API fits in 16 KiB.",
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            TOO_LARGE.detail("A body of the admin API fits in 16 KiB.")
+        }
+        StatusCode::SERVICE_UNAVAILABLE if reads => {
+            OVERLOADED.detail("The store or the proxy took too long to answer.")
+        }
+        StatusCode::SERVICE_UNAVAILABLE => OVERLOADED.detail(
+            "The store or the proxy took too long to answer; the write may still take effect: \
+             read the mark before trying again.",
         ),
-        StatusCode::SERVICE_UNAVAILABLE => (
-            "overloaded",
-            "The answer took too long",
-            if reads {
-                "The store or the proxy is too busy to answer."
-            } else {
-                "The store or the proxy is too busy to answer; the write may still take effect: read the mark before trying again."
-            },
-        ),
-        _ => (
-            "malformed-request",
-            "The request cannot be served",
-            "The request is malformed.",
-        ),
-    };
-    AdminProblem::new(status, word, title, detail)
+        status => {
+            let problem = MALFORMED.detail("The request is malformed.");
+            AdminProblem { status, ..problem }
+        }
+    }
 }

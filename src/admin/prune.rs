@@ -10,9 +10,9 @@ use axum::response::{IntoResponse, Response};
 use super::AdminState;
 use super::api::{Json, PruneAnswer, PruneBody};
 use super::auth::MayWrite;
-use super::marks::{actor, parse, require_text};
+use super::marks::{actor, completed, parse, parts_of_keys, require_text};
 use super::peer::AdminPeer;
-use super::problem::AdminProblem;
+use super::problem::{AdminProblem, MALFORMED};
 use crate::fencing::operators::OperatorError;
 use crate::fencing::prune::Pruning;
 use crate::store::PruneStep;
@@ -22,23 +22,16 @@ const LEAST: Duration = Duration::from_hours(1);
 
 /// The step that the body asks for.
 fn step(body: PruneBody, peer: &str) -> Result<PruneStep, AdminProblem> {
-    let unchanged = humantime::parse_duration(&body.unchanged_for).map_err(|error| {
-        AdminProblem::malformed(format!("unchanged_for: {error}; such as \"720h\"."))
-    })?;
+    let unchanged = humantime::parse_duration(&body.unchanged_for)
+        .map_err(|error| MALFORMED.detail(format!("unchanged_for: {error}; such as \"720h\".")))?;
     if unchanged < LEAST {
-        return Err(AdminProblem::malformed(format!(
+        return Err(MALFORMED.detail(format!(
             "unchanged_for: {} is too short: without its mark a resource accepts any token, also that of a \
              holder that was away for so long. At least 1h; days or weeks are usual.",
             humantime::format_duration(unchanged)
         )));
     }
-    for text in std::iter::once(&body.prefix).chain(&body.after) {
-        if text.chars().any(char::is_control) {
-            return Err(AdminProblem::malformed(
-                "`prefix` and `after` are parts of resource keys, and no key has control characters.",
-            ));
-        }
-    }
+    parts_of_keys(&body.prefix, body.after.as_deref())?;
     require_text("reason", &body.reason)?;
     Ok(PruneStep {
         prefix: body.prefix,
@@ -59,25 +52,16 @@ pub async fn prune(
     let peer = AdminPeer::of(&request).text;
     let body: PruneBody = parse(request.into_body()).await?;
     let step = step(body, &peer)?;
-    // In a task of its own, so that a step that has begun is completed even if the client leaves.
-    let task = tokio::spawn(async move {
+    let (step, pruning) = completed(async move {
         let pruning = state.fencing.prune(&step).await;
         let pruning = pruning.map_err(|error| match error {
             // A dry run writes nothing.
             OperatorError::Store(error) if step.dry_run => AdminProblem::from(error),
             error => error.into(),
         });
-        Ok::<_, AdminProblem>((step, pruning?))
-    });
-    let (step, pruning) = task.await.map_err(|error| {
-        tracing::error!("a prune ended abnormally: {error}");
-        AdminProblem::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "internal-error",
-            "The proxy failed",
-            "Marks may have been deleted: the audit table says how many.",
-        )
-    })??;
+        Ok((step, pruning?))
+    })
+    .await?;
     let done = match pruning {
         Pruning::Announced(wait) => {
             let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);

@@ -2,21 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
+use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
 use super::AdminState;
 use super::api::{Json, RefusedResource, RejectionGroups, RejectionList, rejections};
-use super::marks::limit;
+use super::marks::{limit, query};
 use super::problem::AdminProblem;
 use crate::rejections::{KEPT, RecentRejection};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RejectionQuery {
-    limit: Option<u32>,
+    limit: Option<u16>,
     group: Option<RejectionGroup>,
 }
 
@@ -28,12 +28,9 @@ enum RejectionGroup {
 }
 
 /// `GET /v1/rejections`.
-pub async fn list(
-    State(state): State<AdminState>,
-    query: Result<Query<RejectionQuery>, QueryRejection>,
-) -> Result<Response, AdminProblem> {
-    let Query(query) = query.map_err(|error| AdminProblem::malformed(error.body_text()))?;
-    let limit = usize::try_from(limit(query.limit)?).unwrap_or(usize::MAX);
+pub async fn list(State(state): State<AdminState>, uri: Uri) -> Result<Response, AdminProblem> {
+    let query: RejectionQuery = query(&uri)?;
+    let limit = limit(query.limit)?.into();
     if let Some(RejectionGroup::Resource) = query.group {
         let mut groups = by_resource(state.rejections.latest(None, KEPT));
         groups.groups.truncate(limit);

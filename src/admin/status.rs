@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
+use axum::http::Uri;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use super::AdminState;
 use super::api::{
     InstanceList, Json, RouteView, StatusView, UnknownOutcomes, WaitingList, rejections,
 };
-use super::marks::limit;
+use super::marks::{limit, query};
 use super::problem::AdminProblem;
 use crate::build_info::{COMMIT, VERSION};
 use crate::config::{Settings, StoreTarget};
@@ -120,16 +120,17 @@ pub async fn instances(State(state): State<AdminState>) -> Json<InstanceList> {
 #[serde(deny_unknown_fields)]
 pub struct PageQuery {
     after: Option<String>,
-    limit: Option<u32>,
+    limit: Option<u16>,
 }
 
-/// One page of the busy resources, and where the next one begins.
+/// One page of the busy resources, where the next one begins, and its limit.
 fn page(
     state: &AdminState,
     kind: Busy,
-    query: &PageQuery,
-) -> Result<(Vec<BusyResource>, Option<String>), AdminProblem> {
-    let limit = usize::try_from(limit(query.limit)?).unwrap_or(usize::MAX);
+    uri: &Uri,
+) -> Result<(Vec<BusyResource>, Option<String>, usize), AdminProblem> {
+    let query: PageQuery = query(uri)?;
+    let limit = limit(query.limit)?.into();
     let mut busy = state.fencing.busy(kind);
     if let Some(after) = &query.after {
         busy.retain(|one| one.resource.as_str() > after.as_str());
@@ -138,27 +139,24 @@ fn page(
     busy.truncate(limit);
     let last = busy.last().filter(|_| more);
     let next = last.map(|one| one.resource.to_string());
-    Ok((busy, next))
+    Ok((busy, next, limit))
 }
 
 /// `GET /v1/waiting`.
 pub async fn waiting(
     State(state): State<AdminState>,
-    query: Result<Query<PageQuery>, QueryRejection>,
+    uri: Uri,
 ) -> Result<Json<WaitingList>, AdminProblem> {
-    let Query(query) = query.map_err(|error| AdminProblem::malformed(error.body_text()))?;
-    let (waiting, next) = page(&state, Busy::Waiting, &query)?;
+    let (waiting, next, _) = page(&state, Busy::Waiting, &uri)?;
     Ok(Json(WaitingList { waiting, next }))
 }
 
 /// `GET /v1/unknown`.
 pub async fn unknown(
     State(state): State<AdminState>,
-    query: Result<Query<PageQuery>, QueryRejection>,
+    uri: Uri,
 ) -> Result<Json<UnknownOutcomes>, AdminProblem> {
-    let Query(query) = query.map_err(|error| AdminProblem::malformed(error.body_text()))?;
-    let (open, next) = page(&state, Busy::Unknown, &query)?;
-    let limit = usize::try_from(limit(query.limit)?).unwrap_or(usize::MAX);
+    let (open, next, limit) = page(&state, Busy::Unknown, &uri)?;
     let unknown = rejections(state.rejections.latest_unknown(None, limit));
     Ok(Json(UnknownOutcomes {
         open,

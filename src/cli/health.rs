@@ -4,12 +4,12 @@
 use std::io::Write;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::{Args, ValueEnum};
-use reqwest::{Method, StatusCode};
-use serde_json::Value;
+use reqwest::Method;
 
 use super::admin::AdminArgs;
+use crate::admin::ReadyReport;
+use crate::admin::api::Live;
 use crate::printable::line;
 
 /// A probe answers at once or not at all.
@@ -36,26 +36,20 @@ enum Probe {
 /// Returns true if it is ready or alive; prints the reason if not.
 pub async fn run(args: HealthArgs) -> anyhow::Result<bool> {
     let admin = args.admin.connect_for_a_probe(TIMEOUT)?;
-    let (path, word) = match args.probe {
-        Probe::Live => ("/livez", "live"),
-        Probe::Ready => ("/readyz", "ready"),
+    let (word, why) = match args.probe {
+        Probe::Live => {
+            admin.get::<Live>("/livez").await?;
+            ("live", Vec::new())
+        }
+        Probe::Ready => {
+            let (_, text) = admin.ask(admin.request(Method::GET, "/readyz")?).await?;
+            ("ready", admin.read::<ReadyReport>(&text)?.not_ready_because)
+        }
     };
-    let (status, text) = admin.ask(admin.request(Method::GET, path)?).await?;
-    let report: Value = serde_json::from_str(&text)
-        .ok()
-        .filter(|value: &Value| value.get(word).is_some_and(Value::is_boolean))
-        .with_context(|| admin.not_fencepost())?;
-    if status == StatusCode::OK {
+    if why.is_empty() {
         writeln!(std::io::stdout(), "{word}")?;
-        return Ok(true);
+    } else {
+        writeln!(std::io::stderr(), "not {word}: {}", line(&why.join("; ")))?;
     }
-    let why: Vec<_> = report["not_ready_because"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .map(line)
-        .collect();
-    writeln!(std::io::stderr(), "not {word}: {}", why.join("; "))?;
-    Ok(false)
+    Ok(why.is_empty())
 }

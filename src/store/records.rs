@@ -239,7 +239,7 @@ pub struct MarkRow {
 }
 
 /// One entry of the audit table.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditRow {
     pub resource: ResourceKey,
     /// `override`, `advance`, `resolve`, or `prune`, whose `resource` is a prefix and `*`.
@@ -249,6 +249,7 @@ pub struct AuditRow {
     pub reason: String,
     pub actor: String,
     /// Milliseconds since the Unix epoch, by the store's clock.
+    #[serde(rename = "at", with = "moment")]
     pub at_ms: i64,
 }
 

@@ -130,6 +130,7 @@ async fn a_view_has_the_refusals_and_the_audit_of_the_resource() {
             "rejections": [rejection],
             "latest_unknown": [unknown],
             "audit": [{
+                "resource": "order:42",
                 "action": "override", "before": "43", "after": "7", "reason": "restored",
                 "actor": "ann", "at": "1970-01-01T00:00:00.000Z",
             }],
