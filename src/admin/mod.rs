@@ -54,6 +54,7 @@ mod readiness;
 mod rejections;
 mod status;
 mod stream;
+pub(crate) mod tables;
 #[cfg(test)]
 pub(crate) mod tests;
 

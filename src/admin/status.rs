@@ -30,16 +30,6 @@ pub struct LoadedConfig {
 }
 
 impl LoadedConfig {
-    /// The settings in force.
-    pub(super) fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
-    /// The namespace of the marks.
-    pub(super) fn namespace(&self) -> String {
-        self.settings.store.namespace.clone()
-    }
-
     /// Read just now.
     #[must_use]
     pub fn now(settings: Arc<Settings>, kept: Vec<String>) -> Self {
@@ -57,6 +47,11 @@ impl LoadedConfig {
 
 /// `GET /v1/status`.
 pub async fn status(State(state): State<AdminState>) -> Json<StatusView> {
+    Json(view(&state))
+}
+
+/// The state of this instance.
+pub(super) fn view(state: &AdminState) -> StatusView {
     let loaded = state.loaded.borrow().clone();
     let settings = &loaded.settings;
     let started = state.readiness.started();
@@ -66,7 +61,8 @@ pub async fn status(State(state): State<AdminState>) -> Json<StatusView> {
         mode: route.mode,
         resource: route.key.as_ref().map(|key| key.as_str().to_owned()),
     });
-    Json(StatusView {
+    let lease = state.fencing.lease().remaining();
+    StatusView {
         version: VERSION.to_owned(),
         commit: COMMIT.to_owned(),
         started: rfc3339(started),
@@ -78,17 +74,13 @@ pub async fn status(State(state): State<AdminState>) -> Json<StatusView> {
             StoreTarget::Postgres(_) => "postgres",
         }
         .to_owned(),
-        lease_remaining_seconds: state
-            .fencing
-            .lease()
-            .remaining()
-            .map(|left| left.as_secs_f64()),
+        lease_remaining_seconds: lease.map(|left| left.as_secs_f64()),
         counts: state.fencing.busy_counts(),
         routes: routes.collect(),
         log_level: state.log.now().to_string(),
         config_loaded: rfc3339(loaded.at),
         config_digest: loaded.settings.document.digest(),
-    })
+    }
 }
 
 /// `GET /v1/config`.

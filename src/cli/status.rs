@@ -7,9 +7,9 @@ use clap::Args;
 use serde::Serialize;
 
 use super::admin::AccessArgs;
-use super::tables::{cell, facts, optional, seconds, section};
+use super::tables::{facts, section};
 use crate::admin::api::{InstanceList, RejectionGroups, StatusView, UnknownOutcomes, WaitingList};
-use crate::fencing::failure_detector::InstanceState;
+use crate::admin::tables;
 use crate::printable;
 
 /// The answers come from memory.
@@ -53,11 +53,25 @@ pub async fn run(args: StatusArgs) -> anyhow::Result<()> {
 }
 
 fn render(answers: &Answers) -> String {
-    let mut out = about(&answers.status);
-    lists(&mut out, answers);
+    let Answers {
+        status,
+        waiting,
+        unknown,
+        ..
+    } = answers;
+    let mut out = facts(&about(status));
+    for table in [
+        tables::routes(&status.routes),
+        tables::instances(&answers.instances.instances),
+        tables::waiting(&waiting.waiting),
+        tables::groups(&answers.rejections),
+        tables::all_unknown(&unknown.open),
+    ] {
+        out += &section(&table);
+    }
     for (name, next, more) in [
-        ("waiting", &answers.waiting.next, "waiting"),
-        ("unknown", &answers.unknown.next, "unknown outcomes"),
+        ("waiting", &waiting.next, "waiting"),
+        ("unknown", &unknown.next, "unknown outcomes"),
     ] {
         if next.is_some() {
             let _ = writeln!(out, "\nThere are more {more}: GET /v1/{name}?after=…");
@@ -67,115 +81,35 @@ fn render(answers: &Answers) -> String {
 }
 
 /// The lines at the top.
-fn about(status: &StatusView) -> String {
-    let ready = match status.ready.not_ready_because.as_slice() {
+fn about(status: &StatusView) -> [(&'static str, String); 12] {
+    let ready = &status.ready;
+    let is_ready = match ready.not_ready_because.as_slice() {
         [] => "yes".to_owned(),
-        why => format!("no: {}", cell(why.join("; "))),
+        reasons => format!("no: {}", reasons.join("; ")),
     };
-    let mut store = status.ready.store.clone();
-    if let Some(error) = &status.ready.store_error {
-        let _ = write!(store, ": {error}");
-    }
+    let error = ready.store_error.iter().map(|error| format!(": {error}"));
     let (kind, namespace) = (&status.store_kind, &status.namespace);
+    let store = format!(
+        "{}{} ({kind}, namespace {namespace})",
+        ready.store,
+        error.collect::<String>()
+    );
     let lease = status.lease_remaining_seconds;
-    facts([
-        ("instance", cell(&status.ready.instance)),
-        ("version", cell(&status.version)),
-        ("started", cell(&status.started)),
-        ("ready", ready),
-        (
-            "store",
-            cell(format!("{store} ({kind}, namespace {namespace})")),
-        ),
+    [
+        ("instance", ready.instance.clone()),
+        ("version", status.version.clone()),
+        ("started", status.started.clone()),
+        ("ready", is_ready),
+        ("store", store),
         (
             "lease",
-            optional(lease.map(|left| format!("{left:.1} s")).as_ref()),
+            lease.map_or("-".to_owned(), |left| format!("{left:.1} s")),
         ),
-        ("in flight", cell(status.counts.in_flight)),
-        ("waiting", cell(status.counts.waiting)),
-        ("unknown", cell(status.counts.unknown)),
-        ("log level", cell(&status.log_level)),
-        ("config read", cell(&status.config_loaded)),
-        ("config digest", cell(&status.config_digest)),
-    ])
-}
-
-/// The tables.
-fn lists(out: &mut String, answers: &Answers) {
-    section(
-        out,
-        "Routes",
-        ["ROUTE", "PATH", "MODE", "KEY"],
-        answers.status.routes.iter().map(|route| {
-            [
-                cell(&route.route),
-                cell(&route.path),
-                cell(route.mode.as_str()),
-                optional(route.resource.as_ref()),
-            ]
-        }),
-    );
-    section(
-        out,
-        "Instances",
-        ["ID", "STATE", "SETTLES IN"],
-        answers.instances.instances.iter().map(|instance| {
-            let state = match instance.state {
-                InstanceState::This => "this",
-                InstanceState::Alive => "alive",
-                InstanceState::Dead => "dead",
-            };
-            let settles = seconds(instance.settles_in);
-            [cell(&instance.id), cell(state), optional(settles.as_ref())]
-        }),
-    );
-    section(
-        out,
-        "Waiting for older requests",
-        ["RESOURCE", "WAITING", "IN FLIGHT", "UNKNOWN"],
-        answers.waiting.waiting.iter().map(|busy| {
-            [
-                cell(&busy.resource),
-                cell(busy.waiting),
-                cell(busy.in_flight),
-                cell(busy.unknown.len()),
-            ]
-        }),
-    );
-    section(
-        out,
-        &format!("Refused most, of the latest {}", answers.rejections.of),
-        [
-            "RESOURCE", "TIMES", "CLIENTS", "LATEST", "OUTCOME", "TOKEN", "MARK", "CLIENT", "AGENT",
-        ],
-        answers.rejections.groups.iter().map(|group| {
-            let latest = &group.latest;
-            [
-                cell(&group.resource),
-                cell(group.refused),
-                cell(group.clients),
-                cell(&latest.at),
-                cell(&latest.outcome),
-                optional(latest.token.as_ref()),
-                optional(latest.mark.as_ref()),
-                cell(&latest.client),
-                optional(latest.request.user_agent.as_ref()),
-            ]
-        }),
-    );
-    section(
-        out,
-        "Unknown outcomes",
-        ["RESOURCE", "ID", "TOKEN", "SETTLES IN"],
-        answers.unknown.open.iter().flat_map(|busy| {
-            busy.unknown.iter().map(|unknown| {
-                [
-                    cell(&busy.resource),
-                    cell(&unknown.id),
-                    cell(unknown.token),
-                    optional(seconds(unknown.settles_in).as_ref()),
-                ]
-            })
-        }),
-    );
+        ("in flight", status.counts.in_flight.to_string()),
+        ("waiting", status.counts.waiting.to_string()),
+        ("unknown", status.counts.unknown.to_string()),
+        ("log level", status.log_level.clone()),
+        ("config read", status.config_loaded.clone()),
+        ("config digest", status.config_digest.clone()),
+    ]
 }

@@ -1,75 +1,52 @@
-//! The admin API's answers as tables. A missing value is shown as `-`; characters that are not
-//! printable are written as numbers.
+//! The admin API's answers as text.
 
-use std::fmt::{Display, Write as _};
-use std::time::Duration;
+use std::fmt::Write as _;
 
+use crate::admin::tables::Table;
 use crate::printable::line;
 
-/// A cell of a table.
-pub(super) fn cell(value: impl Display) -> String {
-    let text = value.to_string();
-    if text.is_empty() {
-        return "-".to_owned();
-    }
-    line(&text).into_owned()
-}
-
-pub(super) fn optional(value: Option<&impl Display>) -> String {
-    value.map_or_else(|| "-".to_owned(), cell)
-}
-
-/// A span in seconds.
-pub(super) fn seconds(span: Option<Duration>) -> Option<String> {
-    span.map(|span| format!("{:.1} s", span.as_secs_f64()))
-}
-
 /// Lines of a label and a value.
-pub(super) fn facts<const N: usize>(facts: [(&str, String); N]) -> String {
+pub(super) fn facts(facts: &[(&str, String)]) -> String {
     let width = facts.iter().map(|(label, _)| label.len()).max();
     let width = width.unwrap_or_default();
     let mut out = String::new();
     for (label, value) in facts {
-        let _ = writeln!(out, "{label:<width$}  {value}");
+        let _ = writeln!(out, "{label:<width$}  {}", line(value));
     }
     out
 }
 
-/// A table under a title, unless it has no rows.
-pub(super) fn section<const N: usize>(
-    out: &mut String,
-    title: &str,
-    headings: [&str; N],
-    rows: impl Iterator<Item = [String; N]>,
-) {
-    let mut rows = rows.peekable();
-    if rows.peek().is_some() {
-        let _ = write!(out, "\n{title}\n{}", table(headings, rows));
+/// A table under its title, unless it has no rows.
+pub(super) fn section(table: &Table) -> String {
+    if table.rows.is_empty() {
+        return String::new();
     }
+    format!("\n{}\n{}", table.title, columns(table))
 }
 
 /// Columns as wide as their widest entry.
-pub(super) fn table<const N: usize>(
-    headings: [&str; N],
-    rows: impl Iterator<Item = [String; N]>,
-) -> String {
-    let lines: Vec<_> = std::iter::once(headings.map(str::to_owned))
-        .chain(rows)
+pub(super) fn columns(table: &Table) -> String {
+    let headings = table.rows.iter().take(1).map(|row| {
+        let headings = row.0.iter().map(|(heading, _)| heading.to_uppercase());
+        headings.collect::<Vec<_>>()
+    });
+    let rows = table.rows.iter().map(|row| {
+        let cells = row.0.iter().map(|(_, cell)| cell.text().into_owned());
+        cells.collect()
+    });
+    let lines: Vec<Vec<String>> = headings.chain(rows).collect();
+    let widths: Vec<usize> = (0..lines.first().map_or(0, Vec::len))
+        .map(|column| lines.iter().map(|line| line[column].chars().count()).max())
+        .map(Option::unwrap_or_default)
         .collect();
-    let mut widths = [0; N];
-    for cells in &lines {
-        for (width, cell) in widths.iter_mut().zip(cells) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
     let mut out = String::new();
-    for cells in lines {
-        let padded: Vec<_> = cells
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| format!("{cell:<width$}"))
+    for line in &lines {
+        let cells = line.iter().zip(&widths);
+        let text: String = cells
+            .map(|(cell, width)| format!("{cell:<width$}  "))
             .collect();
-        let _ = writeln!(out, "{}", padded.join("  ").trim_end());
+        out.push_str(text.trim_end());
+        out.push('\n');
     }
     out
 }

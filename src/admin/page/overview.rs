@@ -1,48 +1,61 @@
 //! The page at `/`: does it enforce, is the store there, what passes, what is refused and why, what
 //! is stuck.
 
+use std::time::Duration;
+
 use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
 
 use super::chart::bars;
 use super::history::{EndKind, Ends, kind};
-use super::parts::{cells, in_time, line, link, optional, page, refusals, span, table, word};
-use crate::admin::AdminState;
-use crate::admin::readiness::ReadyReport;
+use super::parts::{facts, page, section};
+use crate::admin::api::{StatusView, rejections};
+use crate::admin::tables::{self, Cell, Look, Table, span};
+use crate::admin::{AdminState, status};
 use crate::config::Mode;
-use crate::fencing::failure_detector::InstanceState;
-use crate::fencing::overview::{Busy, BusyCounts, BusyResource};
+use crate::fencing::overview::Busy;
+use crate::printable::line;
 
-/// The most rows of a table.
-const ROWS: usize = 20;
+/// The latest refusals that are shown.
+const REFUSALS: usize = 20;
 
 /// `GET /`.
 pub(super) async fn page_of(State(state): State<AdminState>) -> Response {
-    let counts = state.fencing.busy_counts();
+    let status = status::view(&state);
+    let counts = &status.counts;
+    let lease = state.fencing.lease().remaining();
+    let numbers = [
+        ("in flight", counts.in_flight.to_string()),
+        ("waiting", counts.waiting.to_string()),
+        ("unknown", counts.unknown.to_string()),
+        ("lease left", lease.map_or_else(|| "-".to_owned(), span)),
+        ("up for", span(Duration::from_secs(status.uptime_seconds))),
+    ];
+    let refused = rejections(state.rejections.latest(None, REFUSALS));
+    let none = "Nothing was refused since the start.";
+    let lists = [
+        outcomes(&state),
+        tables::waiting(&state.fencing.busy(Busy::Waiting)),
+        tables::all_unknown(&state.fencing.busy(Busy::Unknown)),
+        tables::rejections("Latest refusals", none, &refused, true),
+        tables::routes(&status.routes),
+        tables::instances(&state.fencing.instances()),
+    ];
     let spans = state.history.spans(&state.metrics);
     let main = html! {
-        (verdict(&state, &state.readiness.report(), counts))
-        (facts(&state, counts))
+        @for (class, words) in verdict(&status) {
+            div class={ "verdict " (class) } { p { (line(&words)) } }
+        }
+        (facts(&numbers))
         section.charts aria-label="The last hour" {
             (chart("Passed", "passed", &spans, EndKind::Passed))
             (chart("Refused", "refused", &spans, EndKind::Refused))
             (chart("Outcome unknown", "unknown", &spans, EndKind::Unknown))
         }
-        h2 { "How requests ended" }
-        (outcomes(&state))
-        h2 { "Waiting for older requests now" }
-        (busy(&state.fencing.busy(Busy::Waiting), "Nothing waits."))
-        h2 { "Outcomes that are unknown now" }
-        (busy(&state.fencing.busy(Busy::Unknown), "No outcome is unknown."))
-        h2 { "Latest refusals" }
-        (refusals(state.rejections.latest(None, ROWS), true, "Nothing was refused since the start."))
-        h2 { "Routes" }
-        (routes(&state))
-        h2 { "Instances of the namespace" }
-        (instances(&state))
+        @for list in &lists { (section(list)) }
     };
-    page(&state, "Overview", "", &main)
+    page(&state, &status.namespace, "Overview", "", &main)
 }
 
 fn chart(title: &str, class: &str, spans: &[Ends], kind: EndKind) -> Markup {
@@ -50,157 +63,76 @@ fn chart(title: &str, class: &str, spans: &[Ends], kind: EndKind) -> Markup {
     bars(title, class, &counts)
 }
 
-/// What the person who was woken wants to know first.
-fn verdict(state: &AdminState, ready: &ReadyReport, counts: BusyCounts) -> Markup {
-    let loaded = state.loaded.borrow();
-    let routes = &loaded.settings().routes;
-    let lax: Vec<_> = routes
-        .iter()
-        .filter(|route| route.mode != Mode::Enforce)
-        .map(|route| format!("{} ({})", route.label, route.mode.as_str()))
+/// The answers to the first questions of the person on call, each with its class.
+fn verdict(status: &StatusView) -> Vec<(&'static str, String)> {
+    let (ready, routes) = (&status.ready, &status.routes);
+    let lax = routes.iter().filter(|route| route.mode != Mode::Enforce);
+    let lax: Vec<_> = lax
+        .map(|route| format!("{} ({})", route.route, route.mode.as_str()))
         .collect();
-    let enforced = routes.len() - lax.len();
-    let mut said = vec![match (enforced, lax.is_empty()) {
-        (0, _) => (
+    let (all, enforced) = (routes.len(), routes.len() - lax.len());
+    let lax = lax.join(", ");
+    let enforcing = match enforced {
+        0 => (
             "bad",
             "No route enforces: every stale write passes.".to_owned(),
         ),
-        (_, true) => ("good", "Enforcing on all routes.".to_owned()),
-        (_, false) => {
-            let (all, lax) = (routes.len(), lax.join(", "));
-            (
-                "warn",
-                format!("Enforcing on {enforced} of {all} routes. Not on: {lax}."),
-            )
-        }
-    }];
-    said.push(if ready.store == "up" {
+        _ if enforced == all => ("good", "Enforcing on all routes.".to_owned()),
+        _ => (
+            "warn",
+            format!("Enforcing on {enforced} of {all} routes. Not on: {lax}."),
+        ),
+    };
+    let store = if ready.store == "up" {
         ("good", "The store answers.".to_owned())
     } else {
         let why = ready.store_error.as_deref();
         let why = why.unwrap_or("it was not reached yet");
         ("bad", format!("The store is {}: {why}", ready.store))
-    });
+    };
+    let mut verdict = vec![enforcing, store];
     if !ready.ready {
         let why = ready.not_ready_because.join("; ");
-        said.push(("bad", format!("Not ready: {why}")));
+        verdict.push(("bad", format!("Not ready: {why}")));
     }
     if ready.draining {
-        said.push(("warn", "Draining: no new requests are taken.".to_owned()));
+        verdict.push(("warn", "Draining: no new requests are taken.".to_owned()));
     }
-    if counts.unknown > 0 {
+    if status.counts.unknown > 0 {
         let words = "Newer tokens of their resources wait until they settle.";
-        said.push((
-            "warn",
-            format!("Unknown outcomes: {}. {words}", counts.unknown),
-        ));
+        let unknown = format!("Unknown outcomes: {}. {words}", status.counts.unknown);
+        verdict.push(("warn", unknown));
     }
     if !ready.other_route_tables.is_empty() {
         let others = ready.other_route_tables.join(", ");
-        said.push(("warn", format!("Other routes are served by: {others}")));
+        verdict.push(("warn", format!("Other routes are served by: {others}")));
     }
-    html! {
-        @for (class, words) in &said {
-            div class={ "verdict " (class) } { p { (line(words)) } }
-        }
-    }
+    verdict
 }
 
-fn facts(state: &AdminState, counts: BusyCounts) -> Markup {
-    let uptime = state.readiness.started().elapsed().unwrap_or_default();
-    let lease = state.fencing.lease().remaining();
-    html! {
-        dl.facts {
-            div { dt { "At the upstream" } dd { (counts.in_flight) } }
-            div { dt { "Waiting" } dd { (counts.waiting) } }
-            div { dt { "Unknown" } dd { (counts.unknown) } }
-            div {
-                dt { "Lease left" }
-                dd.text { @if let Some(left) = lease { (format!("{:.1} s", left.as_secs_f64())) } @else { "-" } }
-            }
-            div { dt { "Up for" } dd.text { (span(uptime)) } }
-        }
-    }
-}
-
-fn outcomes(state: &AdminState) -> Markup {
-    let mut found = state.history.outcomes(&state.metrics);
-    found.sort_by_key(|(outcome, [_, hour, total])| {
-        (
-            kind(*outcome) == EndKind::Passed,
-            std::cmp::Reverse((*hour, *total)),
-        )
+fn outcomes(state: &AdminState) -> Table {
+    let mut outcomes = state.history.outcomes(&state.metrics);
+    outcomes.sort_by_key(|(outcome, [_, hour, total])| {
+        let passed = kind(*outcome) == EndKind::Passed;
+        (passed, std::cmp::Reverse((*hour, *total)))
     });
-    let rows = found.into_iter().map(|(outcome, [minutes, hour, total])| {
-        let end = match kind(outcome) {
-            EndKind::Passed => word("good", "passed"),
-            EndKind::Refused => word("warn", "refused"),
-            EndKind::Unknown => word("bad", "unknown"),
-        };
-        cells![outcome.as_str(), end, minutes, hour, total]
-    });
-    let headings = ["outcome", "", "5 minutes", "an hour", "since the start"];
     let none = "No request has ended since the start.";
-    table(&headings, &[2, 3, 4], rows, none)
-}
-
-fn busy(list: &[BusyResource], none: &str) -> Markup {
-    let rows = list.iter().take(ROWS).map(|one| {
-        let settles = one.unknown.iter().filter_map(|unknown| unknown.settles_in);
-        cells![
-            link(one.resource.as_str()),
-            one.in_flight,
-            one.waiting,
-            one.unknown.len(),
-            optional(in_time(settles.max())),
-        ]
-    });
-    let headings = [
-        "resource",
-        "at the upstream",
-        "waiting",
-        "unknown",
-        "settles",
-    ];
-    html! {
-        (table(&headings, &[1, 2, 3], rows, none))
-        @if list.len() > ROWS {
-            p.soft { "and " (list.len() - ROWS) " more: " code { "fencepost status" } " lists them." }
-        }
-    }
-}
-
-fn routes(state: &AdminState) -> Markup {
-    let loaded = state.loaded.borrow();
-    let rows = loaded.settings().routes.iter().map(|route| {
-        let class = match route.mode {
-            Mode::Enforce => "good",
-            Mode::Observe | Mode::Bypass => "warn",
-        };
-        let key = route.key.as_ref().map(crate::routing::KeyTemplate::as_str);
-        let mode = word(class, route.mode.as_str());
-        cells![line(&route.label), mode, optional(key)]
-    });
-    let none = "There are no routes.";
-    table(&["route", "mode", "key"], &[], rows, none)
-}
-
-fn instances(state: &AdminState) -> Markup {
-    let known = state.fencing.instances().into_iter().take(ROWS);
-    let rows = known.map(|one| {
-        let word = match one.state {
-            InstanceState::This => word("good", "this one"),
-            InstanceState::Alive => word("good", "alive"),
-            InstanceState::Dead => word("bad", "dead"),
-        };
-        let silent = optional(one.silent_for.map(span));
-        cells![
-            line(&one.id),
-            word,
-            silent,
-            optional(in_time(one.settles_in))
-        ]
-    });
-    let headings = ["instance", "state", "silent for", "its requests settle"];
-    table(&headings, &[], rows, "None is known.")
+    Table::new(
+        "How requests ended",
+        none,
+        outcomes,
+        |row, (outcome, counts)| {
+            let [minutes, hour, total] = counts;
+            let end = match kind(outcome) {
+                EndKind::Passed => Cell::new(Look::Good, "passed"),
+                EndKind::Refused => Cell::new(Look::Warn, "refused"),
+                EndKind::Unknown => Cell::new(Look::Bad, "unknown"),
+            };
+            row.add("outcome", outcome.as_str())
+                .add("", end)
+                .add("5 minutes", minutes)
+                .add("an hour", hour)
+                .add("since the start", total)
+        },
+    )
 }

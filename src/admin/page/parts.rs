@@ -1,8 +1,6 @@
-//! The frame of the pages, and their tables. maud escapes all texts; what a terminal would not show
-//! as itself is written as numbers.
+//! The frame of the pages, and their tables. maud escapes all texts.
 
-use std::borrow::Cow;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use axum::response::Response;
 use maud::{DOCTYPE, Markup, html};
@@ -10,18 +8,29 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::html;
 use crate::admin::AdminState;
+use crate::admin::tables::{Cell, Look, Table};
 use crate::build_info::VERSION;
 use crate::json_values::rfc3339;
-use crate::printable;
-use crate::rejections::RecentRejection;
+use crate::printable::line;
 
+/// The most rows of a table.
+const ROWS: usize = 50;
 /// Characters of a key or path that a table shows.
 const SHOWN: usize = 72;
 
 /// A whole page around this main part. `sought`: what stands in the field of the search.
-pub(super) fn page(state: &AdminState, title: &str, sought: &str, main: &Markup) -> Response {
-    let instance = state.fencing.instance();
-    let namespace = state.loaded.borrow().namespace();
+pub(super) fn page(
+    state: &AdminState,
+    namespace: &str,
+    title: &str,
+    sought: &str,
+    main: &Markup,
+) -> Response {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "for people to read; nothing rests on it"
+    )]
+    let now = rfc3339(SystemTime::now());
     html(html! {
         (DOCTYPE)
         html lang="en" {
@@ -37,8 +46,8 @@ pub(super) fn page(state: &AdminState, title: &str, sought: &str, main: &Markup)
             body {
                 header {
                     h1 { a href="/" { "fencepost" } }
-                    span { "namespace " strong { (line(&namespace)) } }
-                    span.soft { "instance " (instance.name()) ", version " (VERSION) }
+                    span { "namespace " strong { (line(namespace)) } }
+                    span.soft { "instance " (state.fencing.instance().name()) ", version " (VERSION) }
                     form action="/resource" method="get" role="search" {
                         input type="search" name="key" value=(sought) required
                             placeholder="resource key" aria-label="Resource key";
@@ -47,7 +56,7 @@ pub(super) fn page(state: &AdminState, title: &str, sought: &str, main: &Markup)
                 }
                 main {
                     (main)
-                    p.soft { "All of this is what this instance knew at " (now()) "." }
+                    p.soft { "All of this is what this instance knew at " (now) "." }
                 }
                 footer { span id="refreshed" role="status" {} }
             }
@@ -55,122 +64,70 @@ pub(super) fn page(state: &AdminState, title: &str, sought: &str, main: &Markup)
     })
 }
 
-/// Text without characters that do not show as themselves.
-pub(super) fn line(text: &str) -> Cow<'_, str> {
-    printable::line(text)
-}
-
-pub(super) fn now() -> String {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "for people to read; nothing rests on it"
-    )]
-    rfc3339(SystemTime::now())
-}
-
-/// A span in words, rounded: `3m 20s`.
-pub(super) fn span(span: Duration) -> String {
-    humantime::format_duration(Duration::from_secs(span.as_secs())).to_string()
-}
-
-/// A link to the page of a resource.
-pub(super) fn link(resource: &str) -> Markup {
-    let key = utf8_percent_encode(resource, NON_ALPHANUMERIC);
-    html! { a href={ "/resource?key=" (key) } title=(line(resource)) { (short(resource)) } }
-}
-
-/// The beginning of a text that would make its row too tall.
-pub(super) fn short(text: &str) -> String {
-    let shown = line(text);
-    match shown.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}…", &shown[..end]),
-        None => shown.into_owned(),
-    }
-}
-
-/// The cells of a row.
-macro_rules! cells {
-    ($($cell:expr),+ $(,)?) => {
-        vec![$(maud::html! { ($cell) }),+]
-    };
-}
-pub(super) use cells;
-
-/// A word that its class colours: `good`, `warn` or `bad`.
-pub(super) fn word(class: &str, text: &str) -> Markup {
-    html! { span class={ "word " (class) } { (text) } }
-}
-
-/// A table, or the words if it has no rows. `numbers`: the columns that are to the right.
-pub(super) fn table(
-    headings: &[&str],
-    numbers: &[usize],
-    rows: impl IntoIterator<Item = Vec<Markup>>,
-    none: &str,
-) -> Markup {
-    let rows: Vec<_> = rows.into_iter().collect();
-    let class = |column: usize| numbers.contains(&column).then_some("num");
+/// The values at the top of a page.
+pub(super) fn facts(facts: &[(&str, String)]) -> Markup {
+    let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     html! {
-        @if rows.is_empty() {
-            p.none { (none) }
-        } @else {
-            div.scroll tabindex="0" {
-                table {
-                    thead {
-                        tr {
-                            @for (column, heading) in headings.iter().enumerate() {
-                                th scope="col" class=[class(column)] { (heading) }
-                            }
-                        }
-                    }
-                    tbody {
-                        @for row in rows {
-                            tr {
-                                @for (column, cell) in row.iter().enumerate() {
-                                    td class=[class(column)] { (cell) }
-                                }
-                            }
-                        }
-                    }
-                }
+        dl.facts {
+            @for (name, value) in facts {
+                div { dt { (name) } dd class=[(!number(value)).then_some("text")] { (line(value)) } }
             }
         }
     }
 }
 
-/// The text, or `-` without one.
-pub(super) fn optional(text: Option<impl ToString>) -> Markup {
-    let text = text.map_or_else(|| "-".to_owned(), |text| text.to_string());
-    html! { (line(&text)) }
-}
-
-/// The time until something settles.
-pub(super) fn in_time(left: Option<Duration>) -> Option<String> {
-    left.map(|left| format!("in {}", span(left)))
-}
-
-/// Refusals, or unknown outcomes. `named`: with their resources.
-pub(super) fn refusals(list: Vec<RecentRejection>, named: bool, none: &str) -> Markup {
-    let mut headings = vec!["time", "outcome", "token", "mark", "client", "request"];
-    if named {
-        headings.insert(2, "resource");
-    }
-    let rows = list.into_iter().map(|one| {
-        let resource = one.resource.as_ref().map(|key| link(key.as_str()));
-        let request = [one.request.method, one.request.path];
-        let request = request.into_iter().flatten().collect::<Vec<_>>().join(" ");
-        let mut row = cells![
-            html! { time { (rfc3339(one.at)) } },
-            html! { span.word { (one.outcome.as_str()) } " " (one.status) },
-            optional(one.token),
-            optional(one.mark),
-            line(&one.peer),
-            html! { span title=(line(&request)) { (short(&request)) } },
-        ];
-        if named {
-            row.insert(2, resource.unwrap_or_else(|| html! { "-" }));
+/// A table under its title.
+pub(super) fn section(table: &Table) -> Markup {
+    let class = |cell: &Cell| (cell.look == Look::Number).then_some("num");
+    let more = table.rows.len().saturating_sub(ROWS);
+    html! {
+        h2 { (table.title) }
+        @if let Some(first) = table.rows.first() {
+            div.scroll tabindex="0" {
+                table {
+                    thead {
+                        tr {
+                            @for (heading, cell) in &first.0 {
+                                th scope="col" class=[class(cell)] { (heading) }
+                            }
+                        }
+                    }
+                    tbody {
+                        @for row in table.rows.iter().take(ROWS) {
+                            tr { @for (_, cell) in &row.0 { td class=[class(cell)] { (shown(cell)) } } }
+                        }
+                    }
+                }
+            }
+            @if more > 0 {
+                p.soft { "and " (more) " more: " code { "fencepost status" } " lists them." }
+            }
+        } @else {
+            p.none { (table.none) }
         }
-        row
-    });
-    table(&headings, &[], rows, none)
+    }
+}
+
+fn shown(cell: &Cell) -> Markup {
+    let text = cell.text();
+    let word = |class| html! { span class={ "word " (class) } { (text) } };
+    match cell.look {
+        Look::Plain | Look::Number => html! { (text) },
+        Look::Good => word("good"),
+        Look::Warn => word("warn"),
+        Look::Bad => word("bad"),
+        Look::Long => html! { span title=(text) { (short(&text)) } },
+        Look::Key => {
+            let key = utf8_percent_encode(cell.raw(), NON_ALPHANUMERIC);
+            html! { a href={ "/resource?key=" (key) } title=(text) { (short(&text)) } }
+        }
+    }
+}
+
+/// The beginning of a text that would make its row too tall.
+fn short(text: &str) -> String {
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
 }

@@ -59,13 +59,13 @@ over_both_stores! {
             "Nothing waits.",
             "stale-token 412 order:7 8 9 127.0.0.1 PUT /orders/7",
             "/orders/{id} enforce order:{id}",
-            "this one",
+            "id state silent for settles in",
         ] {
             assert!(said.contains(part), "{part}: {said}");
         }
         let resource = proxy.ask("/resource?key=order%3A7").await;
         let said = words(&resource);
-        for part in ["Mark 9", "stale-token 412 8 9 127.0.0.1 PUT /orders/7", "What operators did Nothing."] {
+        for part in ["mark 9", "stale-token 412 8 9 127.0.0.1 PUT /orders/7", "Operator actions None."] {
             assert!(said.contains(part), "{part}: {said}");
         }
         let (status, none) = (404, proxy.ask("/resource?key=order%3A8").await);
