@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use super::overrides::OverrideArgs;
-use crate::config::{self, ConfigProblem, Loader, Settings, Severity, StoreTarget};
+use crate::config::{self, ConfigPlace, ConfigProblem, Loader, Settings, Severity, StoreTarget};
 use crate::printable;
 use crate::proxy::reach::reach;
 use crate::store::postgres::PostgresStore;
@@ -40,18 +40,20 @@ pub(super) enum CheckFormat {
 struct CheckReport {
     file: PathBuf,
     problems: Vec<ConfigProblem>,
-    /// What stands beside the problems of the file: missing files, and what cannot be reached.
-    beside: Vec<Beside>,
     /// What the configuration does; empty if it has errors.
     summary: Vec<String>,
     advice: Vec<String>,
 }
 
-/// A problem that has no line.
-struct Beside {
-    severity: Severity,
-    path: &'static str,
-    message: String,
+/// A problem that has no line: a missing file, or a peer that cannot be reached.
+fn problem(severity: Severity, path: &str, message: String) -> ConfigProblem {
+    ConfigProblem {
+        severity,
+        path: path.to_owned(),
+        place: ConfigPlace::Nowhere,
+        message,
+        hint: None,
+    }
 }
 
 /// Checks the file and writes what it found. False if there is an error; the `Err` is about
@@ -71,16 +73,15 @@ pub(super) async fn run(args: CheckArgs, out: &mut dyn Write) -> std::io::Result
     let mut report = CheckReport {
         file: args.file,
         problems: Vec::new(),
-        beside: Vec::new(),
         summary: Vec::new(),
         advice: Vec::new(),
     };
     match parsed {
         Ok((settings, warnings)) => {
             report.problems = warnings;
-            report.beside = missing_files(&settings);
+            report.problems.extend(missing_files(&settings));
             if args.connect {
-                report.beside.extend(connect(&settings).await);
+                report.problems.extend(connect(&settings).await);
             }
             report.summary = config::describe(&settings);
             report.advice = config::advice(&settings);
@@ -96,22 +97,13 @@ pub(super) async fn run(args: CheckArgs, out: &mut dyn Write) -> std::io::Result
 
 impl CheckReport {
     fn count(&self, severity: Severity) -> usize {
-        let of_file = self.problems.iter().filter(|one| one.severity == severity);
-        let beside = self.beside.iter().filter(|one| one.severity == severity);
-        of_file.count() + beside.count()
+        let of_it = self.problems.iter().filter(|one| one.severity == severity);
+        of_it.count()
     }
 
     fn write(&self, out: &mut dyn Write) -> std::io::Result<()> {
         for problem in &self.problems {
             writeln!(out, "{}", problem.render(Some(&self.file)))?;
-        }
-        for Beside {
-            severity,
-            path,
-            message,
-        } in &self.beside
-        {
-            writeln!(out, "{}: {path}: {message}", severity.as_str())?;
         }
         let errors = match self.count(Severity::Error) {
             0 => "no errors".to_owned(),
@@ -139,21 +131,11 @@ impl CheckReport {
                 "hint": problem.hint,
             })
         });
-        let beside = self.beside.iter().map(|one| {
-            json!({
-                "severity": one.severity.as_str(),
-                "line": null,
-                "set_by": null,
-                "path": one.path,
-                "message": one.message,
-                "hint": null,
-            })
-        });
         json!({
             "file": self.file,
             "errors": self.count(Severity::Error),
             "warnings": self.count(Severity::Warning),
-            "problems": problems.chain(beside).collect::<Vec<_>>(),
+            "problems": problems.collect::<Vec<_>>(),
             "summary": self.summary,
             "advice": self.advice,
         })
@@ -162,7 +144,7 @@ impl CheckReport {
 
 /// Warns of files that are read when they are needed, and are not there. On another machine than
 /// the proxy's that is no error.
-fn missing_files(settings: &Settings) -> Vec<Beside> {
+fn missing_files(settings: &Settings) -> Vec<ConfigProblem> {
     let store = &settings.store;
     let url_file = match &store.target {
         StoreTarget::Postgres(config::Secret::File(file)) => Some(file),
@@ -186,22 +168,15 @@ fn missing_files(settings: &Settings) -> Vec<Beside> {
     let missing = files.into_iter().filter_map(|(path, file)| {
         let file = file?;
         let error = std::fs::File::open(file).err()?;
-        Some(Beside {
-            severity: Severity::Warning,
-            path,
-            message: format!("{} cannot be read here: {error}", file.display()),
-        })
+        let message = format!("{} cannot be read here: {error}", file.display());
+        Some(problem(Severity::Warning, path, message))
     });
     missing.collect()
 }
 
 /// Asks the store and the upstream.
-async fn connect(settings: &Settings) -> Vec<Beside> {
-    let error = |path, message| Beside {
-        severity: Severity::Error,
-        path,
-        message,
-    };
+async fn connect(settings: &Settings) -> Vec<ConfigProblem> {
+    let error = |path, message| problem(Severity::Error, path, message);
     let mut found = Vec::new();
     let store = &settings.store;
     match &store.target {

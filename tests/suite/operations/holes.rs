@@ -171,7 +171,7 @@ async fn a_check_reads_the_standard_input_and_answers_as_json() {
     let (code, out, _) = run(&["check", "-"], files).await;
     assert_eq!(code, Some(0), "{out}");
     assert!(
-        out.contains("warning: admin.token_file: /nowhere/token cannot be read here"),
+        out.contains("warning: -: admin.token_file: /nowhere/token cannot be read here"),
         "{out}"
     );
 
@@ -199,7 +199,7 @@ async fn a_check_asks_the_store_and_the_upstream() {
     );
     let (code, out, _) = run(&["check", "-", "--connect"], &gone).await;
     assert_eq!(code, Some(1), "{out}");
-    for part in ["error: store: ", "error: upstream.url: "] {
+    for part in ["error: -: store: ", "error: -: upstream.url: "] {
         assert!(out.contains(part), "{part}: {out}");
     }
 }
