@@ -7,8 +7,8 @@ use anyhow::{Context, bail};
 use clap::Args;
 use reqwest::{Certificate, Method, RequestBuilder, StatusCode, Url, redirect};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
+use crate::admin::api::Problem;
 use crate::config::{ADMIN_LISTEN, AdminAddress};
 use crate::printable::line;
 
@@ -17,44 +17,27 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The address of the proxy's admin port.
 #[derive(Debug, Args)]
 pub struct AdminArgs {
-    #[arg(
-        help = "URL of the proxy's admin port: http://…, https://… or unix:/path [default: from \
-                --admin-listen]",
-        long,
-        global = true,
-        value_name = "URL",
-        env = "FENCEPOST_ADMIN_URL"
-    )]
+    /// URL of the proxy's admin port: http://…, https://… or unix:/path [default: from
+    /// --admin-listen]
+    #[arg(long, global = true, value_name = "URL", env = "FENCEPOST_ADMIN_URL")]
     admin: Option<String>,
-    #[arg(
-        help = "PEM file with the CAs for an https:// admin port [default: the system's]",
-        long,
-        global = true,
-        value_name = "FILE",
-        env = "FENCEPOST_ADMIN_CA"
-    )]
+    /// PEM file with the CAs for an https:// admin port [default: the system's]
+    #[arg(long, global = true, value_name = "FILE", env = "FENCEPOST_ADMIN_CA")]
     admin_ca: Option<PathBuf>,
+    /// Admin address of the proxy, if --admin is not given: host:port or unix:/path [default: from
+    /// --config]
     #[arg(
-        help = "Admin address of the proxy, if --admin is not given: host:port or unix:/path \
-                [default: from --config]",
         long,
         global = true,
         value_name = "ADDR",
         env = "FENCEPOST_ADMIN_LISTEN"
     )]
     admin_listen: Option<String>,
-    #[arg(
-        help = "Configuration file of the proxy, for its admin.listen if neither of the above is \
-                given",
-        long,
-        global = true,
-        value_name = "FILE",
-        env = "FENCEPOST_CONFIG"
-    )]
+    /// Configuration file of the proxy, for its admin.listen if neither of the above is given
+    #[arg(long, global = true, value_name = "FILE", env = "FENCEPOST_CONFIG")]
     config: Option<PathBuf>,
+    /// Admin address if neither --admin-listen nor the file has one [default: 127.0.0.1:7081]
     #[arg(
-        help = "Admin address if neither --admin-listen nor the file has one [default: \
-                127.0.0.1:7081]",
         long,
         global = true,
         value_name = "ADDR",
@@ -119,9 +102,9 @@ impl AdminArgs {
 pub struct AccessArgs {
     #[command(flatten)]
     admin: AdminArgs,
+    /// File with the token of admin.token_file, for writes. Reads from outside the proxy's loopback
+    /// need it too, or the token of admin.read_token_file
     #[arg(
-        help = "File with the token of admin.token_file, for writes. Reads from outside the \
-                proxy's loopback need it too, or the token of admin.read_token_file",
         long,
         global = true,
         value_name = "FILE",
@@ -136,30 +119,31 @@ pub struct AccessArgs {
 impl AccessArgs {
     /// As [`AdminArgs::connect`]; requests carry the token where one is given.
     pub fn connect(&self, timeout: Duration) -> anyhow::Result<Admin> {
-        let token = self.token_file.as_deref().map(read_token).transpose()?;
+        let token = self.token_file.as_deref();
+        let token = token
+            .map(|file| read_token("--token-file", file))
+            .transpose()?;
         let admin = self.admin.connect(timeout)?;
         Ok(Admin { token, ..admin })
     }
 }
 
-/// The token in a file.
-pub(super) fn read_token(file: &Path) -> anyhow::Result<String> {
-    let text = std::fs::read_to_string(file)
-        .with_context(|| format!("cannot read the token file {}", file.display()))?;
-    let token = text.trim();
-    if token.is_empty() {
-        bail!("the token file {} is empty", file.display());
-    }
+/// The first token in the file of a flag.
+pub(super) fn read_token(flag: &str, file: &Path) -> anyhow::Result<String> {
+    let at = || format!("{flag} {}", file.display());
+    let text = std::fs::read_to_string(file).with_context(at)?;
+    let token = text.lines().map(str::trim).find(|token| !token.is_empty());
+    let token = token.with_context(|| format!("{}: there is no token in it", at()))?;
     Ok(token.to_owned())
 }
 
 /// The certificates in the file of a flag.
 pub(super) fn roots(flag: &str, file: &Path) -> anyhow::Result<Vec<Certificate>> {
-    let told = || format!("{flag} {}", file.display());
-    let pem = std::fs::read(file).with_context(told)?;
-    let roots = Certificate::from_pem_bundle(&pem).with_context(told)?;
+    let at = || format!("{flag} {}", file.display());
+    let pem = std::fs::read(file).with_context(at)?;
+    let roots = Certificate::from_pem_bundle(&pem).with_context(at)?;
     if roots.is_empty() {
-        bail!("{}: there is no certificate in it", told());
+        bail!("{}: there is no certificate in it", at());
     }
     Ok(roots)
 }
@@ -264,21 +248,12 @@ impl Admin {
         if status.is_success() {
             return Ok(text);
         }
-        let problem: Value = serde_json::from_str(&text)
-            .ok()
-            .filter(Value::is_object)
-            .unwrap_or_default();
-        match (problem["title"].as_str(), problem["detail"].as_str()) {
-            (Some(title), Some(detail)) => {
-                let word = problem["type"]
-                    .as_str()
-                    .and_then(|name| name.rsplit(':').next());
-                let (title, detail) = (line(title), line(detail));
-                let word = line(word.unwrap_or("no type"));
-                bail!("{title} ({}, {word}): {detail}", status.as_u16())
-            }
-            _ => bail!("{} (it answered {status})", self.not_fencepost()),
-        }
+        let Ok(problem) = serde_json::from_str::<Problem>(&text) else {
+            bail!("{} (it answered {status})", self.not_fencepost());
+        };
+        let word = problem.kind.rsplit(':').next().unwrap_or_default();
+        let (title, detail, word) = (line(&problem.title), line(&problem.detail), line(word));
+        bail!("{title} ({}, {word}): {detail}", status.as_u16())
     }
 
     /// The message for an answer that fencepost would not give.

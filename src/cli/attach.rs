@@ -11,6 +11,7 @@ use clap::{ArgGroup, Args};
 use http::uri::Authority;
 use http::{HeaderValue, Method, Uri};
 
+use super::admin::read_token;
 use super::arguments::path_and_query;
 use super::logging;
 use crate::attach::{self, AttachClaim, AttachOptions, TokenSource};
@@ -145,32 +146,31 @@ impl AttachArgs {
         // Everyone who may connect writes with the token.
         let mode = listen.starts_with("unix:").then_some("0600");
         let mut overrides = Overrides::default();
-        for (path, value, flag) in [
-            ("upstream.url", Some(self.to.as_str()), "--to"),
-            ("upstream.tls.ca_file", self.ca_file.as_deref(), "--ca-file"),
-            (
-                "upstream.tls.cert_file",
-                self.cert_file.as_deref(),
-                "--cert-file",
-            ),
-            (
-                "upstream.tls.key_file",
-                self.key_file.as_deref(),
-                "--key-file",
-            ),
-            (
-                "upstream.tls.server_name",
-                self.server_name.as_deref(),
-                "--server-name",
-            ),
-            ("listen", Some(listen), "--listen"),
-            ("listen_mode", mode, ""),
-            ("log.format", Some(format), ""),
-        ] {
+        let mut set = |path, value: Option<&str>, flag| {
             if let Some(value) = value {
                 overrides.set(path, value.to_owned(), flag);
             }
-        }
+        };
+        set("upstream.url", Some(&self.to), "--to");
+        set("upstream.tls.ca_file", self.ca_file.as_deref(), "--ca-file");
+        set(
+            "upstream.tls.cert_file",
+            self.cert_file.as_deref(),
+            "--cert-file",
+        );
+        set(
+            "upstream.tls.key_file",
+            self.key_file.as_deref(),
+            "--key-file",
+        );
+        set(
+            "upstream.tls.server_name",
+            self.server_name.as_deref(),
+            "--server-name",
+        );
+        set("listen", Some(listen), "--listen");
+        set("listen_mode", mode, "");
+        set("log.format", Some(format), "");
         overrides
     }
 
@@ -187,18 +187,14 @@ impl AttachArgs {
     }
 
     fn claims(&self) -> anyhow::Result<Vec<AttachClaim>> {
-        let authorization = match &self.claim_token_file {
-            Some(path) => {
-                let at = || format!("--claim-token-file {}", path.display());
-                let text = std::fs::read_to_string(path).with_context(at)?;
-                let token = text.lines().next().unwrap_or_default().trim();
-                let mut value =
-                    HeaderValue::try_from(format!("Bearer {token}")).with_context(at)?;
-                value.set_sensitive(true);
-                Some(value)
-            }
-            None => None,
-        };
+        let flag = "--claim-token-file";
+        let authorization = self.claim_token_file.as_deref().map(|file| {
+            let token = read_token(flag, file)?;
+            let mut value = HeaderValue::try_from(format!("Bearer {token}")).context(flag)?;
+            value.set_sensitive(true);
+            anyhow::Ok(value)
+        });
+        let authorization = authorization.transpose()?;
         let claims = self.claims.iter().map(|target| {
             Ok(AttachClaim {
                 target: HeaderValue::try_from(target).context("--claim")?,

@@ -91,6 +91,12 @@ struct NewMark {
     why: Why,
 }
 
+impl NewMark {
+    fn body(&self) -> ActBody {
+        self.why.body(Some(self.token), None)
+    }
+}
+
 /// For the audit table.
 #[derive(Clone, Debug, Args)]
 struct Why {
@@ -141,13 +147,8 @@ pub async fn run(args: MarksArgs) -> anyhow::Result<()> {
 async fn answer(args: &MarksArgs) -> anyhow::Result<String> {
     let admin = args.access.connect(TIMEOUT)?;
     let act = async |resource: &ResourceKey, verb, body| {
-        shown(
-            args,
-            &admin,
-            change(args, &admin, resource, verb, &body)?,
-            render::acted,
-        )
-        .await
+        let request = change(args, &admin, resource, verb, &body)?;
+        shown(args, &admin, request, render::acted).await
     };
     match &args.verb {
         Verb::List {
@@ -163,14 +164,8 @@ async fn answer(args: &MarksArgs) -> anyhow::Result<String> {
             let request = admin.request(Method::GET, &format!("{MARKS}/{}", escaped(resource)))?;
             shown(args, &admin, request, render::view).await
         }
-        Verb::Advance(new) => {
-            let body = new.why.body(Some(new.token), None);
-            act(&new.resource, "advance", body).await
-        }
-        Verb::Override(new) => {
-            let body = new.why.body(Some(new.token), None);
-            act(&new.resource, "override", body).await
-        }
+        Verb::Advance(new) => act(&new.resource, "advance", new.body()).await,
+        Verb::Override(new) => act(&new.resource, "override", new.body()).await,
         Verb::Resolve { resource, id, why } => {
             act(resource, "resolve", why.body(None, Some(id.clone()))).await
         }

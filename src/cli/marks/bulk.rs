@@ -1,15 +1,14 @@
 //! `marks export`, `import` and `prune`: many marks at once.
 
-use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Subcommand;
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesOrdered;
+use futures_util::{StreamExt as _, stream};
 use reqwest::{RequestBuilder, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -63,17 +62,12 @@ pub(super) enum BulkVerb {
         #[command(flatten)]
         why: Why,
     },
-    #[command(
-        about = "Delete marks that have not changed for long: without its mark, a resource accepts \
-                 any token, also that of a holder that was away for so long"
-    )]
+    /// Delete marks that have not changed for long: without its mark, a resource accepts any token,
+    /// also that of a holder that was away for so long
     Prune {
-        #[arg(
-            help = "Only marks that have not changed for this long: 720h; at least 1h, and longer than \
-                    any holder of a token can be away",
-            long,
-            value_name = "TIME"
-        )]
+        /// Only marks that have not changed for this long: 720h; at least 1h, and longer than any
+        /// holder of a token can be away
+        #[arg(long, value_name = "TIME")]
         unchanged_for: String,
         /// Only keys with this prefix
         #[arg(long, default_value = "")]
@@ -92,28 +86,24 @@ pub(super) async fn answer(
     admin: &Admin,
     verb: &BulkVerb,
 ) -> anyhow::Result<String> {
-    Ok(match verb {
-        BulkVerb::Export { prefix, output } => {
-            match output {
-                None => {
-                    let mut out = std::io::stdout().lock();
-                    let done = export(admin, prefix, &mut out).await;
-                    match done {
-                        // `| head`.
-                        Err(error) if is_closed_pipe(&error) => {}
-                        done => drop(done?),
-                    }
-                }
-                Some(path) => {
-                    let told = || format!("--output {}", path.display());
-                    let file = File::create_new(path).with_context(told)?;
-                    let mut out = BufWriter::new(&file);
-                    export(admin, prefix, &mut out).await?;
-                    drop(out);
-                    file.sync_all().with_context(told)?;
-                }
-            }
-            String::new()
+    match verb {
+        BulkVerb::Export {
+            prefix,
+            output: None,
+        } => match export(admin, prefix, std::io::stdout().lock()).await {
+            // `| head`.
+            Err(error) if is_closed_pipe(&error) => Ok(String::new()),
+            done => done.map(|()| String::new()),
+        },
+        BulkVerb::Export {
+            prefix,
+            output: Some(path),
+        } => {
+            let at = || format!("--output {}", path.display());
+            let file = File::create_new(path).with_context(at)?;
+            export(admin, prefix, &file).await?;
+            file.sync_all().with_context(at)?;
+            Ok(String::new())
         }
         BulkVerb::Prune {
             unchanged_for,
@@ -131,31 +121,31 @@ pub(super) async fn answer(
             };
             let (deleted, open) = prune(args, admin, step).await?;
             if args.access.json {
-                let told = json!({ "deleted": deleted, "open": open, "dry_run": dry_run });
-                format!("{told}\n")
-            } else {
-                let what = if *dry_run { "would be" } else { "were" };
-                format!("{deleted} marks {what} deleted, {open} are in use\n")
+                let result = json!({ "deleted": deleted, "open": open, "dry_run": dry_run });
+                return Ok(format!("{result}\n"));
             }
+            let what = if *dry_run { "would be" } else { "were" };
+            Ok(format!(
+                "{deleted} marks {what} deleted, {open} are in use\n"
+            ))
         }
         BulkVerb::Import { file, why } => {
-            let done = if file.as_os_str() == "-" {
-                import(args, admin, std::io::stdin().lock(), file, why).await?
+            let at = || file.display().to_string();
+            let lines = if file.as_os_str() == "-" {
+                std::io::read_to_string(std::io::stdin())
             } else {
-                let opened = File::open(file).with_context(|| file.display().to_string())?;
-                import(args, admin, BufReader::new(opened), file, why).await?
+                std::fs::read_to_string(file)
             };
+            let Imported { raised, kept } =
+                import(args, admin, &lines.with_context(at)?, &at(), why).await?;
             if args.access.json {
-                let told = json!({ "raised": done.raised, "kept": done.kept });
-                format!("{told}\n")
-            } else {
-                format!(
-                    "{} marks were raised, {} were as high or higher\n",
-                    done.raised, done.kept
-                )
+                return Ok(format!("{}\n", json!({ "raised": raised, "kept": kept })));
             }
+            Ok(format!(
+                "{raised} marks were raised, {kept} were as high or higher\n"
+            ))
         }
-    })
+    }
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
@@ -164,11 +154,12 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
 }
 
 /// Writes each mark as a line of JSON.
-async fn export(admin: &Admin, prefix: &str, out: &mut impl Write) -> anyhow::Result<()> {
+async fn export(admin: &Admin, prefix: &str, mut out: impl Write) -> anyhow::Result<()> {
     let mut after = None;
     loop {
         let request = list(admin, prefix, after.as_deref(), PAGE)?;
         let page: MarkList = admin.read(&admin.send(request).await?)?;
+        let mut lines = String::new();
         for mark in page.marks {
             let line = ExportedMark {
                 resource: mark.resource,
@@ -177,14 +168,16 @@ async fn export(admin: &Admin, prefix: &str, out: &mut impl Write) -> anyhow::Re
                 since: Some(rfc3339_ms(mark.since_ms)),
             };
             let line = serde_json::to_string(&line).context("it can be written as JSON")?;
-            writeln!(out, "{}", printable::json(&line)).context("cannot write the export")?;
+            lines += &printable::json(&line);
+            lines.push('\n');
         }
+        let written = out.write_all(lines.as_bytes()).and_then(|()| out.flush());
+        written.context("cannot write the export")?;
         after = page.next;
         if after.is_none() {
-            break;
+            return Ok(());
         }
     }
-    out.flush().context("cannot write the export")
 }
 
 /// Takes every step of a prune. Returns how many marks were deleted, and how many have requests that
@@ -233,47 +226,37 @@ struct Imported {
 async fn import(
     args: &MarksArgs,
     admin: &Admin,
-    lines: impl BufRead,
-    file: &Path,
+    lines: &str,
+    file: &str,
     why: &Why,
 ) -> anyhow::Result<Imported> {
-    let told = |line: usize| format!("{}:{line}", file.display());
-    let mut marks = VecDeque::new();
+    let mut marks = Vec::new();
     for (index, line) in lines.lines().enumerate() {
-        let line = line.with_context(|| told(index + 1))?;
-        if line.trim().is_empty() {
-            continue;
+        let at = format!("{file}:{}", index + 1);
+        if !line.trim().is_empty() {
+            let mark = mark_of(line).with_context(|| at.clone())?;
+            marks.push((at, mark));
         }
-        let mark = mark_of(&line).with_context(|| told(index + 1))?;
-        marks.push_back((index + 1, mark));
     }
+    let raises = marks.into_iter().map(|(at, (resource, mark))| async move {
+        let body = why.body(Some(mark), None);
+        let request = change(args, admin, &resource, "advance", &body)?;
+        anyhow::Ok((at, raise(admin, request).await))
+    });
+    let mut raises = pin!(stream::iter(raises).buffered(AT_ONCE));
     let mut done = Imported::default();
-    let mut under_way = FuturesOrdered::new();
-    loop {
-        while under_way.len() < AT_ONCE
-            && let Some((line, (resource, mark))) = marks.pop_front()
-        {
-            let body = why.body(Some(mark), None);
-            let request = change(args, admin, &resource, "advance", &body)?;
-            under_way.push_back(async move { (line, raise(admin, request).await) });
-        }
-        let Some((line, raised)) = under_way.next().await else {
-            return Ok(done);
-        };
+    while let Some(raise) = raises.next().await {
+        let (at, raised) = raise?;
         let raised = raised.with_context(|| {
             format!(
-                "{}: {} marks were raised before, {} were as high; run it again to go on",
-                told(line),
-                done.raised,
-                done.kept
+                "{at}: {} marks were raised before, {} were as high; run it again to go on",
+                done.raised, done.kept
             )
         })?;
-        if raised {
-            done.raised += 1;
-        } else {
-            done.kept += 1;
-        }
+        done.raised += u64::from(raised);
+        done.kept += u64::from(!raised);
     }
+    Ok(done)
 }
 
 /// True if the mark was raised; false if it was as high.
@@ -286,9 +269,14 @@ async fn raise(admin: &Admin, request: RequestBuilder) -> anyhow::Result<bool> {
             StatusCode::PRECONDITION_FAILED => return Ok(false),
             StatusCode::SERVICE_UNAVAILABLE => tokio::time::sleep(pause).await,
             _ => {
-                let outcome = admin.read(&admin.accepted(status, text)?)?;
-                let raised = Advance::Advanced;
-                return Ok(matches!(outcome, Acted::Advanced { outcome, .. } if outcome == raised));
+                let acted: Acted = admin.read(&admin.accepted(status, text)?)?;
+                return Ok(matches!(
+                    acted,
+                    Acted::Advanced {
+                        outcome: Advance::Advanced,
+                        ..
+                    }
+                ));
             }
         }
     }
