@@ -1,7 +1,7 @@
 //! A connection of requests: each begins where a reader that goes message by message has it, and
 //! what passes does not depend on the pieces in which it comes.
 
-use fencepost::wire::client_framing::{ClientFraming, Violation};
+use fencepost::wire::client_framing::{ClientFraming, ClientPart, Violation};
 use fencepost::wire::head::Framing;
 use fencepost::wire::request::RequestReader;
 
@@ -11,7 +11,7 @@ use crate::{Seen, Verdict, hold, target};
 target!("stream", &real);
 
 /// The parts of a connection that passed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
     pub bytes: usize,
     pub heads: u64,
@@ -30,27 +30,39 @@ pub type Run = dyn Fn(&[&[u8]]) -> Passed;
 pub fn real(pieces: &[&[u8]]) -> Passed {
     let mut framing = ClientFraming::new(LIMITS);
     let mut waiting = Vec::new();
-    let mut bytes = 0;
-    let mut violation = None;
+    let mut passed = Passed::default();
     for piece in pieces {
         waiting.extend_from_slice(piece);
-        let (released, verdict) = framing.feed(&waiting);
-        waiting.drain(..released);
-        bytes += released;
-        if let Err(error) = verdict {
-            violation = Some(error);
-            let (more, again) = framing.feed(&waiting);
-            assert!(more == 0 && again.is_ok(), "more passes behind a violation");
-            break;
+        loop {
+            let length = match framing.next(&waiting) {
+                Ok(ClientPart::None) => break,
+                Ok(ClientPart::Head(head)) => {
+                    passed.heads += 1;
+                    head.length
+                }
+                Ok(ClientPart::Body(part)) => part.length(),
+                Ok(ClientPart::Http2(length)) => {
+                    passed.http2 = true;
+                    length
+                }
+                Err(violation) => {
+                    let again = framing.next(&waiting);
+                    assert_eq!(
+                        again,
+                        Ok(ClientPart::None),
+                        "more passes behind a violation"
+                    );
+                    passed.violation = Some(violation);
+                    passed.in_body = framing.is_in_body();
+                    return passed;
+                }
+            };
+            waiting.drain(..length);
+            passed.bytes += length;
         }
     }
-    Passed {
-        bytes,
-        heads: framing.heads(),
-        violation,
-        in_body: framing.is_in_body(),
-        http2: framing.is_http2(),
-    }
+    passed.in_body = framing.is_in_body();
+    passed
 }
 
 pub fn check_of(run: &Run, data: &[u8]) -> Verdict {

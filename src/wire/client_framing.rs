@@ -54,7 +54,6 @@ pub struct ClientFraming {
     reader: RequestReader,
     /// The reader has read a whole head.
     read: bool,
-    heads: u64,
     /// The current request asks to leave HTTP.
     upgrade: bool,
 }
@@ -67,23 +66,7 @@ impl ClientFraming {
             state: ClientState::Start,
             reader: RequestReader::default(),
             read: false,
-            heads: 0,
             upgrade: false,
-        }
-    }
-
-    /// Takes all parts of these bytes: those that the last call did not release, and new ones.
-    /// Returns how many of them may be handed on, which holds beside a violation too.
-    pub fn feed(&mut self, bytes: &[u8]) -> (usize, Result<(), Violation>) {
-        let mut released = 0;
-        loop {
-            match self.next(&bytes[released..]) {
-                Ok(ClientPart::None) => return (released, Ok(())),
-                Ok(ClientPart::Head(head)) => released += head.length,
-                Ok(ClientPart::Body(part)) => released += part.length(),
-                Ok(ClientPart::Http2(taken)) => released += taken,
-                Err(violation) => return (released, Err(violation)),
-            }
         }
     }
 
@@ -119,7 +102,6 @@ impl ClientFraming {
                     return Ok(ClientPart::None);
                 };
                 self.read = true;
-                self.heads += 1;
                 self.upgrade = head.upgrade;
                 let content = ContentReader::of_request(head.framing);
                 if content.is_end() {
@@ -156,29 +138,11 @@ impl ClientFraming {
         };
     }
 
-    /// The number of heads that have passed.
-    #[must_use]
-    pub const fn heads(&self) -> u64 {
-        self.heads
-    }
-
-    /// A request to leave HTTP has passed. Nothing behind it does before [`Self::resume`].
-    #[must_use]
-    pub const fn is_held(&self) -> bool {
-        matches!(self.state, ClientState::Held)
-    }
-
     /// The request to leave HTTP was refused: the next request follows.
     pub fn resume(&mut self) {
-        if self.is_held() {
+        if matches!(self.state, ClientState::Held) {
             self.state = ClientState::Head;
         }
-    }
-
-    /// True if the connection has begun as HTTP/2.
-    #[must_use]
-    pub const fn is_http2(&self) -> bool {
-        matches!(self.state, ClientState::Http2)
     }
 
     /// True if a body has begun and not ended.
