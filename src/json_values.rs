@@ -34,6 +34,13 @@ impl<'de> Deserialize<'de> for ResourceKey {
     }
 }
 
+/// The wall clock, which jumps: for operators to read, and nothing in fencing may rest on it.
+#[must_use]
+pub fn wall_clock() -> SystemTime {
+    #[expect(clippy::disallowed_methods, reason = "the one place that may")]
+    SystemTime::now()
+}
+
 /// A moment in milliseconds since the epoch. Years outside 1970 to 9999 are clamped.
 pub fn rfc3339_ms(ms_since_epoch: i64) -> String {
     const LAST: u64 = 253_402_300_799_999;

@@ -43,14 +43,17 @@ const BEGINNING: Duration = Duration::from_secs(10);
 /// proxy's last request.
 pub async fn drained(State(state): State<AdminState>) -> Response {
     let readiness = &state.readiness;
-    if timeout(BEGINNING, readiness.draining()).await.is_err() {
+    if timeout(BEGINNING, readiness.draining.cancelled())
+        .await
+        .is_err()
+    {
         let problem = NOT_DRAINING.detail(
             "Nobody has told this proxy to stop, so there is no end of a drain to wait for. \
              SIGTERM does, or `fencepost drain`.",
         );
         return problem.into_response();
     }
-    readiness.drained().await;
+    readiness.drained.cancelled().await;
     Json(json!({ "drained": true })).into_response()
 }
 

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
+use crate::json_values::wall_clock;
 use crate::metrics::StoreMetrics;
 use crate::store::routes::RouteRecord;
 
@@ -15,7 +16,8 @@ use crate::store::routes::RouteRecord;
 pub struct Readiness {
     /// The name of this instance.
     instance: Box<str>,
-    started: SystemTime,
+    /// By the wall clock.
+    pub started: SystemTime,
     /// `admin.ready_follows_store`.
     follows_store: bool,
     configured: AtomicBool,
@@ -23,8 +25,10 @@ pub struct Readiness {
     /// It knows if the store answers.
     store: Arc<StoreMetrics>,
     routes: Arc<RouteRecord>,
-    draining: CancellationToken,
-    drained: CancellationToken,
+    /// Cancelled when the proxy begins to drain.
+    pub draining: CancellationToken,
+    /// Cancelled once it has drained: no request is in progress, and none will be.
+    pub drained: CancellationToken,
 }
 
 impl Readiness {
@@ -38,11 +42,7 @@ impl Readiness {
     ) -> Self {
         Self {
             instance: instance.into(),
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "for people to read; nothing rests on it"
-            )]
-            started: SystemTime::now(),
+            started: wall_clock(),
             follows_store,
             configured: AtomicBool::new(false),
             store_reached: AtomicBool::new(false),
@@ -51,12 +51,6 @@ impl Readiness {
             draining: CancellationToken::new(),
             drained: CancellationToken::new(),
         }
-    }
-
-    /// When this process began, by the wall clock.
-    #[must_use]
-    pub fn started(&self) -> SystemTime {
-        self.started
     }
 
     /// The configuration is in force and the data port listens.
@@ -69,26 +63,6 @@ impl Readiness {
         self.store_reached.store(true, Ordering::Release);
     }
 
-    /// The proxy is draining. Never undone.
-    pub fn set_draining(&self) {
-        self.draining.cancel();
-    }
-
-    /// The proxy has drained: no request is in progress, and none will be. Never undone.
-    pub fn set_drained(&self) {
-        self.drained.cancel();
-    }
-
-    /// Ends when the proxy begins to drain.
-    pub async fn draining(&self) {
-        self.draining.cancelled().await;
-    }
-
-    /// Ends when it has drained.
-    pub async fn drained(&self) {
-        self.drained.cancelled().await;
-    }
-
     /// Everything at once, as `/readyz` says it.
     #[must_use]
     pub fn report(&self) -> ReadyReport {
@@ -96,6 +70,7 @@ impl Readiness {
         let store_reached = self.store_reached.load(Ordering::Acquire);
         let (store_up, store_error) = self.store.status();
         let draining = self.draining.is_cancelled();
+        let others = self.routes.others();
         let mut not_ready_because = Vec::new();
         if !configured {
             not_ready_because.push("the configuration is not in force yet");
@@ -119,12 +94,7 @@ impl Readiness {
                 (true, false) => "down",
             }
             .to_owned(),
-            other_route_tables: self
-                .routes
-                .others()
-                .iter()
-                .map(ToString::to_string)
-                .collect(),
+            other_route_tables: others.iter().map(ToString::to_string).collect(),
             store_error: store_error.filter(|_| !store_up).map(|why| why.to_string()),
             draining,
             not_ready_because: not_ready_because.into_iter().map(str::to_owned).collect(),
@@ -234,7 +204,7 @@ mod tests {
     #[test]
     fn draining_is_never_ready() {
         let readiness = started(false);
-        readiness.set_draining();
+        readiness.draining.cancel();
         assert!(!readiness.report().ready);
     }
 }

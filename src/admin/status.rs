@@ -18,7 +18,7 @@ use super::problem::AdminProblem;
 use crate::build_info::{COMMIT, VERSION};
 use crate::config::{Settings, StoreTarget};
 use crate::fencing::overview::{Busy, BusyResource};
-use crate::json_values::rfc3339;
+use crate::json_values::{rfc3339, wall_clock};
 
 /// The configuration in force, and when it was read.
 #[derive(Clone, Debug)]
@@ -35,11 +35,7 @@ impl LoadedConfig {
     pub fn now(settings: Arc<Settings>, kept: Vec<String>) -> Self {
         Self {
             settings,
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "for people to read; nothing rests on it"
-            )]
-            at: SystemTime::now(),
+            at: wall_clock(),
             kept,
         }
     }
@@ -54,7 +50,7 @@ pub async fn status(State(state): State<AdminState>) -> Json<StatusView> {
 pub(super) fn view(state: &AdminState) -> StatusView {
     let loaded = state.loaded.borrow().clone();
     let settings = &loaded.settings;
-    let started = state.readiness.started();
+    let started = state.readiness.started;
     let routes = settings.routes.iter().map(|route| RouteView {
         route: route.label.clone(),
         path: route.path.clone(),

@@ -27,7 +27,7 @@ async fn probes() {
         (answer.status, &answer.json()["store"]),
         (200, &json!("up"))
     );
-    admin.state.readiness.set_draining();
+    admin.state.readiness.draining.cancel();
     assert_eq!(admin.get("/readyz").await.status, 503);
     assert_eq!(admin.get("/livez").await.status, 200);
 }
@@ -43,13 +43,13 @@ async fn who_waits_for_the_end_of_a_drain_hears_of_it() {
     let mut asked = std::pin::pin!(admin.get("/drained"));
     let a_while = std::time::Duration::from_secs(9);
     assert!(tokio::time::timeout(a_while, &mut asked).await.is_err());
-    admin.state.readiness.set_draining();
+    admin.state.readiness.draining.cancel();
     let an_hour = std::time::Duration::from_hours(1);
     assert!(
         tokio::time::timeout(an_hour, &mut asked).await.is_err(),
         "no other limit holds"
     );
-    admin.state.readiness.set_drained();
+    admin.state.readiness.drained.cancel();
     assert_eq!(asked.await.status, 200);
 }
 

@@ -159,7 +159,7 @@ impl Bound {
         // In this order: once a client can find the proxy unready, every answer also announces the
         // end of its connection.
         port.departure.announced.cancel();
-        app.readiness.set_draining();
+        app.readiness.draining.cancel();
         if let Some(reloads) = reloads {
             reloads.abort();
         }
@@ -440,7 +440,7 @@ impl App {
         let timeout = self.settings.store.timeout;
         let left = deadline.saturating_duration_since(Instant::now());
         running.leave(left.max(timeout)).await;
-        self.readiness.set_drained();
+        self.readiness.drained.cancel();
         if !end.is_cancelled() {
             tracing::info!("drained; SIGTERM ends the process");
             end.cancelled().await;

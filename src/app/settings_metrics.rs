@@ -1,9 +1,8 @@
 //! The metrics that show the configuration: the labels of the routes, when it was taken over, and
 //! when the certificates expire.
 
-use std::time::SystemTime;
-
 use crate::config::{Mode, Settings};
+use crate::json_values::wall_clock;
 use crate::metrics::{Certificate, Metrics};
 
 /// The labels and modes of the routes.
@@ -16,11 +15,7 @@ pub(super) fn route_labels(settings: &Settings) -> Vec<(String, Mode)> {
 
 /// Shows that these settings are served from now on, and when their certificates expire.
 pub(super) fn set_loaded(metrics: &Metrics, settings: &Settings) {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "for people to read; nothing rests on it"
-    )]
-    metrics.set_config_loaded(SystemTime::now());
+    metrics.set_config_loaded(wall_clock());
     metrics.set_config_digest(&settings.document.digest());
     let listener = settings.tls.as_ref().map(|tls| tls.expires);
     metrics.set_certificate_expiry(Certificate::Listener, listener);

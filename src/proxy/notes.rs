@@ -1,7 +1,6 @@
 //! [`Notes`]: what operators see of refusals and unknown outcomes, in the log and in the admin API.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use http::StatusCode;
 
@@ -9,6 +8,7 @@ use super::refusal::throttles::RefusalThrottles;
 use super::refusal::{DetailReader, Refusal};
 use super::request_facts::RequestFacts;
 use crate::config::{AccessLog, LogSettings};
+use crate::json_values::wall_clock;
 use crate::metrics::Outcome;
 use crate::rejections::{RecentRejection, Rejections, RequestText};
 use crate::routing::ResourceKey;
@@ -73,11 +73,7 @@ impl Notes {
         }
         let subject = facts.subject.get();
         self.rejections.push(RecentRejection {
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "for people to read; nothing rests on it"
-            )]
-            at: SystemTime::now(),
+            at: wall_clock(),
             route: label.into(),
             resource: subject.map(|(key, _)| key.clone()),
             token: subject.map(|(_, token)| *token),

@@ -4,6 +4,8 @@ use std::time::SystemTime;
 
 use tokio::time::Instant;
 
+use crate::json_values::wall_clock;
+
 /// One moment on both clocks: a span has times of the wall clock, and the parts of a request are
 /// measured on the other one.
 #[derive(Clone, Copy, Debug)]
@@ -14,14 +16,9 @@ pub(super) struct SpanClock {
 
 impl SpanClock {
     pub(super) fn new() -> Self {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "for people to read; nothing rests on it"
-        )]
-        let time = SystemTime::now();
         Self {
             instant: Instant::now(),
-            time,
+            time: wall_clock(),
         }
     }
 

@@ -1,7 +1,5 @@
 //! The frame of the pages, and their tables. maud escapes all texts.
 
-use std::time::SystemTime;
-
 use axum::response::Response;
 use maud::{DOCTYPE, Markup, html};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -10,7 +8,7 @@ use super::html;
 use crate::admin::AdminState;
 use crate::admin::tables::{Cell, Look, Table};
 use crate::build_info::VERSION;
-use crate::json_values::rfc3339;
+use crate::json_values::{rfc3339, wall_clock};
 use crate::printable::line;
 
 /// The most rows of a table.
@@ -26,11 +24,6 @@ pub(super) fn page(
     sought: &str,
     main: &Markup,
 ) -> Response {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "for people to read; nothing rests on it"
-    )]
-    let now = rfc3339(SystemTime::now());
     html(html! {
         (DOCTYPE)
         html lang="en" {
@@ -56,7 +49,7 @@ pub(super) fn page(
                 }
                 main {
                     (main)
-                    p.soft { "All of this is what this instance knew at " (now) "." }
+                    p.soft { "All of this is what this instance knew at " (rfc3339(wall_clock())) "." }
                 }
                 footer { span id="refreshed" role="status" {} }
             }

@@ -3,6 +3,8 @@
 use std::cell::RefCell;
 use std::time::{Duration, SystemTime};
 
+use crate::json_values::wall_clock;
+
 thread_local! {
     /// The second, and its text.
     static LATEST: RefCell<(u64, String)> = const { RefCell::new((u64::MAX, String::new())) };
@@ -10,11 +12,7 @@ thread_local! {
 
 /// Writes the time of day.
 pub(super) fn write(out: &mut Vec<u8>) {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the clock on the wall is what a Date tells"
-    )]
-    let now = SystemTime::now();
+    let now = wall_clock();
     let second = now.duration_since(SystemTime::UNIX_EPOCH);
     let second = second.map_or(0, |since| since.as_secs());
     LATEST.with_borrow_mut(|latest| {
