@@ -2,7 +2,7 @@
 //! and over a Unix socket; elsewhere they need a token. Writes always need the token of
 //! `admin.token_file`: a sidecar shares its loopback with the legacy container.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::extract::Request;
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::peer::AdminPeer;
 use super::problem::{AdminProblem, READS_OFF, UNAUTHORIZED, UNKNOWN_HOST, WRITES_OFF};
-use crate::config::{AdminSettings, BearerTokens};
+use crate::config::{AdminSettings, BearerTokens, bearer};
 use crate::metrics::{AdminRefusal, Metrics};
 use crate::routing::is_address_or_localhost;
 use crate::throttle::Throttle;
@@ -68,16 +68,17 @@ impl Access {
 
     async fn write(&self, peer: &AdminPeer, headers: &HeaderMap) -> Result<MayWrite, AdminProblem> {
         let file = self.settings.borrow().token_file.clone();
-        let Some(file) = file else {
-            return Err(WRITES_OFF.detail(
-                "Set admin.token_file in the configuration to a file that holds a secret of your \
-                 choice (for example the output of `openssl rand -hex 32`), and send it as \
-                 `Authorization: Bearer …`.",
-            ));
-        };
-        let expected = tokens("admin.token_file", &file).await;
-        let expected = expected.map_err(|why| WRITES_OFF.detail(format!("{why}.")))?;
-        self.admit(peer, headers, "admin.token_file", &[expected])?;
+        let (expected, problems) = tokens(&[("admin.token_file", file)]).await;
+        if expected.is_empty() {
+            let advice = "Set admin.token_file in the configuration to a file that holds a secret \
+                          of your choice (for example the output of `openssl rand -hex 32`), and \
+                          send it as `Authorization: Bearer …`.";
+            return Err(match problems.first() {
+                Some(problem) => WRITES_OFF.detail(format!("{problem}.")),
+                None => WRITES_OFF.detail(advice),
+            });
+        }
+        self.admit(peer, headers, "admin.token_file", &expected)?;
         Ok(MayWrite(()))
     }
 
@@ -109,16 +110,16 @@ impl Access {
                 ("admin.token_file", settings.token_file.clone()),
             ]
         };
-        let (mut expected, mut problems) = (Vec::new(), Vec::new());
-        for (name, file) in files {
-            let Some(file) = file else { continue };
-            match tokens(name, &file).await {
-                Ok(read) => expected.push(read),
-                Err(why) => problems.push(why),
-            }
-        }
+        let (expected, problems) = tokens(&files).await;
         if expected.is_empty() {
-            return Err(reads_off(&problems));
+            let why = match problems.as_slice() {
+                [] => "no token is configured".to_owned(),
+                problems => problems.join(", and "),
+            };
+            return Err(READS_OFF.detail(format!(
+                "They are open on the loopback of the machine or pod, and elsewhere they need a \
+                 token: {why}. Set admin.read_token_file, or ask from inside (`fencepost marks`)."
+            )));
         }
         let files = "admin.read_token_file or of admin.token_file";
         self.admit(peer, headers, files, &expected)
@@ -132,8 +133,12 @@ impl Access {
         files: &str,
         expected: &[BearerTokens],
     ) -> Result<(), AdminProblem> {
-        let given = bearer(headers, files)?;
-        if expected.iter().any(|tokens| tokens.take(given)) {
+        let Some(token) = bearer(headers) else {
+            return Err(unauthorized(format!(
+                "Send one `Authorization: Bearer …` with the token of {files}."
+            )));
+        };
+        if expected.iter().any(|tokens| tokens.take(token)) {
             return Ok(());
         }
         self.metrics.admin_refused(AdminRefusal::WrongToken);
@@ -176,28 +181,20 @@ fn for_browser(problem: AdminProblem) -> AdminProblem {
     }
 }
 
-/// The tokens in a file; a problem with it is logged, too.
-async fn tokens(name: &str, file: &Path) -> Result<BearerTokens, String> {
-    let read = tokio::fs::read(file).await;
-    let read = read.map_err(|error| format!("cannot be read: {error}"));
-    read.and_then(|content| BearerTokens::parse(&content)).map_err(|why| {
-        tracing::warn!(path = %file.display(), "{name}: {why}; no token is accepted until this is fixed");
-        format!("{name} {why}")
-    })
-}
-
-/// The token that a request shows. `files`: where the right one is.
-fn bearer<'a>(headers: &'a HeaderMap, files: &str) -> Result<&'a [u8], AdminProblem> {
-    let mut lines = headers.get_all(header::AUTHORIZATION).iter();
-    let (Some(line), None) = (lines.next(), lines.next()) else {
-        return Err(unauthorized(format!(
-            "Send one `Authorization: Bearer …` with the token of {files}."
-        )));
-    };
-    match line.as_bytes().split_first_chunk::<7>() {
-        Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"bearer ") => Ok(token.trim_ascii()),
-        _ => Err(unauthorized("The Authorization header is not `Bearer …`.")),
+/// The tokens in these files, and the problems with them, which are logged, too.
+async fn tokens(files: &[(&str, Option<PathBuf>)]) -> (Vec<BearerTokens>, Vec<String>) {
+    let (mut tokens, mut problems) = (Vec::new(), Vec::new());
+    for (name, file) in files {
+        let Some(file) = file else { continue };
+        match BearerTokens::of(tokio::fs::read(file).await) {
+            Ok(read) => tokens.push(read),
+            Err(why) => {
+                tracing::warn!(path = %file.display(), "{name}: {why}; no token is accepted until this is fixed");
+                problems.push(format!("{name} {why}"));
+            }
+        }
     }
+    (tokens, problems)
 }
 
 /// True if the request is addressed to an IP address or `localhost`. A name in the target counts
@@ -211,18 +208,6 @@ fn names_an_address(headers: &HeaderMap, uri: &Uri) -> bool {
         && uri
             .authority()
             .is_none_or(|target| is_address_or_localhost(target.as_str()))
-}
-
-fn reads_off(problems: &[String]) -> AdminProblem {
-    let why = if problems.is_empty() {
-        "no token is configured".to_owned()
-    } else {
-        problems.join(", and ")
-    };
-    READS_OFF.detail(format!(
-        "They are open on the loopback of the machine or pod, and elsewhere they need a token: \
-         {why}. Set admin.read_token_file, or ask from inside (`fencepost marks`)."
-    ))
 }
 
 fn unauthorized(detail: impl Into<String>) -> AdminProblem {

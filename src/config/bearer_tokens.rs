@@ -1,5 +1,9 @@
 //! [`BearerTokens`]: the tokens of a file, one on each line, kept as digests.
 
+use std::io;
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
@@ -19,7 +23,12 @@ impl std::fmt::Debug for BearerTokens {
 }
 
 impl BearerTokens {
-    /// Reads the content of a token file. The error says what is wrong with the file.
+    /// The tokens in a file that was read. The error says what is wrong with it.
+    pub fn of(file: io::Result<Vec<u8>>) -> Result<Self, String> {
+        Self::parse(&file.map_err(|error| format!("cannot be read: {error}"))?)
+    }
+
+    /// The tokens in the content of a file.
     pub fn parse(content: &[u8]) -> Result<Self, String> {
         if content.len() > MAX_TOKEN_FILE {
             return Err(format!("is longer than {MAX_TOKEN_FILE} bytes"));
@@ -47,6 +56,20 @@ impl BearerTokens {
         let found = self.0.iter().map(|token| token.ct_eq(&given));
         found.fold(Choice::from(0), |found, one| found | one).into()
     }
+}
+
+/// The one bearer token of a request (RFC 6750, 2.1).
+#[must_use]
+pub fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut lines = headers.get_all(AUTHORIZATION).iter();
+    let (Some(line), None) = (lines.next(), lines.next()) else {
+        return None;
+    };
+    let line = line.as_bytes();
+    let (scheme, token) = line.split_at_checked(line.iter().position(|byte| *byte == b' ')?)?;
+    scheme
+        .eq_ignore_ascii_case(b"bearer")
+        .then(|| token.trim_ascii())
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ mod yaml;
 
 pub use address_range::AddressRange;
 pub use admin_address::AdminAddress;
-pub use bearer_tokens::BearerTokens;
+pub use bearer_tokens::{BearerTokens, bearer};
 pub use client_pattern::ClientPattern;
 pub use document::ConfigDocument;
 pub use loader::{Loader, Overrides, parse};

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use http::header::AUTHORIZATION;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method, Uri};
 
@@ -19,7 +18,7 @@ use super::limits::in_flight::InFlightPermit;
 use super::refusal::{Refusal, problem};
 use super::routing_table::Route;
 use super::setup::Proxy;
-use crate::config::ClaimSettings;
+use crate::config::{ClaimSettings, bearer};
 use crate::metrics::Outcome;
 use crate::routing::{Needs, ResourceKey, Token};
 
@@ -150,19 +149,6 @@ fn may_claim(claim: &ClaimSettings, headers: &HeaderMap, client: &Client) -> Res
         }
         _ => Ok(()),
     }
-}
-
-/// The one bearer token of a request (RFC 6750, 2.1).
-fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
-    let mut lines = headers.get_all(AUTHORIZATION).iter();
-    let (Some(line), None) = (lines.next(), lines.next()) else {
-        return None;
-    };
-    let line = line.as_bytes();
-    let (scheme, token) = line.split_at_checked(line.iter().position(|byte| *byte == b' ')?)?;
-    scheme
-        .eq_ignore_ascii_case(b"bearer")
-        .then(|| token.trim_ascii())
 }
 
 /// The subject of a claim that names the key itself. A key that no enforcing route can yield

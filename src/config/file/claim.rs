@@ -151,8 +151,7 @@ fn tokens(file: &Path, report: &mut Report) -> Option<BearerTokens> {
         return None;
     }
     report.reads(file);
-    let read = std::fs::read(file).map_err(|error| format!("cannot be read: {error}"));
-    match read.and_then(|content| BearerTokens::parse(&content)) {
+    match BearerTokens::of(std::fs::read(file)) {
         Ok(tokens) => Some(tokens),
         Err(why) => {
             report.error(at, format!("{} {why}", file.display()), HINT);
