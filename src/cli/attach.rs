@@ -99,31 +99,28 @@ pub(super) struct AttachArgs {
     /// with mode 0600. Without COMMAND the default is 127.0.0.1:7079, and with it a free port.
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
-    /// The CAs for the fencepost's certificate, instead of the system's (PEM).
-    #[arg(long, value_name = "FILE", help_heading = "TLS to the fencepost")]
-    ca_file: Option<String>,
-    /// The client certificate, followed by its chain (PEM).
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "key_file",
-        help_heading = "TLS to the fencepost"
-    )]
-    cert_file: Option<String>,
-    /// Its key (PEM).
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "cert_file",
-        help_heading = "TLS to the fencepost"
-    )]
-    key_file: Option<String>,
-    /// The name in the fencepost's certificate. The default is the host of --to.
-    #[arg(long, value_name = "NAME", help_heading = "TLS to the fencepost")]
-    server_name: Option<String>,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// The command, with its arguments. Without one, the port serves until a signal.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "TLS to the fencepost")]
+struct TlsArgs {
+    /// The CAs for the fencepost's certificate, instead of the system's (PEM).
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<String>,
+    /// The client certificate, followed by its chain (PEM).
+    #[arg(long, value_name = "FILE", requires = "key_file")]
+    cert_file: Option<String>,
+    /// Its key (PEM).
+    #[arg(long, value_name = "FILE", requires = "cert_file")]
+    key_file: Option<String>,
+    /// The name in the fencepost's certificate. The default is the host of --to.
+    #[arg(long, value_name = "NAME")]
+    server_name: Option<String>,
 }
 
 /// A method and a path.
@@ -143,34 +140,25 @@ impl AttachArgs {
             ("127.0.0.1:0", "text")
         };
         let listen = self.listen.as_deref().unwrap_or(listen);
-        // Everyone who may connect writes with the token.
-        let mode = listen.starts_with("unix:").then_some("0600");
         let mut overrides = Overrides::default();
-        let mut set = |path, value: Option<&str>, flag| {
+        overrides.set("upstream.url", &self.to, "--to");
+        overrides.set("listen", listen, "--listen");
+        overrides.set("log.format", format, "");
+        // Everyone who may connect writes with the token.
+        if listen.starts_with("unix:") {
+            overrides.set("listen_mode", "0600", "");
+        }
+        let tls = &self.tls;
+        for (field, value, flag) in [
+            ("ca_file", &tls.ca_file, "--ca-file"),
+            ("cert_file", &tls.cert_file, "--cert-file"),
+            ("key_file", &tls.key_file, "--key-file"),
+            ("server_name", &tls.server_name, "--server-name"),
+        ] {
             if let Some(value) = value {
-                overrides.set(path, value.to_owned(), flag);
+                overrides.set(&format!("upstream.tls.{field}"), value, flag);
             }
-        };
-        set("upstream.url", Some(&self.to), "--to");
-        set("upstream.tls.ca_file", self.ca_file.as_deref(), "--ca-file");
-        set(
-            "upstream.tls.cert_file",
-            self.cert_file.as_deref(),
-            "--cert-file",
-        );
-        set(
-            "upstream.tls.key_file",
-            self.key_file.as_deref(),
-            "--key-file",
-        );
-        set(
-            "upstream.tls.server_name",
-            self.server_name.as_deref(),
-            "--server-name",
-        );
-        set("listen", Some(listen), "--listen");
-        set("listen_mode", mode, "");
-        set("log.format", Some(format), "");
+        }
         overrides
     }
 

@@ -1,6 +1,6 @@
 //! `fencepost check`: every problem of a file, with its line, without starting anything.
 
-use std::io::{Read as _, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
@@ -64,30 +64,28 @@ pub(super) async fn run(args: CheckArgs, out: &mut dyn Write) -> std::io::Result
         overrides: args.overrides.on_this_terminal(),
     };
     let parsed = if args.file == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text)?;
+        let text = std::io::read_to_string(std::io::stdin())?;
         config::parse(&text, &loader.overrides)
     } else {
         loader.load()
     };
-    let mut report = CheckReport {
-        file: args.file,
-        problems: Vec::new(),
-        summary: Vec::new(),
-        advice: Vec::new(),
-    };
-    match parsed {
-        Ok((settings, warnings)) => {
-            report.problems = warnings;
-            report.problems.extend(missing_files(&settings));
+    let (problems, summary, advice) = match parsed {
+        Ok((settings, mut problems)) => {
+            problems.extend(missing_files(&settings));
             if args.connect {
-                report.problems.extend(connect(&settings).await);
+                problems.extend(connect(&settings).await);
             }
-            report.summary = config::describe(&settings);
-            report.advice = config::advice(&settings);
+            let (summary, advice) = (config::describe(&settings), config::advice(&settings));
+            (problems, summary, advice)
         }
-        Err(problems) => report.problems = problems.list,
-    }
+        Err(problems) => (problems.list, Vec::new(), Vec::new()),
+    };
+    let report = CheckReport {
+        file: args.file,
+        problems,
+        summary,
+        advice,
+    };
     match args.format {
         CheckFormat::Text => report.write(out)?,
         CheckFormat::Json => writeln!(out, "{}", printable::json(&report.json().to_string()))?,

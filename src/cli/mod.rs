@@ -224,12 +224,7 @@ async fn serve(loader: Loader) -> anyhow::Result<bool> {
 
 /// `fencepost explain`.
 fn explain(args: &explain::ExplainArgs) -> anyhow::Result<bool> {
-    let mut loader = args.configuration.clone().loader();
-    // Nothing is forwarded.
-    loader
-        .overrides
-        .fall_back("upstream.url", "http://localhost", "");
-    let Some((settings, _)) = loaded(&loader) else {
+    let Some((settings, _)) = loaded(&args.configuration.clone().without_upstream()) else {
         return Ok(false);
     };
     explain::run(args, settings)?;
@@ -238,12 +233,8 @@ fn explain(args: &explain::ExplainArgs) -> anyhow::Result<bool> {
 
 /// `fencepost migrate`.
 async fn migrate(args: MigrateArgs) -> anyhow::Result<bool> {
-    let mut loader = args.configuration.loader();
+    let loader = args.configuration.without_upstream();
     let routes_given = loader.file.is_some() || loader.overrides.name_a_key();
-    // Nothing is forwarded: a store and a namespace on the command line are enough.
-    loader
-        .overrides
-        .fall_back("upstream.url", "http://localhost", "");
     let Some((settings, _)) = loaded(&loader) else {
         return Ok(false);
     };
@@ -264,16 +255,12 @@ async fn migrate(args: MigrateArgs) -> anyhow::Result<bool> {
 
 /// The checked configuration; or `None`, and its problems on standard error.
 fn loaded(loader: &Loader) -> Option<(Settings, Vec<Warning>)> {
-    let tell = |problems: &Problems| {
-        let mut stderr = std::io::stderr().lock();
-        // Standard error is gone, and there is no other place to report that.
-        let _ = writeln!(stderr, "{problems}");
-        let _ = writeln!(
-            stderr,
-            "fencepost: the configuration has errors; nothing was started"
-        );
+    let report = |problems: Problems| {
+        let end = "fencepost: the configuration has errors; nothing was started";
+        // If standard error is gone, there is no other place to report that.
+        let _ = writeln!(std::io::stderr(), "{problems}\n{end}");
     };
-    loader.load().map_err(|problems| tell(&problems)).ok()
+    loader.load().map_err(report).ok()
 }
 
 /// Prints to the standard output. A closed pipe (`| head`) is not an error.

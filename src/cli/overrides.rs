@@ -26,6 +26,14 @@ impl ConfigArgs {
             overrides: self.overrides.on_this_terminal(),
         }
     }
+
+    /// For a command that forwards nothing, and needs no upstream.
+    pub fn without_upstream(self) -> Loader {
+        let mut loader = self.loader();
+        let overrides = &mut loader.overrides;
+        overrides.fall_back("upstream.url", "http://localhost", "");
+        loader
+    }
 }
 
 /// The values of [`FLAGS`] that were given.
