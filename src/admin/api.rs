@@ -89,33 +89,26 @@ pub struct ActBody {
 
 /// The answer to `POST …/advance`, `…/override` or `…/resolve`.
 #[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Acted {
-    Advanced {
-        resource: ResourceKey,
-        outcome: Advance,
-        mark: Token,
-    },
+pub struct Acted {
+    pub resource: ResourceKey,
+    #[serde(flatten)]
+    pub outcome: ActOutcome,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "lowercase")]
+pub enum ActOutcome {
+    /// The mark was raised.
+    Advanced { mark: Token },
+    /// The mark was this token already.
+    Current { mark: Token },
     Overridden {
-        resource: ResourceKey,
         before: Token,
         mark: Token,
         era: i64,
     },
-    Resolved {
-        resource: ResourceKey,
-        id: String,
-        resolved: bool,
-    },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Advance {
-    /// The mark was raised.
-    Advanced,
-    /// The mark was this token already.
-    Current,
+    /// The unknown outcome no longer counts as in flight.
+    Resolved { id: String },
 }
 
 /// The body of `POST /v1/prune`.

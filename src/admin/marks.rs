@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::api::{ActBody, Acted, Advance, Json, MarkList, MarkReport, rejections};
+use super::api::{ActBody, ActOutcome, Acted, Json, MarkList, MarkReport, rejections};
 use super::auth::MayWrite;
 use super::peer::AdminPeer;
 use super::problem::{
@@ -93,7 +93,7 @@ pub async fn view(
     State(state): State<AdminState>,
     uri: Uri,
 ) -> Result<Json<MarkReport>, AdminProblem> {
-    let resource = key(behind_marks(&uri)?)?;
+    let resource = key(behind_marks(&uri))?;
     let mark = state
         .fencing
         .view(&resource)
@@ -120,7 +120,7 @@ pub async fn act(
     let (head, body) = request.into_parts();
     // The verb is split off the raw path, so that a key which ends in `/advance` can be named:
     // `…%2Fadvance`.
-    let (raw_key, verb) = behind_marks(&head.uri)?
+    let (raw_key, verb) = behind_marks(&head.uri)
         .rsplit_once('/')
         .filter(|(_, verb)| ["advance", "override", "resolve"].contains(verb))
         .ok_or_else(|| {
@@ -141,17 +141,16 @@ pub async fn act(
             ));
         }
     };
-    if verb == "advance" {
-        check_text("reason", &body.reason)?;
-    } else {
-        require_text("reason", &body.reason)?;
+    match act {
+        Act::Advance(_) => check_text("reason", &body.reason)?,
+        Act::Override(_) | Act::Resolve(_) => require_text("reason", &body.reason)?,
     }
-    let change = Change {
-        resource: key(raw_key)?,
-        reason: body.reason,
-        actor: actor(&body.actor, &peer)?,
-    };
-    completed(async move { change.run(&state, act).await.map(Json) }).await
+    let (resource, actor) = (key(raw_key)?, actor(&body.actor, &peer)?);
+    completed(async move {
+        let outcome = act.run(&state, &resource, &body.reason, &actor).await?;
+        Ok(Json(Acted { resource, outcome }))
+    })
+    .await
 }
 
 /// Runs a write in a task of its own, so that one that has begun is completed and audited even if
@@ -173,62 +172,42 @@ enum Act {
     Resolve(String),
 }
 
-/// Which mark an operator changes, and who and why.
-struct Change {
-    resource: ResourceKey,
-    reason: String,
-    actor: String,
-}
-
-impl Change {
-    async fn run(self, state: &AdminState, act: Act) -> Result<Acted, AdminProblem> {
-        let Self {
-            resource,
-            reason,
-            actor,
-        } = self;
+impl Act {
+    async fn run(
+        self,
+        state: &AdminState,
+        resource: &ResourceKey,
+        reason: &str,
+        actor: &str,
+    ) -> Result<ActOutcome, AdminProblem> {
         let fencing = &state.fencing;
-        match act {
-            Act::Advance(token) => {
-                let outcome = match fencing.advance(&resource, token, &reason, &actor).await? {
-                    Decision::Advanced => Advance::Advanced,
-                    Decision::Current => Advance::Current,
-                    Decision::Stale { mark } => return Err(stale(&resource, token, mark)),
+        match self {
+            Self::Advance(token) => {
+                let outcome = match fencing.advance(resource, token, reason, actor).await? {
+                    Decision::Advanced => ActOutcome::Advanced { mark: token },
+                    Decision::Current => ActOutcome::Current { mark: token },
+                    Decision::Stale { mark } => return Err(stale(resource, token, mark)),
                 };
-                tracing::info!(%resource, %token, %actor, reason, ?outcome, "an operator advanced a mark");
-                Ok(Acted::Advanced {
-                    resource,
-                    outcome,
-                    mark: token,
-                })
+                tracing::info!(%resource, %token, actor, reason, ?outcome, "an operator advanced a mark");
+                Ok(outcome)
             }
-            Act::Override(mark) => {
-                let done = fencing.override_mark(&resource, mark, &reason, &actor);
-                match done.await? {
+            Self::Override(mark) => {
+                match fencing.override_mark(resource, mark, reason, actor).await? {
                     Override::Done { before, era } => {
                         state.metrics.series.overrides.inc();
-                        tracing::warn!(%resource, %before, after = %mark, %actor, reason, "an operator overrode a mark");
-                        Ok(Acted::Overridden {
-                            resource,
-                            before,
-                            mark,
-                            era,
-                        })
+                        tracing::warn!(%resource, %before, after = %mark, actor, reason, "an operator overrode a mark");
+                        Ok(ActOutcome::Overridden { before, mark, era })
                     }
-                    Override::EpochsOpen(epochs) => Err(epochs_open(&resource, epochs)),
-                    Override::Absent => Err(no_mark(&resource)),
+                    Override::EpochsOpen(epochs) => Err(epochs_open(resource, epochs)),
+                    Override::Absent => Err(no_mark(resource)),
                 }
             }
-            Act::Resolve(id) => {
-                if !fencing.resolve(&resource, &id, &reason, &actor).await? {
-                    return Err(no_such_unknown(&resource, &id));
+            Self::Resolve(id) => {
+                if !fencing.resolve(resource, &id, reason, actor).await? {
+                    return Err(no_such_unknown(resource, &id));
                 }
-                tracing::warn!(%resource, id, %actor, reason, "an operator resolved an unknown outcome");
-                Ok(Acted::Resolved {
-                    resource,
-                    id,
-                    resolved: true,
-                })
+                tracing::warn!(%resource, id, actor, reason, "an operator resolved an unknown outcome");
+                Ok(ActOutcome::Resolved { id })
             }
         }
     }
@@ -273,10 +252,8 @@ fn no_mark(resource: &ResourceKey) -> AdminProblem {
 }
 
 /// The raw path behind `/v1/marks/`.
-fn behind_marks(uri: &Uri) -> Result<&str, AdminProblem> {
-    uri.path()
-        .strip_prefix("/v1/marks/")
-        .ok_or_else(|| MALFORMED.detail("The path does not begin with /v1/marks/."))
+fn behind_marks(uri: &Uri) -> &str {
+    uri.path().strip_prefix("/v1/marks/").unwrap_or_default()
 }
 
 /// The key in a raw path, percent-decoded once.

@@ -12,8 +12,8 @@
 //! | `GET /v1/marks?prefix=&after=&limit=` | `{"marks":[mark…],"next":"order:9"}`; `next` is the `after` of the next page, or null |
 //! | `GET /v1/marks/{resource}` | mark, and beside its members `instance` (that answers), `in_flight`, `waiting`, `unknown`, `epochs`, `rejections`, `latest_unknown`, `audit` |
 //! | `POST /v1/marks/{resource}/advance` | `{"token":"43"}` → `{"resource","outcome":"advanced"\|"current","mark"}`; 412 `stale-token` |
-//! | `POST /v1/marks/{resource}/override` | `{"token":"7","reason":"…"}` → `{"resource","before","mark","era"}`; 409 `epochs-open`, 404 `no-mark` |
-//! | `POST /v1/marks/{resource}/resolve` | `{"id":"…","reason":"…"}` → `{"resource","id","resolved":true}`; 404 `no-such-unknown` |
+//! | `POST /v1/marks/{resource}/override` | `{"token":"7","reason":"…"}` → `{"resource","outcome":"overridden","before","mark","era"}`; 409 `epochs-open`, 404 `no-mark` |
+//! | `POST /v1/marks/{resource}/resolve` | `{"id":"…","reason":"…"}` → `{"resource","outcome":"resolved","id"}`; 404 `no-such-unknown` |
 //! | `GET /v1/rejections?limit=` | `{"rejections":[rejection…]}`, the latest first; `group=resource`: `{"of":256,"groups":[{"resource","refused","outcomes","clients","latest"}…]}`, the most refused first |
 //! | `GET /v1/unknown?limit=&after=` | `{"open":[busy…],"next":null,"unknown":[rejection…]}`: `open`, the resources with unknown outcomes that have not settled; `unknown`, the latest requests that were sent and whose outcome was not known, settled or not |
 //! | `GET /v1/waiting?limit=&after=` | `{"waiting":[busy…],"next":null}`: the resources where requests wait for older ones |

@@ -1,6 +1,6 @@
 //! `/v1/rejections`: the latest refusals, one by one or by resource.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::extract::State;
 use axum::http::Uri;
@@ -43,34 +43,27 @@ pub async fn list(State(state): State<AdminState>, uri: Uri) -> Result<Response,
 /// `latest`: the newest first.
 fn by_resource(latest: Vec<RecentRejection>) -> RejectionGroups {
     let of = latest.len();
-    let mut found: BTreeMap<String, Vec<RecentRejection>> = BTreeMap::new();
-    for rejection in latest {
-        if let Some(resource) = &rejection.resource {
-            found
-                .entry(resource.to_string())
-                .or_default()
-                .push(rejection);
-        }
-    }
-    let mut groups: Vec<_> = found
-        .into_iter()
-        .filter_map(|(resource, all)| {
-            let mut outcomes = BTreeMap::new();
-            let mut clients: Vec<&str> = all.iter().map(|one| one.peer.as_str()).collect();
-            clients.sort_unstable();
-            clients.dedup();
-            for one in &all {
-                *outcomes.entry(one.outcome.as_str().to_owned()).or_default() += 1;
-            }
-            Some(RefusedResource {
+    let mut groups: BTreeMap<String, (RefusedResource, BTreeSet<String>)> = BTreeMap::new();
+    for one in latest {
+        let Some(resource) = one.resource.as_ref().map(ToString::to_string) else {
+            continue;
+        };
+        let (group, clients) = groups.entry(resource.clone()).or_insert_with(|| {
+            let group = RefusedResource {
                 resource,
-                refused: all.len(),
-                outcomes,
-                clients: clients.len(),
-                latest: all.first()?.clone().into(),
-            })
-        })
-        .collect();
+                refused: 0,
+                outcomes: BTreeMap::new(),
+                clients: 0,
+                latest: one.clone().into(),
+            };
+            (group, BTreeSet::new())
+        });
+        group.refused += 1;
+        *group.outcomes.entry(one.outcome.to_string()).or_default() += 1;
+        clients.insert(one.peer);
+        group.clients = clients.len();
+    }
+    let mut groups: Vec<_> = groups.into_values().map(|(group, _)| group).collect();
     groups.sort_by_key(|group| std::cmp::Reverse(group.refused));
     RejectionGroups { of, groups }
 }

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use reqwest::{Certificate, Method, RequestBuilder, StatusCode, Url, redirect};
+use reqwest::{
+    Certificate, Client, ClientBuilder, Method, RequestBuilder, StatusCode, Url, redirect,
+};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::admin::api::Problem;
@@ -15,6 +18,7 @@ use crate::printable::line;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The address of the proxy's admin port.
+#[expect(clippy::doc_markdown, reason = "clap prints doc comments as they are")]
 #[derive(Debug, Args)]
 pub struct AdminArgs {
     /// URL of the proxy's admin port: http://…, https://… or unix:/path [default: from
@@ -98,6 +102,7 @@ impl AdminArgs {
 }
 
 /// The address, the token, and the form of the answer.
+#[expect(clippy::doc_markdown, reason = "clap prints doc comments as they are")]
 #[derive(Debug, Args)]
 pub struct AccessArgs {
     #[command(flatten)]
@@ -110,7 +115,7 @@ pub struct AccessArgs {
         value_name = "FILE",
         env = "FENCEPOST_ADMIN_TOKEN_FILE"
     )]
-    pub token_file: Option<PathBuf>,
+    token_file: Option<PathBuf>,
     /// Print the JSON of the admin API
     #[arg(long, global = true)]
     pub json: bool,
@@ -137,6 +142,18 @@ pub(super) fn read_token(flag: &str, file: &Path) -> anyhow::Result<String> {
     Ok(token.to_owned())
 }
 
+/// A client that ignores the proxies of the environment and follows nothing. `timeout`: for a whole
+/// request.
+pub(super) fn http_client(timeout: Duration) -> ClientBuilder {
+    // reqwest takes the process's provider; an error says that there is one already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Client::builder()
+        .no_proxy()
+        .redirect(redirect::Policy::none())
+        .timeout(timeout)
+        .user_agent(concat!("fencepost/", env!("CARGO_PKG_VERSION")))
+}
+
 /// The certificates in the file of a flag.
 pub(super) fn roots(flag: &str, file: &Path) -> anyhow::Result<Vec<Certificate>> {
     let at = || format!("{flag} {}", file.display());
@@ -157,7 +174,7 @@ enum Trust {
 
 /// A proxy's admin port.
 pub struct Admin {
-    client: reqwest::Client,
+    client: Client,
     /// As it was given.
     url: String,
     /// Without a slash at its end.
@@ -167,14 +184,7 @@ pub struct Admin {
 
 impl Admin {
     fn new(url: &str, timeout: Duration, trust: Trust) -> anyhow::Result<Self> {
-        // reqwest takes the process's provider; an error says that there is one already.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let builder = reqwest::Client::builder()
-            .no_proxy()
-            .redirect(redirect::Policy::none())
-            .connect_timeout(CONNECT_TIMEOUT)
-            .timeout(timeout)
-            .user_agent(concat!("fencepost/", env!("CARGO_PKG_VERSION")));
+        let builder = http_client(timeout).connect_timeout(CONNECT_TIMEOUT);
         let builder = match trust {
             Trust::Any => builder.tls_danger_accept_invalid_certs(true),
             Trust::Roots(None) => builder,
@@ -210,6 +220,15 @@ impl Admin {
             Some(token) => request.bearer_auth(token),
             None => request,
         })
+    }
+
+    /// A write, which needs the token.
+    pub fn write(&self, path: &str, body: &impl Serialize) -> anyhow::Result<RequestBuilder> {
+        self.token.as_ref().context(
+            "a write needs --token-file (or FENCEPOST_ADMIN_TOKEN_FILE): the file that the \
+             proxy's admin.token_file names",
+        )?;
+        Ok(self.request(Method::POST, path)?.json(body))
     }
 
     /// Asks for this target by GET, and reads the answer.

@@ -8,11 +8,9 @@ mod tests;
 
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::{Args, Subcommand};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Method, RequestBuilder};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::admin::{AccessArgs, Admin};
@@ -135,9 +133,6 @@ fn key(text: &str) -> Result<ResourceKey, String> {
 
 const MARKS: &str = "/v1/marks";
 
-const NEEDS_TOKEN: &str = "a write needs --token-file (or FENCEPOST_ADMIN_TOKEN_FILE): the file that the proxy's \
-     admin.token_file names";
-
 /// Runs the command and prints to the standard output.
 pub async fn run(args: MarksArgs) -> anyhow::Result<()> {
     super::print(&answer(&args).await?)
@@ -147,7 +142,7 @@ pub async fn run(args: MarksArgs) -> anyhow::Result<()> {
 async fn answer(args: &MarksArgs) -> anyhow::Result<String> {
     let admin = args.access.connect(TIMEOUT)?;
     let act = async |resource: &ResourceKey, verb, body| {
-        let request = change(args, &admin, resource, verb, &body)?;
+        let request = change(&admin, resource, verb, &body)?;
         shown(args, &admin, request, render::acted).await
     };
     match &args.verb {
@@ -200,25 +195,12 @@ fn list(
 
 /// Asks for a change of one mark.
 fn change(
-    args: &MarksArgs,
     admin: &Admin,
     resource: &ResourceKey,
     verb: &str,
     body: &ActBody,
 ) -> anyhow::Result<RequestBuilder> {
-    let path = format!("{MARKS}/{}/{verb}", escaped(resource));
-    write(args, admin, &path, body)
-}
-
-/// A write, which needs the token.
-fn write(
-    args: &MarksArgs,
-    admin: &Admin,
-    path: &str,
-    body: &impl Serialize,
-) -> anyhow::Result<RequestBuilder> {
-    args.access.token_file.as_ref().context(NEEDS_TOKEN)?;
-    Ok(admin.request(Method::POST, path)?.json(body))
+    admin.write(&format!("{MARKS}/{}/{verb}", escaped(resource)), body)
 }
 
 fn escaped(resource: &ResourceKey) -> String {

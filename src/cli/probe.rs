@@ -10,12 +10,13 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context as _;
 use clap::Args;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
-use reqwest::{Client, ClientBuilder, Response, Url, redirect};
+use reqwest::{Client, ClientBuilder, Response, Url};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::admin::roots;
+use super::admin::{http_client, roots};
 use super::arguments::{field, path_and_query};
+use crate::json_values::wall_clock;
 use crate::printable;
 use crate::proxy::headers::{OUTCOME, TOKEN};
 
@@ -193,17 +194,9 @@ impl Answer {
 }
 
 impl ProbeArgs {
-    /// Ignores the proxies of the environment, follows nothing and keeps no connection: each
-    /// request shows what one new client sees.
+    /// Keeps no connection: each request shows what one new client sees.
     fn client(&self) -> ClientBuilder {
-        // reqwest takes the process's provider; an error says that there is one already.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        Client::builder()
-            .no_proxy()
-            .redirect(redirect::Policy::none())
-            .pool_max_idle_per_host(0)
-            .timeout(Duration::from_secs(self.timeout))
-            .user_agent(concat!("fencepost-probe/", env!("CARGO_PKG_VERSION")))
+        http_client(Duration::from_secs(self.timeout)).pool_max_idle_per_host(0)
     }
 
     /// A current token passes, and a stale one is refused.
@@ -356,12 +349,8 @@ impl ProbeArgs {
 }
 
 /// The milliseconds since 1970: they grow from drill to drill, on whatever machine.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "tokens of the drill are compared across machines"
-)]
 fn by_the_clock() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let since = wall_clock().duration_since(SystemTime::UNIX_EPOCH);
     i64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(i64::MAX)
 }
 

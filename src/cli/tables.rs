@@ -42,11 +42,10 @@ pub(super) fn columns(table: &Table) -> String {
     let mut out = String::new();
     for line in &lines {
         let cells = line.iter().zip(&widths);
-        let text: String = cells
-            .map(|(cell, width)| format!("{cell:<width$}  "))
+        let cells: Vec<_> = cells
+            .map(|(cell, width)| format!("{cell:<width$}"))
             .collect();
-        out.push_str(text.trim_end());
-        out.push('\n');
+        let _ = writeln!(out, "{}", cells.join("  ").trim_end());
     }
     out
 }

@@ -250,7 +250,7 @@ async fn writes_change_the_store_and_are_audited() {
     let answer = admin.post("/v1/marks/a/override", body).await;
     assert_eq!(
         answer.json(),
-        json!({"resource": "a", "before": "43", "mark": "7", "era": 1})
+        json!({"resource": "a", "outcome": "overridden", "before": "43", "mark": "7", "era": 1})
     );
     drop(admin.rig.admit("a", 8).await.begin());
     let id = format!("{}.1", admin.rig.instance());
@@ -258,7 +258,7 @@ async fn writes_change_the_store_and_are_audited() {
     let answer = admin.post("/v1/marks/a/resolve", body).await;
     assert_eq!(
         answer.json(),
-        json!({"resource": "a", "id": id, "resolved": true})
+        json!({"resource": "a", "outcome": "resolved", "id": id})
     );
     assert_eq!(
         admin.audit(),

@@ -13,8 +13,8 @@ use reqwest::{RequestBuilder, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{MarksArgs, Why, change, key, list, write};
-use crate::admin::api::{Acted, Advance, MarkList, PruneAnswer, PruneBody};
+use super::{MarksArgs, Why, change, key, list};
+use crate::admin::api::{ActOutcome, Acted, MarkList, PruneAnswer, PruneBody};
 use crate::cli::admin::Admin;
 use crate::json_values::rfc3339_ms;
 use crate::printable;
@@ -119,7 +119,7 @@ pub(super) async fn answer(
                 reason: why.reason.clone(),
                 actor: why.actor.clone(),
             };
-            let (deleted, open) = prune(args, admin, step).await?;
+            let (deleted, open) = prune(admin, step).await?;
             if args.access.json {
                 let result = json!({ "deleted": deleted, "open": open, "dry_run": dry_run });
                 return Ok(format!("{result}\n"));
@@ -137,7 +137,7 @@ pub(super) async fn answer(
                 std::fs::read_to_string(file)
             };
             let Imported { raised, kept } =
-                import(args, admin, &lines.with_context(at)?, &at(), why).await?;
+                import(admin, &lines.with_context(at)?, &at(), why).await?;
             if args.access.json {
                 return Ok(format!("{}\n", json!({ "raised": raised, "kept": kept })));
             }
@@ -182,10 +182,10 @@ async fn export(admin: &Admin, prefix: &str, mut out: impl Write) -> anyhow::Res
 
 /// Takes every step of a prune. Returns how many marks were deleted, and how many have requests that
 /// may be in flight.
-async fn prune(args: &MarksArgs, admin: &Admin, mut step: PruneBody) -> anyhow::Result<(u64, u64)> {
+async fn prune(admin: &Admin, mut step: PruneBody) -> anyhow::Result<(u64, u64)> {
     let mut sum = (0, 0);
     loop {
-        let request = write(args, admin, "/v1/prune", &step)?;
+        let request = admin.write("/v1/prune", &step)?;
         let text = admin.send(request).await.with_context(|| {
             format!("{} marks were deleted before; run it again to go on", sum.0)
         })?;
@@ -223,13 +223,7 @@ struct Imported {
 
 /// Raises each mark to the one in the lines; none is lowered. All lines are read before the first
 /// mark is raised, so that a file that was cut changes nothing.
-async fn import(
-    args: &MarksArgs,
-    admin: &Admin,
-    lines: &str,
-    file: &str,
-    why: &Why,
-) -> anyhow::Result<Imported> {
+async fn import(admin: &Admin, lines: &str, file: &str, why: &Why) -> anyhow::Result<Imported> {
     let mut marks = Vec::new();
     for (index, line) in lines.lines().enumerate() {
         let at = format!("{file}:{}", index + 1);
@@ -238,15 +232,15 @@ async fn import(
             marks.push((at, mark));
         }
     }
-    let raises = marks.into_iter().map(|(at, (resource, mark))| async move {
+    let requests = marks.into_iter().map(|(at, (resource, mark))| async move {
         let body = why.body(Some(mark), None);
-        let request = change(args, admin, &resource, "advance", &body)?;
+        let request = change(admin, &resource, "advance", &body)?;
         anyhow::Ok((at, raise(admin, request).await))
     });
-    let mut raises = pin!(stream::iter(raises).buffered(AT_ONCE));
+    let mut answers = pin!(stream::iter(requests).buffered(AT_ONCE));
     let mut done = Imported::default();
-    while let Some(raise) = raises.next().await {
-        let (at, raised) = raise?;
+    while let Some(answer) = answers.next().await {
+        let (at, raised) = answer?;
         let raised = raised.with_context(|| {
             format!(
                 "{at}: {} marks were raised before, {} were as high; run it again to go on",
@@ -270,13 +264,7 @@ async fn raise(admin: &Admin, request: RequestBuilder) -> anyhow::Result<bool> {
             StatusCode::SERVICE_UNAVAILABLE => tokio::time::sleep(pause).await,
             _ => {
                 let acted: Acted = admin.read(&admin.accepted(status, text)?)?;
-                return Ok(matches!(
-                    acted,
-                    Acted::Advanced {
-                        outcome: Advance::Advanced,
-                        ..
-                    }
-                ));
+                return Ok(matches!(acted.outcome, ActOutcome::Advanced { .. }));
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::admin::api::{Acted, Advance, MarkList, MarkReport};
+use crate::admin::api::{ActOutcome, Acted, MarkList, MarkReport};
 use crate::admin::tables;
 use crate::cli::tables::{columns, facts, section};
 use crate::printable::line;
@@ -38,26 +38,13 @@ pub fn view(answer: &MarkReport) -> String {
 
 /// `marks advance`, `override` and `resolve`.
 pub fn acted(answer: &Acted) -> String {
-    let (resource, done) = match answer {
-        Acted::Advanced {
-            resource,
-            outcome: Advance::Current,
-            mark,
-        } => (resource, format!("the mark was {mark} already")),
-        Acted::Advanced { resource, mark, .. } => (resource, format!("the mark is {mark} now")),
-        Acted::Overridden {
-            resource,
-            before,
-            mark,
-            era,
-        } => (
-            resource,
-            format!("the mark was {before} and is {mark} now, in era {era}"),
-        ),
-        Acted::Resolved { resource, id, .. } => (
-            resource,
-            format!("{} no longer counts as in flight", line(id)),
-        ),
+    let outcome = match &answer.outcome {
+        ActOutcome::Advanced { mark } => format!("the mark is {mark} now"),
+        ActOutcome::Current { mark } => format!("the mark was {mark} already"),
+        ActOutcome::Overridden { before, mark, era } => {
+            format!("the mark was {before} and is {mark} now, in era {era}")
+        }
+        ActOutcome::Resolved { id } => format!("{} no longer counts as in flight", line(id)),
     };
-    format!("{}: {done}\n", line(resource.as_str()))
+    format!("{}: {outcome}\n", line(answer.resource.as_str()))
 }
