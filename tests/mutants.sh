@@ -25,7 +25,7 @@ cd "$(dirname "$0")/.."
 top=$PWD
 mkdir -p target
 work=$top/$(mktemp -d target/mutants.XXXXXX)
-# pid:name of those that are being tested, the oldest first.
+# pid:name of those that are being tested.
 testing=
 trap 'for one in $testing; do kill "${one%%:*}" 2>/dev/null || true; done; wait; rm -rf "$work"' EXIT
 trap 'exit 130' INT
@@ -101,8 +101,8 @@ meet() {
 }
 
 caught=0 survived=0 broken=0
-# Those that no test has noticed beside others.
-survivors=
+# Mutants that no test has noticed beside others, and tests that fail without one.
+survivors='' unsound=''
 
 # Waits for the end of a pid:name; how it ended.
 judge() {
@@ -123,23 +123,47 @@ judge() {
     fi
 }
 
-# Says how the oldest mutant has fared.
+# Takes one that has ended from those that are being tested, and judges it.
 next() {
-    # shellcheck disable=SC2086 # a list
-    set -- $testing
-    judge "$1"
-    shift
-    testing=$*
-    case $end in
-        passed)
+    while :; do
+        for one in $testing; do
+            # The process of one that has ended stays as a zombie until `judge` waits for it.
+            if ! grep -qs '^State:.[^Z]' "/proc/${one%%:*}/status"; then
+                testing=$(for other in $testing; do [ "$other" = "$one" ] || echo "$other"; done)
+                judge "$one"
+                return
+            fi
+        done
+        sleep 0.1
+    done
+}
+
+# Says how it has fared.
+report() {
+    case $folder:$end in
+        none*:passed) echo "$folder: $passed tests pass" ;;
+        none:failed)
+            cat "$log"
+            unsound=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$log")
+            ;;
+        none-again:failed)
+            cat "$log"
+            echo "$folder: $first fails where nothing is broken, so what is caught may be nothing"
+            exit 1
+            ;;
+        alone/*:passed)
+            echo "$folder: SURVIVED ($(sed -n 's/^# breaks //p' "tests/mutants/${folder#alone/}.patch"))"
+            survived=$((survived + 1))
+            ;;
+        *:passed)
             echo "$folder: survived beside others; it is met once more, alone"
             survivors="$survivors $folder"
             ;;
-        failed)
+        *:failed)
             echo "$folder: caught by $(grep -c ' \.\.\. FAILED$' "$log"), $first among them"
             caught=$((caught + 1))
             ;;
-        nothing) broken=$((broken + 1)) ;;
+        *:nothing) broken=$((broken + 1)) ;;
     esac
 }
 
@@ -151,51 +175,28 @@ busy() {
     [ $# -ge "$most" ]
 }
 
-# As many tests at a time as in tests/run.sh.
+# Says how all have fared but so many.
+drain() { while busy "$(($1 + 1))"; do next && report; done; }
+
+# The program with no mutant, whose tests must pass.
 # shellcheck disable=SC2046 # a list of filters
 meet none $(for name in "$@"; do tests_for "$name"; done)
-judge "${testing# }"
-testing=
-if [ $end = failed ]; then
-    # Once more, with the machine for themselves.
-    cat "$log"
-    # shellcheck disable=SC2046
-    meet none-again --test-threads=1 --exact $(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$log")
-    judge "${testing# }"
-    testing=
-fi
-case $end in
-    passed) echo "$folder: $passed tests pass" ;;
-    failed)
-        cat "$log"
-        echo "$folder: $first fails where nothing is broken, so what is caught may be nothing"
-        exit 1
-        ;;
-    nothing) exit 1 ;;
-esac
-# A test that notices has mostly waited in vain: several are met at a time.
+# A test that notices has mostly waited in vain: many are met at a time.
 for name in "$@"; do
-    while busy 8; do next; done
+    drain 15
     # shellcheck disable=SC2046
     meet "$name" $(tests_for "$name")
 done
-while busy 1; do next; done
+drain 0
+if [ -n "$unsound" ]; then
+    # shellcheck disable=SC2086
+    meet none-again --test-threads=1 --exact $unsound
+    drain 0
+fi
 for name in $survivors; do
     # shellcheck disable=SC2046
     meet "alone/$name" $(tests_for "$name")
-    judge "${testing# }"
-    testing=
-    case $end in
-        passed)
-            echo "$name: SURVIVED ($(sed -n 's/^# breaks //p' "tests/mutants/$name.patch"))"
-            survived=$((survived + 1))
-            ;;
-        failed)
-            echo "$name: caught alone by $(grep -c ' \.\.\. FAILED$' "$log"), $first among them"
-            caught=$((caught + 1))
-            ;;
-        nothing) broken=$((broken + 1)) ;;
-    esac
+    drain 0
 done
 echo "tests/mutants.sh: $caught caught, $survived survived, $broken not to be used"
 

@@ -49,7 +49,7 @@ use crate::support::skip::lacks;
 use crate::support::store::{postgres_is_installed, program};
 
 /// The fewest and the most histories that CI plays.
-const BLOCK: usize = 210;
+const BLOCK: usize = 140;
 const MOST: u64 = 630;
 /// Histories handed to the machine; how many run at once is the park's business.
 const AHEAD: usize = 24;

@@ -14,7 +14,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
 use crate::support::postgres::free_port;
-use crate::support::wait::DEADLINE;
+use crate::support::wait::deadline;
 use crate::support::{Config, Proxy, Step, Store, Upstream, joined, or_return, put};
 
 const CLIENTS: u64 = 12;
@@ -48,8 +48,9 @@ impl RollingClients {
         let mut refused: Option<Instant> = None;
         loop {
             assert!(
-                began.elapsed() < DEADLINE,
-                "order:{resource} with {token} did not get through in {DEADLINE:?}"
+                began.elapsed() < deadline(),
+                "order:{resource} with {token} did not get through in {:?}",
+                deadline()
             );
             // A connection that is refused or closed without an answer is a proxy that stops.
             match request.attempt(self.doors[door]).await {

@@ -8,13 +8,17 @@ use tokio::task::JoinError;
 
 use super::Answer;
 
-/// How long anything that ought to happen soon may take on a crowded machine.
-pub const DEADLINE: Duration = Duration::from_secs(30);
+/// How long anything that ought to happen soon may take on a crowded machine. With a mutant much is
+/// waited for in vain.
+pub fn deadline() -> Duration {
+    let mutant = std::env::var_os("FENCEPOST_MUTANT").is_some();
+    Duration::from_secs(if mutant { 15 } else { 30 })
+}
 
 /// Polls until `probe` yields something.
 ///
 /// # Panics
-/// After [`DEADLINE`], naming what was waited for.
+/// After [`deadline`], naming what was waited for.
 pub async fn eventually<T, F>(what: &str, mut probe: impl FnMut() -> F) -> T
 where
     F: Future<Output = Option<T>>,
@@ -25,8 +29,9 @@ where
             return found;
         }
         assert!(
-            started.elapsed() < DEADLINE,
-            "waited {DEADLINE:?} in vain for: {what}"
+            started.elapsed() < deadline(),
+            "waited {:?} in vain for: {what}",
+            deadline()
         );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -35,17 +40,17 @@ where
 /// Awaits `future`, which ought to end soon.
 ///
 /// # Panics
-/// After [`DEADLINE`], naming what was waited for.
+/// After [`deadline`], naming what was waited for.
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(DEADLINE, future)
+    tokio::time::timeout(deadline(), future)
         .await
-        .unwrap_or_else(|_| panic!("waited {DEADLINE:?} in vain for: {what}"))
+        .unwrap_or_else(|_| panic!("waited {:?} in vain for: {what}", deadline()))
 }
 
 /// The result of a task, which ought to end soon.
 ///
 /// # Panics
-/// After [`DEADLINE`], or as the task did; names the line that waits.
+/// After [`deadline`], or as the task did; names the line that waits.
 #[track_caller]
 pub fn joined<T>(task: impl Future<Output = Result<T, JoinError>>) -> impl Future<Output = T> {
     let at = Location::caller();

@@ -13,7 +13,7 @@ use super::wanted::Wanted;
 use crate::support::http2::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, Outcome, frame, literal,
 };
-use crate::support::wait::DEADLINE;
+use crate::support::wait::deadline;
 
 const PUT: [&str; 5] = [
     ":method: PUT",
@@ -126,8 +126,8 @@ impl Http2Case {
 
     /// Sends it, and where the connection goes on, another request on it.
     pub async fn play(&self, to: SocketAddr) -> Result<(), String> {
-        let played = tokio::time::timeout(DEADLINE, self.exchange(to)).await;
-        played.map_err(|_| format!("nothing came of it in {DEADLINE:?}"))?
+        let played = tokio::time::timeout(deadline(), self.exchange(to)).await;
+        played.map_err(|_| format!("nothing came of it in {:?}", deadline()))?
     }
 
     async fn exchange(&self, to: SocketAddr) -> Result<(), String> {

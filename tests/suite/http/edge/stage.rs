@@ -8,7 +8,7 @@ use futures_util::StreamExt as _;
 
 use super::recorder::{RecordedRequest, Recorder};
 use crate::support::client::Exchange;
-use crate::support::wait::DEADLINE;
+use crate::support::wait::deadline;
 use crate::support::{Answer, Config, Proxy, Store};
 
 /// How many connections are used at once.
@@ -160,16 +160,16 @@ impl Line {
     /// Writes; on a connection that is closed already, in vain.
     pub async fn send(&mut self, bytes: &[u8]) {
         // In time, since who does not read may not take everything either.
-        let _ = tokio::time::timeout(DEADLINE, self.0.wire.send(bytes)).await;
+        let _ = tokio::time::timeout(deadline(), self.0.wire.send(bytes)).await;
     }
 
     /// The next answer; `None`: the connection is closed. The error: neither came, or half of an
     /// answer.
     pub async fn answer(&mut self, method: &str) -> Result<Option<Answer>, String> {
         method.clone_into(&mut self.0.method);
-        let first = tokio::time::timeout(DEADLINE, self.0.wire.peek()).await;
+        let first = tokio::time::timeout(deadline(), self.0.wire.peek()).await;
         match first {
-            Err(_) => return Err(waited(DEADLINE)),
+            Err(_) => return Err(waited(deadline())),
             Ok(Ok(None) | Err(_)) => return Ok(None),
             Ok(Ok(Some(b'H'))) => {}
             Ok(Ok(Some(_))) => {
@@ -177,8 +177,8 @@ impl Line {
                 return Err(format!("no answer begins so: {}", shown(&bytes)));
             }
         }
-        match tokio::time::timeout(DEADLINE, self.0.answer()).await {
-            Err(_) => Err(waited(DEADLINE)),
+        match tokio::time::timeout(deadline(), self.0.answer()).await {
+            Err(_) => Err(waited(deadline())),
             Ok(answer) => answer
                 .map(Some)
                 .map_err(|error| format!("half an answer: {error}")),

@@ -11,7 +11,7 @@ use crate::support::postgres::free_port;
 use crate::support::process::Process;
 use crate::support::proxy::fencepost;
 use crate::support::replication::{Commits, PostgresPair, sql, until};
-use crate::support::wait::DEADLINE;
+use crate::support::wait::deadline;
 use crate::support::{
     Config, Proxy, Request, Store, Upstream, eventually, get, joined, or_return, put,
 };
@@ -37,7 +37,7 @@ async fn with(pair: PostgresPair) -> Option<(PostgresPair, Upstream, Config)> {
 /// Those in the way that clean up, on the same connection, are ended.
 async fn waits(pair: &PostgresPair, what: &str) -> i32 {
     let mut shell = pair.shell().await;
-    let deadline = Instant::now() + DEADLINE;
+    let end = Instant::now() + deadline();
     loop {
         for (pid, statement) in pair.waiting(&mut shell).await {
             if statement.contains(what) {
@@ -47,7 +47,7 @@ async fn waits(pair: &PostgresPair, what: &str) -> i32 {
                 sql(&mut shell, &format!("SELECT pg_cancel_backend({pid})")).await;
             }
         }
-        assert!(Instant::now() < deadline, "never: a commit waits in {what}");
+        assert!(Instant::now() < end, "never: a commit waits in {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
