@@ -2,8 +2,8 @@
 
 use crate::support::wire::Wire;
 use crate::support::{
-    Answer, Config, Proxy, Request, Upstream, delete, get, joined, over_both_stores, patch, post,
-    put, soon,
+    Answer, Config, Must, Proxy, Request, Upstream, delete, get, joined, over_both_stores, patch,
+    post, put, soon,
 };
 
 const MAX: &str = "9223372036854775807";
@@ -86,15 +86,14 @@ over_both_stores! {
         let (upstream, proxy) = fenced_with(&store, "token: { max: none, max_jump: none }").await;
         proxy.forward(put("/orders/7").token("9223372036854775806")).await;
         proxy.forward(put("/orders/7").token(MAX)).await;
-        let answer = proxy.send(put("/orders/7").token("9223372036854775806")).await;
-        let problem = answer.assert_problem(412, "stale-token");
+        let problem = proxy.stale(put("/orders/7").token("9223372036854775806")).await;
         assert_eq!((&problem["token"], &problem["mark"], &problem["gap"]), (
             &"9223372036854775806".into(), &MAX.into(), &"1".into(),
         ));
         proxy.forward(put("/orders/7").token(MAX)).await;
         proxy.refuse(put("/orders/7").token("9223372036854775808"), 400, "malformed-token").await;
         assert_eq!(upstream.count(), 3);
-        assert_eq!(proxy.mark("order:7").await.expect("it has a mark")["mark"], MAX);
+        assert_eq!(proxy.mark("order:7").await.expect("a mark")["mark"], MAX);
     }
 
     async fn resources_have_marks_of_their_own(store: Store) {
@@ -269,8 +268,7 @@ over_both_stores! {
         }
         // Other types that only begin so.
         for kind in ["application/grpc-web", "application/grpc-web-text", "application/grpcx"] {
-            let answer = with_trailers(kind).send_http2(proxy.data()).await;
-            answer.assert_problem(412, "stale-token");
+            with_trailers(kind).send_http2(proxy.data()).await.assert_problem(412, "stale-token");
         }
         assert_eq!(upstream.count(), 1);
     }
@@ -280,8 +278,8 @@ over_both_stores! {
         let request = put("/orders/7").token(50).header("Content-Length", "100");
         let cut = proxy.begin(&request, b"only a part").await;
         drop(cut);
-        let mut torn = Wire::connect(proxy.data()).await.expect("the proxy listens");
-        torn.send(b"PUT /orders/7 HTTP/1.1\r\nHost: a\r\nX-Fencing-Token: 60\r\n").await.expect("taken");
+        let mut torn = Wire::connect(proxy.data()).must().await;
+        torn.send(b"PUT /orders/7 HTTP/1.1\r\nHost: a\r\nX-Fencing-Token: 60\r\n").must().await;
         drop(torn);
         proxy.forward(put("/orders/7").token(1)).await;
         assert_eq!(upstream.tokens("order:7"), [1]);
@@ -414,15 +412,11 @@ fn malformed() -> Vec<(String, Request)> {
 async fn a_folded_token_line_is_never_joined() {
     let store = crate::support::Store::sqlite();
     let (upstream, proxy) = fenced(&store).await;
-    let mut wire = Wire::connect(proxy.data())
-        .await
-        .expect("the proxy listens");
-    wire.send(b"PUT /orders/7 HTTP/1.1\r\nHost: a\r\nX-Fencing-Token: 1\r\n 2\r\nContent-Length: 0\r\n\r\n")
-        .await
-        .expect("taken");
+    let mut wire = Wire::connect(proxy.data()).must().await;
+    wire.send(b"PUT /orders/7 HTTP/1.1\r\nHost: a\r\nX-Fencing-Token: 1\r\n 2\r\nContent-Length: 0\r\n\r\n").must().await;
     let head = soon("an answer", wire.head())
+        .must()
         .await
-        .expect("a head")
         .expect("an answer");
     assert_eq!(head.word(1), "400");
     assert_eq!(upstream.count(), 0);

@@ -4,12 +4,7 @@
 use std::time::Duration;
 
 use crate::support::wire::Wire;
-use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, put, request, soon};
-
-async fn fenced(more: &str) -> (Upstream, Proxy) {
-    let (upstream, proxy) = Proxy::before(&Store::sqlite(), more).await;
-    (upstream, proxy)
-}
+use crate::support::{Config, Gate, Must, Proxy, Step, Store, fenced, put, request, soon};
 
 #[tokio::test]
 async fn an_upstream_that_is_down_is_a_502_and_holds_nothing() {
@@ -248,13 +243,11 @@ async fn smuggled_requests_stay_data() {
         inner.len(),
     );
     for bytes in [both, lengths, odd] {
-        let mut wire = Wire::connect(proxy.data())
-            .await
-            .expect("the proxy listens");
-        wire.send(bytes.as_bytes()).await.expect("taken");
+        let mut wire = Wire::connect(proxy.data()).must().await;
+        wire.send(bytes.as_bytes()).must().await;
         let head = soon("an answer", wire.head())
+            .must()
             .await
-            .expect("a head")
             .expect("an answer");
         assert!(["200", "400"].contains(&head.word(1)), "{}", head.start);
     }
@@ -273,24 +266,20 @@ async fn smuggled_requests_stay_data() {
 #[tokio::test]
 async fn one_connection_of_a_client_carries_many_requests() {
     let (upstream, proxy) = fenced("{}").await;
-    let mut wire = Wire::connect(proxy.data())
-        .await
-        .expect("the proxy listens");
+    let mut wire = Wire::connect(proxy.data()).must().await;
     // Pipelined, refused ones in between: each answer belongs to its request.
     let mut bytes = Vec::new();
     for token in [5, 4, 6, 3] {
         bytes.extend(put("/orders/7").token(token).body("xyz").bytes());
     }
-    wire.send(&bytes).await.expect("taken");
+    wire.send(&bytes).must().await;
     let mut statuses = Vec::new();
     for _ in 0..4 {
         let head = soon("an answer", wire.head())
+            .must()
             .await
-            .expect("a head")
             .expect("the connection stays");
-        wire.body(head.response_framing(false), |_| {})
-            .await
-            .expect("a whole body");
+        wire.body(head.response_framing(false), |_| {}).must().await;
         statuses.push(head.word(1).to_owned());
     }
     assert_eq!(statuses, ["200", "412", "200", "412"]);

@@ -55,8 +55,7 @@ over_both_stores! {
         let by_key = |key: &str| post(CLAIM).header("X-Fencing-Resource", key);
         assert_eq!(proxy.send(by_key("order:7").token(42)).await.status(), 204);
         proxy.stale(put("/orders/7").token(41)).await;
-        let stranger = proxy.send(by_key("invoice:7").token(42)).await;
-        stranger.assert_problem(400, "ambiguous-request");
+        proxy.refuse(by_key("invoice:7").token(42), 400, "ambiguous-request").await;
         assert_eq!(proxy.token("invoice:7").await, None);
         assert_eq!(upstream.count(), 0);
     }

@@ -69,8 +69,7 @@ over_both_stores! {
         upstream.on_token(6, [Step::Wait(gate.clone()), work, Step::ok()]);
         let at_work = proxy.begin(&put("/orders/7").token(6), b"").await;
         upstream.reached(1).await;
-        let waits = proxy.send(put("/orders/7").token(7)).await;
-        waits.assert_problem(503, "older-in-flight");
+        proxy.refuse(put("/orders/7").token(7), 503, "older-in-flight").await;
         assert_eq!(proxy.token("order:7").await, Some(7));
 
         proxy.kill9();

@@ -73,8 +73,7 @@ impl Case {
             socket.write_all(OK).await.expect("taken");
             Answered::Http1(socket)
         };
-        let older = joined(older).await;
-        older.assert_forwarded();
+        joined(older).await.assert_forwarded();
         answered
     }
 
@@ -107,8 +106,7 @@ impl Case {
             let head = self.upstream.serve().await;
             assert_eq!(head.get("x-fencing-token"), Some("42"));
         }
-        let newer = joined(newer).await;
-        newer.assert_forwarded();
+        joined(newer).await.assert_forwarded();
     }
 }
 
@@ -179,8 +177,7 @@ async fn arrives_before_a_newer_token(http2: bool) {
     let older = case.early(http2).await;
     let newer = case.newer_waits().await;
     older.drain_and_serve().await;
-    let newer = joined(newer).await;
-    newer.assert_forwarded();
+    joined(newer).await.assert_forwarded();
     assert_eq!(case.unknown().await, (0, 0));
     let listed = case.proxy.ask("/v1/unknown").await.json();
     assert_eq!(listed["unknown"], serde_json::json!([]));

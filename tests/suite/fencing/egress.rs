@@ -13,7 +13,7 @@ use crate::support::process::Process;
 use crate::support::tls::{Ca, Files, server};
 use crate::support::upstream::Arrival;
 use crate::support::{
-    Config, Gate, Proxy, Request, Step, Store, Upstream, forwarded, or_return, post, put,
+    Config, Gate, Proxy, Request, Step, Store, Upstream, fenced, forwarded, or_return, post, put,
 };
 
 const CHARGE: &str = "/v1/accounts/7/charges";
@@ -47,8 +47,7 @@ async fn a_third_partys_api_is_fenced_where_requests_leave() {
     let first = charge(41, "30").header("Idempotency-Key", "invoice-2026-11");
     let first = proxy.start_request(first);
     provider.reached(1).await;
-    let waits = proxy.send(charge(42, "30")).await;
-    waits.assert_problem(503, "older-in-flight");
+    proxy.refuse(charge(42, "30"), 503, "older-in-flight").await;
     gate.open();
     forwarded(first).await;
     proxy.forward(charge(42, "30")).await;
@@ -114,8 +113,7 @@ async fn a_lost_answer_of_the_provider_holds_the_next_worker_up() {
     let tls = json!({ "ca_file": files.put("ca.crt", ca.pem()) });
     let proxy = Proxy::start(&payments(&provider, &tls).with("barrier: { wait: 300ms }")).await;
     provider.next([Step::Close]);
-    let lost = proxy.send(charge(41, "30")).await;
-    lost.assert_problem(502, "outcome-unknown");
+    proxy.refuse(charge(41, "30"), 502, "outcome-unknown").await;
     let waits = proxy.send(charge(42, "30")).await;
     waits.assert_problem(503, "older-in-flight");
     let left = waits.retry_after().expect("it says for how long");
@@ -164,7 +162,7 @@ async fn the_lock_in_dynamodb_has_a_number_that_grows() {
     let expected = [Some(1), None, None, Some(2), Some(3), None, Some(4)];
     assert_eq!(got, expected);
 
-    let (upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
+    let (upstream, proxy) = fenced("{}").await;
     let granted: Vec<u64> = got.into_iter().flatten().collect();
     for token in &granted {
         proxy.forward(put("/orders/7").token(token)).await;

@@ -1,11 +1,6 @@
 //! Idempotency keys: equal requests have equal ones, different ones differ.
 
-use crate::support::{Config, Proxy, Request, Store, Upstream, delete, get, post, put};
-
-async fn fenced(more: &str) -> (Upstream, Proxy) {
-    let (upstream, proxy) = Proxy::before(&Store::sqlite(), more).await;
-    (upstream, proxy)
-}
+use crate::support::{Config, Proxy, Request, Store, Upstream, delete, fenced, get, post, put};
 
 async fn idempotency_key(upstream: &Upstream, proxy: &Proxy, request: Request) -> Option<String> {
     proxy.forward(request).await;

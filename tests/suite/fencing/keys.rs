@@ -5,12 +5,7 @@ use std::collections::HashMap;
 use std::process::Command;
 
 use crate::support::store::tool;
-use crate::support::{Proxy, Request, Store, Upstream, or_return, post, put};
-
-async fn fenced(more: &str) -> (Upstream, Proxy) {
-    let (upstream, proxy) = Proxy::before(&Store::sqlite(), more).await;
-    (upstream, proxy)
-}
+use crate::support::{Proxy, Request, Upstream, fenced, or_return, post, put};
 
 /// The key that a request gets, as the upstream sees it.
 pub async fn key_of(upstream: &Upstream, proxy: &Proxy, request: Request) -> String {

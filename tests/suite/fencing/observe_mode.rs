@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Config, Proxy, Step, Store, Upstream, joined, post, put};
+use crate::support::{Config, Proxy, Step, Store, Upstream, fenced, joined, post, put};
 
 const REQUESTS: &str = "fencepost_requests_total";
 
@@ -76,17 +76,15 @@ async fn a_body_that_stalls_before_its_key_is_counted_and_logged() {
 /// any other request.
 #[tokio::test]
 async fn a_claim_that_finds_no_place_is_not_answered_at_once() {
-    let (upstream, proxy) = Proxy::before(&Store::sqlite(), "limits: { in_flight: 1 }").await;
+    let (upstream, proxy) = fenced("limits: { in_flight: 1 }").await;
     let (holder, gate) = proxy.held(&upstream, put("/orders/1").token(1)).await;
     let claim = post("/.well-known/fencing/claim")
         .token(2)
         .header("X-Fencing-Resource", "order:2");
     let began = std::time::Instant::now();
-    let refused = proxy.send(claim).await;
-    refused.assert_problem(503, "overloaded");
+    proxy.refuse(claim, 503, "overloaded").await;
     // Half of the pause: the clocks of two processes are no measure of it.
     assert!(began.elapsed() >= Duration::from_millis(50));
     gate.open();
-    let answer = joined(holder).await;
-    answer.assert_forwarded();
+    joined(holder).await.assert_forwarded();
 }

@@ -6,10 +6,12 @@
 use std::time::Duration;
 
 use serde_json::json;
-use sqlx::{Connection as _, PgConnection};
+use sqlx::PgConnection;
 
+use crate::support::sql::{shell, sql};
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, forwarded, joined, or_return, put,
+    Config, Gate, Must, Proxy, Step, Store, Upstream, all_forwarded, forwarded, joined, or_return,
+    put,
 };
 
 /// Two proxies that have all the patience these tests need, and a session that holds the row of
@@ -30,11 +32,12 @@ async fn held() -> Option<(Store, Upstream, Proxy, Proxy, PgConnection)> {
 
 /// A session that holds the row, once it has it.
 async fn hold(url: &str) -> PgConnection {
-    let mut holder = PgConnection::connect(url).await.expect("the server is up");
-    sqlx::raw_sql("BEGIN; SELECT * FROM marks WHERE resource = 'order:7' FOR UPDATE")
-        .execute(&mut holder)
-        .await
-        .expect("the row is there");
+    let mut holder = shell(url).await;
+    sql(
+        &mut holder,
+        "BEGIN; SELECT * FROM marks WHERE resource = 'order:7' FOR UPDATE",
+    )
+    .await;
     holder
 }
 
@@ -45,14 +48,11 @@ async fn queued(holder: &mut PgConnection, count: i64) {
         WHERE wait_event IN ('tuple', 'transactionid') AND datname = current_database()";
     for _ in 0..3000 {
         // A transaction keeps seeing the statistics that it has seen once.
-        sqlx::raw_sql("SELECT pg_stat_clear_snapshot()")
-            .execute(&mut *holder)
-            .await
-            .expect("the session lives");
+        sql(holder, "SELECT pg_stat_clear_snapshot()").await;
         let waiting: i64 = sqlx::query_scalar(WAIT)
             .fetch_one(&mut *holder)
-            .await
-            .expect("the session lives");
+            .must()
+            .await;
         if waiting == count {
             return;
         }
@@ -62,10 +62,7 @@ async fn queued(holder: &mut PgConnection, count: i64) {
 }
 
 async fn let_go(mut holder: PgConnection) {
-    sqlx::raw_sql("COMMIT")
-        .execute(&mut holder)
-        .await
-        .expect("the session lives");
+    sql(&mut holder, "COMMIT").await;
 }
 
 /// The statement of 42 began, and took its snapshot, before 41 had an epoch.
@@ -155,13 +152,10 @@ async fn a_locked_row_that_is_new_stops_no_other_resource() {
     let store = or_return!(Store::postgres().await);
     let (upstream, proxy) = Proxy::before(&store, PATIENT).await;
     proxy.forward(put("/orders/1").token(1)).await;
-    let mut holder = PgConnection::connect(&store.url())
-        .await
-        .expect("the server is up");
+    let mut holder = shell(&store.url()).await;
     let insert = "BEGIN; INSERT INTO marks (namespace, resource, token, era, changed_at) \
         SELECT namespace, 'order:7', 1, 0, now() FROM marks";
-    let inserted = sqlx::raw_sql(insert).execute(&mut holder).await;
-    inserted.expect("it is new");
+    sql(&mut holder, insert).await;
     only_its_own_requests_wait(&upstream, &proxy, holder).await;
 }
 
@@ -182,13 +176,8 @@ async fn not_a_byte_goes_upstream_under_a_lapsed_lease() {
             all.first().is_some_and(|one| one.body.len() == 20_000)
         })
         .await;
-    let mut holder = PgConnection::connect(&store.url())
-        .await
-        .expect("the server is up");
-    sqlx::raw_sql("BEGIN; SELECT * FROM instances FOR UPDATE")
-        .execute(&mut holder)
-        .await
-        .expect("the row is there");
+    let mut holder = shell(&store.url()).await;
+    sql(&mut holder, "BEGIN; SELECT * FROM instances FOR UPDATE").await;
     proxy
         .until_metric("fencepost_lease_remaining_seconds", &[], |left| left <= 0.0)
         .await;

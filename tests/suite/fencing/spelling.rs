@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use self::readers::Things;
 use crate::support::wait::soon;
 use crate::support::wire::Wire;
-use crate::support::{Proxy, Store, Upstream, or_return};
+use crate::support::{Proxy, Upstream, fenced, or_return};
 
 /// A route, and the resource it names.
 const RULES: [(&str, &str); 4] = [
@@ -278,10 +278,9 @@ fn in_a_header(key: &str) -> String {
 async fn the_program_goes_by_these_rules_and_sends_on_what_it_has_judged() {
     for (at, rule) in RULES.iter().enumerate() {
         let (path, resource) = rule;
-        let (upstream, proxy) = Proxy::before(
-            &Store::sqlite(),
-            &format!("routes: [{{ path: '{path}', resource: '{resource}' }}]"),
-        )
+        let (upstream, proxy) = fenced(&format!(
+            "routes: [{{ path: '{path}', resource: '{resource}' }}]"
+        ))
         .await;
         // Another part of them with each rule, and every raw byte with the first.
         let escaped = |target: &Vec<u8>| target.contains(&b'%');

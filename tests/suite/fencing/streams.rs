@@ -113,8 +113,7 @@ async fn what_finds_no_stream_in_time_is_never_sent() {
     let newer = b.start_request(order(7, 42, "newer"));
     let mut of_b = upstream.accept_http2(ONE_STREAM).await;
     assert_eq!(of_b.serve().await, "newer");
-    let newer = joined(newer).await;
-    newer.assert_forwarded();
+    joined(newer).await.assert_forwarded();
     let _ = of_a.send(&settings_frame(ONE_STREAM)).await;
     let (head, body) = (HEADERS, DATA);
     while let Ok(frame) = soon("the end", of_a.frame()).await {
@@ -177,8 +176,7 @@ async fn a_request_that_is_given_up_takes_no_other_along() {
     let slow = proxy.start_request(order(7, 41, "slow"));
     let mut other = upstream.accept_http2(&[]).await;
     other.request().await;
-    let slow = joined(slow).await;
-    slow.assert_problem(504, "outcome-unknown");
+    joined(slow).await.assert_problem(504, "outcome-unknown");
     reset_by_the_proxy(&mut other).await;
     assert_eq!(unknown(&proxy, "order:7").await, (1, 0));
     proxy
@@ -198,8 +196,7 @@ async fn what_a_closed_window_holds_back_is_never_sent() {
     let sent = proxy.start_request(order(7, 41, "kept back"));
     let mut peer = upstream.accept_http2(&closed).await;
     let head = peer.until("the head", |frame| frame.kind == HEADERS).await;
-    let sent = joined(sent).await;
-    sent.assert_problem(504, "outcome-unknown");
+    joined(sent).await.assert_problem(504, "outcome-unknown");
     let open = frame(WINDOW_UPDATE, 0, head.stream, &1000_u32.to_be_bytes());
     let _ = peer.send(&open).await;
     while let Ok(frame) = soon("the end", peer.frame()).await {
@@ -261,8 +258,7 @@ async fn connections_are_closed_in_order_as_they_are_idle() {
         peer.respond(*stream, true).await;
     }
     for sent in sent {
-        let answer = joined(sent).await;
-        answer.assert_forwarded();
+        joined(sent).await.assert_forwarded();
     }
     proxy.until_metric(gauge, &[], |count| count < 0.1).await;
     for (mut peer, _) in peers {

@@ -35,8 +35,7 @@ async fn a_fenced_route_opens_none() {
         get("/orders/7").token(1).header("Upgrade", "websocket"),
         get("/orders/7").header("Upgrade", "h2c, websocket"),
     ] {
-        let answer = proxy.send(request).await;
-        answer.assert_problem(400, "upgrade-refused");
+        proxy.refuse(request, 400, "upgrade-refused").await;
     }
     assert_eq!(upstream.count(), 0);
     assert_eq!(proxy.token("order:7").await, None, "nothing raised a mark");
@@ -95,8 +94,7 @@ async fn a_switch_to_what_was_not_asked_for_is_none() {
     .enumerate()
     {
         upstream.next([answer, Step::Echo]);
-        let answer = proxy.send(request).await;
-        answer.assert_problem(502, "outcome-unknown");
+        proxy.refuse(request, 502, "outcome-unknown").await;
         upstream
             .until("the connection's end", |all| {
                 all.len() == order + 1 && all[order].left

@@ -86,8 +86,7 @@ async fn an_epoch_that_waits_does_not_hide_the_older_one_it_waits_for() {
     assert_eq!(upstream.tokens("order:7"), [41], "42 waits at both");
     gate.open();
     for held in [older, newer, elsewhere] {
-        let answer = joined(held).await;
-        answer.assert_forwarded();
+        joined(held).await.assert_forwarded();
     }
     upstream.assert_no_overtaking();
 }

@@ -1,7 +1,7 @@
 //! One request, one resource: what a request names beside its target has the target's key, or the
 //! request is refused, whatever route it comes by (guarantees G1 and G6).
 
-use crate::support::{Proxy, Request, Store, Upstream, eventually, get, post, request};
+use crate::support::{Request, eventually, fenced, get, post, request};
 
 const ROUTES: &str = "{ routes: [
     { path: '/files/{name}/{*rest}', resource: 'file:{name}', methods: [PUT, DELETE, COPY, MOVE] },
@@ -15,18 +15,13 @@ const ROUTES: &str = "{ routes: [
     { path: '/open/{*rest}', mode: bypass },
 ] }";
 
-async fn started(more: &str) -> (Upstream, Proxy) {
-    let (upstream, proxy) = Proxy::before(&Store::sqlite(), more).await;
-    (upstream, proxy)
-}
-
 fn to(destination: &str, method: &str, target: &str) -> Request {
     request(method, target).header("Destination", destination)
 }
 
 #[tokio::test]
 async fn a_destination_with_the_same_key_is_written() {
-    let (upstream, proxy) = started(ROUTES).await;
+    let (upstream, proxy) = fenced(ROUTES).await;
     for (n, destination) in [
         "/files/a",
         "/files/a/whole",
@@ -61,7 +56,7 @@ async fn a_destination_with_the_same_key_is_written() {
 
 #[tokio::test]
 async fn any_other_destination_is_refused() {
-    let (upstream, proxy) = started(ROUTES).await;
+    let (upstream, proxy) = fenced(ROUTES).await;
     for destination in [
         "/files/b",
         "/files/%62",
@@ -129,7 +124,7 @@ async fn any_other_destination_is_refused() {
 
 #[tokio::test]
 async fn what_is_fenced_is_not_written_by_another_route() {
-    let (upstream, proxy) = started(ROUTES).await;
+    let (upstream, proxy) = fenced(ROUTES).await;
     for route in ["/open/x", "/seen/x"] {
         for destination in [
             "/files/a",
@@ -192,7 +187,7 @@ async fn what_is_fenced_is_not_written_by_another_route() {
 /// `OpenStack` Swift reads a path without its account, and `CouchDB` a name without its database.
 #[tokio::test]
 async fn a_destination_below_a_folder_of_the_target_is_not_written_by_another_route() {
-    let (upstream, proxy) = started(
+    let (upstream, proxy) = fenced(
         "routes: [{ path: '/v1/{account}/orders/{id}', resource: 'o:{account}:{id}' },\
          { path: '/v1/{account}/{*rest}', mode: bypass }]",
     )
@@ -209,7 +204,7 @@ async fn a_destination_below_a_folder_of_the_target_is_not_written_by_another_ro
 /// Only a path alone is read below a folder.
 #[tokio::test]
 async fn an_absolute_destination_has_one_reading() {
-    let (upstream, proxy) = started(
+    let (upstream, proxy) = fenced(
         "routes: [{ path: '/files/scratch/{*rest}', mode: bypass },\
          { path: '/files/{*rest}', resource: 'file:{rest}', methods: [PUT, MOVE] }]",
     )
@@ -230,7 +225,7 @@ async fn an_absolute_destination_has_one_reading() {
 /// path costs something.
 #[tokio::test]
 async fn what_stands_beside_a_destination_and_what_is_too_long_is_refused() {
-    let (upstream, proxy) = started(ROUTES).await;
+    let (upstream, proxy) = fenced(ROUTES).await;
     for name in ["Destination-Account", "destination_account"] {
         let beside = to("/open/b", "COPY", "/open/a").header(name, "other");
         proxy.refuse(beside, 400, "ambiguous-request").await;
@@ -244,7 +239,7 @@ async fn what_stands_beside_a_destination_and_what_is_too_long_is_refused() {
 /// A server that reads such a field does what it names.
 #[tokio::test]
 async fn a_method_in_a_header_names_a_second_resource_too() {
-    let (upstream, proxy) = started(ROUTES).await;
+    let (upstream, proxy) = fenced(ROUTES).await;
     for name in ["X-HTTP-Method-Override", "X_HTTP_METHOD", "x-method"] {
         for value in ["MOVE", "move", "COPY, PUT", "PUT;MOVE"] {
             let of = |target: &str, destination: &str| {
@@ -252,16 +247,14 @@ async fn a_method_in_a_header_names_a_second_resource_too() {
                 post.header("Destination", destination)
             };
             for refused in [of("/open/x", "/files/a"), of("/seen/x", "/files/a")] {
-                let answer = proxy.send(refused).await;
-                answer.assert_problem(400, "ambiguous-request");
+                proxy.refuse(refused, 400, "ambiguous-request").await;
             }
             let answer = proxy.send(of("/plain/a", "/files/a")).await;
             answer.assert_problem(405, "method-not-allowed");
         }
         let put = request("PUT", "/files/a").header(name, "MOVE").token(7);
         let refused = put.clone().header("Destination", "/files/b");
-        let answer = proxy.send(refused).await;
-        answer.assert_problem(400, "ambiguous-request");
+        proxy.refuse(refused, 400, "ambiguous-request").await;
         assert_eq!(upstream.count(), 0);
     }
     let put = request("PUT", "/files/a")
@@ -277,7 +270,7 @@ async fn a_method_in_a_header_names_a_second_resource_too() {
 
 #[tokio::test]
 async fn what_names_others_in_its_body_is_refused_on_every_route() {
-    let (upstream, proxy) = started(ROUTES).await;
+    let (upstream, proxy) = fenced(ROUTES).await;
     for method in ["BIND", "REBIND", "UNBIND", "LINK", "UNLINK", "unbind"] {
         for target in ["/files/a", "/plain/a", "/open/a", "/seen/a"] {
             let answer = proxy.send(request(method, target).token(7)).await;
@@ -291,7 +284,7 @@ async fn what_names_others_in_its_body_is_refused_on_every_route() {
     }
     assert_eq!(upstream.count(), 0);
 
-    let (upstream, proxy) = started("routes: [{ path: '/{*all}', mode: bypass }]").await;
+    let (upstream, proxy) = fenced("routes: [{ path: '/{*all}', mode: bypass }]").await;
     proxy.forward(request("BIND", "/a")).await;
     let away = to("http://other.test/x", "MOVE", "/a");
     proxy.forward(away).await;
@@ -300,7 +293,7 @@ async fn what_names_others_in_its_body_is_refused_on_every_route() {
 
 #[tokio::test]
 async fn observe_counts_what_it_would_refuse() {
-    let (upstream, proxy) = started(
+    let (upstream, proxy) = fenced(
         "routes: [{ path: '/o/{id}/{*rest}', resource: 'o:{id}', mode: observe, methods: [PUT, MOVE] }]",
     )
     .await;
@@ -335,7 +328,7 @@ async fn observe_counts_what_it_would_refuse() {
 /// Two copies of one thing are two operations.
 #[tokio::test]
 async fn an_idempotency_key_tells_destinations_apart() {
-    let (upstream, proxy) = started(ROUTES).await;
+    let (upstream, proxy) = fenced(ROUTES).await;
     for destination in ["/files/a/1", "/files/a/2", "/files/a/1"] {
         let copy = to(destination, "COPY", "/files/a").token(7);
         proxy.forward(copy).await;
@@ -351,10 +344,9 @@ async fn an_idempotency_key_tells_destinations_apart() {
 
 #[tokio::test]
 async fn the_default_methods_are_about_their_target() {
-    let (upstream, proxy) = started("{}").await;
+    let (upstream, proxy) = fenced("{}").await;
     for method in ["POST", "PUT", "PATCH", "DELETE"] {
-        let answer = proxy.send(request(method, "/orders/7").token(7)).await;
-        answer.assert_forwarded();
+        proxy.forward(request(method, "/orders/7").token(7)).await;
     }
     for method in [
         "COPY",

@@ -55,8 +55,7 @@ async fn what_a_killed_proxy_has_not_delivered_never_arrives() {
     let proxy = Proxy::start(&config).await;
     let newer = proxy.start_request(put("/orders/7").token(42));
     assert_eq!(serve(&upstream).await.as_deref(), Some("42"));
-    let newer = joined(newer).await;
-    newer.assert_forwarded();
+    joined(newer).await.assert_forwarded();
     nothing_more_comes(stuck).await;
 }
 

@@ -8,9 +8,10 @@ use tempfile::TempDir;
 
 use super::lock_services::{Etcd, Redis, programs};
 use crate::support::postgres::Cluster;
+use crate::support::sql::shell;
 use crate::support::store::has_postgres;
 use crate::support::zookeeper::{Java, ZooKeeper};
-use crate::support::{Proxy, Store, Upstream, eventually, or_return, post, put};
+use crate::support::{Proxy, Upstream, eventually, fenced, or_return, post, put};
 
 /// A real fencepost, which is asked about one pair of holders after the other.
 struct Fence {
@@ -21,7 +22,7 @@ struct Fence {
 
 impl Fence {
     async fn start() -> Self {
-        let (upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
+        let (upstream, proxy) = fenced("{}").await;
         Self {
             upstream,
             proxy,
@@ -197,11 +198,8 @@ async fn the_versions_and_the_suffix_of_zookeeper() {
     assert_eq!(seen, expected);
 }
 
-async fn draw(session: &mut PgConnection, statement: &'static str) -> u64 {
-    let number: i64 = sqlx::query_scalar(statement)
-        .fetch_one(session)
-        .await
-        .expect("a number");
+async fn draw(session: &mut PgConnection, statement: &str) -> u64 {
+    let number = crate::support::sql::number(session, statement).await;
     number.try_into().expect("it is positive")
 }
 
@@ -217,8 +215,8 @@ async fn a_sequence_of_postgres_that_is_cached_or_drawn_too_early() {
     let name = url.rsplit('/').next().expect("its name");
     let sequences = "CREATE SEQUENCE cached CACHE 10; CREATE SEQUENCE early; CREATE SEQUENCE late";
     cluster.execute(name, sequences).await;
-    let mut a = PgConnection::connect(&url).await.expect("a session");
-    let mut b = PgConnection::connect(&url).await.expect("a session");
+    let mut a = shell(&url).await;
+    let mut b = shell(&url).await;
 
     // A holds the lock first, and draws one number; then B, then A again, each after its grant.
     draw(&mut a, "SELECT nextval('cached')").await;

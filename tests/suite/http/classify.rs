@@ -4,12 +4,7 @@
 mod modes;
 
 use crate::fencing::keys::key_of;
-use crate::support::{Proxy, Request, Store, Upstream, delete, get, post, put, request};
-
-async fn fenced(more: &str) -> (Upstream, Proxy) {
-    let (upstream, proxy) = Proxy::before(&Store::sqlite(), more).await;
-    (upstream, proxy)
-}
+use crate::support::{Request, delete, fenced, get, post, put, request};
 
 #[tokio::test]
 async fn ambiguous_paths_are_refused() {

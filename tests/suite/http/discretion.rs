@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::support::{
-    Answer, Config, Proxy, Request, Step, Store, Upstream, eventually, get, post, put,
+    Answer, Config, Proxy, Request, Step, Store, Upstream, eventually, fenced, get, post, put,
 };
 
 /// Fails where a body or a field names an address, an error of the system, or one of `secrets`.
@@ -75,7 +75,7 @@ async fn an_upstream_that_cannot_be_reached_has_no_name() {
 
 #[tokio::test]
 async fn an_exchange_that_broke_does_not_say_how() {
-    let (upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
+    let (upstream, proxy) = fenced("{}").await;
     for step in [Step::Reset, Step::Close] {
         upstream.next([step]);
         let answer = proxy.send(get("/orders/7")).await;

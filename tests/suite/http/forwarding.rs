@@ -4,12 +4,9 @@
 use tempfile::TempDir;
 
 use crate::support::wire::{Framing, chunk};
-use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, get, put, request, soon};
-
-async fn fenced(more: &str) -> (Upstream, Proxy) {
-    let (upstream, proxy) = Proxy::before(&Store::sqlite(), more).await;
-    (upstream, proxy)
-}
+use crate::support::{
+    Config, Gate, Must, Proxy, Step, Store, Upstream, fenced, get, put, request, soon,
+};
 
 #[tokio::test]
 async fn a_long_body_streams_up() {
@@ -42,24 +39,16 @@ async fn a_long_body_streams_down() {
         Step::raw("0\r\n\r\n"),
     ]);
     let mut exchange = proxy.begin(&put("/orders/7").token(1), b"").await;
-    let head = soon("the head", exchange.head()).await.expect("a head");
+    let head = soon("the head", exchange.head()).must().await;
     assert_eq!(head.response_framing(false), Framing::Chunked);
     let mut early = Vec::new();
     while !early.windows(5).any(|bytes| bytes == b"first") {
-        early.extend(
-            soon("the first chunk", exchange.wire.some())
-                .await
-                .expect("it comes"),
-        );
+        early.extend(soon("the first chunk", exchange.wire.some()).must().await);
     }
     gate.open();
     let mut late = Vec::new();
     while !late.windows(5).any(|bytes| bytes == b"0\r\n\r\n") {
-        late.extend(
-            soon("the rest", exchange.wire.some())
-                .await
-                .expect("it comes"),
-        );
+        late.extend(soon("the rest", exchange.wire.some()).must().await);
     }
     assert!(late.windows(6).any(|bytes| bytes == b"second"));
 }
@@ -87,8 +76,8 @@ async fn an_answer_before_the_end_of_the_body_is_passed_on() {
         "the whole answer, with the upload still going on",
         exchange.answer(),
     )
-    .await
-    .expect("an answer");
+    .must()
+    .await;
     assert_eq!((answer.status(), &*answer.text()), (401, "who are you"));
     assert!(!upstream.only().whole);
 }
@@ -179,7 +168,7 @@ async fn expect_continue_asks_for_the_body_only_when_it_is_wanted() {
 
     let mut fine = proxy.begin(&asking(6), b"").await;
     assert_eq!(fine.any_head().await.word(1), "100");
-    fine.wire.send(b"body").await.expect("taken");
+    fine.wire.send(b"body").must().await;
     fine.finish().await.assert_forwarded();
     assert_eq!(upstream.last().text(), "body");
     assert_eq!(upstream.tokens("order:7"), [5, 6]);
@@ -310,12 +299,10 @@ async fn upgrades_are_refused_where_fenced_and_tunnelled_where_bypassed() {
         (head.word(1), head.get("upgrade")),
         ("101", Some("websocket"))
     );
-    tunnel.wire.send(b"\x81\x05hello").await.expect("taken");
+    tunnel.wire.send(b"\x81\x05hello").must().await;
     let mut back = Vec::new();
     while back.len() < 7 {
-        let more = soon("the echo", tunnel.wire.some())
-            .await
-            .expect("it comes");
+        let more = soon("the echo", tunnel.wire.some()).must().await;
         assert!(!more.is_empty(), "the tunnel stays open");
         back.extend(more);
     }

@@ -1,11 +1,6 @@
 //! Header and trailer fields that cross the proxy, and those that it adds.
 
-use crate::support::{Proxy, Step, Store, Upstream, put};
-
-async fn fenced(more: &str) -> (Upstream, Proxy) {
-    let (upstream, proxy) = Proxy::before(&Store::sqlite(), more).await;
-    (upstream, proxy)
-}
+use crate::support::{Step, fenced, put};
 
 #[tokio::test]
 async fn trailers_of_responses_go_on_but_for_forbidden_ones() {

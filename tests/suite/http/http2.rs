@@ -9,7 +9,7 @@ use crate::support::http2::{
     END_HEADERS, END_STREAM, HEADERS, Http2, Outcome, SETTINGS, block, frame,
 };
 use crate::support::wire::via;
-use crate::support::{Proxy, Store, Upstream};
+use crate::support::{Proxy, fenced};
 
 /// A name, the length in its head, and the pieces of its body.
 type BodyCase<'a> = (&'a str, &'a [u8], &'a [&'a [u8]]);
@@ -44,11 +44,6 @@ fn without(name: &str) -> FieldList<'static> {
     fields
 }
 
-async fn started(more: &str) -> (Upstream, Proxy) {
-    let (upstream, proxy) = Proxy::before(&Store::sqlite(), more).await;
-    (upstream, proxy)
-}
-
 /// A whole request on a connection of its own is forwarded.
 async fn is_served(proxy: &Proxy) {
     let mut client = Http2::open(proxy.data()).await;
@@ -67,7 +62,7 @@ fn is_refusal(answer: &Outcome) -> bool {
 
 #[tokio::test]
 async fn what_is_offered_is_what_is_configured_and_no_extended_connect() {
-    let (_upstream, proxy) = started("limits: { http2_streams: 7, header_bytes: 16KiB }").await;
+    let (_upstream, proxy) = fenced("limits: { http2_streams: 7, header_bytes: 16KiB }").await;
     let mut client = Http2::open(proxy.data()).await;
     client
         .until("its settings", |frame| {
@@ -86,7 +81,7 @@ async fn what_is_offered_is_what_is_configured_and_no_extended_connect() {
 
 #[tokio::test]
 async fn a_connect_is_refused_extended_or_not() {
-    let (upstream, proxy) = started("{}").await;
+    let (upstream, proxy) = fenced("{}").await;
     let mut client = Http2::open(proxy.data()).await;
     let plain: FieldList = vec![(":method", b"CONNECT"), (":authority", b"app.test:443")];
     let stream = client.head(&plain, false).await;
@@ -103,7 +98,7 @@ async fn a_connect_is_refused_extended_or_not() {
 
 #[tokio::test]
 async fn heads_that_are_not_well_formed_go_nowhere() {
-    let (upstream, proxy) = started("{}").await;
+    let (upstream, proxy) = fenced("{}").await;
     let doubled = |name: &'static str, value: &'static [u8]| {
         let mut fields = with(name, value);
         fields.push((name, value));
@@ -202,7 +197,7 @@ async fn heads_that_are_not_well_formed_go_nowhere() {
 
 #[tokio::test]
 async fn a_body_of_another_length_than_it_says_goes_nowhere() {
-    let (upstream, proxy) = started("{}").await;
+    let (upstream, proxy) = fenced("{}").await;
     let cases: [BodyCase; 4] = [
         ("more than it says", b"3", &[b"1234"]),
         ("more, in a second frame", b"3", &[b"123", b"4"]),
@@ -225,7 +220,7 @@ async fn a_body_of_another_length_than_it_says_goes_nowhere() {
 
 #[tokio::test]
 async fn what_is_judged_is_what_goes_upstream() {
-    let (upstream, proxy) = started("{}").await;
+    let (upstream, proxy) = fenced("{}").await;
     let mut client = Http2::open(proxy.data()).await;
     let mut fields = good("/orders/7?a=1#../8");
     fields.push(("host", b"APP.test"));
@@ -256,7 +251,7 @@ async fn what_is_judged_is_what_goes_upstream() {
 #[tokio::test]
 async fn heads_over_a_limit_are_refused_as_on_http1() {
     let limits = "limits: { header_bytes: 8KiB, header_count: 20, target_bytes: 256 }";
-    let (upstream, proxy) = started(limits).await;
+    let (upstream, proxy) = fenced(limits).await;
     let long = vec![b'a'; 8300];
     let path = format!("/orders/{}", "7".repeat(300));
     let names: Vec<String> = (0..20).map(|n| format!("x-{n}")).collect();

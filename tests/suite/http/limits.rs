@@ -7,12 +7,7 @@ mod heads;
 mod shares;
 mod stalls;
 
-use crate::support::{Proxy, Store, Upstream, all_forwarded, forwarded, get, post, put};
-
-async fn limited(more: &str) -> (Upstream, Proxy) {
-    let (upstream, proxy) = Proxy::before(&Store::sqlite(), more).await;
-    (upstream, proxy)
-}
+use crate::support::{Proxy, all_forwarded, fenced, forwarded, get, post, put};
 
 /// How often a limit was reached so far.
 async fn reached(proxy: &Proxy, limit: &str) -> f64 {
@@ -38,7 +33,7 @@ const EVERY_WAY: &str = "
 /// Every forwarded request takes a permit, judged or not; those over the limit are refused at once.
 #[tokio::test]
 async fn requests_in_flight_are_bounded_in_every_mode() {
-    let (upstream, proxy) = limited(EVERY_WAY).await;
+    let (upstream, proxy) = fenced(EVERY_WAY).await;
     let ways = [
         put("/orders/1").token(1),
         put("/seen/1").token(1),
@@ -74,7 +69,7 @@ async fn requests_in_flight_are_bounded_in_every_mode() {
 /// A claim waits at the barrier like a request, so it counts like one.
 #[tokio::test]
 async fn a_claim_takes_a_place_too() {
-    let (upstream, proxy) = limited("limits: { in_flight: 1 }").await;
+    let (upstream, proxy) = fenced("limits: { in_flight: 1 }").await;
     let (holder, gate) = proxy.held(&upstream, put("/orders/1").token(1)).await;
     let claim = post("/.well-known/fencing/claim")
         .token(2)
@@ -88,7 +83,7 @@ async fn a_claim_takes_a_place_too() {
 /// The upstream still works on it, so the place is still taken.
 #[tokio::test]
 async fn a_place_is_held_until_the_upstream_is_done_though_the_client_has_left() {
-    let (upstream, proxy) = limited("limits: { in_flight: 1 }").await;
+    let (upstream, proxy) = fenced("limits: { in_flight: 1 }").await;
     let (leaves, gate) = proxy.begin_held(&upstream, put("/orders/1").token(1)).await;
     drop(leaves);
     // The connection of the one that left is gone once the proxy has noticed.
@@ -102,7 +97,7 @@ async fn a_place_is_held_until_the_upstream_is_done_though_the_client_has_left()
 
 #[tokio::test]
 async fn the_queue_of_a_resource_is_counted_when_it_is_full() {
-    let (upstream, proxy) = limited("barrier: { wait: 25s, queue: 1 }").await;
+    let (upstream, proxy) = fenced("barrier: { wait: 25s, queue: 1 }").await;
     let (older, gate) = proxy.held(&upstream, put("/orders/7").token(1)).await;
     let waiter = proxy.start_request(put("/orders/7").token(2));
     proxy.waiting("order:7", 1).await;

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::support::client::Exchange;
 use crate::support::http2::{Http2, Outcome};
 use crate::support::process::many_descriptors;
-use crate::support::{Config, Proxy, Step, Store, Upstream, get, put, soon};
+use crate::support::{Config, Must, Proxy, Step, Store, Upstream, get, put, soon};
 
 /// The short form's number, or the long one's.
 fn scale<T>(short: T, long: T) -> T {
@@ -61,10 +61,14 @@ async fn started(more: &str) -> (Upstream, Proxy) {
 struct Healthy {
     stop: CancellationToken,
     task: JoinHandle<(usize, Duration)>,
+    memory_before: u64,
 }
 
 impl Healthy {
-    fn start(to: SocketAddr) -> Self {
+    /// Starts it, once the proxy has served a request.
+    async fn start(proxy: &mut Proxy) -> Self {
+        proxy.forward(put("/orders/7").token(1)).await;
+        let (to, memory_before) = (proxy.data(), proxy.process().memory());
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let task = tokio::spawn(async move {
@@ -81,15 +85,19 @@ impl Healthy {
             }
             (served, slowest)
         });
-        Self { stop, task }
+        Self {
+            stop,
+            task,
+            memory_before,
+        }
     }
 
     /// Says how it fared.
-    async fn end(self, what: &str, proxy: &mut Proxy, before: u64) -> u64 {
+    async fn end(self, what: &str, proxy: &mut Proxy) -> u64 {
         self.stop.cancel();
-        let (served, slowest) = self.task.await.expect("every request is served");
+        let (served, slowest) = self.task.must().await;
         let process = proxy.process();
-        let grown = process.peak_memory().saturating_sub(before);
+        let grown = process.peak_memory().saturating_sub(self.memory_before);
         println!(
             "load: {what}: {served} healthy requests, all served, the slowest in {} ms; memory at most {} MiB, {} MiB more than before",
             slowest.as_millis(),
@@ -108,23 +116,13 @@ async fn idle_connections() {
         count + 100
     ))
     .await;
-    let healthy = Healthy::start(proxy.data());
-    put("/orders/7")
-        .token(1)
-        .send(proxy.data())
-        .await
-        .assert_forwarded();
-    let before = proxy.process().memory();
+    let healthy = Healthy::start(&mut proxy).await;
     let mut idle = Vec::new();
     let mut idle_http2 = Vec::new();
     for n in 0..count {
         match n % 4 {
             // Nothing was ever sent on it.
-            0 => idle.push(
-                Exchange::open(proxy.data(), "PUT")
-                    .await
-                    .expect("it is accepted"),
-            ),
+            0 => idle.push(Exchange::open(proxy.data(), "PUT").must().await),
             1 => {
                 let mut client = Http2::open(proxy.data()).await;
                 let stream = client.head(&fenced("/orders/7"), true).await;
@@ -132,30 +130,31 @@ async fn idle_connections() {
                 idle_http2.push(client);
             }
             _ => {
-                let mut kept = Exchange::open(proxy.data(), "PUT")
-                    .await
-                    .expect("it is accepted");
-                let asked = kept.wire.send(&put("/orders/7").token(1).bytes()).await;
-                asked.expect("a live connection");
-                kept.finish().await.assert_forwarded();
+                let mut kept = Exchange::open(proxy.data(), "PUT").must().await;
+                ask_over(&mut kept).await;
                 idle.push(kept);
             }
         }
     }
     let what = format!("{count} idle connections, a quarter of them HTTP/2");
-    let grown = healthy.end(&what, &mut proxy, before).await;
+    let grown = healthy.end(&what, &mut proxy).await;
     let bound = ROOM + PER_CONNECTION * u64::try_from(count).expect("a count");
     assert!(grown < bound, "{grown} bytes for {count}");
     // They are all still there, and served.
     for kept in idle.iter_mut().step_by(50) {
-        let asked = kept.wire.send(&put("/orders/7").token(1).bytes()).await;
-        asked.expect("a live connection");
-        kept.finish().await.assert_forwarded();
+        ask_over(kept).await;
     }
     for client in idle_http2.iter_mut().step_by(50) {
         let stream = client.head(&fenced("/orders/7"), true).await;
         assert_eq!(client.answer(stream).await, Outcome::Status(200));
     }
+}
+
+/// Asks over a connection, which stays open.
+async fn ask_over(kept: &mut Exchange) {
+    let request = put("/orders/7").token(1).bytes();
+    kept.wire.send(&request).must().await;
+    kept.finish().await.assert_forwarded();
 }
 
 fn fenced(path: &str) -> Vec<(&str, &[u8])> {
@@ -202,20 +201,14 @@ async fn slow_clients() {
         "{ limits: { head_timeout: 3s, write_timeout: 3s }, body: { timeout: 3s, progress_timeout: 3s } }",
     )
     .await;
-    let healthy = Healthy::start(proxy.data());
-    put("/orders/7")
-        .token(1)
-        .send(proxy.data())
-        .await
-        .assert_forwarded();
-    let before = proxy.process().memory();
+    let healthy = Healthy::start(&mut proxy).await;
     let mut clients = JoinSet::new();
     for n in 0..count {
         clients.spawn(slow(proxy.data(), n % 3));
     }
     tokio::time::sleep(scale(Duration::from_secs(6), Duration::from_mins(1))).await;
     let what = format!("{count} clients slow with heads, bodies and reading");
-    let grown = healthy.end(&what, &mut proxy, before).await;
+    let grown = healthy.end(&what, &mut proxy).await;
     assert!(
         grown < ROOM + (512 << 10) * u64::try_from(count).expect("a count"),
         "{grown} bytes"
@@ -232,13 +225,7 @@ async fn long_bodies() {
     upstream.pour_bodies_into(move |piece| {
         count.fetch_add(piece.len() as u64, Ordering::Relaxed);
     });
-    let healthy = Healthy::start(proxy.data());
-    put("/orders/7")
-        .token(1)
-        .send(proxy.data())
-        .await
-        .assert_forwarded();
-    let before = proxy.process().memory();
+    let healthy = Healthy::start(&mut proxy).await;
     let mut transfers = JoinSet::new();
     for n in 0..2 {
         transfers.spawn(upload(proxy.data(), n, size));
@@ -251,15 +238,15 @@ async fn long_bodies() {
     };
     let began = Instant::now();
     tokio::time::timeout(Duration::from_secs(500), all)
-        .await
-        .expect("it ends");
+        .must()
+        .await;
     let rate =
         f64::from(u32::try_from(size >> 20).expect("MiB")) * 4.0 / began.elapsed().as_secs_f64();
     let what = format!(
         "2 uploads and 2 downloads of {} MiB at once, {rate:.0} MiB/s",
         size >> 20
     );
-    let grown = healthy.end(&what, &mut proxy, before).await;
+    let grown = healthy.end(&what, &mut proxy).await;
     assert!(grown < ROOM, "{grown} bytes");
     assert_eq!(received.load(Ordering::Relaxed), 2 * size);
 }
@@ -296,13 +283,7 @@ async fn download(to: SocketAddr, n: usize, size: u64) -> std::io::Result<u64> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_that_are_taken_back_again_and_again() {
     let (upstream, mut proxy) = started("{}").await;
-    let healthy = Healthy::start(proxy.data());
-    put("/orders/7")
-        .token(1)
-        .send(proxy.data())
-        .await
-        .assert_forwarded();
-    let before = proxy.process().memory();
+    let healthy = Healthy::start(&mut proxy).await;
     let stop = Instant::now() + scale(Duration::from_secs(4), Duration::from_mins(1));
     let mut clients = JoinSet::new();
     for _ in 0..4 {
@@ -330,6 +311,6 @@ async fn streams_that_are_taken_back_again_and_again() {
     let what = format!(
         "{opened} HTTP/2 streams opened and reset at once, {reached} requests reached the upstream"
     );
-    let grown = healthy.end(&what, &mut proxy, before).await;
+    let grown = healthy.end(&what, &mut proxy).await;
     assert!(grown < ROOM, "{grown} bytes");
 }

@@ -1,11 +1,8 @@
 //! Requests that come back to a proxy they have passed, and trailers that may not go on.
 
-use crate::support::{Answer, Config, Proxy, Request, Step, Store, Upstream, eventually, get, put};
-
-async fn fenced(more: &str) -> (Upstream, Proxy) {
-    let (upstream, proxy) = Proxy::before(&Store::sqlite(), more).await;
-    (upstream, proxy)
-}
+use crate::support::{
+    Answer, Config, Proxy, Request, Step, Store, Upstream, eventually, fenced, get, put,
+};
 
 /// The name that a proxy goes by in `Via`, as its upstream sees it.
 fn name(via: &str) -> &str {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::support::bare::BareUpstream;
 use crate::support::client::Exchange;
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, eventually, get, joined, put, request, soon,
+    Config, Gate, Must, Proxy, Step, Store, eventually, fenced, get, joined, put, request, soon,
 };
 
 /// The response as the client sees it.
@@ -124,11 +124,6 @@ const RESPONSES: &[(&str, &[u8], Seen, Then)] = &[
     ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Whole(200, ""), Given),
     ("HEAD", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", Whole(200, ""), Given),
 ];
-
-async fn fenced(more: &str) -> (Upstream, Proxy) {
-    let (upstream, proxy) = Proxy::before(&Store::sqlite(), more).await;
-    (upstream, proxy)
-}
 
 /// Sends a request whose response the proxy has no right to pass on as it is.
 async fn exchanged(proxy: &Proxy, method: &str, path: &str, seen: Seen, case: &str) {
@@ -270,8 +265,7 @@ async fn what_was_not_sent_when_a_request_was_given_up_is_never_sent() {
     let large = vec![b'x'; 8 << 20];
     let sent = proxy.start_request(put("/orders/1").token(1).body(&large));
     let mut socket = upstream.accept().await;
-    let answer = joined(sent).await;
-    answer.assert_problem(504, "outcome-unknown");
+    joined(sent).await.assert_problem(504, "outcome-unknown");
     let error = eventually("the reset", || {
         std::future::ready(socket.take_error().expect("a socket"))
     })
@@ -292,8 +286,8 @@ async fn what_comes_before_a_request_is_no_answer_to_it() {
     let mut socket = upstream.accept().await;
     let greeting = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother";
     tokio::io::AsyncWriteExt::write_all(&mut socket, greeting)
-        .await
-        .expect("taken");
+        .must()
+        .await;
     let answer = joined(sent).await;
     // Which of the two came first, the proxy may see either way; what it says has to be true.
     let mut read = Vec::new();

@@ -5,25 +5,19 @@ use std::time::Duration;
 
 use crate::support::client::Exchange;
 use crate::support::wire::chunk;
-use crate::support::{Answer, Gate, Proxy, Step, Store, Upstream, eventually, get, put, soon};
-
-async fn fenced(more: &str) -> (Upstream, Proxy) {
-    let (upstream, proxy) = Proxy::before(&Store::sqlite(), more).await;
-    (upstream, proxy)
-}
+use crate::support::{Answer, Gate, Must, Proxy, Step, eventually, fenced, get, put, soon};
 
 async fn sent(proxy: &Proxy, bytes: &[u8]) -> Exchange {
-    let mut exchange = Exchange::open(proxy.data(), "PUT")
-        .await
-        .expect("the proxy listens");
+    let mut exchange = Exchange::open(proxy.data(), "PUT").must().await;
     exchange.push(bytes).await;
     exchange
 }
 
 /// Asserts that the proxy closes cleanly and without another byte.
 async fn ends(mut exchange: Exchange) {
-    let last = soon("the end of the connection", exchange.wire.some()).await;
-    let last = last.expect("closed in good order, not by a reset");
+    let last = soon("the end of the connection", exchange.wire.some())
+        .must()
+        .await;
     assert!(last.is_empty(), "{}", last.escape_ascii());
 }
 
@@ -144,11 +138,9 @@ async fn what_is_well_formed_passes_as_it_was_sent() {
         .chars()
         .map(|c| u8::try_from(c).expect("Latin-1"))
         .collect();
-    let mut exchange = Exchange::open(proxy.data(), "PUT")
-        .await
-        .expect("the proxy listens");
+    let mut exchange = Exchange::open(proxy.data(), "PUT").must().await;
     for byte in &all {
-        exchange.wire.send(&[*byte]).await.expect("open");
+        exchange.wire.send(&[*byte]).must().await;
         tokio::task::yield_now().await;
     }
     for _ in 0..3 {
@@ -374,10 +366,10 @@ async fn what_comes_before_a_tunnel_is_open_goes_through_it() {
     gate.open();
     let head = tunnel.any_head().await;
     assert_eq!(head.word(1), "101");
-    tunnel.wire.send(b"\r\x01late").await.expect("open");
+    tunnel.wire.send(b"\r\x01late").must().await;
     let mut echoed = Vec::new();
     while echoed.len() < 13 {
-        let more = soon("the echo", tunnel.wire.some()).await.expect("open");
+        let more = soon("the echo", tunnel.wire.some()).must().await;
         assert!(!more.is_empty(), "{}", echoed.escape_ascii());
         echoed.extend(more);
     }
@@ -390,7 +382,7 @@ async fn what_comes_before_a_tunnel_is_open_goes_through_it() {
     let mut refused = sent(&proxy, format!("{upgrade}{next}GET /").as_bytes()).await;
     refused.finish().await.assert_forwarded();
     refused.finish().await.assert_forwarded();
-    refused.wire.send(b" HTTP/1.1\r\n\r\n").await.expect("open");
+    refused.wire.send(b" HTTP/1.1\r\n\r\n").must().await;
     refused
         .finish()
         .await
@@ -404,13 +396,11 @@ async fn http_2_passes_the_guard() {
     let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     let mut preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     preface.extend(settings);
-    let mut exchange = Exchange::open(proxy.data(), "GET")
-        .await
-        .expect("the proxy listens");
+    let mut exchange = Exchange::open(proxy.data(), "GET").must().await;
     for byte in preface {
-        exchange.wire.send(&[byte]).await.expect("open");
+        exchange.wire.send(&[byte]).must().await;
     }
-    let frame = soon("a frame", exchange.wire.some()).await.expect("open");
+    let frame = soon("a frame", exchange.wire.some()).must().await;
     assert_eq!(frame[3], 4, "the server's SETTINGS come first: {frame:?}");
     proxy.forward(get("/orders/7")).await;
 }

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::support::bare::BareUpstream;
 use crate::support::path::{Cut, Path, Weather, can_stall};
-use crate::support::{eventually, soon};
+use crate::support::{Must, eventually, soon};
 
 /// Longer than anything takes on a path that is clear.
 const STALLED: Duration = Duration::from_millis(150);
@@ -31,9 +31,7 @@ impl PathRig {
     async fn start() -> Self {
         let upstream = BareUpstream::start().await;
         let path = Path::start(upstream.address());
-        let sender = TcpStream::connect(path.address())
-            .await
-            .expect("it listens");
+        let sender = TcpStream::connect(path.address()).must().await;
         let receiver = upstream.accept().await;
         let mut rig = Self {
             path,
@@ -45,21 +43,18 @@ impl PathRig {
     }
 
     async fn pass(&mut self, bytes: &[u8]) {
-        self.sender.write_all(bytes).await.expect("room");
+        self.sender.write_all(bytes).must().await;
         let mut read = vec![0; bytes.len()];
         soon("bytes", self.receiver.read_exact(&mut read))
-            .await
-            .expect("they arrive");
+            .must()
+            .await;
         assert_eq!(read, bytes);
     }
 
     /// Sends a body into the weather, and waits until it is stuck.
     async fn stick(&mut self, weather: Weather) {
         self.path.weather(weather);
-        self.sender
-            .write_all(&vec![b'x'; BODY])
-            .await
-            .expect("room");
+        self.sender.write_all(&vec![b'x'; BODY]).must().await;
         let mut read = [0; 1];
         timeout(STALLED, self.receiver.peek(&mut read))
             .await
@@ -83,8 +78,8 @@ async fn what_is_stuck_arrives_when_the_path_is_clear() {
         rig.path.weather(Weather::Clear);
         let mut read = vec![0; BODY];
         soon("the body", rig.receiver.read_exact(&mut read))
-            .await
-            .expect("it arrives");
+            .must()
+            .await;
         assert!(
             rig.path.delivered(Duration::from_secs(10)).await,
             "{weather:?}"
@@ -98,7 +93,7 @@ async fn what_was_taken_arrives_in_any_weather() {
     let all = WAYS.into_iter().chain([Weather::Mute]);
     for weather in all.filter(|_| can_stall()) {
         let mut rig = PathRig::start().await;
-        rig.sender.write_all(&vec![b'x'; BODY]).await.expect("room");
+        rig.sender.write_all(&vec![b'x'; BODY]).must().await;
         assert!(rig.path.delivered(Duration::from_secs(10)).await);
         rig.path.weather(weather);
         let mut read = vec![0; BODY];
@@ -162,13 +157,13 @@ async fn a_trickle_is_slow_and_whole() {
     let mut rig = PathRig::start().await;
     rig.path.weather(Weather::Trickle);
     let body = vec![b'x'; 24 << 10];
-    rig.sender.write_all(&body).await.expect("room");
-    soon("a part", rig.receiver.readable()).await.expect("live");
+    rig.sender.write_all(&body).must().await;
+    soon("a part", rig.receiver.readable()).must().await;
     assert!(ioctl_fionread(&rig.receiver).expect("a number") < 20 << 10);
     let mut read = vec![0; body.len()];
     soon("all of it", rig.receiver.read_exact(&mut read))
-        .await
-        .expect("it arrives");
+        .must()
+        .await;
 }
 
 #[tokio::test]

@@ -11,7 +11,8 @@ use tokio::net::TcpStream;
 use crate::support::postgres::{Cluster, free_port};
 use crate::support::relay::{ALL, Action, Point, Relay, Statement};
 use crate::support::{
-    Config, Proxy, Store, Upstream, all_forwarded, eventually, joined, or_return, post, put, soon,
+    Config, Must, Proxy, Store, Upstream, all_forwarded, eventually, joined, or_return, post, put,
+    soon,
 };
 
 /// A database with an empty table, and a relay in front of its server.
@@ -19,13 +20,13 @@ async fn table() -> Option<(String, Relay)> {
     let store = Store::postgres().await?;
     let url = store.url();
     run(&mut connect(&url).await, "CREATE TABLE t (n bigint)")
-        .await
-        .expect("a fresh database takes a table");
+        .must()
+        .await;
     Some((url, Relay::start(Cluster::shared().port()).await))
 }
 
 async fn connect(url: &str) -> PgConnection {
-    try_connect(url).await.expect("a server answers")
+    try_connect(url).must().await
 }
 
 async fn try_connect(url: &str) -> sqlx::Result<PgConnection> {
@@ -42,7 +43,7 @@ async fn run(connection: &mut PgConnection, sql: &'static str) -> sqlx::Result<(
 async fn rows(url: &str) -> i64 {
     let mut direct = connect(url).await;
     let count = sqlx::query_scalar("SELECT count(*) FROM t").fetch_one(&mut direct);
-    soon("the count", count).await.expect("the table is there")
+    soon("the count", count).must().await
 }
 
 const INSERT: &str = "INSERT INTO t VALUES (1)";
@@ -51,7 +52,7 @@ const INSERT: &str = "INSERT INTO t VALUES (1)";
 async fn what_is_held_before_the_server_happens_when_released() {
     let (url, relay) = or_return!(table().await);
     let mut client = connect(&relay.url(&url)).await;
-    run(&mut client, INSERT).await.expect("nothing is armed");
+    run(&mut client, INSERT).must().await;
     assert_eq!(rows(&url).await, 1);
 
     let trap = relay.arm(Point::Before(Statement::Any), Action::Hold);
@@ -60,7 +61,7 @@ async fn what_is_held_before_the_server_happens_when_released() {
     trap.sprung().await;
     assert_eq!(rows(&url).await, 1, "it is held");
     trap.release();
-    joined(held).await.expect("it goes on");
+    joined(held).must().await;
     assert_eq!(rows(&url).await, 2);
 }
 
@@ -74,7 +75,7 @@ async fn what_is_held_after_the_server_has_happened() {
     assert_eq!(rows(&url).await, 1);
     assert!(!held.is_finished());
     drop(trap);
-    joined(held).await.expect("a dropped trap lets go");
+    joined(held).must().await;
 }
 
 #[tokio::test]
@@ -90,7 +91,7 @@ async fn a_cut_is_an_error_before_and_after_the_commit() {
         trap.sprung().await;
         assert_eq!(rows(&url).await, inserted, "{point:?}");
         let mut next = connect(&relay.url(&url)).await;
-        run(&mut next, "SELECT 1").await.expect("once, and no more");
+        run(&mut next, "SELECT 1").must().await;
     }
 }
 
@@ -116,7 +117,7 @@ async fn a_named_point_is_passed_by_its_own_statement_only() {
     let (url, relay) = or_return!(table().await);
     let mut client = connect(&relay.url(&url)).await;
     let trap = relay.arm(Point::Before(Statement::Notify), Action::Cut);
-    run(&mut client, INSERT).await.expect("another statement");
+    run(&mut client, INSERT).must().await;
     assert!(!trap.has_sprung());
     // Prepared by name, and then executed by it alone.
     let notify = "SELECT pg_notify('x', 'y')";
@@ -124,7 +125,7 @@ async fn a_named_point_is_passed_by_its_own_statement_only() {
     assert!(trap.has_sprung());
     let mut client = connect(&relay.url(&url)).await;
     for sent in 1..=3 {
-        run(&mut client, notify).await.expect("once, and no more");
+        run(&mut client, notify).must().await;
         assert_eq!(relay.passed(Statement::Notify), sent);
     }
 }
@@ -133,34 +134,30 @@ async fn a_named_point_is_passed_by_its_own_statement_only() {
 async fn notifications_are_lost_or_late_as_told() {
     let (url, relay) = or_return!(table().await);
     let mut listener = sqlx::postgres::PgListener::connect(&relay.url(&url))
-        .await
-        .expect("a listener connects");
-    listener.listen("x").await.expect("it listens");
+        .must()
+        .await;
+    listener.listen("x").must().await;
     let mut direct = connect(&url).await;
     let mut heard = async || {
         soon("news", listener.recv())
+            .must()
             .await
-            .expect("news")
             .payload()
             .to_owned()
     };
     relay.lose_notifications(true);
-    run(&mut direct, "NOTIFY x, 'lost'").await.expect("sent");
+    run(&mut direct, "NOTIFY x, 'lost'").must().await;
     // The server delivers it with the answer at the latest; what comes after it is not lost.
-    let mut witness = sqlx::postgres::PgListener::connect(&url)
-        .await
-        .expect("a listener");
-    witness.listen("x").await.expect("it listens");
-    run(&mut direct, "NOTIFY x, 'lost too'")
-        .await
-        .expect("sent");
-    soon("a witness", witness.recv()).await.expect("news");
+    let mut witness = sqlx::postgres::PgListener::connect(&url).must().await;
+    witness.listen("x").must().await;
+    run(&mut direct, "NOTIFY x, 'lost too'").must().await;
+    soon("a witness", witness.recv()).must().await;
     eventually("the relay has dropped both", || async {
         (relay.lost() == 2).then_some(())
     })
     .await;
     relay.hold_notifications(true);
-    run(&mut direct, "NOTIFY x, 'late'").await.expect("sent");
+    run(&mut direct, "NOTIFY x, 'late'").must().await;
     relay.hold_notifications(false);
     assert_eq!(heard().await, "late");
 }
@@ -170,23 +167,23 @@ async fn a_slow_or_closed_way_is_one() {
     let (url, relay) = or_return!(table().await);
     let each_way = Duration::from_millis(100);
     let mut client = connect(&relay.url(&url)).await;
-    run(&mut client, INSERT).await.expect("nothing is armed");
+    run(&mut client, INSERT).must().await;
     relay.delay(each_way);
     let began = std::time::Instant::now();
-    run(&mut client, INSERT).await.expect("it takes its time");
+    run(&mut client, INSERT).must().await;
     assert!(began.elapsed() >= each_way * 2);
     relay.delay(Duration::ZERO);
 
     let trap = relay.arm(Point::After(Statement::Any), Action::Delay(each_way));
     let began = std::time::Instant::now();
-    run(&mut client, INSERT).await.expect("it takes its time");
+    run(&mut client, INSERT).must().await;
     assert!(trap.has_sprung() && began.elapsed() >= each_way);
 
     relay.refuse(true);
     try_connect(&relay.url(&url))
         .await
         .expect_err("it is closed");
-    run(&mut client, INSERT).await.expect("an open one goes on");
+    run(&mut client, INSERT).must().await;
     relay.refuse(false);
     relay.retarget(free_port());
     try_connect(&relay.url(&url))
@@ -207,17 +204,15 @@ async fn a_cancel_is_seen() {
     let (_, port) = relayed.rsplit_once(':').expect("a port");
     let port = port.split('/').next().and_then(|port| port.parse().ok());
     let mut stream = TcpStream::connect(("127.0.0.1", port.expect("a port")))
-        .await
-        .expect("it listens");
+        .must()
+        .await;
     let mut cancel = Vec::new();
     for word in [16_u32, 80_877_102, 1, 1] {
         cancel.extend_from_slice(&word.to_be_bytes());
     }
-    stream.write_all(&cancel).await.expect("taken");
+    stream.write_all(&cancel).must().await;
     let mut end = Vec::new();
-    soon("the end", stream.read_to_end(&mut end))
-        .await
-        .expect("no reset");
+    soon("the end", stream.read_to_end(&mut end)).must().await;
     assert_eq!((end.len(), relay.cancels()), (0, 1));
 }
 
@@ -269,8 +264,8 @@ async fn every_statement_of_a_proxy_is_recognised() {
     a.send(put("/orders/3").token(1)).await.assert_forwarded();
     b.kill9();
     run(&mut connect(&url).await, "DELETE FROM epochs")
-        .await
-        .expect("deleted");
+        .must()
+        .await;
     let cut = relay.arm(Point::Before(Statement::Renew), Action::Cut);
     cut.sprung().await;
     for statement in [

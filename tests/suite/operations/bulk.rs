@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::commands::marks;
-use crate::support::{Config, Proxy, Store, Upstream, over_both_stores, put};
+use crate::support::{Config, Proxy, Store, Upstream, fenced, over_both_stores, put};
 
 const ROUTES: &str = "routes:\n\
     - { path: '/orders/{id}', resource: 'order:{id}' }\n\
@@ -62,7 +62,7 @@ over_both_stores! {
 /// A file that was cut, or is another one, changes nothing.
 #[tokio::test]
 async fn an_import_that_is_wrong_in_one_line_changes_nothing() {
-    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), ROUTES).await;
+    let (_upstream, proxy) = fenced(ROUTES).await;
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("import.jsonl");
     let path = file.to_str().expect("text");

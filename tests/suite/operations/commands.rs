@@ -6,7 +6,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::proxy::fencepost;
-use crate::support::{Config, Proxy, Step, Store, Upstream, get, over_both_stores, post, put};
+use crate::support::{
+    Config, Proxy, Step, Store, Upstream, fenced, get, over_both_stores, post, put,
+};
 
 /// Runs a command to its end, off the test's own thread.
 async fn run(mut command: Command) -> Output {
@@ -396,7 +398,7 @@ async fn marks_says_what_is_wrong() {
 
 #[tokio::test]
 async fn admin_writes_need_the_token() {
-    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
+    let (_upstream, proxy) = fenced("{}").await;
     proxy.forward(put("/orders/7").token(5)).await;
     let advance = || {
         post("/v1/marks/order%3A7/advance")

@@ -18,7 +18,7 @@ use self::prometheus::Prometheus;
 use self::scene::Scene;
 use crate::support::skip::lacks;
 use crate::support::store::tool;
-use crate::support::{Proxy, Store, eventually, or_return, put};
+use crate::support::{eventually, fenced, or_return, put};
 
 /// A file of the project.
 fn read(path: &str) -> String {
@@ -274,7 +274,7 @@ fn the_rules_do_what_their_cases_say() {
 #[tokio::test]
 async fn promtool_has_nothing_to_say_about_the_metrics() {
     let promtool = or_return!(tool("promtool"));
-    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
+    let (_upstream, proxy) = fenced("{}").await;
     proxy.forward(put("/orders/7").token(5)).await;
     let scrape = proxy.ask("/metrics").await.text();
     let mut child = Command::new(promtool)

@@ -11,8 +11,8 @@ use crate::support::client::Exchange;
 use crate::support::http2::{END_STREAM, GOAWAY, HEADERS, Http2, Outcome, PREFACE, block, frame};
 use crate::support::wire::Wire;
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, eventually, joined, over_both_stores, put, request,
-    soon,
+    Config, Gate, Must, Proxy, Step, Store, Upstream, eventually, joined, over_both_stores, put,
+    request, soon,
 };
 
 async fn started(more: &str) -> (Upstream, Store, Proxy) {
@@ -177,21 +177,19 @@ async fn what_is_at_work_for_a_client_that_has_left_is_cut_in_good_order() {
 #[tokio::test]
 async fn http1_clients_are_told_with_their_next_answer_and_served_until_then() {
     let (_upstream, _store, mut proxy) = started("shutdown: { delay: 10s }").await;
-    let mut kept = Exchange::open(proxy.data(), "PUT")
-        .await
-        .expect("it listens");
+    let mut kept = Exchange::open(proxy.data(), "PUT").must().await;
     let ask = put("/orders/7").token(7).bytes();
-    kept.wire.send(&ask).await.expect("a live connection");
+    kept.wire.send(&ask).must().await;
     assert_eq!(
         kept.finish().await.assert_forwarded().header("connection"),
         None
     );
     told_to_stop(&mut proxy).await;
-    kept.wire.send(&ask).await.expect("a live connection");
+    kept.wire.send(&ask).must().await;
     let answer = kept.finish().await;
     answer.assert_forwarded();
     assert_eq!(answer.header("connection"), Some("close"));
-    let end = soon("the end", kept.wire.head()).await.expect("a good end");
+    let end = soon("the end", kept.wire.head()).must().await;
     assert!(end.is_none());
     // The proxy's own answers say so too, and new connections are still taken.
     let refused = proxy.send(put("/orders/7").token(6)).await;
@@ -231,10 +229,8 @@ async fn http2_clients_are_told_in_two_steps_while_they_are_served() {
 #[tokio::test]
 async fn idle_connections_hold_nothing_up() {
     let (_upstream, _store, mut proxy) = started("shutdown: { deadline: 600s }").await;
-    let fresh = Wire::connect(proxy.data()).await.expect("it listens");
-    let mut kept = Exchange::open(proxy.data(), "PUT")
-        .await
-        .expect("it listens");
+    let fresh = Wire::connect(proxy.data()).must().await;
+    let mut kept = Exchange::open(proxy.data(), "PUT").must().await;
     kept.push(&put("/orders/7").token(7).bytes()).await;
     kept.finish().await.assert_forwarded();
     let mut http2 = Http2::open(proxy.data()).await;
@@ -243,8 +239,8 @@ async fn idle_connections_hold_nothing_up() {
     let mut unused = Http2::open(proxy.data()).await;
     let idle = tokio::spawn(async move { (http2.end().await, unused.end().await) });
     proxy.stop().await;
-    assert!(kept.wire.head().await.expect("a good end").is_none());
-    let (goodbyes, _) = idle.await.expect("no panic");
+    assert!(kept.wire.head().must().await.is_none());
+    let (goodbyes, _) = idle.must().await;
     assert_eq!(goodbyes, [0, 0]);
     drop(fresh);
 }
@@ -277,20 +273,15 @@ async fn it_ends_in_time_whatever_clients_do() {
     let unread = proxy.begin(&put("/orders/unread").token(7), b"").await;
     let slow = proxy.begin(&put("/orders/slow").token(7), b"").await;
     upstream.reached(4).await;
-    let mut half = Wire::connect(data).await.expect("it listens");
-    half.send(b"PUT /orders/7 HTTP/1.1\r\nHost: a")
-        .await
-        .expect("a live connection");
-    let mut preface = Wire::connect(data).await.expect("it listens");
-    preface
-        .send(&PREFACE[..10])
-        .await
-        .expect("a live connection");
+    let mut half = Wire::connect(data).must().await;
+    half.send(b"PUT /orders/7 HTTP/1.1\r\nHost: a").must().await;
+    let mut preface = Wire::connect(data).must().await;
+    preface.send(&PREFACE[..10]).must().await;
     let mut silent = Http2::open(data).await;
     silent.polite = false;
     let mut cut = Http2::open(data).await;
     let head = frame(HEADERS, END_STREAM, 1, &block(&fields("/orders/7")));
-    cut.send(&head).await.expect("a live connection");
+    cut.send(&head).must().await;
     let mut stalled = Http2::with_settings(data, &[(4, 0)]).await;
     stalled.head(&fields("/orders/windowless"), true).await;
     upstream.reached(5).await;

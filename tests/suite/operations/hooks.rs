@@ -10,8 +10,8 @@ use crate::support::postgres::Cluster;
 use crate::support::proxy::fencepost;
 use crate::support::store::has_postgres;
 use crate::support::{
-    Config, Proxy, Store, Upstream, eventually, forwarded, get, joined, over_both_stores, put,
-    request, soon,
+    Config, Proxy, Store, Upstream, eventually, fenced, forwarded, get, joined, over_both_stores,
+    put, request, soon,
 };
 
 /// Runs it to its end, off the runtime.
@@ -92,7 +92,7 @@ over_both_stores! {
 
 #[tokio::test]
 async fn health_is_what_the_probes_say() {
-    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
+    let (_upstream, proxy) = fenced("{}").await;
     let everywhere = format!("0.0.0.0:{}", proxy.admin().port());
     assert_eq!(
         health(&everywhere, &[]).await,
@@ -140,8 +140,7 @@ async fn only_a_proxy_is_told_to_drain() {
 /// An unfenced request has no permit to wait for, and is in progress all the same.
 #[tokio::test]
 async fn when_a_drain_is_over_nothing_is_at_work_fenced_or_not() {
-    let (upstream, mut proxy) =
-        Proxy::before(&Store::sqlite(), "shutdown: { deadline: 500ms }").await;
+    let (upstream, mut proxy) = fenced("shutdown: { deadline: 500ms }").await;
     let gate = upstream.hold_next();
     let mut at_work = proxy.begin(&get("/orders/7"), b"").await;
     upstream.reached(1).await;

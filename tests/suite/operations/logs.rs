@@ -10,7 +10,7 @@ use crate::support::postgres::free_port;
 use crate::support::process::Process;
 use crate::support::proxy::{escape, fencepost};
 use crate::support::wire::Wire;
-use crate::support::{Config, Proxy, Store, Upstream, put};
+use crate::support::{Config, Proxy, Store, Upstream, fenced, put};
 
 /// A name that reads backwards from its second letter on, and on two lines.
 const STRANGE: &str = "a\u{202e}txt\u{2028}b";
@@ -27,7 +27,7 @@ fn unread(proxy: &mut Proxy) -> u64 {
 
 #[tokio::test]
 async fn a_reader_who_stops_holds_up_no_request() {
-    let (_upstream, mut proxy) = Proxy::before(&Store::sqlite(), "{}").await;
+    let (_upstream, mut proxy) = fenced("{}").await;
     proxy.forward(put("/orders/7").token(9)).await;
 
     proxy.process().stop_reading();
@@ -49,8 +49,7 @@ async fn a_reader_who_stops_holds_up_no_request() {
     }
     assert!(bytes > 32 << 10, "the pipe holds {bytes} bytes only");
     for token in 10..200 {
-        let answer = proxy.send(put("/orders/7").token(8)).await;
-        answer.assert_problem(412, "stale-token");
+        proxy.stale(put("/orders/7").token(8)).await;
         proxy.forward(put("/orders/8").token(token)).await;
     }
     assert_eq!(proxy.ask("/livez").await.status(), 200);
@@ -65,7 +64,7 @@ async fn a_reader_who_stops_holds_up_no_request() {
 /// them.
 #[tokio::test]
 async fn a_storm_of_refusals_is_no_storm_of_lines() {
-    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
+    let (_upstream, proxy) = fenced("{}").await;
     let left_out = || {
         let lines = proxy.logs().into_iter();
         let of = |line: serde_json::Value| line["left_out"].as_u64().unwrap_or(0);
@@ -97,11 +96,10 @@ async fn a_storm_of_refusals_is_no_storm_of_lines() {
 /// text.
 #[tokio::test]
 async fn no_stranger_steers_a_terminal() {
-    let (_upstream, mut proxy) = Proxy::before(&Store::sqlite(), "{}").await;
+    let (_upstream, mut proxy) = fenced("{}").await;
     let target = format!("/orders/{}", escape(STRANGE));
     proxy.forward(put(&target).token(7)).await;
-    let stale = proxy.send(put(&target).token(6)).await;
-    stale.assert_problem(412, "stale-token");
+    proxy.stale(put(&target).token(6)).await;
     let key = format!("order:{STRANGE}");
     let hidden = |text: &str| {
         let strange = |c: char| c.is_control() || "\u{202e}\u{2028}\u{2066}\u{feff}".contains(c);

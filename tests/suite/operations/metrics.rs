@@ -2,7 +2,7 @@
 
 use crate::support::postgres::free_port;
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, get, joined,
+    Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, fenced, get, joined,
     over_both_stores, put,
 };
 
@@ -147,7 +147,7 @@ over_both_stores! {
 
 #[tokio::test]
 async fn no_label_names_a_resource_a_token_or_a_path() {
-    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "unmatched: safe-only").await;
+    let (_upstream, proxy) = fenced("unmatched: safe-only").await;
     let secret = "customer-48151623";
     let path = format!("/orders/{secret}");
     proxy.forward(put(&path).token(7_777_777)).await;
@@ -187,7 +187,7 @@ async fn no_label_names_a_resource_a_token_or_a_path() {
 
 #[tokio::test]
 async fn the_latest_refusals_can_be_read() {
-    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
+    let (_upstream, proxy) = fenced("{}").await;
     proxy.forward(put("/orders/7").token(5)).await;
     proxy.stale(put("/orders/7").token(4)).await;
     let all = proxy.ask("/v1/rejections").await.json();
@@ -202,7 +202,7 @@ async fn the_latest_refusals_can_be_read() {
 /// From the head to the end of the answer, whatever the answer is.
 #[tokio::test]
 async fn every_request_is_measured_to_its_end() {
-    let (upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
+    let (upstream, proxy) = fenced("{}").await;
     let measured = async || {
         let name = "fencepost_request_duration_seconds_count";
         let metrics = proxy.metrics().await;
@@ -210,8 +210,7 @@ async fn every_request_is_measured_to_its_end() {
     };
     proxy.forward(put("/orders/7").token(2)).await;
     proxy.forward(get("/orders/7")).await;
-    let stale = proxy.send(put("/orders/7").token(1)).await;
-    stale.assert_problem(412, "stale-token");
+    proxy.stale(put("/orders/7").token(1)).await;
     // A client that leaves in the middle is measured as well.
     let gate = Gate::shut();
     let head = Step::raw("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf");
@@ -236,7 +235,7 @@ async fn every_request_is_measured_to_its_end() {
 
 #[tokio::test]
 async fn connections_to_the_upstream_are_counted_and_so_are_their_failures() {
-    let (upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
+    let (upstream, proxy) = fenced("{}").await;
     let open = async || {
         let metrics = proxy.metrics().await;
         metrics.sum("fencepost_upstream_connections", &[])

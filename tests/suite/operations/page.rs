@@ -21,8 +21,7 @@ async fn with_traffic(upstream: &Upstream, store: &Store) -> Proxy {
     for token in [5, 9] {
         proxy.forward(put("/orders/7").token(token)).await;
     }
-    let stale = proxy.send(put("/orders/7").token(8)).await;
-    stale.assert_problem(412, "stale-token");
+    proxy.stale(put("/orders/7").token(8)).await;
     proxy
 }
 
@@ -86,8 +85,7 @@ async fn no_stranger_writes_on_the_page() {
     let proxy = with_traffic(&upstream, &Store::sqlite()).await;
     let path = format!("/orders/{HOSTILE}%E2%80%AE");
     proxy.forward(put(&path).token(5)).await;
-    let stale = proxy.send(put(&path).token(4)).await;
-    stale.assert_problem(412, "stale-token");
+    proxy.stale(put(&path).token(4)).await;
     let key = format!("/resource?key=order%3A{HOSTILE}%E2%80%AE");
     for page in ["/", &key] {
         let page = proxy.ask(page).await;
@@ -171,8 +169,7 @@ async fn the_page_is_well_in_a_browser() {
     // What is long is not cut off at the side.
     let long = format!("/orders/{}", "long-".repeat(60));
     proxy.forward(put(&long).token(5)).await;
-    let stale = proxy.send(put(&long).token(4)).await;
-    stale.assert_problem(412, "stale-token");
+    proxy.stale(put(&long).token(4)).await;
     let folder = std::env::var_os("FENCEPOST_SCREENSHOTS").map(std::path::PathBuf::from);
     let own = tempfile::tempdir().expect("a directory");
     let folder = folder.as_deref().unwrap_or_else(|| own.path());

@@ -4,24 +4,21 @@ use serde_json::{Value, json};
 use sqlx::Connection as _;
 
 use super::commands::marks;
-use crate::support::{Config, Proxy, Store, Upstream, or_return, over_both_stores, put};
+use crate::support::sql::sqlite;
+use crate::support::{Config, Proxy, Store, Upstream, fenced, or_return, over_both_stores, put};
 
 const PRUNE: [&str; 5] = ["prune", "--unchanged-for", "720h", "--reason", "too many"];
 
 /// As if the marks of these keys had not changed for 60 days.
 async fn age(store: &Store, keys: &str) {
     let aged = |changed_at| {
-        let set =
-            format!("UPDATE marks SET changed_at = {changed_at} WHERE resource LIKE '{keys}'");
-        sqlx::AssertSqlSafe(set)
+        format!("UPDATE marks SET changed_at = {changed_at} WHERE resource LIKE '{keys}'")
     };
     if store.is_shared() {
-        let aged = sqlx::raw_sql(aged("now() - interval '60 days'"));
-        aged.execute(&mut store.direct().await).await.expect("aged");
+        store.execute(&aged("now() - interval '60 days'")).await;
     } else {
-        let aged = sqlx::raw_sql(aged("changed_at - 60 * 86400000"));
         let mut file = store.file().await;
-        aged.execute(&mut file).await.expect("aged");
+        sqlite(&mut file, &aged("changed_at - 60 * 86400000")).await;
         file.close().await.expect("closed");
     }
 }
@@ -110,7 +107,7 @@ async fn another_proxy_takes_no_pruned_mark_for_lost() {
 
 #[tokio::test]
 async fn a_wrong_prune_says_what_to_do() {
-    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
+    let (_upstream, proxy) = fenced("{}").await;
     for (body, says) in [
         (json!({ "reason": "a" }), "unchanged_for"),
         (json!({ "unchanged_for": "720h" }), "reason"),

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::fenced;
 use crate::support::proxy::fencepost;
-use crate::support::{Proxy, Store};
 
 fn printed(arguments: &[&str]) -> String {
     let output = fencepost().args(arguments).output().expect("it runs");
@@ -106,7 +106,7 @@ async fn the_version_has_its_commit() {
         !commit.is_empty() && Path::new(commit).file_name().is_some(),
         "{told}"
     );
-    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
+    let (_upstream, proxy) = fenced("{}").await;
     let labels = [("version", version), ("commit", commit)];
     let metrics = proxy.metrics().await;
     assert!((metrics.sum("fencepost_build_info", &labels) - 1.0).abs() < f64::EPSILON);

@@ -6,8 +6,8 @@ use serde_json::Value;
 use crate::support::process::Process;
 use crate::support::proxy::fencepost;
 use crate::support::{
-    Config, Proxy, Step, Store, Upstream, all_forwarded, eventually, or_return, over_both_stores,
-    put,
+    Config, Proxy, Step, Store, Upstream, all_forwarded, eventually, fenced, or_return,
+    over_both_stores, put,
 };
 
 /// What `fencepost status` prints about this proxy.
@@ -35,8 +35,7 @@ over_both_stores! {
         let newer = proxy.start_request(put("/orders/7").token(42));
         proxy.waiting("order:7", 1).await;
         upstream.on_token(5, [Step::Close]);
-        let lost = proxy.send(put("/orders/8").token(5)).await;
-        lost.assert_problem(502, "outcome-unknown");
+        proxy.refuse(put("/orders/8").token(5), 502, "outcome-unknown").await;
 
         let waiting = proxy.ask("/v1/waiting").await.json();
         assert_eq!(waiting["waiting"].as_array().map(Vec::len), Some(1), "{waiting}");
@@ -94,7 +93,7 @@ over_both_stores! {
 
 #[tokio::test]
 async fn long_lists_come_in_pages() {
-    let (upstream, proxy) = Proxy::before(&Store::sqlite(), "barrier: { settle: 300s }").await;
+    let (upstream, proxy) = fenced("barrier: { settle: 300s }").await;
     for order in 1..=3 {
         upstream.next([Step::Close]);
         let lost = proxy.send(put(&format!("/orders/{order}")).token(1)).await;
@@ -129,7 +128,7 @@ async fn long_lists_come_in_pages() {
 
 #[tokio::test]
 async fn refusals_are_counted_by_resource() {
-    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
+    let (_upstream, proxy) = fenced("{}").await;
     for (order, stale) in [(1, 1), (2, 3)] {
         let path = format!("/orders/{order}");
         proxy.forward(put(&path).token(9)).await;

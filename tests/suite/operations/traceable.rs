@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Config, Proxy, Step, Store, Upstream, eventually, get, over_both_stores, put,
+    Config, Proxy, Step, Store, Upstream, eventually, fenced, get, over_both_stores, put,
 };
 
 /// The name that stands everywhere.
@@ -47,7 +47,7 @@ async fn the_instance_has_one_name_everywhere(store: Store) {
 
 #[tokio::test]
 async fn a_refusal_says_whose_request_it_was() {
-    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
+    let (_upstream, proxy) = fenced("{}").await;
     proxy.forward(put("/orders/7").token(5)).await;
     let stale = put("/orders/7?code=secret")
         .token(4)
@@ -79,7 +79,7 @@ async fn a_refusal_says_whose_request_it_was() {
 
 #[tokio::test]
 async fn the_query_is_logged_where_it_is_wanted() {
-    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "log: { query: true }").await;
+    let (_upstream, proxy) = fenced("log: { query: true }").await;
     proxy
         .refuse(put("/orders/7?code=x"), 428, "token-required")
         .await;
@@ -91,7 +91,7 @@ async fn the_query_is_logged_where_it_is_wanted() {
 /// here.
 #[tokio::test]
 async fn a_request_id_is_passed_on_or_made() {
-    let (upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
+    let (upstream, proxy) = fenced("{}").await;
     proxy
         .forward(get("/orders/7").header("X-Request-Id", "mine"))
         .await;

@@ -22,7 +22,9 @@ use fencepost::store::postgres::PostgresStore;
 use fencepost::store::sqlite::SqliteStore;
 use fencepost::store::{Ask, Batch, Cursor, EpochRow, Found, InstanceId, MarkStore, StoreError};
 
+use crate::support::Must;
 use crate::support::postgres::Cluster;
+use crate::support::sql::{open_file, shell, sql, sqlite};
 use crate::support::store::{has_postgres, quick_dir};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -50,9 +52,7 @@ impl Home {
     }
 
     async fn open_in(&self, namespace: &str) -> Arc<dyn MarkStore> {
-        self.try_open(namespace, true)
-            .await
-            .expect("the store opens")
+        self.try_open(namespace, true).must().await
     }
 
     async fn try_open(
@@ -89,35 +89,19 @@ impl Home {
     }
 
     /// Runs SQL beside the store, as somebody with a shell would.
-    async fn sql(&self, statement: &str) {
-        use sqlx::{ConnectOptions as _, Connection as _};
+    async fn sql(&self, statements: &str) {
+        use sqlx::Connection as _;
 
-        let statement = sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned()));
         match self {
             Self::Sqlite(dir) => {
-                let mut shell = sqlx::sqlite::SqliteConnectOptions::new()
-                    .filename(dir.path().join("marks.db"))
-                    .connect()
-                    .await
-                    .expect("the file opens");
-                statement
-                    .execute(&mut shell)
-                    .await
-                    .expect("the SQL is good");
-                shell.close().await.expect("the file closes");
+                let mut file = open_file(&dir.path().join("marks.db")).await;
+                sqlite(&mut file, statements).await;
+                file.close().must().await;
             }
             Self::Postgres(url) => {
-                let mut shell = url
-                    .parse::<sqlx::postgres::PgConnectOptions>()
-                    .expect("the URL is good")
-                    .connect()
-                    .await
-                    .expect("the server accepts connections");
-                statement
-                    .execute(&mut shell)
-                    .await
-                    .expect("the SQL is good");
-                shell.close().await.expect("the connection closes");
+                let mut shell = shell(url).await;
+                sql(&mut shell, statements).await;
+                shell.close().must().await;
             }
         }
     }
@@ -313,14 +297,14 @@ async fn advance_as(store: &dyn MarkStore, of: u64, era: i64, ask: Ask) -> Found
         looks,
         hasty: false,
     };
-    let done = store.batch(batch).await.expect("the store answers");
+    let done = store.batch(batch).must().await;
     let mut found = done.found;
     assert_eq!(found.len(), 1);
     found.remove(0)
 }
 
 async fn mark_of(store: &dyn MarkStore, resource: &str) -> Option<i64> {
-    let row = store.mark(&key(resource)).await.expect("the store answers");
+    let row = store.mark(&key(resource)).must().await;
     row.map(|row| row.token.get())
 }
 
@@ -329,8 +313,7 @@ async fn own(store: &dyn MarkStore, of: u64) -> Vec<EpochRow> {
     let mut all: Vec<EpochRow> = Vec::new();
     loop {
         let after: Option<Cursor> = all.last().map(|row| (row.resource.clone(), row.opening));
-        let page = store.own(&instance(of), after.as_ref(), 1000).await;
-        let page = page.expect("the store answers");
+        let page = store.own(&instance(of), after.as_ref(), 1000).must().await;
         let last = page.len() < 1000;
         all.extend(page.into_iter().map(|(row, _)| row));
         if last {
@@ -343,8 +326,7 @@ async fn own(store: &dyn MarkStore, of: u64) -> Vec<EpochRow> {
 async fn buried(store: &dyn MarkStore, of: u64) -> Vec<usize> {
     let (mut steps, mut after): (_, Option<Cursor>) = (Vec::new(), None);
     loop {
-        let step = store.bury(&instance(of), &[], after.as_ref()).await;
-        let step = step.expect("the store answers");
+        let step = store.bury(&instance(of), &[], after.as_ref()).must().await;
         steps.push(step.freed.len());
         after = step.next;
         if after.is_none() {
@@ -354,10 +336,7 @@ async fn buried(store: &dyn MarkStore, of: u64) -> Vec<usize> {
 }
 
 async fn epochs_of(store: &dyn MarkStore, resource: &str) -> Vec<EpochRow> {
-    let mut rows = store
-        .epochs(&[key(resource)])
-        .await
-        .expect("the store answers");
+    let mut rows = store.epochs(&[key(resource)]).must().await;
     rows.sort();
     rows
 }

@@ -8,11 +8,8 @@ mod restored;
 mod volatile;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use sqlx::ConnectOptions as _;
-use sqlx::sqlite::SqliteConnectOptions;
-
+use crate::support::sql::{open_file, sqlite};
 use crate::support::store::quick_dir;
 use crate::support::{Config, Proxy, Store, Upstream, eventually, over_both_stores, put};
 
@@ -90,8 +87,7 @@ async fn a_file_that_was_moved_is_given_up_before_another_proxy_serves_its_path(
     until_it_refuses(&first, 5).await;
     let second = Proxy::start(&config).await;
     for token in [3, 4] {
-        let forwarded = second.send(put("/orders/7").token(token)).await;
-        forwarded.assert_forwarded();
+        second.forward(put("/orders/7").token(token)).await;
         for token in [5, 6, 7] {
             refuses(&first, token).await;
         }
@@ -126,18 +122,13 @@ async fn a_file_that_was_moved_is_given_up_before_another_proxy_serves_its_path(
         std::fs::remove_file(beside(&moved, suffix)).expect("it was moved along");
     }
     first.stop().await;
-    let mut direct = SqliteConnectOptions::new()
-        .filename(&moved)
-        .connect()
-        .await
-        .expect("it opens");
+    let mut direct = open_file(&moved).await;
     let mark: i64 = sqlx::query_scalar("SELECT token FROM marks")
         .fetch_one(&mut direct)
         .await
         .expect("a mark");
     assert_eq!(mark, 5);
-    let forwarded = second.send(put("/orders/7").token(8)).await;
-    forwarded.assert_forwarded();
+    second.forward(put("/orders/7").token(8)).await;
     assert_eq!(second.token("order:7").await, Some(8));
 }
 
@@ -163,10 +154,8 @@ async fn a_file_that_comes_back_is_served_after_a_restart() {
     }
     proxy.stop().await;
     let proxy = Proxy::start(&config).await;
-    let stale = proxy.send(put("/orders/7").token(4)).await;
-    stale.assert_problem(412, "stale-token");
-    let equal = proxy.send(put("/orders/7").token(5)).await;
-    equal.assert_forwarded();
+    proxy.stale(put("/orders/7").token(4)).await;
+    proxy.forward(put("/orders/7").token(5)).await;
     assert_eq!(tokens(&upstream), [5]);
 }
 
@@ -266,31 +255,18 @@ async fn what_is_under_way_when_the_file_is_moved_gets_not_a_byte_more() {
 async fn equal_tokens_pass_only_while_the_store_takes_writes() {
     let store = Store::sqlite();
     let (upstream, _, proxy) = with_5(&store, "store: { lease: 1s }").await;
-    let again = proxy.send(put("/orders/7").token(5)).await;
-    again.assert_forwarded();
+    proxy.forward(put("/orders/7").token(5)).await;
     // A shell that has begun a transaction keeps the heartbeat out.
-    let mut shell = SqliteConnectOptions::new()
-        .filename(store.path())
-        .busy_timeout(Duration::from_secs(20))
-        .connect()
-        .await
-        .expect("it opens");
-    sqlx::raw_sql("BEGIN IMMEDIATE")
-        .execute(&mut shell)
-        .await
-        .expect("it is free now and then");
+    let mut shell = store.file().await;
+    sqlite(&mut shell, "BEGIN IMMEDIATE").await;
     until_it_refuses(&proxy, 5).await;
     let refused_at = upstream.count();
     refuses(&proxy, 5).await;
     assert_eq!(upstream.count(), refused_at);
-    sqlx::raw_sql("ROLLBACK")
-        .execute(&mut shell)
-        .await
-        .expect("it is ours");
+    sqlite(&mut shell, "ROLLBACK").await;
     proxy.until_forwarded(put("/orders/7").token(5)).await;
     // Not 7: a request that the end of the lease cut off settles there.
-    let newer = proxy.send(put("/orders/8").token(6)).await;
-    newer.assert_forwarded();
+    proxy.forward(put("/orders/8").token(6)).await;
 }
 
 #[tokio::test]
@@ -303,16 +279,8 @@ async fn a_store_is_made_where_that_is_allowed_and_by_migrate() {
     std::fs::write(store.path(), "").expect("it can be made");
     Proxy::refused_for(&never, &["is not there, or empty"]).await;
     std::fs::remove_file(store.path()).expect("it is there");
-    let mut other = SqliteConnectOptions::new()
-        .filename(store.path())
-        .create_if_missing(true)
-        .connect()
-        .await
-        .expect("it opens");
-    sqlx::raw_sql("CREATE TABLE theirs (a)")
-        .execute(&mut other)
-        .await
-        .expect("it is SQL");
+    let mut other = store.file().await;
+    sqlite(&mut other, "CREATE TABLE theirs (a)").await;
     sqlx::Connection::close(other).await.expect("it closes");
     Proxy::refused_for(&never, &["holds no store"]).await;
     std::fs::remove_file(store.path()).expect("it is there");

@@ -41,8 +41,7 @@ async fn filled_and_freed(proxy: &Proxy, upstream: &Upstream, disk: &FaultyDisk)
 
     // Requests that need no store go on.
     proxy.forward(put("/orders/known").token(5)).await;
-    let stale = proxy.send(put("/orders/known").token(4)).await;
-    stale.assert_problem(412, "stale-token");
+    proxy.stale(put("/orders/known").token(4)).await;
     assert_eq!(proxy.ask("/livez").await.status(), 200);
     assert_eq!(proxy.ask("/readyz").await.status(), 200);
 
@@ -90,8 +89,7 @@ async fn a_full_disk_under_sqlite_refuses_and_loses_nothing() {
     proxy.kill9();
     disk.free();
     let mut proxy = Proxy::start_by(&config, command(), &[]).await;
-    let stale = proxy.send(put("/orders/known").token(5)).await;
-    stale.assert_problem(412, "stale-token");
+    proxy.stale(put("/orders/known").token(5)).await;
     proxy.forward(put("/orders/c").token(1)).await;
     proxy.stop().await;
     let sound = "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check = 'ok'";

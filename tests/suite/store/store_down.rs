@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use crate::http::discretion;
 use crate::operations::commands::marks;
 use crate::support::postgres::Cluster;
+use crate::support::sql::sql;
 use crate::support::store::has_postgres;
 use crate::support::{Config, Proxy, Store, Upstream, get, joined, or_return, put};
 
@@ -254,10 +255,7 @@ async fn a_stop_ends_a_start_that_waits_for_the_store() {
     let (status, output) = Proxy::run_with(&config, &["migrate"]).await;
     assert!(status.success(), "{output}");
     let mut shell = store.direct().await;
-    sqlx::raw_sql("BEGIN; LOCK TABLE fencepost_migrations")
-        .execute(&mut shell)
-        .await
-        .expect("locked");
+    sql(&mut shell, "BEGIN; LOCK TABLE fencepost_migrations").await;
     let mut starting = Proxy::starting(&config);
     let mut watcher = store.direct().await;
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \

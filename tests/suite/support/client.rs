@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
+use super::Must;
 use super::wait::soon;
 use super::wire::{Head, Io, Wire, chunk};
 
@@ -160,7 +161,7 @@ impl Request {
 
     /// As [`Self::send`], over HTTP/2 with prior knowledge.
     pub async fn send_http2(&self, to: SocketAddr) -> Answer {
-        let stream = TcpStream::connect(to).await.expect("the proxy listens");
+        let stream = TcpStream::connect(to).must().await;
         self.http2_over(stream).await
     }
 
@@ -259,15 +260,9 @@ impl Exchange {
 
     /// Connects and sends the head of `request`, and as much of a body as `part` holds.
     pub async fn begin(to: SocketAddr, request: &Request, part: &[u8]) -> Self {
-        let mut exchange = Self::open(to, &request.method)
-            .await
-            .expect("the proxy listens");
-        exchange
-            .wire
-            .send(&request.head_bytes())
-            .await
-            .expect("the head is taken");
-        exchange.wire.send(part).await.expect("the part is taken");
+        let mut exchange = Self::open(to, &request.method).must().await;
+        exchange.wire.send(&request.head_bytes()).must().await;
+        exchange.wire.send(part).must().await;
         exchange
     }
 
@@ -323,9 +318,7 @@ impl Exchange {
 
     /// As [`Self::answer`], in time.
     pub async fn finish(&mut self) -> Answer {
-        soon("the answer", self.answer())
-            .await
-            .expect("a whole answer")
+        soon("the answer", self.answer()).must().await
     }
 }
 

@@ -22,6 +22,7 @@ pub mod python;
 pub mod relay;
 pub mod replication;
 pub mod skip;
+pub mod sql;
 pub mod steps;
 pub mod store;
 pub mod tls;
@@ -32,10 +33,10 @@ pub mod zookeeper;
 
 pub use client::{Answer, Request, delete, get, patch, post, put, request};
 pub use pair::Pair;
-pub use proxy::{Config, Proxy};
+pub use proxy::{Config, Proxy, fenced};
 pub use store::Store;
 pub use upstream::{Gate, Step, Upstream};
-pub use wait::{all_forwarded, eventually, forwarded, joined, soon};
+pub use wait::{Must, all_forwarded, eventually, forwarded, joined, soon};
 
 /// What was found. Where there is none, the test ends: the machine lacks a tool, which was said.
 macro_rules! or_return {

@@ -16,11 +16,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use socket2::{Domain, Socket, Type};
-use sqlx::{ConnectOptions as _, Connection as _};
+use sqlx::Connection as _;
 
 use super::faulty_disk::FaultyDisk;
 use super::or_return;
+use super::sql::{shell, sql};
 use super::store::quick_dir;
+use super::wait::Must;
 
 /// How long a server may take to start or stop; reached only when something is broken.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -98,19 +100,10 @@ impl Cluster {
     }
 
     /// Runs statements as the superuser, in the database named.
-    pub async fn execute(&self, database: &str, sql: &str) {
-        let mut admin = self
-            .url(database)
-            .parse::<sqlx::postgres::PgConnectOptions>()
-            .expect("the URL is well formed")
-            .connect()
-            .await
-            .expect("the cluster accepts connections");
-        sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned()))
-            .execute(&mut admin)
-            .await
-            .unwrap_or_else(|error| panic!("{sql}: {error}"));
-        admin.close().await.expect("the connection closes");
+    pub async fn execute(&self, database: &str, statements: &str) {
+        let mut admin = shell(&self.url(database)).await;
+        sql(&mut admin, statements).await;
+        admin.close().must().await;
     }
 
     /// The URL of a database, over loopback TCP, as the superuser.

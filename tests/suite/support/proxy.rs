@@ -78,6 +78,13 @@ impl Config {
         config.text()
     }
 
+    /// The file in a directory of its own.
+    fn written(&self) -> (TempDir, PathBuf) {
+        let dir = TempDir::new().expect("a temporary directory");
+        let file = write_config(dir.path(), &self.text_for(dir.path()));
+        (dir, file)
+    }
+
     /// The file's text.
     pub fn text(&self) -> String {
         serde_saphyr::to_string(&self.file).expect("plain data can be written")
@@ -117,6 +124,11 @@ pub struct Proxy {
     _store: Option<Store>,
 }
 
+/// A proxy before an upstream of its own, over `SQLite`, with this laid over [`Config::new`].
+pub async fn fenced(more: &str) -> (Upstream, Proxy) {
+    Proxy::before(&Store::sqlite(), more).await
+}
+
 /// One run that may not listen yet, in its directory. Killed when dropped.
 pub struct Starting {
     pub process: Process,
@@ -126,8 +138,7 @@ pub struct Starting {
 impl Proxy {
     /// Starts it and waits until it listens.
     pub async fn start(config: &Config) -> Self {
-        let dir = TempDir::new().expect("a temporary directory");
-        Self::start_in(dir, config, fencepost()).await
+        Self::start_by(config, fencepost(), &[]).await
     }
 
     /// A proxy before an upstream of its own, with this laid over [`Config::new`].
@@ -138,24 +149,20 @@ impl Proxy {
     }
 
     /// As [`Self::start`], by way of `runner` (strace, say), which gets the command as arguments.
-    pub async fn start_under(config: &Config, runner: Command) -> Self {
-        let dir = TempDir::new().expect("a temporary directory");
-        let mut runner = runner;
+    pub async fn start_under(config: &Config, mut runner: Command) -> Self {
         runner.arg(binary());
-        Self::start_in(dir, config, runner).await
+        Self::start_by(config, runner, &[]).await
     }
 
     /// As [`Self::start`], with an environment and flags over the file.
     pub async fn start_by(config: &Config, command: Command, flags: &[&str]) -> Self {
-        let dir = TempDir::new().expect("a temporary directory");
-        write_config(dir.path(), &config.text_for(dir.path()));
+        let (dir, _) = config.written();
         Self::listening(dir, config, command, flags).await
     }
 
     /// As [`Self::start`], where the store is not fit to make it ready.
     pub async fn start_unready(config: &Config) -> Self {
-        let dir = TempDir::new().expect("a temporary directory");
-        let file = write_config(dir.path(), &config.text_for(dir.path()));
+        let (dir, file) = config.written();
         let mut command = fencepost();
         command.arg("serve").arg("--config").arg(file);
         Self::until_it_listens(dir, command, Some(config.store.clone())).await
@@ -163,15 +170,9 @@ impl Proxy {
 
     /// Starts it, and waits for nothing.
     pub fn starting(config: &Config) -> Starting {
-        let dir = TempDir::new().expect("a temporary directory");
-        let file = write_config(dir.path(), &config.text_for(dir.path()));
+        let (dir, file) = config.written();
         let process = Process::start(fencepost().arg("serve").arg("--config").arg(file));
         Starting { process, _dir: dir }
-    }
-
-    async fn start_in(dir: TempDir, config: &Config, command: Command) -> Self {
-        write_config(dir.path(), &config.text_for(dir.path()));
-        Self::listening(dir, config, command, &[]).await
     }
 
     async fn listening(
@@ -237,8 +238,7 @@ impl Proxy {
 
     /// As [`Self::run_with`], until it has written `sign`; then kills it.
     pub async fn interrupted_with(config: &Config, arguments: &[&str], sign: &str) {
-        let dir = TempDir::new().expect("a temporary directory");
-        let file = write_config(dir.path(), &config.text_for(dir.path()));
+        let (_dir, file) = config.written();
         let mut command = fencepost();
         let process = Process::start(command.args(arguments).arg("--config").arg(file));
         eventually(sign, || async {
@@ -253,8 +253,7 @@ impl Proxy {
         mut command: Command,
         arguments: &[&str],
     ) -> (ExitStatus, String) {
-        let dir = TempDir::new().expect("a temporary directory");
-        let file = write_config(dir.path(), &config.text_for(dir.path()));
+        let (_dir, file) = config.written();
         let mut process = Process::start(command.args(arguments).arg("--config").arg(file));
         let status = process.exit().await;
         (status, process.output())

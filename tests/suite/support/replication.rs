@@ -7,17 +7,12 @@
 //! promoted is what it holds until [`PostgresPair::rebuild`], and can be compared at leisure with
 //! what the upstream has seen.
 
-use std::time::Duration;
-
-use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{AssertSqlSafe, ConnectOptions as _};
+use sqlx::postgres::PgConnection;
 
 use super::postgres::Cluster;
 use super::skip::lacks;
+use super::sql::{shell, until};
 use super::store::has_postgres;
-
-/// How long a server may take to get where a test wants it.
-const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The commits of a primary: they wait until the standby has flushed them, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,38 +211,5 @@ fn settings(commits: Commits) -> &'static [&'static str] {
             "wal_retrieve_retry_interval=100ms",
         ],
         Commits::DontWait => &["wal_retrieve_retry_interval=100ms"],
-    }
-}
-
-/// A session at this URL.
-pub async fn shell(url: &str) -> PgConnection {
-    url.parse::<PgConnectOptions>()
-        .expect("the URL is good")
-        .connect()
-        .await
-        .expect("the server accepts connections")
-}
-
-/// Runs statements.
-pub async fn sql(shell: &mut PgConnection, statement: &str) {
-    sqlx::raw_sql(AssertSqlSafe(statement.to_owned()))
-        .execute(shell)
-        .await
-        .unwrap_or_else(|error| panic!("{statement}: {error}"));
-}
-
-/// Looks until a count of the server's is not 0.
-pub async fn until(shell: &mut PgConnection, what: &str, query: &str) {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    loop {
-        let count: i64 = sqlx::query_scalar(AssertSqlSafe(query.to_owned()))
-            .fetch_one(&mut *shell)
-            .await
-            .expect("the query is good");
-        if count > 0 {
-            return;
-        }
-        assert!(tokio::time::Instant::now() < deadline, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use sqlx::postgres::PgConnectOptions;
-use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{ConnectOptions as _, PgConnection, SqliteConnection};
+use sqlx::{PgConnection, SqliteConnection};
 use tempfile::TempDir;
 
 use super::postgres::Cluster;
 use super::skip::{is_skipped, lacks};
+use super::sql::{open_file, shell, sql};
 use super::wait::eventually;
 
 /// A directory for marks: in memory where there is room for it, since the disk is not the tests'
@@ -102,8 +101,7 @@ impl Store {
     pub async fn number(&self, query: &str) -> i64 {
         let asked = sqlx::AssertSqlSafe(query.to_owned());
         let number = if let StoreKind::Sqlite(dir) = &*self.0 {
-            let options = SqliteConnectOptions::new().filename(dir.path().join("marks.db"));
-            let mut direct = options.connect().await.expect("the file is there");
+            let mut direct = open_file(&dir.path().join("marks.db")).await;
             sqlx::query_scalar(asked).fetch_one(&mut direct).await
         } else {
             let mut direct = self.direct().await;
@@ -126,10 +124,7 @@ impl Store {
     /// If it is not Postgres, or refuses.
     pub async fn execute(&self, statement: &str) {
         let mut direct = self.direct().await;
-        sqlx::query(sqlx::AssertSqlSafe(statement.to_owned()))
-            .execute(&mut direct)
-            .await
-            .unwrap_or_else(|error| panic!("{statement}: {error}"));
+        sql(&mut direct, statement).await;
     }
 
     /// A connection of a test's own to its file, which is made if it is not there.
@@ -137,12 +132,7 @@ impl Store {
     /// # Panics
     /// If it is not `SQLite`.
     pub async fn file(&self) -> SqliteConnection {
-        let StoreKind::Sqlite(dir) = &*self.0 else {
-            panic!("not a file")
-        };
-        let options = SqliteConnectOptions::new().filename(dir.path().join("marks.db"));
-        let options = options.create_if_missing(true);
-        options.connect().await.expect("the file opens")
+        open_file(&self.path()).await
     }
 
     /// A connection of a test's own to its database.
@@ -150,8 +140,7 @@ impl Store {
     /// # Panics
     /// If it is not Postgres.
     pub async fn direct(&self) -> PgConnection {
-        let options: PgConnectOptions = self.url().parse().expect("a URL of Postgres");
-        options.connect().await.expect("the server answers")
+        shell(&self.url()).await
     }
 
     /// The `store` section of a configuration.

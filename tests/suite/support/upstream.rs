@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use self::connection::Notes;
+use super::Must;
 use super::client::Request;
 use super::wait::soon;
 use super::wire::{Head, Io, Wire};
@@ -159,17 +160,14 @@ impl Upstream {
 
     /// As [`Self::start`], at this address of the loopback.
     pub async fn start_at(address: Ipv4Addr) -> Self {
-        let listener = TcpListener::bind((address, 0)).await;
-        let listener = listener.expect("the loopback has free ports");
+        let listener = TcpListener::bind((address, 0)).must().await;
         let address = listener.local_addr().expect("it is bound");
         Self::serve(format!("http://{address}"), Listener::Tcp(listener))
     }
 
     /// Starts on a free port of the loopback, as `https://localhost:PORT`.
     pub async fn start_tls(config: ServerConfig) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0")
-            .await
-            .expect("the loopback has free ports");
+        let listener = TcpListener::bind("127.0.0.1:0").must().await;
         let port = listener.local_addr().expect("it is bound").port();
         let listener = Listener::Tls(listener, TlsAcceptor::from(Arc::new(config)));
         Self::serve(format!("https://localhost:{port}"), listener)
@@ -201,14 +199,14 @@ impl Upstream {
             loop {
                 let io = match &listener {
                     Listener::Tcp(listener) => {
-                        let (stream, _) = listener.accept().await.expect("accepting works");
+                        let (stream, _) = listener.accept().must().await;
                         stream
                             .set_nodelay(true)
                             .expect("a live socket takes options");
                         Io::Tcp(stream)
                     }
                     Listener::Tls(listener, acceptor) => {
-                        let (stream, _) = listener.accept().await.expect("accepting works");
+                        let (stream, _) = listener.accept().must().await;
                         let (desk, acceptor) = (desk.clone(), acceptor.clone());
                         connections.spawn(async move {
                             // A caller that breaks the handshake off has never arrived.
@@ -220,9 +218,7 @@ impl Upstream {
                         });
                         continue;
                     }
-                    Listener::Unix(listener) => {
-                        Io::Unix(listener.accept().await.expect("accepting works").0)
-                    }
+                    Listener::Unix(listener) => Io::Unix(listener.accept().must().await.0),
                 };
                 desk.update(|shared| shared.connections += 1);
                 connections.spawn(desk.clone().connection(Wire::new(io)));
@@ -369,7 +365,7 @@ impl Upstream {
         let mut changed = self.changed.subscribe();
         soon(what, async {
             while !fits(&self.lock().arrivals) {
-                changed.changed().await.expect("the sender is ours");
+                changed.changed().must().await;
             }
         })
         .await;

@@ -1,7 +1,10 @@
 //! Waiting for a condition, with a deadline: the suite never sleeps in the hope that something has
 //! happened meanwhile.
 
+use std::fmt::Debug;
 use std::panic::Location;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinError;
@@ -87,5 +90,30 @@ pub fn all_forwarded<const N: usize>(
         for answer in answers {
             answer.await.forwarded_at(at);
         }
+    }
+}
+
+/// A future whose error ends the test.
+pub trait Must: Future + Sized {
+    /// The value.
+    ///
+    /// # Panics
+    /// On an error; names the line that called it.
+    #[track_caller]
+    fn must(self) -> MustFuture<Self> {
+        MustFuture(Box::pin(self), Location::caller())
+    }
+}
+
+impl<T, E, F: Future<Output = Result<T, E>>> Must for F {}
+
+pub struct MustFuture<F>(Pin<Box<F>>, &'static Location<'static>);
+
+impl<T, E: Debug, F: Future<Output = Result<T, E>>> Future for MustFuture<F> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let ended = self.0.as_mut().poll(cx);
+        ended.map(|ended| ended.unwrap_or_else(|error| panic!("{}: {error:?}", self.1)))
     }
 }

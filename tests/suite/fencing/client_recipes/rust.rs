@@ -3,11 +3,10 @@
 
 use std::process::Command;
 
-use sqlx::{Connection as _, PgConnection};
-
 use super::{obeys, text_of};
 use crate::support::postgres::Cluster;
 use crate::support::soon;
+use crate::support::sql::{shell, sql};
 use crate::support::store::has_postgres;
 
 mod nightly {
@@ -64,19 +63,15 @@ async fn a_session_that_is_idle_for_too_long_loses_the_lock() {
         return;
     }
     let url = Cluster::shared().create_database().await;
-    let mut former = PgConnection::connect(&url).await.expect("a session");
-    let mut next = PgConnection::connect(&url).await.expect("a session");
+    let mut former = shell(&url).await;
+    let mut next = shell(&url).await;
     for statement in [
         "SELECT pg_advisory_lock(7)",
         "SET idle_session_timeout = '50ms'",
     ] {
-        let done = sqlx::query(statement).execute(&mut former).await;
-        done.expect("it is taken");
+        sql(&mut former, statement).await;
     }
-    let lock = sqlx::query("SELECT pg_advisory_lock(7)").execute(&mut next);
-    soon("the lock", lock)
-        .await
-        .expect("the next holder has it");
+    soon("the lock", sql(&mut next, "SELECT pg_advisory_lock(7)")).await;
     let lost = sqlx::query("SELECT 1").execute(&mut former).await;
     assert!(lost.is_err(), "the former session has ended");
 }

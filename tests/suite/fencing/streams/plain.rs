@@ -19,8 +19,7 @@ async fn requests_share_a_connection_while_it_has_streams() {
     forwarded(third).await;
     for (stream, sent) in [(other, second), (one, first)] {
         peer.respond(stream, true).await;
-        let answer = joined(sent).await;
-        answer.assert_forwarded();
+        joined(sent).await.assert_forwarded();
     }
     // The oldest that has a stream takes the next.
     let next = proxy.start_request(get("/orders/7"));
@@ -62,8 +61,7 @@ async fn a_connection_on_which_a_request_got_no_answer_is_left() {
             drop(lost);
         } else {
             let mut lost = lost;
-            let lost = lost.finish().await;
-            lost.assert_problem(504, "outcome-unknown");
+            lost.finish().await.assert_problem(504, "outcome-unknown");
         }
         let reset = |frame: &Frame| frame.kind == RST_STREAM && frame.stream == without;
         silent.until("its reset", reset).await;

@@ -17,8 +17,7 @@ async fn every_unsafe_method_is_fenced_by_default() {
             request(method, "/orders/7"),
             request(method, "/orders/7").token(1),
         ] {
-            let answer = proxy.send(request).await;
-            answer.assert_problem(405, "method-not-allowed");
+            proxy.refuse(request, 405, "method-not-allowed").await;
         }
     }
     assert_eq!(upstream.count(), 0);
@@ -27,8 +26,7 @@ async fn every_unsafe_method_is_fenced_by_default() {
     let (upstream, proxy) = fenced(&listed).await;
     for method in more {
         let request = request(method, "/orders/7");
-        let refused = proxy.send(request.clone()).await;
-        refused.assert_problem(428, "token-required");
+        proxy.refuse(request.clone(), 428, "token-required").await;
         proxy.forward(request.token(1)).await;
     }
     assert_eq!(upstream.count(), 4);
@@ -42,13 +40,11 @@ async fn methods_that_the_registry_calls_safe_are_judged_like_get() {
         let request = request(method, "/orders/7").body("<q/>");
         proxy.forward(request.clone()).await;
         assert_eq!(upstream.last().head.get("idempotency-key"), None);
-        let stale = proxy.send(request.clone().token(4)).await;
-        stale.assert_problem(412, "stale-token");
+        proxy.stale(request.clone().token(4)).await;
         let elsewhere = crate::support::request(method, "/elsewhere");
         proxy.forward(elsewhere).await;
         let overridden = request.header("X-HTTP-Method-Override", "PUT");
-        let refused = proxy.send(overridden).await;
-        refused.assert_problem(428, "token-required");
+        proxy.refuse(overridden, 428, "token-required").await;
     }
     assert_eq!(upstream.count(), 9);
     let (_, proxy) = fenced("safe_methods: required").await;

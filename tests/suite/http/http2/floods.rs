@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{good, is_refusal, is_served, started};
+use super::{fenced, good, is_refusal, is_served};
 use crate::support::http2::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, PING, PRIORITY, RST_STREAM,
     SETTINGS, WINDOW_UPDATE, block, frame,
@@ -50,7 +50,7 @@ fn many(count: u32, then: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
 
 #[tokio::test]
 async fn streams_that_are_opened_to_be_reset() {
-    let (upstream, mut proxy) = started("{}").await;
+    let (upstream, mut proxy) = fenced("{}").await;
     let client = Http2::open(proxy.data()).await;
     let resets = many(20_000, |id| frame(RST_STREAM, 0, id, &8u32.to_be_bytes()));
     ends(&mut proxy, "rapid reset", client.pour(resets)).await;
@@ -60,7 +60,7 @@ async fn streams_that_are_opened_to_be_reset() {
 
 #[tokio::test]
 async fn streams_that_are_reset_once_they_are_at_work() {
-    let (upstream, mut proxy) = started("{}").await;
+    let (upstream, mut proxy) = fenced("{}").await;
     let mut client = Http2::open(proxy.data()).await;
     let mut fields = good("/orders/7");
     fields[0].1 = b"GET";
@@ -101,7 +101,7 @@ async fn streams_that_are_reset_once_they_are_at_work() {
 
 #[tokio::test]
 async fn streams_that_the_client_has_the_proxy_reset() {
-    let (upstream, mut proxy) = started("{}").await;
+    let (upstream, mut proxy) = fenced("{}").await;
     let client = Http2::open(proxy.data()).await;
     // An increment of 0 is an error of the stream (RFC 9113, 6.9).
     let zeros = many(20_000, |id| {
@@ -115,7 +115,7 @@ async fn streams_that_the_client_has_the_proxy_reset() {
 
 #[tokio::test]
 async fn a_head_without_an_end() {
-    let (upstream, mut proxy) = started("{}").await;
+    let (upstream, mut proxy) = fenced("{}").await;
     let field = block(&[("x-more", &[b'a'; 1000])]);
     for (what, more) in [("full", &field[..]), ("empty", b"")] {
         let mut client = Http2::open(proxy.data()).await;
@@ -134,7 +134,7 @@ async fn a_head_without_an_end() {
 
 #[tokio::test]
 async fn a_head_that_unfolds_to_megabytes() {
-    let (upstream, mut proxy) = started("{}").await;
+    let (upstream, mut proxy) = fenced("{}").await;
     let before = proxy.process().memory();
     let mut client = Http2::open(proxy.data()).await;
     for round in 0..50 {
@@ -162,7 +162,7 @@ async fn a_head_that_unfolds_to_megabytes() {
 
 #[tokio::test]
 async fn frames_that_ask_for_nothing() {
-    let (_upstream, mut proxy) = started(BRIEF).await;
+    let (_upstream, mut proxy) = fenced(BRIEF).await;
     let settings = [0, 3, 0, 0, 0, 100];
     for (what, bytes) in [
         ("pings", frame(PING, 0, 0, &[7; 8])),
@@ -180,7 +180,7 @@ async fn frames_that_ask_for_nothing() {
 
 #[tokio::test]
 async fn data_without_content() {
-    let (upstream, mut proxy) = started(BRIEF).await;
+    let (upstream, mut proxy) = fenced(BRIEF).await;
     let mut client = Http2::open(proxy.data()).await;
     let stream = client.head(&good("/orders/7"), false).await;
     let empty = frame(DATA, 0, stream, b"").repeat(50);
@@ -195,7 +195,7 @@ async fn data_without_content() {
 
 #[tokio::test]
 async fn a_body_byte_by_byte() {
-    let (upstream, mut proxy) = started("{}").await;
+    let (upstream, mut proxy) = fenced("{}").await;
     is_served(&proxy).await;
     let before = proxy.process().memory();
     let mut clients = Vec::new();

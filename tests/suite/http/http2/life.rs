@@ -1,6 +1,6 @@
 //! How long an HTTP/2 connection lives, and how much one may have in progress.
 
-use super::{good, is_served, started};
+use super::{fenced, good, is_served};
 use crate::support::http2::{GOAWAY, Http2, Outcome, PING, RST_STREAM, code};
 use crate::support::{Gate, Step, soon};
 
@@ -8,7 +8,7 @@ const BRIEF: &str = "limits: { idle_timeout: 1s, head_timeout: 3s }";
 
 #[tokio::test]
 async fn a_connection_without_requests_is_ended_in_good_order() {
-    let (_upstream, proxy) = started(BRIEF).await;
+    let (_upstream, proxy) = fenced(BRIEF).await;
     let mut polite = Http2::open(proxy.data()).await;
     let stream = polite.head(&good("/orders/7"), true).await;
     assert_eq!(polite.answer(stream).await, Outcome::Status(200));
@@ -33,7 +33,7 @@ async fn a_connection_without_requests_is_ended_in_good_order() {
 
 #[tokio::test]
 async fn a_connection_with_a_request_at_work_is_not_idle() {
-    let (upstream, proxy) = started("limits: { idle_timeout: 1s, head_timeout: 10s }").await;
+    let (upstream, proxy) = fenced("limits: { idle_timeout: 1s, head_timeout: 10s }").await;
     let gate = upstream.hold_next();
     let mut client = Http2::open(proxy.data()).await;
     let stream = client.head(&good("/orders/7"), true).await;
@@ -53,7 +53,7 @@ async fn a_connection_with_a_request_at_work_is_not_idle() {
 
 #[tokio::test]
 async fn a_client_that_is_gone_without_a_word_is_noticed() {
-    let (upstream, proxy) = started(BRIEF).await;
+    let (upstream, proxy) = fenced(BRIEF).await;
     let gate = upstream.hold_next();
     let mut client = Http2::open(proxy.data()).await;
     let _stream = client.head(&good("/orders/7"), true).await;
@@ -72,7 +72,7 @@ async fn a_client_that_is_gone_without_a_word_is_noticed() {
 
 #[tokio::test]
 async fn no_more_streams_than_are_allowed_reach_the_upstream() {
-    let (upstream, proxy) = started("limits: { http2_streams: 3 }").await;
+    let (upstream, proxy) = fenced("limits: { http2_streams: 3 }").await;
     let gate = Gate::shut();
     upstream.otherwise({
         let gate = gate.clone();

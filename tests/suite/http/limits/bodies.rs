@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{limited, reached};
+use super::{fenced, reached};
 use crate::support::bare::BareUpstream;
 use crate::support::http2::{Http2, Outcome};
 use crate::support::wire::{Wire, chunk};
@@ -23,7 +23,7 @@ async fn assert_once(proxy: &Proxy, limit: &str) {
 async fn a_body_over_the_limit_is_refused_where_it_is_fenced_and_where_not() {
     for path in ["/orders/1", "/open/1"] {
         let (upstream, proxy) =
-            limited(&format!("body: {{ buffer: 1KiB, max: 4KiB }}{MODES}")).await;
+            fenced(&format!("body: {{ buffer: 1KiB, max: 4KiB }}{MODES}")).await;
         let request = || post(path).token(1);
         proxy.forward(request().body(vec![b'x'; 4096])).await;
         let long = proxy.send(request().body(vec![b'x'; 4097])).await;
@@ -57,7 +57,7 @@ async fn a_body_over_the_limit_is_refused_where_it_is_fenced_and_where_not() {
 /// The fence's refusals are only counted there, and this is one of them.
 #[tokio::test]
 async fn where_it_is_observed_a_body_over_the_limit_is_counted_and_passes() {
-    let (upstream, proxy) = limited(&format!("body: {{ max: 4KiB }}{MODES}")).await;
+    let (upstream, proxy) = fenced(&format!("body: {{ max: 4KiB }}{MODES}")).await;
     proxy
         .forward(put("/seen/1").token(1).body(vec![b'x'; 5000]))
         .await;
@@ -70,7 +70,7 @@ async fn where_it_is_observed_a_body_over_the_limit_is_counted_and_passes() {
 
 #[tokio::test]
 async fn a_body_has_to_arrive_in_time_as_a_whole() {
-    let (upstream, proxy) = limited("body: { timeout: 300ms, progress_timeout: 60s }").await;
+    let (upstream, proxy) = fenced("body: { timeout: 300ms, progress_timeout: 60s }").await;
     let request = put("/orders/7").token(1).header("Content-Length", "8");
     let mut slow = proxy.begin(&request, b"half").await;
     let problem = slow.finish().await.assert_problem(408, "request-timeout");
@@ -83,7 +83,7 @@ async fn a_body_has_to_arrive_in_time_as_a_whole() {
 
 #[tokio::test]
 async fn a_body_may_not_pause_for_long() {
-    let (upstream, proxy) = limited("body: { timeout: 300s, progress_timeout: 300ms }").await;
+    let (upstream, proxy) = fenced("body: { timeout: 300s, progress_timeout: 300ms }").await;
     let request = put("/orders/7").token(1).header("Content-Length", "8");
     let mut slow = proxy.begin(&request, b"half").await;
     slow.finish().await.assert_problem(408, "request-timeout");
@@ -98,7 +98,7 @@ async fn a_body_may_not_pause_for_long() {
 async fn a_streamed_body_may_not_pause_for_long_either() {
     for path in ["/orders/7", "/open/7", "/seen/7"] {
         let body = "body: { buffer: 1KiB, timeout: 300s, progress_timeout: 300ms }";
-        let (upstream, proxy) = limited(&format!("{body}{MODES}")).await;
+        let (upstream, proxy) = fenced(&format!("{body}{MODES}")).await;
         let request = put(path).token(1).header("Content-Length", "100000");
         let mut slow = proxy.begin(&request, &vec![b'x'; 20_000]).await;
         upstream.reached(1).await;
@@ -147,7 +147,7 @@ async fn a_grpc_call_may_be_slow() {
 /// newer one does not wait for it.
 #[tokio::test]
 async fn a_body_that_does_not_begin_holds_up_nobody() {
-    let (upstream, proxy) = limited("barrier: { wait: 25s, grace: 300s, settle: 300s }").await;
+    let (upstream, proxy) = fenced("barrier: { wait: 25s, grace: 300s, settle: 300s }").await;
     let request = put("/orders/7").token(41);
     proxy.forward(request.clone()).await;
     let places = "fencepost_requests_in_flight";
@@ -165,7 +165,7 @@ async fn a_body_that_does_not_begin_holds_up_nobody() {
 /// deadline.
 #[tokio::test]
 async fn a_trickling_upload_holds_the_barrier_no_longer_than_its_deadline() {
-    let (upstream, proxy) = limited(
+    let (upstream, proxy) = fenced(
         "barrier: { wait: 25s, grace: 300s, settle: 1s }
 body: { buffer: 1KiB, timeout: 3s, progress_timeout: 60s }",
     )
@@ -213,7 +213,7 @@ async fn an_upload_that_is_not_fenced_may_take_longer_than_that() {
 /// A client of a stream both ways may wait for an answer before it sends more.
 #[tokio::test]
 async fn while_it_is_answered_a_client_may_pause() {
-    let (upstream, proxy) = limited(&format!("body: {{ progress_timeout: 1500ms }}{MODES}")).await;
+    let (upstream, proxy) = fenced(&format!("body: {{ progress_timeout: 1500ms }}{MODES}")).await;
     upstream.next([
         Step::Early,
         Step::raw("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf"),
@@ -240,7 +240,7 @@ async fn while_it_is_answered_a_client_may_pause() {
 /// A key is read from a body in one piece: the copy counts, too.
 #[tokio::test]
 async fn the_copy_of_a_body_that_a_key_is_read_from_finds_room_or_is_refused() {
-    let (upstream, proxy) = limited(
+    let (upstream, proxy) = fenced(
         "{ limits: { body_memory: 64KiB }, body: { buffer: 1MiB },
            routes: [{ path: '/orders', resource: 'order:{json.id}' }] }",
     )
@@ -262,7 +262,7 @@ async fn the_copy_of_a_body_that_a_key_is_read_from_finds_room_or_is_refused() {
 #[tokio::test]
 async fn bodies_find_room_or_are_refused_and_give_it_back() {
     let (upstream, proxy) =
-        limited("{ limits: { body_memory: 64KiB }, body: { buffer: 1MiB } }").await;
+        fenced("{ limits: { body_memory: 64KiB }, body: { buffer: 1MiB } }").await;
     // More than there is in all.
     let answer = proxy
         .send(put("/orders/1").token(1).body(vec![b'x'; 66_000]))
@@ -300,7 +300,7 @@ async fn bodies_find_room_or_are_refused_and_give_it_back() {
 
 #[tokio::test]
 async fn a_refusal_ahead_of_its_body_says_that_the_connection_ends() {
-    let (_upstream, proxy) = limited(MODES).await;
+    let (_upstream, proxy) = fenced(MODES).await;
     proxy.forward(put("/orders/1").token(7)).await;
     let head =
         "PUT /orders/1 HTTP/1.1\r\nHost: a\r\nX-Fencing-Token: 6\r\nContent-Length: 3\r\n\r\n";

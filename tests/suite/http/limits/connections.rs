@@ -3,11 +3,13 @@
 use std::process::Command;
 use std::time::Duration;
 
-use super::{limited, reached, until_reached};
+use super::{fenced, reached, until_reached};
 use crate::support::client::Exchange;
 use crate::support::http2::{GOAWAY, Http2, Outcome};
 use crate::support::wire::Wire;
-use crate::support::{Config, Gate, Proxy, Step, Store, Upstream, eventually, get, put, soon};
+use crate::support::{
+    Config, Gate, Must, Proxy, Step, Store, Upstream, eventually, get, put, soon,
+};
 
 /// A connection that has been served once, and stays open.
 async fn served(proxy: &Proxy) -> Exchange {
@@ -46,14 +48,14 @@ async fn is_closed(mut wire: Wire) {
 async fn again(exchange: Exchange) -> Exchange {
     let request = get("/again");
     let mut exchange = Exchange::over(exchange.wire, &request);
-    exchange.wire.send(&request.bytes()).await.expect("open");
+    exchange.wire.send(&request.bytes()).must().await;
     exchange.finish().await.assert_forwarded();
     exchange
 }
 
 #[tokio::test]
 async fn connections_over_the_limit_wait_for_a_place() {
-    let (upstream, proxy) = limited("limits: { connections: 2 }").await;
+    let (upstream, proxy) = fenced("limits: { connections: 2 }").await;
     let gate = Gate::shut();
     let mut first = busy(&upstream, &proxy, &gate).await;
     let second = busy(&upstream, &proxy, &gate).await;
@@ -71,13 +73,13 @@ async fn connections_over_the_limit_wait_for_a_place() {
 
 #[tokio::test]
 async fn the_longest_idle_connection_makes_room_and_none_with_a_request_under_way() {
-    let (upstream, proxy) = limited("limits: { connections: 4, idle_timeout: 300s }").await;
+    let (upstream, proxy) = fenced("limits: { connections: 4, idle_timeout: 300s }").await;
     let gate = Gate::shut();
     let mut at_work = busy(&upstream, &proxy, &gate).await;
     let longest = served(&proxy).await;
     // The proxy notes that an answer has gone after it went.
     tokio::time::sleep(Duration::from_millis(300)).await;
-    let silent = Wire::connect(proxy.data()).await.expect("a place");
+    let silent = Wire::connect(proxy.data()).must().await;
     open(&proxy, 3.0).await;
     let latest = served(&proxy).await;
     // All places are taken. A connection makes room if it has been idle for a second.
@@ -99,7 +101,7 @@ async fn the_longest_idle_connection_makes_room_and_none_with_a_request_under_wa
 
 #[tokio::test]
 async fn an_idle_http_2_connection_makes_room_in_good_order() {
-    let (upstream, proxy) = limited("limits: { connections: 2, idle_timeout: 300s }").await;
+    let (upstream, proxy) = fenced("limits: { connections: 2, idle_timeout: 300s }").await;
     let fields: [(&str, &[u8]); 4] = [
         (":method", b"GET"),
         (":scheme", b"http"),
@@ -119,7 +121,7 @@ async fn an_idle_http_2_connection_makes_room_in_good_order() {
         !codes.is_empty() && codes.iter().all(|code| *code == 0),
         "{codes:?}"
     );
-    third.await.expect("no panic").assert_forwarded();
+    third.must().await.assert_forwarded();
     gate.open();
     assert_eq!(at_work.answer(stream).await, Outcome::Status(200));
 }
@@ -127,7 +129,7 @@ async fn an_idle_http_2_connection_makes_room_in_good_order() {
 #[tokio::test]
 async fn an_idle_connection_makes_room_for_another_of_its_address() {
     let limits = "limits: { connections_per_client: 2, idle_timeout: 300s }";
-    let (_upstream, proxy) = limited(limits).await;
+    let (_upstream, proxy) = fenced(limits).await;
     let (first, second) = (served(&proxy).await, served(&proxy).await);
     // At first none has been idle for long: one is closed at once, as if all were busy.
     eventually("a place", || async {
@@ -147,7 +149,7 @@ async fn an_idle_connection_makes_room_for_another_of_its_address() {
 #[tokio::test]
 async fn a_connection_that_stays_for_a_late_stream_counts_for_its_address() {
     let limits = "limits: { connections_per_client: 2, idle_timeout: 300s }";
-    let (upstream, proxy) = limited(limits).await;
+    let (upstream, proxy) = fenced(limits).await;
     let gate = Gate::shut();
     let mut at_work = busy(&upstream, &proxy, &gate).await;
     let mut late = Http2::open(proxy.data()).await;
@@ -177,12 +179,12 @@ async fn a_connection_that_stays_for_a_late_stream_counts_for_its_address() {
         (":path", b"/late"),
     ];
     let stream = late.head(&fields, true).await;
-    let third = third.await.expect("no panic");
+    let third = third.must().await;
     upstream.reached(3).await;
     drop(third);
     open(&proxy, 2.0).await;
     // Both connections of the address have a request.
-    is_closed(Wire::connect(proxy.data()).await.expect("it listens")).await;
+    is_closed(Wire::connect(proxy.data()).must().await).await;
     gate.open();
     at_work.finish().await.assert_forwarded();
     assert_eq!(late.answer(stream).await, Outcome::Status(200));
@@ -191,7 +193,7 @@ async fn a_connection_that_stays_for_a_late_stream_counts_for_its_address() {
 /// A tunnel has left HTTP, and its descriptor has not left the process.
 #[tokio::test]
 async fn a_tunnel_keeps_its_place() {
-    let (upstream, proxy) = limited("routes: [{ path: /chat, mode: bypass }]").await;
+    let (upstream, proxy) = fenced("routes: [{ path: /chat, mode: bypass }]").await;
     let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
     upstream.next([
         crate::support::Step::raw(switch),
@@ -202,11 +204,8 @@ async fn a_tunnel_keeps_its_place() {
         .header("Upgrade", "echo");
     let mut tunnel = proxy.begin(&upgrade, b"").await;
     assert_eq!(tunnel.any_head().await.word(1), "101");
-    tunnel.wire.send(b"hello").await.expect("taken");
-    assert_eq!(
-        soon("the echo", tunnel.wire.some()).await.expect("bytes"),
-        b"hello"
-    );
+    tunnel.wire.send(b"hello").must().await;
+    assert_eq!(soon("the echo", tunnel.wire.some()).must().await, b"hello");
     open(&proxy, 1.0).await;
     drop(tunnel);
     open(&proxy, 0.0).await;
@@ -214,11 +213,9 @@ async fn a_tunnel_keeps_its_place() {
 
 #[tokio::test]
 async fn one_address_has_no_more_connections_than_it_may() {
-    let (_upstream, proxy) = limited("limits: { connections_per_client: 2 }").await;
+    let (_upstream, proxy) = fenced("limits: { connections_per_client: 2 }").await;
     let (first, second) = (served(&proxy).await, served(&proxy).await);
-    let mut third = Wire::connect(proxy.data())
-        .await
-        .expect("the kernel takes it");
+    let mut third = Wire::connect(proxy.data()).must().await;
     let closed = soon("the close", third.some()).await;
     assert!(closed.is_err() || closed.is_ok_and(|bytes| bytes.is_empty()));
     assert!((reached(&proxy, "connections-per-client").await - 1.0).abs() < 0.5);
@@ -258,11 +255,7 @@ async fn a_want_of_descriptors_makes_connections_wait_and_ends() {
     proxy.forward(put("/orders/1").token(1)).await;
     let mut crowd = Vec::new();
     for _ in 0..80 {
-        crowd.push(
-            Wire::connect(proxy.data())
-                .await
-                .expect("the kernel takes it"),
-        );
+        crowd.push(Wire::connect(proxy.data()).must().await);
     }
     crate::support::eventually("the want to be told", || async {
         (said(&proxy, WANTING) > 0).then_some(())

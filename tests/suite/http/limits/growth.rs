@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use super::{SERIES, limited, reached};
+use super::{SERIES, fenced, reached};
 use crate::support::wire::Wire;
 use crate::support::{Config, Proxy, Store, Upstream, over_both_stores, post, put};
 
@@ -112,14 +112,14 @@ async fn burst(proxy: &Proxy, count: u32) -> (u32, u32) {
 /// A new order is a new resource, and a service may have thousands of them in a second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_setting_every_resource_gets_a_mark() {
-    let (_upstream, proxy) = limited("{}").await;
+    let (_upstream, proxy) = fenced("{}").await;
     assert_eq!(burst(&proxy, 20_000).await, (20_000, 0));
     assert!(reached(&proxy, "new-resources").await < 0.5);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_bound_is_one_for_all_workers_and_clients() {
-    let (_upstream, proxy) = limited("limits: { new_resources: 10 }").await;
+    let (_upstream, proxy) = fenced("limits: { new_resources: 10 }").await;
     let began = Instant::now();
     let (granted, refused) = burst(&proxy, 2_000).await;
     let most = 100.0 + 10.0 * began.elapsed().as_secs_f64();
@@ -137,7 +137,7 @@ async fn the_bound_is_one_for_all_workers_and_clients() {
 /// The request is not the fence's to refuse there; the store does not grow all the same.
 #[tokio::test]
 async fn observed_requests_pass_and_make_no_mark() {
-    let (upstream, proxy) = limited(
+    let (upstream, proxy) = fenced(
         "{ limits: { new_resources: 1 }, routes: [{ path: '/orders/{id}', resource: 'order:{id}', mode: observe }] }",
     )
     .await;
@@ -177,7 +177,7 @@ async fn a_reload_changes_the_limit() {
 
 #[tokio::test]
 async fn keys_have_a_length_to_choose() {
-    let (upstream, proxy) = limited("limits: { key_bytes: 20 }").await;
+    let (upstream, proxy) = fenced("limits: { key_bytes: 20 }").await;
     let (fits, long) = ("x".repeat(14), "x".repeat(15));
     let path = |id: &str| format!("/orders/{id}");
     let by_key = |id: &str| {

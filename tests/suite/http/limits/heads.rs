@@ -1,6 +1,6 @@
 //! How many header lines a request may have, up to the most that can be configured.
 
-use super::{limited, reached};
+use super::{fenced, reached};
 use crate::support::{Config, Proxy, Request, Store, Upstream, get, put};
 
 fn with_lines(mut request: Request, count: usize) -> Request {
@@ -24,7 +24,7 @@ async fn more_header_lines_than_the_library_can_hold_are_not_configured() {
 #[tokio::test]
 async fn as_many_header_lines_as_can_be_configured_are_served_and_more_are_refused() {
     let limits = "limits: { header_bytes: 1MiB, header_count: 10000 }";
-    let (upstream, proxy) = limited(limits).await;
+    let (upstream, proxy) = fenced(limits).await;
     // Host, length and token are lines too.
     let most = with_lines(put("/orders/7").token(1), 9990);
     proxy.forward(most).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 
-use super::{limited, reached, until_reached};
+use super::{fenced, reached, until_reached};
 use crate::support::client::Exchange;
 use crate::support::http2::{Http2, Outcome};
 use crate::support::wire::{Io, Wire};
@@ -49,7 +49,7 @@ fn hold(upstream: &Upstream, path: &'static str) -> Gate {
 /// The attack of the security review: a connection opens all its streams, and sends no body.
 #[tokio::test]
 async fn one_http_2_connection_does_not_take_all_places() {
-    let (_upstream, proxy) = limited(
+    let (_upstream, proxy) = fenced(
         "limits: { in_flight: 8 }
 routes:
   - { path: '/orders/{id}', resource: 'order:{id}' }
@@ -82,7 +82,7 @@ routes:
 /// Streams that the client has reset count as long as the upstream works on their requests.
 #[tokio::test]
 async fn a_connection_that_resets_its_streams_gets_no_more_places_by_that() {
-    let (upstream, proxy) = limited("limits: { in_flight: 8 }").await;
+    let (upstream, proxy) = fenced("limits: { in_flight: 8 }").await;
     let gate = hold(&upstream, "/orders/7");
     // Without a table for compression every answer says its status in full.
     let mut client = Http2::with_settings(proxy.data(), &[(HEADER_TABLE_SIZE, 0)]).await;
@@ -125,7 +125,7 @@ async fn begin_from(ip: &str, proxy: &Proxy, request: &Request) -> Exchange {
 
 #[tokio::test]
 async fn one_address_leaves_places_to_others() {
-    let (upstream, proxy) = limited("limits: { in_flight: 8, in_flight_per_client: 2 }").await;
+    let (upstream, proxy) = fenced("limits: { in_flight: 8, in_flight_per_client: 2 }").await;
     let gate = hold(&upstream, "/slow");
     let request = post("/orders/7").token(1);
     let (mut first, mut second) = {
@@ -153,7 +153,7 @@ async fn one_address_leaves_places_to_others() {
 #[tokio::test]
 async fn an_address_with_its_share_gives_up_one_connection_for_one_more() {
     let limits = "limits: { connections: 4, connections_per_client: 3, idle_timeout: 300s }";
-    let (_upstream, proxy) = limited(limits).await;
+    let (_upstream, proxy) = fenced(limits).await;
     let request = get("/");
     let mut idle = Vec::new();
     for ip in ["127.0.0.2", "127.0.0.2", "127.0.0.2", "127.0.0.3"] {
@@ -180,7 +180,7 @@ async fn an_address_with_its_share_gives_up_one_connection_for_one_more() {
 /// By default a loopback address has no share: all clients of a mesh's sidecar come by one.
 #[tokio::test]
 async fn clients_that_share_a_loopback_address_have_all_places() {
-    let (upstream, proxy) = limited("limits: { in_flight: 4 }").await;
+    let (upstream, proxy) = fenced("limits: { in_flight: 4 }").await;
     let gate = hold(&upstream, "/slow");
     let mut all = Vec::new();
     for _ in 0..4 {
@@ -200,7 +200,7 @@ async fn clients_that_share_a_loopback_address_have_all_places() {
 #[tokio::test]
 async fn the_requests_that_wait_at_one_resource_leave_places_to_others() {
     let more = "{ limits: { in_flight: 8 }, barrier: { wait: 25s, grace: 300s } }";
-    let (upstream, proxy) = limited(more).await;
+    let (upstream, proxy) = fenced(more).await;
     let gate = hold(&upstream, "/orders/7");
     let older = proxy.start_request(put("/orders/7").token(1));
     upstream.reached(1).await;
@@ -229,8 +229,7 @@ async fn the_requests_that_wait_at_one_resource_leave_places_to_others() {
     }
     gate.open();
     for ends in [older, newest] {
-        let answer = joined(ends).await;
-        answer.assert_forwarded();
+        joined(ends).await.assert_forwarded();
     }
     assert_eq!(upstream.tokens("order:7"), [1, 3]);
 }
@@ -238,19 +237,17 @@ async fn the_requests_that_wait_at_one_resource_leave_places_to_others() {
 /// Requests of one token do not wait for each other, and are bounded all the same.
 #[tokio::test]
 async fn the_requests_in_flight_of_one_resource_leave_places_to_others() {
-    let (upstream, proxy) = limited("limits: { in_flight: 8 }").await;
+    let (upstream, proxy) = fenced("limits: { in_flight: 8 }").await;
     let gate = hold(&upstream, "/orders/7");
     let request = || put("/orders/7").token(1);
     let held: Vec<_> = (0..6).map(|_| proxy.start_request(request())).collect();
     upstream.reached(6).await;
-    let over = proxy.send(request()).await;
-    over.assert_problem(503, "overloaded");
+    proxy.refuse(request(), 503, "overloaded").await;
     let other = put("/orders/8").token(1);
     proxy.forward(other).await;
     gate.open();
     for one in held {
-        let answer = joined(one).await;
-        answer.assert_forwarded();
+        joined(one).await.assert_forwarded();
     }
     proxy.forward(request()).await;
 }
@@ -259,7 +256,7 @@ async fn the_requests_in_flight_of_one_resource_leave_places_to_others() {
 /// more.
 #[tokio::test]
 async fn addresses_together_leave_places_to_one_more() {
-    let (upstream, proxy) = limited("limits: { in_flight: 16, in_flight_per_client: 12 }").await;
+    let (upstream, proxy) = fenced("limits: { in_flight: 16, in_flight_per_client: 12 }").await;
     let gate = hold(&upstream, "/slow");
     let slow = get("/slow");
     let mut held = Vec::new();
@@ -283,7 +280,7 @@ async fn addresses_together_leave_places_to_one_more() {
 #[tokio::test]
 async fn crowds_at_many_resources_leave_places_to_others() {
     let more = "{ limits: { in_flight: 16 }, barrier: { wait: 25s, grace: 300s } }";
-    let (upstream, proxy) = limited(more).await;
+    let (upstream, proxy) = fenced(more).await;
     let gate = Gate::shut();
     for _ in 0..2 {
         upstream.on_token(1, [Step::Wait(gate.clone()), Step::ok()]);
@@ -309,8 +306,7 @@ async fn crowds_at_many_resources_leave_places_to_others() {
     }
     gate.open();
     for holder in holders {
-        let answer = joined(holder).await;
-        answer.assert_forwarded();
+        joined(holder).await.assert_forwarded();
     }
     while let Some(passed) = soon("the crowds", crowds.join_next()).await {
         passed.expect("no panic").assert_forwarded();
@@ -320,7 +316,7 @@ async fn crowds_at_many_resources_leave_places_to_others() {
 /// A tunnel lasts as long as its client likes, and silence costs nothing.
 #[tokio::test]
 async fn tunnels_leave_places_to_requests() {
-    let (upstream, proxy) = limited(
+    let (upstream, proxy) = fenced(
         "limits: { in_flight: 4 }
 routes:
   - { path: /chat, mode: bypass }
@@ -345,8 +341,7 @@ routes:
         assert_eq!(tunnel.any_head().await.word(1), "101");
         tunnels.push(tunnel);
     }
-    let fourth = proxy.send(upgrade.clone()).await;
-    fourth.assert_problem(503, "overloaded");
+    proxy.refuse(upgrade.clone(), 503, "overloaded").await;
     until_reached(&proxy, "tunnels").await;
     let request = || put("/orders/7").token(1);
     proxy.forward(request()).await;

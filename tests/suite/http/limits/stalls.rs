@@ -4,9 +4,9 @@
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::{limited, until_reached};
+use super::{fenced, until_reached};
 use crate::support::http2::{DATA, END_STREAM, HEADERS, Http2, RST_STREAM, WINDOW_UPDATE, frame};
-use crate::support::{Proxy, Step, Upstream, put, soon};
+use crate::support::{Must, Proxy, Step, Upstream, put, soon};
 
 /// Neither the drain nor the settling could let a newer token through within the wait, and one
 /// place is all there is.
@@ -27,12 +27,10 @@ async fn assert_let_go(upstream: &Upstream, proxy: &Proxy) {
 
 #[tokio::test]
 async fn a_client_that_takes_nothing_of_its_answer_is_reset() {
-    let (upstream, proxy) = limited(STRICT).await;
+    let (upstream, proxy) = fenced(STRICT).await;
     upstream.on_token(41, [long()]);
     let mut stalled = proxy.begin(&put("/orders/7").token(41), b"").await;
-    let head = soon("the answer's head", stalled.head())
-        .await
-        .expect("a head");
+    let head = soon("the answer's head", stalled.head()).must().await;
     until_reached(&proxy, "write-timeout").await;
     assert_let_go(&upstream, &proxy).await;
     let rest = soon(
@@ -46,21 +44,17 @@ async fn a_client_that_takes_nothing_of_its_answer_is_reset() {
 /// Slow is not stalled: what is taken now and then is taken.
 #[tokio::test]
 async fn a_client_that_reads_slowly_gets_all_of_it() {
-    let (upstream, proxy) = limited("limits: { write_timeout: 2s }").await;
+    let (upstream, proxy) = fenced("limits: { write_timeout: 2s }").await;
     let megabytes = 4;
     upstream.next([Step::answer("200 OK", "", &"x".repeat(megabytes << 20))]);
-    let mut reader = TcpStream::connect(proxy.data())
-        .await
-        .expect("a connection");
+    let mut reader = TcpStream::connect(proxy.data()).must().await;
     reader
         .write_all(&put("/orders/7").token(1).bytes())
-        .await
-        .expect("taken");
+        .must()
+        .await;
     let (mut read, mut piece) = (0, vec![0; 64 << 10]);
     while read < megabytes << 20 {
-        let count = soon("more", reader.read(&mut piece))
-            .await
-            .expect("no reset");
+        let count = soon("more", reader.read(&mut piece)).must().await;
         assert!(count > 0, "the end after {read} bytes");
         read += count;
         // In all it takes longer than the limit.
@@ -73,7 +67,7 @@ async fn a_client_that_reads_slowly_gets_all_of_it() {
 #[tokio::test]
 async fn a_stream_that_takes_nothing_of_its_answer_is_reset_and_its_connection_lives() {
     for way in ["/orders/7", "/elsewhere"] {
-        let (upstream, proxy) = limited(STRICT).await;
+        let (upstream, proxy) = fenced(STRICT).await;
         upstream.next([long()]);
         let mut client = granting(&proxy, 0).await;
         let (method, token) = if way == "/elsewhere" {
@@ -104,7 +98,7 @@ async fn a_stream_that_takes_nothing_of_its_answer_is_reset_and_its_connection_l
 /// A window that opens bit by bit lets the whole answer through.
 #[tokio::test]
 async fn an_answer_that_is_taken_bit_by_bit_comes_whole() {
-    let (upstream, proxy) = limited("limits: { write_timeout: 20s }").await;
+    let (upstream, proxy) = fenced("limits: { write_timeout: 20s }").await;
     upstream.next([Step::answer("200 OK", "", &"x".repeat(50_000))]);
     let mut client = granting(&proxy, 1).await;
     ask(&mut client, "PUT", "/orders/7", Some("41")).await;
@@ -118,7 +112,7 @@ async fn an_answer_that_is_taken_bit_by_bit_comes_whole() {
             break;
         }
         let more = frame(WINDOW_UPDATE, 0, 1, &5000_u32.to_be_bytes());
-        client.send(&more).await.expect("taken");
+        client.send(&more).must().await;
     }
     assert_eq!(read, 50_000);
 }

@@ -4,7 +4,6 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use super::{Healthy, ROOM, scale, started};
-use crate::support::put;
 use crate::support::store::tool;
 
 /// Runs a tool to its end beside a healthy client; `None`, and a line that says so, if it is not
@@ -12,13 +11,7 @@ use crate::support::store::tool;
 async fn beside(name: &str, more: &str, arguments: impl Fn(&str) -> Vec<String>) -> Option<String> {
     let path = tool(name)?;
     let (_upstream, mut proxy) = started(more).await;
-    let healthy = Healthy::start(proxy.data());
-    put("/orders/7")
-        .token(1)
-        .send(proxy.data())
-        .await
-        .assert_forwarded();
-    let before = proxy.process().memory();
+    let healthy = Healthy::start(&mut proxy).await;
     let mut command = tokio::process::Command::new(path);
     command
         .args(arguments(&proxy.data().to_string()))
@@ -27,7 +20,7 @@ async fn beside(name: &str, more: &str, arguments: impl Fn(&str) -> Vec<String>)
     let output = tokio::time::timeout(Duration::from_mins(5), command.output());
     let output = output.await.expect("the tool ends").expect("the tool runs");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let grown = healthy.end(name, &mut proxy, before).await;
+    let grown = healthy.end(name, &mut proxy).await;
     assert!(grown < ROOM + scale(32 << 20, 512 << 20), "{grown} bytes");
     Some(said)
 }

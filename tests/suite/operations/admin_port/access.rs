@@ -10,7 +10,9 @@ use super::refused;
 use crate::support::network::{ADDRESS, in_a_network, is_possible};
 use crate::support::proxy::ADMIN_TOKEN;
 use crate::support::wire::{Io, Wire};
-use crate::support::{Answer, Config, Proxy, Request, Store, Upstream, get, post, put, soon};
+use crate::support::{
+    Answer, Config, Proxy, Request, Store, Upstream, fenced, get, post, put, soon,
+};
 
 pub const READS: [&str; 9] = [
     "/v1/config",
@@ -113,7 +115,7 @@ fn from_the_network_reads_need_a_token_and_probes_need_none() {
 
 #[tokio::test]
 async fn a_page_that_was_turned_toward_this_machine_reads_nothing() {
-    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
+    let (_upstream, proxy) = fenced("{}").await;
     proxy.forward(put("/orders/7").token(42)).await;
     let named = |target: &str, host| get(target).host(host);
     for read in READS {
@@ -148,7 +150,7 @@ async fn a_page_that_was_turned_toward_this_machine_reads_nothing() {
 
 #[tokio::test]
 async fn wrong_tokens_are_logged_and_counted_and_the_right_one_still_works() {
-    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
+    let (_upstream, proxy) = fenced("{}").await;
     for guess in ["a guess, and a long one", "a guess that is longer"] {
         let answer = bearer(advance(9), guess).send(proxy.admin()).await;
         refuses(&answer, 401, "unauthorized");
@@ -208,7 +210,7 @@ async fn a_token_of_fifteen_characters_lets_nobody_in() {
 /// Each guess comes over a connection of its own.
 #[tokio::test]
 async fn who_guesses_from_the_same_address_keeps_no_operator_out() {
-    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
+    let (_upstream, proxy) = fenced("{}").await;
     let admin = proxy.admin();
     let guesses = (0..40).map(|_| {
         tokio::spawn(async move {

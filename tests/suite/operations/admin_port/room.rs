@@ -8,20 +8,15 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::refused;
-use crate::support::{Proxy, Store, Upstream, eventually, get, soon};
+use crate::support::{eventually, fenced, get, soon};
 
 /// The kubelet waits one second at the least; and tries three times. The deadline of a head is
 /// beyond all three.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-async fn proxy() -> (Upstream, Proxy) {
-    let (upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
-    (upstream, proxy)
-}
-
 #[tokio::test]
 async fn connections_that_are_left_undone_keep_no_probe_out() {
-    let (_upstream, proxy) = proxy().await;
+    let (_upstream, proxy) = fenced("{}").await;
     for begun in [
         "",
         "GET /livez HTTP/1.1\r\nHost:",
@@ -67,7 +62,7 @@ fn unsent(server: SocketAddr, client: SocketAddr) -> Option<u64> {
 
 #[tokio::test]
 async fn the_kernel_holds_little_of_an_answer_that_is_never_read() {
-    let (_upstream, proxy) = proxy().await;
+    let (_upstream, proxy) = fenced("{}").await;
     let socket = TcpSocket::new_v4().expect("a socket");
     socket
         .set_recv_buffer_size(4096)

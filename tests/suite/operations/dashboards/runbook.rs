@@ -5,8 +5,8 @@ use std::process::Command;
 
 use super::{alerts, read, text};
 use crate::packaging::documents::{anchor, headings};
+use crate::support::fenced;
 use crate::support::proxy::fencepost;
-use crate::support::{Proxy, Store};
 
 /// The problem types of the admin port, as its code names them: a word alone on its line.
 fn admin_problem_types() -> BTreeSet<String> {
@@ -84,7 +84,7 @@ fn the_links_of_the_alerts_lead_somewhere() {
 
 #[tokio::test]
 async fn every_metric_is_explained() {
-    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
+    let (_upstream, proxy) = fenced("{}").await;
     let told = read("docs/metrics.md");
     for family in proxy.metrics().await.types.keys() {
         let (as_code, with_labels) = (format!("`{family}`"), format!("`{family}{{"));

@@ -200,11 +200,10 @@ impl Scene {
     async fn unknown(&self) {
         for token in [901, 902, 903] {
             self.upstream.on_token(token, [Step::Reset]);
-            let answer = self
-                .orders
+            self.orders
                 .send(put(&format!("/orders/{token}")).token(token))
-                .await;
-            answer.assert_problem(502, "outcome-unknown");
+                .await
+                .assert_problem(502, "outcome-unknown");
         }
     }
 
@@ -268,11 +267,10 @@ impl Scene {
         self.cut_off.forward(put("/orders/1").token(1)).await;
         self.cluster.stop();
         for n in 0..6 {
-            let answer = self
-                .cut_off
+            self.cut_off
                 .send(put(&format!("/orders/{n}")).token(9))
-                .await;
-            answer.assert_problem(503, "store-unavailable");
+                .await
+                .assert_problem(503, "store-unavailable");
         }
         self.cut_off
             .until_metric("fencepost_store_errors_total", &[], |value| value >= 5.0)

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::{alerts, expanded, questions, text};
 use crate::support::metrics::Metrics;
 use crate::support::wire::Wire;
-use crate::support::{Config, Proxy, Store, Upstream, post, put};
+use crate::support::{Config, Proxy, Store, Upstream, fenced, post, put};
 
 /// Series that come from none of ours.
 const NOT_OURS: &[&str] = &[
@@ -136,7 +136,7 @@ const RESOURCES: u32 = 100_000;
 /// Every resource gets a mark; of each twenty, one is written to, and one sees a stale write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_thousand_resources_add_no_series() {
-    let (_upstream, proxy) = Proxy::before(&Store::sqlite(), "{}").await;
+    let (_upstream, proxy) = fenced("{}").await;
     let names = |metrics: &Metrics| metrics.series.keys().cloned().collect::<BTreeSet<_>>();
     let before = names(&proxy.metrics().await);
     let data = proxy.data();

@@ -35,8 +35,7 @@ async fn an_outcome_resolved_lets_newer_tokens_through_at_both_proxies() {
     // Both have one, the first of their runs, of the same token.
     for proxy in [&a, &b] {
         upstream.on_token(41, [Step::Reset]);
-        let answer = proxy.send(with_token(41)).await;
-        answer.assert_problem(502, "outcome-unknown");
+        proxy.refuse(with_token(41), 502, "outcome-unknown").await;
     }
     let newer = [
         a.start_request(with_token(42)),
@@ -121,8 +120,7 @@ async fn tokens_of_before_are_spent_by_nobody_after_an_override() {
     let renewals: Vec<_> = (0..100).map(hold_renewal).collect();
     override_to(&a, 10).await;
     spending.release();
-    let answer = joined(asked).await;
-    answer.assert_problem(503, "store-unavailable");
+    joined(asked).await.assert_problem(503, "store-unavailable");
     drop(renewals);
     assert_eq!(
         a.token(KEY).await,

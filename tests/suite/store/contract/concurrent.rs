@@ -11,7 +11,7 @@ use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::Mutex;
 
-use super::{Home, advance, ask, instance, mark_of, opening, own, spending, token};
+use super::{Home, Must, advance, ask, instance, mark_of, opening, own, spending, token};
 
 const TASKS: u64 = 50;
 const ROUNDS: i64 = 20;
@@ -103,10 +103,7 @@ async fn run(task: u64, id: u64, lane: &Mutex<Arc<dyn MarkStore>>) -> Vec<StoreA
             })
             .collect();
         let store = lane.lock().await;
-        let found = store
-            .advance(&instance(id), 0, &asks)
-            .await
-            .expect("an answer");
+        let found = store.advance(&instance(id), 0, &asks).must().await;
         assert_eq!(found.len(), asks.len());
         // Durable when given: another connection sees it at once.
         let look = random.random_range(0..asks.len());

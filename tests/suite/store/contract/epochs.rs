@@ -3,7 +3,8 @@
 use fencepost::store::EpochRow;
 
 use super::{
-    Home, advance, advance_as, ask, epoch, epochs_of, instance, key, mark_of, opening, own, token,
+    Home, Must, advance, advance_as, ask, epoch, epochs_of, instance, key, mark_of, opening, own,
+    token,
 };
 
 pub async fn an_epoch_opens_unless_the_mark_is_above(home: Home) {
@@ -41,8 +42,8 @@ pub async fn an_epoch_is_closed_by_its_opening_only(home: Home) {
             epoch("a", 1, 9, 5),
             epoch("b", 1, 2, 5),
         ])
-        .await
-        .expect("an answer");
+        .must()
+        .await;
     assert_eq!(
         epochs_of(&*store, "a").await,
         [
@@ -52,7 +53,7 @@ pub async fn an_epoch_is_closed_by_its_opening_only(home: Home) {
             epoch("a", 2, 2, 5)
         ]
     );
-    store.close(&[]).await.expect("an answer");
+    store.close(&[]).must().await;
     assert_eq!(epochs_of(&*store, "a").await.len(), 4);
     assert_eq!(mark_of(&*store, "a").await, Some(5));
 }
@@ -70,8 +71,8 @@ pub async fn an_epoch_is_ceded_only_below_its_mark(home: Home) {
             epoch("b", 1, 4, 5),
             epoch("c", 1, 5, 5),
         ])
-        .await
-        .expect("an answer");
+        .must()
+        .await;
     marks.sort_by(|one, other| one.resource.cmp(&other.resource));
     marks.dedup_by(|one, other| one.resource == other.resource);
     let marks: Vec<_> = marks
@@ -91,10 +92,7 @@ pub async fn a_late_duplicate_opens_and_closes_nothing_else(home: Home) {
     let store = home.open().await;
     advance(&*store, opening("a", 5, 1)).await;
     advance(&*store, opening("a", 5, 2)).await;
-    store
-        .close(&[epoch("a", 1, 1, 5)])
-        .await
-        .expect("an answer");
+    store.close(&[epoch("a", 1, 1, 5)]).must().await;
     advance_as(&*store, 2, 0, opening("a", 6, 1)).await;
     let late = advance(&*store, opening("a", 5, 3)).await;
     assert_eq!(late.before, Some(token(6)));
@@ -108,15 +106,12 @@ pub async fn a_late_duplicate_opens_and_closes_nothing_else(home: Home) {
 pub async fn own_epochs_are_read_in_pages_with_their_marks(home: Home) {
     let store = home.open().await;
     let me = instance(1);
-    assert_eq!(store.own(&me, None, 10).await.expect("an answer"), []);
+    assert_eq!(store.own(&me, None, 10).must().await, []);
     for (resource, opened) in [("b", 2), ("a", 4), ("B", 3), ("a", 1)] {
         advance(&*store, opening(resource, 5, opened)).await;
     }
     advance_as(&*store, 2, 0, opening("a", 8, 2)).await;
-    store
-        .reopen(&[epoch("ä", 1, 9, 5)])
-        .await
-        .expect("an answer");
+    store.reopen(&[epoch("ä", 1, 9, 5)]).must().await;
     let all = [
         (epoch("B", 1, 3, 5), Some(token(5))),
         (epoch("a", 1, 1, 5), Some(token(8))),
@@ -130,10 +125,7 @@ pub async fn own_epochs_are_read_in_pages_with_their_marks(home: Home) {
             let last = read
                 .last()
                 .map(|(row, _): &(EpochRow, _)| (row.resource.clone(), row.opening));
-            let page = store
-                .own(&me, last.as_ref(), limit)
-                .await
-                .expect("an answer");
+            let page = store.own(&me, last.as_ref(), limit).must().await;
             let full = u32::try_from(page.len()) == Ok(limit);
             read.extend(page);
             if !full {
@@ -143,7 +135,7 @@ pub async fn own_epochs_are_read_in_pages_with_their_marks(home: Home) {
         assert_eq!(read, all, "{limit} at a time");
     }
     assert_eq!(
-        store.own(&instance(2), None, 10).await.expect("an answer"),
+        store.own(&instance(2), None, 10).must().await,
         [(epoch("a", 2, 2, 8), Some(token(8)))]
     );
 }
@@ -176,7 +168,7 @@ pub async fn at_the_end_of_a_run_its_own_epochs_go_but_those_named(home: Home) {
         let (me, mut after, mut calls) = (instance(1), None, 0);
         loop {
             let next = store.close_own(&me, after.as_ref(), limit, &[2, 7, 99]);
-            after = next.await.expect("an answer");
+            after = next.must().await;
             calls += 1;
             if after.is_none() {
                 break;
@@ -186,11 +178,8 @@ pub async fn at_the_end_of_a_run_its_own_epochs_go_but_those_named(home: Home) {
         let kept = [epoch("r1", 1, 7, 5), epoch("r2", 1, 2, 5)];
         assert_eq!(own(&*store, 1).await, kept);
         assert_eq!(own(&*store, 2).await.len(), 7);
-        store.close(&kept).await.expect("an answer");
-        store
-            .close(&own(&*store, 2).await)
-            .await
-            .expect("an answer");
+        store.close(&kept).must().await;
+        store.close(&own(&*store, 2).await).must().await;
     }
 }
 
@@ -201,11 +190,11 @@ pub async fn epochs_are_read_for_the_resources_named(home: Home) {
     }
     let mut rows = store
         .epochs(&[key("c"), key("a"), key("nowhere")])
-        .await
-        .expect("an answer");
+        .must()
+        .await;
     rows.sort();
     assert_eq!(rows, [epoch("a", 1, 0, 5), epoch("c", 1, 2, 5)]);
-    assert_eq!(store.epochs(&[]).await.expect("an answer"), []);
+    assert_eq!(store.epochs(&[]).must().await, []);
 }
 
 pub async fn lost_epochs_are_opened_again(home: Home) {
@@ -213,7 +202,7 @@ pub async fn lost_epochs_are_opened_again(home: Home) {
     advance(&*store, opening("a", 5, 1)).await;
     let kept = [epoch("a", 1, 1, 5), epoch("b", 1, 2, 7)];
     for _ in 0..2 {
-        store.reopen(&kept).await.expect("an answer");
+        store.reopen(&kept).must().await;
         assert_eq!(own(&*store, 1).await, kept);
     }
     // No mark is looked at, or made.
@@ -225,8 +214,8 @@ pub async fn no_epoch_opens_in_an_older_era(home: Home) {
     advance(&*store, ask("a", 5)).await;
     store
         .override_mark(&key("a"), token(2), "a test", "me")
-        .await
-        .expect("an answer");
+        .must()
+        .await;
     for number in [2, 5, 9] {
         advance_as(&*store, 1, 0, opening("a", number, number)).await;
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fencepost::store::{EpochRow, InstanceRow, MarkStore, Override, Renewal, Terms};
 
 use super::{
-    Home, advance, advance_as, ask, buried, epochs_of, instance, key, opening, own, token,
+    Home, Must, advance, advance_as, ask, buried, epochs_of, instance, key, opening, own, token,
 };
 
 const LEASE: Duration = Duration::from_secs(5);
@@ -23,10 +23,7 @@ fn terms() -> Terms {
 }
 
 async fn join(store: &dyn MarkStore, of: u64) {
-    let era = store
-        .join(&instance(of), &terms())
-        .await
-        .expect("an answer");
+    let era = store.join(&instance(of), &terms()).must().await;
     assert_eq!(era, 0);
 }
 
@@ -44,9 +41,9 @@ fn row(of: u64, renewals: i64, dead: bool) -> InstanceRow {
 }
 
 async fn rows(store: &dyn MarkStore) -> Vec<InstanceRow> {
-    let mut rows = store.instances().await.expect("an answer");
+    let mut rows = store.instances().must().await;
     rows.sort_by(|one, other| one.id.cmp(&other.id));
-    let mut recorded = store.recorded().await.expect("an answer");
+    let mut recorded = store.recorded().must().await;
     recorded.sort_by(|one, other| one.id.cmp(&other.id));
     recorded.retain(|row| !row.is_orphan());
     let all = rows.iter().filter(|row| !row.is_orphan());
@@ -61,7 +58,7 @@ pub async fn an_instance_joins_and_renews(home: Home) {
     join(&*store, 2).await;
     // One that is late, with a number from before, moves nothing, and nothing back.
     for (number, counter) in [(1, 1), (7, 7), (3, 7)] {
-        let renewed = store.renew(&instance(1), number).await.expect("an answer");
+        let renewed = store.renew(&instance(1), number).must().await;
         assert_eq!(renewed, Renewal::Alive(0));
         let counted = [row(1, counter, false), row(2, 0, false)];
         assert_eq!(rows(&*store).await, counted);
@@ -70,9 +67,9 @@ pub async fn an_instance_joins_and_renews(home: Home) {
     advance(&*store, ask("a", 5)).await;
     store
         .override_mark(&key("a"), token(1), "a test", "me")
-        .await
-        .expect("an answer");
-    let renewed = store.renew(&instance(2), 1).await.expect("an answer");
+        .must()
+        .await;
+    let renewed = store.renew(&instance(2), 1).must().await;
     assert_eq!(renewed, Renewal::Alive(1));
     let era = store.join(&instance(3), &terms()).await;
     assert_eq!(era.expect("an answer"), 1);
@@ -83,8 +80,7 @@ pub async fn an_instance_says_which_routes_it_serves(home: Home) {
     join(&*store, 1).await;
     join(&*store, 2).await;
     for id in [2, 3] {
-        let told = store.set_routes(&instance(id), "others").await;
-        told.expect("an answer");
+        store.set_routes(&instance(id), "others").must().await;
     }
     let other = InstanceRow {
         routes: "others".to_owned(),
@@ -97,13 +93,13 @@ pub async fn an_era_is_raised_and_never_lowered(home: Home) {
     let store = home.open().await;
     // Before anything has joined, too: an old backup may have nothing of the namespace.
     for (known, era) in [(3, 3), (2, 3), (5, 5)] {
-        store.raise_era(known).await.expect("an answer");
+        store.raise_era(known).must().await;
         let newcomer = instance(known.unsigned_abs());
         let terms = terms();
         let joined = store.join(&newcomer, &terms);
-        assert_eq!(joined.await.expect("an answer"), era);
+        assert_eq!(joined.must().await, era);
     }
-    let renewed = store.renew(&instance(3), 1).await.expect("an answer");
+    let renewed = store.renew(&instance(3), 1).must().await;
     assert_eq!(renewed, Renewal::Alive(5));
     advance_as(&*store, 3, 5, ask("a", 9)).await;
     let done = store
@@ -118,14 +114,9 @@ pub async fn an_era_is_raised_and_never_lowered(home: Home) {
 pub async fn the_dead_do_not_renew(home: Home) {
     let store = home.open().await;
     join(&*store, 1).await;
-    assert!(
-        store
-            .declare_dead(&instance(1), 0)
-            .await
-            .expect("an answer")
-    );
+    assert!(store.declare_dead(&instance(1), 0).must().await);
     for (id, says) in [(1, Renewal::Dead), (9, Renewal::Unknown)] {
-        let renewed = store.renew(&instance(id), 1).await.expect("an answer");
+        let renewed = store.renew(&instance(id), 1).must().await;
         assert_eq!(renewed, says);
     }
     assert_eq!(rows(&*store).await, [row(1, 0, true)]);
@@ -134,33 +125,13 @@ pub async fn the_dead_do_not_renew(home: Home) {
 pub async fn death_is_declared_by_the_counter(home: Home) {
     let store = home.open().await;
     join(&*store, 1).await;
-    store.renew(&instance(1), 1).await.expect("an answer");
-    assert!(
-        !store
-            .declare_dead(&instance(1), 0)
-            .await
-            .expect("an answer")
-    );
+    store.renew(&instance(1), 1).must().await;
+    assert!(!store.declare_dead(&instance(1), 0).must().await);
     assert_eq!(rows(&*store).await, [row(1, 1, false)]);
-    assert!(
-        store
-            .declare_dead(&instance(1), 1)
-            .await
-            .expect("an answer")
-    );
+    assert!(store.declare_dead(&instance(1), 1).must().await);
     // Dead is dead, whatever the counter; so is what nobody knows.
-    assert!(
-        store
-            .declare_dead(&instance(1), 7)
-            .await
-            .expect("an answer")
-    );
-    assert!(
-        store
-            .declare_dead(&instance(9), 0)
-            .await
-            .expect("an answer")
-    );
+    assert!(store.declare_dead(&instance(1), 7).must().await);
+    assert!(store.declare_dead(&instance(9), 0).must().await);
     assert_eq!(rows(&*store).await, [row(1, 1, true)]);
 }
 
@@ -173,12 +144,7 @@ pub async fn only_the_dead_are_buried(home: Home) {
     assert_eq!(buried(&*store, 1).await, [0]);
     assert_eq!(epochs_of(&*store, "a").await.len(), 2);
     assert_eq!(rows(&*store).await, [row(1, 0, false)]);
-    assert!(
-        store
-            .declare_dead(&instance(1), 0)
-            .await
-            .expect("an answer")
-    );
+    assert!(store.declare_dead(&instance(1), 0).must().await);
     let burial = store.bury(&instance(1), &[], None).await;
     assert_eq!(burial.expect("an answer").freed, [key("a"), key("b")]);
     assert_eq!(epochs_of(&*store, "a").await, []);
@@ -200,7 +166,7 @@ async fn many_of_the_dead(store: &dyn MarkStore) {
                 token: token(5),
             })
             .collect();
-        store.reopen(&open).await.expect("an answer");
+        store.reopen(&open).must().await;
     }
     let dead = store.declare_dead(&instance(1), 0).await;
     assert!(dead.expect("an answer"));
@@ -222,8 +188,7 @@ pub async fn what_is_waited_for_is_buried_first(home: Home) {
     let store = home.open().await;
     many_of_the_dead(&*store).await;
     let first = [key("r10499"), key("r00000"), key("r09000"), key("nowhere")];
-    let step = store.bury(&instance(1), &first, None).await;
-    let step = step.expect("an answer");
+    let step = store.bury(&instance(1), &first, None).must().await;
     for resource in ["r10499", "r09000", "r00000"] {
         assert!(step.freed.contains(&key(resource)), "{resource}");
         assert_eq!(epochs_of(&*store, resource).await, []);
@@ -278,9 +243,9 @@ pub async fn leaving_keeps_what_is_unknown(home: Home) {
     join(&*store, 1).await;
     join(&*store, 2).await;
     advance(&*store, opening("a", 5, 1)).await;
-    store.leave(&instance(1)).await.expect("an answer");
-    store.leave(&instance(2)).await.expect("an answer");
-    store.leave(&instance(9)).await.expect("an answer");
+    store.leave(&instance(1)).must().await;
+    store.leave(&instance(2)).must().await;
+    store.leave(&instance(9)).must().await;
     assert_eq!(rows(&*store).await, [row(1, 0, true)]);
     assert_eq!(epochs_of(&*store, "a").await.len(), 1);
 }
@@ -300,7 +265,7 @@ pub async fn a_counter_starts_where_its_owner_says(home: Home) {
 pub async fn ids_are_taken_once(home: Home) {
     let store = home.open().await;
     join(&*store, 1).await;
-    store.renew(&instance(1), 1).await.expect("an answer");
+    store.renew(&instance(1), 1).must().await;
     let again = store.join(&instance(1), &terms()).await;
     assert!(again.is_err(), "{again:?}");
     // The connection that had the error is gone; the store goes on.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fencepost::routing::Token;
 use fencepost::store::{Found, MarkStore, Terms};
 
-use super::{Home, advance, advance_as, ask, instance, key, mark_of, spending, token};
+use super::{Home, Must, advance, advance_as, ask, instance, key, mark_of, spending, token};
 
 pub async fn no_mark_is_not_zero(home: Home) {
     let store = home.open().await;
@@ -51,19 +51,13 @@ pub async fn a_batch_is_answered_in_the_order_asked(home: Home) {
     // Neither byte order nor the order of arrival, and enough for the engine to choose its own.
     let mut asks = vec![ask("z", 1), ask("m", 7), ask("a", 3), ask("n", 2)];
     asks.extend((0..200).map(|n| ask(&format!("k{}", (n * 7919) % 200), i64::from(n))));
-    let found = store
-        .advance(&instance(1), 0, &asks)
-        .await
-        .expect("the store answers");
+    let found = store.advance(&instance(1), 0, &asks).must().await;
     assert_eq!(found.len(), asks.len());
     for (ask, found) in asks.iter().zip(&found) {
         let before = (ask.resource.as_str() == "m").then_some(token(5));
         assert_eq!(found.before, before, "{}", ask.resource);
     }
-    let again = store
-        .advance(&instance(1), 0, &asks)
-        .await
-        .expect("the store answers");
+    let again = store.advance(&instance(1), 0, &asks).must().await;
     for (ask, found) in asks.iter().zip(&again) {
         assert_eq!(found.before, Some(ask.token), "{}", ask.resource);
     }
@@ -80,9 +74,7 @@ pub async fn a_mark_outlives_the_store(home: Home) {
 pub async fn namespaces_share_nothing(home: Home) {
     let one = home.open_in("one").await;
     advance(&*one, ask("a", 7)).await;
-    one.join(&instance(1), &Terms::default())
-        .await
-        .expect("the store answers");
+    one.join(&instance(1), &Terms::default()).must().await;
     let recorded = one.record_routes(None, "a table").await;
     assert!(recorded.expect("the store answers"));
     // SQLite lets one store have the file at a time.
@@ -99,9 +91,9 @@ pub async fn namespaces_share_nothing(home: Home) {
         home.open_in("two").await
     };
     assert_eq!(mark_of(&*two, "a").await, None);
-    assert_eq!(two.list("", None, 10).await.expect("an answer"), []);
-    assert_eq!(two.instances().await.expect("an answer"), []);
-    assert_eq!(two.routes().await.expect("an answer"), None);
+    assert_eq!(two.list("", None, 10).must().await, []);
+    assert_eq!(two.instances().must().await, []);
+    assert_eq!(two.routes().must().await, None);
     assert_eq!(advance(&*two, ask("a", 1)).await.before, None);
 }
 
@@ -116,7 +108,7 @@ pub async fn a_token_is_spent_once(home: Home) {
     let store = home.reopen(store).await;
     let plain = advance(&*store, ask("a", 5)).await;
     assert_eq!(plain.spent_by.as_deref(), Some("first"));
-    let row = store.mark(&key("a")).await.expect("an answer");
+    let row = store.mark(&key("a")).must().await;
     assert!(row.expect("a mark").spent);
     // A mark that was raised without spending can be spent by the next request.
     advance(&*store, ask("b", 5)).await;
@@ -140,14 +132,7 @@ pub async fn a_newer_token_is_not_spent(home: Home) {
     advance(&*store, spending("a", 5, "five")).await;
     let plain = advance(&*store, ask("a", 6)).await;
     assert_eq!(plain.spent_by, None);
-    assert!(
-        !store
-            .mark(&key("a"))
-            .await
-            .expect("an answer")
-            .expect("a mark")
-            .spent
-    );
+    assert!(!store.mark(&key("a")).must().await.expect("a mark").spent);
     let won = advance(&*store, spending("a", 7, "seven")).await;
     assert_eq!(won.spent_by.as_deref(), Some("seven"));
 }
@@ -163,7 +148,7 @@ pub async fn spending_goes_back_only_under_its_name(home: Home) {
         (key("c"), token(5), "mine".to_owned()),
         (key("nowhere"), token(5), "mine".to_owned()),
     ];
-    store.give_back(&gave).await.expect("an answer");
+    store.give_back(&gave).must().await;
     for (resource, name, given_back) in [
         ("a", Some("mine"), 0),
         ("b", Some("mine"), 0),
@@ -176,7 +161,7 @@ pub async fn spending_goes_back_only_under_its_name(home: Home) {
     let again = advance(&*store, spending("c", 5, "next")).await;
     assert_eq!(again.spent_by.as_deref(), Some("next"));
     // Too late: somebody else has it by now.
-    store.give_back(&gave).await.expect("an answer");
+    store.give_back(&gave).must().await;
     let found = advance(&*store, ask("c", 5)).await;
     assert_eq!(found.spent_by.as_deref(), Some("next"));
     assert_eq!(found.given_back, 1);
@@ -191,7 +176,7 @@ pub async fn marks_are_read_for_the_resources_named(home: Home) {
         advance(&*store, spending(resource, number, "x")).await;
     }
     let named = [key("b"), key("nowhere"), key("c")];
-    let mut marks = store.marks(&named).await.expect("an answer");
+    let mut marks = store.marks(&named).must().await;
     marks.sort_by(|one, other| one.resource.cmp(&other.resource));
     let said: Vec<_> = marks
         .iter()
@@ -206,8 +191,8 @@ pub async fn a_statement_of_an_older_era_changes_nothing(home: Home) {
     advance(&*store, ask("other", 1)).await;
     let done = store
         .override_mark(&key("a"), token(10), "a test", "me")
-        .await
-        .expect("an answer");
+        .must()
+        .await;
     assert_eq!(
         done,
         fencepost::store::Override::Done {
@@ -281,7 +266,7 @@ pub async fn keys_of_every_script_are_kept_apart(home: Home) {
     );
     let store: Arc<dyn MarkStore> = home.reopen(store).await;
     for ask in &asks {
-        let mark = store.mark(&ask.resource).await.expect("an answer");
+        let mark = store.mark(&ask.resource).must().await;
         assert_eq!(
             mark.map(|mark| mark.token),
             Some(ask.token),

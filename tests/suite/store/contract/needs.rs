@@ -3,7 +3,7 @@
 use fencepost::routing::{Needs, Token};
 use fencepost::store::{Ask, MarkStore};
 
-use super::{Home, advance, ask, instance, key, mark_of, opening, spending, token};
+use super::{Home, Must, advance, ask, instance, key, mark_of, opening, spending, token};
 
 fn needing(ask: Ask, least: Option<i64>, present: bool) -> Ask {
     Ask {
@@ -16,30 +16,21 @@ fn needing(ask: Ask, least: Option<i64>, present: bool) -> Ask {
 }
 
 async fn open_epochs(store: &dyn MarkStore, resource: &str) -> Vec<i64> {
-    let rows = store.epochs(&[key(resource)]).await.expect("an answer");
+    let rows = store.epochs(&[key(resource)]).must().await;
     rows.iter().map(|row| row.token.get()).collect()
 }
 
 pub async fn a_token_that_leaps_changes_nothing(home: Home) {
     let store = home.open().await;
     advance(&*store, spending("a", 41, "x")).await;
-    let since = store
-        .mark(&key("a"))
-        .await
-        .expect("an answer")
-        .expect("a mark")
-        .since_ms;
+    let since = store.mark(&key("a")).must().await.expect("a mark").since_ms;
     let leaps = Ask {
         spend: Some("y".to_owned()),
         ..opening("a", 1000, 1)
     };
     let found = advance(&*store, needing(leaps, Some(42), false)).await;
     assert_eq!((found.before, found.spent_by), (Some(token(41)), None));
-    let row = store
-        .mark(&key("a"))
-        .await
-        .expect("an answer")
-        .expect("a mark");
+    let row = store.mark(&key("a")).must().await.expect("a mark");
     assert_eq!(
         (row.token, row.spent, row.since_ms),
         (token(41), true, since)
@@ -91,10 +82,7 @@ pub async fn each_of_a_batch_has_its_own_needs(home: Home) {
         needing(opening("b", 7, 4), Some(3), false),
         opening("a", i64::MAX, 5),
     ];
-    let found = store
-        .advance(&instance(1), 0, &asks)
-        .await
-        .expect("an answer");
+    let found = store.advance(&instance(1), 0, &asks).must().await;
     let before: Vec<_> = found
         .iter()
         .map(|found| found.before.map(Token::get))

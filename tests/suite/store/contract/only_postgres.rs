@@ -15,15 +15,17 @@ use fencepost::store::postgres::PostgresStore;
 use fencepost::store::{
     Administration, Heard, Instances, Marks, Notification, Override, PruneStep, StoreError, Terms,
 };
-use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{AssertSqlSafe, ConnectOptions as _};
+use sqlx::postgres::PgConnection;
 use tokio::sync::mpsc::Receiver;
 
-use super::{TIMEOUT, advance, ask, epoch, epochs_of, instance, key, mark_of, opening, own, token};
+use super::{
+    Must, TIMEOUT, advance, ask, epoch, epochs_of, instance, key, mark_of, opening, own, token,
+};
 use crate::support::or_return;
 use crate::support::pgbouncer::PgBouncer;
 use crate::support::postgres::{Cluster, free_port};
 use crate::support::skip::lacks;
+use crate::support::sql::{number, shell, sql, until};
 use crate::support::store::has_postgres;
 
 async fn open(url: &str) -> Result<PostgresStore, StoreError> {
@@ -45,7 +47,7 @@ async fn database() -> Option<String> {
 /// A store in a database of its own.
 async fn fresh() -> Option<(String, PostgresStore)> {
     let url = database().await?;
-    let store = open(&url).await.expect("the store opens");
+    let store = open(&url).must().await;
     Some((url, store))
 }
 
@@ -72,36 +74,5 @@ async fn refusal(url: &str) -> String {
         Err(StoreError::Unfit(why)) => why,
         Err(error) => panic!("not Unfit: {error}"),
         Ok(_) => panic!("it opened"),
-    }
-}
-
-async fn shell(url: &str) -> PgConnection {
-    url.parse::<PgConnectOptions>()
-        .expect("the URL is good")
-        .connect()
-        .await
-        .expect("the server accepts connections")
-}
-
-async fn sql(shell: &mut PgConnection, statement: &str) {
-    sqlx::raw_sql(AssertSqlSafe(statement.to_owned()))
-        .execute(shell)
-        .await
-        .unwrap_or_else(|error| panic!("{statement}: {error}"));
-}
-
-async fn number(shell: &mut PgConnection, query: &'static str) -> i64 {
-    sqlx::query_scalar(query)
-        .fetch_one(shell)
-        .await
-        .expect("the query is good")
-}
-
-/// Looks until a condition of the server holds.
-async fn until(shell: &mut PgConnection, what: &str, query: &'static str) {
-    let deadline = tokio::time::Instant::now() + TIMEOUT;
-    while number(shell, query).await == 0 {
-        assert!(tokio::time::Instant::now() < deadline, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -9,8 +9,9 @@ use fencepost::store::StoreError;
 use fencepost::store::sqlite::{SqliteStore, migrate};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Home, TIMEOUT, advance, ask, mark_of};
+use super::{Home, Must, TIMEOUT, advance, ask, mark_of};
 use crate::support::or_return;
+use crate::support::sql::{open_file, sqlite};
 use crate::support::store::tool;
 
 async fn refusal(path: impl AsRef<std::path::Path>) -> String {
@@ -106,7 +107,7 @@ fn holder(path: &std::path::Path) -> Child {
 async fn a_frozen_process_keeps_the_file_and_a_dead_one_has_lost_it() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("marks.db");
-    migrate(&path).await.expect("it is made");
+    migrate(&path).must().await;
     let mut other = holder(&path);
     assert!(refusal(&path).await.contains("in use"));
     let pid = i32::try_from(other.id()).ok().and_then(Pid::from_raw);
@@ -154,30 +155,18 @@ async fn a_path_is_a_path_whatever_it_looks_like() {
 /// A shell that writes keeps the store out; when it is gone, the store goes on by itself.
 #[tokio::test]
 async fn a_shell_that_holds_the_write_lock_costs_errors_and_nothing_else() {
-    use sqlx::ConnectOptions as _;
-
     let home = Home::sqlite();
     let Home::Sqlite(dir) = &home else { return };
     let store = home.open().await;
     advance(&*store, ask("a", 5)).await;
-    let mut shell = sqlx::sqlite::SqliteConnectOptions::new()
-        .filename(dir.path().join("marks.db"))
-        .connect()
-        .await
-        .expect("it opens");
-    sqlx::raw_sql("BEGIN IMMEDIATE")
-        .execute(&mut shell)
-        .await
-        .expect("nobody writes");
+    let mut shell = open_file(&dir.path().join("marks.db")).await;
+    sqlite(&mut shell, "BEGIN IMMEDIATE").await;
     let refused = store
         .advance(&super::instance(1), 0, &[ask("a", 6)])
         .await
         .expect_err("the file is locked");
     assert!(matches!(refused, StoreError::Statement(_)), "{refused}");
-    sqlx::raw_sql("ROLLBACK")
-        .execute(&mut shell)
-        .await
-        .expect("it is ours");
+    sqlite(&mut shell, "ROLLBACK").await;
     assert_eq!(
         advance(&*store, ask("a", 7)).await.before,
         Some(super::token(5))
@@ -189,8 +178,9 @@ async fn a_shell_that_holds_the_write_lock_costs_errors_and_nothing_else() {
 async fn a_timeout_leaves_no_half_work() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("marks.db");
-    let store = SqliteStore::open(&path, Duration::from_nanos(1), true, "test").await;
-    let store = store.expect("it opens");
+    let store = SqliteStore::open(&path, Duration::from_nanos(1), true, "test")
+        .must()
+        .await;
     let asks: Vec<_> = (0..500)
         .map(|n| super::opening(&format!("k{n}"), n, n))
         .collect();
@@ -201,7 +191,7 @@ async fn a_timeout_leaves_no_half_work() {
     // Waits for the work at hand.
     store.close().await;
     let store = reopened(&path).await;
-    let marks = store.list("", None, 1000).await.expect("an answer").len();
+    let marks = store.list("", None, 1000).must().await.len();
     let epochs = super::own(&store, 1).await.len();
     assert_eq!(marks, epochs);
     assert!(marks == 0 || marks == asks.len(), "{marks}");
@@ -218,9 +208,9 @@ async fn a_batch_carries_a_heartbeat_that_is_late() {
         ..Default::default()
     };
     let me = super::instance(1);
-    store.join(&me, &terms).await.expect("an answer");
+    store.join(&me, &terms).must().await;
     let joined = store.proven().expect("a heartbeat");
-    store.renew(&me, 1).await.expect("an answer");
+    store.renew(&me, 1).must().await;
     let first = store.proven().expect("a heartbeat");
     assert!(first > joined, "{first:?}, {joined:?}");
     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -232,9 +222,9 @@ async fn a_batch_carries_a_heartbeat_that_is_late() {
         assert!(store.proven() > before, "{first:?}, {before:?}");
     }
     // The counter is the renewals' own, and a dead one's row is not written.
-    let rows = store.instances().await.expect("an answer");
+    let rows = store.instances().must().await;
     assert_eq!(rows[0].renewals, 1);
-    assert!(store.declare_dead(&me, 1).await.expect("an answer"));
+    assert!(store.declare_dead(&me, 1).must().await);
     let last = store.proven();
     tokio::time::sleep(Duration::from_millis(20)).await;
     advance(&*store, ask("a", 6)).await;
@@ -261,8 +251,7 @@ async fn a_log_that_another_program_copies_is_not_taken_for_copied() {
     let path = dir.path().join("marks.db");
     let terms = fencepost::store::Terms::default();
     let store = opened(&path, true).await;
-    let joined = store.join(&super::instance(1), &terms).await;
-    joined.expect("an answer");
+    store.join(&super::instance(1), &terms).must().await;
     let mut shell = Command::new(python)
         .args(["-c", COPIES])
         .arg(&path)
@@ -275,12 +264,11 @@ async fn a_log_that_another_program_copies_is_not_taken_for_copied() {
     output.read_exact(&mut said).expect("it is locked");
     store.close().await;
     let store = reopened(&path).await;
-    let joined = store.join(&super::instance(2), &terms).await;
-    joined.expect("an answer");
+    store.join(&super::instance(2), &terms).must().await;
     store.close().await;
     // Without a chance to copy the log as it closes.
     shell.kill().expect("it runs");
     shell.wait().expect("it has ended");
     let store = reopened(&path).await;
-    assert_eq!(store.instances().await.expect("an answer").len(), 2);
+    assert_eq!(store.instances().must().await.len(), 2);
 }

@@ -5,7 +5,7 @@ use std::time::UNIX_EPOCH;
 use fencepost::store::{AuditRow, MarkStore, Override, StoreError, Terms};
 
 use super::{
-    Home, advance, ask, epoch, epochs_of, instance, key, mark_of, opening, spending, token,
+    Home, Must, advance, ask, epoch, epochs_of, instance, key, mark_of, opening, spending, token,
 };
 
 pub async fn names(
@@ -14,7 +14,7 @@ pub async fn names(
     after: Option<&str>,
     limit: u32,
 ) -> Vec<String> {
-    let rows = store.list(prefix, after, limit).await.expect("an answer");
+    let rows = store.list(prefix, after, limit).must().await;
     rows.iter().map(|row| row.resource.to_string()).collect()
 }
 
@@ -74,16 +74,13 @@ pub async fn lists_go_by_prefix_in_byte_order(home: Home) {
 pub async fn a_list_is_read_in_pages(home: Home) {
     let store = home.open().await;
     let asks: Vec<_> = (0..25).map(|at| ask(&format!("k{at:02}"), at)).collect();
-    store
-        .advance(&instance(1), 0, &asks)
-        .await
-        .expect("an answer");
+    store.advance(&instance(1), 0, &asks).must().await;
     let mut all = Vec::new();
     loop {
         let page = store
             .list("k", all.last().map(String::as_str), 10)
-            .await
-            .expect("an answer");
+            .must()
+            .await;
         if page.is_empty() {
             break;
         }
@@ -104,7 +101,7 @@ pub async fn marks_are_counted_per_namespace(home: Home) {
     // The same place by another name: nothing is counted there yet.
     let store = home.reopen(store).await;
     for wanted in 0..3 {
-        let count = store.count_marks().await.expect("an answer");
+        let count = store.count_marks().must().await;
         assert_eq!((count.marks, count.more), (wanted, false));
         assert_eq!(store.counted(), Some(wanted));
         for _ in 0..2 {
@@ -116,7 +113,7 @@ pub async fn marks_are_counted_per_namespace(home: Home) {
         }
     }
     let store = home.reopen(store).await;
-    assert_eq!(store.count_marks().await.expect("an answer").marks, 3);
+    assert_eq!(store.count_marks().must().await.marks, 3);
 }
 
 pub async fn an_override_is_refused_while_an_epoch_is_open(home: Home) {
@@ -129,12 +126,9 @@ pub async fn an_override_is_refused_while_an_epoch_is_open(home: Home) {
         Override::EpochsOpen(vec![epoch("a", 1, 1, 5)])
     );
     assert_eq!(mark_of(&*store, "a").await, Some(5));
-    assert_eq!(store.audit(&key("a"), 9).await.expect("an answer"), []);
+    assert_eq!(store.audit(&key("a"), 9).must().await, []);
     // Another resource's epochs do not count.
-    store
-        .close(&[epoch("a", 1, 1, 5)])
-        .await
-        .expect("an answer");
+    store.close(&[epoch("a", 1, 1, 5)]).must().await;
     let done = store.override_mark(&key("a"), token(1), "why", "me").await;
     assert!(
         matches!(done, Ok(Override::Done { era: 1, .. })),
@@ -146,15 +140,11 @@ pub async fn an_override_is_refused_while_an_epoch_is_open(home: Home) {
 pub async fn an_override_lowers_stamps_and_is_audited(home: Home) {
     let store = home.open().await;
     advance(&*store, spending("a", 50, "x")).await;
-    let before = store
-        .mark(&key("a"))
-        .await
-        .expect("an answer")
-        .expect("a mark");
+    let before = store.mark(&key("a")).must().await.expect("a mark");
     let done = store
         .override_mark(&key("a"), token(50), "spent by mistake", "me")
-        .await
-        .expect("an answer");
+        .must()
+        .await;
     assert_eq!(
         done,
         Override::Done {
@@ -162,11 +152,7 @@ pub async fn an_override_lowers_stamps_and_is_audited(home: Home) {
             era: 1
         }
     );
-    let after = store
-        .mark(&key("a"))
-        .await
-        .expect("an answer")
-        .expect("a mark");
+    let after = store.mark(&key("a")).must().await.expect("a mark");
     assert!(!after.spent);
     assert_eq!((after.token, after.era), (token(50), 1));
     assert!(after.since_ms >= before.since_ms);
@@ -182,7 +168,7 @@ pub async fn an_override_lowers_stamps_and_is_audited(home: Home) {
     );
     let store = home.reopen(store).await;
     assert_eq!(mark_of(&*store, "b").await, Some(0));
-    let mut audit = store.audit(&key("a"), 9).await.expect("an answer");
+    let mut audit = store.audit(&key("a"), 9).must().await;
     let entry = audit.pop().expect("an entry");
     assert_eq!(audit, []);
     assert!(entry.at_ms >= after.since_ms);
@@ -205,7 +191,7 @@ pub async fn what_was_never_marked_is_not_overridden(home: Home) {
     let absent = store.override_mark(&key("a"), token(1), "why", "me").await;
     assert_eq!(absent.expect("an answer"), Override::Absent);
     assert_eq!(mark_of(&*store, "a").await, None);
-    assert_eq!(store.audit(&key("a"), 9).await.expect("an answer"), []);
+    assert_eq!(store.audit(&key("a"), 9).must().await, []);
     // The connection is fit for use after it.
     let era = store.join(&instance(1), &Terms::default()).await;
     assert_eq!(era.expect("an answer"), 0);
@@ -223,9 +209,9 @@ pub async fn the_audit_is_read_latest_first(home: Home) {
             actor: "me".to_owned(),
             at_ms: 0,
         };
-        store.record_audit(&row).await.expect("an answer");
+        store.record_audit(&row).must().await;
     }
-    let rows = store.audit(&key("a"), 2).await.expect("an answer");
+    let rows = store.audit(&key("a"), 2).must().await;
     let after: Vec<_> = rows.iter().map(|row| row.after).collect();
     assert_eq!(after, [Some(token(3)), Some(token(2))]);
     let first = rows.first().expect("two rows");
@@ -235,7 +221,7 @@ pub async fn the_audit_is_read_latest_first(home: Home) {
 
 pub async fn a_route_table_is_recorded_over_the_one_that_is_known(home: Home) {
     let store = home.open().await;
-    let document = async |store: &dyn MarkStore| store.routes().await.expect("an answer");
+    let document = async |store: &dyn MarkStore| store.routes().must().await;
     assert_eq!(document(&*store).await, None);
     for (known, new, done) in [
         (Some("no"), "one", false),
@@ -245,7 +231,7 @@ pub async fn a_route_table_is_recorded_over_the_one_that_is_known(home: Home) {
         (Some("one"), "three", false),
         (Some("two ü"), "two ü", true),
     ] {
-        let recorded = store.record_routes(known, new).await.expect("an answer");
+        let recorded = store.record_routes(known, new).must().await;
         assert_eq!(recorded, done, "{known:?} {new}");
     }
     let store = home.reopen(store).await;
@@ -255,34 +241,25 @@ pub async fn a_route_table_is_recorded_over_the_one_that_is_known(home: Home) {
 pub async fn a_route_table_is_replaced_only_where_no_instance_is(home: Home) {
     let store = home.open().await;
     let replaced = async |new: &str| {
-        let left = store.replace_routes(new).await.expect("an answer");
-        let recorded = store.routes().await.expect("an answer");
+        let left = store.replace_routes(new).must().await;
+        let recorded = store.routes().must().await;
         assert_eq!(left.is_empty(), recorded.as_deref() == Some(new));
         left
     };
     assert_eq!(replaced("one").await, []);
     let terms = Terms::default();
-    store.join(&instance(1), &terms).await.expect("an answer");
+    store.join(&instance(1), &terms).must().await;
     let left = replaced("two").await;
     assert_eq!((left.len(), &left[0].id), (1, &instance(1)));
     // Nor where only an epoch is left of one.
     advance(&*store, opening("a", 5, 1)).await;
-    assert!(
-        store
-            .declare_dead(&instance(1), 0)
-            .await
-            .expect("an answer")
-    );
+    assert!(store.declare_dead(&instance(1), 0).must().await);
     assert!(replaced("two").await[0].dead);
     home.sql("DELETE FROM instances").await;
     assert!(replaced("two").await[0].dead);
-    store
-        .close(&[epoch("a", 1, 1, 5)])
-        .await
-        .expect("an answer");
+    store.close(&[epoch("a", 1, 1, 5)]).must().await;
     assert_eq!(replaced("two").await, []);
-    let joined = store.join(&instance(2), &terms).await;
-    joined.expect("it goes on");
+    store.join(&instance(2), &terms).must().await;
 }
 
 pub async fn migrating_twice_changes_nothing(home: Home) {
@@ -350,7 +327,7 @@ pub async fn a_mark_says_since_when(home: Home) {
     let store = home.open().await;
     advance(&*store, ask("a", 5)).await;
     let since = async || {
-        let row = store.mark(&key("a")).await.expect("an answer");
+        let row = store.mark(&key("a")).must().await;
         row.expect("a mark").since_ms
     };
     let first = since().await;
@@ -366,7 +343,7 @@ pub async fn a_mark_says_since_when(home: Home) {
     // Until the store's clock has moved on, as another resource shows.
     for number in 0.. {
         advance(&*store, ask("b", number)).await;
-        let row = store.mark(&key("b")).await.expect("an answer");
+        let row = store.mark(&key("b")).must().await;
         if row.expect("a mark").since_ms > first {
             break;
         }
@@ -381,8 +358,8 @@ pub async fn a_mark_says_since_when(home: Home) {
 
 pub async fn a_check_finds_the_store_fit(home: Home) {
     let store = home.open().await;
-    store.check().await.expect("it is fit");
+    store.check().must().await;
     assert_eq!(store.shared(), matches!(home, Home::Postgres(_)));
     assert_eq!(store.listen().is_some(), store.shared());
-    store.announce(&[]).await.expect("an answer");
+    store.announce(&[]).must().await;
 }

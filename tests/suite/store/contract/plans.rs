@@ -8,10 +8,11 @@ use fencepost::config::settings::Secret;
 use fencepost::routing::{Needs, ResourceKey};
 use fencepost::store::postgres::PostgresStore;
 use fencepost::store::{Ask, Batch, EpochRow};
-use sqlx::{Connection as _, PgConnection};
+use sqlx::Connection as _;
 
-use super::{TIMEOUT, instance, key, token};
+use super::{Must, TIMEOUT, instance, key, token};
 use crate::support::postgres::Cluster;
+use crate::support::sql::shell;
 use crate::support::store::has_postgres;
 
 /// How many epochs are open, and how many keys a statement names.
@@ -22,18 +23,14 @@ const MOST: i64 = 25_000;
 
 async fn open(url: &str) -> PostgresStore {
     PostgresStore::open(Secret::Literal(url.to_owned()), "test", TIMEOUT, true)
+        .must()
         .await
-        .expect("the store opens")
 }
 
 async fn sql(url: &str, statement: &str) {
-    let mut shell = PgConnection::connect(url).await.expect("it accepts");
-    let statement = sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned()));
-    statement
-        .execute(&mut shell)
-        .await
-        .expect("the SQL is good");
-    shell.close().await.expect("it closes");
+    let mut shell = shell(url).await;
+    crate::support::sql::sql(&mut shell, statement).await;
+    shell.close().must().await;
 }
 
 /// Rows and index entries.
@@ -49,24 +46,21 @@ async fn read_so_far(url: &str, what: &'static str, apart: &str) -> i64 {
     const LEFT: &str = "SELECT count(*) FROM pg_stat_activity \
         WHERE datname = current_database() AND pid <> pg_backend_pid() \
         AND backend_type = 'client backend' AND application_name <> $1";
-    let mut shell = PgConnection::connect(url).await.expect("it accepts");
+    let mut shell = shell(url).await;
     let deadline = tokio::time::Instant::now() + TIMEOUT;
     loop {
         let left: i64 = sqlx::query_scalar(LEFT)
             .bind(apart)
             .fetch_one(&mut shell)
-            .await
-            .expect("the query is good");
+            .must()
+            .await;
         if left == 0 {
             break;
         }
         assert!(tokio::time::Instant::now() < deadline, "{left} are left");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    sqlx::query_scalar(what)
-        .fetch_one(&mut shell)
-        .await
-        .expect("the query is good")
+    sqlx::query_scalar(what).fetch_one(&mut shell).must().await
 }
 
 fn resources(from: i64) -> Vec<ResourceKey> {
@@ -102,33 +96,32 @@ async fn each_statement(store: &PostgresStore, from: i64) {
         .collect();
     let found = store.advance(&instance(1), 0, &asks).await;
     assert_eq!(found.expect("an answer").len(), resources.len());
-    let mut rows = store.epochs(&resources).await.expect("an answer");
+    let mut rows = store.epochs(&resources).must().await;
     rows.retain(|row| row.instance == instance(1) && row.token == token(2));
     assert_eq!(rows.len(), resources.len());
     let own = store.own_of(&instance(1), &resources).await;
     assert!(own.expect("an answer").len() >= resources.len());
-    let marks = store.marks(&resources).await.expect("an answer");
+    let marks = store.marks(&resources).must().await;
     assert_eq!(marks.len(), resources.len());
-    store.close(&rows).await.expect("an answer");
+    store.close(&rows).must().await;
     let spends: Vec<_> = resources
         .iter()
         .map(|resource| (resource.clone(), token(2), "a".to_owned()))
         .collect();
-    store.give_back(&spends).await.expect("an answer");
+    store.give_back(&spends).must().await;
     let lost: Vec<EpochRow> = (1..)
         .zip(&resources)
         .map(|(opening, resource)| row(resource, -opening))
         .collect();
-    store.reopen(&lost).await.expect("an answer");
-    store.close(&lost).await.expect("an answer");
-    let page = store.own(&instance(1), None, 1024).await;
-    page.expect("an answer");
-    store.instances().await.expect("an answer");
-    store.recorded().await.expect("an answer");
+    store.reopen(&lost).must().await;
+    store.close(&lost).must().await;
+    store.own(&instance(1), None, 1024).must().await;
+    store.instances().must().await;
+    store.recorded().must().await;
     let after = (key("r000000"), 0);
     let me = instance(1);
     let closed = store.close_own(&me, Some(&after), 1024, &[3, 4]);
-    closed.await.expect("an answer");
+    closed.must().await;
     let burial = store.bury(&instance(2), &resources, None).await;
     assert!(burial.expect("an answer").freed.len() >= resources.len());
 }
@@ -167,13 +160,11 @@ async fn what_is_read_does_not_grow_with_what_is_open() {
     for turn in 0..7 {
         let resources = resources(turn);
         let rows: Vec<EpochRow> = resources.iter().map(|r| row(r, turn)).collect();
-        store.epochs(&resources).await.expect("an answer");
-        store.marks(&resources).await.expect("an answer");
-        let own = store.own_of(&instance(1), &resources).await;
-        own.expect("an answer");
-        store.close(&rows).await.expect("an answer");
-        let burial = store.bury(&instance(2), &resources, None).await;
-        burial.expect("an answer");
+        store.epochs(&resources).must().await;
+        store.marks(&resources).must().await;
+        store.own_of(&instance(1), &resources).must().await;
+        store.close(&rows).must().await;
+        store.bury(&instance(2), &resources, None).must().await;
     }
     // No TRUNCATE: it would have the server plan again.
     sql(&url, "DELETE FROM epochs; DELETE FROM marks").await;
@@ -215,7 +206,7 @@ async fn a_batch_does_not_read_what_is_open_elsewhere() {
             looks: &[],
             hasty: false,
         };
-        let done = store.batch(batch).await.expect("an answer");
+        let done = store.batch(batch).must().await;
         done.epochs.expect("the read behind it")
     };
     assert_eq!(batch(1, "first".to_owned(), 1).await, []);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fencepost::store::{PruneStep, Pruned, Terms};
 
 use super::operators::names;
-use super::{Home, advance, ask, epoch, instance, key, opening, spending};
+use super::{Home, Must, advance, ask, epoch, instance, key, opening, spending};
 
 fn prune(prefix: &str, unchanged: Duration) -> PruneStep {
     PruneStep {
@@ -30,7 +30,7 @@ pub async fn a_prune_deletes_what_is_old_and_has_nothing_open(home: Home) {
     advance(&*store, opening("a:2", 2, 1)).await;
     tokio::time::sleep(A_MOMENT).await;
     let hour = prune("a:", Duration::from_hours(1));
-    let none = store.prune(&hour).await.expect("an answer");
+    let none = store.prune(&hour).must().await;
     assert_eq!(
         none,
         Pruned::default(),
@@ -47,10 +47,10 @@ pub async fn a_prune_deletes_what_is_old_and_has_nothing_open(home: Home) {
         open: 1,
         ..Pruned::default()
     };
-    assert_eq!(store.prune(&dry).await.expect("an answer"), found);
+    assert_eq!(store.prune(&dry).must().await, found);
     assert_eq!(names(&*store, "", None, 9).await.len(), 5);
 
-    let done = store.prune(&old).await.expect("an answer");
+    let done = store.prune(&old).must().await;
     assert_eq!(
         done,
         Pruned {
@@ -59,10 +59,10 @@ pub async fn a_prune_deletes_what_is_old_and_has_nothing_open(home: Home) {
         }
     );
     assert_eq!(names(&*store, "", None, 9).await, ["a:2", "b"]);
-    assert_eq!(store.count_marks().await.expect("an answer").marks, 2);
+    assert_eq!(store.count_marks().must().await.marks, 2);
     let store = home.reopen(store).await;
     assert_eq!(names(&*store, "", None, 9).await, ["a:2", "b"]);
-    let audit = store.audit(&key("a:*"), 9).await.expect("an answer");
+    let audit = store.audit(&key("a:*"), 9).must().await;
     let [entry] = &audit[..] else {
         panic!("{audit:?}");
     };
@@ -73,12 +73,9 @@ pub async fn a_prune_deletes_what_is_old_and_has_nothing_open(home: Home) {
     assert_eq!((again.before, again.spent_by.as_deref()), (None, Some("y")));
 
     // Once nothing is open, that mark goes too.
-    store
-        .close(&[epoch("a:2", 1, 1, 2)])
-        .await
-        .expect("an answer");
+    store.close(&[epoch("a:2", 1, 1, 2)]).must().await;
     tokio::time::sleep(A_MOMENT).await;
-    let done = store.prune(&old).await.expect("an answer");
+    let done = store.prune(&old).must().await;
     assert_eq!((done.deleted, done.open, done.era), (2, 0, Some(2)));
 }
 
@@ -86,16 +83,13 @@ pub async fn a_prune_goes_step_by_step(home: Home) {
     let store = home.open().await;
     let asks: Vec<_> = (0..2300).map(|at| ask(&format!("k{at:04}"), at)).collect();
     for asks in asks.chunks(500) {
-        store
-            .advance(&instance(1), 0, asks)
-            .await
-            .expect("an answer");
+        store.advance(&instance(1), 0, asks).must().await;
     }
     tokio::time::sleep(A_MOMENT).await;
     let mut step = prune("k", Duration::from_millis(1));
     let mut deleted = Vec::new();
     loop {
-        let done = store.prune(&step).await.expect("an answer");
+        let done = store.prune(&step).must().await;
         deleted.push(done.deleted);
         step.after = done.next;
         if step.after.is_none() {
@@ -113,14 +107,11 @@ pub async fn a_prune_is_announced_with_an_era(home: Home) {
         lease: Duration::from_secs(7),
         ..Terms::default()
     };
-    store.join(&me, &terms).await.expect("an answer");
-    let (era, longest) = store.announce_prune(&me).await.expect("an answer");
+    store.join(&me, &terms).must().await;
+    let (era, longest) = store.announce_prune(&me).must().await;
     assert_eq!((era, longest), (1, Duration::ZERO), "nobody else is there");
-    assert_eq!(
-        store.join(&instance(2), &terms).await.expect("an answer"),
-        1
-    );
-    let (era, longest) = store.announce_prune(&me).await.expect("an answer");
+    assert_eq!(store.join(&instance(2), &terms).must().await, 1);
+    let (era, longest) = store.announce_prune(&me).must().await;
     let others = if store.shared() { 7 } else { 0 };
     assert_eq!((era, longest), (2, Duration::from_secs(others)));
 }

@@ -3,7 +3,8 @@
 
 use serde_json::json;
 
-use crate::support::replication::{Commits, PostgresPair, until};
+use crate::support::replication::{Commits, PostgresPair};
+use crate::support::sql::until;
 use crate::support::{Config, Proxy, Store, Upstream, eventually, or_return, put};
 
 const SETTINGS: &str = "{ upstream: { undelivered: 500ms }, store: { lease: 5s, timeout: 3s }, \

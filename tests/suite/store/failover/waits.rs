@@ -10,7 +10,8 @@ use tempfile::TempDir;
 use crate::support::postgres::free_port;
 use crate::support::process::Process;
 use crate::support::proxy::fencepost;
-use crate::support::replication::{Commits, PostgresPair, sql, until};
+use crate::support::replication::{Commits, PostgresPair};
+use crate::support::sql::{sql, until};
 use crate::support::wait::deadline;
 use crate::support::{
     Config, Proxy, Request, Store, Upstream, eventually, get, joined, or_return, put,
@@ -85,8 +86,7 @@ async fn refused_and_waited_for_again(
     waits(pair, ADVANCE).await;
     assert_eq!(upstream.tokens("order:7"), [41], "nothing of 42 went out");
     pair.standby().thaw();
-    let answer = joined(again).await;
-    answer.assert_forwarded();
+    joined(again).await.assert_forwarded();
     assert_eq!(upstream.tokens("order:7"), [41, 42]);
     let mut shell = pair.standby_shell().await;
     until(&mut shell, "42 is on the standby", MARK_IS_42).await;

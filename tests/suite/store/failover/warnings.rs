@@ -14,7 +14,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::support::or_return;
 use crate::support::postgres::Cluster;
-use crate::support::replication::{shell, sql, until};
+use crate::support::sql::{shell, sql, until};
 use crate::support::store::has_postgres;
 
 async fn open(url: &str) -> PostgresStore {

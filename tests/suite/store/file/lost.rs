@@ -1,12 +1,12 @@
 //! Commits that a file has lost: with a log that was deleted, or to an older copy.
 
 use rustix::fs::XattrFlags;
-use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{ConnectOptions as _, Connection as _};
+use sqlx::Connection as _;
 
 use super::{beside, with_5};
 use crate::support::skip::{is_skipped, lacks};
-use crate::support::{Config, Proxy, Store, put};
+use crate::support::sql::sqlite;
+use crate::support::{Config, Proxy, Store, Upstream, or_return, put};
 
 pub(super) const ACCEPT: [&str; 2] = ["migrate", "--accept-lost-marks"];
 
@@ -34,29 +34,44 @@ pub(super) async fn refused_for_lost_commits(config: &Config, arguments: &[&str]
     );
 }
 
+/// A store of attributes, and the configuration of a proxy that has let 5 in and has stopped.
+async fn stopped_with_5() -> Option<(Upstream, Store, Config)> {
+    let store = Store::sqlite();
+    if !attributes(&store) {
+        return None;
+    }
+    let (upstream, config, mut proxy) = with_5(&store, "{}").await;
+    proxy.stop().await;
+    Some((upstream, store, config))
+}
+
+fn delete_the_log(store: &Store) {
+    for suffix in ["-wal", "-shm"] {
+        std::fs::remove_file(beside(&store.path(), suffix)).expect("it is left");
+    }
+}
+
+/// The file is accepted as it is, soon, and these are said of it.
+async fn accepts(config: &Config, told: &[&str]) {
+    let (status, said) = Proxy::run_with(&config.clone().with(SHORT), &ACCEPT).await;
+    let all = told.iter().all(|told| said.contains(told));
+    assert!(status.success() && all, "{said}");
+}
+
 async fn refuses_4_as_stale(config: &Config) {
     let proxy = Proxy::start(config).await;
-    let stale = proxy.send(put("/orders/7").token(4)).await;
-    stale.assert_problem(412, "stale-token");
+    proxy.stale(put("/orders/7").token(4)).await;
 }
 
 #[tokio::test]
 async fn a_log_that_is_lost_after_a_crash_is_missed() {
-    let store = Store::sqlite();
-    if !attributes(&store) {
-        return;
-    }
-    let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
-    proxy.stop().await;
+    let (_upstream, store, config) = or_return!(stopped_with_5().await);
     let log = beside(&store.path(), "-wal");
     assert!(!log.exists(), "after a stop the file has everything");
     let mut proxy = Proxy::start(&config).await;
-    let forwarded = proxy.send(put("/orders/7").token(50)).await;
-    forwarded.assert_forwarded();
+    proxy.forward(put("/orders/7").token(50)).await;
     proxy.kill9();
-    for suffix in ["-wal", "-shm"] {
-        std::fs::remove_file(beside(&store.path(), suffix)).expect("it is left");
-    }
+    delete_the_log(&store);
     refused_for_lost_commits(&config, &["serve"]).await;
     refused_for_lost_commits(&config, &["migrate"]).await;
 
@@ -64,23 +79,14 @@ async fn a_log_that_is_lost_after_a_crash_is_missed() {
     // went epochs: until what they stood for has settled, nothing changes.
     Proxy::interrupted_with(&config, &ACCEPT, "Waiting until what they may have left").await;
     refused_for_lost_commits(&config, &["serve"]).await;
-    let (status, said) = Proxy::run_with(&config.clone().with(SHORT), &ACCEPT).await;
-    assert!(
-        status.success() && said.contains("accepted as they are"),
-        "{said}"
-    );
+    accepts(&config, &["accepted as they are"]).await;
     refuses_4_as_stale(&config).await;
 }
 
 /// The log goes by the name of the file that `SQLite` has opened.
 #[tokio::test]
 async fn a_log_beside_another_name_of_the_file_is_missed() {
-    let store = Store::sqlite();
-    if !attributes(&store) {
-        return;
-    }
-    let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
-    proxy.stop().await;
+    let (_upstream, store, config) = or_return!(stopped_with_5().await);
     let mut proxy = Proxy::start(&config).await;
     let forwarded = proxy.send(put("/orders/7").token(50)).await;
     forwarded.assert_forwarded();
@@ -93,37 +99,22 @@ async fn a_log_beside_another_name_of_the_file_is_missed() {
 
 #[tokio::test]
 async fn a_file_that_was_emptied_is_taken_as_it_is_by_one_command() {
-    let store = Store::sqlite();
-    if !attributes(&store) {
-        return;
-    }
-    let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
-    proxy.stop().await;
+    let (_upstream, store, config) = or_return!(stopped_with_5().await);
     std::fs::write(store.path(), "").expect("it can be written");
     refused_for_lost_commits(&config, &["serve"]).await;
-    let (status, said) = Proxy::run_with(&config.clone().with(SHORT), &ACCEPT).await;
     let told = [
         "Waiting until",
         "accepted as they are",
         "created a new store",
     ];
-    assert!(
-        status.success() && told.iter().all(|told| said.contains(told)),
-        "{said}"
-    );
+    accepts(&config, &told).await;
     let proxy = Proxy::start(&config).await;
-    let forwarded = proxy.send(put("/orders/7").token(4)).await;
-    forwarded.assert_forwarded();
+    proxy.forward(put("/orders/7").token(4)).await;
 }
 
 #[tokio::test]
 async fn an_older_copy_that_is_put_into_the_file_is_noticed() {
-    let store = Store::sqlite();
-    if !attributes(&store) {
-        return;
-    }
-    let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
-    proxy.stop().await;
+    let (_upstream, store, config) = or_return!(stopped_with_5().await);
     let copy = std::fs::read(store.path()).expect("it is there");
     Proxy::start(&config).await.stop().await;
     let latest = std::fs::read(store.path()).expect("it is there");
@@ -175,8 +166,7 @@ async fn an_older_copy_beside_the_log_of_a_crash_is_not_read_with_it() {
     std::fs::write(store.path(), latest).expect("it can be written");
     std::fs::rename(&aside, &log).expect("it can be moved");
     let proxy = Proxy::start(&config).await;
-    let stale = proxy.send(put("/orders/7").token(49)).await;
-    stale.assert_problem(412, "stale-token");
+    proxy.stale(put("/orders/7").token(49)).await;
 }
 
 #[tokio::test]
@@ -195,8 +185,7 @@ async fn another_store_that_is_put_into_the_file_is_not_taken_for_the_one_that_w
     }
     std::fs::copy(other.path(), store.path()).expect("it can be copied");
     Proxy::fails_for(&config, &["serve"], &["is another store now"]).await;
-    let (status, said) = Proxy::run_with(&config.clone().with(SHORT), &ACCEPT).await;
-    assert!(status.success(), "{said}");
+    accepts(&config, &[]).await;
     refuses_4_as_stale(&config).await;
 }
 
@@ -206,12 +195,8 @@ async fn a_log_that_a_shell_has_copied_is_not_missed() {
     let store = Store::sqlite();
     let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
     proxy.kill9();
-    let options = SqliteConnectOptions::new().filename(store.path());
-    let mut shell = options.connect().await.expect("it opens");
-    sqlx::raw_sql("SELECT * FROM marks")
-        .execute(&mut shell)
-        .await
-        .expect("it can be read");
+    let mut shell = store.file().await;
+    sqlite(&mut shell, "SELECT * FROM marks").await;
     shell.close().await.expect("it closes");
     assert!(!beside(&store.path(), "-wal").exists());
     refuses_4_as_stale(&config).await;
@@ -226,20 +211,13 @@ async fn a_log_is_missed_after_another_program_has_copied_what_was_before() {
         return;
     }
     let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
-    let options = SqliteConnectOptions::new().filename(store.path());
-    let mut shell = options.connect().await.expect("it opens");
-    sqlx::raw_sql("PRAGMA wal_checkpoint(TRUNCATE)")
-        .execute(&mut shell)
-        .await
-        .expect("it is copied");
+    let mut shell = store.file().await;
+    sqlite(&mut shell, "PRAGMA wal_checkpoint(TRUNCATE)").await;
     shell.close().await.expect("it closes");
     for token in [6, 7] {
-        let forwarded = proxy.send(put("/orders/7").token(token)).await;
-        forwarded.assert_forwarded();
+        proxy.forward(put("/orders/7").token(token)).await;
     }
     proxy.kill9();
-    for suffix in ["-wal", "-shm"] {
-        std::fs::remove_file(beside(&store.path(), suffix)).expect("it is left");
-    }
+    delete_the_log(&store);
     refused_for_lost_commits(&config, &["serve"]).await;
 }

@@ -28,8 +28,7 @@ async fn a_link_that_is_made_to_lead_elsewhere_is_a_moved_file() {
     let upstream = Upstream::start().await;
     let config = config_at(&current.join("marks.db"), &upstream);
     let first = Proxy::start(&config).await;
-    let forwarded = first.send(put("/orders/7").token(5)).await;
-    forwarded.assert_forwarded();
+    first.forward(put("/orders/7").token(5)).await;
 
     // In one step: a link that is gone for a moment would be another reason.
     let next = dir.path().join("next");
@@ -37,8 +36,7 @@ async fn a_link_that_is_made_to_lead_elsewhere_is_a_moved_file() {
     std::fs::rename(&next, &current).expect("it can be put in its place");
     until_it_refuses(&first, 5).await;
     let second = Proxy::start(&config).await;
-    let forwarded = second.send(put("/orders/7").token(3)).await;
-    forwarded.assert_forwarded();
+    second.forward(put("/orders/7").token(3)).await;
     for token in [5, 6] {
         refuses(&first, token).await;
     }
@@ -64,12 +62,10 @@ async fn a_link_to_a_store_is_followed_and_one_to_nothing_is_refused() {
     assert!(!target.exists(), "a refusal makes nothing");
 
     let mut proxy = Proxy::start(&config_at(&target, &upstream)).await;
-    let forwarded = proxy.send(put("/orders/7").token(5)).await;
-    forwarded.assert_forwarded();
+    proxy.forward(put("/orders/7").token(5)).await;
     proxy.kill9();
     let proxy = Proxy::start(&config).await;
-    let stale = proxy.send(put("/orders/7").token(4)).await;
-    stale.assert_problem(412, "stale-token");
+    proxy.stale(put("/orders/7").token(4)).await;
 }
 
 /// A command that runs where `what` is mounted at `place`; `None`: not allowed here.

@@ -7,6 +7,7 @@ use std::process::Command;
 use super::lost::{ACCEPT, SHORT, attributes, refused_for_lost_commits};
 use super::{beside, refuses, tokens, until_it_refuses, why, with_5};
 use crate::support::skip::lacks;
+use crate::support::sql::sqlite;
 use crate::support::store::program;
 use crate::support::{Proxy, Store, or_return, put};
 
@@ -29,8 +30,7 @@ fn copied(from: &Path, to: &Path) -> bool {
 }
 
 async fn accepts(proxy: &Proxy, token: u64) {
-    let answer = proxy.send(put("/orders/7").token(token)).await;
-    answer.assert_forwarded();
+    proxy.forward(put("/orders/7").token(token)).await;
 }
 
 /// Restores a backup of the store at 41 once it is at 42, and asks the running proxy.
@@ -90,8 +90,7 @@ async fn a_restored_backup_is_refused_by_the_next_start_too() {
         let (status, said) = Proxy::run_with(&config.clone().with(SHORT), &ACCEPT).await;
         assert!(status.success(), "{said}");
         let proxy = Proxy::start(&config).await;
-        let stale = proxy.send(put("/orders/7").token(40)).await;
-        stale.assert_problem(412, "stale-token");
+        proxy.stale(put("/orders/7").token(40)).await;
     }
 }
 
@@ -145,10 +144,7 @@ async fn backups_shells_and_checkpoints_make_no_store_unfit() {
         &into,
     ] {
         let mut shell = store.file().await;
-        sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned()))
-            .execute(&mut shell)
-            .await
-            .unwrap_or_else(|error| panic!("{statement}: {error}"));
+        sqlite(&mut shell, statement).await;
         sqlx::Connection::close(shell).await.expect("it closes");
         token += 1;
         accepts(&proxy, token).await;
@@ -160,7 +156,6 @@ async fn backups_shells_and_checkpoints_make_no_store_unfit() {
     }
     proxy.stop().await;
     let proxy = Proxy::start(&config).await;
-    let stale = proxy.send(put("/orders/7").token(token - 1)).await;
-    stale.assert_problem(412, "stale-token");
+    proxy.stale(put("/orders/7").token(token - 1)).await;
     assert_eq!(upstream.tokens("order:7").last(), Some(&token));
 }

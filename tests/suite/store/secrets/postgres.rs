@@ -102,8 +102,7 @@ async fn a_real_server_is_verified_and_then_told_the_password() {
     let upstream = Upstream::start().await;
     let store = Store::at(&url("localhost", &format!("sslrootcert={ca}")));
     let mut proxy = Proxy::start(&Config::new(&upstream, &store)).await;
-    let answer = proxy.send(put("/orders/7").token(5)).await;
-    answer.assert_forwarded();
+    proxy.forward(put("/orders/7").token(5)).await;
     let (with, without) = rig.sessions("fencepost").await;
     // The writer, the heartbeat, and what listens to the others, at least.
     assert!(

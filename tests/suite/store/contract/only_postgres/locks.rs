@@ -2,6 +2,7 @@
 //! finds that has waited.
 
 use super::*;
+use crate::support::Must;
 
 /// A row's, that is: who notifies waits for one of the whole cluster.
 const WAITS_FOR_A_LOCK: &str = "SELECT count(*) FROM pg_stat_activity \
@@ -16,15 +17,12 @@ async fn rows_are_locked_in_key_order() {
     let mut keys: Vec<String> = (0..300).map(|n| format!("k{}", (n * 7919) % 300)).collect();
     keys.extend(["Z", "a", "é", "E", "_"].map(str::to_owned));
     let asks: Vec<_> = keys.iter().map(|key| ask(key, 1)).collect();
-    store
-        .advance(&instance(1), 0, &asks)
-        .await
-        .expect("an answer");
+    store.advance(&instance(1), 0, &asks).must().await;
     keys.sort_unstable();
     let written: Vec<String> = sqlx::query_scalar("SELECT resource FROM marks ORDER BY ctid")
         .fetch_all(&mut shell)
-        .await
-        .expect("the query is good");
+        .must()
+        .await;
     assert_eq!(written, keys);
     let mut holder = self::shell(&url).await;
     let held = "k150";
@@ -41,20 +39,18 @@ async fn rows_are_locked_in_key_order() {
     let free: Vec<String> =
         sqlx::query_scalar("SELECT resource FROM marks ORDER BY resource FOR UPDATE SKIP LOCKED")
             .fetch_all(&mut shell)
-            .await
-            .expect("the query is good");
+            .must()
+            .await;
     keys.retain(|key| key.as_str() > held);
     assert_eq!(free, keys);
     sql(&mut holder, "COMMIT").await;
-    waiting.await.expect("no panic").expect("an answer");
+    waiting.must().await.expect("an answer");
 }
 
 #[tokio::test]
 async fn a_locked_row_is_not_waited_for_longer_than_half_the_timeout() {
     let url = or_return!(database().await);
-    let store = open_within(&url, Duration::from_secs(2))
-        .await
-        .expect("it opens");
+    let store = open_within(&url, Duration::from_secs(2)).must().await;
     advance(&store, ask("a", 1)).await;
     let mut shell = shell(&url).await;
     sql(&mut shell, "BEGIN; SELECT * FROM marks FOR UPDATE").await;
@@ -66,7 +62,7 @@ async fn a_locked_row_is_not_waited_for_longer_than_half_the_timeout() {
     // The batch was rolled back as a whole.
     assert_eq!(advance(&store, ask("b", 3)).await.before, None);
     let keys = [key("a"), key("b"), key("c")];
-    let among = async || store.locked(&keys).await.expect("an answer");
+    let among = async || store.locked(&keys).must().await;
     assert_eq!(among().await, [key("a")]);
     sql(&mut shell, "ROLLBACK").await;
     assert_eq!(among().await, []);
@@ -83,7 +79,7 @@ async fn a_statement_that_waited_finds_what_is_there_when_it_goes_on() {
     });
     until(&mut watcher, "the advance waits", WAITS_FOR_A_LOCK).await;
     sql(&mut holder, "COMMIT").await;
-    let found = waiting.await.expect("an answer");
+    let found = waiting.must().await;
     assert_eq!(found.before, Some(token(8)));
     assert_eq!(epochs_of(&*store, "a").await, []);
 }
@@ -104,10 +100,10 @@ async fn people_who_look_leave_the_lane_its_connection() {
         advance(&*store, ask("a", 6)).await
     });
     until(&mut watcher, "the advance waits", WAITS_FOR_A_LOCK).await;
-    let open = store.open_epochs(&key("a")).await.expect("an answer");
+    let open = store.open_epochs(&key("a")).must().await;
     assert_eq!(open, [epoch("a", 1, 1, 5)]);
     sql(&mut holder, "COMMIT").await;
-    assert_eq!(waiting.await.expect("an answer").before, Some(token(5)));
+    assert_eq!(waiting.must().await.before, Some(token(5)));
     assert_eq!(store.connections(), made);
 }
 
@@ -156,7 +152,7 @@ async fn an_override_sees_the_epoch_of_an_advance_it_waited_for() {
     });
     until(&mut watcher, "the override waits", WAITS_FOR_A_LOCK).await;
     sql(&mut holder, "COMMIT").await;
-    let refused = overriding.await.expect("no panic").expect("an answer");
+    let refused = overriding.must().await.expect("an answer");
     assert_eq!(refused, Override::EpochsOpen(vec![epoch("a", 9, 1, 6)]));
     assert_eq!(mark_of(&*store, "a").await, Some(6));
 }
@@ -166,10 +162,7 @@ async fn an_override_sees_the_epoch_of_an_advance_it_waited_for() {
 async fn a_renewal_under_way_outlives_the_declaration_that_waits_for_it() {
     let (url, store) = or_return!(fresh().await);
     let store = Arc::new(store);
-    store
-        .join(&instance(1), &Terms::default())
-        .await
-        .expect("an answer");
+    store.join(&instance(1), &Terms::default()).must().await;
     let mut holder = shell(&url).await;
     let mut watcher = shell(&url).await;
     sql(
@@ -182,7 +175,7 @@ async fn a_renewal_under_way_outlives_the_declaration_that_waits_for_it() {
     });
     until(&mut watcher, "the declaration waits", WAITS_FOR_A_LOCK).await;
     sql(&mut holder, "COMMIT").await;
-    assert!(!declaring.await.expect("no panic").expect("an answer"));
+    assert!(!declaring.must().await.expect("an answer"));
 }
 
 /// A trigger notes what the session that writes marks has set.
@@ -208,7 +201,7 @@ async fn a_join_and_a_replacement_of_the_routes_see_each_other() {
     );
     until(&mut watcher, "the replacement waits", WAITS_FOR_A_LOCK).await;
     sql(&mut holder, "COMMIT").await;
-    let left = replacing.await.expect("no panic").expect("an answer");
+    let left = replacing.must().await.expect("an answer");
     assert_eq!(left.len(), 1);
     sql(&mut holder, "DELETE FROM instances").await;
 
@@ -223,7 +216,7 @@ async fn a_join_and_a_replacement_of_the_routes_see_each_other() {
     });
     until(&mut watcher, "the join waits", WAITS_FOR_A_LOCK).await;
     sql(&mut holder, "COMMIT").await;
-    let recorded = joining.await.expect("no panic").expect("an answer");
+    let recorded = joining.must().await.expect("an answer");
     assert_eq!(recorded.as_deref(), Some("new"));
 }
 
@@ -250,7 +243,7 @@ async fn a_prune_and_a_request_of_one_resource_take_turns() {
         "BEGIN; UPDATE marks SET token = token WHERE resource = 'a'",
     )
     .await;
-    let done = store.prune(&step).await.expect("an answer");
+    let done = store.prune(&step).must().await;
     assert_eq!((done.deleted, done.open), (1, 0), "b alone");
     sql(&mut holder, "ROLLBACK").await;
 
@@ -262,7 +255,7 @@ async fn a_prune_and_a_request_of_one_resource_take_turns() {
     });
     until(&mut shell, "the request waits", WAITS_FOR_A_LOCK).await;
     sql(&mut holder, "COMMIT").await;
-    let found = waiting.await.expect("no panic").expect("an answer");
+    let found = waiting.must().await.expect("an answer");
     assert_eq!(found[0].before, None);
     assert_eq!(mark_of(&*store, "a").await, Some(3));
     assert_eq!(epochs_of(&*store, "a").await, [epoch("a", 1, 1, 3)]);

@@ -1,19 +1,21 @@
 //! Notifications: they are heard in their namespace, and again after a break.
 
 use super::*;
+use crate::support::Must;
 
 async fn next(heard: &mut Receiver<Heard>) -> Heard {
     tokio::time::timeout(TIMEOUT, heard.recv())
+        .must()
         .await
-        .expect("something is heard")
         .expect("the listening goes on")
 }
 
 #[tokio::test]
 async fn news_is_heard_in_its_namespace_and_after_a_break() {
     let (url, store) = or_return!(fresh().await);
-    let other = PostgresStore::open(Secret::Literal(url.clone()), "other", TIMEOUT, true).await;
-    let other = other.expect("it opens");
+    let other = PostgresStore::open(Secret::Literal(url.clone()), "other", TIMEOUT, true)
+        .must()
+        .await;
     let mut heard = store.listen().expect("it is shared");
     assert_eq!(next(&mut heard).await, Heard::Resumed);
     let newer = Notification::Newer {
@@ -24,11 +26,11 @@ async fn news_is_heard_in_its_namespace_and_after_a_break() {
     };
     let closed = Notification::Closed { resource: key("a") };
     let elsewhere = Notification::Closed { resource: key("b") };
-    other.announce(&[elsewhere]).await.expect("an answer");
+    other.announce(&[elsewhere]).must().await;
     store
         .announce(&[newer.clone(), closed.clone()])
-        .await
-        .expect("an answer");
+        .must()
+        .await;
     assert_eq!(next(&mut heard).await, Heard::Notification(newer.clone()));
     assert_eq!(next(&mut heard).await, Heard::Notification(closed));
     let mut shell = shell(&url).await;
@@ -41,10 +43,7 @@ async fn news_is_heard_in_its_namespace_and_after_a_break() {
     assert_eq!(next(&mut heard).await, Heard::Resumed);
     // The writer's connection broke too; it says so at most once.
     if store.announce(std::slice::from_ref(&newer)).await.is_err() {
-        store
-            .announce(std::slice::from_ref(&newer))
-            .await
-            .expect("an answer");
+        store.announce(std::slice::from_ref(&newer)).must().await;
     }
     assert_eq!(next(&mut heard).await, Heard::Notification(newer));
     drop(heard);

@@ -1,6 +1,7 @@
 //! A server that is frozen, or killed under load.
 
 use super::*;
+use crate::support::Must;
 
 /// A server that stops answering: calls end in time, and when it goes on, so does the store.
 #[tokio::test]
@@ -10,9 +11,7 @@ async fn a_frozen_server_costs_timeouts_and_nothing_else() {
     }
     let cluster = Cluster::start();
     let url = cluster.create_database().await;
-    let store = open_within(&url, Duration::from_secs(3))
-        .await
-        .expect("it opens");
+    let store = open_within(&url, Duration::from_secs(3)).must().await;
     advance(&store, ask("a", 1)).await;
     cluster.freeze();
     for _ in 0..2 {
@@ -52,7 +51,7 @@ async fn no_accepted_token_is_lost_when_the_server_is_killed() {
     let answers = Arc::new(AtomicUsize::new(0));
     let mut tasks = tokio::task::JoinSet::new();
     for lane in 0..4_usize {
-        let store = open(&url).await.expect("it opens");
+        let store = open(&url).must().await;
         let accepted = Arc::clone(&accepted);
         let answers = Arc::clone(&answers);
         tasks.spawn(async move {
@@ -88,7 +87,7 @@ async fn no_accepted_token_is_lost_when_the_server_is_killed() {
             .map(|at| at.load(Ordering::SeqCst))
             .collect();
         cluster.start_again();
-        let looker = open(&url).await.expect("it opens");
+        let looker = open(&url).must().await;
         for (at, given) in given.into_iter().enumerate() {
             let mark = mark_of(&looker, &format!("r{at}")).await;
             assert!(

@@ -1,6 +1,7 @@
 //! Which servers, roles and URLs are good enough, and what is said of those that are not.
 
 use super::*;
+use crate::support::Must;
 
 async fn note_settings(url: &str) -> PgConnection {
     let mut shell = shell(url).await;
@@ -42,13 +43,13 @@ async fn commits_are_flushed_whatever_the_server_says() {
             ),
         )
         .await;
-        let store = open(&url).await.expect("it opens");
+        let store = open(&url).must().await;
         advance(&store, ask("a", 1)).await;
         let seen: Vec<(String, String, String)> =
             sqlx::query_as("SELECT DISTINCT commit, isolation, name FROM seen")
                 .fetch_all(&mut shell)
-                .await
-                .expect("the query is good");
+                .must()
+                .await;
         let expected = (session.into(), "read committed".into(), "fencepost".into());
         assert_eq!(seen, [expected], "server: {server}");
     }
@@ -61,7 +62,7 @@ async fn unfit_servers_are_refused_at_the_start() {
     }
     let cluster = Cluster::start();
     let url = cluster.create_database().await;
-    let store = open(&url).await.expect("it opens");
+    let store = open(&url).must().await;
     for (setting, says) in [
         ("fsync=off", "fsync=off"),
         ("default_transaction_read_only=on", "read-only"),
@@ -130,16 +131,17 @@ async fn a_role_without_rights_on_the_schema_suffices_at_run_time() {
     let url = url.replace("postgres@", &format!("{role}@"));
     for migrate in [false, true] {
         let url = Secret::Literal(url.clone());
-        let store = PostgresStore::open(url, "test", TIMEOUT, migrate).await;
-        let store = store.expect("it opens");
+        let store = PostgresStore::open(url, "test", TIMEOUT, migrate)
+            .must()
+            .await;
         advance(&store, opening("a", 5, i64::from(migrate))).await;
         store
             .join(&instance(u64::from(migrate)), &Terms::default())
-            .await
-            .expect("an answer");
+            .must()
+            .await;
     }
-    let store = open(&url).await.expect("it opens");
-    store.close(&own(&store, 1).await).await.expect("an answer");
+    let store = open(&url).must().await;
+    store.close(&own(&store, 1).await).must().await;
     let done = store.override_mark(&key("a"), token(1), "why", "me").await;
     assert!(matches!(done, Ok(Override::Done { .. })), "{done:?}");
 }
@@ -168,8 +170,9 @@ async fn urls_name_sockets_several_hosts_and_files() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), format!("{url}\n")).expect("it is ours");
     let secret = Secret::File(file.path().to_owned());
-    let store = PostgresStore::open(secret, "test", TIMEOUT, true).await;
-    let store = store.expect("it opens");
+    let store = PostgresStore::open(secret, "test", TIMEOUT, true)
+        .must()
+        .await;
     let elsewhere = cluster.create_database().await;
     std::fs::write(file.path(), elsewhere).expect("it is ours");
     // The reader has not connected yet; there the schema is missing.
