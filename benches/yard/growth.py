@@ -94,7 +94,7 @@ def marks(yard):
         for count in MARKS:
             name = f"marks-{kind}-{count}"
             if kind == "sqlite":
-                where = f"{yard.work.directory(name)}/marks.db", volatile: true
+                where = f"{yard.work.directory(name)}/marks.db"
                 store = f'url: "sqlite:{where}", volatile: true'
             else:
                 where = f"marks{count}"
