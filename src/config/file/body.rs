@@ -5,7 +5,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::units::{Size, SizeOrNone, Time};
+use super::units::{OrNone, Size, Time};
 use super::values::positive;
 use crate::config::settings::BodySettings;
 use crate::config::yaml::Report;
@@ -20,8 +20,8 @@ pub struct BodyFile {
     #[schemars(extend("default" = Size(DEFAULT.buffer)))]
     pub buffer: Option<Size>,
     /// Longer bodies get a 413. `none`: no limit.
-    #[schemars(extend("default" = SizeOrNone(DEFAULT.max.map(Size))))]
-    pub max: Option<SizeOrNone>,
+    #[schemars(extend("default" = OrNone(DEFAULT.max.map(Size))))]
+    pub max: Option<OrNone<Size>>,
     /// The time for a whole body on fenced requests. On unfenced requests, uploads that make
     /// progress may take as long as they like.
     #[schemars(extend("default" = Time(DEFAULT.timeout)))]
@@ -59,7 +59,9 @@ pub(super) fn settings(
     };
     let settings = BodySettings {
         buffer: file.buffer.map_or(inherited.buffer, |size| size.0),
-        max: file.max.map_or(inherited.max, SizeOrNone::bytes),
+        max: file
+            .max
+            .map_or(inherited.max, |max| max.0.map(|size| size.0)),
         timeout: time("timeout", file.timeout, inherited.timeout),
         progress_timeout: time(
             "progress_timeout",

@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::units::{CountOrNone, Size, Time};
+use super::units::{OrNone, Size, Time};
 use super::values::{count, positive};
 use crate::config::settings::{ClientShare, LimitSettings, all_but_a_quarter};
 use crate::config::yaml::Report;
@@ -37,10 +37,10 @@ pub struct LimitsFile {
     /// three quarters of `in_flight`, and no limit for loopback addresses. Use `none` if all
     /// clients come from one address, such as a single load balancer that is not among
     /// `trusted_proxies`.
-    pub in_flight_per_client: Option<CountOrNone>,
+    pub in_flight_per_client: Option<OrNone<u64>>,
     /// The maximum number of them of one resource, waiting or in flight. The default is three
     /// quarters of `in_flight`. Use `none` if there is only one resource.
-    pub in_flight_per_resource: Option<CountOrNone>,
+    pub in_flight_per_resource: Option<OrNone<u64>>,
     /// The maximum number of open connections on the data port. For another one, the connection
     /// that has been idle longest is closed; if none is idle, the new one waits.
     pub connections: u64,
@@ -48,7 +48,7 @@ pub struct LimitsFile {
     /// has been idle longest is closed; if none is idle, the new one is. The default is three
     /// quarters of `connections`, and no limit for loopback addresses. Connections of
     /// `trusted_proxies` do not count. Use `none` if all clients come from one address.
-    pub connections_per_client: Option<CountOrNone>,
+    pub connections_per_client: Option<OrNone<u64>>,
     /// The maximum number of requests in progress on one HTTP/2 connection; its client is notified,
     /// and waits.
     #[schemars(extend("default" = HTTP2_STREAMS))]
@@ -73,7 +73,7 @@ pub struct LimitsFile {
     /// The maximum number of resources that may get their first mark in a second, averaged over
     /// ten. Requests for more get a 503 and may be sent again. A mark is kept until it is pruned.
     /// `none`: no limit.
-    pub new_resources: CountOrNone,
+    pub new_resources: OrNone<u64>,
 }
 
 impl Default for LimitsFile {
@@ -94,8 +94,7 @@ impl Default for LimitsFile {
             target_bytes: Size(8 << 10),
             body_memory: Size(256 << 20),
             key_bytes: Size(ResourceKey::MAX_BYTES as u64),
-            new_resources: CountOrNone(None),
-            // GPRS carries 1,000 bytes a second and more.
+            new_resources: OrNone(None),
         }
     }
 }
@@ -144,7 +143,16 @@ pub(super) fn settings(file: &LimitsFile, report: &mut Report) -> LimitSettings 
     }
     let in_flight = count("limits.in_flight", file.in_flight, report);
     let connections = count("limits.connections", file.connections, report);
-    let in_flight_per_connection = per_connection(file, in_flight, report);
+    let in_flight_per_connection = match file.in_flight_per_connection {
+        None => (in_flight / 4).max(1),
+        Some(given) => part(
+            "limits.in_flight_per_connection",
+            (given, in_flight),
+            "one HTTP/2 connection can use up `limits.in_flight`: others get a 503",
+            "a quarter of limits.in_flight, or leave it out",
+            report,
+        ),
+    };
     let http2_streams = http2_streams(file.http2_streams, in_flight_per_connection, report);
     let in_flight_per_client =
         per_client("in_flight", in_flight, file.in_flight_per_client, report);
@@ -183,20 +191,19 @@ pub(super) fn settings(file: &LimitsFile, report: &mut Report) -> LimitSettings 
     }
 }
 
-fn per_connection(file: &LimitsFile, in_flight: usize, report: &mut Report) -> usize {
-    let Some(given) = file.in_flight_per_connection else {
-        return (in_flight / 4).max(1);
-    };
-    let at = "limits.in_flight_per_connection";
-    let share = count(at, given, report);
-    if share >= in_flight {
-        report.warn(
-            at,
-            "one HTTP/2 connection can use up `limits.in_flight`: others get a 503",
-            "a quarter of limits.in_flight, or leave it out",
-        );
+/// A part of a limit. Warns of one that leaves nothing to others.
+fn part(
+    at: &str,
+    (given, all): (u64, usize),
+    message: &str,
+    hint: &str,
+    report: &mut Report,
+) -> usize {
+    let part = count(at, given, report);
+    if part >= all {
+        report.warn(at, message, hint);
     }
-    share
+    part
 }
 
 fn http2_streams(given: Option<u64>, per_connection: usize, report: &mut Report) -> u32 {
@@ -226,29 +233,23 @@ fn http2_streams(given: Option<u64>, per_connection: usize, report: &mut Report)
 fn per_client(
     limit: &str,
     all: usize,
-    given: Option<CountOrNone>,
+    given: Option<OrNone<u64>>,
     report: &mut Report,
 ) -> Option<ClientShare> {
-    let Some(given) = given else {
-        return Some(ClientShare {
-            most: all_but_a_quarter(all),
-            of: all,
-            loopback: false,
-        });
-    };
-    let at = format!("limits.{limit}_per_client");
-    let most = count(&at, given.0?, report);
-    if most >= all {
-        report.warn(
-            at,
-            format!("one address can use up `limits.{limit}`"),
+    let most = match given {
+        None => all_but_a_quarter(all),
+        Some(given) => part(
+            &format!("limits.{limit}_per_client"),
+            (given.0?, all),
+            &format!("one address can use up `limits.{limit}`"),
             "three quarters of it at most; or `none` if all clients come from one address",
-        );
-    }
+            report,
+        ),
+    };
     Some(ClientShare {
         most,
         of: all,
-        loopback: true,
+        loopback: given.is_some(),
     })
 }
 
@@ -256,16 +257,13 @@ fn per_resource(file: &LimitsFile, in_flight: usize, report: &mut Report) -> Opt
     let Some(given) = file.in_flight_per_resource else {
         return Some(all_but_a_quarter(in_flight));
     };
-    let at = "limits.in_flight_per_resource";
-    let share = count(at, given.0?, report);
-    if share >= in_flight {
-        report.warn(
-            at,
-            "the requests of one resource can use up `limits.in_flight`",
-            "three quarters of it at most; or `none` if there is only one resource",
-        );
-    }
-    Some(share)
+    Some(part(
+        "limits.in_flight_per_resource",
+        (given.0?, in_flight),
+        "the requests of one resource can use up `limits.in_flight`",
+        "three quarters of it at most; or `none` if there is only one resource",
+        report,
+    ))
 }
 
 /// Warns of a queue that one resource never fills, or that leaves nothing to other resources.

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::units::CountOrNone;
+use super::units::OrNone;
 use crate::config::yaml::Report;
 use crate::routing::{Jump, Token, TokenBounds, TokenFormat};
 
@@ -20,11 +20,11 @@ pub struct TokenFile {
     /// mark if that is more; no known lock service leaps that far. For the other formats it is
     /// none. If each lock has a counter of its own, 1000 is plenty, and stops a forged number much
     /// earlier.
-    pub max_jump: Option<CountOrNone>,
+    pub max_jump: Option<OrNone<u64>>,
     /// The greatest token that is accepted, also as a resource's first one; a number, or `none`.
     /// The default for decimal tokens is 9000000000000000000, which leaves numbers above every
     /// mark. For the other formats it is none.
-    pub max: Option<CountOrNone>,
+    pub max: Option<OrNone<u64>>,
 }
 
 /// The spelling of a token.
@@ -78,7 +78,7 @@ pub(super) fn settings(
     clippy::option_option,
     reason = "two kinds of nothing: the default, and none wanted"
 )]
-fn number(at: &str, given: Option<CountOrNone>, report: &mut Report) -> Option<Option<Token>> {
+fn number(at: &str, given: Option<OrNone<u64>>, report: &mut Report) -> Option<Option<Token>> {
     let Some(number) = given?.0 else {
         return Some(None);
     };

@@ -19,13 +19,20 @@ use crate::config::yaml::shown;
 /// No duration is longer, so that every deadline can be computed.
 const LONGEST: Duration = Duration::from_hours(365 * 24);
 
-/// Lets a type with a `parse` be the type of a field. An error is a message, and after a line break
-/// a hint.
+/// What a word can stand for.
+pub trait Word: Sized {
+    const EXPECTED: &str;
+
+    /// An error is a message, and after a line break a hint.
+    fn parse(text: &str) -> Result<Self, String>;
+}
+
+/// Lets a [`Word`] be the type of a field.
 macro_rules! scalar {
-    ($type:ident, $name:literal, $expected:literal, $schema:tt) => {
+    ($type:ident, $name:literal, $schema:tt) => {
         impl<'de> Deserialize<'de> for $type {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = text(deserializer, $expected)?;
+                let text = text(deserializer, Self::EXPECTED)?;
                 Self::parse(&text).map_err(D::Error::custom)
             }
         }
@@ -46,7 +53,7 @@ macro_rules! scalar {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Time(pub Duration);
 
-scalar!(Time, "Duration", "a duration such as 5s", {
+scalar!(Time, "Duration", {
     "type": "string",
     "description": "A duration with its unit: 250ms, 5s, 1m, 1h.",
     "pattern": r"^\s*([0-9]+\s*[a-zA-Z]+\s*)+$",
@@ -56,6 +63,10 @@ impl Time {
     pub const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
+}
+
+impl Word for Time {
+    const EXPECTED: &str = "a duration such as 5s";
 
     fn parse(text: &str) -> Result<Self, String> {
         let given = shown(text);
@@ -82,12 +93,11 @@ impl Time {
     }
 }
 
-/// Writes a default for the schema: in hours, seconds or milliseconds.
+/// Writes a default for the schema: in seconds or milliseconds.
 impl Serialize for Time {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let seconds = self.0.as_secs();
         serializer.collect_str(&match self.0.subsec_millis() {
-            0 if seconds > 0 && seconds.is_multiple_of(3600) => format!("{}h", seconds / 3600),
             0 => format!("{seconds}s"),
             _ => format!("{}ms", self.0.as_millis()),
         })
@@ -98,14 +108,16 @@ impl Serialize for Time {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size(pub u64);
 
-scalar!(Size, "Size", "a size such as 1MiB", {
+scalar!(Size, "Size", {
     "type": ["string", "integer"],
     "description": "Bytes, plain or with a unit: 1048576, 512KiB, 1MiB.",
     "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*[a-zA-Z]*\s*$",
     "minimum": 0,
 });
 
-impl Size {
+impl Word for Size {
+    const EXPECTED: &str = "a size such as 1MiB";
+
     fn parse(text: &str) -> Result<Self, String> {
         let size = text.parse::<bytesize::ByteSize>();
         size.map(|size| Self(size.as_u64())).map_err(|_| {
@@ -120,16 +132,12 @@ impl Size {
 /// Writes a default for the schema: in MiB or KiB if it is a multiple of them.
 impl Serialize for Size {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            plain @ 0..=1024 => serializer.serialize_u64(plain),
-            bytes if bytes.is_multiple_of(1 << 20) => {
-                serializer.collect_str(&format_args!("{}MiB", bytes >> 20))
+        for (bytes, unit) in [(1 << 20, "MiB"), (1 << 10, "KiB")] {
+            if self.0 > 1024 && self.0.is_multiple_of(bytes) {
+                return serializer.collect_str(&format_args!("{}{unit}", self.0 / bytes));
             }
-            bytes if bytes.is_multiple_of(1 << 10) => {
-                serializer.collect_str(&format_args!("{}KiB", bytes >> 10))
-            }
-            bytes => serializer.serialize_u64(bytes),
         }
+        serializer.serialize_u64(self.0)
     }
 }
 
@@ -137,14 +145,16 @@ impl Serialize for Size {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileMode(pub u32);
 
-scalar!(FileMode, "FileMode", "a mode such as 0660", {
+scalar!(FileMode, "FileMode", {
     "type": ["string", "integer"],
     "description": "The mode of a file, in octal digits: 0660.",
     "pattern": "^0?[0-7]{3}$",
     "minimum": 0,
 });
 
-impl FileMode {
+impl Word for FileMode {
+    const EXPECTED: &str = "a mode such as 0660";
+
     fn parse(text: &str) -> Result<Self, String> {
         let octal = matches!(text.len(), 3 | 4) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
         match u32::from_str_radix(text, 8) {
@@ -157,49 +167,11 @@ impl FileMode {
     }
 }
 
-/// A number of bytes, or `none` for no limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SizeOrNone(pub Option<Size>);
+impl Word for u64 {
+    const EXPECTED: &str = "a number such as 100";
 
-scalar!(SizeOrNone, "SizeOrNone", "a size such as 10MiB, or none", {
-    "type": ["string", "integer"],
-    "description": "Bytes, plain or with a unit (10MiB), or none for no limit.",
-    "pattern": r"^(none|\s*[0-9]+(\.[0-9]+)?\s*[a-zA-Z]*\s*)$",
-    "minimum": 0,
-});
-
-impl SizeOrNone {
     fn parse(text: &str) -> Result<Self, String> {
-        let given = (text != "none").then(|| Size::parse(text));
-        given.transpose().map(Self)
-    }
-
-    pub fn bytes(self) -> Option<u64> {
-        self.0.map(|size| size.0)
-    }
-}
-
-impl Serialize for SizeOrNone {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        or_none(self.0, serializer)
-    }
-}
-
-/// A number, or `none` for no limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CountOrNone(pub Option<u64>);
-
-scalar!(CountOrNone, "CountOrNone", "a number such as 100, or none", {
-    "type": ["string", "integer"],
-    "description": "A whole number, or none for no limit.",
-    "pattern": r"^(none|[0-9]+)$",
-    "minimum": 0,
-});
-
-impl CountOrNone {
-    fn parse(text: &str) -> Result<Self, String> {
-        let given = (text != "none").then(|| text.parse());
-        given.transpose().map(Self).map_err(|_| {
+        text.parse().map_err(|_| {
             format!(
                 "{} is not a number\nwrite a whole number, or none",
                 shown(text)
@@ -208,31 +180,52 @@ impl CountOrNone {
     }
 }
 
-impl Serialize for CountOrNone {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        or_none(self.0, serializer)
+/// A value, or `none` for no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OrNone<T>(pub Option<T>);
+
+impl<'de, T: Word> Deserialize<'de> for OrNone<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = text(deserializer, &format!("{}, or none", T::EXPECTED))?;
+        let given = (text != "none").then(|| T::parse(&text)).transpose();
+        given.map(Self).map_err(D::Error::custom)
     }
 }
 
-fn or_none<T: Serialize, S: Serializer>(given: Option<T>, to: S) -> Result<S::Ok, S::Error> {
-    match given {
-        Some(given) => given.serialize(to),
-        None => to.serialize_str("none"),
+impl<T: JsonSchema> JsonSchema for OrNone<T> {
+    fn schema_name() -> Cow<'static, str> {
+        format!("{}OrNone", T::schema_name()).into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let given = generator.subschema_for::<T>();
+        json_schema!({ "anyOf": [{ "const": "none" }, given] })
+    }
+}
+
+impl<T: Serialize> Serialize for OrNone<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.0 {
+            Some(given) => given.serialize(serializer),
+            None => serializer.serialize_str("none"),
+        }
     }
 }
 
 /// A part of a whole: 0 to 1.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Share(pub f64);
 
-scalar!(Share, "Share", "a share such as 0.01", {
+scalar!(Share, "Share", {
     "type": "number",
     "description": "A part of a whole: 0 is none, 0.01 one in a hundred, 1 all.",
     "minimum": 0,
     "maximum": 1,
 });
 
-impl Share {
+impl Word for Share {
+    const EXPECTED: &str = "a share such as 0.01";
+
     fn parse(text: &str) -> Result<Self, String> {
         match text.parse::<f64>() {
             Ok(share) if (0.0..=1.0).contains(&share) => Ok(Self(share)),
@@ -241,12 +234,6 @@ impl Share {
                 shown(text)
             )),
         }
-    }
-}
-
-impl Serialize for Share {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_f64(self.0)
     }
 }
 
@@ -322,13 +309,10 @@ impl fmt::Debug for Hidden {
 }
 
 /// Takes a scalar as its text.
-fn text<'de, D: Deserializer<'de>>(
-    deserializer: D,
-    expected: &'static str,
-) -> Result<String, D::Error> {
-    struct TextVisitor(&'static str);
+fn text<'de, D: Deserializer<'de>>(deserializer: D, expected: &str) -> Result<String, D::Error> {
+    struct TextVisitor<'a>(&'a str);
 
-    impl Visitor<'_> for TextVisitor {
+    impl Visitor<'_> for TextVisitor<'_> {
         type Value = String;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -345,6 +329,9 @@ fn text<'de, D: Deserializer<'de>>(
 
 #[cfg(test)]
 mod tests {
+    use serde::de::IntoDeserializer;
+    use serde::de::value::{Error as ValueError, StrDeserializer};
+
     use super::*;
 
     #[test]
@@ -378,14 +365,22 @@ mod tests {
         ] {
             assert_eq!(Size::parse(text), Ok(Size(bytes)));
         }
-        assert_eq!(SizeOrNone::parse("none"), Ok(SizeOrNone(None)));
-        assert_eq!(SizeOrNone::parse("0"), Ok(SizeOrNone(Some(Size(0)))));
-        assert_eq!(CountOrNone::parse("7"), Ok(CountOrNone(Some(7))));
-        assert_eq!(CountOrNone::parse("none"), Ok(CountOrNone(None)));
-        assert!(CountOrNone::parse("1MiB").is_err());
         for bad in ["", "-1", "none", "1 mile", "MiB"] {
             assert!(Size::parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_limit_may_be_none() {
+        fn read<T: Word>(text: &str) -> Option<OrNone<T>> {
+            let text: StrDeserializer<'_, ValueError> = text.into_deserializer();
+            OrNone::deserialize(text).ok()
+        }
+        assert_eq!(read::<Size>("none"), Some(OrNone(None)));
+        assert_eq!(read("0"), Some(OrNone(Some(Size(0)))));
+        assert_eq!(read::<u64>(" none "), Some(OrNone(None)));
+        assert_eq!(read("7"), Some(OrNone(Some(7_u64))));
+        assert_eq!(read::<u64>("1MiB"), None);
     }
 
     #[test]
