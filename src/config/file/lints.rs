@@ -8,16 +8,13 @@ use crate::routing::{CheckedPath, Pattern, Router, Source};
 
 /// Warns of routes that are valid and may leave a hole.
 pub(super) fn routes(routes: &[(String, RouteSettings)], report: &mut Report) {
-    let all = routes.iter().map(|(_, route)| route.pattern.clone());
+    let patterns = routes.iter().map(|(_, route)| route.pattern.clone());
     // Conflicts have been reported.
-    let Ok(paths) = Router::new(all.collect()) else {
+    let Ok(paths) = Router::new(patterns.collect()) else {
         return;
     };
-    let enforced = || {
-        routes
-            .iter()
-            .filter(|(_, route)| route.mode == Mode::Enforce)
-    };
+    let all = routes.iter();
+    let enforced = || all.clone().filter(|(_, route)| route.mode == Mode::Enforce);
     for (index, (at, wide)) in routes.iter().enumerate() {
         let takes = |path: &str| found(&paths, path) == Some(index);
         let how = match wide.mode {
@@ -28,16 +25,11 @@ pub(super) fn routes(routes: &[(String, RouteSettings)], report: &mut Report) {
         let is_told =
             how.is_some_and(|how| around(at, (how, "enforces that"), takes, enforced(), report));
         if wide.require_client.is_empty() {
-            let guarded = routes
-                .iter()
+            let guarded = all
+                .clone()
                 .filter(|(_, route)| !route.require_client.is_empty());
-            around(
-                at,
-                ("accepts from every client", "does not"),
-                takes,
-                guarded,
-                report,
-            );
+            let how = ("accepts from every client", "does not");
+            around(at, how, takes, guarded, report);
         }
         if !is_told {
             parent(at, wide, takes, enforced(), report);
@@ -154,11 +146,8 @@ fn placeholder(at: &str, route: &RouteSettings, report: &mut Report) {
             .or(segment.strip_prefix(':'))
             .or(segment.strip_prefix('$').filter(id));
         let Some(inside) = inside else { continue };
-        let name = inside
-            .rsplit([':', '.'])
-            .next()
-            .unwrap_or(inside)
-            .to_ascii_lowercase();
+        let name = inside.rsplit([':', '.']).next().unwrap_or(inside);
+        let name = name.to_ascii_lowercase();
         let capture = format!("/{{{name}}}");
         let capture = Pattern::parse(&capture).map_or("{id}".to_owned(), |_| format!("{{{name}}}"));
         report.warn(
@@ -195,11 +184,8 @@ fn one_key(at: &str, route: &RouteSettings, report: &mut Report) {
     let Some(key) = route.key.as_ref().filter(|_| route.mode != Mode::Bypass) else {
         return;
     };
-    let names: Vec<String> = route
-        .pattern
-        .names()
-        .map(|name| format!("{{{name}}}"))
-        .collect();
+    let names = route.pattern.names().map(|name| format!("{{{name}}}"));
+    let names: Vec<String> = names.collect();
     let tells_apart = key.parts().any(|source| *source != Source::Host);
     if !names.is_empty() && !tells_apart {
         report.warn(
@@ -222,18 +208,12 @@ fn slash_at_the_end(
     routes: &[(String, RouteSettings)],
     report: &mut Report,
 ) {
-    let Some(without) = route
-        .pattern
-        .as_str()
-        .strip_suffix('/')
-        .filter(|path| !path.is_empty())
-    else {
+    let path = route.pattern.as_str();
+    let Some(without) = path.strip_suffix('/').filter(|path| !path.is_empty()) else {
         return;
     };
-    let has_twin = routes
-        .iter()
-        .any(|(_, other)| other.pattern.as_str() == without);
-    if !has_twin {
+    let mut others = routes.iter().map(|(_, other)| other.pattern.as_str());
+    if others.all(|other| other != without) {
         report.warn(
             format!("{at}.path"),
             format!("it ends in a slash, and `{without}` is another path, which it does not match"),
