@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::addresses;
 use super::document::ConfigDocument;
-use super::file;
+use super::file::{self, Hidden};
 use super::settings::{Listen, Settings};
 use super::yaml::{self, ConfigPlace, Problems, Report, Warning, at, member, read, set, shown};
 
@@ -18,16 +18,16 @@ pub struct Loader {
 }
 
 /// Values that override the file's, and values that the file's override.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Overrides {
     above: Vec<FieldOverride>,
     below: Vec<FieldOverride>,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct FieldOverride {
     path: String,
-    text: String,
+    text: Hidden,
     origin: String,
 }
 
@@ -41,15 +41,6 @@ impl FieldOverride {
     }
 }
 
-/// Without the values: one of them may hold a password.
-impl std::fmt::Debug for Overrides {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list()
-            .entries(self.above.iter().map(|over| &over.path))
-            .finish()
-    }
-}
-
 /// Names that flags use for fields of the route that is implied if none is written.
 const IMPLIED: [&str; 2] = ["resource", "mode"];
 
@@ -60,7 +51,7 @@ impl Overrides {
     pub fn set(&mut self, path: &str, text: impl Into<String>, origin: &str) {
         self.above.push(FieldOverride {
             path: path.to_owned(),
-            text: text.into(),
+            text: Hidden(text.into()),
             origin: origin.to_owned(),
         });
     }
@@ -75,7 +66,7 @@ impl Overrides {
     pub fn fall_back(&mut self, path: &str, text: impl Into<String>, origin: &str) {
         self.below.push(FieldOverride {
             path: path.to_owned(),
-            text: text.into(),
+            text: Hidden(text.into()),
             origin: origin.to_owned(),
         });
     }
@@ -180,7 +171,7 @@ fn lay_over(tree: &mut Value, overrides: &Overrides, report: &mut Report) {
     for over in &overrides.below {
         match at(tree, &over.path) {
             None => {
-                let text = over.text.as_str().into();
+                let text = Value::from(&*over.text.0);
                 set(tree, &over.path, text, &over.place(), report);
             }
             Some(given) if overrides.above.iter().all(|above| above.path != over.path) => {
@@ -192,7 +183,7 @@ fn lay_over(tree: &mut Value, overrides: &Overrides, report: &mut Report) {
     let has_routes = at(tree, "routes").is_some();
     let mut implied = json!({ "path": "/{*path}", "resource": "{path}" });
     for over in &overrides.above {
-        let (path, text, place) = (&*over.path, Value::from(&*over.text), over.place());
+        let (path, text, place) = (&*over.path, Value::from(&*over.text.0), over.place());
         if !IMPLIED.contains(&path) {
             set(tree, path, text, &place, report);
         } else if has_routes {
@@ -232,14 +223,14 @@ fn unreachable_outside(given: &Value, over: &FieldOverride, report: &mut Report)
         listen
             .is_some_and(|listen| matches!(listen, Listen::Tcp(_)) && addresses::is_local(&listen))
     };
-    if given.as_str().is_some_and(loopback) && !loopback(&over.text) {
+    if given.as_str().is_some_and(loopback) && !loopback(&over.text.0) {
         report.warn(
             over.path.as_str(),
             format!(
                 "this overrides {} ({}), and a loopback address cannot be reached from outside the \
                  container or pod",
                 over.origin,
-                shown(&over.text)
+                shown(&over.text.0)
             ),
             "leave it out, unless this is what you want",
         );

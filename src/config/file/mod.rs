@@ -46,6 +46,7 @@ use self::shutdown::ShutdownFile;
 use self::store::StoreFile;
 use self::tls::TlsFile;
 use self::tracing::TracingFile;
+pub(super) use self::units::Hidden;
 use self::units::{FileMode, OffOr};
 use self::upstream::UpstreamFile;
 use self::values::{entries, taken};
