@@ -1,8 +1,7 @@
-//! What the log shows, and another level for it, without a restart.
+//! The level of the log: shown, and changed without a restart.
 
+use axum::Extension;
 use axum::extract::{Request, State};
-use axum::response::IntoResponse;
-use axum::{Extension, response::Response};
 use serde::{Deserialize, Serialize};
 
 use super::AdminState;
@@ -22,20 +21,17 @@ struct LogLevelBody {
 
 /// The answer to both.
 #[derive(Serialize)]
-struct LogLevelView {
+pub struct LogLevelView {
     level: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     before: Option<String>,
 }
 
 /// `GET /v1/log-level`.
-pub async fn view(State(state): State<AdminState>) -> Response {
+pub async fn view(State(state): State<AdminState>) -> Json<LogLevelView> {
     let level = state.log.now().to_string();
-    Json(LogLevelView {
-        level,
-        before: None,
-    })
-    .into_response()
+    let before = None;
+    Json(LogLevelView { level, before })
 }
 
 /// `POST /v1/log-level`.
@@ -43,7 +39,7 @@ pub async fn set(
     State(state): State<AdminState>,
     Extension(_): Extension<MayWrite>,
     request: Request,
-) -> Result<Response, AdminProblem> {
+) -> Result<Json<LogLevelView>, AdminProblem> {
     let cause = format!("POST /v1/log-level by {}", AdminPeer::of(&request).text);
     let body: LogLevelBody = parse(request.into_body()).await?;
     let level = LogLevel::parse(&body.level)
@@ -51,9 +47,6 @@ pub async fn set(
     let before = state.log.set(level.clone(), &cause);
     let before =
         before.map_err(|error| INTERNAL.detail(format!("The log level is as it was: {error}.")))?;
-    let view = LogLevelView {
-        level: level.to_string(),
-        before: Some(before.to_string()),
-    };
-    Ok(Json(view).into_response())
+    let (level, before) = (level.to_string(), Some(before.to_string()));
+    Ok(Json(LogLevelView { level, before }))
 }

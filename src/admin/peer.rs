@@ -28,9 +28,8 @@ impl AdminPeer {
 
     /// The kernel vouches for the user id of the other end; `None`: it does not say which.
     pub(super) fn by_socket(user: Option<u32>) -> Self {
-        let text = user.map(|uid| format!("unix, uid {uid}").into());
         Self {
-            text: text.unwrap_or_else(|| "unix".into()),
+            text: user.map_or_else(|| "unix".into(), |uid| format!("unix, uid {uid}").into()),
             local: true,
             by_socket: true,
         }

@@ -83,11 +83,11 @@ impl AdminArgs {
 
     /// The proxy's admin port. `timeout`: for a whole request.
     pub fn connect(&self, timeout: Duration) -> anyhow::Result<Admin> {
-        let roots = self.admin_ca.as_deref();
-        let roots = roots
-            .map(|file| self::roots("--admin-ca", file))
-            .transpose()?;
-        Admin::new(&self.url()?, timeout, Trust::Roots(roots))
+        let mut client = http_client(timeout);
+        if let Some(file) = &self.admin_ca {
+            client = client.tls_certs_only(roots("--admin-ca", file)?);
+        }
+        Admin::new(&self.url()?, client)
     }
 
     /// As [`Self::connect`], for questions that carry no secret. If no CA is given, the
@@ -97,7 +97,8 @@ impl AdminArgs {
         if self.admin_ca.is_some() {
             return self.connect(timeout);
         }
-        Admin::new(&self.url()?, timeout, Trust::Any)
+        let client = http_client(timeout).tls_danger_accept_invalid_certs(true);
+        Admin::new(&self.url()?, client)
     }
 }
 
@@ -165,17 +166,10 @@ pub(super) fn roots(flag: &str, file: &Path) -> anyhow::Result<Vec<Certificate>>
     Ok(roots)
 }
 
-/// The certificates that are accepted.
-enum Trust {
-    /// One that these have signed; `None`: the system's.
-    Roots(Option<Vec<Certificate>>),
-    Any,
-}
-
 /// A proxy's admin port.
 pub struct Admin {
     client: Client,
-    /// As it was given.
+    /// As the user wrote it.
     url: String,
     /// Without a slash at its end.
     base: String,
@@ -183,13 +177,8 @@ pub struct Admin {
 }
 
 impl Admin {
-    fn new(url: &str, timeout: Duration, trust: Trust) -> anyhow::Result<Self> {
-        let builder = http_client(timeout).connect_timeout(CONNECT_TIMEOUT);
-        let builder = match trust {
-            Trust::Any => builder.tls_danger_accept_invalid_certs(true),
-            Trust::Roots(None) => builder,
-            Trust::Roots(Some(roots)) => builder.tls_certs_only(roots),
-        };
+    fn new(url: &str, builder: ClientBuilder) -> anyhow::Result<Self> {
+        let builder = builder.connect_timeout(CONNECT_TIMEOUT);
         let (builder, base) = if let Some(path) = url.strip_prefix("unix:") {
             if path.is_empty() {
                 bail!(

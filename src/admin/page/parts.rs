@@ -49,7 +49,7 @@ pub(super) fn page(
                 }
                 main {
                     (main)
-                    p.soft { "All of this is what this instance knew at " (rfc3339(wall_clock())) "." }
+                    p.soft { "State of this instance at " (rfc3339(wall_clock())) "." }
                 }
                 footer { span id="refreshed" role="status" {} }
             }
@@ -63,7 +63,8 @@ pub(super) fn facts(facts: &[(&str, String)]) -> Markup {
     html! {
         dl.facts {
             @for (name, value) in facts {
-                div { dt { (name) } dd class=[(!number(value)).then_some("text")] { (line(value)) } }
+                @let class = (!number(value)).then_some("text");
+                div { dt { (name) } dd class=[class] { (line(value)) } }
             }
         }
     }
@@ -87,7 +88,9 @@ pub(super) fn section(table: &Table) -> Markup {
                     }
                     tbody {
                         @for row in table.rows.iter().take(ROWS) {
-                            tr { @for (_, cell) in &row.0 { td class=[class(cell)] { (shown(cell)) } } }
+                            tr {
+                                @for (_, cell) in &row.0 { td class=[class(cell)] { (shown(cell)) } }
+                            }
                         }
                     }
                 }
