@@ -115,7 +115,7 @@ pub enum ActOutcome {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PruneBody {
-    /// How long a mark has not changed: `720h`.
+    /// Only marks that have not changed for this long: `720h`.
     pub unchanged_for: String,
     #[serde(default)]
     pub prefix: String,
@@ -152,7 +152,7 @@ pub struct RejectionList {
 /// `GET /v1/rejections?group=resource`: who fights over what. Of the latest refusals that are kept.
 #[derive(Serialize, Deserialize)]
 pub struct RejectionGroups {
-    /// How many refusals they are made of.
+    /// The number of refusals in all groups.
     pub of: usize,
     /// The most refused first.
     pub groups: Vec<RefusedResource>,
@@ -162,7 +162,7 @@ pub struct RejectionGroups {
 pub struct RefusedResource {
     pub resource: String,
     pub refused: usize,
-    /// How often, by outcome.
+    /// The number of refusals with each outcome.
     pub outcomes: BTreeMap<String, usize>,
     /// The different clients.
     pub clients: usize,

@@ -34,7 +34,7 @@ pub async fn readyz(State(state): State<AdminState>) -> Response {
     (status, Json(report)).into_response()
 }
 
-/// How long a drain may take to begin once a client waits for its end. A pod that stops signals all
+/// A drain has this long to begin once a client waits for its end. A pod that stops signals all
 /// its containers at once. If only the upstream's container restarts, no drain begins.
 const BEGINNING: Duration = Duration::from_secs(10);
 

@@ -16,7 +16,7 @@ use crate::metrics::{AdminRefusal, Metrics};
 
 /// Reads that are handled, or whose answers are being written; and as many writes.
 pub const AT_ONCE: usize = 32;
-/// How much of an answer is handed to the connection at once. The rest keeps the answer's permit.
+/// The bytes of an answer that are handed to the connection at once. The rest keeps the permit.
 const PIECE: usize = 16 << 10;
 
 /// The limit on requests in progress. Reads take nothing from writes, which need a token.

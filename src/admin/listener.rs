@@ -32,11 +32,11 @@ use crate::timed_socket::TimedSocket;
 
 /// Connections at once.
 pub const CONNECTIONS: usize = 128;
-/// How long a client may take for a head, including the idle time between two requests.
+/// A client has this long for a head, including the idle time between two requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
 /// The bytes that the server buffers for one connection in each direction. A head has to fit.
 const BUFFER: usize = 64 << 10;
-/// How long answers may go on once the shutdown has begun.
+/// Answers may go on for this long once the shutdown has begun.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// The pause after a failed accept, which mostly means that no file descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! Readiness: if the proxy is ready, and why not.
+//! Readiness: whether the proxy is ready, and if not, why.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -120,7 +120,7 @@ pub struct ReadyReport {
     /// Live instances of the namespace with another route table. They make no instance unready,
     /// because that would stop a roll-out.
     pub other_route_tables: Vec<String>,
-    /// Why it is down, and what to do.
+    /// The reason why it is down, and what to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub store_error: Option<String>,
     pub draining: bool,

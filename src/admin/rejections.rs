@@ -20,7 +20,7 @@ pub struct RejectionQuery {
     group: Option<RejectionGroup>,
 }
 
-/// How the refusals are put together.
+/// The form of a list of groups.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum RejectionGroup {

@@ -18,7 +18,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 /// After this time the kernel drops what the client does not read, even if the connection is
 /// closed.
 const UNDELIVERED: Duration = Duration::from_secs(20);
-/// How many bytes of answers and of requests the kernel holds for one connection. It counts twice
+/// The bytes of answers and of requests that the kernel holds for one connection. It counts twice
 /// as many for its own bookkeeping. By default it takes megabytes of either.
 const SEND_BUFFER: usize = 64 << 10;
 const RECEIVE_BUFFER: usize = 32 << 10;

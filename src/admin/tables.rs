@@ -84,7 +84,7 @@ impl Row {
 
 pub struct Table {
     pub title: String,
-    /// What the page says if there are no rows.
+    /// The text of the page if there are no rows.
     pub none: &'static str,
     pub rows: Vec<Row>,
 }

@@ -38,7 +38,7 @@ Example:
   etcdctl lock orders -- fencepost attach --to http://orders:7080 \\
       --token-env ETCD_LOCK_REV -- ./nightly.sh";
 
-/// What the configuration says beside the flags: the data path without limits of its own, since
+/// The configuration beside the flags: the data path without limits of its own, since
 /// those of the client and of the fencepost apply.
 const SETTINGS: &str = "\
 upstream: {host: rewrite, timeout: 24h, idle_timeout: 4s, http2: false}
@@ -254,7 +254,7 @@ mod tests {
         args: AttachArgs,
     }
 
-    /// What an older request, or a crash of a fencepost, may hold a newer token up for.
+    /// An older request, or a crash of a fencepost, may hold a newer token up.
     #[test]
     fn sending_again_outlasts_the_default_waits_of_a_fencepost() {
         let args = AttachAlone::parse_from(["x", "--to", "http://a", "--token", "1"]).args;

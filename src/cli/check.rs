@@ -36,11 +36,11 @@ pub(super) enum CheckFormat {
     Json,
 }
 
-/// What was found.
+/// The result of a check.
 struct CheckReport {
     file: PathBuf,
     problems: Vec<ConfigProblem>,
-    /// What the configuration does; empty if it has errors.
+    /// The effects of the configuration; empty if it has errors.
     summary: Vec<String>,
     advice: Vec<String>,
 }
@@ -175,7 +175,7 @@ fn missing_files(settings: &Settings) -> Vec<ConfigProblem> {
 /// Asks the store and the upstream.
 async fn connect(settings: &Settings) -> Vec<ConfigProblem> {
     let error = |path, message| problem(Severity::Error, path, message);
-    let mut found = Vec::new();
+    let mut problems = Vec::new();
     let store = &settings.store;
     match &store.target {
         StoreTarget::Postgres(url) => {
@@ -186,7 +186,7 @@ async fn connect(settings: &Settings) -> Vec<ConfigProblem> {
             };
             let store = PostgresStore::new(address, &store.namespace, store.timeout, false);
             if let Err(unfit) = store.prepare().await {
-                found.push(error("store", unfit.to_string()));
+                problems.push(error("store", unfit.to_string()));
             }
             store.disconnect().await;
         }
@@ -194,14 +194,14 @@ async fn connect(settings: &Settings) -> Vec<ConfigProblem> {
             // Not opened: the file belongs to the proxy that runs.
             let place = sqlite::check_place(path, store.create, store.volatile).await;
             if let Err(unfit) = place {
-                found.push(error("store.url", unfit.to_string()));
+                problems.push(error("store.url", unfit.to_string()));
             }
         }
     }
     if let Err(why) = reach(settings).await {
-        found.push(error("upstream.url", why));
+        problems.push(error("upstream.url", why));
     }
-    found
+    problems
 }
 
 fn count(number: usize, noun: &str) -> String {

@@ -1,5 +1,5 @@
-//! How many distinct resources were refused in the last 5 minutes: exact up to 1,000, and 1,000
-//! beyond.
+//! The number of distinct resources that were refused in the last 5 minutes: exact up to 1,000, and
+//! 1,000 beyond.
 //!
 //! A set of all refused keys would grow with everything that clients send. This one is bounded:
 //! when it is full, a new key replaces the one refused longest ago. So it never counts too many.
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use lru::LruCache;
 
-/// How long a refused key counts.
+/// A refused key counts for this long.
 const WINDOW: Duration = Duration::from_mins(5);
 /// The most keys that are counted. The alert on a reset token source fires at 20.
 const MAX_KEYS: NonZeroUsize = NonZeroUsize::new(1_000).expect("not zero");

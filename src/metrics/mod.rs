@@ -117,7 +117,7 @@ impl Metrics {
         Arc::clone(by_label.get(label).unwrap_or(&self.unmatched))
     }
 
-    /// How many requests have ended with each outcome, in the order of [`Outcome::ALL`].
+    /// The number of requests that have ended with each outcome, in the order of [`Outcome::ALL`].
     #[must_use]
     pub fn requests_by_outcome(&self) -> Vec<u64> {
         let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
@@ -135,7 +135,7 @@ impl Metrics {
         self.series.admin_refused.of(reason).inc();
     }
 
-    /// When a certificate ends, in seconds since 1970; `None`: there is none.
+    /// Sets the end of a certificate, in seconds since 1970; `None`: there is none.
     pub fn set_certificate_expiry(&self, certificate: Certificate, expires: Option<i64>) {
         #[expect(
             clippy::cast_precision_loss,
@@ -159,26 +159,26 @@ impl Metrics {
         &self.store
     }
 
-    /// When the configuration that is served was taken over.
+    /// Sets the time at which the served configuration was taken over.
     pub fn set_config_loaded(&self, now: SystemTime) {
         let since_1970 = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         self.series.config_loaded.set(since_1970.as_secs_f64());
     }
 
-    /// The digest of the configuration that is served.
+    /// Sets the digest of the configuration that is served.
     pub fn set_config_digest(&self, digest: &str) {
         let info = &self.series.config_info;
         info.reset();
         info.with_label_values(&[digest]).set(1);
     }
 
-    /// How many lines of the log were dropped since the start.
+    /// Sets the number of log lines dropped since the start.
     pub fn set_log_lines_dropped(&self, total: u64) {
         let counter = &self.series.log_lines_dropped;
         counter.inc_by(total.saturating_sub(counter.get()));
     }
 
-    /// How many marks the namespace has.
+    /// Sets the number of marks in the namespace.
     pub fn set_marks(&self, marks: u64) {
         self.series
             .marks

@@ -52,7 +52,7 @@ impl RouteMetrics {
         self.requests.of(outcome).inc();
     }
 
-    /// How many requests have ended so.
+    /// The number of requests that have ended with this outcome.
     pub(super) fn requests(&self, outcome: Outcome) -> u64 {
         self.requests.of(outcome).get()
     }

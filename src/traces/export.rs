@@ -24,7 +24,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// reads `OTEL_EXPORTER_OTLP_HEADERS` itself.
 const CERTIFICATE: &str = "OTEL_EXPORTER_OTLP_CERTIFICATE";
 
-/// Why no spans can be sent.
+/// The reason why no spans can be sent.
 #[derive(Debug, thiserror::Error)]
 #[error("tracing: {0}")]
 pub struct TracesError(String);

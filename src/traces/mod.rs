@@ -60,7 +60,7 @@ impl Traces {
         }))
     }
 
-    /// Whether these are its settings.
+    /// True if these are its settings.
     #[must_use]
     pub fn has(&self, settings: Option<&TracingSettings>) -> bool {
         settings == Some(&self.settings)

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::clock::SpanClock;
 use super::{TraceParent, Traces, UpstreamSpan};
 
-/// What is known of a request when its head has arrived. The names are those of the semantic
+/// The facts of a request when its head has arrived. The names are those of the semantic
 /// conventions (<https://opentelemetry.io/docs/specs/semconv/http/http-spans/>).
 #[derive(Clone, Copy, Debug)]
 pub struct TraceHead<'a> {

@@ -20,7 +20,7 @@ struct OpenSpan {
     span: Span,
     clock: SpanClock,
     continued: bool,
-    /// What went wrong, if it ends now.
+    /// The error, if it ends now.
     error: Option<&'static str>,
 }
 

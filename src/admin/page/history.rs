@@ -9,10 +9,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{Metrics, Outcome};
 
-/// How often the counters are read.
+/// The pause between two readings of the counters.
 const EVERY: Duration = Duration::from_secs(30);
 
-/// How many readings make an hour.
+/// The readings of an hour.
 pub(super) const HOUR: usize = 120;
 
 /// The readings of the last hour.
@@ -23,10 +23,10 @@ pub struct History {
     readings: Mutex<VecDeque<Vec<u64>>>,
 }
 
-/// How many requests of one span ended so, by [`EndKind`].
+/// The requests of one span that ended, by [`EndKind`].
 pub(super) type Ends = [u64; 3];
 
-/// What an outcome is to the person who looks.
+/// The three kinds of outcomes that the page tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EndKind {
     Passed,
@@ -40,14 +40,14 @@ pub(super) fn kind(outcome: Outcome) -> EndKind {
             EndKind::Passed
         }
         Outcome::OutcomeUnknown => EndKind::Unknown,
-        // What observe mode would have refused has passed.
+        // Observe mode passes the requests that it would refuse.
         other if other.as_str().starts_with("observed-") => EndKind::Passed,
         _ => EndKind::Refused,
     }
 }
 
 impl History {
-    /// Reads the counters now and then, until the stop.
+    /// Reads the counters every half minute, until the stop.
     pub async fn run(self: Arc<Self>, metrics: Arc<Metrics>, stop: CancellationToken) {
         loop {
             self.read(&metrics);

@@ -23,11 +23,11 @@ use crate::routing::{ResourceKey, Token};
 /// As many marks as the admin port lists at once.
 const PAGE: u32 = 1000;
 
-/// How many marks are raised at the same time. The store commits them together. It is half of what
+/// The marks that are raised at the same time. The store commits them together. It is half of what
 /// the admin port handles at once, so that others are served meanwhile.
 const AT_ONCE: usize = 8;
 
-/// How often a mark is tried again at a port that has no room, and how long after.
+/// The tries of a mark at a port that has no room, and the pause after each.
 const NO_ROOM: (u32, Duration) = (40, Duration::from_millis(250));
 
 /// A line of an export.
@@ -39,7 +39,7 @@ struct ExportedMark {
     /// The token of the mark may not be used again (`reuse: once`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     spent: bool,
-    /// When it became the mark. An import does not need it.
+    /// The moment of its last rise. An import does not need it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since: Option<String>,
 }
@@ -213,7 +213,7 @@ async fn prune(admin: &Admin, mut step: PruneBody) -> anyhow::Result<(u64, u64)>
     }
 }
 
-/// What an import did.
+/// The result of an import.
 #[derive(Debug, Default)]
 struct Imported {
     raised: u64,
