@@ -5,151 +5,127 @@
 //! the lock is held.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::Router;
+use axum::body::Bytes;
+use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
+use axum::response::Response;
 use axum::routing::post;
+use axum::{Json, Router};
 use http::StatusCode;
+use serde::Deserialize;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::http::{JsonBody, JsonReply, Server};
+use super::http::{reply, serve};
 
 /// The token of the first grant.
 const FIRST_TOKEN: u64 = 41;
 
-/// The longest lease.
-const LONGEST_TTL: Duration = Duration::from_hours(1);
+/// The lock service, running.
+pub(super) struct LockService {
+    pub url: String,
+    leases: Leases,
+}
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct LockLease {
+/// The last lease of each lock. It stays after its end: the next token is counted from it. Short
+/// sections, never across an await.
+type Leases = Arc<Mutex<BTreeMap<String, Lease>>>;
+
+struct Lease {
     owner: String,
     token: u64,
     ends: Instant,
 }
 
-/// The last lease of each lock. It stays after its end: the next token is counted from it.
-#[derive(Default)]
-struct LockTable(BTreeMap<String, LockLease>);
-
-impl LockTable {
-    /// A token, or the lease that stands in the way. Pure: the time is passed in.
-    fn acquire(
-        &mut self,
-        name: &str,
-        owner: &str,
-        ttl: Duration,
-        now: Instant,
-    ) -> Result<u64, LockLease> {
-        let token = match self.0.get(name) {
-            Some(lease) if now < lease.ends => return Err(lease.clone()),
-            Some(lease) => lease.token + 1,
-            None => FIRST_TOKEN,
-        };
-        let lease = LockLease {
-            owner: owner.to_owned(),
-            token,
-            ends: now + ttl,
-        };
-        self.0.insert(name.to_owned(), lease);
-        Ok(token)
-    }
+#[derive(Deserialize)]
+struct LockRequest {
+    owner: String,
+    ttl_ms: u32,
 }
-
-/// The lock service, running.
-pub struct LockService {
-    server: Server,
-    table: SharedLocks,
-}
-
-/// Short sections, never across an await.
-type SharedLocks = Arc<Mutex<LockTable>>;
 
 impl LockService {
-    /// Starts it on a free loopback port.
-    ///
-    /// # Errors
-    /// No port could be bound.
-    pub async fn start() -> anyhow::Result<Self> {
-        let table = SharedLocks::default();
-        let routes = Router::new()
-            .route("/locks/{name}", post(acquire))
-            .fallback(async || JsonReply::error(StatusCode::NOT_FOUND, "try /locks/NAME"))
-            .with_state(Arc::clone(&table));
-        let server = Server::start(routes).await?;
-        Ok(Self { server, table })
-    }
-
-    pub fn url(&self) -> String {
-        self.server.url()
+    pub(super) async fn start() -> anyhow::Result<Self> {
+        let leases = Leases::default();
+        let routes = Router::new().route("/locks/{name}", post(acquire));
+        let url = serve(routes.with_state(Arc::clone(&leases))).await?;
+        Ok(Self { url, leases })
     }
 
     /// Forgets every lease and every grant, so that each story starts with 41. A real lock service
     /// must never do that.
-    pub fn reset(&self) {
-        *lock(&self.table) = LockTable::default();
+    pub(super) fn reset(&self) {
+        self.leases.lock().expect("not poisoned").clear();
     }
 }
 
-fn lock(table: &Mutex<LockTable>) -> MutexGuard<'_, LockTable> {
-    table.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
+/// The body is JSON whatever its type: `curl -d` announces a form.
 async fn acquire(
-    State(table): State<SharedLocks>,
+    State(leases): State<Leases>,
     Path(name): Path<String>,
-    JsonBody(body): JsonBody,
-) -> JsonReply {
-    let Some(owner) = body["owner"].as_str() else {
-        return JsonReply::error(StatusCode::BAD_REQUEST, "`owner` is missing");
-    };
-    let ttl = Duration::from_millis(body["ttl_ms"].as_u64().unwrap_or(10_000)).min(LONGEST_TTL);
-    match lock(&table).acquire(&name, owner, ttl, Instant::now()) {
-        Ok(token) => JsonReply(StatusCode::CREATED, json!({ "token": token.to_string() })),
-        Err(lease) => {
-            let holder = json!({ "held_by": lease.owner, "token": lease.token.to_string() });
-            JsonReply(StatusCode::CONFLICT, holder)
-        }
+    body: Bytes,
+) -> Result<Response, JsonRejection> {
+    let Json(LockRequest { owner, ttl_ms }) = Json::from_bytes(&body)?;
+    let now = Instant::now();
+    let mut leases = leases.lock().expect("not poisoned");
+    let last = leases.get(&name);
+    if let Some(held) = last.filter(|lease| now < lease.ends) {
+        let holder = json!({ "held_by": held.owner, "token": held.token.to_string() });
+        return Ok(reply(StatusCode::CONFLICT, &holder));
     }
+    let token = last.map_or(FIRST_TOKEN, |lease| lease.token + 1);
+    let ends = now + Duration::from_millis(ttl_ms.into());
+    leases.insert(name, Lease { owner, token, ends });
+    let grant = json!({ "token": token.to_string() });
+    Ok(reply(StatusCode::CREATED, &grant))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::demo::http_client::client;
+    use http_body_util::BodyExt as _;
+    use serde_json::Value;
 
-    #[test]
-    fn a_lease_holds_until_it_ends_and_every_grant_has_a_larger_token() {
-        const TTL: Duration = Duration::from_secs(1);
-        let mut table = LockTable::default();
-        let start = Instant::now();
-        assert_eq!(table.acquire("x", "A", TTL, start), Ok(41));
-        let held = table
-            .acquire("x", "B", TTL, start + TTL / 2)
-            .expect_err("A holds it");
-        assert_eq!((held.owner.as_str(), held.token), ("A", 41));
-        assert_eq!(table.acquire("x", "B", TTL, start + TTL), Ok(42));
-        let other = table.acquire("y", "B", TTL, start);
-        assert_eq!(other, Ok(41), "another lock, another count");
+    use super::*;
+    use crate::demo::http::client;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_holds_until_it_ends_and_every_grant_has_a_larger_token() {
+        let leases = Leases::default();
+        let ask = async |name: &str, owner: &str| {
+            let body = json!({ "owner": owner, "ttl_ms": 1000 }).to_string();
+            let answer = acquire(State(Arc::clone(&leases)), Path(name.into()), body.into()).await;
+            let answer = answer.expect("is JSON");
+            let status = answer.status().as_u16();
+            let body = answer.into_body().collect().await.expect("a body");
+            let body: Value = serde_json::from_slice(&body.to_bytes()).expect("is JSON");
+            (status, body)
+        };
+        assert_eq!(ask("x", "A").await, (201, json!({ "token": "41" })));
+        tokio::time::advance(Duration::from_millis(999)).await;
+        let held = json!({ "held_by": "A", "token": "41" });
+        assert_eq!(ask("x", "B").await, (409, held));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(ask("x", "B").await, (201, json!({ "token": "42" })));
+        let other = ask("y", "B").await;
+        assert_eq!(other.1["token"], "41", "another lock, another count");
     }
 
     #[tokio::test]
     async fn speaks_http() {
         let service = LockService::start().await.expect("starts");
-        let url = format!("{}/locks/order-7", service.url());
+        let url = format!("{}/locks/order-7", service.url);
         let ask = async |owner: &str| {
             let ask = json!({ "owner": owner, "ttl_ms": 60_000 });
             let answer = client().post(&url).json(&ask).send().await;
-            answer.expect("answers")
+            answer.expect("answers").status()
         };
-        let first = ask("A").await;
-        assert_eq!(first.status(), 201);
-        let grant: serde_json::Value = first.json().await.expect("is JSON");
-        assert_eq!(grant, json!({ "token": "41" }));
-        assert_eq!(ask("B").await.status(), 409);
+        assert_eq!(ask("A").await, 201);
+        assert_eq!(ask("B").await, 409);
         service.reset();
-        assert_eq!(ask("B").await.status(), 201);
+        assert_eq!(ask("B").await, 201);
+        let broken = client().post(&url).body("{").send().await;
+        assert_eq!(broken.expect("answers").status(), 400);
     }
 }

@@ -3,17 +3,17 @@
 //! check-then-forward proxy and a `fencepost serve` with a real `SQLite` file run for real and talk
 //! HTTP over loopback. The result of each story is read from the API.
 
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
 mod child;
 mod hand;
 mod http;
-mod http_client;
 mod legacy;
 mod locks;
 mod naive;
@@ -26,6 +26,7 @@ use child::Fencepost;
 use legacy::Legacy;
 use locks::LockService;
 use screen::Screen;
+use stories::Verdict;
 use world::World;
 
 /// How long any one story may take.
@@ -37,33 +38,38 @@ const STORY: Duration = Duration::from_secs(40);
 /// # Errors
 /// Something could not be started; each says what.
 pub async fn run(keep: bool) -> anyhow::Result<bool> {
-    let mut end = EndSignals::new()?;
-    // Dropped last: the directory goes when nothing uses it any more.
-    let dir = TempDir::new()?;
-    let (mut world, good) = tokio::select! {
-        played = play(&dir.path) => played?,
-        // The child is killed as the future is dropped.
-        () = end.received() => return Ok(false),
+    let end = end_signals()?;
+    let name = format!("fencepost-demo-{:016x}", rand::random::<u64>());
+    let dir = std::env::temp_dir().join(name);
+    let made = std::fs::DirBuilder::new().mode(0o700).create(&dir);
+    made.with_context(|| format!("cannot make the directory {}", dir.display()))?;
+    let ended = play_and_keep(&dir, keep, &end).await;
+    // Files that cannot be removed stay in the system's temporary directory.
+    let _ = std::fs::remove_dir_all(&dir);
+    ended
+}
+
+async fn play_and_keep(dir: &Path, keep: bool, end: &CancellationToken) -> anyhow::Result<bool> {
+    // The child is killed as the future is dropped.
+    let Some(played) = end.run_until_cancelled(play(dir)).await else {
+        return Ok(false);
     };
+    let (mut world, good) = played?;
     hand::summary(&world, good, keep);
-    if keep {
-        tokio::select! {
-            status = world.fencepost.ended() => {
-                anyhow::bail!("fencepost has ended by itself: {}", status?);
-            }
-            () = end.received() => {}
-        }
+    let fencepost = &mut world.fencepost.process;
+    if keep && let Some(status) = end.run_until_cancelled(fencepost.wait()).await {
+        anyhow::bail!("fencepost has ended by itself: {}", status?);
     }
-    world.fencepost.kill().await?;
+    fencepost.kill().await.context("cannot kill fencepost")?;
     Ok(good)
 }
 
 async fn play(dir: &Path) -> anyhow::Result<(World, bool)> {
-    let screen = Arc::new(Screen::stdout());
     let api = Legacy::start().await?;
     let locks = LockService::start().await?;
-    let config = write_config(dir, &api.url())?;
+    let config = write_config(dir, &api.url)?;
     let fencepost = Fencepost::start(&config).await?;
+    let screen = Screen::stdout();
     let mut world = World {
         api,
         locks,
@@ -73,25 +79,24 @@ async fn play(dir: &Path) -> anyhow::Result<(World, bool)> {
     };
     hand::introduce(&world);
 
-    let screen = Arc::clone(&world.screen);
-    let mut good = true;
-    good &= end_of(&screen, stories::zombie(&world, false)).await;
-    good &= end_of(&screen, stories::zombie(&world, true)).await;
-    good &= end_of(&screen, stories::race(&world, false)).await;
-    good &= end_of(&screen, stories::race(&world, true)).await;
-    good &= end_of(&screen, stories::kill_nine(&mut world)).await;
+    let mut good = end_of(screen, stories::zombie(&world, false)).await;
+    good &= end_of(screen, stories::zombie(&world, true)).await;
+    good &= end_of(screen, stories::race(&world, false)).await;
+    good &= end_of(screen, stories::race(&world, true)).await;
+    good &= end_of(screen, stories::kill_nine(&mut world)).await;
     Ok((world, good))
 }
 
-/// A story that fails counts as not ended as it should; the others are still played.
-async fn end_of(screen: &Screen, story: impl Future<Output = anyhow::Result<bool>>) -> bool {
-    let found = match tokio::time::timeout(STORY, story).await {
-        Ok(Ok(good)) => return good,
-        Ok(Err(error)) => format!("{error:#}"),
-        Err(_) => format!("no end within {STORY:?}"),
+/// Prints a story's verdict. A story that fails counts as not ended as it should; the others are
+/// still played.
+async fn end_of(screen: Screen, story: impl Future<Output = anyhow::Result<Verdict>>) -> bool {
+    let verdict = match tokio::time::timeout(STORY, story).await {
+        Ok(Ok(verdict)) => verdict,
+        Ok(Err(error)) => Verdict::failed(format!("{error:#}")),
+        Err(_) => Verdict::failed(format!("no end within {STORY:?}")),
     };
-    screen.verdict(false, "the story to come to its end", &found);
-    false
+    screen.verdict(verdict.good, verdict.expected, &verdict.found);
+    verdict.good
 }
 
 /// The configuration of the demo's fencepost, as a readable file.
@@ -129,50 +134,22 @@ routes:
     Ok(path)
 }
 
-/// A directory of the demo's own, removed at the end.
-struct TempDir {
-    path: PathBuf,
-}
-
-impl TempDir {
-    fn new() -> anyhow::Result<Self> {
-        use std::os::unix::fs::DirBuilderExt as _;
-        let name = format!("fencepost-demo-{:016x}", rand::random::<u64>());
-        let path = std::env::temp_dir().join(name);
-        std::fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&path)
-            .with_context(|| format!("cannot make the directory {}", path.display()))?;
-        Ok(Self { path })
+/// Cancelled by Ctrl-C, `kill`, and a closed terminal.
+fn end_signals() -> anyhow::Result<CancellationToken> {
+    let end = CancellationToken::new();
+    for kind in [
+        SignalKind::interrupt(),
+        SignalKind::terminate(),
+        SignalKind::hangup(),
+    ] {
+        let (mut signal, end) = (
+            signal(kind).context("cannot listen for signals")?,
+            end.clone(),
+        );
+        tokio::spawn(async move {
+            signal.recv().await;
+            end.cancel();
+        });
     }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        // Files that cannot be removed stay in the system's temporary directory.
-        let _ = std::fs::remove_dir_all(&self.path);
-    }
-}
-
-/// Ctrl-C, `kill`, and a closed terminal.
-struct EndSignals([Signal; 3]);
-
-impl EndSignals {
-    fn new() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("cannot listen for signals");
-        Ok(Self([
-            listen(SignalKind::interrupt())?,
-            listen(SignalKind::terminate())?,
-            listen(SignalKind::hangup())?,
-        ]))
-    }
-
-    async fn received(&mut self) {
-        let [interrupt, terminate, hangup] = &mut self.0;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
-        }
-    }
+    Ok(end)
 }

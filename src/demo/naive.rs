@@ -3,15 +3,16 @@
 //! order between the check and the arrival. The third story shows that.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
+use axum::response::Response;
 use http::{HeaderMap, Method, StatusCode, Uri};
 use serde_json::{Value, json};
 
-use super::http::{JsonReply, Server};
+use super::http::{client, reply, serve};
 
 struct Naive {
     /// `http://host:port`
@@ -21,18 +22,15 @@ struct Naive {
     marks: Mutex<HashMap<String, u64>>,
 }
 
-/// Starts it in front of `upstream` (`http://host:port`).
-///
-/// # Errors
-/// No port could be bound.
-pub async fn start(upstream: String) -> anyhow::Result<Server> {
-    let naive = Naive {
+/// Starts it in front of `upstream` (`http://host:port`). Returns its URL.
+pub(super) async fn start(upstream: String) -> anyhow::Result<String> {
+    let (http, marks) = (client(), Mutex::default());
+    let naive = Arc::new(Naive {
         upstream,
-        http: super::http_client::client(),
-        marks: Mutex::default(),
-    };
-    let routes = Router::new().fallback(handle).with_state(Arc::new(naive));
-    Server::start(routes).await
+        http,
+        marks,
+    });
+    serve(Router::new().fallback(handle).with_state(naive)).await
 }
 
 async fn handle(
@@ -41,45 +39,32 @@ async fn handle(
     uri: Uri,
     headers: HeaderMap,
     body: Bytes,
-) -> Result<JsonReply, JsonReply> {
-    naive.check(&headers, uri.path())?;
-    naive.forward(method, uri.path(), body).await
+) -> Response {
+    let error = |status, reason: &str| reply(status, &json!({ "error": reason }));
+    let token = headers.get("x-fencing-token");
+    let Some(token) = token.and_then(|value| value.to_str().ok()?.parse().ok()) else {
+        return error(StatusCode::PRECONDITION_REQUIRED, "a token is required");
+    };
+    if !naive.check(uri.path(), token) {
+        return error(StatusCode::PRECONDITION_FAILED, "a newer token was seen");
+    }
+    let url = format!("{}{}", naive.upstream, uri.path());
+    match naive.http.request(method, url).body(body).send().await {
+        Ok(answer) => {
+            let status = answer.status();
+            reply(status, &answer.json().await.unwrap_or(Value::Null))
+        }
+        Err(gone) => error(StatusCode::BAD_GATEWAY, &gone.to_string()),
+    }
 }
 
 impl Naive {
-    /// Raises the mark, or says why not.
-    fn check(&self, headers: &HeaderMap, path: &str) -> Result<(), JsonReply> {
-        let token = headers.get("x-fencing-token");
-        let token: Option<u64> = token.and_then(|value| value.to_str().ok()?.parse().ok());
-        let required =
-            || JsonReply::error(StatusCode::PRECONDITION_REQUIRED, "a token is required");
-        let token = token.ok_or_else(required)?;
-        let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Raises the mark, unless it is above this token.
+    fn check(&self, path: &str, token: u64) -> bool {
+        let mut marks = self.marks.lock().expect("not poisoned");
         let mark = marks.entry(path.to_owned()).or_insert(token);
-        if token < *mark {
-            let reason = json!({ "error": "stale", "mark": mark.to_string() });
-            return Err(JsonReply(StatusCode::PRECONDITION_FAILED, reason));
-        }
-        *mark = token;
-        Ok(())
-    }
-
-    async fn forward(
-        &self,
-        method: Method,
-        path: &str,
-        body: Bytes,
-    ) -> Result<JsonReply, JsonReply> {
-        let url = format!("{}{path}", self.upstream);
-        let sent = self.http.request(method, url).body(body).send().await;
-        let gone =
-            |error: reqwest::Error| JsonReply::error(StatusCode::BAD_GATEWAY, &error.to_string());
-        let answer = sent.map_err(gone)?;
-        let status = answer.status();
-        Ok(JsonReply(
-            status,
-            answer.json::<Value>().await.unwrap_or(Value::Null),
-        ))
+        *mark = token.max(*mark);
+        token == *mark
     }
 }
 
@@ -91,10 +76,9 @@ mod tests {
     #[tokio::test]
     async fn the_check_itself_is_right() {
         let api = Legacy::start().await.expect("starts");
-        let proxy = start(api.url()).await.expect("starts");
+        let proxy = start(api.url).await.expect("starts");
         let put = |token: Option<&'static str>| {
-            let request =
-                crate::demo::http_client::client().put(format!("{}/orders/7", proxy.url()));
+            let request = client().put(format!("{proxy}/orders/7"));
             let request = request.json(&json!({ "by": token }));
             match token {
                 Some(token) => request.header("x-fencing-token", token).send(),
@@ -108,11 +92,8 @@ mod tests {
             (Some("10"), 200),
             (None, 428),
         ] {
-            assert_eq!(
-                put(token).await.expect("answers").status(),
-                status,
-                "{token:?}"
-            );
+            let answer = put(token).await.expect("answers");
+            assert_eq!(answer.status(), status, "{token:?}");
         }
     }
 }

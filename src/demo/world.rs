@@ -1,9 +1,11 @@
 //! [`World`]: everything that runs while the stories are played.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+
+use serde_json::Value;
 
 use super::child::Fencepost;
+use super::http::client;
 use super::legacy::Legacy;
 use super::locks::LockService;
 use super::screen::Screen;
@@ -14,17 +16,23 @@ pub(super) struct World {
     pub locks: LockService,
     pub fencepost: Fencepost,
     pub config: PathBuf,
-    pub screen: Arc<Screen>,
+    pub screen: Screen,
 }
 
 impl World {
-    /// fencepost's data port, as a URL.
-    pub(super) fn front(&self) -> String {
-        format!("http://{}", self.fencepost.data)
+    /// Fresh books, fresh locks, and the story's name.
+    pub(super) fn begin(&self, title: &str) {
+        self.api.reset();
+        self.locks.reset();
+        self.screen.heading(title);
     }
 
-    /// fencepost's admin port, as a URL.
-    pub(super) fn admin(&self) -> String {
-        format!("http://{}", self.fencepost.admin)
+    /// Asks the API itself, past everything that stands in front of it.
+    pub(super) async fn get(&self, path: &str) -> anyhow::Result<Value> {
+        let answer = client()
+            .get(format!("{}{path}", self.api.url))
+            .send()
+            .await?;
+        Ok(answer.error_for_status()?.json().await?)
     }
 }

@@ -1,11 +1,11 @@
 //! Tests of the demo's upstream: what it stores, holds and answers.
 
 use super::*;
-use crate::demo::http_client::client;
+use crate::demo::http::client;
 
 async fn get(api: &Legacy, path: &str) -> Value {
     let answer = client()
-        .get(format!("{}{path}", api.url()))
+        .get(format!("{}{path}", api.url))
         .send()
         .await
         .expect("answers");
@@ -18,14 +18,14 @@ async fn believes_every_charge_and_every_write() {
     let http = client();
     for by in ["A", "B"] {
         let charge = http
-            .post(format!("{}/accounts/7/charge", api.url()))
+            .post(format!("{}/accounts/7/charge", api.url))
             .json(&json!({ "amount": 30, "by": by }))
             .send()
             .await
             .expect("answers");
         assert_eq!(charge.status(), 201);
         let write = http
-            .put(format!("{}/orders/7", api.url()))
+            .put(format!("{}/orders/7", api.url))
             .json(&json!({ "status": "paid", "by": by }))
             .send()
             .await
@@ -45,10 +45,10 @@ async fn believes_every_charge_and_every_write() {
 #[tokio::test]
 async fn a_held_request_takes_effect_after_one_that_came_later() {
     let api = Legacy::start().await.expect("starts");
-    let mut hold = api.hold(&Method::PUT, "/orders/8");
-    let url = format!("{}/orders/8", api.url());
+    let hold = api.hold("PUT /orders/8");
+    let url = format!("{}/orders/8", api.url);
     let first = tokio::spawn(client().put(&url).json(&json!({ "by": "A" })).send());
-    hold.arrived().await.expect("arrives");
+    hold.arrived.notified().await;
     let second = client()
         .put(&url)
         .json(&json!({ "by": "B" }))
@@ -57,7 +57,7 @@ async fn a_held_request_takes_effect_after_one_that_came_later() {
         .expect("answers");
     assert_eq!(second.status(), 200);
     assert_eq!(get(&api, "/orders/8").await["by"], "B");
-    hold.release();
+    hold.released.notify_one();
     assert_eq!(first.await.expect("runs").expect("answers").status(), 200);
     assert_eq!(get(&api, "/orders/8").await["by"], "A");
     assert_eq!(
@@ -74,18 +74,11 @@ async fn a_held_request_takes_effect_after_one_that_came_later() {
 #[tokio::test]
 async fn refuses_what_it_cannot_read() {
     let api = Legacy::start().await.expect("starts");
-    let url = format!("{}/accounts/7/charge", api.url());
+    let url = format!("{}/accounts/7/charge", api.url);
     let broken = client().post(&url).body("{").send().await.expect("answers");
     assert_eq!(broken.status(), 400);
-    let no_amount = client()
-        .post(&url)
-        .json(&json!({}))
-        .send()
-        .await
-        .expect("answers");
-    assert_eq!(no_amount.status(), 400);
     let nowhere = client()
-        .get(format!("{}/x", api.url()))
+        .get(format!("{}/x", api.url))
         .send()
         .await
         .expect("answers");
