@@ -8,11 +8,14 @@ mod server;
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+use anyhow::Context as _;
 use clap::Parser;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::server::Server;
+use crate::server::State;
 
 /// Serve every answer that a client of fencepost can get, and judge what the client does.
 ///
@@ -30,16 +33,14 @@ async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let server = Server::bind(args.listen).await?;
-    let mut out = std::io::stdout();
+    let listener = TcpListener::bind(args.listen).await;
+    let listener = listener.with_context(|| format!("cannot listen on {}", args.listen))?;
+    let state = Arc::new(State::new());
+    let overview = state.overview(&format!("http://{}", listener.local_addr()?));
     // A reader that has gone away does not end the server.
-    let _ = write!(out, "{}", server.overview()).and_then(|()| out.flush());
-    if !args.listen.ip().is_loopback() {
-        let warning = "warning: --listen is not on the loopback: whoever reaches this address can use the server";
-        let _ = writeln!(std::io::stderr(), "{warning}");
-    }
+    let _ = write!(std::io::stdout(), "{overview}");
     tokio::select! {
-        () = server.serve() => {}
+        () = server::serve(listener, state) => {}
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }

@@ -30,24 +30,35 @@ pub enum Answer {
     /// By the upstream: it is done.
     Accepted,
     Claimed,
-    Refused {
-        refusal: Refusal,
-        style: AnswerStyle<'static>,
-        /// It names resource and token. A request that is refused earlier has none yet.
-        has_subject: bool,
-    },
+    Refused(Refusal, Form),
     /// A 503 of the upstream.
     UpstreamError,
     /// The connection ends after the request took effect.
     ConnectionLost,
 }
 
-/// The answers of a route without options.
-const PLAIN: AnswerStyle<'_> = AnswerStyle {
-    stale_status: 412,
-    disclose: true,
-    grpc: false,
-    problems: None,
+/// The form of a refusal.
+#[derive(Clone, Copy, Debug)]
+pub struct Form {
+    pub style: AnswerStyle<'static>,
+    /// It names resource and token.
+    pub has_subject: bool,
+}
+
+/// A refusal on a route without options.
+const LATE: Form = Form {
+    style: AnswerStyle {
+        stale_status: 412,
+        disclose: true,
+        grpc: false,
+        problems: None,
+    },
+    has_subject: true,
+};
+/// The same, before resource and token are known.
+pub const EARLY: Form = Form {
+    has_subject: false,
+    ..LATE
 };
 
 /// The reason of refusals that have one.
@@ -58,95 +69,72 @@ const LOWEST: Token = Token::new(0).expect("not negative");
 /// The table of scenarios.
 pub fn all() -> Vec<Scenario> {
     use Refusal as R;
-    let conflict = AnswerStyle {
-        stale_status: 409,
-        ..PLAIN
-    };
-    let undisclosed = AnswerStyle {
-        disclose: false,
-        ..PLAIN
-    };
-    let undisclosed = styled(stale(LOWEST), undisclosed);
+    let early = |refusal| Answer::Refused(refusal, EARLY);
+    let late = |refusal| Answer::Refused(refusal, LATE);
+    let why = || WHY.to_owned();
+    let unreachable = |spent| R::unreachable(&WHY, spent);
+    let (mut conflict, mut undisclosed) = (LATE, LATE);
+    conflict.style.stale_status = 409;
+    undisclosed.style.disclose = false;
+    let conflict = Answer::Refused(stale(LOWEST), conflict);
+    let undisclosed = Answer::Refused(stale(LOWEST), undisclosed);
     let implausible = R::Implausible { mark: Some(LOWEST) };
     let not_allowed = R::MethodNotAllowed("GET, HEAD, OPTIONS".into());
     let not_in_time = R::ClientGone("The body did not come in time".into());
-    let unreachable = |spent| R::unreachable(&WHY, spent);
     let too_slow = R::TooSlow(Duration::from_secs(30));
-    vec![
-        other("accepted", EVERY, Answer::Accepted),
-        late("stale-token", EVERY, stale(LOWEST)),
-        early("token-required", EVERY, R::TokenRequired),
-        early("malformed-token", EVERY, R::MalformedToken(WHY.into())),
-        late("implausible-token", EVERY, implausible),
-        early("ambiguous-request", EVERY, R::Ambiguous(WHY.into())),
-        early("no-route", EVERY, R::NoRoute),
-        early("method-not-allowed", EVERY, not_allowed),
-        early("client-refused", EVERY, R::ClientRefused),
+    let table = [
+        ("accepted", EVERY, Answer::Accepted),
+        ("stale-token", EVERY, late(stale(LOWEST))),
+        ("token-required", EVERY, early(R::TokenRequired)),
+        ("malformed-token", EVERY, early(R::MalformedToken(why()))),
+        ("implausible-token", EVERY, late(implausible)),
+        ("ambiguous-request", EVERY, early(R::Ambiguous(why()))),
+        ("no-route", EVERY, early(R::NoRoute)),
+        ("method-not-allowed", EVERY, early(not_allowed)),
+        ("client-refused", EVERY, early(R::ClientRefused)),
         // A bearer token is required of claims only.
-        of_claims(early("unauthorized", EVERY, R::Unauthorized)),
-        late("content-too-large", EVERY, R::TooLarge(WHY.into())),
-        early("head-too-large", EVERY, R::HeadTooLarge(WHY.into())),
-        early("target-too-long", EVERY, R::TargetTooLong(WHY.into())),
-        early("version-not-supported", EVERY, R::VersionNotSupported),
-        early("loop-detected", EVERY, R::Loop(Loop::Own)),
+        ("unauthorized", EVERY, early(R::Unauthorized)),
+        ("content-too-large", EVERY, late(R::TooLarge(why()))),
+        ("head-too-large", EVERY, early(R::HeadTooLarge(why()))),
+        ("target-too-long", EVERY, early(R::TargetTooLong(why()))),
+        (
+            "version-not-supported",
+            EVERY,
+            early(R::VersionNotSupported),
+        ),
+        ("loop-detected", EVERY, early(R::Loop(Loop::Own))),
         // The second try is not the last one.
-        late("overloaded", 2, R::Overloaded(WHY)),
-        late("store-unavailable", 1, store_unavailable(1, false)),
-        late("older-in-flight", 1, older_in_flight(2)),
-        late("upstream-unreachable", 1, unreachable(false)),
-        late("outcome-unknown", 1, R::Broken(Why::new(WHY))),
-        early("request-timeout", 1, not_in_time),
-        early("upgrade-refused", EVERY, R::UpgradeRefused),
+        ("overloaded", 2, late(R::Overloaded(WHY))),
+        ("store-unavailable", 1, late(no_store(1, false))),
+        ("older-in-flight", 1, late(older_in_flight(2))),
+        ("upstream-unreachable", 1, late(unreachable(false))),
+        ("outcome-unknown", 1, late(R::Broken(Why::new(WHY)))),
+        ("request-timeout", 1, early(not_in_time)),
+        ("upgrade-refused", EVERY, early(R::UpgradeRefused)),
         // Other forms of the types.
-        other("stale-token-409", EVERY, styled(stale(LOWEST), conflict)),
-        other("stale-token-undisclosed", EVERY, undisclosed),
+        ("stale-token-409", EVERY, conflict),
+        ("stale-token-undisclosed", EVERY, undisclosed),
         // Beyond 2^53, and so beyond the numbers of JavaScript.
-        late("large-numbers", EVERY, stale(Token::MAX)),
-        late("spent", EVERY, R::Spent),
-        late("store-unavailable-spent", EVERY, store_unavailable(1, true)),
-        late("upstream-unreachable-spent", EVERY, unreachable(true)),
-        late("outcome-unknown-504", 1, too_slow),
-        late("older-in-flight-forever", EVERY, older_in_flight(1)),
-        late("retry-after-long", EVERY, store_unavailable(3600, false)),
-        of_claims(late("claim-stale", EVERY, stale(LOWEST))),
-        of_claims(late("claim-waits", 1, older_in_flight(1))),
+        ("large-numbers", EVERY, late(stale(Token::MAX))),
+        ("spent", EVERY, late(R::Spent)),
+        ("store-unavailable-spent", EVERY, late(no_store(1, true))),
+        ("upstream-unreachable-spent", EVERY, late(unreachable(true))),
+        ("outcome-unknown-504", 1, late(too_slow)),
+        ("older-in-flight-forever", EVERY, late(older_in_flight(1))),
+        ("retry-after-long", EVERY, late(no_store(3600, false))),
+        ("claim-stale", EVERY, late(stale(LOWEST))),
+        ("claim-waits", 1, late(older_in_flight(1))),
         // No refusals.
-        other("connection-lost", 1, Answer::ConnectionLost),
-        other("upstream-error", EVERY, Answer::UpstreamError),
-    ]
-}
-
-fn other(name: &'static str, times: usize, answer: Answer) -> Scenario {
-    Scenario {
+        ("connection-lost", 1, Answer::ConnectionLost),
+        ("upstream-error", EVERY, Answer::UpstreamError),
+    ];
+    let scenarios = table.into_iter().map(|(name, times, answer)| Scenario {
         name,
         answer,
         times,
-        claims: false,
-    }
-}
-
-/// Refuses before resource and token are known.
-fn early(name: &'static str, times: usize, refusal: Refusal) -> Scenario {
-    other(name, times, Answer::refused(refusal))
-}
-
-fn late(name: &'static str, times: usize, refusal: Refusal) -> Scenario {
-    other(name, times, styled(refusal, PLAIN))
-}
-
-fn styled(refusal: Refusal, style: AnswerStyle<'static>) -> Answer {
-    Answer::Refused {
-        refusal,
-        style,
-        has_subject: true,
-    }
-}
-
-fn of_claims(scenario: Scenario) -> Scenario {
-    Scenario {
-        claims: true,
-        ..scenario
-    }
+        claims: ["unauthorized", "claim-stale", "claim-waits"].contains(&name),
+    });
+    scenarios.collect()
 }
 
 /// By this mark, or by a higher one if the token is not below it.
@@ -157,7 +145,7 @@ fn stale(mark: Token) -> Refusal {
     }
 }
 
-fn store_unavailable(seconds: u64, spent: bool) -> Refusal {
+fn no_store(seconds: u64, spent: bool) -> Refusal {
     Refusal::StoreUnavailable {
         why: Why::new(WHY),
         retry_after: Duration::from_secs(seconds),
@@ -173,19 +161,10 @@ fn older_in_flight(seconds: u64) -> Refusal {
 }
 
 impl Answer {
-    /// For a fault of the request itself.
-    pub fn refused(refusal: Refusal) -> Self {
-        Self::Refused {
-            refusal,
-            style: PLAIN,
-            has_subject: false,
-        }
-    }
-
     /// The advice to the client; `None`: it may go on.
     pub fn retry(&self) -> Option<Retry> {
         match self {
-            Self::Refused { refusal, .. } => Some(refusal.retry()),
+            Self::Refused(refusal, _) => Some(refusal.retry()),
             Self::ConnectionLost => Some(Retry::CheckFirst),
             Self::Accepted | Self::Claimed | Self::UpstreamError => None,
         }
@@ -193,7 +172,7 @@ impl Answer {
 
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Refused { refusal, .. } => refusal.retry_after(),
+            Self::Refused(refusal, _) => refusal.retry_after(),
             _ => None,
         }
     }
@@ -201,14 +180,17 @@ impl Answer {
 
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (refusal, style) = match self {
+        let (refusal, form) = match self {
             Self::Accepted => return f.write_str("200"),
             Self::Claimed => return f.write_str("204 claimed"),
             Self::UpstreamError => return f.write_str("503 of the upstream"),
             Self::ConnectionLost => return f.write_str("nothing: the connection ended"),
-            Self::Refused { refusal, style, .. } => (refusal, *style),
+            Self::Refused(refusal, form) => (refusal, form),
         };
-        let (status, retry) = (refusal.status(style).as_u16(), refusal.retry().as_str());
+        let (status, retry) = (
+            refusal.status(form.style).as_u16(),
+            refusal.retry().as_str(),
+        );
         write!(f, "{status} {}, {retry}", refusal.outcome())?;
         match refusal.retry_after() {
             Some(after) => write!(f, ", Retry-After: {}", after.as_secs()),
@@ -221,9 +203,7 @@ impl Scenario {
     /// The planned answer to a request with this token.
     pub fn answer(&self, token: Token) -> Answer {
         let mut answer = self.answer.clone();
-        if let Answer::Refused { refusal, .. } = &mut answer
-            && let Refusal::Stale { mark, .. } = refusal
-        {
+        if let Answer::Refused(Refusal::Stale { mark, .. }, _) = &mut answer {
             let next = token.get().checked_add(1).and_then(Token::new);
             *mark = next.unwrap_or(Token::MAX).max(*mark);
         }
@@ -239,7 +219,7 @@ impl Scenario {
     pub fn ends_with_a_write(&self) -> bool {
         match self.answer.retry() {
             None => matches!(self.answer, Answer::Accepted),
-            Some(retry) => self.times < EVERY && retry == Retry::SameToken,
+            Some(retry) => retry == Retry::SameToken && !self.may_give_up(),
         }
     }
 
@@ -256,19 +236,20 @@ impl Scenario {
 
     /// The behaviour of a correct client, for people.
     pub fn expected(&self) -> &'static str {
-        match (self.answer.retry(), self.claims) {
-            (None, _) if self.ends_with_a_write() => "writes with its token",
-            (None, _) => "writes with its token, and treats the answer as its API's own",
-            (Some(Retry::Never), true) => "claims, and writes nothing after the refusal",
-            (Some(Retry::Never), false) => "sends no further writes after the refusal",
-            (Some(Retry::CheckFirst), _) => "does not send the write again; it may read",
-            (Some(Retry::SameToken), _) if self.may_give_up() => {
+        use Retry::{CheckFirst, Never, SameToken};
+        match (self.answer.retry(), self.claims, self.ends_with_a_write()) {
+            (None, _, true) => "writes with its token",
+            (None, _, false) => "writes with its token, and treats the answer as its API's own",
+            (Some(Never), true, _) => "claims, and writes nothing after the refusal",
+            (Some(Never), false, _) => "sends no further writes after the refusal",
+            (Some(CheckFirst), ..) => "does not send the write again; it may read",
+            (Some(SameToken), _, false) => {
                 "stops, or sends the same request again with the same token, never before Retry-After"
             }
-            (Some(Retry::SameToken), true) => {
+            (Some(SameToken), true, true) => {
                 "claims again with the same token, not before Retry-After, and then writes"
             }
-            (Some(Retry::SameToken), false) => {
+            (Some(SameToken), false, true) => {
                 "sends the same request again with the same token, not before Retry-After"
             }
         }
@@ -312,11 +293,11 @@ mod tests {
         let scenario = scenario.expect("a scenario");
         for token in [0, 41, i64::MAX - 1] {
             let answer = scenario.answer(Token::new(token).expect("a token"));
-            let Answer::Refused { refusal, .. } = answer else {
+            let above = Token::new(token + 1).expect("a token");
+            let Answer::Refused(Refusal::Stale { mark, .. }, _) = answer else {
                 panic!("{answer:?}");
             };
-            let above = Token::new(token + 1).expect("a token");
-            assert!(matches!(refusal, Refusal::Stale { mark, .. } if mark == above));
+            assert_eq!(mark, above);
         }
     }
 

@@ -3,17 +3,16 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::fmt::Write as _;
-use std::hash::{Hash as _, Hasher as _};
-use std::net::SocketAddr;
+use std::hash::{BuildHasher as _, BuildHasherDefault};
+use std::io;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
 use fencepost::proxy::headers::{self, RESOURCE, TARGET};
 use fencepost::proxy::{ClientBody, Refusal, Retry, Subject, claimed, full};
 use fencepost::routing::{ResourceKey, Token, TokenFormat};
-use http::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderName, HeaderValue, VIA};
+use http::header::{CONTENT_TYPE, HOST, HeaderValue, VIA};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
@@ -22,16 +21,13 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use lru::LruCache;
-use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::judge::{RequestKind, RunRequest, verdict};
-use crate::scenarios::{self, Answer, Scenario};
+use crate::judge::{MAX_REQUESTS, RequestKind, RunRequest, verdict};
+use crate::scenarios::{self, Answer, EARLY, Scenario};
 
 /// The most runs that are kept.
 const MAX_RUNS: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
-/// The most requests of a run that are kept.
-const MAX_REQUESTS: usize = 64;
 /// The most letters of a run's name.
 const MAX_NAME: usize = 64;
 /// The most bytes of a head.
@@ -46,20 +42,8 @@ const CLAIM: &str = "/.well-known/fencing/claim";
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// The end of a connection without an answer.
-#[derive(Debug, thiserror::Error)]
-#[error("the connection ends without an answer")]
-struct ConnectionEnd;
-
-/// The bound server.
-pub struct Server {
-    listener: TcpListener,
-    addr: SocketAddr,
-    state: Arc<State>,
-}
-
 /// The state that all connections share.
-struct State {
+pub struct State {
     scenarios: Vec<Scenario>,
     /// By scenario and name. Short sections, never across an await.
     runs: Mutex<LruCache<(&'static str, String), Run>>,
@@ -68,85 +52,75 @@ struct State {
 struct Run {
     began: Instant,
     requests: Vec<RunRequest>,
-    /// Requests that came after those that are kept.
-    more: usize,
     /// How often the scenario's own answer was given.
     planned: usize,
     /// The target, the content type and the content of the last write that took effect.
-    document: Option<(String, Option<HeaderValue>, Bytes)>,
+    document: Option<(String, HeaderValue, Bytes)>,
 }
 
-impl Server {
-    /// # Errors
-    /// The address cannot be bound.
-    pub async fn bind(listen: SocketAddr) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind(listen).await;
-        let listener = listener.with_context(|| format!("cannot listen on {listen}"))?;
-        Ok(Self {
-            addr: listener.local_addr()?,
-            listener,
-            state: Arc::new(State {
-                scenarios: scenarios::all(),
-                runs: Mutex::new(LruCache::new(MAX_RUNS)),
-            }),
-        })
-    }
+/// An error ends the connection without an answer.
+type Answered = io::Result<Response<ClientBody>>;
 
-    /// The URL, the usage, and the scenarios.
-    pub fn overview(&self) -> String {
-        self.state.overview(&format!("http://{}", self.addr))
-    }
+fn no_answer() -> io::Error {
+    io::ErrorKind::ConnectionAborted.into()
+}
 
-    pub async fn serve(&self) {
-        loop {
-            let Ok((stream, _)) = self.listener.accept().await else {
-                tokio::time::sleep(PAUSE).await;
-                continue;
-            };
-            let state = Arc::clone(&self.state);
-            tokio::spawn(async move {
-                let service = service_fn(|request| state.answer(request));
-                // An error is the end that a scenario plans, or a client that has left.
-                let _ = http1::Builder::new()
-                    .max_buf_size(MAX_HEAD)
-                    .serve_connection(TokioIo::new(stream), service)
-                    .await;
-            });
-        }
+/// Answers every request that comes to `listener`.
+pub async fn serve(listener: TcpListener, state: Arc<State>) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        let state = Arc::clone(&state);
+        tokio::spawn(async move {
+            let service = service_fn(|request| state.answer(request));
+            // An error is the end that a scenario plans, or a client that has left.
+            let _ = http1::Builder::new()
+                .max_buf_size(MAX_HEAD)
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
+        });
     }
 }
 
 impl State {
-    async fn answer(
-        &self,
-        request: Request<Incoming>,
-    ) -> Result<Response<ClientBody>, ConnectionEnd> {
+    pub fn new() -> Self {
+        Self {
+            scenarios: scenarios::all(),
+            runs: Mutex::new(LruCache::new(MAX_RUNS)),
+        }
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Answered {
         let uri = request.uri().clone();
         let path = uri.path().strip_prefix('/').unwrap_or_default();
-        let mut parts = path.splitn(3, '/');
-        let [first, second, third] = [(); 3].map(|()| parts.next().unwrap_or_default());
         let get = request.method() == Method::GET;
-        let scenario = |name| self.scenarios.iter().find(|one| one.name == name);
-        match (first, second, third) {
-            ("", ..) if get => return Ok(self.list(request.headers())),
-            ("verdict", name, run) if get => {
-                if let Some(scenario) = scenario(name).filter(|_| is_name(run)) {
-                    return Ok(self.verdict(scenario, run));
-                }
-            }
-            (name, run, rest) => {
-                if let Some(scenario) = scenario(name).filter(|_| is_name(run)) {
-                    let query = uri.query().map(|query| format!("?{query}"));
-                    let target = format!("/{rest}{}", query.unwrap_or_default());
-                    return self.exchange(scenario, run, target, request).await;
-                }
-            }
+        if get && path.is_empty() {
+            let host = request
+                .headers()
+                .get(HOST)
+                .and_then(|host| host.to_str().ok());
+            let overview = self.overview(&format!("http://{}", host.unwrap_or("HOST")));
+            return Ok(reply(StatusCode::OK, TEXT, overview));
         }
-        let text = format!(
-            "There is nothing here. The base URL of a client is /SCENARIO/RUN, where RUN has up to \
-             {MAX_NAME} letters, digits and -_.~ and GET / lists the scenarios.\n"
-        );
-        Ok(reply(StatusCode::NOT_FOUND, TEXT, text))
+        let verdict = path.strip_prefix("verdict/").filter(|_| get);
+        let mut parts = verdict.unwrap_or(path).splitn(3, '/');
+        let [name, run, rest] = [(); 3].map(|()| parts.next().unwrap_or_default());
+        let scenario = self.scenarios.iter().find(|one| one.name == name);
+        let Some(scenario) = scenario.filter(|_| is_name(run)) else {
+            let text = format!(
+                "There is nothing here. The base URL of a client is /SCENARIO/RUN, where RUN has \
+                 up to {MAX_NAME} letters, digits and -_.~ and GET / lists the scenarios.\n"
+            );
+            return Ok(reply(StatusCode::NOT_FOUND, TEXT, text));
+        };
+        if verdict.is_some() {
+            return Ok(self.verdict(scenario, run));
+        }
+        let query = uri.query().map(|query| format!("?{query}"));
+        let target = format!("/{rest}{}", query.unwrap_or_default());
+        self.exchange(scenario, run, target, request).await
     }
 
     fn runs(&self) -> MutexGuard<'_, LruCache<(&'static str, String), Run>> {
@@ -157,41 +131,22 @@ impl State {
     fn verdict(&self, scenario: &Scenario, name: &str) -> Response<ClientBody> {
         let mut runs = self.runs();
         let run = runs.get(&(scenario.name, name.to_owned()));
-        let (requests, more) = run.map_or((&[][..], 0), |run| (&run.requests[..], run.more));
-        let verdict = verdict(scenario, name, requests, more);
-        // Plain data can always be written.
-        let text = serde_json::to_string(&verdict).unwrap_or_default();
-        reply(StatusCode::OK, JSON, format!("{text}\n"))
+        let requests = run.map_or(&[][..], |run| &run.requests[..]);
+        let verdict = verdict(scenario, name, requests);
+        reply(StatusCode::OK, JSON, format!("{verdict}\n"))
     }
 
-    fn list(&self, headers: &HeaderMap) -> Response<ClientBody> {
-        let field = |name: HeaderName| headers.get(name)?.to_str().ok();
-        if field(ACCEPT).is_some_and(|accept| accept.contains(JSON)) {
-            let row = |one: &Scenario| {
-                let (answers, expected) = (one.answers(), one.expected());
-                json!({ "name": one.name, "answers": answers, "expected": expected })
-            };
-            let rows = json!(self.scenarios.iter().map(row).collect::<Vec<_>>());
-            return reply(StatusCode::OK, JSON, format!("{rows}\n"));
-        }
-        let url = format!("http://{}", field(HOST).unwrap_or("HOST"));
-        reply(StatusCode::OK, TEXT, self.overview(&url))
-    }
-
-    fn overview(&self, url: &str) -> String {
+    /// The URL, the usage, and the scenarios.
+    pub fn overview(&self, url: &str) -> String {
         let mut text = format!(
             "fencepost's conformance server: {url}\n\n  \
              your client's base URL  {url}/SCENARIO/RUN  (RUN: any new word)\n  \
              then ask                {url}/verdict/SCENARIO/RUN\n\n\
              Unless a scenario says otherwise, claims and reads pass. A correct client sends one token.\n"
         );
-        for scenario in &self.scenarios {
-            let (answers, expected) = (scenario.answers(), scenario.expected());
-            let name = scenario.name;
-            let _ = write!(
-                text,
-                "\n{name}\n  {answers}\n  a correct client {expected}\n"
-            );
+        for one in &self.scenarios {
+            let (name, answers, expected) = (one.name, one.answers(), one.expected());
+            let _ = writeln!(text, "\n{name}\n  {answers}\n  a correct client {expected}");
         }
         text
     }
@@ -204,11 +159,21 @@ impl State {
         run: &str,
         target: String,
         request: Request<Incoming>,
-    ) -> Result<Response<ClientBody>, ConnectionEnd> {
+    ) -> Answered {
         let came = Instant::now();
         let (head, body) = request.into_parts();
+        let path = target.split('?').next().unwrap_or_default();
+        let (kind, named) = match head.method {
+            _ if path == CLAIM => (RequestKind::Claim, claim(&head)),
+            Method::GET | Method::HEAD | Method::OPTIONS => (RequestKind::Read, Ok(path)),
+            _ => (RequestKind::Write, Ok(path)),
+        };
+        let repeated = match kind {
+            RequestKind::Claim => format!("the claim of {}", named.as_ref().unwrap_or(&"nothing")),
+            RequestKind::Read | RequestKind::Write => format!("{} {target}", head.method),
+        };
         let token = token(&head.headers);
-        let (kind, mut subject) = subject(&head, &target, token.clone());
+        let mut subject = named.and_then(|named| Ok((key(named)?, token.clone()?)));
         let content = match Limited::new(body, MAX_BODY).collect().await {
             Ok(content) => content.to_bytes(),
             Err(error) if error.is::<LengthLimitError>() => {
@@ -217,116 +182,86 @@ impl State {
                 Bytes::new()
             }
             // The client has left.
-            Err(_) => return Err(ConnectionEnd),
+            Err(_) => return Err(no_answer()),
         };
-        let mut hasher = DefaultHasher::new();
-        content.hash(&mut hasher);
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&content);
 
         let mut runs = self.runs();
         let key = (scenario.name, run.to_owned());
-        let run = runs.get_or_insert_mut(key, || Run::new(came));
-        let is_claim = matches!(kind, RequestKind::Claim(_));
-        let of_the_plan = is_claim == scenario.claims && run.planned < scenario.times;
-        let (answer, planned) = match (&kind, &subject) {
-            (RequestKind::Read, _) => (Answer::Accepted, false),
-            (_, Err(refusal)) => (Answer::refused(refusal.clone()), false),
-            (_, Ok((_, token))) if of_the_plan => (scenario.answer(*token), true),
-            (RequestKind::Claim(_), _) => (Answer::Claimed, false),
-            (RequestKind::Write, _) => (Answer::Accepted, false),
+        let run = runs.get_or_insert_mut(key, || Run {
+            began: came,
+            requests: Vec::new(),
+            planned: 0,
+            document: None,
+        });
+        let claims = kind == RequestKind::Claim;
+        let planned = kind != RequestKind::Read
+            && subject.is_ok()
+            && claims == scenario.claims
+            && run.planned < scenario.times;
+        let answer = match &subject {
+            _ if kind == RequestKind::Read => Answer::Accepted,
+            Err(refusal) => Answer::Refused(refusal.clone(), EARLY),
+            Ok((_, token)) if planned => scenario.answer(*token),
+            Ok(_) if claims => Answer::Claimed,
+            Ok(_) => Answer::Accepted,
         };
         let takes_effect =
             matches!(answer, Answer::Accepted) || answer.retry() == Some(Retry::CheckFirst);
         if takes_effect && kind == RequestKind::Write {
             let media_type = head.headers.get(CONTENT_TYPE).cloned();
+            let media_type = media_type.unwrap_or(HeaderValue::from_static(JSON));
             run.document = Some((target.clone(), media_type, content));
         }
         let response = match kind {
             RequestKind::Read => Ok(run.read(&target)),
             _ => respond(&answer, subject.as_ref().ok()),
         };
-        run.record(RunRequest {
-            number: run.requests.len() + 1,
-            kind,
-            method: head.method.to_string(),
-            target,
-            token: token.map_err(|refusal| match refusal {
-                Refusal::MalformedToken(error) => format!("X-Fencing-Token: {error}"),
-                _ => "it has no X-Fencing-Token".to_owned(),
-            }),
-            content: hasher.finish(),
-            came: came.saturating_duration_since(run.began),
-            answered: run.began.elapsed(),
-            answer,
-            planned,
-        });
+        run.planned += usize::from(planned);
+        if run.requests.len() <= MAX_REQUESTS {
+            run.requests.push(RunRequest {
+                number: run.requests.len() + 1,
+                kind,
+                method: head.method.to_string(),
+                target,
+                subject: repeated,
+                token: token.map_err(|refusal| match refusal {
+                    Refusal::MalformedToken(error) => format!("X-Fencing-Token: {error}"),
+                    _ => "it has no X-Fencing-Token".to_owned(),
+                }),
+                content: hash,
+                came: came.saturating_duration_since(run.began),
+                answered: run.began.elapsed(),
+                answer,
+                planned,
+            });
+        }
         response
     }
 }
 
 impl Run {
-    fn new(began: Instant) -> Self {
-        Self {
-            began,
-            requests: Vec::new(),
-            more: 0,
-            planned: 0,
-            document: None,
-        }
-    }
-
     /// The upstream's answer to a read.
     fn read(&self, target: &str) -> Response<ClientBody> {
-        let mut response = reply(StatusCode::OK, JSON, "{}\n");
-        if let Some((_, media_type, content)) = self.document.as_ref().filter(|one| one.0 == target)
-        {
-            *response.body_mut() = full(content.clone());
-            let headers = response.headers_mut();
-            headers.remove(CONTENT_TYPE);
-            headers.extend(
-                media_type
-                    .clone()
-                    .map(|media_type| (CONTENT_TYPE, media_type)),
-            );
-        }
+        let document = self.document.as_ref().filter(|one| one.0 == target);
+        let Some((_, media_type, content)) = document else {
+            return reply(StatusCode::OK, JSON, "{}\n");
+        };
+        let mut response = reply(StatusCode::OK, JSON, content.clone());
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, media_type.clone());
         response
-    }
-
-    fn record(&mut self, request: RunRequest) {
-        self.planned += usize::from(request.planned);
-        if self.requests.len() < MAX_REQUESTS {
-            self.requests.push(request);
-        } else {
-            self.more += 1;
-        }
     }
 }
 
-/// The kind of a request, and its resource key and token. A refusal says what is wrong with the
-/// request, whatever the scenario.
-fn subject(
-    head: &Parts,
-    target: &str,
-    token: Result<Token, Refusal>,
-) -> (RequestKind, Result<Subject, Refusal>) {
-    let path = target.split('?').next().unwrap_or_default();
-    let (kind, key) = if path == CLAIM {
-        let claim = claim(head);
-        let of = claim.as_deref().unwrap_or("nothing").to_owned();
-        // A resource key, or a method and a path.
-        let key = claim.map(|of| of.split_once(' ').map_or(of, |(_, path)| path));
-        (RequestKind::Claim(of), key)
-    } else {
-        let safe = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
-        let kind = if safe {
-            RequestKind::Read
-        } else {
-            RequestKind::Write
-        };
-        (kind, Ok(path))
-    };
-    let ambiguous = |error: fencepost::routing::KeyError| Refusal::Ambiguous(error.to_string());
-    let key = key.and_then(|key| ResourceKey::new(key).map_err(ambiguous));
-    (kind, key.and_then(|key| Ok((key, token?))))
+fn ambiguous(error: &dyn std::fmt::Display) -> Refusal {
+    Refusal::Ambiguous(error.to_string())
+}
+
+/// The resource key of a path, of a method and a path, or of a key.
+fn key(named: &str) -> Result<ResourceKey, Refusal> {
+    let key = named.split_once(' ').map_or(named, |(_, path)| path);
+    ResourceKey::new(key).map_err(|error| ambiguous(&error))
 }
 
 fn token(headers: &HeaderMap) -> Result<Token, Refusal> {
@@ -342,9 +277,7 @@ fn claim(head: &Parts) -> Result<&str, Refusal> {
     if head.method != Method::POST {
         return Err(Refusal::MethodNotAllowed("POST".into()));
     }
-    let field = |name| {
-        headers::text(&head.headers, name).map_err(|error| Refusal::Ambiguous(error.to_string()))
-    };
+    let field = |name| headers::text(&head.headers, name).map_err(|error| ambiguous(&error));
     match (field(&TARGET)?, field(&RESOURCE)?) {
         (Some(of), None) if of.contains(" /") => Ok(of),
         (None, Some(of)) => Ok(of),
@@ -355,23 +288,18 @@ fn claim(head: &Parts) -> Result<&str, Refusal> {
     }
 }
 
-fn respond(
-    answer: &Answer,
-    subject: Option<&Subject>,
-) -> Result<Response<ClientBody>, ConnectionEnd> {
+fn respond(answer: &Answer, subject: Option<&Subject>) -> Answered {
     Ok(match answer {
         Answer::Accepted => reply(StatusCode::OK, JSON, "{\"accepted\":true}\n"),
         Answer::Claimed => claimed(),
-        Answer::Refused {
-            refusal,
-            style,
-            has_subject,
-        } => refusal.respond(*style, subject.filter(|_| *has_subject)),
+        Answer::Refused(refusal, form) => {
+            refusal.respond(form.style, subject.filter(|_| form.has_subject))
+        }
         Answer::UpstreamError => {
             let status = StatusCode::SERVICE_UNAVAILABLE;
             reply(status, TEXT, "The API itself is down for a while.\n")
         }
-        Answer::ConnectionLost => return Err(ConnectionEnd),
+        Answer::ConnectionLost => return Err(no_answer()),
     })
 }
 
