@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::boot_clock::BootClock;
 use crate::config::{Finding, PostgresAddress, RouteTable, Settings, StoreTarget, TableChange};
 use crate::fencing::failure_detector::{FailureDetector, Read};
+use crate::fencing::reckoning;
 use crate::store::postgres::{self, PostgresStore};
 use crate::store::reckoning::Reckoning;
 use crate::store::routes::compare;
@@ -17,28 +18,29 @@ use crate::store::{InstanceId, InstanceRow, MarkStore};
 /// The interval at which `migrate` reads the remaining instances.
 const LOOK: Duration = Duration::from_millis(250);
 
+/// Changes that every operator must know of.
+const WARNINGS: [(TableChange, &str); 2] = [
+    (
+        TableChange::Enforced,
+        "routes enforce now that let requests through unjudged before: those requests are not in \
+         flight for the barrier. Fencing counts from the time when every proxy has changed, the \
+         unjudged requests have ended, and barrier.settle has passed",
+    ),
+    (
+        TableChange::Reuse,
+        "reuse has changed: tokens of before may pass once more",
+    ),
+];
+
 /// Logs what a new route table changes.
 pub(super) fn tell(findings: &[Finding]) {
-    let routes = |change: TableChange| {
+    for (change, warning) in WARNINGS {
         let found = findings.iter().filter(|finding| finding.change == change);
         let routes: BTreeSet<&str> = found.filter_map(|found| found.route.as_deref()).collect();
-        routes.into_iter().collect::<Vec<_>>().join(", ")
-    };
-    let enforced = routes(TableChange::Enforced);
-    if !enforced.is_empty() {
-        tracing::warn!(
-            routes = enforced,
-            "routes enforce now that let requests through unjudged before: those requests are not in \
-             flight for the barrier. Fencing counts from the time when every proxy has changed, the \
-             unjudged requests have ended, and barrier.settle has passed"
-        );
-    }
-    let reuse = routes(TableChange::Reuse);
-    if !reuse.is_empty() {
-        tracing::warn!(
-            routes = reuse,
-            "reuse has changed: tokens of before may pass once more"
-        );
+        if !routes.is_empty() {
+            let routes = routes.into_iter().collect::<Vec<_>>().join(", ");
+            tracing::warn!(routes, "{warning}");
+        }
     }
 }
 
@@ -158,112 +160,79 @@ async fn migrate_routes(
         "a proxy with these routes will not start: stop every proxy of the namespace, and run this \
          again with --accept-new-keys"
     );
-    Leftovers::new(store, settings)
-        .settle(&table.to_document(), say)
-        .await?;
+    replace_settled(store, settings, &table.to_document(), say).await?;
     say("the routes are on record; marks under the old keys no longer protect anything".to_owned());
     Ok(())
 }
 
-/// The work that earlier proxies have left in the store, while `migrate` waits for it. In place of
-/// a proxy, since none runs: it declares the silent ones dead, and deletes what has settled.
-struct Leftovers<'a> {
-    store: &'a dyn MarkStore,
-    namespace: &'a str,
-    watch: FailureDetector,
-    reckoning: Reckoning,
-    clock: BootClock,
-    /// The counters as they were first seen.
-    seen: HashMap<InstanceId, i64>,
-}
-
-impl<'a> Leftovers<'a> {
-    fn new(store: &'a dyn MarkStore, settings: &'a Settings) -> Self {
-        let settle = settings.barrier.settle;
-        let reckoning = if store.shared() {
-            Reckoning::shared(settings.store.lease, settings.upstream.undelivered, settle)
-        } else {
-            Reckoning::alone(settle)
+/// Replaces the table once nothing can be in flight under the old keys. In place of a proxy, since
+/// none runs, it declares the silent instances dead, and deletes what has settled.
+async fn replace_settled(
+    store: &dyn MarkStore,
+    settings: &Settings,
+    document: &str,
+    say: &mut impl FnMut(String),
+) -> anyhow::Result<()> {
+    let reckoning = reckoning(store, settings);
+    let (detector, clock) = (FailureDetector::new(reckoning), BootClock::boottime());
+    // The counters as they were first seen.
+    let mut seen: HashMap<InstanceId, i64> = HashMap::new();
+    let mut said = false;
+    loop {
+        let sent = clock.now();
+        let mut rows = store.instances().await?;
+        let read = Read {
+            connection: store.instances_over(),
+            sent,
+            answered: clock.now(),
         };
-        Self {
-            store,
-            namespace: &settings.store.namespace,
-            watch: FailureDetector::new(reckoning),
-            reckoning,
-            clock: BootClock::boottime(),
-            seen: HashMap::new(),
+        // An instance that joins now is seen by the replacement.
+        if rows.is_empty() && store.replace_routes(document).await?.is_empty() {
+            return Ok(());
         }
-    }
-
-    /// Replaces the table once nothing can be in flight under the old keys.
-    async fn settle(mut self, document: &str, say: &mut impl FnMut(String)) -> anyhow::Result<()> {
-        let mut said = false;
-        loop {
-            let sent = self.clock.now();
-            let rows = self.store.instances().await?;
-            let read = Read {
-                connection: self.store.instances_over(),
-                sent,
-                answered: self.clock.now(),
-            };
-            // An instance that joins now is seen by the replacement.
-            if rows.is_empty() && self.store.replace_routes(document).await?.is_empty() {
-                return Ok(());
-            }
-            if !std::mem::replace(&mut said, true) {
-                say(self.waiting_for(&rows));
-            }
-            self.look(rows, read).await?;
-            tokio::time::sleep(LOOK).await;
+        if !std::mem::replace(&mut said, true) {
+            say(waiting_for(&rows, &reckoning));
         }
-    }
-
-    async fn look(&mut self, mut rows: Vec<InstanceRow>, read: Read) -> anyhow::Result<()> {
         for row in rows.iter_mut().filter(|row| !row.dead) {
-            if !self.store.shared() {
+            if !store.shared() {
                 // Only one process can have the file, and this is it.
-                row.dead = self.store.declare_dead(&row.id, row.renewals).await?;
+                row.dead = store.declare_dead(&row.id, row.renewals).await?;
                 continue;
             }
-            let first = *self.seen.entry(row.id.clone()).or_insert(row.renewals);
+            let first = *seen.entry(row.id.clone()).or_insert(row.renewals);
             anyhow::ensure!(
                 first == row.renewals,
                 "instance {} of namespace {} is alive and serves the routes on record: its requests \
                  are in flight under the old keys. Stop every proxy of the namespace, and run this again",
                 row.id,
-                self.namespace,
+                settings.store.namespace,
             );
         }
-        let nobody = InstanceId::from_row("");
-        let verdict = self.watch.observe(&nobody, &rows, read);
+        let verdict = detector.observe(&InstanceId::from_row(""), &rows, read);
         for (id, renewals) in verdict.silent {
-            if self.store.declare_dead(&id, renewals).await? {
-                self.watch.declared(&id, self.clock.now());
+            if store.declare_dead(&id, renewals).await? {
+                detector.declared(&id, clock.now());
             }
         }
         for id in verdict.settled {
-            let mut step = self.store.bury(&id, &[], None).await?;
+            let mut step = store.bury(&id, &[], None).await?;
             while let Some(after) = step.next {
-                step = self.store.bury(&id, &[], Some(&after)).await?;
+                step = store.bury(&id, &[], Some(&after)).await?;
             }
         }
-        Ok(())
+        tokio::time::sleep(LOOK).await;
     }
+}
 
-    fn waiting_for(&self, rows: &[InstanceRow]) -> String {
-        let longest = rows.iter().map(|row| {
-            let lease = if row.dead {
-                Duration::ZERO
-            } else {
-                self.reckoning.silence(row.lease)
-            };
-            lease + self.reckoning.after_death_of(row)
-        });
-        let longest = longest.max().unwrap_or_default().as_secs() + 1;
-        format!(
-            "instances on record: {}. Waiting until what they may have left in flight has settled: \
-             {longest} s or somewhat more, if none of them runs",
-            rows.len()
-        )
-    }
+fn waiting_for(rows: &[InstanceRow], reckoning: &Reckoning) -> String {
+    let longest = rows.iter().map(|row| {
+        let silence = reckoning.silence(row.lease) * u32::from(!row.dead);
+        silence + reckoning.after_death_of(row)
+    });
+    let longest = longest.max().unwrap_or_default().as_secs() + 1;
+    format!(
+        "instances on record: {}. Waiting until what they may have left in flight has settled: \
+         {longest} s or somewhat more, if none of them runs",
+        rows.len()
+    )
 }

@@ -423,7 +423,7 @@ impl Fencing {
 }
 
 /// How long this instance waits for what others may still do.
-fn reckoning(store: &dyn MarkStore, settings: &Settings) -> Reckoning {
+pub(crate) fn reckoning(store: &dyn MarkStore, settings: &Settings) -> Reckoning {
     let settle = settings.barrier.settle;
     if store.shared() {
         Reckoning::shared(settings.store.lease, settings.upstream.undelivered, settle)
