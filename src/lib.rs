@@ -57,6 +57,7 @@ pub mod proxy;
 pub mod rejections;
 pub mod routing;
 pub mod server;
+mod signals;
 mod socket;
 pub mod store;
 pub mod throttle;

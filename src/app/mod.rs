@@ -3,20 +3,20 @@
 
 mod found;
 mod keys;
-pub(crate) mod listen;
+mod listen;
 mod log_output;
 mod log_writer;
 mod reload;
 mod settings_metrics;
 mod shutdown;
-pub(crate) mod store_start;
+mod store_start;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -24,13 +24,16 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::listen::bind;
+use self::reload::Live;
 use self::settings_metrics::{route_labels, set_loaded};
-use self::store_start::{StoreJoin, join};
+use self::shutdown::StopSignal;
+use self::store_start::join;
 use crate::admin::{self, AdminState, History, LoadedConfig, Readiness};
-use crate::config::{self, AdminSettings, Loader, RouteTable, Settings, Warning};
+use crate::config::{self, Loader, RouteTable, Settings, Warning};
 use crate::fencing::{Background, Fencing, FencingSetup, Running};
 use crate::log_filter::LogFilter;
 use crate::metrics::Metrics;
+use crate::proxy::attachment::Attachment;
 use crate::proxy::headers::via::Via;
 use crate::proxy::{Proxy, ProxySetup};
 use crate::rejections::Rejections;
@@ -68,8 +71,8 @@ pub async fn serve(
         tracing::warn!(%warning, "configuration");
     }
     let bound = App::bind(settings, instance).await?;
-    let shutdown = Shutdown::on_signals(log.clone())?;
-    bound.reloading(loader).logging_to(log).run(shutdown).await
+    let shutdown = Shutdown::on_signals(log.writer.clone())?;
+    bound.run(loader, log, shutdown).await
 }
 
 /// A proxy whose store is open and whose ports are bound. It does not accept yet.
@@ -84,73 +87,49 @@ pub struct Bound {
     store: Arc<dyn MarkStore>,
     data_listener: Listener,
     admin_listener: Option<Listener>,
-    loader: Option<Loader>,
-    log: Option<LogOutput>,
 }
 
 impl Bound {
-    /// Reloads the configuration from `loader`, on SIGHUP and when a file has changed.
-    pub fn reloading(self, loader: Loader) -> Self {
-        Self {
-            loader: Some(loader),
-            ..self
-        }
-    }
-
-    /// Counts the lines that `log` loses, and lets a reload and the admin port change its level.
-    pub fn logging_to(self, log: LogOutput) -> Self {
-        Self {
-            log: Some(log),
-            ..self
-        }
-    }
-
-    /// Serves until `shutdown` ends it: starts the fencing, serves, waits, drains, closes.
-    pub async fn run(self, mut shutdown: Shutdown) -> anyhow::Result<()> {
-        let reloading = match self.loader {
-            Some(loader) => Some((reload::Trigger::new()?, loader)),
-            None => None,
-        };
+    /// Serves until `shutdown` ends it: starts the fencing, serves, waits, drains, closes. Reloads
+    /// the configuration from `loader`, on SIGHUP and when a file has changed.
+    pub async fn run(
+        self,
+        loader: Loader,
+        log: LogOutput,
+        mut shutdown: Shutdown,
+    ) -> anyhow::Result<()> {
+        let hangups = signal(SignalKind::hangup())?;
 
         // Start the fencing, and the tasks beside it.
-        let (app, background) =
-            App::start(self.settings, self.store, self.instance, self.log.as_ref())?;
-        let admin_settings = watch::Sender::new(app.settings.admin.clone());
-        let loaded = watch::Sender::new(LoadedConfig::now(Arc::clone(&app.settings), Vec::new()));
-        let live = (&admin_settings, &loaded);
-        let side_tasks = app.start_side_tasks(self.admin_listener, live, self.log);
+        let (settings, filter) = (self.settings, Arc::clone(&log.filter));
+        let (app, background) = App::start(settings, self.store, self.instance, filter, None)?;
+        let side_tasks = app.start_side_tasks(self.admin_listener, log.writer);
 
         // Serve.
-        let mut store = app.join_or_stop(&mut shutdown, join(&background)).await?;
+        let mut joined = app.join_or_stop(&mut shutdown, join(&background)).await?;
         let mut port = app.accept(self.data_listener)?;
         tracing::info!(data = self.data, admin = self.admin.as_deref(), "listening");
         tracing::info!("{}", config::summary(&app.settings));
-        while matches!(store, StoreJoin::Unreached) {
+        while joined == Ok(false) {
             let again = async {
                 tokio::time::sleep(START_AGAIN).await;
                 join(&background).await
             };
-            store = app.join_or_stop(&mut shutdown, again).await?;
+            joined = app.join_or_stop(&mut shutdown, again).await?;
         }
         // A stop before the store was reached leaves nothing to clean up in it.
-        let joined = matches!(store, StoreJoin::Joined);
-        let mut running = background.run(joined);
-        if joined {
+        let mut running = background.run(joined == Ok(true));
+        if joined == Ok(true) {
             app.readiness.set_store_reached();
         }
-        let reloads = reloading.map(|(trigger, loader)| {
-            let (settings, parts) = (
-                Arc::clone(&app.settings),
-                app.reloaded((admin_settings, loaded)),
-            );
-            tokio::spawn(reload::watch(trigger, loader, settings, parts))
-        });
+        let reloads = reload::watch(hangups, loader, Arc::clone(&app.settings), app.live.clone());
+        let reloads = tokio::spawn(reloads);
 
         // Wait for a signal. If the writer or the membership task fails, every fenced request would
         // be refused for ever, so the process ends and a new one can start.
         let signal = tokio::select! {
             biased;
-            signal = shutdown.next_after(store.signal()) => signal,
+            signal = shutdown.next_after(joined.err()) => signal,
             failed = running.failed() => anyhow::bail!(failed),
         };
 
@@ -160,9 +139,7 @@ impl Bound {
         // end of its connection.
         port.departure.announced.cancel();
         app.readiness.draining.cancel();
-        if let Some(reloads) = reloads {
-            reloads.abort();
-        }
+        reloads.abort();
         let end = shutdown.handle_during_drain(signal);
         let deadline = app.drain(&mut port).await;
 
@@ -174,27 +151,63 @@ impl Bound {
     }
 }
 
-/// Omits the store and the listeners, which add no information.
-impl fmt::Debug for Bound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bound")
-            .field("data", &self.data)
-            .field("admin", &self.admin)
-            .finish_non_exhaustive()
+/// The data port of `fencepost attach`, which judges nothing.
+pub(crate) struct Attached {
+    pub address: String,
+    app: App,
+    port: DataPort,
+    /// Lives as long as the port.
+    _background: Background,
+}
+
+impl Attached {
+    /// Binds the port and begins to accept. The store is never joined, so a request that were
+    /// judged after all would be refused.
+    pub(crate) async fn open(
+        settings: Settings,
+        attachment: Arc<Attachment>,
+    ) -> anyhow::Result<Self> {
+        let instance = InstanceId::from_bits(rand::random());
+        let bound = App::bind(Arc::new(settings), instance).await?;
+        let level = bound.settings.log.level.clone();
+        let log = Arc::new(LogFilter::new(level, None));
+        let (settings, attachment) = (bound.settings, Some(attachment));
+        let (app, background) = App::start(settings, bound.store, bound.instance, log, attachment)?;
+        Ok(Self {
+            address: bound.data,
+            port: app.accept(bound.data_listener)?,
+            app,
+            _background: background,
+        })
+    }
+
+    /// The request path.
+    pub(crate) fn proxy(&self) -> &Proxy {
+        &self.app.live.proxy
+    }
+
+    /// Lets requests in flight end, and cuts them after `within`.
+    pub(crate) async fn close(mut self, within: Duration) {
+        self.port.departure.announced.cancel();
+        self.port.departure.now.cancel();
+        self.app.tunnels.cancel();
+        self.app.tasks.close();
+        let ended = async {
+            let _ = (&mut self.port.server).await;
+            self.app.tasks.wait().await;
+        };
+        if tokio::time::timeout(within, ended).await.is_err() {
+            self.port.departure.cut.cancel();
+        }
     }
 }
 
 /// The proxy between its ports and its store.
 pub struct App {
-    log: Arc<LogFilter>,
+    live: Live,
     settings: Arc<Settings>,
-    store: Arc<dyn MarkStore>,
-    metrics: Arc<Metrics>,
     rejections: Arc<Rejections>,
     readiness: Arc<Readiness>,
-    routes: Arc<RouteRecord>,
-    fencing: Arc<Fencing>,
-    proxy: Arc<Proxy>,
     /// Exchanges that go on when their connections have ended.
     tasks: TaskTracker,
     /// Cancelled once tunnels must end.
@@ -213,7 +226,7 @@ struct DataPort {
 struct SideTasks {
     admin_stop: CancellationToken,
     admin: Option<JoinHandle<()>>,
-    lost_lines: Option<JoinHandle<()>>,
+    lost_lines: JoinHandle<()>,
 }
 
 impl App {
@@ -236,17 +249,17 @@ impl App {
             store,
             data_listener,
             admin_listener,
-            loader: None,
-            log: None,
         })
     }
 
-    /// Starts the fencing, and builds the request path around it.
+    /// Starts the fencing, and builds the request path around it. With an `attachment` nothing is
+    /// judged.
     fn start(
         settings: Arc<Settings>,
         store: Arc<dyn MarkStore>,
         instance: InstanceId,
-        log: Option<&LogOutput>,
+        log: Arc<LogFilter>,
+        attachment: Option<Arc<Attachment>>,
     ) -> anyhow::Result<(Self, Background)> {
         server::descriptors::provide(&settings.limits);
         let metrics = Arc::new(Metrics::new(&route_labels(&settings)));
@@ -282,54 +295,50 @@ impl App {
             stopping: tunnels.clone(),
             rejections: Arc::clone(&rejections),
             via,
-            attachment: None,
+            attachment,
         })?);
-        // Without a log of this process, a level is only kept.
-        let kept = || Arc::new(LogFilter::new(settings.log.level.clone(), None));
-        let log = log.map_or_else(kept, |log| Arc::clone(&log.filter));
-        let app = Self {
-            log,
-            settings,
+        let live = Live {
+            proxy,
             store,
+            routes,
             metrics,
+            fencing,
+            admin: watch::Sender::new(settings.admin.clone()),
+            loaded: watch::Sender::new(LoadedConfig::now(Arc::clone(&settings), Vec::new())),
+            log,
+        };
+        let app = Self {
+            live,
+            settings,
             rejections,
             readiness,
-            routes,
-            fencing,
-            proxy,
             tasks,
             tunnels,
         };
         Ok((app, background))
     }
 
-    fn start_side_tasks(
-        &self,
-        admin: Option<Listener>,
-        (admin_settings, loaded): (&watch::Sender<AdminSettings>, &watch::Sender<LoadedConfig>),
-        log: Option<LogOutput>,
-    ) -> SideTasks {
+    fn start_side_tasks(&self, admin: Option<Listener>, log: LogWriter) -> SideTasks {
         let admin_stop = CancellationToken::new();
+        let metrics = &self.live.metrics;
         let admin = admin.map(|listener| {
             let history = Arc::new(History::default());
-            let (sampled, metrics) = (Arc::clone(&history), Arc::clone(&self.metrics));
-            tokio::spawn(sampled.run(metrics, admin_stop.clone()));
+            let sampled = Arc::clone(&history).run(Arc::clone(metrics), admin_stop.clone());
+            tokio::spawn(sampled);
             let state = AdminState {
-                fencing: Arc::clone(&self.fencing),
-                metrics: Arc::clone(&self.metrics),
+                fencing: Arc::clone(&self.live.fencing),
+                metrics: Arc::clone(metrics),
                 rejections: Arc::clone(&self.rejections),
                 readiness: Arc::clone(&self.readiness),
-                settings: admin_settings.subscribe(),
-                log: Arc::clone(&self.log),
-                loaded: loaded.subscribe(),
+                settings: self.live.admin.subscribe(),
+                log: Arc::clone(&self.live.log),
+                loaded: self.live.loaded.subscribe(),
                 history,
             };
             let stop = admin_stop.clone().cancelled_owned();
             tokio::spawn(admin::serve(listener, state, stop))
         });
-        let count =
-            |log: LogOutput| tokio::spawn(log_output::count(log.writer, Arc::clone(&self.metrics)));
-        let lost_lines = log.map(count);
+        let lost_lines = tokio::spawn(log_output::count(log, Arc::clone(metrics)));
         SideTasks {
             admin_stop,
             admin,
@@ -337,7 +346,7 @@ impl App {
         }
     }
 
-    /// One attempt to join the store, unless a signal comes first.
+    /// One attempt to join the store, unless a signal comes first. False: it cannot be reached yet.
     ///
     /// One attempt is made before the first request is accepted, so that a normal start refuses no
     /// request. A store that cannot be reached delays no start: unfenced requests pass, and fenced
@@ -349,18 +358,16 @@ impl App {
         &self,
         shutdown: &mut Shutdown,
         attempt: impl Future<Output = Result<bool, StoreError>>,
-    ) -> Result<StoreJoin, StoreError> {
-        let joined = match shutdown.or(attempt).await {
-            Ok(tried) => tried?,
-            Err(signal) => return Ok(StoreJoin::Interrupted(signal)),
-        };
-        if !joined {
-            return Ok(StoreJoin::Unreached);
+    ) -> Result<Result<bool, StopSignal>, StoreError> {
+        let joined = shutdown.or(attempt).await;
+        let store = &self.live.store;
+        if matches!(joined, Ok(Ok(true))) && store.shared() {
+            found::say_namespace(&**store, &self.settings.store.namespace).await;
         }
-        if self.store.shared() {
-            found::say_namespace(&*self.store, &self.settings.store.namespace).await;
+        match joined {
+            Ok(tried) => tried.map(Ok),
+            Err(signal) => Ok(Err(signal)),
         }
-        Ok(StoreJoin::Joined)
     }
 
     /// Begins to accept on the data port.
@@ -369,9 +376,9 @@ impl App {
         let workers = Arc::new(Workers::start()?);
         let server = tokio::spawn(server::serve(
             listener,
-            Arc::clone(&self.proxy),
+            Arc::clone(&self.live.proxy),
             self.settings.limits,
-            Arc::clone(&self.metrics),
+            Arc::clone(&self.live.metrics),
             departure.clone(),
             Arc::clone(&workers),
         ));
@@ -381,23 +388,6 @@ impl App {
             departure,
             _workers: workers,
         })
-    }
-
-    /// The parts that a reload changes.
-    fn reloaded(
-        &self,
-        (admin, loaded): (watch::Sender<AdminSettings>, watch::Sender<LoadedConfig>),
-    ) -> reload::Parts {
-        reload::Parts {
-            proxy: Arc::clone(&self.proxy),
-            store: Arc::clone(&self.store),
-            routes: Arc::clone(&self.routes),
-            metrics: Arc::clone(&self.metrics),
-            fencing: Arc::clone(&self.fencing),
-            admin,
-            loaded,
-            log: Arc::clone(&self.log),
-        }
     }
 
     /// Lets requests in flight end until the deadline, and cuts the rest. Returns the deadline.
@@ -414,8 +404,8 @@ impl App {
             tasks.wait().await;
         });
         if drained.await.is_err() {
-            shutdown::say_what_is_cut(&self.fencing, settings.deadline);
-            self.fencing.cut();
+            shutdown::say_what_is_cut(&self.live.fencing, settings.deadline);
+            self.live.fencing.cut();
             let _ = tokio::time::timeout(AFTER_CUT, tasks.wait()).await;
             // An unfenced exchange has no task of its own: it ends with its connection.
             port.departure.cut.cancel();
@@ -450,22 +440,14 @@ impl App {
             let _ = task.await;
         }
         // A file that is moved or mounted elsewhere after a stop may leave its log behind.
-        if tokio::time::timeout(timeout, self.store.disconnect())
+        if tokio::time::timeout(timeout, self.live.store.disconnect())
             .await
             .is_err()
         {
             tracing::warn!("the store could not be closed in time: its log stays beside the file");
         }
         // The last thing: neither the store nor a hook waits for a collector.
-        self.proxy.finish_traces(TRACES).await;
-        if let Some(task) = side_tasks.lost_lines {
-            task.abort();
-        }
-    }
-}
-
-impl fmt::Debug for App {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("App").finish_non_exhaustive()
+        self.live.proxy.finish_traces(TRACES).await;
+        side_tasks.lost_lines.abort();
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::Signal;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
@@ -22,21 +22,9 @@ use crate::store::routes::RouteRecord;
 /// The interval at which the files are checked.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The triggers of a reload. Made at the start, so that no later change is missed.
-pub(super) struct Trigger {
-    hangups: Signal,
-}
-
-impl Trigger {
-    pub(super) fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            hangups: signal(SignalKind::hangup())?,
-        })
-    }
-}
-
-/// The parts that a reload changes.
-pub(super) struct Parts {
+/// The parts that a reload changes. Clones share them.
+#[derive(Clone)]
+pub(super) struct Live {
     pub proxy: Arc<Proxy>,
     pub store: Arc<dyn MarkStore>,
     pub routes: Arc<RouteRecord>,
@@ -47,7 +35,7 @@ pub(super) struct Parts {
     pub log: Arc<LogFilter>,
 }
 
-impl Parts {
+impl Live {
     /// Follows the file. A level that an operator has set since stays if the file's is as it was.
     fn set_log_level(&self, before: &Settings, new: &Settings) {
         if before.log.level == new.log.level {
@@ -61,12 +49,11 @@ impl Parts {
 
 /// Reloads until it is aborted.
 pub(super) async fn watch(
-    trigger: Trigger,
+    mut hangups: Signal,
     loader: Loader,
     mut settings: Arc<Settings>,
-    parts: Parts,
+    live: Live,
 ) {
-    let Trigger { mut hangups } = trigger;
     let mut tick = tokio::time::interval(LOOK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut seen = settings.sources.clone();
@@ -92,13 +79,13 @@ pub(super) async fn watch(
             }
         };
         changing = None;
-        let (sources, reloaded) = reload(&loader, &settings, &parts).await;
+        let (sources, reloaded) = reload(&loader, &settings, &live).await;
         match reloaded {
             Ok(new) => {
-                parts.set_log_level(&settings, &new);
+                live.set_log_level(&settings, &new);
                 settings = new;
                 seen = sources;
-                parts.metrics.series.config_reload_ok.set(1);
+                live.metrics.series.config_reload_ok.set(1);
                 tracing::info!(cause, "the configuration was reloaded");
                 tracing::info!("{}", config::summary(&settings));
             }
@@ -106,7 +93,7 @@ pub(super) async fn watch(
                 // Watches the files that the failed reload has read, and those of the current
                 // configuration.
                 seen = sources.and(&settings.sources.now());
-                parts.metrics.series.config_reload_ok.set(0);
+                live.metrics.series.config_reload_ok.set(0);
                 for reason in reasons {
                     tracing::error!(
                         cause,
@@ -123,7 +110,7 @@ pub(super) async fn watch(
 async fn reload(
     loader: &Loader,
     settings: &Settings,
-    parts: &Parts,
+    live: &Live,
 ) -> (Sources, Result<Arc<Settings>, Vec<String>>) {
     let (new, warnings) = match loader.load() {
         Ok(read) => read,
@@ -133,30 +120,30 @@ async fn reload(
         tracing::warn!(%warning, "configuration");
     }
     let sources = new.sources.clone();
-    (sources, take(new, settings, parts).await)
+    (sources, take(new, settings, live).await)
 }
 
 /// Applies new settings, all of them or none.
-async fn take(new: Settings, now: &Settings, parts: &Parts) -> Result<Arc<Settings>, Vec<String>> {
+async fn take(new: Settings, now: &Settings, live: &Live) -> Result<Arc<Settings>, Vec<String>> {
     let told = |error: &dyn std::fmt::Display| vec![error.to_string()];
     let (new, kept) = now.reload_from(new)?;
     let new = Arc::new(new);
     let table = RouteTable::of(&new);
-    let findings = parts.routes.check(&*parts.store, &table).await;
+    let findings = live.routes.check(&*live.store, &table).await;
     let findings = findings.map_err(|error| told(&error))?;
-    parts.metrics.set_routes(&route_labels(&new));
+    live.metrics.set_routes(&route_labels(&new));
     // Recorded before the first request uses it, and only if it can be served.
     let taken = async {
-        let live = parts.proxy.prepare(Arc::clone(&new));
-        let live = live.map_err(|error| told(&error))?;
-        let recorded = parts.routes.record(&*parts.store, &table).await;
+        let snapshot = live.proxy.prepare(Arc::clone(&new));
+        let snapshot = snapshot.map_err(|error| told(&error))?;
+        let recorded = live.routes.record(&*live.store, &table).await;
         recorded.map_err(|error| told(&error))?;
-        parts.proxy.reload(&live);
-        parts.routes.serve(table);
+        live.proxy.reload(&snapshot);
+        live.routes.serve(table);
         Ok(())
     };
     if let Err(reasons) = taken.await {
-        parts.metrics.set_routes(&route_labels(now));
+        live.metrics.set_routes(&route_labels(now));
         return Err(reasons);
     }
     keys::tell(&findings);
@@ -166,11 +153,11 @@ async fn take(new: Settings, now: &Settings, parts: &Parts) -> Result<Arc<Settin
             "fields that have changed keep their old values until fencepost is restarted"
         );
     }
-    set_loaded(&parts.metrics, &new);
-    parts.fencing.reload(&new);
-    parts.admin.send_replace(new.admin.clone());
+    set_loaded(&live.metrics, &new);
+    live.fencing.reload(&new);
+    live.admin.send_replace(new.admin.clone());
     let kept = kept.into_iter().map(str::to_owned).collect();
     let loaded = LoadedConfig::now(Arc::clone(&new), kept);
-    parts.loaded.send_replace(loaded);
+    live.loaded.send_replace(loaded);
     Ok(new)
 }

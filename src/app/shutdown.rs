@@ -3,12 +3,13 @@
 use std::io;
 use std::time::Duration;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 use tokio_util::sync::CancellationToken;
 
-use super::log_output::LogOutput;
+use super::log_writer::LogWriter;
 use crate::fencing::Fencing;
 use crate::fencing::overview::Busy;
+use crate::signals::Signals;
 
 /// A request to stop. SIGUSR1 drains, as `HAProxy`'s soft stop does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,76 +29,31 @@ impl StopSignal {
     }
 }
 
-/// Asks a running proxy to drain and to end: the signals of the process, or a token.
+/// Asks a running proxy to drain and to end.
 #[derive(Debug)]
 pub struct Shutdown {
-    source: StopSource,
-}
-
-#[derive(Debug)]
-enum StopSource {
-    Signals(Box<ProcessSignals>),
-    /// `None`: it was cancelled already.
-    Token(Option<CancellationToken>),
-}
-
-#[derive(Debug)]
-struct ProcessSignals {
-    term: Signal,
-    int: Signal,
-    usr1: Signal,
-    log: LogOutput,
+    pub(super) signals: Signals<StopSignal>,
+    pub(super) log: LogWriter,
 }
 
 impl Shutdown {
     /// SIGTERM and SIGINT end the proxy, SIGUSR1 drains it. From this call on, the process handles
     /// them; by default each would end the process at once. A second SIGTERM or SIGINT flushes
     /// `log` and ends the process at once.
-    pub fn on_signals(log: LogOutput) -> io::Result<Self> {
-        let signals = ProcessSignals {
-            term: signal(SignalKind::terminate())?,
-            int: signal(SignalKind::interrupt())?,
-            usr1: signal(SignalKind::user_defined1())?,
-            log,
-        };
-        Ok(Self {
-            source: StopSource::Signals(Box::new(signals)),
-        })
-    }
-
-    /// Drains and ends the proxy once the token is cancelled.
-    #[must_use]
-    pub fn on_token(token: CancellationToken) -> Self {
-        Self {
-            source: StopSource::Token(Some(token)),
-        }
-    }
-
-    async fn next(&mut self) -> StopSignal {
-        match &mut self.source {
-            StopSource::Signals(signals) => {
-                tokio::select! {
-                    _ = signals.term.recv() => StopSignal::Stop("SIGTERM"),
-                    _ = signals.int.recv() => StopSignal::Stop("SIGINT"),
-                    _ = signals.usr1.recv() => StopSignal::Drain,
-                }
-            }
-            StopSource::Token(token) => {
-                match token {
-                    Some(token) => token.cancelled().await,
-                    None => std::future::pending().await,
-                }
-                *token = None;
-                StopSignal::Stop("shutdown")
-            }
-        }
+    pub fn on_signals(log: LogWriter) -> io::Result<Self> {
+        let signals = Signals::catch([
+            (SignalKind::terminate(), StopSignal::Stop("SIGTERM")),
+            (SignalKind::interrupt(), StopSignal::Stop("SIGINT")),
+            (SignalKind::user_defined1(), StopSignal::Drain),
+        ])?;
+        Ok(Self { signals, log })
     }
 
     /// Runs `work`, unless a signal comes first. Then `work` is dropped.
     pub(super) async fn or<T>(&mut self, work: impl Future<Output = T>) -> Result<T, StopSignal> {
         tokio::select! {
             done = work => Ok(done),
-            signal = self.next() => Err(signal),
+            signal = self.signals.next() => Err(signal),
         }
     }
 
@@ -105,7 +61,7 @@ impl Shutdown {
     pub(super) async fn next_after(&mut self, come: Option<StopSignal>) -> StopSignal {
         match come {
             Some(signal) => signal,
-            None => self.next().await,
+            None => self.signals.next().await,
         }
     }
 
@@ -123,21 +79,15 @@ impl Shutdown {
                             signal,
                             "a second signal: aborted, what was in flight stays recorded"
                         );
-                        self.flush_log();
+                        self.log.flush();
                         std::process::exit(1);
                     }
                     asked.cancel();
                 }
-                last = self.next().await;
+                last = self.signals.next().await;
             }
         });
         end
-    }
-
-    fn flush_log(&self) {
-        if let StopSource::Signals(signals) = &self.source {
-            signals.log.writer.flush();
-        }
     }
 }
 

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use super::shutdown::StopSignal;
 use super::{found, keys};
 use crate::config::{PostgresAddress, Settings, StoreTarget};
 use crate::fencing::Background;
@@ -12,7 +11,7 @@ use crate::store::sqlite::{self, SqliteStore};
 use crate::store::{InstanceId, MarkStore, StoreError};
 
 /// Opens the store. A file that cannot be used ends the start here; a server is reached later.
-pub(crate) async fn open(
+pub(super) async fn open(
     settings: &Settings,
     instance: &InstanceId,
 ) -> Result<Arc<dyn MarkStore>, StoreError> {
@@ -48,23 +47,4 @@ pub(super) async fn join(background: &Background) -> Result<bool, StoreError> {
         keys::tell(findings);
     }
     Ok(findings.is_some())
-}
-
-/// The progress of a start with the store.
-pub(super) enum StoreJoin {
-    Joined,
-    /// It cannot be reached yet. Trying again may help.
-    Unreached,
-    /// A signal came first.
-    Interrupted(StopSignal),
-}
-
-impl StoreJoin {
-    /// The signal that came first, if one did.
-    pub(super) fn signal(self) -> Option<StopSignal> {
-        match self {
-            Self::Interrupted(signal) => Some(signal),
-            Self::Joined | Self::Unreached => None,
-        }
-    }
 }

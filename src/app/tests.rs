@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
+use rustix::process::{Signal, getpid, kill_process};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::*;
 use crate::config::Overrides;
+use crate::signals::Signals;
 
 /// The status line of a `GET`.
 async fn status_line(address: &str, path: &str) -> std::io::Result<String> {
@@ -29,17 +31,25 @@ async fn a_bound_proxy_runs_until_its_shutdown() {
         dir.path().display()
     );
     let (settings, _) = config::parse(&text, &Overrides::default()).expect("a configuration");
+    let filter = Arc::new(LogFilter::new(settings.log.level.clone(), None));
     let bound = App::bind(Arc::new(settings), InstanceId::from_bits(1))
         .await
         .expect("free ports");
     let (data, admin) = (bound.data.clone(), bound.admin.clone().expect("it is on"));
-    let stop = CancellationToken::new();
-    let running = tokio::spawn(bound.run(Shutdown::on_token(stop.clone())));
+    let writer = LogWriter::start(std::io::sink(), LineStyle::Text, None).expect("a thread");
+    // No other test waits for this signal.
+    let stop = [(SignalKind::user_defined2(), StopSignal::Stop("SIGUSR2"))];
+    let shutdown = Shutdown {
+        signals: Signals::catch(stop).expect("a handler"),
+        log: writer.clone(),
+    };
+    let log = LogOutput { writer, filter };
+    let running = tokio::spawn(bound.run(Loader::default(), log, shutdown));
     let answer = status_line(&data, "/elsewhere").await.expect("an answer");
     assert_eq!(answer, "HTTP/1.1 404 Not Found");
     let answer = status_line(&admin, "/livez").await.expect("an answer");
     assert_eq!(answer, "HTTP/1.1 200 OK");
-    stop.cancel();
+    kill_process(getpid(), Signal::USR2).expect("this process");
     let ended = tokio::time::timeout(Duration::from_mins(1), running).await;
     ended
         .expect("in time")

@@ -28,48 +28,24 @@ pub(super) struct Holder {
     child_ended: unix::Signal,
 }
 
-/// Why a command did not start, and the exit code for that (as `env` and `nohup` have it).
-#[derive(Debug, thiserror::Error)]
-#[error("{}: {error}", name.display())]
-pub(super) struct NotStarted {
-    name: OsString,
-    error: io::Error,
-}
-
-impl NotStarted {
-    pub(super) fn code(&self) -> u8 {
-        if self.error.kind() == io::ErrorKind::NotFound {
-            127
-        } else {
-            126
-        }
-    }
-}
-
 impl Holder {
     /// Starts it. On a terminal it stays in the group of this process: only the terminal's
     /// foreground group may read from it, and the terminal sends Ctrl-C to the whole group itself.
     pub(super) fn start(
         (name, arguments): (&OsString, &[OsString]),
         variables: Vec<(&'static str, String)>,
-    ) -> Result<Self, NotStarted> {
+    ) -> io::Result<Self> {
         let leads = !io::stdin().is_terminal();
         let mut command = Command::new(name);
         command.args(arguments).envs(variables);
         if leads {
             command.process_group(0);
         }
-        let mut start = || {
-            // A process whose parent has ended becomes a child of this one, also if it has a
-            // process group or a session of its own.
-            set_child_subreaper(Some(getpid()))?;
-            let child_ended = signal(SignalKind::child())?;
-            io::Result::Ok((Pid::from_child(&command.spawn()?), child_ended))
-        };
-        let (pid, child_ended) = start().map_err(|error| NotStarted {
-            name: name.clone(),
-            error,
-        })?;
+        // A process whose parent has ended becomes a child of this one, also if it has a process
+        // group or a session of its own.
+        set_child_subreaper(Some(getpid()))?;
+        let child_ended = signal(SignalKind::child())?;
+        let pid = Pid::from_child(&command.spawn()?);
         Ok(Self {
             pid,
             leads,

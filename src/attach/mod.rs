@@ -13,6 +13,7 @@ mod signals;
 mod token;
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,13 +24,14 @@ use rustix::process::Signal;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use self::command::{Holder, NotStarted, code};
+use self::command::{Holder, code};
 use self::port::AttachedPort;
 use self::report::Reason;
-use self::signals::{Signals, code_of};
+use self::signals::code_of;
 use crate::config::Settings;
 use crate::proxy::attachment::{Attachment, Lost};
 use crate::proxy::headers::attached::FencingStamp;
+use crate::signals::Signals;
 
 pub use self::port::AttachClaim;
 pub use self::token::TokenSource;
@@ -65,7 +67,7 @@ struct Run {
     options: AttachOptions,
     attachment: Arc<Attachment>,
     port: AttachedPort,
-    signals: Signals,
+    signals: Signals<Signal>,
     claims: u64,
 }
 
@@ -73,7 +75,7 @@ struct Run {
 /// fencepost.
 pub async fn run(mut options: AttachOptions, settings: Settings) -> anyhow::Result<u8> {
     // Install signal handlers before reading the token, so that an early SIGTERM is not lost.
-    let signals = Signals::catch()?;
+    let signals = signals::catch()?;
     let stamp = FencingStamp {
         token: options.token.read().await?,
         operation: options.operation.take(),
@@ -85,7 +87,7 @@ pub async fn run(mut options: AttachOptions, settings: Settings) -> anyhow::Resu
         "--http-proxy needs a port: give --listen an address, not a Unix socket"
     );
     let mut hosts = options.http_proxy.clone().unwrap_or_default();
-    hosts.push(port.address.clone());
+    hosts.push(port.address().to_owned());
     attachment.stand_for(&hosts);
     let began = Instant::now();
     let mut run = Run {
@@ -116,7 +118,7 @@ impl Run {
             return Ok(end);
         }
         let Some((name, arguments)) = self.options.command.split_first() else {
-            tracing::info!(listen = self.port.address, "attached; no command is run");
+            tracing::info!(listen = self.port.address(), "attached; no command is run");
             return Ok(self.serve().await);
         };
         let variables = environment::variables(&self.port, self.options.http_proxy.as_deref());
@@ -128,8 +130,13 @@ impl Run {
                 end
             }
             Err(error) => {
-                tracing::error!("cannot run {error}");
-                Ok((Reason::NotStarted, NotStarted::code(&error)))
+                tracing::error!("cannot run {}: {error}", name.display());
+                // As `env` and `nohup` have it.
+                let code = match error.kind() {
+                    ErrorKind::NotFound => 127,
+                    _ => 126,
+                };
+                Ok((Reason::NotStarted, code))
             }
         }
     }

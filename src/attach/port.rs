@@ -10,39 +10,18 @@ use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderValue, Method, Request, Response, Uri};
 use http_body_util::{BodyExt as _, Limited};
 use serde_json::Value;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
-use crate::app::{listen, store_start};
-use crate::config::{Listen, RouteTable, Settings};
-use crate::fencing::{Background, Fencing, FencingSetup};
-use crate::metrics::Metrics;
+use crate::app::Attached;
+use crate::config::{Listen, Settings};
 use crate::proxy::attachment::Attachment;
-use crate::proxy::headers::via::Via;
 use crate::proxy::headers::{OUTCOME, TARGET};
-use crate::proxy::{Client, ClientBody, Proxy, ProxySetup, Received};
-use crate::rejections::Rejections;
-use crate::server::{self, DrainPhases, Workers};
-use crate::store::InstanceId;
-use crate::store::routes::RouteRecord;
+use crate::proxy::{Client, ClientBody, Received};
 
 /// The most of an answer to a claim that is read.
 const ANSWER_MAX: usize = 64 << 10;
 
 /// A port that accepts.
-pub(super) struct AttachedPort {
-    /// `127.0.0.1:40123`, or `unix:` and a path.
-    pub address: String,
-    proxy: Arc<Proxy>,
-    server: JoinHandle<()>,
-    phases: DrainPhases,
-    /// Exchanges and tunnels that outlive their connections.
-    tasks: TaskTracker,
-    tunnels: CancellationToken,
-    /// They live as long as the port.
-    _running: (Arc<Workers>, Background),
-}
+pub(super) struct AttachedPort(Attached);
 
 /// A claim of a resource.
 #[derive(Clone, Debug)]
@@ -53,10 +32,6 @@ pub struct AttachClaim {
     pub path: Uri,
     /// `Bearer …`, if it asks for that.
     pub authorization: Option<HeaderValue>,
-}
-
-fn bits() -> u128 {
-    rand::random()
 }
 
 impl AttachedPort {
@@ -73,62 +48,17 @@ impl AttachedPort {
                  a loopback address, such as 127.0.0.1:7079, or unix:/path"
             );
         }
-        let settings = Arc::new(settings);
-        server::descriptors::provide(&settings.limits);
-        let (listener, address) = listen::bind(&settings.listen, settings.listen_mode).await?;
-        let instance = InstanceId::from_bits(rand::random());
-        let via = Via::new(&instance);
-        let metrics = Arc::new(Metrics::new(&[]));
-        let routes = Arc::new(RouteRecord::new(
-            RouteTable::of(&settings),
-            metrics.store().series.route_table_mismatch.clone(),
-        ));
-        // Nothing is judged here. The store is never joined, so what would be judged after all
-        // would be refused.
-        let store = store_start::open(&settings, &instance).await?;
-        let (fencing, background) = Fencing::start(FencingSetup {
-            store,
-            settings: &settings,
-            metrics: Arc::clone(&metrics),
-            routes,
-            instance,
-            random: bits,
-        });
-        let (tasks, tunnels) = (TaskTracker::new(), CancellationToken::new());
-        let limits = settings.limits;
-        let proxy = Arc::new(Proxy::new(ProxySetup {
-            settings,
-            fencing,
-            metrics: Arc::clone(&metrics),
-            tasks: tasks.clone(),
-            stopping: tunnels.clone(),
-            rejections: Arc::new(Rejections::default()),
-            via,
-            attachment: Some(attachment),
-        })?);
-        let (phases, workers) = (DrainPhases::default(), Arc::new(Workers::start()?));
-        let server = tokio::spawn(server::serve(
-            listener,
-            Arc::clone(&proxy),
-            limits,
-            metrics,
-            phases.clone(),
-            Arc::clone(&workers),
-        ));
-        Ok(Self {
-            address,
-            proxy,
-            server,
-            phases,
-            tasks,
-            tunnels,
-            _running: (workers, background),
-        })
+        Ok(Self(Attached::open(settings, attachment).await?))
+    }
+
+    /// `127.0.0.1:40123`, or `unix:` and a path.
+    pub(super) fn address(&self) -> &str {
+        &self.0.address
     }
 
     /// The path of the Unix socket, if it is one.
     pub(super) fn socket(&self) -> Option<&str> {
-        self.address.strip_prefix("unix:")
+        self.address().strip_prefix("unix:")
     }
 
     /// Claims a resource with the token. When it returns, the older holder's work there has ended.
@@ -143,7 +73,7 @@ impl AttachedPort {
             headers.insert(AUTHORIZATION, authorization.clone());
         }
         let client = Client::of_this_process("attach");
-        let answer = self.proxy.handle(request, &client).await;
+        let answer = self.0.proxy().handle(request, &client).await;
         let outcome = answer.headers().get(OUTCOME);
         if outcome.is_some_and(|outcome| outcome == "claimed") {
             return Ok(());
@@ -152,18 +82,8 @@ impl AttachedPort {
     }
 
     /// Lets requests in flight end, and cuts them after `within`.
-    pub(super) async fn close(mut self, within: Duration) {
-        self.phases.announced.cancel();
-        self.phases.now.cancel();
-        self.tunnels.cancel();
-        self.tasks.close();
-        let ended = async {
-            let _ = (&mut self.server).await;
-            self.tasks.wait().await;
-        };
-        if tokio::time::timeout(within, ended).await.is_err() {
-            self.phases.cut.cancel();
-        }
+    pub(super) async fn close(self, within: Duration) {
+        self.0.close(within).await;
     }
 }
 

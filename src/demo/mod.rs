@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
+use tokio::signal::unix::SignalKind;
 
 mod child;
 mod hand;
@@ -29,6 +28,8 @@ use screen::Screen;
 use stories::Verdict;
 use world::World;
 
+use crate::signals::Signals;
+
 /// How long any one story may take.
 const STORY: Duration = Duration::from_secs(40);
 
@@ -38,27 +39,38 @@ const STORY: Duration = Duration::from_secs(40);
 /// # Errors
 /// Something could not be started; each says what.
 pub async fn run(keep: bool) -> anyhow::Result<bool> {
-    let end = end_signals()?;
+    // Ctrl-C, `kill`, and a closed terminal.
+    let ends = [
+        SignalKind::interrupt(),
+        SignalKind::terminate(),
+        SignalKind::hangup(),
+    ];
+    let mut ends = Signals::catch(ends.map(|kind| (kind, ())))?;
     let name = format!("fencepost-demo-{:016x}", rand::random::<u64>());
     let dir = std::env::temp_dir().join(name);
     let made = std::fs::DirBuilder::new().mode(0o700).create(&dir);
     made.with_context(|| format!("cannot make the directory {}", dir.display()))?;
-    let ended = play_and_keep(&dir, keep, &end).await;
+    let ended = play_and_keep(&dir, keep, &mut ends).await;
     // Files that cannot be removed stay in the system's temporary directory.
     let _ = std::fs::remove_dir_all(&dir);
     ended
 }
 
-async fn play_and_keep(dir: &Path, keep: bool, end: &CancellationToken) -> anyhow::Result<bool> {
-    // The child is killed as the future is dropped.
-    let Some(played) = end.run_until_cancelled(play(dir)).await else {
-        return Ok(false);
+async fn play_and_keep(dir: &Path, keep: bool, ends: &mut Signals<()>) -> anyhow::Result<bool> {
+    let (mut world, good) = tokio::select! {
+        played = play(dir) => played?,
+        // The child is killed as the future is dropped.
+        () = ends.next() => return Ok(false),
     };
-    let (mut world, good) = played?;
     hand::summary(&world, good, keep);
     let fencepost = &mut world.fencepost.process;
-    if keep && let Some(status) = end.run_until_cancelled(fencepost.wait()).await {
-        anyhow::bail!("fencepost has ended by itself: {}", status?);
+    if keep {
+        tokio::select! {
+            status = fencepost.wait() => {
+                anyhow::bail!("fencepost has ended by itself: {}", status?);
+            }
+            () = ends.next() => {}
+        }
     }
     fencepost.kill().await.context("cannot kill fencepost")?;
     Ok(good)
@@ -132,24 +144,4 @@ routes:
     let path = dir.join("fencepost.yaml");
     std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path)
-}
-
-/// Cancelled by Ctrl-C, `kill`, and a closed terminal.
-fn end_signals() -> anyhow::Result<CancellationToken> {
-    let end = CancellationToken::new();
-    for kind in [
-        SignalKind::interrupt(),
-        SignalKind::terminate(),
-        SignalKind::hangup(),
-    ] {
-        let (mut signal, end) = (
-            signal(kind).context("cannot listen for signals")?,
-            end.clone(),
-        );
-        tokio::spawn(async move {
-            signal.recv().await;
-            end.cancel();
-        });
-    }
-    Ok(end)
 }

@@ -19,6 +19,7 @@ const LAYERS: &[&[&str]] = &[
         "timed_socket",
         "write_timeout",
         "boot_clock",
+        "signals",
         "build_info",
     ],
     &["config"],

@@ -1,0 +1,34 @@
+//! [`Signals`]: the signals of the process that a part of it waits for.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::Poll;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Signals, each with its meaning.
+#[derive(Debug)]
+pub(crate) struct Signals<T>(Vec<(Signal, T)>);
+
+impl<T: Copy> Signals<T> {
+    /// From this call on, none of them ends the process by itself.
+    pub(crate) fn catch(kinds: impl IntoIterator<Item = (SignalKind, T)>) -> io::Result<Self> {
+        let caught = kinds
+            .into_iter()
+            .map(|(kind, meaning)| Ok((signal(kind)?, meaning)));
+        caught.collect::<io::Result<_>>().map(Self)
+    }
+
+    /// Waits for the next one. Cancel-safe.
+    pub(crate) async fn next(&mut self) -> T {
+        poll_fn(|context| {
+            let mut caught = self.0.iter_mut();
+            let come = caught.find_map(|(signal, meaning)| {
+                let ready = signal.poll_recv(context).is_ready();
+                ready.then_some(Poll::Ready(*meaning))
+            });
+            come.unwrap_or(Poll::Pending)
+        })
+        .await
+    }
+}
