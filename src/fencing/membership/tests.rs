@@ -17,8 +17,8 @@ use crate::fencing::epochs::Recalled;
 use crate::fencing::epochs::{Ending, Entered};
 use crate::fencing::refused::Refused;
 use crate::fencing::tests::{
-    CallPlan, DEATH, Double, LOSS, ROOM, Rig, SETTLE, SILENCE, TERM, UNDELIVERED, assert_repairing,
-    broken, clock, key, token,
+    CallPlan, DEATH, Double, LOSS, ROOM, Rig, SETTLE, SILENCE, TERM, UNDELIVERED, alone,
+    assert_repairing, broken, clock, key, pair, rig, token,
 };
 use crate::fencing::writer::Want;
 use crate::metrics::DecidedBy;
@@ -28,10 +28,6 @@ use crate::store::Override;
 use crate::store::sqlite::SqliteStore;
 
 const MOMENT: Duration = Duration::from_millis(1);
-
-async fn rig(store: &Arc<Double>, id: u64) -> Rig {
-    Rig::new(Arc::clone(store) as _, id, clock()).await
-}
 
 async fn open(rig: &Rig, on: &ResourceKey, number: i64) -> Result<bool, Refused> {
     rig.writer.append(on, token(number), Want::Open).await
@@ -76,8 +72,7 @@ async fn a_join_in_doubt_is_tried_again_under_another_id() {
 
 #[tokio::test(start_paused = true)]
 async fn who_was_declared_dead_goes_on_under_a_new_id_and_forgets() {
-    let store = Arc::new(Double::default());
-    let rig = rig(&store, 1).await;
+    let (store, rig) = alone().await;
     let membership = rig.membership();
     let (a, b) = (key("a"), key("b"));
     assert!(open(&rig, &a, 5).await.is_ok());
@@ -119,8 +114,7 @@ async fn who_was_declared_dead_goes_on_under_a_new_id_and_forgets() {
 /// A failover has lost an override: the namespace's era is below the one that instances know.
 #[tokio::test(start_paused = true)]
 async fn an_era_that_a_failover_has_lost_is_raised_again() {
-    let store = Arc::new(Double::default());
-    let rig = rig(&store, 1).await;
+    let (store, rig) = alone().await;
     let membership = rig.membership();
     rig.epoch_table.adopt(2);
     store.state().era = 1;
@@ -181,8 +175,7 @@ async fn who_serves_other_routes_than_those_on_record_does_not_join() {
 
 #[tokio::test(start_paused = true)]
 async fn who_was_dead_does_not_come_back_with_routes_that_were_replaced() {
-    let store = Arc::new(Double::default());
-    let rig = rig(&store, 1).await;
+    let (store, rig) = alone().await;
     let (old, routes) = served("old");
     let membership = rig.membership_with(routes);
     store.state().routes = Some(old.clone());
@@ -207,8 +200,7 @@ async fn who_was_dead_does_not_come_back_with_routes_that_were_replaced() {
 
 #[tokio::test(start_paused = true)]
 async fn another_live_route_table_is_noticed_and_its_own_is_told() {
-    let store = Arc::new(Double::default());
-    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let (store, one, two) = pair().await;
     let (_, routes) = served("a");
     let membership = one.membership_with(Arc::clone(&routes));
     let me = one.lease.identity().instance;

@@ -6,6 +6,8 @@ mod double_instances;
 mod double_marks;
 mod rig;
 
+use std::sync::Arc;
+
 use super::{Refused, Undecided};
 
 pub(crate) use self::double::{CallPlan, Double, broken};
@@ -29,4 +31,23 @@ impl Refused {
             _ => "decided",
         }
     }
+}
+
+/// The instance of this id over a store in memory.
+pub(crate) async fn rig(store: &Arc<Double>, id: u64) -> Rig {
+    Rig::new(Arc::clone(store) as _, id, clock()).await
+}
+
+/// One instance over a store of its own.
+pub(crate) async fn alone() -> (Arc<Double>, Rig) {
+    let store = Arc::new(Double::default());
+    let rig = rig(&store, 1).await;
+    (store, rig)
+}
+
+/// Two instances over one store.
+pub(crate) async fn pair() -> (Arc<Double>, Rig, Rig) {
+    let (store, one) = alone().await;
+    let two = rig(&store, 2).await;
+    (store, one, two)
 }

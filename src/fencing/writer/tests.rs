@@ -11,7 +11,7 @@ use super::Want;
 use crate::fencing::epochs::Recalled;
 use crate::fencing::refused::{Refused, Undecided};
 use crate::fencing::tests::{
-    CallPlan, Double, LOSS, Rig, assert_repairing, broken, clock, key, token,
+    CallPlan, Double, LOSS, Rig, alone, assert_repairing, broken, key, pair, rig, token,
 };
 use crate::metrics::DecidedBy;
 use crate::routing::ResourceKey;
@@ -20,16 +20,6 @@ use crate::store::{EpochRow, InstanceId, Notification, Override};
 /// Longer than the writer's tick.
 const A_TICK: Duration = Duration::from_millis(300);
 
-async fn rig(store: &Arc<Double>, id: u64) -> Rig {
-    Rig::new(Arc::clone(store) as _, id, clock()).await
-}
-
-async fn alone() -> (Arc<Double>, Rig) {
-    let store = Arc::new(Double::default());
-    let rig = rig(&store, 1).await;
-    (store, rig)
-}
-
 fn ask(rig: &Rig, on: &str, number: i64, want: Want) -> JoinHandle<Result<bool, Refused>> {
     let (writer, key) = (rig.writer.clone(), key(on));
     tokio::spawn(async move { writer.append(&key, token(number), want).await })
@@ -37,6 +27,10 @@ fn ask(rig: &Rig, on: &str, number: i64, want: Want) -> JoinHandle<Result<bool, 
 
 async fn open(rig: &Rig, on: &str, number: i64) -> Result<bool, Refused> {
     ask(rig, on, number, Want::Open).await.expect("no panic")
+}
+
+fn undecided(answer: Result<bool, Refused>) -> bool {
+    answer.is_err_and(|refused| refused.is_undecided())
 }
 
 fn stale(mark: i64) -> Result<bool, Refused> {
@@ -122,11 +116,7 @@ async fn a_doubt_answers_only_its_own_batch_and_leaves_no_epoch() {
 async fn a_late_commit_opens_nothing_that_is_used_and_the_poll_closes_it() {
     let (store, rig) = alone().await;
     store.plan("advance", CallPlan::Late);
-    assert!(
-        open(&rig, "a", 5)
-            .await
-            .is_err_and(|refused| refused.is_undecided())
-    );
+    assert!(undecided(open(&rig, "a", 5).await));
     tokio::time::sleep(A_TICK).await;
     store.commit_late();
     assert_eq!(store.open(&key("a")), [(1, 5)]);
@@ -142,11 +132,7 @@ async fn a_late_commit_opens_nothing_that_is_used_and_the_poll_closes_it() {
 async fn a_second_statement_in_doubt_registers_nothing() {
     let (store, rig) = alone().await;
     store.plan("epochs", CallPlan::Fail(broken()));
-    assert!(
-        open(&rig, "a", 5)
-            .await
-            .is_err_and(|refused| refused.is_undecided())
-    );
+    assert!(undecided(open(&rig, "a", 5).await));
     assert_eq!(look(&rig, "a", 5), Ok(Recalled::AskStore));
     assert_eq!(
         look(&rig, "a", 4),
@@ -258,8 +244,7 @@ async fn an_epoch_that_is_answered_after_a_rejoin_is_closed_and_not_used() {
 
 #[tokio::test(start_paused = true)]
 async fn an_override_elsewhere_sends_the_statement_back_in_the_new_era() {
-    let (store, rig) = alone().await;
-    let other = crate::fencing::tests::Rig::new(Arc::clone(&store) as _, 2, clock()).await;
+    let (store, rig, other) = pair().await;
     assert!(
         ask(&rig, "a", 10, Want::Raise)
             .await
@@ -300,8 +285,7 @@ async fn a_failed_close_is_tried_again() {
 
 #[tokio::test(start_paused = true)]
 async fn others_are_told_of_what_waits_and_of_what_has_closed() {
-    let store = Arc::new(Double::default());
-    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let (store, one, two) = pair().await;
     assert!(open(&one, "a", 5).await.is_ok());
     assert!(open(&two, "a", 6).await.is_ok());
     tokio::time::sleep(A_TICK).await;
@@ -367,11 +351,7 @@ async fn the_stop_closes_what_has_drained_and_keeps_what_is_unknown() {
     rig.writer.stop().await;
     assert!(store.open(&key("idle")).is_empty());
     assert_eq!(store.open(&busy).len(), 1);
-    assert!(
-        open(&rig, "idle", 1)
-            .await
-            .is_err_and(|refused| refused.is_undecided())
-    );
+    assert!(undecided(open(&rig, "idle", 1).await));
     let id = rig.lease.identity().instance;
     store.leave(&id).await.expect("left");
     assert!(store.state().instances[&id].dead, "settles from now");

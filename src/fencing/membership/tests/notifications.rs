@@ -4,8 +4,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_notification_costs_a_poll_and_nothing_else() {
-    let store = Arc::new(Double::default());
-    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let (store, one, two) = pair().await;
     let a = key("a");
     assert!(open(&one, &a, 5).await.is_ok());
     store.plan("announce", CallPlan::Fail(broken()));
@@ -29,8 +28,7 @@ async fn a_lost_notification_costs_a_poll_and_nothing_else() {
 /// Any login of the database can notify.
 #[tokio::test(start_paused = true)]
 async fn a_forged_notification_changes_nothing() {
-    let store = Arc::new(Double::default());
-    let rig = rig(&store, 1).await;
+    let (store, rig) = alone().await;
     let (a, b) = (key("a"), key("b"));
     assert!(open(&rig, &a, 5).await.is_ok());
     rig.run();
@@ -74,8 +72,7 @@ async fn a_forged_notification_changes_nothing() {
 /// Each such hint names a resource at which an older epoch is in the way.
 #[tokio::test(start_paused = true)]
 async fn hints_that_something_was_closed_share_a_look() {
-    let store = Arc::new(Double::default());
-    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let (store, one, two) = pair().await;
     let a = key("a");
     assert!(open(&one, &a, 5).await.is_ok());
     assert!(open(&two, &a, 6).await.is_ok());
@@ -109,8 +106,7 @@ async fn hints_that_something_was_closed_share_a_look() {
 /// has come.
 #[tokio::test(start_paused = true)]
 async fn a_close_that_is_told_of_before_the_answer_is_looked_into_at_once() {
-    let store = Arc::new(Double::default());
-    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let (store, one, two) = pair().await;
     let a = key("a");
     assert!(open(&one, &a, 5).await.is_ok());
     two.run();
@@ -140,8 +136,7 @@ async fn a_close_that_is_told_of_before_the_answer_is_looked_into_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_notification_costs_one_read_and_then_the_epoch_closes() {
-    let store = Arc::new(Double::default());
-    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let (store, one, two) = pair().await;
     let a = key("a");
     assert!(open(&one, &a, 5).await.is_ok());
     one.run();
@@ -161,8 +156,7 @@ async fn a_notification_costs_one_read_and_then_the_epoch_closes() {
 /// newer one, of which the hint says nothing.
 #[tokio::test(start_paused = true)]
 async fn a_hint_that_was_answered_meanwhile_does_not_reach_the_next_epoch() {
-    let store = Arc::new(Double::default());
-    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let (store, one, two) = pair().await;
     let (a, b) = (key("a"), key("b"));
     assert!(open(&one, &a, 5).await.is_ok());
     assert!(open(&one, &b, 5).await.is_ok());
@@ -192,8 +186,7 @@ async fn a_hint_that_was_answered_meanwhile_does_not_reach_the_next_epoch() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failover_between_two_rounds_is_noticed_all_the_same() {
-    let store = Arc::new(Double::default());
-    let one = rig(&store, 1).await;
+    let (store, one) = alone().await;
     let a = key("a");
     assert!(open(&one, &a, 5).await.is_ok());
     one.run();
@@ -210,8 +203,7 @@ async fn a_failover_between_two_rounds_is_noticed_all_the_same() {
 /// Then it is unknown if the row is gone. The epoch gives no permit any more, and is closed.
 #[tokio::test(start_paused = true)]
 async fn an_epoch_whose_ceding_is_in_doubt_is_closed() {
-    let store = Arc::new(Double::default());
-    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let (store, one, two) = pair().await;
     let a = key("a");
     assert!(open(&one, &a, 5).await.is_ok());
     one.run();

@@ -4,8 +4,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_instance_is_declared_dead_settles_and_is_buried() {
-    let store = Arc::new(Double::default());
-    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let (store, one, two) = pair().await;
     let a = key("a");
     assert!(open(&one, &a, 5).await.is_ok());
     assert!(open(&two, &a, 6).await.is_ok());
@@ -48,8 +47,7 @@ async fn a_silent_instance_is_declared_dead_settles_and_is_buried() {
 /// Its epochs are many times what one step deletes.
 #[tokio::test(start_paused = true)]
 async fn a_burial_goes_on_within_its_round_with_what_is_waited_for_first() {
-    let store = Arc::new(Double::default());
-    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let (store, one, two) = pair().await;
     for n in 0..95 {
         assert!(open(&one, &key(&format!("r{n:02}")), 5).await.is_ok());
     }
@@ -87,8 +85,7 @@ async fn a_burial_goes_on_within_its_round_with_what_is_waited_for_first() {
 /// A failed look does not tell which instances are dead. So the look before it reaps none.
 #[tokio::test(start_paused = true)]
 async fn nobody_is_buried_while_the_instances_cannot_be_read() {
-    let store = Arc::new(Double::default());
-    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let (store, one, two) = pair().await;
     assert!(open(&one, &key("a"), 5).await.is_ok());
     let me = one.lease.identity().instance;
     store.leave(&me).await.expect("left");
@@ -109,8 +106,7 @@ async fn nobody_is_buried_while_the_instances_cannot_be_read() {
 
 #[tokio::test(start_paused = true)]
 async fn a_burial_that_fails_keeps_nobody_else_alive() {
-    let store = Arc::new(Double::default());
-    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let (store, one, two) = pair().await;
     store
         .leave(&one.lease.identity().instance)
         .await
@@ -140,8 +136,7 @@ async fn a_burial_that_fails_keeps_nobody_else_alive() {
 
 #[tokio::test(start_paused = true)]
 async fn the_burials_of_many_do_not_cost_the_lease() {
-    let store = Arc::new(Double::default());
-    let rig = rig(&store, 1).await;
+    let (store, rig) = alone().await;
     for id in 2..8 {
         let dead = Rig::new(Arc::clone(&store) as _, id, clock()).await;
         assert!(open(&dead, &key("a"), 5).await.is_ok());
@@ -174,8 +169,7 @@ async fn the_burials_of_many_do_not_cost_the_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn who_waits_is_woken_when_another_has_found_an_instance_dead() {
-    let store = Arc::new(Double::default());
-    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let (store, one, two) = pair().await;
     let a = key("a");
     assert!(open(&one, &a, 5).await.is_ok());
     assert!(open(&two, &a, 6).await.is_ok());

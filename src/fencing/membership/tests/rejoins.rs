@@ -6,8 +6,7 @@ use super::*;
 /// forgotten.
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_the_store_has_lost_is_recorded_again_and_forgets_nothing() {
-    let store = Arc::new(Double::default());
-    let rig = rig(&store, 1).await;
+    let (store, rig) = alone().await;
     let membership = rig.membership();
     let (a, me) = (key("a"), rig.lease.identity().instance);
     assert!(open(&rig, &a, 5).await.is_ok());
@@ -24,8 +23,7 @@ async fn an_instance_that_the_store_has_lost_is_recorded_again_and_forgets_nothi
 /// It may have been declared dead and reaped; then its epochs protect nothing any more.
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_may_have_been_buried_goes_on_under_a_new_id() {
-    let store = Arc::new(Double::default());
-    let rig = rig(&store, 1).await;
+    let (store, rig) = alone().await;
     let membership = rig.membership();
     let me = rig.lease.identity().instance;
     rig.epoch_table.learn(&key("b"), token(9), 0, false);
@@ -39,8 +37,7 @@ async fn an_instance_that_may_have_been_buried_goes_on_under_a_new_id() {
 /// The renewal was sent in time, and waited; only the time of its answer counts.
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_is_buried_while_it_renews_goes_on_under_a_new_id() {
-    let store = Arc::new(Double::default());
-    let rig = rig(&store, 1).await;
+    let (store, rig) = alone().await;
     let me = rig.lease.identity().instance;
     tokio::time::advance((TERM + SETTLE).saturating_sub(MOMENT)).await;
     let go = Arc::new(Notify::new());
@@ -60,8 +57,7 @@ async fn an_instance_that_is_buried_while_it_renews_goes_on_under_a_new_id() {
 /// for dead.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_number_never_comes_back() {
-    let store = Arc::new(Double::default());
-    let rig = rig(&store, 1).await;
+    let (store, rig) = alone().await;
     let membership = rig.membership();
     let me = rig.lease.identity().instance;
     let counter = |store: &Double| store.state().instances[&me].renewals;
@@ -104,8 +100,7 @@ async fn a_renewal_number_never_comes_back() {
 /// No read has failed, but it is another server that answers.
 #[tokio::test(start_paused = true)]
 async fn the_watch_begins_again_over_another_connection() {
-    let store = Arc::new(Double::default());
-    let (_one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let (store, _one, two) = pair().await;
     let membership = two.membership();
     let dead = |store: &Double| store.state().instances[&InstanceId::from_bits(1)].dead;
     membership.round().await.expect("a round");
@@ -121,8 +116,7 @@ async fn the_watch_begins_again_over_another_connection() {
 /// Not at the next look at the clock.
 #[tokio::test(start_paused = true)]
 async fn the_cutoff_comes_when_it_is_due() {
-    let store = Arc::new(Double::default());
-    let rig = rig(&store, 1).await;
+    let (store, rig) = alone().await;
     let joined = Instant::now();
     for _ in 0..1000 {
         store.plan("renew", CallPlan::Fail(broken()));
@@ -138,8 +132,7 @@ async fn the_cutoff_comes_when_it_is_due() {
 /// answer has the rest of its time.
 #[tokio::test(start_paused = true)]
 async fn after_a_rejoin_the_cutoff_of_before_comes_when_it_is_due() {
-    let store = Arc::new(Double::default());
-    let rig = rig(&store, 1).await;
+    let (store, rig) = alone().await;
     let joined = Instant::now();
     let before = rig.lease.identity();
     tokio::time::sleep(TERM + UNDELIVERED / 2).await;
@@ -159,8 +152,7 @@ async fn after_a_rejoin_the_cutoff_of_before_comes_when_it_is_due() {
 /// before the loss is.
 #[tokio::test(start_paused = true)]
 async fn an_override_of_what_a_failover_has_laid_open_is_not_undone() {
-    let store = Arc::new(Double::default());
-    let rig = rig(&store, 1).await;
+    let (store, rig) = alone().await;
     let membership = rig.membership();
     let a = key("a");
     assert!(open(&rig, &a, 50).await.is_ok());
@@ -182,8 +174,7 @@ async fn an_override_of_what_a_failover_has_laid_open_is_not_undone() {
 /// A failover that is over between two renewals fails none of them.
 #[tokio::test(start_paused = true)]
 async fn epochs_are_looked_for_after_every_new_connection() {
-    let store = Arc::new(Double::default());
-    let rig = rig(&store, 1).await;
+    let (store, rig) = alone().await;
     let stop = CancellationToken::new();
     let running = tokio::spawn(rig.membership().run(stop.clone()));
     let a = key("a");
@@ -207,8 +198,7 @@ async fn epochs_are_looked_for_after_every_new_connection() {
 /// this one.
 #[tokio::test(start_paused = true)]
 async fn what_is_spent_is_looked_for_after_every_new_connection() {
-    let store = Arc::new(Double::default());
-    let rig = rig(&store, 1).await;
+    let (store, rig) = alone().await;
     let stop = CancellationToken::new();
     let running = tokio::spawn(rig.membership().run(stop.clone()));
     for on in ["a", "b"] {
@@ -239,8 +229,7 @@ async fn what_is_spent_is_looked_for_after_every_new_connection() {
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_everybody_ends_with_the_same_id_and_no_cut() {
-    let store = Arc::new(Double::default());
-    let rig = rig(&store, 1).await;
+    let (store, rig) = alone().await;
     let stop = CancellationToken::new();
     let running = tokio::spawn(rig.membership().run(stop.clone()));
     tokio::time::sleep(Duration::from_secs(2)).await;

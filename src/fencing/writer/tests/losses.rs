@@ -77,8 +77,7 @@ async fn a_batch_of_repairs_that_fails_is_made_smaller() {
 
 #[tokio::test(start_paused = true)]
 async fn an_own_epoch_that_is_missing_is_a_loss_and_not_the_end_of_others() {
-    let store = Arc::new(Double::default());
-    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let (store, one, two) = pair().await;
     assert!(open(&one, "a", 5).await.is_ok());
     assert!(open(&two, "a", 6).await.is_ok());
     assert!(two.epoch_table.waits_for_others(&key("a")));
@@ -109,8 +108,7 @@ async fn an_own_epoch_that_is_missing_is_a_loss_and_not_the_end_of_others() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_let_in_behind_a_lost_mark_is_waited_for_after_the_repair() {
-    let store = Arc::new(Double::default());
-    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let (store, one, two) = pair().await;
     assert!(open(&two, "a", 7).await.is_ok());
     // A failover to a replica that was behind.
     store.state().marks.clear();

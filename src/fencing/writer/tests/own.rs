@@ -73,8 +73,7 @@ async fn a_row_that_was_closed_meanwhile_is_not_lost() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hint_is_looked_into_at_its_own_resource_and_nowhere_else() {
-    let (store, rig) = alone().await;
-    let other = crate::fencing::tests::Rig::new(Arc::clone(&store) as _, 2, clock()).await;
+    let (store, rig, other) = pair().await;
     for n in 0..50 {
         assert!(open(&rig, &format!("r{n}"), 5).await.is_ok());
     }

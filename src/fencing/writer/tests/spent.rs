@@ -73,8 +73,7 @@ async fn a_spending_that_is_lost_with_its_mark_is_written_back_with_it() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_seen_spent_elsewhere_is_missed_too() {
-    let store = Arc::new(Double::default());
-    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let (store, one, two) = pair().await;
     assert!(open(&one, "a", 5).await.is_ok());
     assert_eq!(spend(&one, 5, "x").await, Ok(false));
     assert_eq!(spend(&two, 5, "y").await, Err(Refused::Spent));
@@ -85,8 +84,7 @@ async fn what_was_seen_spent_elsewhere_is_missed_too() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_given_back_is_no_loss() {
-    let store = Arc::new(Double::default());
-    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let (_store, one, two) = pair().await;
     assert!(open(&one, "a", 5).await.is_ok());
     assert_eq!(spend(&one, 5, "x").await, Ok(false));
     assert_eq!(spend(&two, 5, "y").await, Err(Refused::Spent));
@@ -136,8 +134,7 @@ async fn an_override_that_clears_what_is_spent_is_no_loss() {
 /// reported, once.
 #[tokio::test(start_paused = true)]
 async fn a_token_that_was_spent_again_behind_a_loss_is_told_of_once() {
-    let store = Arc::new(Double::default());
-    let (one, two) = (rig(&store, 1).await, rig(&store, 2).await);
+    let (store, one, two) = pair().await;
     assert!(open(&one, "a", 5).await.is_ok());
     assert_eq!(spend(&one, 5, "x").await, Ok(false));
     lose_spending(&store);

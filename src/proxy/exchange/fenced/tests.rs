@@ -26,6 +26,7 @@ use crate::proxy::{Feed, streamed};
 use crate::store::InstanceId;
 
 const LONG: Duration = Duration::from_secs(20);
+const HEAD_END: &[u8] = b"\r\n\r\n";
 
 struct Bench {
     rig: Rig,
@@ -124,6 +125,17 @@ impl Bench {
         answered.map(|answered| answered.response)
     }
 
+    /// The upstream: answers over a new connection, once it has read up to this.
+    async fn serve(&self, end: &[u8], answer: &[u8]) -> TcpStream {
+        let (mut socket, _) = self.listener.accept().await.expect("a connection");
+        let mut seen = Vec::new();
+        while !seen.ends_with(end) {
+            seen.push(socket.read_u8().await.expect("more to read"));
+        }
+        socket.write_all(answer).await.expect("written");
+        socket
+    }
+
     /// Until every exchange has ended.
     async fn ended(&self) {
         self.tasks.close();
@@ -143,25 +155,11 @@ fn half_an_upload() -> (Upload, Feed) {
     (Upload::unlimited(body), feed)
 }
 
-async fn read_until(socket: &mut TcpStream, end: &[u8]) {
-    let mut seen = Vec::new();
-    while !seen.ends_with(end) {
-        let byte = socket.read_u8().await.expect("more to read");
-        seen.push(byte);
-    }
-}
-
 #[tokio::test]
 async fn a_whole_answer_ends_its_upload_and_settles_where_what_was_sent_has_been_taken() {
     let bench = Bench::new().await;
     let (upload, _client) = half_an_upload();
-    let upstream = async {
-        let (mut socket, _) = bench.listener.accept().await.expect("a connection");
-        read_until(&mut socket, b"hello").await;
-        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
-        socket.write_all(answer).await.expect("answered");
-        socket
-    };
+    let upstream = bench.serve(b"hello", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
     let (answer, mut socket) = tokio::join!(bench.forward(upload, LONG), upstream);
     let body = answer.expect("a head").into_body().collect();
     assert_eq!(body.await.expect("whole").to_bytes(), "ok");
@@ -187,12 +185,7 @@ async fn an_exchange_goes_on_wherever_its_client_leaves_before_the_head_of_the_a
     ] {
         let bench = Bench::new().await;
         let mut request = Box::pin(bench.forward(Upload::empty(), LONG));
-        let upstream = async {
-            let (mut socket, _) = bench.listener.accept().await.expect("a connection");
-            read_until(&mut socket, b"\r\n\r\n").await;
-            socket.write_all(said.as_bytes()).await.expect("written");
-            socket
-        };
+        let upstream = bench.serve(HEAD_END, said.as_bytes());
         let mut socket = tokio::select! {
             _ = &mut request => unreachable!("there is no head yet"),
             socket = upstream => socket,
@@ -233,12 +226,7 @@ async fn an_answer_that_came_whole_has_ended_its_exchange() {
         ),
     ] {
         let bench = Bench::new().await;
-        let upstream = async {
-            let (mut socket, _) = bench.listener.accept().await.expect("a connection");
-            read_until(&mut socket, b"\r\n\r\n").await;
-            socket.write_all(answer.as_bytes()).await.expect("written");
-            socket
-        };
+        let upstream = bench.serve(HEAD_END, answer.as_bytes());
         let (answered, _socket) = tokio::join!(bench.forward(Upload::empty(), LONG), upstream);
         assert_eq!(bench.in_flight(), (0, 0), "{answer:?}");
         assert!(bench.tasks.is_empty(), "{answer:?}");
@@ -257,15 +245,8 @@ async fn an_answer_that_came_whole_has_ended_its_exchange() {
 #[tokio::test]
 async fn a_whole_answer_settles_though_its_client_has_left() {
     let bench = Bench::new().await;
-    let upstream = async {
-        let (mut socket, _) = bench.listener.accept().await.expect("a connection");
-        read_until(&mut socket, b"\r\n\r\n").await;
-        socket
-            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nok")
-            .await
-            .expect("half an answer");
-        socket
-    };
+    let half = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nok";
+    let upstream = bench.serve(HEAD_END, half);
     let (answer, mut socket) = tokio::join!(bench.forward(Upload::empty(), LONG), upstream);
     drop(answer.expect("a head"));
     assert_eq!(
@@ -286,11 +267,7 @@ async fn every_break_after_the_send_is_an_unknown_outcome() {
         "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nok",
     ] {
         let bench = Bench::new().await;
-        let upstream = async {
-            let (mut socket, _) = bench.listener.accept().await.expect("a connection");
-            read_until(&mut socket, b"\r\n\r\n").await;
-            socket.write_all(part.as_bytes()).await.expect("written");
-        };
+        let upstream = async { drop(bench.serve(HEAD_END, part.as_bytes()).await) };
         let (answer, ()) = tokio::join!(bench.forward(Upload::empty(), LONG), upstream);
         match answer {
             Ok(head) => assert!(head.into_body().collect().await.is_err(), "never whole"),
@@ -315,13 +292,7 @@ async fn a_refused_connection_settles_at_once() {
 #[tokio::test]
 async fn a_lapsed_lease_writes_nothing_even_on_a_connection_that_is_open() {
     let bench = Bench::new().await;
-    let answer = async {
-        let (mut socket, _) = bench.listener.accept().await.expect("a connection");
-        read_until(&mut socket, b"\r\n\r\n").await;
-        let answer = b"HTTP/1.1 204 No Content\r\n\r\n";
-        socket.write_all(answer).await.expect("answered");
-        socket
-    };
+    let answer = bench.serve(HEAD_END, b"HTTP/1.1 204 No Content\r\n\r\n");
     let (answered, mut socket) = tokio::join!(bench.forward(Upload::empty(), LONG), answer);
     answered.expect("a head");
     let permit = bench.permit(5).await;

@@ -22,6 +22,7 @@ use crate::proxy::upstream::errors::SendError;
 use crate::wire::spelling::Spelling;
 
 const LONG: Duration = Duration::from_secs(20);
+const HEAD_END: &[u8] = b"\r\n\r\n";
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 struct Bench {
@@ -58,15 +59,17 @@ impl Bench {
         answered.expect("in time")
     }
 
+    /// The upstream: answers over a new connection, once it has read up to this.
+    async fn serve(&self, end: &[u8], answer: &[u8]) -> TcpStream {
+        let mut socket = self.accept().await;
+        read_until(&mut socket, end).await;
+        socket.write_all(answer).await.expect("written");
+        socket
+    }
+
     /// Has an exchange over a new connection, whose other end it returns.
     async fn warm(&self) -> TcpStream {
-        let served = async {
-            let mut socket = self.accept().await;
-            read_request(&mut socket).await;
-            socket.write_all(OK).await.expect("written");
-            socket
-        };
-        let (answer, socket) = tokio::join!(self.send(get()), served);
+        let (answer, socket) = tokio::join!(self.send(get()), self.serve(HEAD_END, OK));
         assert_eq!(whole(answer.expect("a head")).await, Some(b"ok".to_vec()));
         assert_eq!(self.pool.idle(), 1);
         socket
@@ -97,13 +100,24 @@ fn get() -> Request<UpstreamBody> {
     request(Method::GET, Upload::empty())
 }
 
-/// Reads up to the end of a head.
-async fn read_request(socket: &mut TcpStream) -> String {
+async fn read_until(socket: &mut TcpStream, end: &[u8]) -> Vec<u8> {
     let mut seen = Vec::new();
-    while !seen.ends_with(b"\r\n\r\n") {
+    while !seen.ends_with(end) {
         seen.push(socket.read_u8().await.expect("more to read"));
     }
-    String::from_utf8(seen).expect("ASCII")
+    seen
+}
+
+/// Reads up to the end of a head.
+async fn read_request(socket: &mut TcpStream) -> String {
+    String::from_utf8(read_until(socket, HEAD_END).await).expect("ASCII")
+}
+
+/// Not a byte more comes before the end.
+async fn ends(mut socket: TcpStream) {
+    let mut rest = Vec::new();
+    let _ = socket.read_to_end(&mut rest).await;
+    assert!(rest.is_empty());
 }
 
 /// The body's data, if it is whole.
@@ -217,10 +231,11 @@ async fn an_answer_that_breaks_off_at_any_byte_is_never_whole() {
 async fn an_answer_may_end_with_its_connection() {
     let bench = Bench::new().await;
     let served = async {
-        let mut socket = bench.accept().await;
-        read_request(&mut socket).await;
-        let answer = b"HTTP/1.1 200 OK\r\n\r\nall of it";
-        socket.write_all(answer).await.expect("written");
+        drop(
+            bench
+                .serve(HEAD_END, b"HTTP/1.1 200 OK\r\n\r\nall of it")
+                .await,
+        )
     };
     let exchange = async {
         let response = bench.send(get()).await.expect("a head");
@@ -236,12 +251,7 @@ async fn an_answer_may_end_with_its_connection() {
 async fn a_connection_goes_back_before_the_last_frame_is_handed_on() {
     for (answer, body, kept) in ANSWERS.iter().filter(|(_, body, _)| !body.is_empty()) {
         let bench = Bench::new().await;
-        let served = async {
-            let mut socket = bench.accept().await;
-            read_request(&mut socket).await;
-            socket.write_all(answer).await.expect("written");
-            socket
-        };
+        let served = bench.serve(HEAD_END, answer);
         let (response, _socket) = tokio::join!(bench.send(get()), served);
         let mut body_read = response.expect("a head").into_body();
         let mut read = Vec::new();
@@ -302,13 +312,8 @@ async fn a_tunnel_begins_behind_the_head_of_its_101() {
     let mut asked = get();
     let protocol = HeaderValue::from_static("x");
     asked.headers_mut().insert("upgrade", protocol);
-    let served = async {
-        let mut socket = bench.accept().await;
-        read_request(&mut socket).await;
-        let answer = b"HTTP/1.1 101 S\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nhello";
-        socket.write_all(answer).await.expect("written");
-        socket
-    };
+    let answer = b"HTTP/1.1 101 S\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nhello";
+    let served = bench.serve(HEAD_END, answer);
     let (response, mut socket) = tokio::join!(bench.send(asked), served);
     let body = response.expect("a head").into_body();
     let mut tunnel = body.into_upgraded().expect("a tunnel");

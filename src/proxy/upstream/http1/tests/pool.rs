@@ -19,9 +19,19 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 fn connection() -> (Http1UpstreamConnection, UnixStream) {
-    let (near, far) = UnixStream::pair().expect("sockets");
+    between(UnixStream::pair().expect("sockets"))
+}
+
+fn between((near, far): (UnixStream, UnixStream)) -> (Http1UpstreamConnection, UnixStream) {
     let socket = UpstreamSocket::new(Either::Right(near), None);
     (Http1UpstreamConnection::new(Either::Left(socket)), far)
+}
+
+/// A pool with an idle connection, and its other end.
+async fn warmed() -> (Arc<Http1Pool>, std::net::TcpStream) {
+    let bench = Bench::new().await;
+    let far = bench.warm().await;
+    (bench.pool, far.into_std().expect("a socket"))
 }
 
 /// The runtime knows of nothing that has come: it is not driven in between.
@@ -42,11 +52,7 @@ async fn a_look_sees_what_has_come_before_the_runtime_does() {
 fn one_from_another_worker_is_looked_at_before_its_runtime_is_driven() {
     for left_over in [true, false] {
         let first = runtime();
-        let (pool, far) = first.block_on(async {
-            let bench = Bench::new().await;
-            let far = bench.warm().await;
-            (bench.pool, far.into_std().expect("a socket"))
-        });
+        let (pool, far) = first.block_on(warmed());
         // From here on, nothing drives that runtime.
         if left_over {
             (&far).write_all(OK).expect("written");
@@ -98,11 +104,7 @@ async fn the_newest_is_taken_first_and_from_any_shard() {
 #[test]
 fn one_from_another_worker_is_waited_for_by_the_runtime_that_takes_it() {
     let first = runtime();
-    let (pool, far) = first.block_on(async {
-        let bench = Bench::new().await;
-        let far = bench.warm().await;
-        (bench.pool, far.into_std().expect("a socket"))
-    });
+    let (pool, far) = first.block_on(warmed());
     // From here on, nothing drives that runtime.
     worker::set_index(1);
     runtime().block_on(async {
@@ -132,9 +134,7 @@ async fn what_has_ended_or_spoken_while_idle_is_closed_and_not_used() {
         }
         // No request asks for it.
         bench.until_idle(0).await;
-        let mut rest = Vec::new();
-        let _ = socket.read_to_end(&mut rest).await;
-        assert!(rest.is_empty());
+        ends(socket).await;
         bench.warm().await;
     }
 }
@@ -142,11 +142,9 @@ async fn what_has_ended_or_spoken_while_idle_is_closed_and_not_used() {
 #[tokio::test]
 async fn the_idle_grow_old() {
     let bench = Bench::with_idle_timeout(Duration::from_millis(30)).await;
-    let mut socket = bench.warm().await;
+    let socket = bench.warm().await;
     bench.until_idle(0).await;
-    let mut rest = Vec::new();
-    let _ = socket.read_to_end(&mut rest).await;
-    assert!(rest.is_empty());
+    ends(socket).await;
 }
 
 /// However busy they are: the upstream's name may have another address by now.
@@ -167,9 +165,7 @@ async fn what_is_retired_keeps_nothing() {
     bench.pool.retire();
     assert_eq!(bench.pool.idle(), 0);
     let served = async {
-        let mut socket = bench.accept().await;
-        read_request(&mut socket).await;
-        socket.write_all(OK).await.expect("written");
+        let mut socket = bench.serve(HEAD_END, OK).await;
         let mut rest = Vec::new();
         socket.read_to_end(&mut rest).await
     };
@@ -187,8 +183,7 @@ fn unwritable() -> (Http1UpstreamConnection, UnixStream) {
     let (near, far) = UnixStream::pair().expect("sockets");
     let shut = SockRef::from(&near).shutdown(std::net::Shutdown::Write);
     shut.expect("an open socket");
-    let socket = UpstreamSocket::new(Either::Right(near), None);
-    (Http1UpstreamConnection::new(Either::Left(socket)), far)
+    between((near, far))
 }
 
 #[tokio::test]

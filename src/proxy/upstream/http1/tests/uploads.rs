@@ -45,15 +45,6 @@ fn put(upload: Upload) -> Request<UpstreamBody> {
     request(Method::PUT, upload)
 }
 
-async fn read_until(socket: &mut TcpStream, end: &[u8]) -> Vec<u8> {
-    let mut seen = Vec::new();
-    while !seen.ends_with(end) {
-        let byte = socket.read_u8().await.expect("more to read");
-        seen.push(byte);
-    }
-    seen
-}
-
 /// Reads a chunked body to its end, and not beyond.
 async fn read_chunked(socket: &mut TcpStream) -> (Vec<u8>, Option<http::HeaderMap>) {
     let (mut chunks, mut content, mut section) = (Chunks::default(), Vec::new(), Vec::new());
@@ -117,18 +108,11 @@ async fn a_body_arrives_as_it_was_sent() {
 async fn a_whole_answer_ends_its_upload() {
     let bench = Bench::new().await;
     let (upload, mut client) = begun("content-length: 10", b"hello").await;
-    let served = async {
-        let mut socket = bench.accept().await;
-        read_until(&mut socket, b"hello").await;
-        socket.write_all(OK).await.expect("written");
-        socket
-    };
-    let (response, mut socket) = tokio::join!(bench.send(put(upload)), served);
+    let served = bench.serve(b"hello", OK);
+    let (response, socket) = tokio::join!(bench.send(put(upload)), served);
     assert_eq!(whole(response.expect("a head")).await, Some(b"ok".to_vec()));
     let _ = client.write_all(b"world").await;
-    let mut rest = Vec::new();
-    let _ = socket.read_to_end(&mut rest).await;
-    assert!(rest.is_empty());
+    ends(socket).await;
     assert_eq!(bench.pool.idle(), 0);
 }
 
@@ -137,15 +121,7 @@ async fn a_whole_answer_ends_its_upload() {
 async fn an_upload_goes_on_though_nobody_reads_its_answer() {
     let bench = Bench::new().await;
     let (upload, mut client) = begun("content-length: 10", b"hello").await;
-    let served = async {
-        let mut socket = bench.accept().await;
-        read_until(&mut socket, b"hello").await;
-        socket
-            .write_all(&OK[..OK.len() - 1])
-            .await
-            .expect("written");
-        socket
-    };
+    let served = bench.serve(b"hello", &OK[..OK.len() - 1]);
     let (response, mut socket) = tokio::join!(bench.send(put(upload)), served);
     let mut response = response.expect("a head");
     client.write_all(b"world").await.expect("room");
@@ -162,20 +138,10 @@ async fn an_upload_goes_on_though_nobody_reads_its_answer() {
 async fn an_answer_that_nobody_wants_ends_its_upload() {
     let bench = Bench::new().await;
     let (upload, _client) = begun("content-length: 10", b"hello").await;
-    let served = async {
-        let mut socket = bench.accept().await;
-        read_until(&mut socket, b"hello").await;
-        socket
-            .write_all(&OK[..OK.len() - 1])
-            .await
-            .expect("written");
-        socket
-    };
-    let (response, mut socket) = tokio::join!(bench.send(put(upload)), served);
+    let served = bench.serve(b"hello", &OK[..OK.len() - 1]);
+    let (response, socket) = tokio::join!(bench.send(put(upload)), served);
     drop(response.expect("a head"));
-    let mut rest = Vec::new();
-    let _ = socket.read_to_end(&mut rest).await;
-    assert!(rest.is_empty());
+    ends(socket).await;
     assert_eq!(bench.pool.idle(), 0);
 }
 
@@ -195,14 +161,12 @@ async fn an_upload_that_breaks_off_breaks_its_answer() {
             }
             socket
         };
-        let (response, mut socket) = tokio::join!(bench.send(put(upload)), served);
+        let (response, socket) = tokio::join!(bench.send(put(upload)), served);
         match response {
             Ok(response) => assert_eq!(whole(response).await, None),
             Err(error) => assert!(matches!(error, SendError::Broken(_)), "{error:?}"),
         }
-        let mut rest = Vec::new();
-        let _ = socket.read_to_end(&mut rest).await;
-        assert!(rest.is_empty(), "not a byte more");
+        ends(socket).await;
     }
 }
 
@@ -213,9 +177,7 @@ async fn what_an_upstream_says_before_it_closes_is_heard() {
     let (upload, mut client) = begun("content-length: 10000000", b"hello").await;
     let answer = b"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno";
     let served = async {
-        let mut socket = bench.accept().await;
-        read_until(&mut socket, b"hello").await;
-        socket.write_all(answer).await.expect("written");
+        let mut socket = bench.serve(b"hello", answer).await;
         socket.shutdown().await.expect("open");
         socket
     };
