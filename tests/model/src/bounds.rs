@@ -182,6 +182,12 @@ impl Bounds {
         }
     }
 
+    /// The same with these things that may happen.
+    #[must_use]
+    pub const fn having(self, features: Features) -> Self {
+        Self { features, ..self }
+    }
+
     /// The same with this mistake in it, which must break one of the `judged`.
     #[must_use]
     pub const fn with(self, mutant: Mutant, judged: u8) -> Self {

@@ -24,200 +24,94 @@ const SMALL: Bounds = Bounds {
     ..Bounds::new("small", Features::NONE)
 };
 
-#[test]
-fn two_proxies_three_tokens() {
-    exhaust(Bounds {
-        exchanges: 1,
-        ..Bounds::new("two proxies", Features::NONE)
-    });
+/// Leases lapse, and processes are killed.
+const MORTAL: Features = Features::LEASE.and(Features::CRASH);
+
+/// A test for each.
+macro_rules! exhausted {
+    ($($(#[$meta:meta])* $test:ident: $bounds:expr;)*) => {$(
+        $(#[$meta])*
+        #[test]
+        fn $test() {
+            exhaust($bounds);
+        }
+    )*};
 }
 
-#[test]
-fn three_proxies_three_tokens() {
-    exhaust(Bounds {
-        proxies: 3,
-        tokens: 3,
+exhausted! {
+    two_proxies_three_tokens: Bounds { exchanges: 1, ..Bounds::new("two proxies", Features::NONE) };
+    three_proxies_three_tokens: Bounds {
+        proxies: 3, tokens: 3,
         ..SMALL.named("three proxies", Features::NONE)
-    });
-}
-
-#[test]
-fn several_exchanges_that_break() {
-    exhaust(Bounds {
-        openings: 2,
-        exchanges: 2,
+    };
+    several_exchanges_that_break: Bounds {
+        openings: 2, exchanges: 2,
         ..SMALL.named("in flight", Features::BREAK)
-    });
-}
-
-#[test]
-fn idle_epochs_closed() {
-    exhaust(Bounds {
-        openings: 2,
-        exchanges: 2,
+    };
+    idle_epochs_closed: Bounds {
+        openings: 2, exchanges: 2,
         ..SMALL.named("idle close", Features::IDLE)
-    });
-}
-
-#[test]
-fn leases_lapse_and_the_dead_are_buried() {
-    exhaust(DEATH);
-}
-
-#[test]
-fn crashes_amid_a_body_and_with_bytes_in_transit() {
-    let features = Features::LEASE | Features::CRASH | Features::BODY | Features::TRANSIT;
-    exhaust(Bounds {
+    };
+    leases_lapse_and_the_dead_are_buried: DEATH;
+    crashes_amid_a_body_and_with_bytes_in_transit: Bounds {
         late: 0,
-        ..DEATH.named("crash", features)
-    });
-}
-
-#[test]
-fn a_path_that_trickles() {
-    let features = Features::LEASE | Features::CRASH | Features::TRANSIT | Features::TRICKLE;
-    exhaust(Bounds {
+        ..DEATH.named("crash", MORTAL | Features::BODY | Features::TRANSIT)
+    };
+    a_path_that_trickles: Bounds {
         late: 0,
-        ..DEATH.named("trickle", features)
-    });
-}
-
-#[test]
-fn requests_queued_in_the_library() {
-    let features = Features::BREAK | Features::TRANSIT | Features::QUEUE;
-    exhaust(Bounds {
-        openings: 2,
-        exchanges: 2,
-        ..SMALL.named("queued", features)
-    });
-}
-
-#[test]
-fn graceful_stops() {
-    exhaust(Bounds {
-        late: 0,
-        ..DEATH.named("stop", Features::LEASE | Features::LEAVE)
-    });
-}
-
-#[test]
-fn row_locks() {
-    exhaust(Bounds {
-        openings: 2,
-        ..SMALL.named("row locks", Features::LOCKS)
-    });
-}
-
-#[test]
-fn tokens_spent_once() {
-    exhaust(Bounds {
-        exchanges: 2,
-        ..SMALL.named("spending", Features::SPEND)
-    });
-}
-
-#[test]
-fn marks_overridden() {
-    exhaust(Bounds {
-        late: 0,
-        ..SMALL.named("override", Features::OVERRIDE)
-    });
-}
-
-#[test]
-fn failover_that_loses() {
-    exhaust(SMALL.named("failover", Features::FAILOVER | Features::CRASH));
-}
-
-#[test]
-#[ignore = "minutes"]
-fn long_two_proxies() {
-    let features = Features::BREAK | Features::IDLE;
-    exhaust(Bounds::new("long: two proxies", features));
-}
-
-#[test]
-#[ignore = "minutes"]
-fn long_three_proxies() {
-    exhaust(Bounds {
-        proxies: 3,
-        tokens: 3,
+        ..DEATH.named("trickle", MORTAL | Features::TRANSIT | Features::TRICKLE)
+    };
+    requests_queued_in_the_library: Bounds {
+        openings: 2, exchanges: 2,
+        ..SMALL.named("queued", Features::BREAK | Features::TRANSIT | Features::QUEUE)
+    };
+    graceful_stops: Bounds { late: 0, ..DEATH.named("stop", Features::LEASE | Features::LEAVE) };
+    row_locks: Bounds { openings: 2, ..SMALL.named("row locks", Features::LOCKS) };
+    tokens_spent_once: Bounds { exchanges: 2, ..SMALL.named("spending", Features::SPEND) };
+    marks_overridden: Bounds { late: 0, ..SMALL.named("override", Features::OVERRIDE) };
+    failover_that_loses: SMALL.named("failover", Features::FAILOVER | Features::CRASH);
+    #[ignore = "minutes"]
+    long_two_proxies: Bounds::new("long: two proxies", Features::BREAK | Features::IDLE);
+    #[ignore = "minutes"]
+    long_three_proxies: Bounds {
+        proxies: 3, tokens: 3,
         ..SMALL.named("long: three proxies", Features::BREAK | Features::IDLE)
-    });
-}
-
-#[test]
-#[ignore = "minutes"]
-fn long_three_proxies_one_of_them_mortal() {
-    let features = Features::LEASE | Features::CRASH;
-    exhaust(Bounds {
-        proxies: 3,
-        late: 0,
-        ..DEATH.named("long: three proxies, death", features)
-    });
-}
-
-#[test]
-#[ignore = "minutes"]
-fn long_death_of_either() {
-    let features = Features::LEASE | Features::CRASH | Features::TRANSIT;
-    exhaust(Bounds {
-        mortal: 2,
-        late: 0,
-        ..DEATH.named("long: either dies", features)
-    });
-}
-
-#[test]
-#[ignore = "minutes"]
-fn long_row_locks() {
-    exhaust(Bounds {
+    };
+    #[ignore = "minutes"]
+    long_three_proxies_one_of_them_mortal: Bounds {
+        proxies: 3, late: 0,
+        ..DEATH.named("long: three proxies, death", MORTAL)
+    };
+    #[ignore = "minutes"]
+    long_death_of_either: Bounds {
+        mortal: 2, late: 0,
+        ..DEATH.named("long: either dies", MORTAL | Features::TRANSIT)
+    };
+    #[ignore = "minutes"]
+    long_row_locks: Bounds {
         tokens: 3,
         ..SMALL.named("long: row locks", Features::LOCKS | Features::OVERRIDE)
-    });
-}
-
-#[test]
-#[ignore = "minutes"]
-fn long_spending_and_overrides() {
-    let features = Features::SPEND | Features::OVERRIDE;
-    exhaust(Bounds {
+    };
+    #[ignore = "minutes"]
+    long_spending_and_overrides: Bounds {
         late: 0,
-        ..SMALL.named("long: spending, override", features)
-    });
-}
-
-#[test]
-#[ignore = "minutes"]
-fn long_override_and_death() {
-    let features = Features::OVERRIDE | Features::LEASE;
-    exhaust(Bounds {
+        ..SMALL.named("long: spending, override", Features::SPEND | Features::OVERRIDE)
+    };
+    #[ignore = "minutes"]
+    long_override_and_death: Bounds {
         late: 0,
-        ..DEATH.named("long: override, death", features)
-    });
-}
-
-#[test]
-#[ignore = "minutes"]
-fn long_override() {
-    exhaust(SMALL.named("long: override", Features::OVERRIDE));
-}
-
-#[test]
-#[ignore = "minutes"]
-fn long_crash() {
-    let features =
-        Features::LEASE | Features::CRASH | Features::BODY | Features::LEAVE | Features::TRANSIT;
-    exhaust(DEATH.named("long: crash, stop", features));
-}
-
-#[test]
-#[ignore = "minutes"]
-fn long_failover() {
-    let features = Features::FAILOVER | Features::CRASH;
-    exhaust(Bounds {
-        tokens: 3,
-        late: 0,
-        ..SMALL.named("long: failover", features)
-    });
+        ..DEATH.named("long: override, death", Features::OVERRIDE | Features::LEASE)
+    };
+    #[ignore = "minutes"]
+    long_override: SMALL.named("long: override", Features::OVERRIDE);
+    #[ignore = "minutes"]
+    long_crash: DEATH.named(
+        "long: crash, stop",
+        MORTAL | Features::BODY | Features::LEAVE | Features::TRANSIT
+    );
+    #[ignore = "minutes"]
+    long_failover: Bounds {
+        tokens: 3, late: 0,
+        ..SMALL.named("long: failover", Features::FAILOVER | Features::CRASH)
+    };
 }

@@ -22,233 +22,85 @@ const MORTAL: Bounds = Bounds {
 };
 
 /// The store fails over.
-const LOSING: Bounds = Bounds {
-    features: Features::FAILOVER,
+const LOSING: Bounds = PLAIN.having(Features::FAILOVER);
+
+/// What is sent is in transit before it arrives.
+const IN_TRANSIT: Bounds =
+    MORTAL.having(Features::LEASE.and(Features::CRASH).and(Features::TRANSIT));
+
+/// Some of it trickles.
+const TRICKLING: Bounds = IN_TRANSIT.having(IN_TRANSIT.features.and(Features::TRICKLE));
+
+/// What is in transit, of exchanges that break.
+const BREAKING: Bounds = PLAIN.having(Features::BREAK.and(Features::TRANSIT));
+
+/// The same, with a queue in the library.
+const QUEUED: Bounds = PLAIN.having(Features::BREAK.and(Features::TRANSIT).and(Features::QUEUE));
+
+/// More tokens, and epochs that open again.
+const ROOMY: Bounds = Bounds {
+    tokens: 3,
+    openings: 2,
     ..PLAIN
 };
 
-#[test]
-fn forward_before_commit() {
-    refute(PLAIN.with(Mutant::ForwardBeforeCommit, Broken::ORDER));
-}
-
-#[test]
-fn barrier_per_process() {
-    refute(PLAIN.with(Mutant::BarrierPerProcess, Broken::ORDER));
-}
-
-#[test]
-fn dead_epochs_deleted_without_settle() {
-    refute(MORTAL.with(Mutant::BuryWithoutSettle, Broken::ORDER));
-}
-
-#[test]
-fn buried_without_a_look_whether_dead() {
-    refute(MORTAL.with(Mutant::BuryWithoutLook, Broken::ORDER));
-}
-
-#[test]
-fn lease_looked_at_only_before_the_send() {
-    refute(MORTAL.with(Mutant::LeaseOnlyBeforeSend, Broken::ORDER));
-}
-
-#[test]
-fn lease_looked_at_for_the_first_part_of_a_body_only() {
-    // The first byte goes out under the lease and what follows does not: found with one write as
-    // with two.
-    let two_parts = Bounds {
-        features: Features::LEASE | Features::BODY,
-        ..MORTAL
-    };
-    refute(two_parts.with(Mutant::LeaseOnlyBeforeSend, Broken::ORDER));
-}
-
-#[test]
-fn declared_dead_before_the_lease_has_lapsed() {
-    refute(MORTAL.with(Mutant::DeclaredTooSoon, Broken::ORDER));
-}
-
-#[test]
-fn older_epochs_read_in_the_advance_itself() {
-    refute(PLAIN.with(Mutant::EpochsInOwnStatement, Broken::ORDER));
-}
-
-#[test]
-fn close_travelling_with_an_advance() {
-    let room = Bounds {
-        tokens: 3,
-        openings: 2,
-        ..PLAIN
-    };
-    refute(room.with(Mutant::CloseWithAdvance, Broken::ORDER));
-}
-
-#[test]
-fn no_look_again_after_a_wait() {
-    let three = Bounds {
-        tokens: 3,
-        openings: 2,
-        ..PLAIN
-    };
-    refute(three.with(Mutant::NoSecondLook, Broken::ORDER));
-}
-
-#[test]
-fn select_then_update() {
-    refute(PLAIN.with(Mutant::SelectThenUpdate, Broken::FELL));
-}
-
-#[test]
-fn late_answer_used() {
-    refute(MORTAL.with(Mutant::LateAnswerUsed, Broken::ORDER));
-}
-
-#[test]
-fn epoch_closed_before_drained() {
-    refute(PLAIN.with(Mutant::CloseBeforeDrained, Broken::ORDER));
-}
-
-#[test]
-fn broken_exchange_taken_for_over() {
-    let breaking = Bounds {
-        features: Features::BREAK,
-        ..PLAIN
-    };
-    refute(breaking.with(Mutant::BrokenIsOver, Broken::ORDER));
-}
-
-/// What is sent is in transit before it arrives.
-const IN_TRANSIT: Bounds = Bounds {
-    features: Features::LEASE.and(Features::CRASH).and(Features::TRANSIT),
-    ..MORTAL
+/// One proxy whose mark comes to the same token again: it may be given back before an override.
+const AGAIN: Bounds = Bounds {
+    proxies: 1,
+    openings: 2,
+    late: 1,
+    features: Features::SPEND.and(Features::OVERRIDE),
+    ..PLAIN
 };
 
-/// What is in transit, or queued in the library, of exchanges that break.
-const BREAKING: [Bounds; 2] = [
-    Bounds {
-        features: Features::BREAK.and(Features::TRANSIT),
-        ..PLAIN
-    },
-    Bounds {
-        features: Features::BREAK.and(Features::TRANSIT).and(Features::QUEUE),
-        ..PLAIN
-    },
-];
-
-#[test]
-fn early_answer_ends_the_permit() {
-    for bounds in BREAKING {
-        refute(bounds.with(Mutant::EarlyAnswerSettles, Broken::ORDER));
-    }
+/// A test for each: the bounds, the mistake in them, and what it must break.
+macro_rules! refuted {
+    ($($test:ident: $bounds:expr, $mutant:ident, $broken:ident;)*) => {$(
+        #[test]
+        fn $test() {
+            refute($bounds.with(Mutant::$mutant, Broken::$broken));
+        }
+    )*};
 }
 
-#[test]
-fn closed_in_order_with_bytes_undelivered() {
-    for bounds in BREAKING {
-        refute(bounds.with(Mutant::ClosedInOrder, Broken::ORDER));
-    }
-}
-
-#[test]
-fn given_up_without_a_reset() {
-    refute(BREAKING[0].with(Mutant::GiveUpWithoutReset, Broken::ORDER));
-}
-
-#[test]
-fn queued_in_the_library_and_not_reset() {
-    refute(BREAKING[1].with(Mutant::QueueNotReset, Broken::ORDER));
-}
-
-#[test]
-fn dead_waited_for_without_the_user_timeout() {
-    refute(IN_TRANSIT.with(Mutant::NoUserTimeout, Broken::ORDER));
-}
-
-#[test]
-fn death_that_leaves_bytes_to_the_kernel() {
+refuted! {
+    forward_before_commit: PLAIN, ForwardBeforeCommit, ORDER;
+    barrier_per_process: PLAIN, BarrierPerProcess, ORDER;
+    dead_epochs_deleted_without_settle: MORTAL, BuryWithoutSettle, ORDER;
+    buried_without_a_look_whether_dead: MORTAL, BuryWithoutLook, ORDER;
+    lease_looked_at_only_before_the_send: MORTAL, LeaseOnlyBeforeSend, ORDER;
+    // The first byte goes out under the lease and what follows does not: found with one write as
+    // with two.
+    lease_looked_at_for_the_first_part_of_a_body_only:
+        MORTAL.having(Features::LEASE | Features::BODY), LeaseOnlyBeforeSend, ORDER;
+    declared_dead_before_the_lease_has_lapsed: MORTAL, DeclaredTooSoon, ORDER;
+    older_epochs_read_in_the_advance_itself: PLAIN, EpochsInOwnStatement, ORDER;
+    close_travelling_with_an_advance: ROOMY, CloseWithAdvance, ORDER;
+    no_look_again_after_a_wait: ROOMY, NoSecondLook, ORDER;
+    select_then_update: PLAIN, SelectThenUpdate, FELL;
+    late_answer_used: MORTAL, LateAnswerUsed, ORDER;
+    epoch_closed_before_drained: PLAIN, CloseBeforeDrained, ORDER;
+    broken_exchange_taken_for_over: PLAIN.having(Features::BREAK), BrokenIsOver, ORDER;
+    early_answer_ends_the_permit: BREAKING, EarlyAnswerSettles, ORDER;
+    early_answer_ends_the_permit_with_bytes_queued: QUEUED, EarlyAnswerSettles, ORDER;
+    closed_in_order_with_bytes_undelivered: BREAKING, ClosedInOrder, ORDER;
+    closed_in_order_with_bytes_queued: QUEUED, ClosedInOrder, ORDER;
+    given_up_without_a_reset: BREAKING, GiveUpWithoutReset, ORDER;
+    queued_in_the_library_and_not_reset: QUEUED, QueueNotReset, ORDER;
+    dead_waited_for_without_the_user_timeout: IN_TRANSIT, NoUserTimeout, ORDER;
     // Bytes that do not move are given up after the user timeout, which is waited for. Those that
     // trickle are not.
-    let trickling = Bounds {
-        features: IN_TRANSIT.features | Features::TRICKLE,
-        ..IN_TRANSIT
-    };
-    refute(trickling.with(Mutant::NoLinger, Broken::ORDER));
-}
-
-#[test]
-fn lapsed_and_not_cut_off_within_the_user_timeout() {
-    let trickling = Bounds {
-        features: IN_TRANSIT.features | Features::TRICKLE,
-        ..IN_TRANSIT
-    };
-    refute(trickling.with(Mutant::LateCutoff, Broken::ORDER));
-}
-
-#[test]
-fn acknowledged_commit_lost() {
-    refute(PLAIN.with(Mutant::LostCommit, Broken::ORDER));
-}
-
-#[test]
-fn loss_without_bar() {
-    refute(LOSING.with(Mutant::LossWithoutBar, Broken::ORDER));
-}
-
-#[test]
-fn loss_without_settle() {
-    refute(LOSING.with(Mutant::LossWithoutSettle, Broken::ORDER));
-}
-
-#[test]
-fn loss_with_epochs_from_before() {
-    refute(LOSING.with(Mutant::LossKeepsEpochs, Broken::ORDER));
-}
-
-#[test]
-fn override_without_an_era() {
-    let lowered = Bounds {
-        features: Features::OVERRIDE,
-        ..PLAIN
-    };
-    refute(lowered.with(Mutant::EraStays, Broken::UNDONE));
-}
-
-#[test]
-fn override_without_an_era_is_forgotten_by_nobody() {
-    let lowered = Bounds {
-        features: Features::OVERRIDE,
-        ..PLAIN
-    };
-    refute(lowered.with(Mutant::EraStays, Broken::REMEMBERED));
-}
-
-#[test]
-fn override_without_a_look_at_epochs() {
-    let lowered = Bounds {
-        features: Features::OVERRIDE,
-        ..PLAIN
-    };
-    refute(lowered.with(Mutant::OverrideWithoutLook, Broken::UNDER_WAY));
-}
-
-#[test]
-fn spent_after_the_send() {
-    let once = Bounds {
-        features: Features::SPEND,
-        ..PLAIN
-    };
-    refute(once.with(Mutant::SpendAfterSend, Broken::TWICE));
-}
-
-#[test]
-fn given_back_without_its_name() {
-    // Where a mark comes to the same token again: the giving back was sent before an override.
-    let once = Bounds {
-        proxies: 1,
-        openings: 2,
-        late: 1,
-        features: Features::SPEND | Features::OVERRIDE,
-        ..PLAIN
-    };
-    refute(once.with(Mutant::GiveBackWithoutName, Broken::TWICE));
+    death_that_leaves_bytes_to_the_kernel: TRICKLING, NoLinger, ORDER;
+    lapsed_and_not_cut_off_within_the_user_timeout: TRICKLING, LateCutoff, ORDER;
+    acknowledged_commit_lost: PLAIN, LostCommit, ORDER;
+    loss_without_bar: LOSING, LossWithoutBar, ORDER;
+    loss_without_settle: LOSING, LossWithoutSettle, ORDER;
+    loss_with_epochs_from_before: LOSING, LossKeepsEpochs, ORDER;
+    override_without_an_era: PLAIN.having(Features::OVERRIDE), EraStays, UNDONE;
+    override_without_an_era_is_forgotten_by_nobody:
+        PLAIN.having(Features::OVERRIDE), EraStays, REMEMBERED;
+    override_without_a_look_at_epochs:
+        PLAIN.having(Features::OVERRIDE), OverrideWithoutLook, UNDER_WAY;
+    spent_after_the_send: PLAIN.having(Features::SPEND), SpendAfterSend, TWICE;
+    given_back_without_its_name: AGAIN, GiveBackWithoutName, TWICE;
 }
