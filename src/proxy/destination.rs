@@ -19,12 +19,13 @@ use super::routing_table::{Route, RoutingTable};
 use crate::config::Mode;
 use crate::routing::method::{NAMING_OTHERS, WITH_DESTINATION};
 use crate::routing::{Captures, CheckedPath};
+use crate::wire::request::is_host;
 
 const DESTINATION: HeaderName = HeaderName::from_static("destination");
 /// `OpenStack` Swift writes the `Destination` of a COPY below this account.
 const DESTINATION_ACCOUNT: HeaderName = HeaderName::from_static("destination-account");
-/// The most folders of a target below which a path may be read.
-const MAX_FOLDERS: usize = 32;
+/// The most segments that are read for one path: its own, below each folder of the target.
+const MAX_SEGMENTS: usize = 1024;
 
 /// Where a `Destination` leads.
 pub(super) struct Destination<'a> {
@@ -74,26 +75,29 @@ pub(super) fn is_unfenced(
         return Err(Refusal::MethodNotAllowed(String::new()));
     }
     let Some((absolute, path)) = text(table, head)?.and_then(unfenced_path) else {
-        return refuse("must be one URI or path, without query and fragment");
+        return refuse(SHAPE);
     };
     // Nobody reads an absolute URI below a folder.
     let target = if absolute { "/" } else { head.uri.path() };
-    if target.matches('/').count() > MAX_FOLDERS {
-        return refuse("must be an absolute URI, because the target has so many folders");
+    let segments = |path: &str| path.matches('/').count() + 1;
+    if segments(target) * segments(path) > MAX_SEGMENTS {
+        return refuse("must be an absolute URI, because it and the target have so many segments");
     }
     let mut found = false;
     for reading in readings(path, target) {
-        let Some((_, route, _)) = lookup(table, &reading, client)? else {
-            continue;
-        };
-        if route.settings.mode == Mode::Enforce {
+        let route = lookup(table, &reading, client)?.map(|(_, route, _)| route);
+        if route.is_some_and(is_fenced) || is_fenced_with_other_end(table, &reading) {
             return refuse(
                 "may name a fenced resource, and the route of this request does not check its \
                  token for it. A path may be read below each folder of the target, an absolute URI \
-                 in one way only",
+                 at the root only",
             );
         }
-        found = true;
+        found |= route.is_some();
+        if !found && path.starts_with('/') {
+            // The first reading is that at the root. What no route takes there nobody may write.
+            break;
+        }
     }
     if found {
         return Ok(());
@@ -101,12 +105,26 @@ pub(super) fn is_unfenced(
     refuse("leads to no route")
 }
 
+fn is_fenced(route: &Arc<Route>) -> bool {
+    route.settings.mode == Mode::Enforce
+}
+
+/// A server may take `/x/` for `/x`, and replace the one by the other.
+fn is_fenced_with_other_end(table: &RoutingTable, path: &str) -> bool {
+    let other = path
+        .strip_suffix('/')
+        .map_or_else(|| format!("{path}/"), str::to_owned);
+    let path = CheckedPath::parse(&other).ok();
+    path.and_then(|path| table.find(&path))
+        .is_some_and(|(route, _)| is_fenced(route))
+}
+
 /// The path of a `Destination`, or a relative reference to one (`CouchDB` takes such). `true`: it is
 /// an absolute URI.
 fn unfenced_path(text: &str) -> Option<(bool, &str)> {
-    let relative = !text.is_empty() && !text.starts_with('/') && !text.contains([':', '?', '#']);
+    let relative = !text.is_empty() && !text.starts_with('/') && !text.contains(['?', '#']);
     let split = split(text).map(|(authority, path)| (authority.is_some(), path));
-    split.or_else(|| relative.then_some((false, text)))
+    split.or_else(|| (relative && has_no_colon(text)).then_some((false, text)))
 }
 
 /// Every path that an upstream may take it for: below the root, and below each folder of the target.
@@ -125,7 +143,7 @@ pub(super) fn find<'a>(
     client: &Client,
 ) -> Result<Destination<'a>, Refusal> {
     let Some((authority, path)) = text(table, head)?.and_then(split) else {
-        return refuse("must be one absolute URI or path, without query and fragment");
+        return refuse(SHAPE);
     };
     let Some((path, route, captures)) = lookup(table, path, client)? else {
         return refuse("leads to no route");
@@ -178,15 +196,24 @@ fn lookup<'a>(
 fn split(text: &str) -> Option<(Option<&str>, &str)> {
     let (authority, path) = match text.split_once("://") {
         _ if text.contains(['?', '#']) || text.starts_with("//") => return None,
-        _ if text.starts_with('/') => (None, text),
+        _ if text.starts_with('/') => has_no_colon(text).then_some((None, text))?,
         Some((scheme, rest)) if ["http", "https"].contains(&&*scheme.to_ascii_lowercase()) => {
             let (authority, path) = rest.split_at(rest.find('/')?);
-            (Some(authority), path)
+            // Others may read on where this is no host: WHATWG's URL skips a slash too many.
+            is_host(authority.as_bytes()).then_some((Some(authority), path))?
         }
         _ => return None,
     };
     Some((authority, path))
 }
+
+/// Tomcat's `WebDAV` servlet, and those made of it, read a path from its first colon on.
+fn has_no_colon(path: &str) -> bool {
+    !path.contains(':') && !path.to_ascii_lowercase().contains("%3a")
+}
+
+const SHAPE: &str = "must be one absolute URI, or a path without a colon, and have neither query \
+                     nor fragment";
 
 pub(super) fn refuse<T>(why: &str) -> Result<T, Refusal> {
     Err(Refusal::Ambiguous(format!("Destination {why}.")))

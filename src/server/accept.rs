@@ -21,7 +21,7 @@ use crate::socket::{Listener, Socket};
 /// helps, and nothing reports that.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long an idle connection that was asked to has to close, before another one is asked.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// The shortest time between two log lines about descriptors.
 const LOG_AGAIN: Duration = Duration::from_secs(10);
 

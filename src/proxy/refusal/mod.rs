@@ -146,7 +146,7 @@ impl Refusal {
                 .into(),
             Self::MethodNotAllowed(allowed) if allowed.is_empty() => {
                 "This proxy does not forward TRACE or CONNECT, nor, where a route enforces, methods that name other \
-                 resources in their body or in Link (BIND, LINK, REBIND, UNBIND, UNLINK)."
+                 resources in their body or in Link (BIND, LINK and the like, BCOPY and the like)."
                     .into()
             }
             Self::MethodNotAllowed(allowed) => format!("This route allows {allowed}."),

@@ -97,6 +97,8 @@ async fn any_other_destination_is_refused() {
         "</files/a>",
         "/files/a, /files/a",
         "/files/a x",
+        "/files/a:80/files/a",
+        "/files/a%3a80/files/a",
     ] {
         for method in ["COPY", "MOVE"] {
             let answer = proxy
@@ -138,6 +140,17 @@ async fn what_is_fenced_is_not_written_by_another_route() {
             "//app.test/open/a",
             "",
             "ftp://app.test/open/a",
+            "http:///open/files/a",
+            "http://app.test\t\\7/open/a",
+            "http://user@app.test/open/a",
+            // What no route takes may hold what is fenced, or be it to the upstream.
+            "/plain/a/",
+            "plain/a/",
+            "/plain/",
+            "/elsewhere",
+            // An upstream may read on behind a colon.
+            "/open/a:80/files/a",
+            "/open/a%3A80/files/a",
             // An upstream may take it for one, or leave out the rest.
             "files/a",
             "../files/a",
@@ -197,8 +210,10 @@ async fn a_destination_below_a_folder_of_the_target_is_not_written_by_another_ro
         proxy.refuse(copy, 400, "ambiguous-request").await;
     }
     assert_eq!(upstream.count(), 0);
-    let copy = to("/tmp/y", "COPY", "/v1/a/tmp/x");
+    let copy = to("tmp/y", "COPY", "/v1/a/tmp/x");
     proxy.forward(copy).await;
+    let rooted = to("/tmp/y", "COPY", "/v1/a/tmp/x");
+    proxy.refuse(rooted, 400, "ambiguous-request").await;
 }
 
 /// Only a path alone is read below a folder.
@@ -230,9 +245,11 @@ async fn what_stands_beside_a_destination_and_what_is_too_long_is_refused() {
         let beside = to("/open/b", "COPY", "/open/a").header(name, "other");
         proxy.refuse(beside, 400, "ambiguous-request").await;
     }
-    let long = format!("/open{}", "/x".repeat(5000));
-    let long = to(&long, "COPY", "/open/a");
-    proxy.refuse(long, 400, "ambiguous-request").await;
+    for (target, destination) in [(1, 5000), (32, 40)] {
+        let of = |segments| format!("/open{}", "/x".repeat(segments));
+        let long = to(&of(destination), "COPY", &of(target));
+        proxy.refuse(long, 400, "ambiguous-request").await;
+    }
     assert_eq!(upstream.count(), 0);
 }
 
