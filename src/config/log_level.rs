@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::yaml::nearest;
 
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
@@ -10,7 +12,8 @@ const KNOWN_LEVELS: &str = "error, warn, info, debug, trace or off; also by modu
                             info,fencepost::store=debug";
 
 /// The level of the log, and those of single modules.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String")]
 pub struct LogLevel(String);
 
 /// A text that is no [`LogLevel`].
@@ -45,6 +48,14 @@ impl LogLevel {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl TryFrom<String> for LogLevel {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Self::parse(&text).map_err(|error| format!("{}\n{}", error.message, error.hint))
     }
 }
 

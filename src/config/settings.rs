@@ -363,12 +363,22 @@ pub struct AdminSettings {
     pub ready_follows_store: bool,
 }
 
-#[derive(Clone, Debug)]
+/// The log on standard error.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
+#[schemars(rename = "Log")]
 pub struct LogSettings {
+    /// `json`, or `text` for reading. The default is text on a terminal, otherwise JSON.
     pub format: LogFormat,
+    /// `error`, `warn`, `info`, `debug`, `trace` or `off`; also per module:
+    /// `info,fencepost::store=debug`. Follows a reload.
+    #[schemars(with = "String")]
     pub level: LogLevel,
-    /// Paths are logged with their queries.
+    /// Paths are logged with their queries, which may hold secrets.
     pub query: bool,
+    /// Which requests get a line: `off`, `refusals` (with unknown outcomes), `fenced` (these, and
+    /// each fenced, observed or claiming request), or `all`. The lines of answered requests are at
+    /// `info`.
     pub access: AccessLog,
 }
 
@@ -388,10 +398,11 @@ pub enum AccessLog {
 }
 
 /// The format of log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
     /// One object per line.
+    #[default]
     Json,
     /// For reading.
     Text,

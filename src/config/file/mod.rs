@@ -16,7 +16,6 @@ mod claim;
 mod idempotency;
 mod limits;
 mod lints;
-mod log;
 mod require_client;
 mod route;
 mod route_fields;
@@ -40,7 +39,6 @@ use self::barrier::BarrierFile;
 use self::body::BodyFile;
 use self::claim::ClaimFile;
 use self::limits::LimitsFile;
-use self::log::LogFile;
 use self::route::{Inherited, RouteFile};
 use self::shutdown::ShutdownFile;
 use self::store::StoreFile;
@@ -53,8 +51,8 @@ use self::values::{entries, taken};
 use super::address_range::AddressRange;
 use super::addresses;
 use super::settings::{
-    AdminSettings, Listen, RouteSettings, SafeMethods, Settings, UnknownStatuses, Unmatched,
-    UpstreamSettings,
+    AdminSettings, Listen, LogSettings, RouteSettings, SafeMethods, Settings, UnknownStatuses,
+    Unmatched, UpstreamSettings,
 };
 use super::yaml::{Report, shown};
 use crate::config::document::ConfigDocument;
@@ -96,7 +94,7 @@ pub struct File {
     /// Probes, metrics, and the API for marks.
     pub admin: AdminFile,
     /// The log on standard error.
-    pub log: LogFile,
+    pub log: LogSettings,
     /// Traces: `off`, or a block with the collector that spans go to. Follows a reload.
     pub tracing: OffOr<TracingFile>,
     /// Paths that no route matches. `safe-only`: safe methods pass unfenced, everything else gets a
@@ -139,8 +137,8 @@ impl Default for File {
             limits: LimitsFile::default(),
             shutdown: ShutdownFile::default(),
             admin: AdminFile::default(),
-            log: LogFile::default(),
-            tracing: tracing::off(),
+            log: LogSettings::default(),
+            tracing: OffOr::Off,
             unmatched: Unmatched::SafeOnly,
             safe_methods: SafeMethods::Optional,
             stale_status: 412,
@@ -180,7 +178,6 @@ pub(super) fn settings(
     }
     let shutdown = shutdown::settings(&file.shutdown, barrier.grace, report);
     let admin = admin::settings(file.admin, report);
-    let log = log::settings(&file.log, report);
     let problem_base_url = problem_base_url(file.problem_base_url, report);
     let tracing = tracing::settings(file.tracing, report);
     let claim = claim::settings(
@@ -228,7 +225,7 @@ pub(super) fn settings(
         limits,
         shutdown,
         admin: admin?,
-        log: log?,
+        log: file.log,
         tracing,
         unmatched: file.unmatched,
         stale_status: file.stale_status,

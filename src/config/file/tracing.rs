@@ -30,11 +30,6 @@ impl Default for TracingFile {
     }
 }
 
-/// By default it is off.
-pub(super) const fn off() -> OffOr<TracingFile> {
-    OffOr::Off
-}
-
 const URL_HINT: &str = "write http://host:port or https://host, such as http://127.0.0.1:4318";
 
 /// The checks of the block. `None`: no request is traced, or the block is wrong.
