@@ -20,7 +20,7 @@ use crate::socket::{Listener, Socket};
 /// The pause after an accept that found no descriptor. Any descriptor that the process closes
 /// helps, and nothing reports that.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long an idle connection that was asked to has to close, before another one is asked.
+/// An idle connection has this long to close before another one is asked to.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// The shortest time between two log lines about descriptors.
 const LOG_AGAIN: Duration = Duration::from_secs(10);

@@ -27,7 +27,7 @@ pub(super) struct ConnectionState {
     open: AtomicUsize,
     /// A part of a request has come, or a part of an answer has not gone.
     under_way: AtomicBool,
-    /// When the last request ended, in nanoseconds after `born`.
+    /// The end of the last request, in nanoseconds after `born`.
     since: AtomicU64,
     signals: AtomicU8,
     begun: AtomicU64,
@@ -57,7 +57,7 @@ impl ConnectionState {
         self.task.wake();
     }
 
-    /// Whether the connection has got this signal.
+    /// True if the connection has got this signal.
     pub(super) fn is(&self, signal: Signal) -> bool {
         self.signals.load(Ordering::Acquire) & signal as u8 != 0
     }
@@ -79,7 +79,7 @@ impl ConnectionState {
         self.since.store(since, Ordering::Relaxed);
     }
 
-    /// Whether a request is in progress, or a part of one.
+    /// True if a request is in progress, or a part of one.
     pub(super) fn is_busy(&self) -> bool {
         self.under_way.load(Ordering::Acquire) || self.is_open()
     }
@@ -107,12 +107,12 @@ impl ConnectionState {
         .await;
     }
 
-    /// When the last request ended, or the connection began.
+    /// The end of the last request, or the beginning of the connection.
     pub(super) fn latest(&self) -> Instant {
         self.born + Duration::from_nanos(self.since.load(Ordering::Relaxed))
     }
 
-    /// Whether the client has cancelled more requests than it may.
+    /// True if the client has cancelled more requests than it may.
     pub(super) fn cancels_too_much(&self) -> bool {
         let cancelled = self.cancelled.load(Ordering::Relaxed);
         cancelled > MAX_CANCELLED && cancelled * 2 > self.begun.load(Ordering::Relaxed)

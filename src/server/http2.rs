@@ -47,7 +47,7 @@ use crate::metrics::{Limit, Metrics};
 use crate::proxy::{Client, Proxy, Received};
 use crate::wire::request::RequestError;
 
-/// How long a client has to close a connection that makes room.
+/// A client has this long to close a connection that makes room.
 const GOODBYE: Duration = Duration::from_secs(1);
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 512 << 10;
@@ -167,7 +167,7 @@ impl Http2 {
         .await;
     }
 
-    /// Whether the connection has to close.
+    /// True if the connection has to close.
     fn poll_end(
         &self,
         end: &mut Http2ConnectionEnd,
@@ -215,7 +215,7 @@ impl Http2 {
     }
 }
 
-/// How far the end of a connection has come.
+/// The state of a connection's end.
 enum Http2ConnectionEnd {
     None,
     /// GOAWAY has been sent, and the open streams may end.

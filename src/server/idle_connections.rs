@@ -14,8 +14,9 @@ use super::connection_state::ConnectionState;
 use super::signals::Signal;
 use crate::proxy::Network;
 
-/// How long a connection is idle before it makes room. A client that has just connected is about to
-/// send a request, and a connection in constant use should not be closed between two requests.
+/// A connection is idle for this long before it makes room. A client that has just connected is
+/// about to send a request, and a connection in constant use should not be closed between two
+/// requests.
 const MIN_IDLE: Duration = Duration::from_secs(1);
 
 /// All open connections.

@@ -30,7 +30,7 @@ pub(super) struct Secured {
     pub identity: Option<HeaderValue>,
 }
 
-/// Why the handshake has failed.
+/// The reason why the handshake failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub(super) struct Failed {

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::worker;
 
-/// How often each worker wakes by itself.
+/// The pause after which each worker wakes by itself.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Keeps a timer that is due soon. A new timer that is due before all others makes tokio wake the

@@ -18,16 +18,16 @@ use crate::wire::content::ContentPart;
 use crate::wire::head::{Framing, HeadError, HeadLimits};
 use crate::wire::request::{RequestError, RequestHead, RequestReader};
 
-/// How much is read at once of a head.
+/// The bytes of a head that are read at once.
 const HEAD_CHUNK: usize = 4 << 10;
-/// How much is read at once of a longer body.
+/// The bytes of a longer body that are read at once.
 const BODY_CHUNK: usize = 32 << 10;
 /// With less room the buffer grows before a read.
 const MIN_ROOM: usize = 1 << 10;
-/// How many reads an unwanted body may take so that its connection can be kept.
+/// The reads that an unwanted body may take so that its connection can be kept.
 const MAX_DRAIN_READS: usize = 2;
 
-/// Why a body broke off.
+/// The reason why a body broke off.
 #[derive(Debug, thiserror::Error)]
 #[error("the client closed its connection in the middle")]
 struct CutShort;
@@ -110,12 +110,12 @@ impl Input {
         self.framing.reader()
     }
 
-    /// Whether only a part of a head has come. An empty line before a head does not count.
+    /// True if only a part of a head has come. An empty line before a head does not count.
     pub(super) fn is_in_head(&self) -> bool {
         self.framing.is_in_head(&self.buf)
     }
 
-    /// Whether the unread bytes begin with `start`.
+    /// True if the unread bytes begin with `start`.
     pub(super) fn begins(&self, start: &[u8]) -> bool {
         let line = self.buf.strip_prefix(b"\r\n").unwrap_or(&self.buf);
         line.starts_with(start)
@@ -149,12 +149,12 @@ impl Input {
         body
     }
 
-    /// Whether the whole request has come.
+    /// True if the whole request has come.
     pub(super) fn is_whole(&self) -> bool {
         !self.framing.is_in_body() && !self.closed
     }
 
-    /// Whether more of the body is to come, and its reader has gone.
+    /// True if more of the body is to come, and its reader has gone.
     pub(super) fn is_unwanted(&self) -> bool {
         !self.closed && self.feed.as_ref().is_some_and(Feed::is_dropped)
     }
@@ -164,17 +164,17 @@ impl Input {
         self.closed = true;
     }
 
-    /// Whether nothing more is read.
+    /// True if nothing more is read.
     pub(super) fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Whether the client has sent, or may still send, bytes that are not read.
+    /// True if the client has sent, or may still send, bytes that are not read.
     pub(super) fn is_unread(&self) -> bool {
         !self.eof && (!self.is_whole() || !self.buf.is_empty())
     }
 
-    /// Whether `100 Continue` must be sent before the body. Only the first call returns `true`.
+    /// True if `100 Continue` must be sent before the body. Only the first call returns `true`.
     pub(super) fn takes_expectation(&mut self) -> bool {
         std::mem::take(&mut self.expects)
     }

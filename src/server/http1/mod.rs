@@ -42,7 +42,7 @@ use crate::proxy::{Client, Handover, Proxy};
 use crate::wire::head::HeadLimits;
 use crate::wire::request::{RequestError, RequestHead};
 
-/// How long a client that is still sending may take to read its answer and close: closing before
+/// A client that is still sending may take this long to read its answer and close: closing before
 /// would reset the connection, and the answer might be lost (RFC 9112, 9.6).
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -53,11 +53,11 @@ pub(super) struct Site<'a> {
     pub presence: &'a Presence,
     pub limits: &'a LimitSettings,
     pub metrics: &'a Arc<Metrics>,
-    /// Whether HTTP/1 is allowed on this connection.
+    /// True if HTTP/1 is allowed on this connection.
     pub spoken: bool,
 }
 
-/// How the wait for a head has ended.
+/// The end of the wait for a head.
 enum HeadOutcome {
     Request(RequestHead),
     Refused(RequestError),
@@ -83,9 +83,9 @@ struct Http1Connection {
     input: Input,
     output: Output,
     clock: DeadlineTimer,
-    /// When the latest byte came or went.
+    /// The moment at which the latest byte came or went.
     active: Instant,
-    /// When the current head began to come.
+    /// The moment at which the current head began to come.
     began: Option<Instant>,
     /// Until when the client may go on sending after our side has ended.
     lingers: Option<Instant>,

@@ -57,17 +57,17 @@ impl Output {
         self.framed = response_head::write(parts, asked, content, last, self.queue.end());
     }
 
-    /// Whether the content of the current answer ends with the connection.
+    /// True if the content of the current answer ends with the connection.
     pub(super) fn is_to_end(&self) -> bool {
         self.framed == ResponseFraming::ToEnd
     }
 
-    /// Whether the current answer takes no more content.
+    /// True if the current answer takes no more content.
     pub(super) fn is_full(&self) -> bool {
         self.framed == ResponseFraming::Length(0)
     }
 
-    /// Whether more content can be queued.
+    /// True if more content can be queued.
     pub(super) fn has_room(&self) -> bool {
         self.queue.has_room()
     }

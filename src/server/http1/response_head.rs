@@ -22,7 +22,7 @@ pub(super) struct ResponseConstraints {
     pub trailers: bool,
 }
 
-/// Whether a response is the connection's last one.
+/// The fate of the connection behind a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Last {
     No,
@@ -31,7 +31,7 @@ pub(super) enum Last {
     Announced,
 }
 
-/// How content is framed.
+/// The framing of content.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ResponseFraming {
     /// This many bytes are left.
@@ -42,7 +42,7 @@ pub(super) enum ResponseFraming {
     ToEnd,
 }
 
-/// How much content a response has.
+/// The amount of content of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResponseContent {
     None,
@@ -185,7 +185,7 @@ fn joined(spelling: &Spelling, headers: &HeaderMap, name: &HeaderName, out: &mut
     fields::write(spelling, name, &lines.join(&b", "[..]), out);
 }
 
-/// Whether this field may be a trailer (RFC 9110, 6.5.1).
+/// True if this field may be a trailer (RFC 9110, 6.5.1).
 pub(super) fn may_trail(name: &HeaderName) -> bool {
     ![
         AUTHORIZATION,
