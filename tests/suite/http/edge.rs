@@ -14,27 +14,33 @@ mod template;
 mod wanted;
 
 use self::cases::EdgeCase;
-use self::stage::Stage;
+use self::http2::Http2Case;
+use self::stage::{Stage, StageEnd};
+use self::wanted::Wanted;
 
 /// Plays the cases; what was wrong with each that failed, and with what no case had to do with.
 async fn failures(cases: &[EdgeCase]) -> Vec<String> {
     let field = Stage::start().await;
     let played = Stage::play(cases, |case| case.play(&field)).await;
-    let rest = field.end().await;
-    let mut failures = Vec::new();
-    for (case, outcome) in played {
-        let settled = case.settle(&rest.arrivals, &rest.marks);
-        if let Err(why) = outcome.and(settled) {
-            failures.push(case.describe(&why));
-        }
-    }
-    let strays = rest.strays(is_case);
-    failures.extend(
-        strays
-            .iter()
-            .map(|stray| format!("nobody's arrival: {stray}")),
-    );
-    failures
+    judged(
+        played,
+        &field.end().await,
+        |case| &case.wanted,
+        EdgeCase::describe,
+    )
+}
+
+fn judged<C>(
+    played: Vec<(&C, Result<(), String>)>,
+    end: &StageEnd,
+    wanted: impl Fn(&C) -> &Wanted,
+    describe: impl Fn(&C, &str) -> String,
+) -> Vec<String> {
+    let failed = played.into_iter().filter_map(|(case, outcome)| {
+        let why = outcome.and(wanted(case).settle(end)).err()?;
+        Some(describe(case, &why))
+    });
+    failed.chain(end.strays(is_case)).collect()
 }
 
 fn report(failures: &[String], of: usize) {
@@ -68,12 +74,8 @@ async fn no_published_way_to_smuggle_gets_a_second_request_through() {
             failures.push(mutation.describe(&why));
         }
     }
-    let strays = rest.strays(|word| word[0] == b'q' && word[1..].iter().all(u8::is_ascii_digit));
-    failures.extend(
-        strays
-            .iter()
-            .map(|stray| format!("nobody's arrival: {stray}")),
-    );
+    let is_name = |word: &[u8]| word[0] == b'q' && word[1..].iter().all(u8::is_ascii_digit);
+    failures.extend(rest.strays(is_name));
     report(&failures, mutations.len());
 }
 
@@ -83,19 +85,8 @@ async fn every_case_over_http_2_comes_out_as_it_must() {
     let field = Stage::start().await;
     let to = field.proxy.data();
     let played = Stage::play(&cases, |case| case.play(to)).await;
-    let rest = field.end().await;
-    let mut failures = Vec::new();
-    for (case, outcome) in played {
-        let settled = case.settle(&rest.arrivals, &rest.marks);
-        if let Err(why) = outcome.and(settled) {
-            failures.push(case.describe(&why));
-        }
-    }
-    failures.extend(
-        rest.strays(is_case)
-            .iter()
-            .map(|stray| format!("nobody's arrival: {stray}")),
-    );
+    let end = field.end().await;
+    let failures = judged(played, &end, |case| &case.wanted, Http2Case::describe);
     report(&failures, cases.len());
 }
 

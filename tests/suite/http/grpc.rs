@@ -114,6 +114,14 @@ impl Service {
         })
     }
 
+    /// The client sends nothing at all until the service has spoken.
+    async fn speaks_first(&self, proxy: &Proxy) {
+        let options = ["token=7", "count=2", "turns=1"];
+        let answer = self.ask(&proxy.data(), "First", &options).await;
+        let said = json!(["hello", "re:hi0", "re:hi1"]);
+        assert_eq!(answer["messages"], said, "{answer}");
+    }
+
     async fn ask(&self, to: &impl ToString, method: &str, options: &[&str]) -> Value {
         self.call(to, method, options).await.expect("no panic")
     }
@@ -197,15 +205,7 @@ async fn who_waits_for_answers_between_messages_is_not_held_up() {
         (&json!("OK"), &said),
         "{answer}"
     );
-    // Where the service speaks first the client sends nothing at all until then.
-    let answer = service
-        .ask(&proxy.data(), "First", &["token=7", "count=2", "turns=1"])
-        .await;
-    assert_eq!(
-        answer["messages"],
-        json!(["hello", "re:hi0", "re:hi1"]),
-        "{answer}"
-    );
+    service.speaks_first(&proxy).await;
     proxy.until_none("fencepost_upstream_in_flight").await;
     let unknown = proxy.metrics().await.sum("fencepost_unknown_outcomes", &[]);
     assert!(unknown < 1.0, "{unknown}");
@@ -217,14 +217,7 @@ async fn without_a_buffer_nothing_is_held() {
     let proxy = service
         .proxy("body: { buffer: 0, timeout: 600s, stream_after: 500s }")
         .await;
-    let answer = service
-        .ask(&proxy.data(), "First", &["token=7", "count=2", "turns=1"])
-        .await;
-    assert_eq!(
-        answer["messages"],
-        json!(["hello", "re:hi0", "re:hi1"]),
-        "{answer}"
-    );
+    service.speaks_first(&proxy).await;
 }
 
 #[tokio::test]

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::recorder::RecordedRequest;
 use super::stage::{Line, Stage, probe};
 use super::template::{self, CaseEntry, Listed, bytes, expand};
 use super::wanted::Wanted;
@@ -61,7 +60,7 @@ pub struct EdgeCase {
     kind: Option<String>,
     interim: Vec<String>,
     then: Afterwards,
-    wanted: Wanted,
+    pub wanted: Wanted,
 }
 
 /// All cases of `tests/edge`.
@@ -193,15 +192,6 @@ impl EdgeCase {
             None if at == 0 => String::from_utf8_lossy(first).into_owned(),
             None => "GET".to_owned(),
         }
-    }
-
-    /// Returns whether what has arrived, and the mark that is left, are what they must be.
-    pub fn settle(
-        &self,
-        arrivals: &[RecordedRequest],
-        marks: &[(String, u64)],
-    ) -> Result<(), String> {
-        self.wanted.settle(&self.id, arrivals, marks)
     }
 
     /// The text that a failure prints.

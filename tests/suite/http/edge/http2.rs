@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 
 use serde::Deserialize;
 
-use super::recorder::RecordedRequest;
 use super::stage::shown;
 use super::template::{self, CaseEntry, bytes, expand};
 use super::wanted::Wanted;
@@ -69,7 +68,7 @@ pub struct Http2Case {
     fields: Vec<String>,
     frames: Vec<u8>,
     status: WantedOutcome,
-    wanted: Wanted,
+    pub wanted: Wanted,
 }
 
 /// All cases of the file.
@@ -155,15 +154,6 @@ impl Http2Case {
             }
         }
         Ok(())
-    }
-
-    /// Returns whether what has arrived, and the mark that is left, are what they must be.
-    pub fn settle(
-        &self,
-        arrivals: &[RecordedRequest],
-        marks: &[(String, u64)],
-    ) -> Result<(), String> {
-        self.wanted.settle(&self.id, arrivals, marks)
     }
 
     /// The text that a failure prints.

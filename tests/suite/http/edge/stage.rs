@@ -110,11 +110,13 @@ impl Stage {
 }
 
 impl StageEnd {
-    /// Arrivals that name no case.
+    /// Complaints about arrivals that name no case.
     pub fn strays(&self, is_name: impl Fn(&[u8]) -> bool) -> Vec<String> {
         let named = |arrival: &&RecordedRequest| !arrival.raw.windows(5).any(&is_name);
         let strays = self.arrivals.iter().filter(named);
-        strays.map(|arrival| shown(&arrival.raw)).collect()
+        let complaint =
+            |arrival: &RecordedRequest| format!("nobody's arrival: {}", shown(&arrival.raw));
+        strays.map(complaint).collect()
     }
 }
 

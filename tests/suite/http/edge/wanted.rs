@@ -1,6 +1,7 @@
 //! The requests of a case that must reach the upstream, and the mark that must be left.
 
 use super::recorder::RecordedRequest;
+use super::stage::StageEnd;
 use super::strict::{Ends, Message};
 use super::template::{Listed, bytes, expand};
 use crate::support::wire::via;
@@ -8,6 +9,8 @@ use crate::support::wire::via;
 /// The arrivals that a case expects.
 #[derive(Clone, Debug)]
 pub struct Wanted {
+    /// The case's name on the wire.
+    id: String,
     /// Method and target of each request that must arrive, in order; no other may.
     pub lines: Vec<String>,
     bodies: Vec<Vec<u8>>,
@@ -37,6 +40,7 @@ impl Wanted {
             other => panic!("the framing {other}"),
         });
         Self {
+            id: id.to_owned(),
             bodies: bodies.iter().map(|text| bytes(text)).collect(),
             mark: value_of(table, "mark"),
             lines,
@@ -47,14 +51,10 @@ impl Wanted {
     }
 
     /// Returns whether the arrivals that name the case, and its mark, are what they must be.
-    pub fn settle(
-        &self,
-        id: &str,
-        arrivals: &[RecordedRequest],
-        marks: &[(String, u64)],
-    ) -> Result<(), String> {
+    pub fn settle(&self, end: &StageEnd) -> Result<(), String> {
+        let id = &*self.id;
         let probe = format!("GET /probe/{id}");
-        let of_it = arrivals.iter().filter(|arrival| arrival.names(id));
+        let of_it = end.arrivals.iter().filter(|arrival| arrival.names(id));
         let mine: Vec<&RecordedRequest> = of_it.filter(|arrival| arrival.line() != probe).collect();
         let lines: Vec<String> = mine.iter().map(|arrival| arrival.line()).collect();
         if lines != self.lines {
@@ -88,7 +88,8 @@ impl Wanted {
                 }
             }
         }
-        let marked = marks
+        let marked = end
+            .marks
             .iter()
             .find(|(key, _)| key.contains(id))
             .map(|(_, mark)| *mark);
