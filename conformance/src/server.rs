@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, BuildHasherDefault};
 use std::io;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fencepost::proxy::headers::{self, RESOURCE, TARGET};
@@ -28,10 +28,6 @@ use crate::scenarios::{self, Answer, EARLY, Scenario};
 
 /// The most runs that are kept.
 const MAX_RUNS: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
-/// The most letters of a run's name.
-const MAX_NAME: usize = 64;
-/// The most bytes of a head.
-const MAX_HEAD: usize = 16 << 10;
 /// The most bytes of a body.
 const MAX_BODY: usize = 64 << 10;
 /// The pause after a connection could not be accepted.
@@ -61,10 +57,6 @@ struct Run {
 /// An error ends the connection without an answer.
 type Answered = io::Result<Response<ClientBody>>;
 
-fn no_answer() -> io::Error {
-    io::ErrorKind::ConnectionAborted.into()
-}
-
 /// Answers every request that comes to `listener`.
 pub async fn serve(listener: TcpListener, state: Arc<State>) {
     loop {
@@ -77,7 +69,6 @@ pub async fn serve(listener: TcpListener, state: Arc<State>) {
             let service = service_fn(|request| state.answer(request));
             // An error is the end that a scenario plans, or a client that has left.
             let _ = http1::Builder::new()
-                .max_buf_size(MAX_HEAD)
                 .serve_connection(TokioIo::new(stream), service)
                 .await;
         });
@@ -108,11 +99,9 @@ impl State {
         let mut parts = verdict.unwrap_or(path).splitn(3, '/');
         let [name, run, rest] = [(); 3].map(|()| parts.next().unwrap_or_default());
         let scenario = self.scenarios.iter().find(|one| one.name == name);
-        let Some(scenario) = scenario.filter(|_| is_name(run)) else {
-            let text = format!(
-                "There is nothing here. The base URL of a client is /SCENARIO/RUN, where RUN has \
-                 up to {MAX_NAME} letters, digits and -_.~ and GET / lists the scenarios.\n"
-            );
+        let Some(scenario) = scenario.filter(|_| !run.is_empty()) else {
+            let text = "There is nothing here. The base URL of a client is /SCENARIO/RUN, and GET / \
+                        lists the scenarios.\n";
             return Ok(reply(StatusCode::NOT_FOUND, TEXT, text));
         };
         if verdict.is_some() {
@@ -123,13 +112,9 @@ impl State {
         self.exchange(scenario, run, target, request).await
     }
 
-    fn runs(&self) -> MutexGuard<'_, LruCache<(&'static str, String), Run>> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The verdict about a run. A run without requests has not passed.
     fn verdict(&self, scenario: &Scenario, name: &str) -> Response<ClientBody> {
-        let mut runs = self.runs();
+        let mut runs = self.runs.lock().expect("not poisoned");
         let run = runs.get(&(scenario.name, name.to_owned()));
         let requests = run.map_or(&[][..], |run| &run.requests[..]);
         let verdict = verdict(scenario, name, requests);
@@ -182,11 +167,11 @@ impl State {
                 Bytes::new()
             }
             // The client has left.
-            Err(_) => return Err(no_answer()),
+            Err(_) => return Err(io::ErrorKind::ConnectionAborted.into()),
         };
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(&content);
 
-        let mut runs = self.runs();
+        let mut runs = self.runs.lock().expect("not poisoned");
         let key = (scenario.name, run.to_owned());
         let run = runs.get_or_insert_mut(key, || Run {
             began: came,
@@ -299,7 +284,7 @@ fn respond(answer: &Answer, subject: Option<&Subject>) -> Answered {
             let status = StatusCode::SERVICE_UNAVAILABLE;
             reply(status, TEXT, "The API itself is down for a while.\n")
         }
-        Answer::ConnectionLost => return Err(no_answer()),
+        Answer::ConnectionLost => return Err(io::ErrorKind::ConnectionAborted.into()),
     })
 }
 
@@ -315,10 +300,4 @@ fn reply(
     headers.insert(VIA, HeaderValue::from_static("1.1 fencepost-conformance"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     response
-}
-
-/// Whether this can name a run.
-fn is_name(run: &str) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.~".contains(c);
-    !run.is_empty() && run.len() <= MAX_NAME && run.chars().all(plain)
 }

@@ -21,14 +21,9 @@ pub(super) fn variables(
     };
     let url = format!("http://{authority}");
     // Some programs read the one (curl), some the other.
-    let spellings = ["no_proxy", "NO_PROXY"];
-    let [lower, upper] = spellings.map(|name| std::env::var(name).ok());
-    for (name, own, other) in [
-        (spellings[0], &lower, &upper),
-        (spellings[1], &upper, &lower),
-    ] {
-        let inherited = own.as_ref().or(other.as_ref());
-        let list = inherited.map_or("", String::as_str).trim();
+    for (name, other) in [("no_proxy", "NO_PROXY"), ("NO_PROXY", "no_proxy")] {
+        let inherited = std::env::var(name).or_else(|_| std::env::var(other));
+        let list = inherited.as_deref().unwrap_or_default().trim();
         let list = match fenced {
             Some(hosts) => without(list, hosts),
             // Some programs take `*` for a wildcard only if it is alone.
