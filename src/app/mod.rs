@@ -189,14 +189,8 @@ impl Attached {
     /// Lets requests in flight end, and cuts them after `within`.
     pub(crate) async fn close(mut self, within: Duration) {
         self.port.departure.announced.cancel();
-        self.port.departure.now.cancel();
-        self.app.tunnels.cancel();
-        self.app.tasks.close();
-        let ended = async {
-            let _ = (&mut self.port.server).await;
-            self.app.tasks.wait().await;
-        };
-        if tokio::time::timeout(within, ended).await.is_err() {
+        let deadline = Instant::now() + within;
+        if !self.app.finish(&mut self.port, deadline).await {
             self.port.departure.cut.cancel();
         }
     }
@@ -393,29 +387,33 @@ impl App {
     /// Lets requests in flight end until the deadline, and cuts the rest. Returns the deadline.
     async fn drain(&self, port: &mut DataPort) -> Instant {
         let settings = &self.settings.shutdown;
-        let (server, tasks) = (&mut port.server, &self.tasks);
         tokio::time::sleep(settings.delay).await;
-        port.departure.now.cancel();
-        self.tunnels.cancel();
-        tasks.close();
         let deadline = Instant::now() + settings.deadline;
-        let drained = tokio::time::timeout_at(deadline, async {
-            let _ = (&mut *server).await;
-            tasks.wait().await;
-        });
-        if drained.await.is_err() {
+        if !self.finish(port, deadline).await {
             shutdown::say_what_is_cut(&self.live.fencing, settings.deadline);
             self.live.fencing.cut();
-            let _ = tokio::time::timeout(AFTER_CUT, tasks.wait()).await;
+            let _ = tokio::time::timeout(AFTER_CUT, self.tasks.wait()).await;
             // An unfenced exchange has no task of its own: it ends with its connection.
             port.departure.cut.cancel();
             // It may have ended before, with its last connection, while exchanges whose clients
             // have left went on.
-            if !server.is_finished() {
-                let _ = tokio::time::timeout(AFTER_CUT, server).await;
+            if !port.server.is_finished() {
+                let _ = tokio::time::timeout(AFTER_CUT, &mut port.server).await;
             }
         }
         deadline
+    }
+
+    /// Ends the connections and tunnels. False: the deadline came while exchanges were in flight.
+    async fn finish(&self, port: &mut DataPort, deadline: Instant) -> bool {
+        port.departure.now.cancel();
+        self.tunnels.cancel();
+        self.tasks.close();
+        let ended = tokio::time::timeout_at(deadline, async {
+            let _ = (&mut port.server).await;
+            self.tasks.wait().await;
+        });
+        ended.await.is_ok()
     }
 
     /// Leaves the store and closes it. After a drain by SIGUSR1, the admin port answers until a
