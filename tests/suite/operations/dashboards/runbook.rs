@@ -8,21 +8,16 @@ use crate::packaging::documents::{anchor, headings};
 use crate::support::fenced;
 use crate::support::proxy::fencepost;
 
-/// The problem types of the admin port, as its code names them: a word alone on its line.
+/// The problem types of the admin port, as its code lists them: `NAME STATUS "type" "title"`.
 fn admin_problem_types() -> BTreeSet<String> {
-    let mut types = BTreeSet::new();
-    for file in ["auth", "marks", "problem"] {
-        let code = read(&format!("src/admin/{file}.rs"));
-        let code = code.split("#[cfg(test)]").next().unwrap_or_default();
-        let words = code
-            .lines()
-            .filter_map(|line| line.trim().strip_prefix('"')?.strip_suffix("\","));
-        let words = words.filter(|word| {
-            word.bytes()
-                .all(|byte| byte.is_ascii_lowercase() || byte == b'-')
-        });
-        types.extend(words.map(str::to_owned));
-    }
+    let code = read("src/admin/problem.rs");
+    let constant = |byte: u8| byte.is_ascii_uppercase() || b"_ ".contains(&byte);
+    let rows = code.lines().filter_map(|line| {
+        let (names, rest) = line.trim().split_once(" \"")?;
+        let (kind, _) = rest.split_once('"')?;
+        names.bytes().all(constant).then(|| kind.to_owned())
+    });
+    let types: BTreeSet<String> = rows.collect();
     assert!(types.len() > 10, "these are not all: {types:?}");
     types
 }
