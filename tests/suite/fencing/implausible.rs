@@ -17,10 +17,7 @@ async fn fenced(store: &Store, route: &str) -> (Upstream, Proxy) {
 
 async fn counted(proxy: &Proxy, outcome: &str) -> f64 {
     let labels = [("outcome", outcome)];
-    proxy
-        .metrics()
-        .await
-        .sum("fencepost_requests_total", &labels)
+    proxy.sum("fencepost_requests_total", &labels).await
 }
 
 over_both_stores! {

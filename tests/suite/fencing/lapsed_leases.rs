@@ -88,11 +88,7 @@ async fn under_a_lapsed_lease_not_a_byte_goes_out_and_late_renewals_revive_nobod
     let (a, b, way_of_a, upstream, store) = pair.parts();
     let upload = put("/orders/7").token(41).header("Content-Length", "40000");
     let mut older = a.begin(&upload, "a".repeat(20_000).as_bytes()).await;
-    upstream
-        .until("the first half", |all| {
-            all.first().is_some_and(|one| one.body.len() == 20_000)
-        })
-        .await;
+    upstream.received(20_000).await;
     let held = hold_all(way_of_a, Point::Before(Statement::Renew));
     a.until_status(503, put("/orders/8").token(1)).await;
     older.push("b".repeat(20_000).as_bytes()).await;

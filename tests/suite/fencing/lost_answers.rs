@@ -151,7 +151,7 @@ async fn the_late_answer_of_a_statement_given_up_is_not_used() {
     a.forward(put("/orders/7").token(41)).await;
     let (errors, timeout) = ("fencepost_store_errors_total", [("kind", "timeout")]);
     for (token, statement) in [(42, Statement::Advance), (44, Statement::Epochs)] {
-        let given_up = a.metrics().await.sum(errors, &timeout);
+        let given_up = a.sum(errors, &timeout).await;
         // Longer than the store is waited for.
         let late = way_of_a.arm(
             Point::After(statement),

@@ -171,11 +171,7 @@ async fn not_a_byte_goes_upstream_under_a_lapsed_lease() {
     .await;
     let upload = put("/orders/7").token(41).header("Content-Length", "40000");
     let mut held = proxy.begin(&upload, "a".repeat(20_000).as_bytes()).await;
-    upstream
-        .until("the first half", |all| {
-            all.first().is_some_and(|one| one.body.len() == 20_000)
-        })
-        .await;
+    upstream.received(20_000).await;
     let mut holder = shell(&store.url()).await;
     sql(&mut holder, "BEGIN; SELECT * FROM instances FOR UPDATE").await;
     proxy

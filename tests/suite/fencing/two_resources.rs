@@ -327,10 +327,7 @@ async fn observe_counts_what_it_would_refuse() {
     ] {
         let counted = || async {
             let labels = [("outcome", outcome)];
-            proxy
-                .metrics()
-                .await
-                .sum("fencepost_requests_total", &labels)
+            proxy.sum("fencepost_requests_total", &labels).await
         };
         let before = counted().await;
         proxy.forward(request.token(7)).await;

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use crate::support::bare::Silent;
 use crate::support::network::{NAME, is_possible, resolving};
-use crate::support::{Config, Proxy, Step, Store, Upstream, get, put};
+use crate::support::{Config, Proxy, Step, Store, Upstream, get, put, return_unless};
 
 /// In whichever order the system has them, one that answers nothing comes before the one that does.
 pub const ADDRESSES: [Ipv4Addr; 3] = [
@@ -38,9 +38,7 @@ async fn alive_at_one() -> (Upstream, [Silent; 2]) {
 
 #[tokio::test]
 async fn an_address_that_answers_nothing_keeps_no_request_from_the_others() {
-    if !is_possible() {
-        return;
-    }
+    return_unless!(is_possible());
     let (upstream, _silent) = alive_at_one().await;
     let dir = TempDir::new().expect("a temporary directory");
     let url = format!("http://{NAME}:{}", upstream.address().port());
@@ -59,9 +57,7 @@ async fn an_address_that_answers_nothing_keeps_no_request_from_the_others() {
 /// The time is that of the connection, and not of each address.
 #[tokio::test]
 async fn addresses_that_all_answer_nothing_share_the_time() {
-    if !is_possible() {
-        return;
-    }
+    return_unless!(is_possible());
     let (upstream, _silent) = alive_at_one().await;
     let dir = TempDir::new().expect("a temporary directory");
     let url = format!("http://{NAME}:{}", upstream.address().port());

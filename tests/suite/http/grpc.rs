@@ -207,7 +207,7 @@ async fn who_waits_for_answers_between_messages_is_not_held_up() {
     );
     service.speaks_first(&proxy).await;
     proxy.until_none("fencepost_upstream_in_flight").await;
-    let unknown = proxy.metrics().await.sum("fencepost_unknown_outcomes", &[]);
+    let unknown = proxy.sum("fencepost_unknown_outcomes", &[]).await;
     assert!(unknown < 1.0, "{unknown}");
 }
 

@@ -11,7 +11,7 @@ use crate::support::{Proxy, all_forwarded, fenced, forwarded, get, post, put};
 
 /// How often a limit was reached so far.
 async fn reached(proxy: &Proxy, limit: &str) -> f64 {
-    proxy.metrics().await.sum(SERIES, &[("limit", limit)])
+    proxy.sum(SERIES, &[("limit", limit)]).await
 }
 
 /// Waits until a limit has been reached.

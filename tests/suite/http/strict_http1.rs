@@ -111,10 +111,7 @@ async fn what_two_readers_could_take_for_different_things_is_refused() {
     assert_eq!(upstream.count(), 0);
     assert_eq!(proxy.token("order:7").await, None);
     let counted = [("route", "unmatched"), ("outcome", "ambiguous-request")];
-    let counted = proxy
-        .metrics()
-        .await
-        .sum("fencepost_requests_total", &counted);
+    let counted = proxy.sum("fencepost_requests_total", &counted).await;
     assert!(
         (counted - (30.0 + 18.0 + 1.0)).abs() < f64::EPSILON,
         "{counted}"
@@ -292,10 +289,7 @@ async fn a_slow_head_is_a_408() {
         .assert_problem(408, "request-timeout");
     assert_eq!(upstream.count(), 1);
     let slow = [("limit", "head-timeout")];
-    let reached = proxy
-        .metrics()
-        .await
-        .sum("fencepost_limit_reached_total", &slow);
+    let reached = proxy.sum("fencepost_limit_reached_total", &slow).await;
     assert!((reached - 2.0).abs() < f64::EPSILON, "{reached}");
 }
 
@@ -329,10 +323,7 @@ async fn idle_is_who_has_nothing_at_work() {
     answer.assert_forwarded();
     assert_eq!(answer.text(), "abcd");
     ends(busy).await;
-    let closed = proxy
-        .metrics()
-        .await
-        .sum("fencepost_limit_reached_total", &idle);
+    let closed = proxy.sum("fencepost_limit_reached_total", &idle).await;
     assert!((closed - 5.0).abs() < f64::EPSILON, "{closed}");
     assert_eq!(upstream.count(), 1);
 }

@@ -106,10 +106,7 @@ async fn a_fault_of_the_client_is_no_unknown_outcome_without_a_fence() {
             "{unknown}"
         );
         let outcome = [("outcome", "outcome-unknown")];
-        let counted = proxy
-            .metrics()
-            .await
-            .sum("fencepost_requests_total", &outcome);
+        let counted = proxy.sum("fencepost_requests_total", &outcome).await;
         assert!(counted < 0.5, "{counted}");
         serving.abort();
     }

@@ -173,10 +173,7 @@ async fn what_has_drained_renews_no_lease() {
     let hook = request("GET", "/drained");
     let drained = soon("the end of the drain", hook.attempt(p.admin())).await;
     assert_eq!(drained.expect("an answer").status(), 200);
-    let left = p
-        .metrics()
-        .await
-        .sum("fencepost_lease_remaining_seconds", &[]);
+    let left = p.sum("fencepost_lease_remaining_seconds", &[]).await;
     assert!(left.is_infinite(), "there is nothing to renew: {left}");
     // Long enough that no statement of before is waited for any more.
     eventually("the lease of the other one to lapse", || async {

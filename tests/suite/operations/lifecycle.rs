@@ -81,7 +81,7 @@ async fn a_changed_file_is_read_again() {
     proxy.forward(put("/orders/7").token(2)).await;
     stale_is(&proxy, 412).await;
     let loaded = "fencepost_config_loaded_timestamp_seconds";
-    let at_start = proxy.metrics().await.sum(loaded, &[]);
+    let at_start = proxy.sum(loaded, &[]).await;
     assert!(at_start > 1.7e9, "a time of today: {at_start}");
     proxy.rewrite(&config.clone().with("stale_status: 409"));
     stale_is(&proxy, 409).await;
@@ -125,11 +125,11 @@ async fn a_bad_file_changes_nothing_and_is_reported() {
             .text(),
     ] {
         let loaded = "fencepost_config_loaded_timestamp_seconds";
-        let before = proxy.metrics().await.sum(loaded, &[]);
+        let before = proxy.sum(loaded, &[]).await;
         proxy.rewrite_text(bad);
         proxy.hang_up();
         proxy.until_none("fencepost_config_reload_ok").await;
-        let after = proxy.metrics().await.sum(loaded, &[]);
+        let after = proxy.sum(loaded, &[]).await;
         assert!((after - before).abs() < f64::EPSILON, "no reload: {after}");
         stale_is(&proxy, 412).await;
         proxy.rewrite(&config);

@@ -121,12 +121,12 @@ over_both_stores! {
         let config = Config::new(&upstream, &store).with("barrier: { wait: 25s }");
         let mut proxy = Proxy::start(&config).await;
         let decided = async |proxy: &Proxy, by: &str| {
-            proxy.metrics().await.sum("fencepost_stale_rejections_total", &[("decided_by", by)])
+            proxy.sum("fencepost_stale_rejections_total", &[("decided_by", by)]).await
         };
         let (older, gate) = proxy.held(&upstream, put("/orders/7").token(41)).await;
         let waiter = proxy.start_request(put("/orders/7").token(42));
         proxy.waiting("order:7", 1).await;
-        let waiting = proxy.metrics().await.sum("fencepost_waiting", &[("route", "/orders/{id}")]);
+        let waiting = proxy.sum("fencepost_waiting", &[("route", "/orders/{id}")]).await;
         assert!((waiting - 1.0).abs() < f64::EPSILON, "{waiting}");
         proxy.stale(put("/orders/7").token(40)).await;
         assert!(decided(&proxy, "memory").await >= 1.0);
@@ -135,7 +135,7 @@ over_both_stores! {
         assert!(decided(&proxy, "barrier").await >= 1.0);
         gate.open();
         all_forwarded([older, newest]).await;
-        let waiting = proxy.metrics().await.sum("fencepost_waiting", &[]);
+        let waiting = proxy.sum("fencepost_waiting", &[]).await;
         assert!(waiting.abs() < f64::EPSILON, "{waiting}");
         proxy.stop().await;
         // A fresh instance has no memory of it: the store knows.

@@ -99,10 +99,7 @@ async fn takes(proxy: &Proxy, token: u64) {
 /// whose connections have not been cut.
 async fn assert_nothing_written_back(proxies: &[&Proxy], mark: u64) {
     for proxy in proxies {
-        let regressions = proxy
-            .metrics()
-            .await
-            .sum("fencepost_mark_regressions_total", &[]);
+        let regressions = proxy.sum("fencepost_mark_regressions_total", &[]).await;
         assert!(regressions < 0.5, "an override is not a loss");
     }
     assert_eq!(proxies[0].token(KEY).await, Some(mark));

@@ -111,10 +111,7 @@ async fn drills_stay_within_the_bounds_of_a_token() {
         }
     }
     let refused = [("outcome", "implausible-token")];
-    let refused = proxy
-        .metrics()
-        .await
-        .sum("fencepost_requests_total", &refused);
+    let refused = proxy.sum("fencepost_requests_total", &refused).await;
     assert!(refused.abs() < f64::EPSILON, "{refused}");
     // One that was told a token beyond the bound goes on above the mark.
     let flags = ["--url", &url, "--path", "/all/c", "--no-direct", "--token"];

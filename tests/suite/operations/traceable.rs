@@ -32,7 +32,7 @@ async fn the_instance_has_one_name_everywhere(store: Store) {
     assert_eq!(proxy.ask("/readyz").await.json()["instance"], name);
     let mark = proxy.ask("/v1/marks/order:7").await.json();
     assert_eq!(mark["instance"], name);
-    let series = proxy.metrics().await.sum("fencepost_instance_info", &[("id", &name)]);
+    let series = proxy.sum("fencepost_instance_info", &[("id", &name)]).await;
     assert!((series - 1.0).abs() < f64::EPSILON, "{series}");
     let rows = format!("SELECT count(*) FROM instances WHERE id = '{name}'");
     assert_eq!(store.number(&rows).await, 1);

@@ -236,11 +236,7 @@ async fn what_is_under_way_when_the_file_is_moved_gets_not_a_byte_more() {
     let proxy = Proxy::start(&config).await;
     let upload = put("/orders/7").token(5).header("Content-Length", "40000");
     let mut older = proxy.begin(&upload, "a".repeat(20_000).as_bytes()).await;
-    upstream
-        .until("the first half", |all| {
-            all.first().is_some_and(|one| one.body.len() == 20_000)
-        })
-        .await;
+    upstream.received(20_000).await;
     move_all(&store.path(), &elsewhere.path().join("moved.db"));
     until_it_refuses(&proxy, 6).await;
     proxy.until_none("fencepost_lease_remaining_seconds").await;
@@ -314,7 +310,7 @@ over_both_stores! {
             line["message"].as_str().is_some_and(|message| message.contains(text))
         };
         assert_eq!(proxy.logged("a new store", says(new)).await["level"], "WARN");
-        assert!(proxy.metrics().await.sum("fencepost_marks", &[]) == 0.0);
+        assert!(proxy.sum("fencepost_marks", &[]).await == 0.0);
         for id in [7, 7, 8] {
             proxy.forward(put(&format!("/orders/{id}")).token(5)).await;
         }

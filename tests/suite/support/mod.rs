@@ -47,6 +47,16 @@ macro_rules! or_return {
 }
 pub(crate) use or_return;
 
+/// Ends the test unless this holds: the machine lacks a tool, which was said.
+macro_rules! return_unless {
+    ($possible:expr) => {
+        if !$possible {
+            return;
+        }
+    };
+}
+pub(crate) use return_unless;
+
 /// Runs each test twice: over an embedded `SQLite` file, and over a Postgres database of its own.
 macro_rules! over_both_stores {
     ($($(#[$meta:meta])* async fn $name:ident($store:ident: Store) $body:block)+) => {$(

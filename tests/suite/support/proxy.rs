@@ -397,6 +397,11 @@ impl Proxy {
         Metrics::parse(&answer.text())
     }
 
+    /// A metric, summed over all series that have these labels.
+    pub async fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        self.metrics().await.sum(name, labels)
+    }
+
     /// Waits until a metric (summed over all series that have these labels) is as wanted.
     pub async fn until_metric(
         &self,
@@ -405,7 +410,7 @@ impl Proxy {
         fits: impl Fn(f64) -> bool,
     ) {
         eventually(&format!("{name}{labels:?}"), || async {
-            fits(self.metrics().await.sum(name, labels)).then_some(())
+            fits(self.sum(name, labels).await).then_some(())
         })
         .await;
     }

@@ -360,6 +360,13 @@ impl Upstream {
         .await;
     }
 
+    /// Waits until so much of the first request's body has arrived.
+    pub async fn received(&self, bytes: usize) {
+        let has = |all: &[Arrival]| all.first().is_some_and(|one| one.body.len() == bytes);
+        self.until(&format!("{bytes} bytes of the first body"), has)
+            .await;
+    }
+
     /// Waits until the arrivals are as the test wants them.
     pub async fn until(&self, what: &str, fits: impl Fn(&[Arrival]) -> bool) {
         let mut changed = self.changed.subscribe();

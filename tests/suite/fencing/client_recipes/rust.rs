@@ -5,9 +5,9 @@ use std::process::Command;
 
 use super::{obeys, text_of};
 use crate::support::postgres::Cluster;
-use crate::support::soon;
 use crate::support::sql::{shell, sql};
 use crate::support::store::has_postgres;
+use crate::support::{return_unless, soon};
 
 mod nightly {
     include!(concat!(
@@ -36,9 +36,7 @@ async fn the_rust_recipe_obeys() {
         file,
         "docs/clients/nightly.rs"
     );
-    if !has_postgres() {
-        return;
-    }
+    return_unless!(has_postgres());
     let cluster = Cluster::shared();
     let database = cluster.create_database().await;
     let name = database.rsplit('/').next().expect("its name");
@@ -59,9 +57,7 @@ async fn the_rust_recipe_obeys() {
 /// The lease of the recipe, which Postgres itself does not know.
 #[tokio::test]
 async fn a_session_that_is_idle_for_too_long_loses_the_lock() {
-    if !has_postgres() {
-        return;
-    }
+    return_unless!(has_postgres());
     let url = Cluster::shared().create_database().await;
     let mut former = shell(&url).await;
     let mut next = shell(&url).await;

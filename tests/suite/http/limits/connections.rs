@@ -271,7 +271,7 @@ async fn a_want_of_descriptors_makes_connections_wait_and_ends() {
 async fn a_soft_limit_on_descriptors_is_raised_as_far_as_it_may() {
     let (_upstream, proxy) = with_descriptors("-S -n 256").await;
     let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
-    let now = proxy.metrics().await.sum("process_max_fds", &[]);
+    let now = proxy.sum("process_max_fds", &[]).await;
     #[allow(
         clippy::cast_precision_loss,
         reason = "far below 2^53, or as good as none"

@@ -123,10 +123,12 @@ async fn the_proxy_shows_its_certificate_and_takes_a_new_one() {
     files.put_pair("own", &clients.client(&["proxy.svc"]));
     proxy.until_forwarded(get("/orders/7")).await;
     proxy.forward(put("/orders/7").token(1)).await;
-    let shown = proxy.metrics().await.sum(
-        "fencepost_tls_certificate_expiry_timestamp_seconds",
-        &[("certificate", "upstream")],
-    );
+    let shown = proxy
+        .sum(
+            "fencepost_tls_certificate_expiry_timestamp_seconds",
+            &[("certificate", "upstream")],
+        )
+        .await;
     assert!((shown - EXPIRES).abs() < 1.0, "{shown}");
 }
 

@@ -6,7 +6,7 @@ use sqlx::Connection as _;
 use super::{beside, with_5};
 use crate::support::skip::{is_skipped, lacks};
 use crate::support::sql::sqlite;
-use crate::support::{Config, Proxy, Store, Upstream, or_return, put};
+use crate::support::{Config, Proxy, Store, Upstream, or_return, put, return_unless};
 
 pub(super) const ACCEPT: [&str; 2] = ["migrate", "--accept-lost-marks"];
 
@@ -128,9 +128,7 @@ async fn an_older_copy_that_is_put_into_the_file_is_noticed() {
 #[tokio::test]
 async fn an_older_copy_beside_the_log_of_a_crash_is_not_read_with_it() {
     let (store, other) = (Store::sqlite(), Store::sqlite());
-    if !attributes(&store) {
-        return;
-    }
+    return_unless!(attributes(&store));
     let (_upstream, _, mut proxy) = with_5(&other, "{}").await;
     proxy.stop().await;
     let others = std::fs::read(other.path()).expect("it is there");
@@ -172,9 +170,7 @@ async fn an_older_copy_beside_the_log_of_a_crash_is_not_read_with_it() {
 #[tokio::test]
 async fn another_store_that_is_put_into_the_file_is_not_taken_for_the_one_that_was_there() {
     let (store, other) = (Store::sqlite(), Store::sqlite());
-    if !attributes(&store) {
-        return;
-    }
+    return_unless!(attributes(&store));
     let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
     proxy.stop().await;
     let (_upstream, others, mut proxy) = with_5(&other, "{}").await;
@@ -207,9 +203,7 @@ async fn a_log_that_a_shell_has_copied_is_not_missed() {
 #[tokio::test]
 async fn a_log_is_missed_after_another_program_has_copied_what_was_before() {
     let store = Store::sqlite();
-    if !attributes(&store) {
-        return;
-    }
+    return_unless!(attributes(&store));
     let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
     let mut shell = store.file().await;
     sqlite(&mut shell, "PRAGMA wal_checkpoint(TRUNCATE)").await;

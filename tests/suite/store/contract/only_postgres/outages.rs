@@ -1,14 +1,12 @@
 //! A server that is frozen, or killed under load.
 
 use super::*;
-use crate::support::Must;
+use crate::support::{Must, return_unless};
 
 /// A server that stops answering: calls end in time, and when it goes on, so does the store.
 #[tokio::test]
 async fn a_frozen_server_costs_timeouts_and_nothing_else() {
-    if !has_postgres() {
-        return;
-    }
+    return_unless!(has_postgres());
     let cluster = Cluster::start();
     let url = cluster.create_database().await;
     let store = open_within(&url, Duration::from_secs(3)).must().await;
@@ -41,9 +39,7 @@ async fn a_frozen_server_costs_timeouts_and_nothing_else() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_accepted_token_is_lost_when_the_server_is_killed() {
     const RESOURCES: usize = 8;
-    if !has_postgres() {
-        return;
-    }
+    return_unless!(has_postgres());
     let cluster = Cluster::start();
     let url = cluster.create_database().await;
     let accepted: Arc<[AtomicI64; RESOURCES]> =

@@ -1,7 +1,7 @@
 //! Which servers, roles and URLs are good enough, and what is said of those that are not.
 
 use super::*;
-use crate::support::Must;
+use crate::support::{Must, return_unless};
 
 async fn note_settings(url: &str) -> PgConnection {
     let mut shell = shell(url).await;
@@ -21,9 +21,7 @@ async fn note_settings(url: &str) -> PgConnection {
 
 #[tokio::test]
 async fn commits_are_flushed_whatever_the_server_says() {
-    if !has_postgres() {
-        return;
-    }
+    return_unless!(has_postgres());
     for (server, session) in [
         ("off", "on"),
         ("local", "on"),
@@ -57,9 +55,7 @@ async fn commits_are_flushed_whatever_the_server_says() {
 
 #[tokio::test]
 async fn unfit_servers_are_refused_at_the_start() {
-    if !has_postgres() {
-        return;
-    }
+    return_unless!(has_postgres());
     let cluster = Cluster::start();
     let url = cluster.create_database().await;
     let store = open(&url).must().await;
@@ -148,9 +144,7 @@ async fn a_role_without_rights_on_the_schema_suffices_at_run_time() {
 
 #[tokio::test]
 async fn urls_name_sockets_several_hosts_and_files() {
-    if !has_postgres() {
-        return;
-    }
+    return_unless!(has_postgres());
     let cluster = Cluster::shared();
     let url = cluster.create_database().await;
     let database = url.rsplit('/').next().expect("a name");
@@ -185,9 +179,7 @@ async fn urls_name_sockets_several_hosts_and_files() {
 
 #[tokio::test]
 async fn a_database_of_another_encoding_is_refused() {
-    if !has_postgres() {
-        return;
-    }
+    return_unless!(has_postgres());
     let cluster = Cluster::shared();
     for encoding in ["LATIN1", "SQL_ASCII"] {
         let name = format!("in_{}", encoding.to_lowercase());
@@ -205,9 +197,7 @@ async fn a_database_of_another_encoding_is_refused() {
 
 #[tokio::test]
 async fn messages_name_the_server_and_never_the_password() {
-    if !has_postgres() {
-        return;
-    }
+    return_unless!(has_postgres());
     let dead = free_port();
     let url = format!("postgres://me:hunter2@127.0.0.1:{dead}/db");
     let error = open(&url).await.map(drop).expect_err("nobody is there");
