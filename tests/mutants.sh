@@ -16,7 +16,7 @@
 #
 # A patch that does not apply any more is made again: apply those before it to a copy, make the
 # change, `diff -U1`. A line that two patches change is changed by the later one on top of the
-# earlier.
+# earlier. Context that has changed is no match: without it, a patch may land anywhere.
 #
 # The suite is the one of the tree itself, so nothing but the program differs; tests whose code is
 # in the program are left to `cargo test`.
@@ -58,7 +58,7 @@ cp -R tests/model "$work/tree/tests/"
 cp -R conformance "$work/tree/"
 mkdir "$work/tree/fuzz" && cp -R fuzz/Cargo.toml fuzz/src fuzz/fuzz_targets "$work/tree/fuzz/"
 for patch in tests/mutants/*.patch; do
-    (cd "$work/tree" && patch -p1 -s --no-backup-if-mismatch <"$top/$patch") ||
+    (cd "$work/tree" && patch -p1 -F0 -s --no-backup-if-mismatch <"$top/$patch") ||
         { echo "$patch does not apply any more: make it anew"; exit 1; }
 done
 cat >>"$work/tree/src/lib.rs" <<'MUTANT'
