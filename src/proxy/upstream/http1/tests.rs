@@ -230,13 +230,8 @@ async fn an_answer_that_breaks_off_at_any_byte_is_never_whole() {
 #[tokio::test]
 async fn an_answer_may_end_with_its_connection() {
     let bench = Bench::new().await;
-    let served = async {
-        drop(
-            bench
-                .serve(HEAD_END, b"HTTP/1.1 200 OK\r\n\r\nall of it")
-                .await,
-        )
-    };
+    let answer = b"HTTP/1.1 200 OK\r\n\r\nall of it";
+    let served = async { drop(bench.serve(HEAD_END, answer).await) };
     let exchange = async {
         let response = bench.send(get()).await.expect("a head");
         assert_eq!(response.body().size_hint().exact(), None);
