@@ -17,7 +17,8 @@ use super::tunnel;
 use crate::config::{Mode, SafeMethods, Unmatched};
 use crate::routing::method::SAFE_METHODS;
 use crate::routing::{
-    Allow, Captures, CheckedPath, KeyTemplate, ResourceKey, Source, Token, query_value,
+    ANY_DESTINATION, Allow, Captures, CheckedPath, KeyTemplate, ResourceKey, Source, Token,
+    query_value,
 };
 use crate::wire::head::framing_twin;
 
@@ -85,7 +86,7 @@ pub(crate) fn classify(table: &RoutingTable, head: &Parts, client: &Client) -> C
     // A resource that is fenced is not written by way of a route that does not fence it.
     if table.strict
         && route.settings.mode != Mode::Enforce
-        && let Err(refusal) = destination::is_unfenced(table, head, client)
+        && let Err(refusal) = destination::is_unfenced(table, head, &route, client)
     {
         return Class::Refused(Some(route), refusal);
     }
@@ -251,7 +252,8 @@ fn same_key_elsewhere(
     head: &Parts,
     client: &Client,
 ) -> Result<(), Refusal> {
-    if destination::methods(head).next().is_none() {
+    let allow = fenced.route.settings.allow;
+    if destination::methods(head).next().is_none() || allow.allows(ANY_DESTINATION) {
         return Ok(());
     }
     let found = destination::find(table, head, client)?;

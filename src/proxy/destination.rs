@@ -13,20 +13,15 @@ use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue};
 
 use super::client::Client;
-use super::headers::{self, FieldError};
+use super::headers;
 use super::refusal::Refusal;
 use super::routing_table::{Route, RoutingTable};
 use crate::config::Mode;
 use crate::routing::method::{NAMING_OTHERS, WITH_DESTINATION};
-use crate::routing::{Captures, CheckedPath};
+use crate::routing::{ANY_DESTINATION, Captures, CheckedPath};
 use crate::wire::request::is_host;
 
 const DESTINATION: HeaderName = HeaderName::from_static("destination");
-/// `OpenStack` Swift writes the `Destination` of a COPY below this account.
-const DESTINATION_ACCOUNT: HeaderName = HeaderName::from_static("destination-account");
-/// The most segments that are read for one path: its own, below each folder of the target.
-const MAX_SEGMENTS: usize = 1024;
-
 /// Where a `Destination` leads.
 pub(super) struct Destination<'a> {
     /// `None`: it is a path alone.
@@ -62,9 +57,13 @@ pub(super) fn targets(head: &Parts) -> Cow<'_, str> {
 
 /// Checks a request that is not judged, or only observed: what it names beside its target must not
 /// be fenced.
+///
+/// An absolute URI alone is read by all in one way. `CouchDB` reads a name below the database,
+/// `OpenStack` Swift a path below the account, others at the root.
 pub(super) fn is_unfenced(
     table: &RoutingTable,
     head: &Parts,
+    route: &Route,
     client: &Client,
 ) -> Result<(), Refusal> {
     let mut named = methods(head).peekable();
@@ -74,66 +73,23 @@ pub(super) fn is_unfenced(
     if named.any(|method| NAMING_OTHERS.contains(&method)) {
         return Err(Refusal::MethodNotAllowed(String::new()));
     }
-    let Some((absolute, path)) = text(table, head)?.and_then(unfenced_path) else {
-        return refuse(SHAPE);
-    };
-    // Nobody reads an absolute URI below a folder.
-    let target = if absolute { "/" } else { head.uri.path() };
-    let segments = |path: &str| path.matches('/').count() + 1;
-    if segments(target) * segments(path) > MAX_SEGMENTS {
-        return refuse("must be an absolute URI, because it and the target have so many segments");
-    }
-    let mut found = false;
-    for reading in readings(path, target) {
-        let route = lookup(table, &reading, client)?.map(|(_, route, _)| route);
-        if route.is_some_and(is_fenced) || is_fenced_with_other_end(table, &reading) {
-            return refuse(
-                "may name a fenced resource, and the route of this request does not check its \
-                 token for it. A path may be read below each folder of the target, an absolute URI \
-                 at the root only",
-            );
-        }
-        found |= route.is_some();
-        if !found && path.starts_with('/') {
-            // The first reading is that at the root. What no route takes there nobody may write.
-            break;
-        }
-    }
-    if found {
+    if route.settings.allow.allows(ANY_DESTINATION) {
         return Ok(());
     }
-    refuse("leads to no route")
-}
-
-fn is_fenced(route: &Arc<Route>) -> bool {
-    route.settings.mode == Mode::Enforce
-}
-
-/// A server may take `/x/` for `/x`, and replace the one by the other.
-fn is_fenced_with_other_end(table: &RoutingTable, path: &str) -> bool {
-    let other = path
-        .strip_suffix('/')
-        .map_or_else(|| format!("{path}/"), str::to_owned);
-    let path = CheckedPath::parse(&other).ok();
-    path.and_then(|path| table.find(&path))
-        .is_some_and(|(route, _)| is_fenced(route))
-}
-
-/// The path of a `Destination`, or a relative reference to one (`CouchDB` takes such). `true`: it is
-/// an absolute URI.
-fn unfenced_path(text: &str) -> Option<(bool, &str)> {
-    let relative = !text.is_empty() && !text.starts_with('/') && !text.contains(['?', '#']);
-    let split = split(text).map(|(authority, path)| (authority.is_some(), path));
-    split.or_else(|| (relative && has_no_colon(text)).then_some((false, text)))
-}
-
-/// Every path that an upstream may take it for: below the root, and below each folder of the target.
-/// `OpenStack` Swift reads `/container/object` below the account, `CouchDB` a name below the
-/// database.
-fn readings(path: &str, target: &str) -> impl Iterator<Item = String> {
-    let path = path.trim_start_matches('/');
-    let folders = target.match_indices('/').map(|(at, _)| &target[..at]);
-    folders.map(move |folder| format!("{folder}/{path}"))
+    let Some((Some(_), path)) = text(head)?.and_then(split) else {
+        return refuse(
+            "must be an absolute URI without query and fragment, because servers read a path in \
+             several ways. If what this route's requests name there is never fenced, put `allow: \
+             [any-destination]` on it",
+        );
+    };
+    match lookup(table, path, client)? {
+        None => refuse("leads to no route"),
+        Some((_, route, _)) if route.settings.mode == Mode::Enforce => refuse(
+            "names a fenced resource, and the route of this request does not check its token for it",
+        ),
+        Some(_) => Ok(()),
+    }
 }
 
 /// Reads `Destination`, and finds its route.
@@ -142,8 +98,11 @@ pub(super) fn find<'a>(
     head: &'a Parts,
     client: &Client,
 ) -> Result<Destination<'a>, Refusal> {
-    let Some((authority, path)) = text(table, head)?.and_then(split) else {
-        return refuse(SHAPE);
+    let Some((authority, path)) = text(head)?.and_then(split) else {
+        return refuse(
+            "must be one absolute URI, or a path without a colon, and have neither query nor \
+             fragment",
+        );
     };
     let Some((path, route, captures)) = lookup(table, path, client)? else {
         return refuse("leads to no route");
@@ -156,18 +115,9 @@ pub(super) fn find<'a>(
     })
 }
 
-fn text<'a>(table: &RoutingTable, head: &'a Parts) -> Result<Option<&'a str>, Refusal> {
-    let ambiguous = |error: FieldError| Refusal::Ambiguous(error.to_string());
-    let account = headers::text(&head.headers, &DESTINATION_ACCOUNT).map_err(ambiguous)?;
-    if account.is_some() {
-        return refuse("must name the account itself, without Destination-Account beside it");
-    }
-    let text = headers::text(&head.headers, &DESTINATION).map_err(ambiguous)?;
-    let most = table.settings.limits.target_bytes;
-    match text.filter(|text| text.len() > most) {
-        Some(_) => refuse("is longer than a target may be (limits.target_bytes)"),
-        None => Ok(text),
-    }
+fn text(head: &Parts) -> Result<Option<&str>, Refusal> {
+    headers::text(&head.headers, &DESTINATION)
+        .map_err(|error| Refusal::Ambiguous(error.to_string()))
 }
 
 type Found<'a> = (CheckedPath, &'a Arc<Route>, Captures);
@@ -211,9 +161,6 @@ fn split(text: &str) -> Option<(Option<&str>, &str)> {
 fn has_no_colon(path: &str) -> bool {
     !path.contains(':') && !path.to_ascii_lowercase().contains("%3a")
 }
-
-const SHAPE: &str = "must be one absolute URI, or a path without a colon, and have neither query \
-                     nor fragment";
 
 pub(super) fn refuse<T>(why: &str) -> Result<T, Refusal> {
     Err(Refusal::Ambiguous(format!("Destination {why}.")))

@@ -15,6 +15,8 @@
 //! | `encoded-slash` | `%2F` | a slash *inside* the segment, never the separator |
 //! | `raw-characters` | `"<>[]^{}`, `\|` and the backtick, unescaped | the same as for their escapes |
 //!
+//! (`any-destination` is about no path: it lets COPY and MOVE name in `Destination` what they like.)
+//!
 //! The rest cannot be allowed: a backslash, an escaped `?` or `#`, a `%` that escapes a second
 //! escape, and dot segments, also behind an allowed oddity (`..;x`, `..%2Fa`). `/a/../b` and `/b`
 //! would be one resource with two keys at most servers.
@@ -27,7 +29,7 @@ use std::fmt;
 
 /// A spelling that servers read in several ways. A route may let some of them through: those whose
 /// discriminant is an index in [`Allow::NAMES`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Oddity {
     Semicolon,
     EmptySegment,
@@ -51,6 +53,9 @@ const ODDITIES: [Oddity; 8] = [
     Oddity::DoubleEncoding,
 ];
 
+/// The word of `allow` that leaves `Destination` unchecked.
+pub const ANY_DESTINATION: &str = "any-destination";
+
 /// The soft oddities that a route lets through (`allow`). None by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allow([bool; Self::NAMES.len()]);
@@ -62,7 +67,12 @@ impl Allow {
         "empty-segments",
         "encoded-slash",
         "raw-characters",
+        ANY_DESTINATION,
     ];
+
+    fn lets(self, oddity: Oddity) -> bool {
+        oddity < Oddity::Backslash && self.0[oddity as usize]
+    }
 
     /// Allows one oddity. `false`: the name is unknown.
     pub fn set(&mut self, name: &str) -> bool {
@@ -162,12 +172,13 @@ impl fmt::Display for Ambiguity {
                          again; encode the text once"
                     }
                 })?;
-                let Some(name) = Allow::NAMES.get(oddity as usize) else {
+                if oddity >= Oddity::Backslash {
                     return Ok(());
-                };
+                }
                 write!(
                     f,
-                    ", or put `allow: [{name}]` on the route if it is right for the upstream"
+                    ", or put `allow: [{}]` on the route if it is right for the upstream",
+                    Allow::NAMES[oddity as usize]
                 )
             }
         }
@@ -224,7 +235,7 @@ impl CheckedPath {
         let refused = ODDITIES
             .iter()
             .zip(self.oddities)
-            .filter(|(oddity, _)| allow.0.get(**oddity as usize) != Some(&true));
+            .filter(|(oddity, _)| !allow.lets(**oddity));
         refused
             .filter_map(|(oddity, at)| {
                 Some(Ambiguity {

@@ -65,7 +65,7 @@ async fn a_zombie_overwrites_nothing_by_a_move_or_a_copy() {
         assert_eq!(proxy.send(request).await.status(), status);
     }
     assert_eq!(text(&nginx, "kits/a/whole").as_deref(), Some("old"));
-    let bypassed = to("/tmp/y", "MOVE", "/tmp/x");
+    let bypassed = to("http://app.test/tmp/y", "MOVE", "/tmp/x");
     assert_eq!(proxy.send(bypassed).await.status(), 204);
     assert_eq!(text(&nginx, "tmp/y").as_deref(), Some("zombie"));
 
