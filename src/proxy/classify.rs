@@ -17,8 +17,7 @@ use super::tunnel;
 use crate::config::{Mode, SafeMethods, Unmatched};
 use crate::routing::method::SAFE_METHODS;
 use crate::routing::{
-    ANY_DESTINATION, Allow, Captures, CheckedPath, KeyTemplate, ResourceKey, Source, Token,
-    query_value,
+    Allow, Captures, CheckedPath, KeyTemplate, ResourceKey, Source, Token, query_value,
 };
 use crate::wire::head::framing_twin;
 
@@ -86,7 +85,7 @@ pub(crate) fn classify(table: &RoutingTable, head: &Parts, client: &Client) -> C
     // A resource that is fenced is not written by way of a route that does not fence it.
     if table.strict
         && route.settings.mode != Mode::Enforce
-        && let Err(refusal) = destination::is_unfenced(table, head, &route, client)
+        && let Err(refusal) = destination::is_unfenced(head, &route)
     {
         return Class::Refused(Some(route), refusal);
     }
@@ -252,8 +251,8 @@ fn same_key_elsewhere(
     head: &Parts,
     client: &Client,
 ) -> Result<(), Refusal> {
-    let allow = fenced.route.settings.allow;
-    if destination::methods(head).next().is_none() || allow.allows(ANY_DESTINATION) {
+    let names_none = destination::methods(head).next().is_none();
+    if names_none || destination::is_unchecked(head, &fenced.route)? {
         return Ok(());
     }
     let found = destination::find(table, head, client)?;

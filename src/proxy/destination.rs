@@ -1,6 +1,7 @@
 //! The second resource of a request: COPY and MOVE also write what `Destination` names (RFC 4918,
-//! 9.8 and 9.9). One token is checked for one key, so both must have the same key. What is fenced
-//! is not written by way of another route either.
+//! 9.8 and 9.9). One token is checked for one key, so both must have the same key. Where a route
+//! fences nothing, such a request is refused, since what it names may be fenced. An operator can
+//! vouch for a route's destinations ([`ANY_DESTINATION`]).
 //!
 //! Methods that name other resources in their body or in `Link` pass on no route while one
 //! enforces: nothing reads these names.
@@ -13,15 +14,16 @@ use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue};
 
 use super::client::Client;
-use super::headers;
+use super::headers::{self, FieldError};
 use super::refusal::Refusal;
 use super::routing_table::{Route, RoutingTable};
-use crate::config::Mode;
 use crate::routing::method::{NAMING_OTHERS, WITH_DESTINATION};
 use crate::routing::{ANY_DESTINATION, Captures, CheckedPath};
 use crate::wire::request::is_host;
 
 const DESTINATION: HeaderName = HeaderName::from_static("destination");
+/// `OpenStack` Swift writes the `Destination` of a COPY below this account.
+const DESTINATION_ACCOUNT: HeaderName = HeaderName::from_static("destination-account");
 /// Where a `Destination` leads.
 pub(super) struct Destination<'a> {
     /// `None`: it is a path alone.
@@ -49,23 +51,16 @@ pub(super) fn methods(head: &Parts) -> impl Iterator<Item = &'static str> {
 pub(super) fn targets(head: &Parts) -> Cow<'_, str> {
     let target = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
     let second = methods(head).next().and(head.headers.get(DESTINATION));
-    match second.and_then(|second| second.to_str().ok()) {
+    match second.and_then(|second| std::str::from_utf8(second.as_bytes()).ok()) {
         Some(second) => Cow::Owned(format!("{target} {second}")),
         None => Cow::Borrowed(target),
     }
 }
 
-/// Checks a request that is not judged, or only observed: what it names beside its target must not
-/// be fenced.
-///
-/// An absolute URI alone is read by all in one way. `CouchDB` reads a name below the database,
-/// `OpenStack` Swift a path below the account, others at the root.
-pub(super) fn is_unfenced(
-    table: &RoutingTable,
-    head: &Parts,
-    route: &Route,
-    client: &Client,
-) -> Result<(), Refusal> {
+/// Checks a request that is not judged, or only observed: what it names beside its target may be
+/// fenced. Servers read a `Destination` at the root, below the account, below the database, or without
+/// as many bytes as they cut from the target, so that only the operator knows.
+pub(super) fn is_unfenced(head: &Parts, route: &Route) -> Result<(), Refusal> {
     let mut named = methods(head).peekable();
     if named.peek().is_none() {
         return Ok(());
@@ -73,22 +68,23 @@ pub(super) fn is_unfenced(
     if named.any(|method| NAMING_OTHERS.contains(&method)) {
         return Err(Refusal::MethodNotAllowed(String::new()));
     }
-    if route.settings.allow.allows(ANY_DESTINATION) {
+    if is_unchecked(head, route)? {
         return Ok(());
     }
-    let Some((Some(_), path)) = text(head)?.and_then(split) else {
-        return refuse(
-            "must be an absolute URI without query and fragment, because servers read a path in \
-             several ways. If what this route's requests name there is never fenced, put `allow: \
-             [any-destination]` on it",
-        );
-    };
-    match lookup(table, path, client)? {
-        None => refuse("leads to no route"),
-        Some((_, route, _)) if route.settings.mode == Mode::Enforce => refuse(
-            "names a fenced resource, and the route of this request does not check its token for it",
-        ),
-        Some(_) => Ok(()),
+    refuse(
+        "may name what another route fences, and this route fences nothing. If its requests never \
+         name such a thing, put `allow: [any-destination]` on it",
+    )
+}
+
+/// Returns whether the operator vouches for what `Destination` names.
+pub(super) fn is_unchecked(head: &Parts, route: &Route) -> Result<bool, Refusal> {
+    if !route.settings.allow.allows(ANY_DESTINATION) {
+        return Ok(false);
+    }
+    match text(head)? {
+        Some(_) => Ok(true),
+        None => refuse("is missing"),
     }
 }
 
@@ -98,6 +94,11 @@ pub(super) fn find<'a>(
     head: &'a Parts,
     client: &Client,
 ) -> Result<Destination<'a>, Refusal> {
+    let ambiguous = |error: FieldError| Refusal::Ambiguous(error.to_string());
+    let account = headers::text(&head.headers, &DESTINATION_ACCOUNT).map_err(ambiguous)?;
+    if account.is_some() {
+        return refuse("must name the account itself, without Destination-Account beside it");
+    }
     let Some((authority, path)) = text(head)?.and_then(split) else {
         return refuse(
             "must be one absolute URI, or a path without a colon, and have neither query nor \

@@ -64,7 +64,6 @@ pub struct RouteFile {
     /// The treatment of safe methods. The default is that of the top level.
     pub safe_methods: Option<SafeMethods>,
     /// Spellings of a path that are refused as ambiguous by default and harmless with this
-    /// Spellings of a path that are refused as ambiguous by default and harmless with this
     /// upstream: `semicolon`, `empty-segments`, `encoded-slash`, `raw-characters`. And
     /// `any-destination`: what COPY and MOVE name in `Destination` is not checked.
     #[schemars(with = "Option<Vec<String>>")]

@@ -129,60 +129,23 @@ async fn what_is_fenced_is_not_written_by_another_route() {
     let (upstream, proxy) = fenced(ROUTES).await;
     for route in ["/open/x", "/seen/x"] {
         for destination in [
-            "http://app.test/files/a",
-            "http://app.test/copies/a",
-            "http://app.test/files/%61",
-            // An upstream may read the path alone.
-            "http://other.test/files/a",
-            // What no route takes may hold what is fenced, or be it to the upstream.
-            "http://app.test/plain/a/",
-            "http://app.test/plain/",
-            "http://app.test/elsewhere",
-            // More than one reading.
-            "http://app.test/open/../files/a",
-            "http://app.test//open/files/a",
-            "http://app.test/open//files",
-            "http://app.test/open/b?/../../files/a",
-            "http://app.test/open/b#/../../files/a",
-            // Others skip a slash too many, and what is no host.
-            "http:///open/files/a",
-            "http:/open/files/a",
-            "http://app.test\t\\7/open/a",
-            "http://user@app.test/open/a",
-            "ftp://app.test/open/a",
-            "//app.test/open/a",
-            // A path: CouchDB and Swift read it below a folder, others at the root, and some from its
-            // colon on.
-            "/open/b",
             "/files/a",
-            "/open/a:80/files/a",
-            "b",
+            "http://app.test/files/a",
+            // What no route takes may hold what is fenced, or be it to the upstream.
+            "/plain/",
+            // CouchDB and Swift read a path below a folder, others at the root, and nginx takes from it
+            // what it takes from the target.
             "files/a",
-            "",
+            "/open/b",
+            "http://app.test/open/b",
         ] {
             for method in ["COPY", "MOVE", "move", "Copy"] {
-                let answer = proxy.send(to(destination, method, route).token(7)).await;
-                assert_eq!(
-                    answer.status(),
-                    400,
-                    "{route} {destination}: {}",
-                    answer.text()
-                );
-                answer.assert_problem(400, "ambiguous-request");
+                let moved = to(destination, method, route).token(7);
+                proxy.refuse(moved, 400, "ambiguous-request").await;
             }
         }
     }
     assert_eq!(upstream.count(), 0);
-    for destination in [
-        "http://app.test/open/b",
-        "HTTPS://other.test:8443/open/b/",
-        "http://[::1]/seen/b",
-    ] {
-        let request = to(destination, "MOVE", "/open/a");
-        proxy.forward(request).await;
-    }
-    let without = request("MOVE", "/open/a");
-    proxy.refuse(without, 400, "ambiguous-request").await;
     // Fields of this name mean nothing to other methods.
     let request = post("/open/a").header("Destination", "/files/a");
     proxy.forward(request).await;
@@ -195,7 +158,7 @@ async fn what_is_fenced_is_not_written_by_another_route() {
         .await;
 }
 
-/// For servers that take no URI, as `CouchDB` and Swift.
+/// The operator vouches for them.
 #[tokio::test]
 async fn a_route_may_leave_its_destinations_unchecked() {
     let (upstream, proxy) = fenced(
@@ -214,8 +177,17 @@ async fn a_route_may_leave_its_destinations_unchecked() {
         .forward(to("/files/b", "PUT", "/files/b").token(9))
         .await;
     assert_eq!(upstream.count(), 7);
-    let other = to("/files/b", "COPY", "/files/a").token(7);
-    proxy.refuse(other, 400, "ambiguous-request").await;
+    for refused in [
+        to("/files/b", "COPY", "/files/a").token(7),
+        request("COPY", "/open/a"),
+        to("b", "COPY", "/open/a").header("Destination", "c"),
+        to("b", "COPY", "/open/a").header("Connection", "destination"),
+        to("/files/a", "COPY", "/files/a")
+            .token(7)
+            .header("Destination-Account", "other"),
+    ] {
+        proxy.refuse(refused, 400, "ambiguous-request").await;
+    }
     proxy
         .refuse(request("BIND", "/open/a"), 405, "method-not-allowed")
         .await;
