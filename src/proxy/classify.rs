@@ -263,9 +263,9 @@ fn same_key_elsewhere(
     {
         return destination::refuse("is not on the host of this request");
     }
-    let (own, other) = (&fenced.route.settings, &found.route.settings);
-    if (own.mode, own.token_format, own.reuse) != (other.mode, other.token_format, other.reuse) {
-        return destination::refuse("belongs to a route that checks tokens in another way");
+    // Another route may read its tokens, its host and the rest of its key in another way.
+    if !Arc::ptr_eq(found.route, &fenced.route) {
+        return destination::refuse("leads to another route than the target");
     }
     let named = Fenced {
         route: Arc::clone(found.route),
@@ -273,10 +273,11 @@ fn same_key_elsewhere(
         captures: found.captures,
         ..*fenced
     };
-    let parts = own
+    let parts = fenced
+        .route
+        .settings
         .key
         .iter()
-        .chain(&other.key)
         .flat_map(KeyTemplate::parts);
     if parts
         .into_iter()

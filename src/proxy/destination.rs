@@ -38,7 +38,7 @@ pub(super) struct Destination<'a> {
 pub(super) fn methods(head: &Parts) -> impl Iterator<Item = &'static str> {
     let overrides = headers::method_overrides(&head.headers);
     let lines = overrides.map(HeaderValue::as_bytes);
-    let words = lines.flat_map(|line| line.split(|byte| !byte.is_ascii_alphanumeric()));
+    let words = lines.flat_map(|line| line.split(|byte| !is_of_a_word(*byte)));
     let all = words.chain([head.method.as_str().as_bytes()]);
     let naming = |word: &[u8]| {
         let mut known = WITH_DESTINATION.into_iter().chain(NAMING_OTHERS);
@@ -47,14 +47,25 @@ pub(super) fn methods(head: &Parts) -> impl Iterator<Item = &'static str> {
     all.filter_map(naming)
 }
 
-/// All that a fenced request writes: its target, and behind a space what it names in `Destination`.
+/// `payment-link` is no method.
+fn is_of_a_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._".contains(&byte)
+}
+
+/// All that a fenced request writes: its target, and behind a space each what it names in
+/// `Destination` and the methods that override its own.
 pub(super) fn targets(head: &Parts) -> Cow<'_, str> {
     let target = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
     let second = methods(head).next().and(head.headers.get(DESTINATION));
-    match second.and_then(|second| std::str::from_utf8(second.as_bytes()).ok()) {
-        Some(second) => Cow::Owned(format!("{target} {second}")),
-        None => Cow::Borrowed(target),
-    }
+    let more = second
+        .into_iter()
+        .chain(headers::method_overrides(&head.headers));
+    more.fold(Cow::Borrowed(target), |all, value| {
+        Cow::Owned(format!(
+            "{all} {}",
+            String::from_utf8_lossy(value.as_bytes())
+        ))
+    })
 }
 
 /// Checks a request that is not judged, or only observed: what it names beside its target may be
