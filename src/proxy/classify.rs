@@ -92,7 +92,7 @@ pub(crate) fn classify(table: &RoutingTable, head: &Parts, client: &Client) -> C
     let judged = |route: &Arc<Route>| {
         let judged = judge(route, head, path, captures)?;
         if let Some(fenced) = &judged {
-            same_key_elsewhere(table, fenced, head, client)?;
+            same_key_elsewhere(table, fenced, head)?;
         }
         Ok(judged)
     };
@@ -245,17 +245,12 @@ fn judge(
 }
 
 /// Checks that what a fenced request names beside its target has the same key.
-fn same_key_elsewhere(
-    table: &RoutingTable,
-    fenced: &Fenced,
-    head: &Parts,
-    client: &Client,
-) -> Result<(), Refusal> {
+fn same_key_elsewhere(table: &RoutingTable, fenced: &Fenced, head: &Parts) -> Result<(), Refusal> {
     let names_none = destination::methods(head).next().is_none();
     if names_none || destination::is_unchecked(head, &fenced.route)? {
         return Ok(());
     }
-    let found = destination::find(table, head, client)?;
+    let found = destination::find(table, head, &fenced.route)?;
     let host = host(head)?;
     if found
         .authority
@@ -263,12 +258,8 @@ fn same_key_elsewhere(
     {
         return destination::refuse("is not on the host of this request");
     }
-    // Another route may read its tokens, its host and the rest of its key in another way.
-    if !Arc::ptr_eq(found.route, &fenced.route) {
-        return destination::refuse("leads to another route than the target");
-    }
     let named = Fenced {
-        route: Arc::clone(found.route),
+        route: Arc::clone(&fenced.route),
         path: found.path,
         captures: found.captures,
         ..*fenced

@@ -13,8 +13,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue};
 
-use super::client::Client;
-use super::headers::{self, FieldError};
+use super::headers;
 use super::refusal::Refusal;
 use super::routing_table::{Route, RoutingTable};
 use crate::routing::method::{NAMING_OTHERS, WITH_DESTINATION};
@@ -24,12 +23,12 @@ use crate::wire::request::is_host;
 const DESTINATION: HeaderName = HeaderName::from_static("destination");
 /// `OpenStack` Swift writes the `Destination` of a COPY below this account.
 const DESTINATION_ACCOUNT: HeaderName = HeaderName::from_static("destination-account");
-/// Where a `Destination` leads.
+
+/// The `Destination` of a fenced request, as the target's route reads it.
 pub(super) struct Destination<'a> {
     /// `None`: it is a path alone.
     pub authority: Option<&'a str>,
     pub path: CheckedPath,
-    pub route: &'a Arc<Route>,
     pub captures: Captures,
 }
 
@@ -47,7 +46,7 @@ pub(super) fn methods(head: &Parts) -> impl Iterator<Item = &'static str> {
     all.filter_map(naming)
 }
 
-/// `payment-link` is no method.
+/// True for a byte of a word that may be a method. `payment-link` is one word, and none.
 fn is_of_a_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._".contains(&byte)
 }
@@ -68,9 +67,10 @@ pub(super) fn targets(head: &Parts) -> Cow<'_, str> {
     })
 }
 
-/// Checks a request that is not judged, or only observed: what it names beside its target may be
-/// fenced. Servers read a `Destination` at the root, below the account, below the database, or without
-/// as many bytes as they cut from the target, so that only the operator knows.
+/// Refuses a request that names a second resource on a route that does not enforce, unless the
+/// operator vouches for the route. The resource may be fenced, and only the operator knows how the
+/// server reads `Destination`: at the root, below the account, below the database, or without as many
+/// bytes as it cuts from the target.
 pub(super) fn is_unfenced(head: &Parts, route: &Route) -> Result<(), Refusal> {
     let mut named = methods(head).peekable();
     if named.peek().is_none() {
@@ -93,65 +93,46 @@ pub(super) fn is_unchecked(head: &Parts, route: &Route) -> Result<bool, Refusal>
     if !route.settings.allow.allows(ANY_DESTINATION) {
         return Ok(false);
     }
-    match text(head)? {
+    match text(head, &DESTINATION)? {
         Some(_) => Ok(true),
         None => refuse("is missing"),
     }
 }
 
-/// Reads `Destination`, and finds its route.
+/// Reads `Destination`, which must lead to the target's route: another one may read its tokens, its
+/// host and the rest of its key in another way.
 pub(super) fn find<'a>(
-    table: &'a RoutingTable,
+    table: &RoutingTable,
     head: &'a Parts,
-    client: &Client,
+    own: &Arc<Route>,
 ) -> Result<Destination<'a>, Refusal> {
-    let ambiguous = |error: FieldError| Refusal::Ambiguous(error.to_string());
-    let account = headers::text(&head.headers, &DESTINATION_ACCOUNT).map_err(ambiguous)?;
-    if account.is_some() {
+    if text(head, &DESTINATION_ACCOUNT)?.is_some() {
         return refuse("must name the account itself, without Destination-Account beside it");
     }
-    let Some((authority, path)) = text(head)?.and_then(split) else {
+    let Some((authority, path)) = text(head, &DESTINATION)?.and_then(split) else {
         return refuse(
             "must be one absolute URI, or a path without a colon, and have neither query nor \
              fragment",
         );
     };
-    let Some((path, route, captures)) = lookup(table, path, client)? else {
-        return refuse("leads to no route");
+    let path = CheckedPath::parse(path).map_err(|why| in_destination(&why))?;
+    let captures = match table.find(&path) {
+        None => return refuse("leads to no route"),
+        Some((route, captures)) if Arc::ptr_eq(route, own) => captures,
+        Some(_) => return refuse("leads to another route than the target"),
     };
+    if let Some(why) = path.oddity_not_in(own.settings.allow) {
+        return Err(in_destination(&why));
+    }
     Ok(Destination {
         authority,
         path,
-        route,
         captures,
     })
 }
 
-fn text(head: &Parts) -> Result<Option<&str>, Refusal> {
-    headers::text(&head.headers, &DESTINATION)
-        .map_err(|error| Refusal::Ambiguous(error.to_string()))
-}
-
-type Found<'a> = (CheckedPath, &'a Arc<Route>, Captures);
-
-/// The route of a path that `Destination` names, if there is one.
-fn lookup<'a>(
-    table: &'a RoutingTable,
-    path: &str,
-    client: &Client,
-) -> Result<Option<Found<'a>>, Refusal> {
-    let path = CheckedPath::parse(path).map_err(|why| in_destination(&why))?;
-    let found = table.find(&path);
-    if let Some((route, _)) = &found
-        && !client.may_use(&route.settings)
-    {
-        return Err(Refusal::ClientRefused);
-    }
-    let allowed = found.as_ref().map(|(route, _)| route.settings.allow);
-    match path.oddity_not_in(allowed.unwrap_or_default()) {
-        Some(why) => Err(in_destination(&why)),
-        None => Ok(found.map(|(route, captures)| (path, route, captures))),
-    }
+fn text<'a>(head: &'a Parts, name: &HeaderName) -> Result<Option<&'a str>, Refusal> {
+    headers::text(&head.headers, name).map_err(|error| Refusal::Ambiguous(error.to_string()))
 }
 
 /// Authority and path of a Simple-ref (RFC 4918, 8.3).

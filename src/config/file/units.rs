@@ -19,7 +19,7 @@ use crate::config::yaml::shown;
 /// No duration is longer, so that every deadline can be computed.
 const LONGEST: Duration = Duration::from_hours(365 * 24);
 
-/// What a word can stand for.
+/// A value that is written as one word.
 pub trait Word: Sized {
     const EXPECTED: &str;
 

@@ -74,7 +74,7 @@ pub(in crate::config) fn set(
     report.locate(way, place.clone());
 }
 
-/// What is at a path of map keys.
+/// The value at a path of map keys.
 pub(in crate::config) fn at<'a>(tree: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('.').try_fold(tree, |node, key| node.get(key))
 }
