@@ -1,7 +1,7 @@
 //! [`Action`]: each thing that can happen next.
 
 use crate::bounds::{Bounds, Features, Mutant};
-use crate::state::{EXCHANGES, INSTANCES, OWN, STATEMENTS, State, Token};
+use crate::state::{EXCHANGES, INSTANCES, OWN, PUBLICATIONS, STATEMENTS, State, Token};
 
 /// One step. `at` is a proxy, `slot` a place among its statements or exchanges, `row` one of its
 /// rows.
@@ -10,22 +10,21 @@ pub enum Action {
     // The writer.
     Ask { at: usize, token: Token },
     Select { at: usize, slot: usize },
-    Lock { at: usize, slot: usize },
     Commit { at: usize, slot: usize },
-    ReadEpochs { at: usize, slot: usize },
     Enter { at: usize, slot: usize },
     GiveUp { at: usize, slot: usize },
-    Vanish { at: usize, slot: usize },
-    LockTimeout { at: usize, slot: usize },
-    Close { at: usize, row: usize },
-    Poll { at: usize, row: usize },
+    Fail { at: usize, slot: usize },
+    Cede { at: usize, row: usize },
+    Publish { at: usize },
+    Publication { at: usize, slot: usize },
+    NoPublication { at: usize, slot: usize },
     Learn { at: usize, token: Token },
     Look { at: usize },
-    IdleClose { at: usize, row: usize },
+    ReadLook { at: usize },
+    EnterLook { at: usize },
+    CloseIdle { at: usize, row: usize },
     // Exchanges.
-    Wait { at: usize, row: usize },
     Permit { at: usize, row: usize },
-    PermitAfterWait { at: usize },
     Spend { at: usize, slot: usize },
     Send { at: usize, slot: usize },
     SendRest { at: usize, slot: usize },
@@ -42,17 +41,16 @@ pub enum Action {
     Crash { at: usize },
     Restart { at: usize },
     Leave { at: usize },
-    FindSilent { at: usize },
     DeclareDead { instance: usize },
-    Bury { instance: usize },
+    Settle { instance: usize },
     // Operators.
-    BeginOverride,
     Override { token: Token },
-    RefuseOverride,
     OverrideAnother,
+    Prune,
     // Loss.
     FallBehind,
     FailOver,
+    RecordAgain { at: usize },
     Reconcile { at: usize },
     Repair { at: usize },
     LiftBar { at: usize },
@@ -70,18 +68,20 @@ pub fn candidates(bounds: &Bounds, state: &State, out: &mut Vec<Action>) {
     }
     if bounds.can(Features::LEASE) {
         for instance in 0..INSTANCES {
-            out.extend([Action::DeclareDead { instance }, Action::Bury { instance }]);
+            out.extend([
+                Action::DeclareDead { instance },
+                Action::Settle { instance },
+            ]);
         }
     }
     if bounds.can(Features::OVERRIDE) {
-        out.extend([
-            Action::BeginOverride,
-            Action::RefuseOverride,
-            Action::OverrideAnother,
-        ]);
+        out.push(Action::OverrideAnother);
         out.extend((1..state.store.mark).map(|token| Action::Override { token }));
     }
-    if bounds.loses() {
+    if bounds.can(Features::PRUNE) {
+        out.push(Action::Prune);
+    }
+    if bounds.fails_over() {
         out.extend([Action::FallBehind, Action::FailOver]);
     }
 }
@@ -94,38 +94,40 @@ fn writer(bounds: &Bounds, state: &State, at: usize, out: &mut Vec<Action>) {
         }
         out.extend([
             Action::Commit { at, slot },
-            Action::ReadEpochs { at, slot },
             Action::Enter { at, slot },
             Action::GiveUp { at, slot },
-            Action::Vanish { at, slot },
+            Action::Fail { at, slot },
         ]);
-        if bounds.can(Features::LOCKS) {
-            out.extend([Action::Lock { at, slot }, Action::LockTimeout { at, slot }]);
-        }
         if bounds.is(Mutant::SelectThenUpdate) {
             out.push(Action::Select { at, slot });
+        }
+    }
+    for slot in 0..PUBLICATIONS {
+        if proxy.publications[slot].is_some() {
+            out.extend([
+                Action::Publication { at, slot },
+                Action::NoPublication { at, slot },
+            ]);
         }
     }
     if !proxy.running {
         return;
     }
     for token in 1..=bounds.tokens {
-        out.extend([Action::Ask { at, token }, Action::Learn { at, token }]);
+        out.extend([Action::Learn { at, token }, Action::Ask { at, token }]);
     }
+    out.extend([
+        Action::Publish { at },
+        Action::Look { at },
+        Action::ReadLook { at },
+        Action::EnterLook { at },
+    ]);
     for row in at * OWN..(at + 1) * OWN {
-        out.extend([Action::Close { at, row }, Action::Permit { at, row }]);
-        if bounds.loses() {
-            out.push(Action::Poll { at, row });
-        }
-        if bounds.can(Features::IDLE) || bounds.can(Features::OVERRIDE) {
-            out.push(Action::IdleClose { at, row });
-        }
-        if bounds.is(Mutant::NoSecondLook) {
-            out.push(Action::Wait { at, row });
-        }
-    }
-    if bounds.loses() {
-        out.push(Action::Look { at });
+        out.extend([
+            Action::Permit { at, row },
+            Action::CloseIdle { at, row },
+            Action::Cede { at, row },
+        ]);
     }
 }
 
@@ -155,15 +157,13 @@ fn exchanges(bounds: &Bounds, state: &State, at: usize, out: &mut Vec<Action>) {
             out.push(Action::ArriveInPart { at, slot });
         }
     }
-    if bounds.is(Mutant::NoSecondLook) {
-        out.push(Action::PermitAfterWait { at });
-    }
 }
 
 fn life(bounds: &Bounds, state: &State, at: usize, out: &mut Vec<Action>) {
     if bounds.can(Features::LEASE) || bounds.can(Features::OVERRIDE) {
         out.push(Action::Renew { at });
     }
+    out.push(Action::RecordAgain { at });
     if bounds.loses() && state.proxies[at].running {
         out.extend([
             Action::Reconcile { at },
@@ -182,8 +182,5 @@ fn life(bounds: &Bounds, state: &State, at: usize, out: &mut Vec<Action>) {
     }
     if bounds.can(Features::LEASE) {
         out.extend([Action::Lapse { at }, Action::Rejoin { at }]);
-        if bounds.is(Mutant::BuryWithoutLook) {
-            out.push(Action::FindSilent { at });
-        }
     }
 }

@@ -4,16 +4,14 @@
 //! Proxies are interchangeable, and so are the numbers of openings, statements and exchanges. What
 //! comes at any moment and can only hold back by coming late comes at once.
 
-use crate::bounds::Bounds;
+use crate::bounds::{Bounds, Features, Mutant};
 use crate::state::{
-    Epoch, INSTANCES, LIVES, Life, OPENINGS, OWN, PROXIES, Purpose, ROWS, Rows, STATEMENTS, State,
-    Token, bit, owner_of,
+    ALL, Epoch, LIVES, Life, OPENINGS, OWN, PROXIES, Publication, ROWS, Rows, State, Token, bit,
+    each, instance_of, of, owner_of, rows,
 };
 
-/// What decides an order of the proxies before all else.
-type Outline = [(bool, u8, bool, Token, u8, usize); PROXIES];
 /// What decides an order of openings.
-type Signature = (Token, Token, Epoch, bool, u8, u8);
+type Signature = (Token, Epoch, u64);
 
 impl State {
     /// The same state under one of all its names, and without what makes no difference.
@@ -25,212 +23,217 @@ impl State {
             return self;
         }
         if bounds.openings > 1 {
-            self.sort_openings();
+            let new = self.sorted();
+            if !new.is_sorted() {
+                self = self.renamed(&new);
+            }
         }
         let orders: &[[usize; PROXIES]] = match bounds.proxies {
             _ if bounds.mortal < bounds.proxies => &[],
+            1 => &[],
             2 => &[[1, 0, 2]],
             _ => &[[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]],
         };
-        // By what is looked at first, and by all only where that leaves a choice.
-        let mut least = (self.outline(&[0, 1, 2]), self);
-        for order in orders {
-            let outline = self.outline(order);
-            if outline < least.0 {
-                least = (outline, self.reordered(order));
-            } else if outline == least.0 {
-                least.1 = least.1.min(self.reordered(order));
-            }
-        }
-        least.1
+        let all = orders.iter().map(|order| {
+            let new = std::array::from_fn(|row| order[owner_of(row)] * OWN + row % OWN);
+            self.renamed(&new)
+        });
+        all.fold(self, Self::min)
     }
 
-    /// Deletes and looks that can come at any moment come at once: one that comes late only keeps
-    /// others back. Not where rows can be lost, since there a row that is still there can be
-    /// copied.
+    /// Cedings and looks that can come at any moment come at once: one that comes late only keeps
+    /// others back. Not where rows can be lost, since there an epoch that is still there can be
+    /// copied; and cedings not where publications are to end epochs, nor looks where they are two
+    /// steps.
     fn tidy(&mut self, bounds: &Bounds) {
         for at in 0..bounds.proxies {
-            let proxy = &self.proxies[at];
-            if !proxy.running && self.store.lives[self.instance(at)] != Life::Alive {
+            if !self.proxies[at].running && self.store.lives[self.instance(at)] != Life::Alive {
                 // Nobody asks any more.
                 self.proxies[at].lease = false;
             }
+            if self.proxies[at].running && !bounds.loses() && !bounds.publishes(at) {
+                self.remove(self.own(at) & !self.used(at));
+            }
+        }
+        self.tidy_publications(bounds);
+        let at_once = !bounds.loses() && !bounds.can(Features::LOOK);
+        let open = if at_once { self.open() } else { ALL };
+        for at in 0..bounds.proxies {
+            let held = self.held(at);
             let proxy = &mut self.proxies[at];
-            proxy.statements.sort_unstable();
-            proxy.exchanges.sort_unstable();
-            let pending = proxy.statements.iter().flatten();
-            let pending = pending.fold(0, |rows, s| rows | bit(usize::from(s.row)));
-            let mine = if proxy.running && !bounds.loses() {
-                self.nobodys(at) | self.proxies[at].closes
-            } else {
+            for epoch in &mut proxy.epochs {
+                epoch.foreign &= if epoch.closing { 0 } else { open };
+            }
+            for statement in proxy.statements.iter_mut().flatten() {
+                statement.older &= open;
+            }
+            if let Some((sent, _)) = &mut proxy.look
+                && !bounds.is(Mutant::LookLosesFormer)
+            {
+                *sent &= held;
+            }
+            let later = [Mutant::LookLosesLater, Mutant::LookFreesLater];
+            let later = later.into_iter().any(|mutant| bounds.is(mutant));
+            proxy.look = proxy.look.filter(|(sent, _)| *sent > 0 || later);
+        }
+        self.forget_numbers(bounds);
+        self.sort();
+    }
+
+    /// What is said of a number that nothing has is said of an id that nobody will meet.
+    fn forget_numbers(&mut self, bounds: &Bounds) {
+        let known = self.known();
+        let lives = self.store.lives;
+        self.published(|instance, one| {
+            one.below &= if lives[instance] == Life::Gone {
                 0
+            } else {
+                known
             };
-            for row in each(mine) {
-                self.store.rows[row] = 0;
+            one.left &= one.below;
+        });
+        for proxy in &mut self.proxies {
+            for statement in proxy.statements.iter_mut().flatten() {
+                if !bounds.is(Mutant::RemovesLater) {
+                    statement.drops &= known;
+                }
             }
-            // To delete what is not there and cannot come is to do nothing.
-            let present = self.present();
-            self.proxies[at].closes &= present | pending;
-        }
-        if !bounds.loses() {
-            let present = self.present();
-            for epoch in self.proxies.iter_mut().flat_map(|p| &mut p.epochs) {
-                epoch.foreign &= present;
+            if let Some((sent, found)) = &mut proxy.look {
+                *sent &= known;
+                *found = found.map(|found| found & known);
             }
         }
     }
 
-    /// Rows that a poll finds: of this proxy's instance, below the mark, and nobody here knows
-    /// them.
-    #[must_use]
-    pub fn nobodys(&self, at: usize) -> Rows {
-        let proxy = &self.proxies[at];
-        let first = self.instance(at) * OPENINGS;
-        let unanswered = proxy.statements.iter().flatten();
-        let unanswered = unanswered.filter(|s| !s.late && s.purpose == Purpose::Open);
-        let known = unanswered.fold(proxy.closes, |rows, s| rows | bit(usize::from(s.row)));
-        (first..first + OPENINGS)
-            .filter(|row| {
-                let token = self.store.rows[*row];
-                let superseded = token > 0 && token < self.store.mark;
-                superseded && proxy.epochs[row % OWN].token == 0 && known & bit(*row) == 0
-            })
-            .fold(0, |rows, row| rows | bit(row))
-    }
-
-    fn outline(&self, order: &[usize; PROXIES]) -> Outline {
-        order.map(|at| {
-            let proxy = &self.proxies[at];
-            let first = proxy.statements[STATEMENTS - 1];
-            let stage = first.map_or(0, |s| 1 + s.token + 4 * u8::from(s.late));
-            let exchanges = proxy.exchanges.iter().flatten();
-            let exchanges = exchanges.fold(0, |sum, e| {
-                sum * 256 + e.phase as usize * 32 + e.bytes as usize * 4 + 4 + usize::from(e.token)
+    /// What a publication says is reduced to what it ends, but for the mutants that mix two of
+    /// them. One about a dead instance is not recorded. What ends for good leaves the row at once.
+    fn tidy_publications(&mut self, bounds: &Bounds) {
+        let mixed = [Mutant::FieldsMixed, Mutant::ComposedInTwoSteps];
+        let mixed = mixed.into_iter().any(|mutant| bounds.is(mutant));
+        let lives = self.store.lives;
+        for (at, proxy) in self.proxies.iter_mut().enumerate() {
+            for place in &mut proxy.publications {
+                let dead = |life: u8| lives[at * LIVES + usize::from(life)] >= Life::Dead;
+                *place = place.filter(|(life, _)| !dead(*life));
+            }
+        }
+        if !mixed {
+            self.published(|_, one| one.below &= !std::mem::take(&mut one.left));
+            // An epoch stays over if no publication on its way says less.
+            let over = rows(self.present(), |row| {
+                let mut sent = self.proxies[owner_of(row)].publications.iter().flatten();
+                let says = |one: &Publication| one.below & bit(row) > 0;
+                let other = |life: u8| usize::from(life) != row % OWN / OPENINGS;
+                says(&self.store.published[instance_of(row)])
+                    && sent.all(|(life, one)| other(*life) || says(one))
             });
-            (
-                proxy.running,
-                proxy.life,
-                proxy.lease,
-                proxy.known,
-                stage,
-                exchanges,
-            )
-        })
-    }
-
-    fn reordered(&self, order: &[usize; PROXIES]) -> Self {
-        let mut new_of = [0; PROXIES];
-        for (new, old) in order.iter().enumerate() {
-            new_of[*old] = new;
-        }
-        let mut renamed = *self;
-        renamed.proxies = order.map(|at| self.proxies[at]);
-        for (to, from) in [
-            (&mut renamed.store, &self.store),
-            (&mut renamed.replica, &self.replica),
-        ] {
-            for (new, old) in order.iter().enumerate() {
-                let (rows, lives) = (old * OWN, old * LIVES);
-                to.rows[new * OWN..(new + 1) * OWN].copy_from_slice(&from.rows[rows..rows + OWN]);
-                to.lives[new * LIVES..(new + 1) * LIVES]
-                    .copy_from_slice(&from.lives[lives..lives + LIVES]);
+            if !bounds.loses() {
+                self.remove(over);
             }
         }
-        renamed.refer(|row| new_of[row / OWN] * OWN + row % OWN);
-        renamed
     }
 
-    /// Which opening has which number is of no account: they are put in order.
-    fn sort_openings(&mut self) {
-        let mut renamed = [0; ROWS];
-        let mut moved = false;
-        for instance in 0..INSTANCES {
-            let first = instance * OPENINGS;
-            let mut order: [usize; OPENINGS] = std::array::from_fn(|k| first + k);
-            let used = |row: usize| self.store.rows[row] > 0 || self.refers(row);
-            if order.iter().filter(|row| used(**row)).count() > 1 {
+    /// Every publication, recorded or on its way.
+    fn published(&mut self, mut each: impl FnMut(usize, &mut Publication)) {
+        for tables in self.tables() {
+            for (instance, one) in tables.published.iter_mut().enumerate() {
+                each(instance, one);
+            }
+        }
+        for (at, proxy) in self.proxies.iter_mut().enumerate() {
+            for (life, one) in proxy.publications.iter_mut().flatten() {
+                each(at * LIVES + usize::from(*life), one);
+            }
+        }
+    }
+
+    /// The numbers of openings, in the order of what is so of them.
+    fn sorted(&self) -> [usize; ROWS] {
+        let mut new = std::array::from_fn(|row| row);
+        let known = self.known();
+        for first in (0..ROWS).step_by(OPENINGS) {
+            if known & of(instance_of(first)) & !bit(first) > 0 {
+                let mut order: [usize; OPENINGS] = std::array::from_fn(|k| first + k);
                 order.sort_by_key(|row| std::cmp::Reverse(self.signature(*row)));
+                for (k, row) in order.into_iter().enumerate() {
+                    new[row] = first + k;
+                }
             }
-            for (new, old) in order.iter().enumerate() {
-                renamed[*old] = first + new;
-                moved |= *old != first + new;
-            }
         }
-        if !moved {
-            return;
-        }
-        let old = *self;
-        for (from, to) in renamed.iter().enumerate() {
-            self.store.rows[*to] = old.store.rows[from];
-            self.replica.rows[*to] = old.replica.rows[from];
-            self.proxies[owner_of(*to)].epochs[to % OWN] =
-                old.proxies[owner_of(from)].epochs[from % OWN];
-        }
-        self.refer(|row| renamed[row]);
-    }
-
-    /// Returns whether this row's owner knows it.
-    fn refers(&self, row: usize) -> bool {
-        let proxy = &self.proxies[owner_of(row)];
-        proxy.epochs[row % OWN].token > 0
-            || proxy.closes & bit(row) > 0
-            || proxy
-                .statements
-                .iter()
-                .flatten()
-                .any(|s| usize::from(s.row) == row)
-            || proxy
-                .exchanges
-                .iter()
-                .flatten()
-                .any(|e| usize::from(e.row) == row)
+        new
     }
 
     fn signature(&self, row: usize) -> Signature {
         let proxy = &self.proxies[owner_of(row)];
-        let statement = proxy.statements.iter().flatten();
-        let statement = statement.fold(0, |sum, s| sum * 2 + u8::from(usize::from(s.row) == row));
-        let exchange = proxy.exchanges.iter().flatten();
-        let exchange = exchange.fold(0, |sum, e| sum * 2 + u8::from(usize::from(e.row) == row));
-        let closes = proxy.closes & bit(row) > 0;
-        let (there, copied) = (self.store.rows[row], self.replica.rows[row]);
+        let statements = proxy.statements.iter().flatten();
+        let named = statements.clone().map(|s| usize::from(s.row) == row);
+        let exchanges = proxy.exchanges.iter().flatten();
+        let named = named.chain(exchanges.map(|e| usize::from(e.row) == row));
+        let sets = [self.store.published[instance_of(row)].below].into_iter();
+        let sets = sets.chain(proxy.publications.iter().flatten().map(|(_, p)| p.below));
+        let sets = sets.chain(statements.map(|s| s.drops));
+        let others = self.proxies.iter().flat_map(|other| other.epochs);
+        let sets = sets.chain(others.map(|epoch| epoch.foreign));
+        let within = named.chain(sets.map(|set| set & bit(row) > 0));
         (
-            there,
-            copied,
+            self.store.rows[row],
             proxy.epochs[row % OWN],
-            closes,
-            statement,
-            exchange,
+            within.fold(0, |sum, within| sum << 1 | u64::from(within)),
         )
     }
 
-    /// Lets every mention of a row follow it to its new number.
-    fn refer(&mut self, new: impl Fn(usize) -> usize) {
-        let set = |rows: Rows| each(rows).fold(0, |set, row| set | bit(new(row)));
-        let one = |row: u8| u8::try_from(new(usize::from(row))).unwrap_or(u8::MAX);
-        for proxy in &mut self.proxies {
-            proxy.closes = set(proxy.closes);
+    /// The same with new numbers of rows, and with all that follows them.
+    fn renamed(&self, new: &[usize; ROWS]) -> Self {
+        let mut renamed = *self;
+        for to in renamed.tables() {
+            let from = *to;
+            for (old, new) in new.iter().enumerate() {
+                to.rows[*new] = from.rows[old];
+                to.lives[instance_of(*new)] = from.lives[instance_of(old)];
+                to.published[instance_of(*new)] = from.published[instance_of(old)];
+            }
+        }
+        for (old, new) in new.iter().enumerate().step_by(OWN) {
+            renamed.proxies[owner_of(*new)] = self.proxies[owner_of(old)];
+        }
+        for (old, new) in new.iter().enumerate() {
+            let epoch = self.proxies[owner_of(old)].epochs[old % OWN];
+            renamed.proxies[owner_of(*new)].epochs[new % OWN] = epoch;
+        }
+        let set = |rows: Rows| each(rows).fold(0, |set, row| set | bit(new[row]));
+        let one = |row: u8| u8::try_from(new[usize::from(row)]).unwrap_or(u8::MAX);
+        renamed.published(|_, one| {
+            *one = Publication {
+                below: set(one.below),
+                left: set(one.left),
+            };
+        });
+        for proxy in &mut renamed.proxies {
             for epoch in &mut proxy.epochs {
                 epoch.foreign = set(epoch.foreign);
+            }
+            if let Some((sent, found)) = &mut proxy.look {
+                *sent = set(*sent);
+                *found = found.map(set);
             }
             for statement in proxy.statements.iter_mut().flatten() {
                 statement.row = one(statement.row);
                 statement.older = set(statement.older);
+                statement.drops = set(statement.drops);
             }
             for exchange in proxy.exchanges.iter_mut().flatten() {
                 exchange.row = one(exchange.row);
             }
+        }
+        renamed.sort();
+        renamed
+    }
+
+    fn sort(&mut self) {
+        for proxy in &mut self.proxies {
             proxy.statements.sort_unstable();
             proxy.exchanges.sort_unstable();
+            proxy.publications.sort_unstable();
         }
     }
-}
-
-/// The members of a set.
-fn each(mut rows: Rows) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let row = rows.trailing_zeros() as usize;
-        rows &= rows.wrapping_sub(1);
-        (row < ROWS).then_some(row)
-    })
 }

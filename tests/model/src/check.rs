@@ -45,7 +45,7 @@ impl fmt::Display for Figures {
 /// When a guarantee is broken somewhere (with the way there), or when something that should happen
 /// never does.
 pub fn exhaust(bounds: Bounds) {
-    let (figures, failed) = run(bounds, HasDiscoveries::AnyFailures);
+    let (figures, failed) = run(bounds);
     println!("{figures}");
     assert!(failed.is_none(), "{}", failed.unwrap_or_default());
 }
@@ -78,10 +78,11 @@ pub fn refute(bounds: Bounds) {
     }
 }
 
-fn run(bounds: Bounds, until: HasDiscoveries) -> (Figures, Option<String>) {
+fn run(bounds: Bounds) -> (Figures, Option<String>) {
     let began = Instant::now();
     let model = Protocol(bounds);
-    let checker = model.checker().finish_when(until).spawn_bfs().join();
+    let checker = model.checker().finish_when(HasDiscoveries::AnyFailures);
+    let checker = checker.spawn_bfs().join();
     let figures = Figures {
         name: bounds.name,
         states: checker.unique_state_count(),

@@ -6,10 +6,11 @@ use stateright::{Model, Property};
 use crate::action::{Action, candidates};
 use crate::bounds::{Bounds, Features};
 use crate::state::{
-    Bar, Broken, Bytes, Failover, INSTANCES, LIVES, Life, OWN, Phase, Purpose, Stage, State,
-    instance_of,
+    Bar, Broken, Bytes, Exchange, Failover, INSTANCES, LIVES, Life, PROXIES, Phase, Proxy, Purpose,
+    Stage, State, Statement, instance_of, of, rows,
 };
-use crate::step::{self, exchange, statement};
+use crate::step::exchange::works_for;
+use crate::step::{self, statement};
 
 /// A run of the protocol within its bounds.
 #[derive(Clone, Copy, Debug)]
@@ -37,289 +38,274 @@ impl Model for Protocol {
             // on for a while, and keeps the last.
             return vec![Property::always("unbroken", |_, s: &State| s.broken.0 == 0)];
         }
-        let mut all = guarantees();
-        all.extend(reached(&self.0));
-        all
+        let tables = [OF_INSTANCES, OF_TRANSIT, OF_THE_REST];
+        let reached = tables.into_iter().flatten();
+        let reached = reached.filter(|(needs, ..)| self.0.can(*needs));
+        let reached = reached.map(|(_, name, condition)| Property::sometimes(name, *condition));
+        guarantees().into_iter().chain(reached).collect()
     }
 }
 
 /// What must hold in every state.
 pub(crate) fn guarantees() -> Vec<Property<Protocol>> {
-    vec![
-        Property::always(
-            "G1: sent only with mark and epoch on record",
-            |_, s: &State| !s.broken.has(Broken::UNRECORDED),
-        ),
-        Property::always(
-            "G2: nothing older is in flight at a send",
-            |_, s: &State| !s.broken.has(Broken::OVERTOOK),
-        ),
-        Property::always("G2: nothing is sent after a newer token", |_, s: &State| {
-            !s.broken.has(Broken::STALE)
-        }),
-        Property::always("G3: a mark never goes down", |_, s: &State| {
-            !s.broken.has(Broken::FELL)
-        }),
-        Property::always("once: a token is sent once", |_, s: &State| {
-            !s.broken.has(Broken::TWICE)
-        }),
-        Property::always("override: it stands", |_, s: &State| {
-            !s.broken.has(Broken::UNDONE)
-        }),
-        Property::always("override: nothing is in flight", |_, s: &State| {
-            !s.broken.has(Broken::UNDER_WAY)
-        }),
-        Property::always("override: no higher mark is remembered", |_, s: &State| {
-            !s.broken.has(Broken::REMEMBERED)
-        }),
+    /// A property for each bit of [`Broken`].
+    macro_rules! unbroken {
+        ($($name:literal: $bit:ident,)*) => {
+            vec![$(Property::always($name, |_, s: &State| !s.broken.has(Broken::$bit))),*]
+        };
+    }
+    unbroken![
+        "G1: sent only with mark and epoch on record": UNRECORDED,
+        "G2: nothing older is in flight at a send": OVERTOOK,
+        "G2: nothing is sent after a newer token": STALE,
+        "G3: a mark never goes down": FELL,
+        "once: a token is sent once": TWICE,
+        "override: it stands": UNDONE,
+        "override: nothing is in flight": UNDER_WAY,
+        "override: no higher mark is remembered": REMEMBERED,
+        "loss: none is found where nothing is lost": ALARM,
     ]
 }
 
+/// What must be reached where this may happen.
 type Reached = (Features, &'static str, fn(&Protocol, &State) -> bool);
 
 /// What the first of the configurations reach: waits, late commits, deaths.
-fn of_instances() -> [Reached; 8] {
-    [
-        (
-            Features::NONE,
-            "a newer token waits for another proxy's older one",
-            |_, s| waits(s),
-        ),
-        (Features::NONE, "the newest token is sent", |m, s| {
-            s.highest == m.0.tokens
-        }),
-        (
-            Features::CRASH,
-            "work goes on whose proxy is gone",
-            |_, s| s.exchanges().any(|(_, e)| e.phase == Phase::Orphan),
-        ),
-        (
-            Features::LEASE,
-            "a lease lapses before a permit is used",
-            |_, s| {
-                s.exchanges()
-                    .any(|(at, e)| e.phase == Phase::Permit && !s.proxies[at].lease)
-            },
-        ),
-        (
-            Features::LEASE,
-            "an instance is dead and its work goes on",
-            |_, s| {
-                (0..INSTANCES).any(|i| s.store.lives[i] == Life::Dead && exchange::works_for(s, i))
-            },
-        ),
-        (Features::LEASE, "an instance is buried", |_, s| {
-            s.store.lives.contains(&Life::Gone)
-        }),
-        (
-            Features::LEASE,
-            "an epoch turns up of an instance that is buried",
-            |_, s| {
-                s.store
-                    .rows
-                    .iter()
-                    .enumerate()
-                    .any(|(row, token)| *token > 0 && s.store.lives[instance_of(row)] == Life::Gone)
-            },
-        ),
-        (
-            Features::LEASE,
-            "a newer token is sent after a burial",
-            |m, s| s.store.lives.contains(&Life::Gone) && s.highest == m.0.tokens,
-        ),
-    ]
-}
+const OF_INSTANCES: &[Reached] = &[
+    (
+        Features::NONE,
+        "a newer token waits for another proxy's older one",
+        |_, s| waits(s),
+    ),
+    (Features::NONE, "the newest token is sent", |m, s| {
+        s.highest == m.0.tokens
+    }),
+    (
+        Features::NONE,
+        "no epoch is open, and the mark stands",
+        |_, s| s.highest > 0 && s.open() == 0,
+    ),
+    (
+        Features::NONE,
+        "an opening turns up after its answer was given up",
+        |m, s| {
+            let shows = m.0.late > 0 && (m.0.can(Features::PUBLISH) || m.0.loses());
+            !shows || stray(s)
+        },
+    ),
+    (Features::NONE, "a proxy is another instance", |m, s| {
+        !m.0.rejoins() || proxy(s, |p| p.running && p.life > 0)
+    }),
+    (
+        Features::CRASH,
+        "work goes on whose proxy is gone",
+        |_, s| exchange(s, |_, e| e.phase == Phase::Orphan),
+    ),
+    (
+        Features::LEASE,
+        "a lease lapses before a permit is used",
+        |_, s| exchange(s, |at, e| e.phase == Phase::Permit && !s.proxies[at].lease),
+    ),
+    (
+        Features::LEASE,
+        "an instance is dead and its work goes on",
+        |_, s| (0..INSTANCES).any(|i| s.store.lives[i] == Life::Dead && works_for(s, i)),
+    ),
+    (Features::LEASE, "an instance is settled", |_, s| {
+        s.store.lives.contains(&Life::Gone)
+    }),
+    (
+        Features::LEASE,
+        "an epoch turns up of an instance that is settled",
+        |_, s| rows(s.present(), |row| life(s, row) == Life::Gone) > 0,
+    ),
+    (
+        Features::LEASE,
+        "a newer token is sent after an instance has settled",
+        |m, s| s.store.lives.contains(&Life::Gone) && s.highest == m.0.tokens,
+    ),
+    (
+        Features::LEASE,
+        "a proxy has rejoined, and its former work is still counted",
+        |m, s| {
+            let former = |at: usize, e: Exchange| {
+                let life = instance_of(usize::from(e.row)) % LIVES;
+                e.phase == Phase::Sent && life < usize::from(s.proxies[at].life)
+            };
+            !m.0.rejoins() || exchange(s, former)
+        },
+    ),
+    (
+        Features::UNKNOWN,
+        "an instance that was not on record is on record again",
+        |_, s| s.store.lives[0] == Life::Alive,
+    ),
+    (Features::LEAVE, "a proxy has left work behind", |_, s| {
+        exchange(s, |at, e| {
+            !s.proxies[at].running && life(s, usize::from(e.row)) == Life::Dead
+        })
+    }),
+];
 
 /// What is reached where bytes are in transit.
-fn of_transit() -> [Reached; 8] {
-    const TRANSIT: Features = Features::TRANSIT;
-    [
-        (
-            TRANSIT,
-            "a newer token waits for an older one's bytes in transit",
-            |_, s| {
-                waits(s)
-                    && s.exchanges()
-                        .any(|(_, e)| e.bytes == Bytes::InTransit && e.token < s.store.mark)
-            },
-        ),
-        (
-            TRANSIT,
-            "a newer token waits for an answered request's bytes in transit",
-            |_, s| waits(s) && answered(s, Bytes::InTransit),
-        ),
-        (
-            Features::QUEUE,
-            "a newer token waits for what the library has queued of an answered request",
-            |_, s| waits(s) && answered(s, Bytes::Queued),
-        ),
-        (
-            TRANSIT.and(Features::LEASE),
-            "an instance is dead with bytes in transit",
-            |_, s| {
-                s.exchanges().any(|(_, e)| {
-                    let instance = instance_of(usize::from(e.row));
-                    e.bytes == Bytes::InTransit && s.store.lives[instance] == Life::Dead
-                })
-            },
-        ),
-        (
-            TRANSIT.and(Features::CRASH),
-            "a proxy is gone, and its epoch waits for nothing",
-            |_, s| {
-                (0..INSTANCES).any(|i| {
-                    let on_record = exchange::rows_of(i).any(|row| s.store.rows[row] > 0);
-                    let here = s.proxies[i / LIVES].running && s.instance(i / LIVES) == i;
-                    on_record && !here && !exchange::works_for(s, i)
-                })
-            },
-        ),
-        (
-            TRANSIT.and(Features::BREAK),
-            "what had arrived of an exchange is settled",
-            |_, s| {
-                s.exchanges()
-                    .any(|(_, e)| e.phase == Phase::Unknown && e.up())
-            },
-        ),
-        (
-            Features::QUEUE,
-            "a newer token waits for what the library has queued",
-            |_, s| {
-                waits(s)
-                    && s.exchanges()
-                        .any(|(_, e)| e.bytes == Bytes::Queued && e.token < s.store.mark)
-            },
-        ),
-        (
-            Features::TRICKLE,
-            "an instance is dead, and a part of its request has arrived",
-            |_, s| {
-                s.exchanges().any(|(_, e)| {
-                    let instance = instance_of(usize::from(e.row));
-                    e.bytes == Bytes::Partly && s.store.lives[instance] == Life::Dead
-                })
-            },
-        ),
-    ]
-}
+const OF_TRANSIT: &[Reached] = &[
+    (
+        Features::TRANSIT,
+        "a newer token waits for an older one's bytes in transit",
+        |_, s| waits(s) && undelivered(s, Bytes::InTransit),
+    ),
+    (
+        Features::TRANSIT,
+        "a newer token waits for an answered request's bytes in transit",
+        |_, s| waits(s) && answered(s, Bytes::InTransit),
+    ),
+    (
+        Features::QUEUE,
+        "a newer token waits for what the library has queued",
+        |_, s| waits(s) && undelivered(s, Bytes::Queued),
+    ),
+    (
+        Features::QUEUE,
+        "a newer token waits for what the library has queued of an answered request",
+        |_, s| waits(s) && answered(s, Bytes::Queued),
+    ),
+    (
+        Features::TRANSIT.and(Features::LEASE),
+        "an instance is dead with bytes in transit",
+        |_, s| dead_with(s, Bytes::InTransit),
+    ),
+    (
+        Features::TRICKLE,
+        "an instance is dead, and a part of its request has arrived",
+        |_, s| dead_with(s, Bytes::Partly),
+    ),
+    (
+        Features::TRANSIT.and(Features::CRASH),
+        "a proxy is gone, and its epoch waits for nothing",
+        |_, s| {
+            (0..INSTANCES).any(|i| {
+                let here = s.proxies[i / LIVES].running && s.instance(i / LIVES) == i;
+                s.present() & of(i) > 0 && !here && !works_for(s, i)
+            })
+        },
+    ),
+    (
+        Features::TRANSIT.and(Features::BREAK),
+        "what had arrived of an exchange is settled",
+        |_, s| exchange(s, |_, e| e.phase == Phase::Unknown && e.up()),
+    ),
+];
 
 /// What the others reach, each by what it switches on.
-fn of_the_rest() -> [Reached; 12] {
-    [
-        (
-            Features::IDLE,
-            "nobody has an epoch open, and the mark stands",
-            |_, s| s.highest > 0 && s.present() == 0,
-        ),
-        (
-            Features::LOCKS,
-            "a statement waits for a row lock",
-            |_, s| s.locked() && statements(s, |t| t.stage == Stage::Sent) > 0,
-        ),
-        (
-            Features::LOCKS,
-            "a late statement holds the row lock",
-            |_, s| statements(s, |t| t.stage == Stage::Locked && t.late) > 0,
-        ),
-        (Features::SPEND, "a token is found spent", |_, s| {
-            statements(s, |t| {
-                t.stage == Stage::Committed && t.purpose == Purpose::Spend && !t.won
-            }) > 0
-        }),
-        (
-            Features::SPEND,
-            "a token that was given back is sent",
-            |_, s| s.given_back && s.used & (1 << s.store.mark) > 0,
-        ),
-        (
-            Features::OVERRIDE,
-            "a mark is lowered, and tokens are sent again",
-            |_, s| s.overrides > 0 && s.highest > 0,
-        ),
-        (
-            Features::OVERRIDE,
-            "a statement of an earlier era is sent back",
-            |_, s| {
-                statements(s, |t| {
-                    t.stage == Stage::Committed && !statement::opened(t) && t.row_era > t.era
-                }) > 0
-            },
-        ),
-        (
-            Features::FAILOVER,
-            "a proxy knows a mark that is lost",
-            |_, s| s.failover == Failover::Done && s.proxies.iter().any(|p| p.known > s.store.mark),
-        ),
-        (
-            Features::FAILOVER,
-            "lost marks are written back and settle",
-            |_, s| s.proxies.iter().any(|p| p.bar == Bar::Settling),
-        ),
-        (
-            Features::FAILOVER,
-            "the repaired resource is sent to again",
-            |_, s| {
-                s.proxies.iter().any(|p| {
-                    p.warned
-                        && p.bar == Bar::None
-                        && p.exchanges
-                            .iter()
-                            .flatten()
-                            .any(|e| e.phase == Phase::Permit)
-                })
-            },
-        ),
-        (
-            Features::BREAK,
-            "a newer token waits for what was broken off",
-            |_, s| s.exchanges().any(|(_, e)| e.phase == Phase::Unknown) && waits(s),
-        ),
-        (Features::LEAVE, "a proxy has left work behind", |_, s| {
-            s.exchanges().any(|(at, e)| {
-                let row = usize::from(e.row);
-                !s.proxies[at].running && s.store.lives[instance_of(row)] == Life::Dead
+const OF_THE_REST: &[Reached] = &[
+    (Features::SPEND, "a token is found spent", |_, s| {
+        answer(s, |t| t.purpose == Purpose::Spend && !t.won)
+    }),
+    (
+        Features::SPEND,
+        "a token that was given back is sent",
+        |_, s| s.given_back && s.used & (1 << s.store.mark) > 0,
+    ),
+    (
+        Features::OVERRIDE,
+        "a mark is lowered, and tokens are sent again",
+        |_, s| s.overrides > 0 && s.highest > 0,
+    ),
+    (
+        Features::OVERRIDE,
+        "a statement of an earlier era is sent back",
+        |_, s| answer(s, |t| !statement::opened(t) && t.row_era > t.era),
+    ),
+    (
+        Features::FAILOVER,
+        "a proxy knows a mark that is lost",
+        |_, s| s.failover == Failover::Done && proxy(s, |p| p.known > s.store.mark),
+    ),
+    (
+        Features::FAILOVER,
+        "lost marks are written back and settle",
+        |_, s| proxy(s, |p| p.bar == Bar::Settling),
+    ),
+    (
+        Features::FAILOVER,
+        "the repaired resource is sent to again",
+        |_, s| {
+            exchange(s, |at, e| {
+                let proxy = s.proxies[at];
+                proxy.warned && proxy.bar == Bar::None && e.phase == Phase::Permit
             })
-        }),
-    ]
+        },
+    ),
+    (
+        Features::BREAK,
+        "a newer token waits for what was broken off",
+        |_, s| waits(s) && exchange(s, |_, e| e.phase == Phase::Unknown),
+    ),
+    (
+        Features::PUBLISH,
+        "a newer token waits for what a publication on its way ends",
+        |_, s| {
+            let sent = s.proxies.iter().flat_map(|proxy| &proxy.publications);
+            waits(s) && sent.flatten().any(|(_, one)| one.below & s.open() > 0)
+        },
+    ),
+    (
+        Features::PUBLISH,
+        "a publication is on record, and a late one on its way says less",
+        |m, s| m.0.publications < 2 || rows(s.present(), |row| over(s, row)) > 0,
+    ),
+    (
+        Features::PUBLISH,
+        "two publications are on their way",
+        |m, s| m.0.publications < 2 || proxy(s, |p| p.publications.iter().all(Option::is_some)),
+    ),
+    (
+        Features::REFRESH,
+        "requests are in flight under two epochs of one token",
+        |m, s| {
+            let two = |p: &Proxy| match p.exchanges {
+                [Some(one), Some(other)] => one.token == other.token && one.row != other.row,
+                _ => false,
+            };
+            m.0.exchanges < 2 || proxy(s, two)
+        },
+    ),
+    (
+        Features::LOOK,
+        "an answer to a look names an epoch that is gone",
+        |_, s| {
+            let found = |p: &Proxy| p.look.and_then(|(_, found)| found);
+            proxy(s, |p| found(p).is_some_and(|found| found & !s.open() > 0))
+        },
+    ),
+    (
+        Features::PRUNE,
+        "tokens are sent after a pruning",
+        |_, s| s.pruned && s.highest > 0,
+    ),
+    (
+        Features::PRUNE,
+        "a proxy remembers a mark that is pruned",
+        |_, s| s.pruned && proxy(s, |p| p.known > s.store.mark),
+    ),
+];
+
+fn proxy(s: &State, which: impl Fn(&Proxy) -> bool) -> bool {
+    s.proxies.iter().any(which)
 }
 
-fn reached(bounds: &Bounds) -> Vec<Property<Protocol>> {
-    let mut properties: Vec<_> = of_instances()
-        .into_iter()
-        .chain(of_transit())
-        .chain(of_the_rest())
-        .filter(|(needs, ..)| bounds.can(*needs))
-        .map(|(_, name, condition)| Property::sometimes(name, condition))
-        .collect();
-    if bounds.late > 0 {
-        properties.push(Property::sometimes(
-            "an opening turns up after its answer was given up",
-            |_, s: &State| stray(s),
-        ));
-    }
-    if bounds.rejoins() {
-        properties.push(Property::sometimes(
-            "a proxy is another instance",
-            |_, s: &State| {
-                s.proxies
-                    .iter()
-                    .any(|proxy| proxy.running && proxy.life > 0)
-            },
-        ));
-        if bounds.can(Features::LEASE) {
-            properties.push(Property::sometimes(
-                "a proxy has rejoined, and its old work is still counted",
-                |_, s: &State| {
-                    s.exchanges().any(|(at, e)| {
-                        let life = instance_of(usize::from(e.row)) % LIVES;
-                        e.phase == Phase::Sent && life < usize::from(s.proxies[at].life)
-                    })
-                },
-            ));
-        }
-    }
-    properties
+fn exchange(s: &State, which: impl Fn(usize, Exchange) -> bool) -> bool {
+    s.exchanges().any(|(at, exchange)| which(at, exchange))
+}
+
+/// A statement has been answered, and this is so of it.
+fn answer(s: &State, which: impl Fn(&Statement) -> bool) -> bool {
+    let mut all = s
+        .proxies
+        .iter()
+        .flat_map(|proxy| &proxy.statements)
+        .flatten();
+    all.any(|statement| statement.stage == Stage::Committed && which(statement))
 }
 
 fn waits(s: &State) -> bool {
@@ -327,28 +313,35 @@ fn waits(s: &State) -> bool {
     epochs.any(|epoch| epoch.foreign > 0 && !epoch.closing)
 }
 
-/// A request below the mark has its whole response, and its bytes are still there.
-fn answered(s: &State, bytes: Bytes) -> bool {
-    let mut all = s.exchanges();
-    all.any(|(_, e)| e.phase == Phase::Answered && e.bytes == bytes && e.token < s.store.mark)
+/// Of a request below the mark, this is where the bytes are.
+fn undelivered(s: &State, bytes: Bytes) -> bool {
+    exchange(s, |_, e| e.bytes == bytes && e.token < s.store.mark)
 }
 
-/// A row that its owner, who lives, does not know of.
-fn stray(s: &State) -> bool {
-    s.store.rows.iter().enumerate().any(|(row, token)| {
-        let at = row / OWN;
-        let proxy = &s.proxies[at];
-        let mut asked = proxy.statements.iter().flatten();
-        *token > 0
-            && proxy.running
-            && instance_of(row) == s.instance(at)
-            && proxy.epochs[row % OWN].token == 0
-            && proxy.closes & crate::state::bit(row) == 0
-            && !asked.any(|t| usize::from(t.row) == row)
+/// A request below the mark has its whole response, and its bytes are still there.
+fn answered(s: &State, bytes: Bytes) -> bool {
+    exchange(s, |_, e| {
+        e.phase == Phase::Answered && e.bytes == bytes && e.token < s.store.mark
     })
 }
 
-fn statements(s: &State, which: impl Fn(&crate::state::Statement) -> bool) -> usize {
-    let all = s.proxies.iter().flat_map(|proxy| &proxy.statements);
-    all.flatten().filter(|statement| which(statement)).count()
+fn dead_with(s: &State, bytes: Bytes) -> bool {
+    exchange(s, |_, e| {
+        e.bytes == bytes && life(s, usize::from(e.row)) == Life::Dead
+    })
+}
+
+/// What is on record of the instance whose epoch this is.
+fn life(s: &State, row: usize) -> Life {
+    s.store.lives[instance_of(row)]
+}
+
+/// An epoch stands in the row that its owner, who lives, does not use.
+fn stray(s: &State) -> bool {
+    (0..PROXIES).any(|at| s.proxies[at].running && s.present() & s.own(at) & !s.used(at) > 0)
+}
+
+/// An epoch stands in the row, and its owner, who lives, has published that it is over.
+fn over(s: &State, row: usize) -> bool {
+    life(s, row) == Life::Alive && s.over(row)
 }

@@ -1,29 +1,48 @@
 //! [`State`]: all there is, in the store, in the proxies' memories and at the upstream.
 //!
-//! Flat and small, since millions of them are made. A row of `epochs` has a number that tells its
-//! owner: the proxy, which of its lives, and the opening.
+//! Flat and small, since millions of them are made. An epoch has a number that tells its owner: the
+//! proxy, which of its lives, and the opening. The store's row has a place for each of them.
 
-use std::hash::{Hash, Hasher};
-
-use crate::bounds::{Bounds, Features, Mutant};
+use crate::bounds::{Bounds, Features};
 
 pub const PROXIES: usize = 3;
 pub const LIVES: usize = 2;
-pub const OPENINGS: usize = 3;
+pub const OPENINGS: usize = 2;
 pub const INSTANCES: usize = PROXIES * LIVES;
 pub const ROWS: usize = INSTANCES * OPENINGS;
 /// Rows that one proxy can own.
 pub const OWN: usize = LIVES * OPENINGS;
-pub const STATEMENTS: usize = 3;
+pub const STATEMENTS: usize = 2;
 pub const EXCHANGES: usize = 2;
+pub const PUBLICATIONS: usize = 2;
 pub const ERAS: usize = 3;
 
 /// A token; 0: none.
 pub type Token = u8;
 /// A set of rows, by number.
-pub type Rows = u32;
+pub type Rows = u16;
 /// A set of tokens.
 pub type Tokens = u8;
+
+/// All rows.
+pub const ALL: Rows = (1 << ROWS) - 1;
+
+/// The members of a set.
+pub fn each(mut rows: Rows) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let row = rows.trailing_zeros() as usize;
+        rows &= rows.wrapping_sub(1);
+        (row < ROWS).then_some(row)
+    })
+}
+
+/// The members of a set for which this is so.
+#[must_use]
+pub fn rows(of: Rows, which: impl Fn(usize) -> bool) -> Rows {
+    each(of)
+        .filter(|row| which(*row))
+        .fold(0, |set, row| set | bit(row))
+}
 
 #[must_use]
 pub const fn bit(row: usize) -> Rows {
@@ -38,8 +57,7 @@ pub enum Life {
     Unborn,
     Alive,
     Dead,
-    /// Its row was deleted. Epochs that turn up later are of an id that nobody knows, and it counts
-    /// as dead.
+    /// Dead and settled, for ever: its epochs are over, also those that turn up later.
     Gone,
 }
 
@@ -50,12 +68,8 @@ pub enum Stage {
     Sent,
     /// The mutant that selects first: it has.
     Selected,
-    /// It holds the row lock, and has not committed.
-    Locked,
-    /// Committed and answered; the second statement, where one is needed, has not been.
+    /// Committed and answered; the writer has not entered it.
     Committed,
-    /// The second statement is answered too; the writer has entered neither.
-    Answered,
 }
 
 /// What a statement is for.
@@ -70,7 +84,7 @@ pub enum Purpose {
 }
 
 /// One statement of the request path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Statement {
     pub stage: Stage,
     pub purpose: Purpose,
@@ -92,33 +106,14 @@ pub struct Statement {
     pub before: Token,
     pub row_era: u8,
     pub won: bool,
-    /// The second statement: its own row was there.
-    pub there: bool,
-    /// The second statement: older epochs of others. For one mutant: those at its start.
+    /// Own epochs that were out of use when it was sent: it removes them.
+    pub drops: Rows,
+    /// Older epochs of others, as found under the lock. For one mutant: those at its start.
     pub older: Rows,
 }
 
-impl Hash for Statement {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write(&[
-            self.stage as u8,
-            self.purpose as u8,
-            self.token,
-            self.row,
-            self.era,
-            self.overrides,
-            self.known,
-            self.name,
-            self.before,
-            self.row_era,
-            u8::from(self.late) | u8::from(self.won) << 1 | u8::from(self.there) << 2,
-        ]);
-        state.write_u32(self.older);
-    }
-}
-
 /// An epoch in a proxy's memory. Its number says which row it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch {
     /// 0: there is none.
     pub token: Token,
@@ -126,13 +121,6 @@ pub struct Epoch {
     pub closing: bool,
     /// Older epochs of others, still open when last looked.
     pub foreign: Rows,
-}
-
-impl Hash for Epoch {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let flags = u64::from(self.token) | u64::from(self.closing) << 8;
-        state.write_u64(flags | u64::from(self.foreign) << 32);
-    }
 }
 
 /// How far an exchange is.
@@ -172,7 +160,7 @@ pub enum Bytes {
     Arrived,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Exchange {
     pub phase: Phase,
     pub bytes: Bytes,
@@ -206,16 +194,13 @@ impl Exchange {
     }
 }
 
-impl Hash for Exchange {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let flags = [self.phase as u8, self.token, self.row, self.name];
-        state.write_u64(
-            u64::from(u32::from_le_bytes(flags))
-                | u64::from(self.outdated) << 32
-                | u64::from(self.warned) << 33
-                | (self.bytes as u64) << 40,
-        );
-    }
+/// Which epochs of an instance are over: those that are below, and not left open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Publication {
+    /// What had been opened when it was composed (`closed_below`).
+    pub below: Rows,
+    /// What of it was in use (`left_open`).
+    pub left: Rows,
 }
 
 /// Where the repair of lost marks is.
@@ -228,7 +213,7 @@ pub enum Bar {
 }
 
 /// A proxy's memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "they are what they say, and all of them vary freely"
@@ -247,36 +232,13 @@ pub struct Proxy {
     /// It has noticed that marks or epochs were lost.
     pub warned: bool,
     pub epochs: [Epoch; OWN],
-    /// Rows that are drained and to be deleted.
-    pub closes: Rows,
     pub statements: [Option<Statement>; STATEMENTS],
+    /// Publications on their way, with the life that has sent them.
+    pub publications: [Option<(u8, Publication)>; PUBLICATIONS],
     pub exchanges: [Option<Exchange>; EXCHANGES],
-    /// For the mutant that does not look again: who waits, and for what.
-    pub waiter: Option<(u8, Token, Rows)>,
-    /// For one mutant: a watcher has once found this proxy silent.
-    pub silent: bool,
-}
-
-impl Hash for Proxy {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let flags = u8::from(self.running)
-            | u8::from(self.lease) << 1
-            | u8::from(self.unaware) << 2
-            | u8::from(self.warned) << 3
-            | u8::from(self.silent) << 4;
-        let first = [flags, self.life, self.known, self.era, self.bar as u8];
-        let first = first
-            .iter()
-            .fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-        state.write_u64(first);
-        state.write_u32(self.closes);
-        for epoch in &self.epochs {
-            epoch.hash(state);
-        }
-        self.statements.hash(state);
-        self.exchanges.hash(state);
-        self.waiter.hash(state);
-    }
+    /// A look that was sent: the own epochs that were registered then, and the epochs that it has
+    /// found open, if it has read the row.
+    pub look: Option<(Rows, Option<Rows>)>,
 }
 
 /// What a store can lose.
@@ -289,9 +251,12 @@ pub struct Tables {
     pub row_era: u8,
     /// The namespace's.
     pub era: u8,
-    /// The token of each row; 0: there is none.
+    /// The token of each epoch that stands in the row; 0: it does not.
     pub rows: [Token; ROWS],
     pub lives: [Life; INSTANCES],
+    pub published: [Publication; INSTANCES],
+    /// For one mutant: the instances that are recorded as settled in a table of their own.
+    pub settled: u8,
 }
 
 /// Where the failover is.
@@ -300,38 +265,40 @@ pub enum Failover {
     /// The replica keeps up.
     #[default]
     None,
-    /// It has fallen behind.
-    Behind,
+    /// It has fallen behind, and has this.
+    Behind(Tables),
     /// It has taken over.
     Done,
 }
 
 /// What was broken. Not known to the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Broken(pub u8);
+pub struct Broken(pub u16);
 
 impl Broken {
     /// G1: sent without a mark at the token, or with no epoch on record.
-    pub const UNRECORDED: u8 = 1;
+    pub const UNRECORDED: u16 = 1;
     /// G2: sent while an older one was in flight.
-    pub const OVERTOOK: u8 = 1 << 1;
+    pub const OVERTOOK: u16 = 1 << 1;
     /// G2: sent after a newer one.
-    pub const STALE: u8 = 1 << 2;
+    pub const STALE: u16 = 1 << 2;
     /// G3: a mark went down, without an override.
-    pub const FELL: u8 = 1 << 3;
+    pub const FELL: u16 = 1 << 3;
     /// One token was sent twice under `reuse: once`.
-    pub const TWICE: u8 = 1 << 4;
+    pub const TWICE: u16 = 1 << 4;
     /// A statement from before an override changed the mark after it.
-    pub const UNDONE: u8 = 1 << 5;
+    pub const UNDONE: u16 = 1 << 5;
     /// A mark was lowered while a request was in flight.
-    pub const UNDER_WAY: u8 = 1 << 6;
+    pub const UNDER_WAY: u16 = 1 << 6;
     /// A proxy that knows the era remembers a mark above the store's.
-    pub const REMEMBERED: u8 = 1 << 7;
+    pub const REMEMBERED: u16 = 1 << 7;
+    /// A loss was found where nothing was lost.
+    pub const ALARM: u16 = 1 << 8;
     /// G2.
-    pub const ORDER: u8 = Self::OVERTOOK | Self::STALE;
+    pub const ORDER: u16 = Self::OVERTOOK | Self::STALE;
 
     #[must_use]
-    pub fn has(self, what: u8) -> bool {
+    pub fn has(self, what: u16) -> bool {
         self.0 & what != 0
     }
 }
@@ -339,13 +306,11 @@ impl Broken {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct State {
     pub store: Tables,
-    /// For failover: what the replica has.
-    pub replica: Tables,
     pub failover: Failover,
-    /// An override holds the row lock.
-    pub overriding: bool,
     /// Overrides of this resource so far.
     pub overrides: u8,
+    /// The mark was deleted.
+    pub pruned: bool,
     /// Marks that were told to everybody, by the era they were told with.
     pub news: [Tokens; ERAS],
     pub proxies: [Proxy; PROXIES],
@@ -363,6 +328,12 @@ pub const fn instance_of(row: usize) -> usize {
     row / OPENINGS
 }
 
+/// All rows of an instance.
+#[must_use]
+pub const fn of(instance: usize) -> Rows {
+    ((1 << OPENINGS) - 1) << (instance * OPENINGS)
+}
+
 #[must_use]
 pub const fn owner_of(row: usize) -> usize {
     row / OWN
@@ -377,7 +348,19 @@ impl State {
             state.proxies[at].lease = true;
             state.store.lives[at * LIVES] = Life::Alive;
         }
+        if bounds.can(Features::UNKNOWN) {
+            state.store.lives[0] = Life::Unborn;
+        }
         state
+    }
+
+    /// The store's tables, and the replica's where it is behind.
+    pub fn tables(&mut self) -> impl Iterator<Item = &mut Tables> {
+        let replica = match &mut self.failover {
+            Failover::Behind(replica) => Some(replica),
+            _ => None,
+        };
+        std::iter::once(&mut self.store).chain(replica)
     }
 
     #[must_use]
@@ -385,29 +368,85 @@ impl State {
         at * LIVES + usize::from(self.proxies[at].life)
     }
 
-    /// Rows that are on record.
-    #[must_use]
-    pub fn present(&self) -> Rows {
-        let rows = self.store.rows.iter().enumerate();
-        rows.filter(|(_, token)| **token > 0)
-            .fold(0, |set, (row, _)| set | bit(row))
+    /// Removes these epochs from the row.
+    pub fn remove(&mut self, gone: Rows) {
+        for row in each(gone) {
+            self.store.rows[row] = 0;
+        }
     }
 
-    /// Rows on record of other instances than this, below `token`.
+    /// Returns whether this epoch is over, whether or not it stands in the row.
+    #[must_use]
+    pub fn over(&self, row: usize) -> bool {
+        let instance = instance_of(row);
+        let published = self.store.published[instance];
+        self.store.lives[instance] == Life::Gone
+            || self.store.settled & (1 << instance) > 0
+            || published.below & bit(row) > 0 && published.left & bit(row) == 0
+    }
+
+    /// Epochs that stand in the row and are not over.
+    #[must_use]
+    pub fn open(&self) -> Rows {
+        rows(self.present(), |row| !self.over(row))
+    }
+
+    /// Open epochs of other instances than this, below `token`.
     #[must_use]
     pub fn older(&self, instance: usize, token: Token) -> Rows {
-        let rows = self.store.rows.iter().enumerate();
-        rows.filter(|(row, other)| **other > 0 && **other < token && instance_of(*row) != instance)
-            .fold(0, |set, (row, _)| set | bit(row))
+        rows(self.open(), |row| {
+            instance_of(row) != instance && self.store.rows[row] < token
+        })
     }
 
+    /// Epochs of the instance that this proxy is now which it uses, or may yet enter.
     #[must_use]
-    pub fn locked(&self) -> bool {
-        let statements = self.proxies.iter().flat_map(|proxy| &proxy.statements);
-        self.overriding
-            || statements
-                .flatten()
-                .any(|statement| statement.stage == Stage::Locked)
+    pub fn used(&self, at: usize) -> Rows {
+        let proxy = &self.proxies[at];
+        let statements = proxy.statements.iter().flatten();
+        let unanswered = statements.filter(|s| !s.late && s.purpose == Purpose::Open);
+        let opening = unanswered.fold(0, |rows, s| rows | bit(usize::from(s.row)));
+        self.held(at) | opening & self.own(at)
+    }
+
+    /// Epochs of the instance that this proxy is now in its memory.
+    #[must_use]
+    pub fn held(&self, at: usize) -> Rows {
+        let epochs = self.proxies[at].epochs;
+        rows(self.own(at), |row| epochs[row % OWN].token > 0)
+    }
+
+    /// Epochs that stand in the row.
+    #[must_use]
+    pub fn present(&self) -> Rows {
+        rows(ALL, |row| self.store.rows[row] > 0)
+    }
+
+    /// Numbers that anything but a list of what is out of use has.
+    #[must_use]
+    pub fn known(&self) -> Rows {
+        let mut known = self.present();
+        if let Failover::Behind(replica) = self.failover {
+            known |= rows(ALL, |row| replica.rows[row] > 0);
+        }
+        for (at, proxy) in self.proxies.iter().enumerate() {
+            for (own, epoch) in proxy.epochs.iter().enumerate() {
+                known |= epoch.foreign | Rows::from(epoch.token > 0) << (at * OWN + own);
+            }
+            for statement in proxy.statements.iter().flatten() {
+                known |= statement.older | bit(usize::from(statement.row));
+            }
+            for exchange in proxy.exchanges.iter().flatten() {
+                known |= bit(usize::from(exchange.row));
+            }
+        }
+        known
+    }
+
+    /// All that the instance that this proxy is now may have opened.
+    #[must_use]
+    pub fn own(&self, at: usize) -> Rows {
+        of(self.instance(at))
     }
 
     /// Returns whether the lease holds for what was begun under this row's opening.
@@ -427,49 +466,7 @@ impl State {
     #[must_use]
     pub fn fresh(&self, at: usize, bounds: &Bounds) -> Option<usize> {
         let first = self.instance(at) * OPENINGS;
-        (first..first + bounds.openings).find(|row| !self.in_use(at, *row))
-    }
-
-    fn in_use(&self, at: usize, row: usize) -> bool {
-        let proxy = &self.proxies[at];
-        let named = |number: u8| usize::from(number) == row;
-        self.store.rows[row] > 0
-            || (self.failover == Failover::Behind && self.replica.rows[row] > 0)
-            || proxy.epochs[row % OWN].token > 0
-            || proxy.closes & bit(row) > 0
-            || proxy.statements.iter().flatten().any(|s| named(s.row))
-            || proxy.exchanges.iter().flatten().any(|e| named(e.row))
-            || proxy.waiter.is_some_and(|(of, ..)| named(of))
-            || self.proxies.iter().any(|other| {
-                let statements = other.statements.iter().flatten();
-                other.epochs.iter().any(|e| e.foreign & bit(row) > 0)
-                    || statements.clone().any(|s| s.older & bit(row) > 0)
-                    || other.waiter.is_some_and(|(.., of)| of & bit(row) > 0)
-            })
-    }
-}
-
-impl Bounds {
-    /// Returns whether this run's proxies can be several instances, one after the other.
-    #[must_use]
-    pub fn rejoins(&self) -> bool {
-        self.lives > 1 && (self.can(Features::LEASE) || self.can(Features::CRASH))
-    }
-
-    /// Returns whether it matters that the second statement's answer is entered a moment later.
-    /// Where instances neither die nor lose their rows, it can only hold more back than there is.
-    #[must_use]
-    pub fn reads_apart(&self) -> bool {
-        self.can(Features::LEASE) || self.loses()
-    }
-
-    /// How many statements of one proxy may wait for their answers at once.
-    #[must_use]
-    pub fn lanes(&self) -> usize {
-        if self.can(Features::LOCKS) && !self.is(Mutant::SelectThenUpdate) {
-            2
-        } else {
-            1
-        }
+        let known = self.known();
+        (first..first + bounds.openings).find(|row| known & bit(*row) == 0)
     }
 }

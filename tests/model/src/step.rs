@@ -5,6 +5,7 @@ pub mod life;
 pub mod loss;
 pub mod memory;
 pub mod operators;
+pub mod publication;
 pub mod statement;
 pub mod transit;
 pub mod writer;
@@ -19,22 +20,21 @@ pub fn next(b: &Bounds, state: &State, action: Action) -> Option<State> {
     let mut s = *state;
     let done = match action {
         Action::Ask { at, token } => writer::ask(b, &mut s, at, token),
-        Action::Select { at, slot } => statement::select(b, &mut s, at, slot),
-        Action::Lock { at, slot } => statement::lock(b, &mut s, at, slot),
+        Action::Select { at, slot } => statement::select(&mut s, at, slot),
         Action::Commit { at, slot } => statement::commit(b, &mut s, at, slot),
-        Action::ReadEpochs { at, slot } => statement::read_epochs(b, &mut s, at, slot),
         Action::Enter { at, slot } => writer::enter(b, &mut s, at, slot),
         Action::GiveUp { at, slot } => writer::give_up(b, &mut s, at, slot),
-        Action::Vanish { at, slot } => statement::vanish(&mut s, at, slot),
-        Action::LockTimeout { at, slot } => writer::lock_timeout(b, &mut s, at, slot),
-        Action::Close { at, row } => writer::close(&mut s, at, row),
-        Action::Poll { at, row } => writer::poll(&mut s, at, row),
+        Action::Fail { at, slot } => writer::fail(b, &mut s, at, slot),
+        Action::Cede { at, row } => publication::cede(b, &mut s, at, row),
+        Action::Publish { at } => publication::publish(b, &mut s, at),
+        Action::Publication { at, slot } => publication::record(b, &mut s, at, slot),
+        Action::NoPublication { at, slot } => publication::vanish(&mut s, at, slot),
         Action::Learn { at, token } => writer::learn(b, &mut s, at, token),
         Action::Look { at } => writer::look(b, &mut s, at),
-        Action::IdleClose { at, row } => writer::idle_close(b, &mut s, at, row),
-        Action::Wait { at, row } => exchange::wait(&mut s, at, row),
+        Action::ReadLook { at } => writer::read_look(&mut s, at),
+        Action::EnterLook { at } => writer::enter_look(b, &mut s, at),
+        Action::CloseIdle { at, row } => writer::close_idle(b, &mut s, at, row),
         Action::Permit { at, row } => exchange::permit(b, &mut s, at, row),
-        Action::PermitAfterWait { at } => exchange::permit_after_wait(b, &mut s, at),
         Action::Spend { at, slot } => exchange::spend(b, &mut s, at, slot),
         Action::Send { at, slot } => exchange::send(b, &mut s, at, slot),
         Action::SendRest { at, slot } => exchange::send_rest(b, &mut s, at, slot),
@@ -50,15 +50,14 @@ pub fn next(b: &Bounds, state: &State, action: Action) -> Option<State> {
         Action::Crash { at } => life::crash(b, &mut s, at),
         Action::Restart { at } => life::restart(b, &mut s, at),
         Action::Leave { at } => life::leave(b, &mut s, at),
-        Action::FindSilent { at } => life::find_silent(&mut s, at),
         Action::DeclareDead { instance } => life::declare_dead(b, &mut s, instance),
-        Action::Bury { instance } => life::bury(b, &mut s, instance),
-        Action::BeginOverride => operators::begin(b, &mut s),
+        Action::Settle { instance } => life::settle(b, &mut s, instance),
         Action::Override { token } => operators::override_mark(b, &mut s, token),
-        Action::RefuseOverride => operators::refuse(b, &mut s),
         Action::OverrideAnother => operators::override_another(&mut s),
+        Action::Prune => operators::prune(b, &mut s),
         Action::FallBehind => loss::fall_behind(&mut s),
         Action::FailOver => loss::fail_over(b, &mut s),
+        Action::RecordAgain { at } => life::record_again(&mut s, at),
         Action::Reconcile { at } => loss::reconcile(b, &mut s, at),
         Action::Repair { at } => loss::repair(b, &mut s, at),
         Action::LiftBar { at } => loss::lift_bar(b, &mut s, at),

@@ -1,4 +1,4 @@
-//! The protocol as coded, exhausted within the bounds of each configuration: no guarantee is broken
+//! The protocol, exhausted within the bounds of each configuration: no guarantee is broken
 //! in any state, and everything that is meant to happen does. Each prints what it has looked at
 //! (`--nocapture`).
 //!
@@ -48,11 +48,32 @@ exhausted! {
         openings: 2, exchanges: 2,
         ..SMALL.named("in flight", Features::BREAK)
     };
-    idle_epochs_closed: Bounds {
-        openings: 2, exchanges: 2,
-        ..SMALL.named("idle close", Features::IDLE)
+    leases_lapse_and_the_dead_settle: DEATH;
+    epochs_ended_by_publication: Bounds {
+        openings: 2, mortal: 1,
+        ..SMALL.named("publication", Features::PUBLISH)
     };
-    leases_lapse_and_the_dead_are_buried: DEATH;
+    publications_of_both: Bounds {
+        openings: 2, late: 0,
+        ..SMALL.named("publication, both", Features::PUBLISH)
+    };
+    publications_of_those_who_die: Bounds {
+        late: 0,
+        ..DEATH.named("publication, death", MORTAL | Features::PUBLISH)
+    };
+    publications_a_failover_loses: Bounds {
+        late: 0, mortal: 1, publications: 1,
+        ..SMALL.named("publication, failover", Features::PUBLISH | Features::FAILOVER)
+    };
+    publications_and_looks: Bounds {
+        late: 0, openings: 2, mortal: 1,
+        ..SMALL.named("publication, looks", Features::PUBLISH | Features::LOOK)
+    };
+    publications_of_epochs_opened_again: Bounds {
+        late: 0, openings: 2, exchanges: 2, mortal: 1,
+        ..SMALL.named("publication, refresh", Features::PUBLISH | Features::REFRESH)
+    };
+    marks_pruned: Bounds { late: 0, ..SMALL.named("pruning", Features::PRUNE) };
     crashes_amid_a_body_and_with_bytes_in_transit: Bounds {
         late: 0,
         ..DEATH.named("crash", MORTAL | Features::BODY | Features::TRANSIT)
@@ -65,17 +86,32 @@ exhausted! {
         openings: 2, exchanges: 2,
         ..SMALL.named("queued", Features::BREAK | Features::TRANSIT | Features::QUEUE)
     };
-    graceful_stops: Bounds { late: 0, ..DEATH.named("stop", Features::LEASE | Features::LEAVE) };
-    row_locks: Bounds { openings: 2, ..SMALL.named("row locks", Features::LOCKS) };
+    graceful_stops: Bounds {
+        late: 0,
+        ..DEATH.named("stop", Features::LEASE | Features::LEAVE | Features::PUBLISH)
+    };
+    epochs_opened_again_while_in_use: Bounds {
+        openings: 2, exchanges: 2,
+        ..SMALL.named("refresh", Features::REFRESH)
+    };
+    looks_entered_late: Bounds { openings: 2, ..SMALL.named("looks", Features::LOOK) };
+    looks_of_those_who_die: Bounds {
+        late: 0,
+        ..DEATH.named("looks, death", MORTAL | Features::LOOK)
+    };
+    an_instance_that_is_not_on_record: Bounds {
+        late: 0,
+        ..DEATH.named("unknown", MORTAL | Features::UNKNOWN)
+    };
     tokens_spent_once: Bounds { exchanges: 2, ..SMALL.named("spending", Features::SPEND) };
     marks_overridden: Bounds { late: 0, ..SMALL.named("override", Features::OVERRIDE) };
     failover_that_loses: SMALL.named("failover", Features::FAILOVER | Features::CRASH);
     #[ignore = "minutes"]
-    long_two_proxies: Bounds::new("long: two proxies", Features::BREAK | Features::IDLE);
+    long_two_proxies: Bounds::new("long: two proxies", Features::BREAK);
     #[ignore = "minutes"]
     long_three_proxies: Bounds {
         proxies: 3, tokens: 3,
-        ..SMALL.named("long: three proxies", Features::BREAK | Features::IDLE)
+        ..SMALL.named("long: three proxies", Features::BREAK)
     };
     #[ignore = "minutes"]
     long_three_proxies_one_of_them_mortal: Bounds {
@@ -88,9 +124,9 @@ exhausted! {
         ..DEATH.named("long: either dies", MORTAL | Features::TRANSIT)
     };
     #[ignore = "minutes"]
-    long_row_locks: Bounds {
+    long_publications_and_overrides: Bounds {
         tokens: 3,
-        ..SMALL.named("long: row locks", Features::LOCKS | Features::OVERRIDE)
+        ..SMALL.named("long: publications, override", Features::PUBLISH | Features::OVERRIDE)
     };
     #[ignore = "minutes"]
     long_spending_and_overrides: Bounds {

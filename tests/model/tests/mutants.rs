@@ -44,6 +44,13 @@ const ROOMY: Bounds = Bounds {
     ..PLAIN
 };
 
+/// Epochs end by publication.
+const PUBLISHING: Bounds = Bounds {
+    mortal: 1,
+    features: Features::PUBLISH,
+    ..PLAIN
+};
+
 /// One proxy whose mark comes to the same token again: it may be given back before an override.
 const AGAIN: Bounds = Bounds {
     proxies: 1,
@@ -66,19 +73,49 @@ macro_rules! refuted {
 refuted! {
     forward_before_commit: PLAIN, ForwardBeforeCommit, ORDER;
     barrier_per_process: PLAIN, BarrierPerProcess, ORDER;
-    dead_epochs_deleted_without_settle: MORTAL, BuryWithoutSettle, ORDER;
-    buried_without_a_look_whether_dead: MORTAL, BuryWithoutLook, ORDER;
+    settled_at_once: MORTAL, SettledAtOnce, ORDER;
+    dead_ignored_before_it_has_settled: MORTAL, DeadIgnored, ORDER;
+    dead_removed_before_it_has_settled: MORTAL, DeadRemoved, ORDER;
+    settled_without_a_look_whether_dead: MORTAL, SettledWithoutLook, ORDER;
+    // A failover has lost an instance's row: a watcher records the id as settled, and the owner
+    // records itself again.
+    settled_in_a_table_of_its_own:
+        MORTAL.having(Features::LEASE | Features::UNKNOWN), SettledInAnotherTable, ORDER;
     lease_looked_at_only_before_the_send: MORTAL, LeaseOnlyBeforeSend, ORDER;
     // The first byte goes out under the lease and what follows does not: found with one write as
     // with two.
     lease_looked_at_for_the_first_part_of_a_body_only:
         MORTAL.having(Features::LEASE | Features::BODY), LeaseOnlyBeforeSend, ORDER;
     declared_dead_before_the_lease_has_lapsed: MORTAL, DeclaredTooSoon, ORDER;
-    older_epochs_read_in_the_advance_itself: PLAIN, EpochsInOwnStatement, ORDER;
-    close_travelling_with_an_advance: ROOMY, CloseWithAdvance, ORDER;
+    older_epochs_as_of_the_start_of_the_statement: PLAIN, EpochsOfTheStart, ORDER;
+    used_epochs_removed_by_a_statement: ROOMY, KeepsNone, ORDER;
+    removed_and_not_closing_when_sent: ROOMY, NotClosingWhenSent, ORDER;
+    later_epochs_removed_by_a_late_statement:
+        Bounds { openings: 2, late: 1, ..PLAIN }, RemovesLater, ORDER;
+    unanswered_openings_removed_by_a_statement:
+        Bounds { openings: 2, ..PLAIN }, UnansweredNotKept, ORDER;
+    previous_epoch_removed_when_it_is_opened_again:
+        Bounds { openings: 2, ..PLAIN.having(Features::REFRESH) }, RefreshedNotKept, ORDER;
+    unanswered_openings_published_as_over: PUBLISHING, UnansweredNotPublished, ORDER;
+    idle_epochs_published_as_over_and_not_closing: PUBLISHING, NotClosingWhenPublished, ORDER;
+    published_in_two_steps: PUBLISHING, ComposedInTwoSteps, ORDER;
+    one_field_beside_the_other_of_an_earlier_publication: PUBLISHING, FieldsMixed, ORDER;
+    left_open_cut_to_a_length: PUBLISHING, LeftOpenCut, ORDER;
+    idle_epochs_ceded_and_not_closing: PLAIN, NotClosingWhenCeded, ORDER;
+    unanswered_openings_ceded: PLAIN, UnansweredCeded, ORDER;
+    look_that_frees_later_epochs: PLAIN.having(Features::LOOK), LookFreesLater, ORDER;
+    look_that_finds_later_epochs_lost: PLAIN.having(Features::LOOK), LookLosesLater, ALARM;
+    look_that_finds_former_epochs_lost: PLAIN.having(Features::LOOK), LookLosesFormer, ALARM;
+    look_that_finds_settled_epochs_lost:
+        MORTAL.having(Features::LEASE | Features::LOOK), LookLosesSettled, ALARM;
+    everything_over_with_a_stop:
+        MORTAL.having(Features::LEASE | Features::LEAVE), StopClosesAll, ORDER;
+    pruned_without_a_look_at_epochs:
+        PLAIN.having(Features::PRUNE), PruneWithoutLook, UNDER_WAY;
     no_look_again_after_a_wait: ROOMY, NoSecondLook, ORDER;
     select_then_update: PLAIN, SelectThenUpdate, FELL;
     late_answer_used: MORTAL, LateAnswerUsed, ORDER;
+    answer_entered_after_a_rejoin: MORTAL, EnteredAfterRejoin, ORDER;
     epoch_closed_before_drained: PLAIN, CloseBeforeDrained, ORDER;
     broken_exchange_taken_for_over: PLAIN.having(Features::BREAK), BrokenIsOver, ORDER;
     early_answer_ends_the_permit: BREAKING, EarlyAnswerSettles, ORDER;
@@ -99,6 +136,8 @@ refuted! {
     override_without_an_era: PLAIN.having(Features::OVERRIDE), EraStays, UNDONE;
     override_without_an_era_is_forgotten_by_nobody:
         PLAIN.having(Features::OVERRIDE), EraStays, REMEMBERED;
+    statement_of_an_earlier_era_takes_effect:
+        PLAIN.having(Features::OVERRIDE), EraIgnored, UNDONE;
     override_without_a_look_at_epochs:
         PLAIN.having(Features::OVERRIDE), OverrideWithoutLook, UNDER_WAY;
     spent_after_the_send: PLAIN.having(Features::SPEND), SpendAfterSend, TWICE;

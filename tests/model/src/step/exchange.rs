@@ -1,68 +1,37 @@
-//! Permits and exchanges (`src/fencing/barrier.rs`, `EpochTable::enter`,
-//! `src/proxy/exchange/fenced.rs`), and the upstream's end of them.
+//! Permits and exchanges, and the upstream's end of them.
 
 use super::{memory, transit, writer};
 use crate::bounds::{Bounds, Features, Mutant};
 use crate::state::{
-    Bar, Broken, Bytes, Exchange, Failover, OPENINGS, OWN, Phase, Purpose, State, Statement, Token,
-    instance_of,
+    Bar, Broken, Bytes, Exchange, Failover, OWN, Phase, Purpose, State, Statement, instance_of,
 };
 
-/// For the mutant that does not look again: a request waits at the barrier, and keeps what it waits
-/// for.
-pub fn wait(s: &mut State, at: usize, row: usize) -> Option<()> {
-    let proxy = &s.proxies[at];
-    let epoch = proxy.epochs[row % OWN];
-    if epoch.token == 0 || epoch.closing || epoch.foreign == 0 || proxy.waiter.is_some() {
-        return None;
-    }
-    let row = u8::try_from(row).unwrap_or(u8::MAX);
-    s.proxies[at].waiter = Some((row, epoch.token, epoch.foreign));
-    Some(())
-}
-
-/// For the same mutant: what it waited for is gone.
-pub fn permit_after_wait(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
-    let (row, token, foreign) = s.proxies[at].waiter?;
-    if foreign & s.present() > 0 || !s.proxies[at].lease {
-        return None;
-    }
-    s.proxies[at].waiter = None;
-    give(b, s, at, usize::from(row), token)
-}
-
-/// `Barrier::look` and `EpochTable::enter`: the last look at everything, and the permit.
+/// The last look at everything, and the permit.
 pub fn permit(b: &Bounds, s: &mut State, at: usize, row: usize) -> Option<()> {
     let proxy = &s.proxies[at];
     let epoch = proxy.epochs[row % OWN];
-    let usable = epoch.token > 0 && !epoch.closing && s.holds(at, row);
     let blocked = epoch.foreign > 0 && !b.is(Mutant::BarrierPerProcess);
+    if !proxy.running || epoch.token == 0 || !s.holds(at, row) || blocked {
+        return None;
+    }
     let mut others = proxy.epochs.iter().enumerate();
     let older = others.any(|(own, other)| {
         other.token > 0 && other.token < epoch.token && !memory::idle(proxy, own)
     });
-    if !proxy.running || !usable || blocked || older {
+    let refused = epoch.closing || proxy.known > epoch.token || proxy.bar != Bar::None;
+    if (older || refused) && !b.is(Mutant::NoSecondLook) {
         return None;
     }
-    if proxy.known > epoch.token || proxy.bar != Bar::None {
-        return None;
-    }
-    give(b, s, at, row, epoch.token)
-}
-
-fn give(b: &Bounds, s: &mut State, at: usize, row: usize, token: Token) -> Option<()> {
-    let proxy = &mut s.proxies[at];
     let count = proxy.exchanges.iter().flatten().count();
     let slot = proxy.exchanges.iter().position(Option::is_none)?;
     if count >= b.exchanges {
         return None;
     }
-    let warned = proxy.warned;
-    proxy.exchanges[slot] = Some(Exchange {
+    s.proxies[at].exchanges[slot] = Some(Exchange {
         phase: Phase::Permit,
         bytes: Bytes::Kept,
-        warned,
-        token,
+        warned: proxy.warned,
+        token: epoch.token,
         row: u8::try_from(row).unwrap_or(u8::MAX),
         name: 0,
         outdated: false,
@@ -70,11 +39,10 @@ fn give(b: &Bounds, s: &mut State, at: usize, row: usize, token: Token) -> Optio
     Some(())
 }
 
-/// `Fencing::spend`: under the permit, before the send, with a name of its own.
+/// The token is spent under the permit, before the send, under a name of its own.
 pub fn spend(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     let mut exchange = in_phase(s, at, slot, Phase::Permit)?;
-    let open = s.proxies[at].statements.iter().flatten();
-    if b.is(Mutant::SpendAfterSend) || open.filter(|s| !s.late).count() >= b.lanes() {
+    if b.is(Mutant::SpendAfterSend) || writer::busy(b, &s.proxies[at]) {
         return None;
     }
     let statements = s.proxies.iter().flat_map(|proxy| &proxy.statements);
@@ -167,11 +135,12 @@ pub fn send_rest(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()
     Some(())
 }
 
-/// G1, where bytes go upstream: the mark is durable, and the epoch is on record.
+/// G1, where bytes go upstream: the mark is durable, and the epoch is open on record.
 pub fn judge_record(b: &Bounds, s: &mut State, exchange: Exchange) {
     let (token, row) = (exchange.token, usize::from(exchange.row));
     let lost = s.failover == Failover::Done && !b.is(Mutant::LostCommit);
-    if (!lost || exchange.warned) && (s.store.mark < token || s.store.rows[row] != token) {
+    let open = s.store.rows[row] == token && !s.over(row);
+    if (!lost || exchange.warned) && (s.store.mark < token || !open) {
         s.broken.0 |= Broken::UNRECORDED;
     }
 }
@@ -277,12 +246,6 @@ pub fn abandon(b: &Bounds, s: &mut State, at: usize) {
     for place in &mut s.proxies[at].exchanges {
         *place = place.and_then(|exchange| transit::die(b, exchange));
     }
-}
-
-/// Rows of an instance.
-#[must_use]
-pub fn rows_of(instance: usize) -> std::ops::Range<usize> {
-    instance * OPENINGS..(instance + 1) * OPENINGS
 }
 
 fn in_phase(s: &State, at: usize, slot: usize, phase: Phase) -> Option<Exchange> {

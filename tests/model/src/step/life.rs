@@ -1,11 +1,11 @@
-//! Leases, death and reaping (`src/fencing/membership.rs`, `src/fencing/failure_detector.rs`,
-//! `src/store/postgres/instances.rs`).
+//! Leases, death and settling.
 
-use super::exchange::{abandon, rows_of};
+use super::exchange::abandon;
 use super::{memory, transit};
 use crate::bounds::{Bounds, Mutant};
 use crate::state::{
-    Bytes, Failover, INSTANCES, LIVES, Life, OPENINGS, OWN, PROXIES, Proxy, Stage, State,
+    Bytes, Failover, INSTANCES, LIVES, Life, OPENINGS, PROXIES, Proxy, Publication, Stage, State,
+    of,
 };
 
 /// The lease runs out on the owner's clock, whatever the owner does.
@@ -33,8 +33,7 @@ pub fn rejoin(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
     }
     next_life(b, s, at)?;
     let life = s.proxies[at].life;
-    let first = usize::from(life) * OPENINGS;
-    for epoch in &mut s.proxies[at].epochs[..first] {
+    for epoch in &mut s.proxies[at].epochs[..usize::from(life) * OPENINGS] {
         epoch.closing |= epoch.token > 0;
     }
     memory::drained(b, s, at);
@@ -52,7 +51,6 @@ fn next_life(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
     proxy.life += 1;
     proxy.running = true;
     proxy.lease = true;
-    proxy.silent = false;
     let instance = s.instance(at);
     s.store.lives[instance] = Life::Alive;
     Some(())
@@ -73,7 +71,7 @@ fn vanish(b: &Bounds, s: &mut State, at: usize) {
     let old = s.proxies[at];
     let mut statements = old.statements;
     for place in &mut statements {
-        *place = place.filter(|statement| statement.stage <= Stage::Locked);
+        *place = place.filter(|statement| statement.stage < Stage::Committed);
         if let Some(statement) = place {
             statement.late = true;
         }
@@ -81,7 +79,7 @@ fn vanish(b: &Bounds, s: &mut State, at: usize) {
     s.proxies[at] = Proxy {
         life: old.life,
         lease: old.lease,
-        silent: old.silent,
+        publications: old.publications,
         exchanges: old.exchanges,
         statements,
         ..Proxy::default()
@@ -99,8 +97,8 @@ pub fn restart(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
     Some(())
 }
 
-/// SIGTERM: nothing more is written; what has drained is deleted; what has not stays, and settles
-/// from now.
+/// SIGTERM: nothing more is written. One publication ends all epochs but those in flight. With none
+/// in flight the instance has settled; else it is dead, and settles from now.
 pub fn leave(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
     if !s.proxies[at].running {
         return None;
@@ -113,24 +111,17 @@ pub fn leave(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
         epoch.closing |= epoch.token > 0;
     }
     memory::drained(b, s, at);
-    for own in 0..OWN {
-        let row = at * OWN + own;
-        if s.proxies[at].closes & crate::state::bit(row) > 0 {
-            s.store.rows[row] = 0;
-        }
-    }
     let instance = s.instance(at);
-    let left = s.store.rows[rows_of(instance)].iter().any(|row| *row > 0);
-    s.store.lives[instance] = if left { Life::Dead } else { Life::Gone };
+    let (below, mut left) = (s.own(at), s.held(at));
+    if b.is(Mutant::StopClosesAll) {
+        left = 0;
+    }
+    if s.store.lives[instance] == Life::Alive {
+        s.store.lives[instance] = if left > 0 { Life::Dead } else { Life::Gone };
+        s.store.published[instance] = Publication { below, left };
+    }
     vanish(b, s, at);
     Some(())
-}
-
-/// For one mutant: a watcher has found the counter unmoved, once.
-pub fn find_silent(s: &mut State, at: usize) -> Option<()> {
-    let alive = s.store.lives[s.instance(at)] == Life::Alive;
-    let proxy = &mut s.proxies[at];
-    (alive && !proxy.lease && !std::mem::replace(&mut proxy.silent, true)).then_some(())
 }
 
 /// A watcher has seen the counter unmoved for a whole lease, and the compare-and-set finds it so.
@@ -147,29 +138,45 @@ pub fn declare_dead(b: &Bounds, s: &mut State, instance: usize) -> Option<()> {
     Some(())
 }
 
-/// The user timeout and then `settle` have passed since a watcher knew it dead: its epochs are
-/// deleted. Bytes in transit have arrived or were given up by then, and what had arrived is over.
-pub fn bury(b: &Bounds, s: &mut State, instance: usize) -> Option<()> {
-    let rows = rows_of(instance);
-    let left = s.store.rows[rows.clone()].iter().any(|row| *row > 0);
+/// The user timeout and then `settle` have passed since a watcher knew it dead: it is recorded as
+/// settled, and its epochs are over. Bytes in transit have arrived or were given up by then, and
+/// what had arrived is over. An id that is not on record, and whose epochs are met, has its lease
+/// waited for too; then it is recorded as settled, unless its owner has recorded itself again.
+pub fn settle(b: &Bounds, s: &mut State, instance: usize) -> Option<()> {
+    let owner = instance / LIVES;
+    let current = s.instance(owner) == instance;
+    let open = s.present() & of(instance) > 0;
     let life = s.store.lives[instance];
     let dead = match life {
         Life::Dead => true,
-        Life::Unborn | Life::Gone => left,
-        Life::Alive => {
-            let owner = instance / LIVES;
-            let silent = s.proxies[owner].silent && s.instance(owner) == instance;
-            b.is(Mutant::BuryWithoutLook) && silent && left
-        }
+        Life::Unborn => open && !(current && s.proxies[owner].lease),
+        Life::Gone => false,
+        Life::Alive => b.is(Mutant::SettledWithoutLook) && open,
     };
-    let settled = !transit::counts(b, s, instance) || b.is(Mutant::BuryWithoutSettle);
+    let settled = !transit::counts(b, s, instance) || b.is(Mutant::SettledAtOnce);
     if !dead || !settled || !watched(s, instance) {
         return None;
     }
-    s.store.rows[rows].fill(0);
-    if life == Life::Dead {
+    if b.is(Mutant::SettledInAnotherTable) {
+        let bit = 1 << instance;
+        if s.store.settled & bit > 0 {
+            return None;
+        }
+        s.store.settled |= bit;
+    } else {
         s.store.lives[instance] = Life::Gone;
     }
+    Some(())
+}
+
+/// Its row is not on record any more: the owner inserts it again, and nobody else has.
+pub fn record_again(s: &mut State, at: usize) -> Option<()> {
+    let instance = s.instance(at);
+    if !s.proxies[at].running || s.store.lives[instance] != Life::Unborn {
+        return None;
+    }
+    s.store.lives[instance] = Life::Alive;
+    s.proxies[at].lease = true;
     Some(())
 }
 

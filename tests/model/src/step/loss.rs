@@ -1,5 +1,4 @@
-//! A failover that loses commits, and what those who notice do (`Writer::lost`, `Writer::repair`,
-//! `OwnRows::check`, `Writer::miss`).
+//! A failover that loses commits, and what those who notice do.
 //!
 //! What nobody alive remembers, nobody can notice; so the promise here is that of a proxy which has
 //! noticed: what it sends from then on overtakes nothing. It rests on every living proxy's having
@@ -7,37 +6,30 @@
 
 use super::memory;
 use crate::bounds::{Bounds, Mutant};
-use crate::state::{Bar, Failover, OPENINGS, OWN, Phase, State, Tables, bit};
+use crate::state::{Bar, Broken, Failover, OWN, Phase, Stage, State};
 
 /// From here on the replica stands still.
 pub fn fall_behind(s: &mut State) -> Option<()> {
     if s.failover != Failover::None {
         return None;
     }
-    s.failover = Failover::Behind;
-    s.replica = s.store;
+    s.failover = Failover::Behind(s.store);
     Some(())
 }
 
 /// The replica takes over. Statements under way have died with the primary; answers that were
 /// received stand.
 pub fn fail_over(b: &Bounds, s: &mut State) -> Option<()> {
-    if s.failover != Failover::Behind {
+    let Failover::Behind(replica) = s.failover else {
         return None;
-    }
+    };
     s.failover = Failover::Done;
-    s.store = s.replica;
-    s.replica = Tables::default();
+    s.store = replica;
     for proxy in &mut s.proxies {
         proxy.unaware = proxy.running && !b.is(Mutant::LostCommit);
+        proxy.publications = Default::default();
         for place in &mut proxy.statements {
-            let gone = place.filter(|statement| statement.stage <= crate::state::Stage::Locked);
-            if let Some(statement) = gone {
-                if !statement.late {
-                    proxy.closes |= bit(usize::from(statement.row));
-                }
-                *place = None;
-            }
+            *place = place.filter(|statement| statement.stage == Stage::Committed);
         }
     }
     Some(())
@@ -46,6 +38,9 @@ pub fn fail_over(b: &Bounds, s: &mut State) -> Option<()> {
 /// Something is lost: the resource is refused here until it is repaired and has settled.
 pub fn bar(b: &Bounds, s: &mut State, at: usize) {
     s.proxies[at].warned = true;
+    if s.failover != Failover::Done && !s.pruned {
+        s.broken.0 |= Broken::ALARM;
+    }
     if b.is(Mutant::LossWithoutBar) {
         write_back(s, at);
     } else {
@@ -61,10 +56,7 @@ pub fn reconcile(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
     if !proxy.running || !proxy.unaware || busy {
         return None;
     }
-    let present = s.present();
-    let first = s.instance(at) * OPENINGS;
-    let mut own = first..first + OPENINGS;
-    let lost = own.any(|row| proxy.epochs[row % OWN].token > 0 && present & bit(row) == 0);
+    let lost = s.held(at) & !s.present() > 0;
     s.proxies[at].unaware = false;
     if lost {
         bar(b, s, at);

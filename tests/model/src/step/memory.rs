@@ -1,7 +1,7 @@
-//! What a proxy's memory does in one critical section (`src/fencing/epochs`).
+//! What a proxy's memory does in one critical section.
 
 use crate::bounds::{Bounds, Mutant};
-use crate::state::{OWN, Phase, Proxy, State, Token, bit};
+use crate::state::{OWN, Phase, Proxy, State, Token};
 
 /// Returns whether nothing of this epoch is in flight here.
 #[must_use]
@@ -10,21 +10,20 @@ pub fn idle(proxy: &Proxy, own: usize) -> bool {
     !exchanges.any(|e| usize::from(e.row) % OWN == own && e.phase != Phase::Orphan)
 }
 
-/// `EpochEntry::drained`: an epoch that was asked to close and has nothing in flight leaves the
-/// memory, and its row is to be deleted.
+/// An epoch that was asked to close and has nothing in flight leaves the
+/// memory: it is out of use.
 pub fn drained(b: &Bounds, s: &mut State, at: usize) {
     for own in 0..OWN {
         let proxy = &s.proxies[at];
         let epoch = proxy.epochs[own];
         let over = idle(proxy, own) || b.is(Mutant::CloseBeforeDrained);
-        if epoch.token > 0 && epoch.closing && over {
+        if epoch.closing && over && !b.is(Mutant::NoSecondLook) {
             s.proxies[at].epochs[own] = crate::state::Epoch::default();
-            s.proxies[at].closes |= bit(at * OWN + own);
         }
     }
 }
 
-/// `EpochEntry::learn`: raises the known mark, and asks every older epoch to close.
+/// Raises the known mark, and asks every older epoch to close.
 pub fn learn(b: &Bounds, s: &mut State, at: usize, mark: Token) {
     let proxy = &mut s.proxies[at];
     proxy.known = proxy.known.max(mark);
@@ -34,7 +33,7 @@ pub fn learn(b: &Bounds, s: &mut State, at: usize, mark: Token) {
     drained(b, s, at);
 }
 
-/// `EpochTable::adopt`: a later era makes what was refused from memory forgotten.
+/// A later era makes what was refused from memory forgotten.
 pub fn adopt(s: &mut State, at: usize, era: u8, life: u8) {
     if s.proxies[at].era < era {
         s.proxies[at].era = era;
@@ -42,7 +41,7 @@ pub fn adopt(s: &mut State, at: usize, era: u8, life: u8) {
     }
 }
 
-/// `EpochTable::forget`: not where an epoch of this instance is open.
+/// Forgets the known mark, but not where an epoch of this instance is open.
 pub fn forget(s: &mut State, at: usize, life: u8) {
     let proxy = &mut s.proxies[at];
     let first = usize::from(life) * crate::state::OPENINGS;
@@ -52,7 +51,7 @@ pub fn forget(s: &mut State, at: usize, life: u8) {
     }
 }
 
-/// `EpochEntry::usable`: an epoch of this token that can give permits.
+/// Returns whether an epoch of this token can give permits.
 #[must_use]
 pub fn usable(proxy: &Proxy, token: Token) -> bool {
     let first = usize::from(proxy.life) * crate::state::OPENINGS;

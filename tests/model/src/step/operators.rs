@@ -1,33 +1,18 @@
-//! Operators (`src/store/postgres/administration.rs`): the override.
+//! Operators: the override, and the pruning.
 
-use crate::bounds::{Bounds, Features, Mutant};
+use crate::bounds::{Bounds, Mutant};
 use crate::state::{Broken, ERAS, State, Token};
 
 /// How often this resource's mark is lowered.
 const OVERRIDES: u8 = 1;
 
-/// The transaction locks the mark's row.
-pub fn begin(b: &Bounds, s: &mut State) -> Option<()> {
-    if !b.can(Features::LOCKS) || s.locked() || s.store.mark == 0 || s.overrides >= OVERRIDES {
-        return None;
-    }
-    s.overriding = true;
-    Some(())
-}
-
-/// Under the lock, in a statement of its own: no epoch is open. The mark is lowered, in a new era.
+/// One statement: where no epoch is open, the mark is lowered, in a new era.
 pub fn override_mark(b: &Bounds, s: &mut State, token: Token) -> Option<()> {
-    let ready = if b.can(Features::LOCKS) {
-        s.overriding
-    } else {
-        !s.locked()
-    };
-    let open = s.present() > 0 && !b.is(Mutant::OverrideWithoutLook);
+    let open = s.open() > 0 && !b.is(Mutant::OverrideWithoutLook);
     let eras = usize::from(s.store.era) + 1 < ERAS;
-    if !ready || open || !eras || s.overrides >= OVERRIDES {
+    if open || !eras || s.overrides >= OVERRIDES {
         return None;
     }
-    s.overriding = false;
     s.overrides += 1;
     s.store.mark = token;
     s.store.spent = 0;
@@ -35,6 +20,12 @@ pub fn override_mark(b: &Bounds, s: &mut State, token: Token) -> Option<()> {
         s.store.era += 1;
         s.store.row_era = s.store.era;
     }
+    begin_anew(s);
+    Some(())
+}
+
+/// What was sent so far belongs to the past, and none of it may be under way.
+fn begin_anew(s: &mut State) {
     if s.exchanges().any(|(_, exchange)| exchange.up()) {
         s.broken.0 |= Broken::UNDER_WAY;
     }
@@ -45,13 +36,22 @@ pub fn override_mark(b: &Bounds, s: &mut State, token: Token) -> Option<()> {
     }
     s.highest = 0;
     s.used = 0;
-    Some(())
 }
 
-/// Epochs are open: it is rolled back.
-pub fn refuse(b: &Bounds, s: &mut State) -> Option<()> {
-    let open = s.present() > 0 && !b.is(Mutant::OverrideWithoutLook);
-    (open && std::mem::take(&mut s.overriding)).then_some(())
+/// `fencepost marks prune`: the row is deleted, with what is over in it. A proxy that remembers the
+/// mark finds it lost, and writes it back.
+pub fn prune(b: &Bounds, s: &mut State) -> Option<()> {
+    let open = s.open() > 0 && !b.is(Mutant::PruneWithoutLook);
+    if s.pruned || open || s.store.mark == 0 {
+        return None;
+    }
+    s.pruned = true;
+    s.store.mark = 0;
+    s.store.spent = 0;
+    s.store.row_era = 0;
+    s.store.rows.fill(0);
+    begin_anew(s);
+    Some(())
 }
 
 /// Another resource's mark is lowered: the namespace's era moves on, and this row's does not.

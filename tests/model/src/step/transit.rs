@@ -1,11 +1,10 @@
-//! Bytes between a send and the upstream: in the HTTP library's buffers, in the kernel, in parts
-//! (`src/proxy/upstream`, `src/proxy/upstream/socket.rs`, the options of the socket).
+//! Bytes between a send and the upstream: in the HTTP library's buffers, in the kernel, in parts.
 //!
 //! The kernel delivers what it was given at any later moment, whatever becomes of the proxy, and
-//! whether or not the upstream has answered. It stops when the connection is reset, or when nothing was taken for as long as the user timeout. A
-//! proxy that gives up resets; so does the kernel of a proxy that dies, under `SO_LINGER` 0. What
-//! routers hold counts as arrived: it is there within the path's delay, which `settle` has to
-//! cover.
+//! whether or not the upstream has answered. It stops when the connection is reset, or when nothing
+//! was taken for as long as the user timeout. A proxy that gives up resets; so does the kernel of a
+//! proxy that dies, under `SO_LINGER` 0. What routers hold counts as arrived: it is there within
+//! the path's delay, which `settle` has to cover.
 
 use super::exchange::{judge, judge_record};
 use super::memory;

@@ -1,26 +1,25 @@
-//! The writer (`src/fencing/writer`): asks, enters what was answered, gives up, closes, polls and
-//! looks.
+//! The writer: asks, enters what was answered, gives up, looks, and closes what is idle.
 
 use super::memory;
-use super::statement::{self, mark, opened};
+use super::statement::{mark, opened};
 use crate::bounds::{Bounds, Features, Mutant};
 use crate::state::{
-    Epoch, OPENINGS, OWN, Phase, Purpose, Stage, State, Statement, Token, bit, instance_of,
+    ALL, Epoch, OWN, Phase, Proxy, Purpose, Rows, Stage, State, Statement, Token, bit, each,
+    instance_of, rows,
 };
 
-/// A request of this token has come, and memory cannot tell: its statement is sent.
+/// A request of this token has come, and memory cannot tell: its statement is sent. It removes own
+/// epochs that are out of use.
 pub fn ask(b: &Bounds, s: &mut State, at: usize, token: Token) -> Option<()> {
     let proxy = &s.proxies[at];
     // Not the bar: a request that was let on before it may still be in the writer's queue.
-    let refused = proxy.known > token || memory::usable(proxy, token) || !proxy.lease;
-    let open = proxy.statements.iter().flatten();
-    let waits = open.filter(|s| !s.late && s.purpose == Purpose::Open);
-    if !proxy.running || refused || waits.count() >= b.lanes() {
+    let open = memory::usable(proxy, token) && !b.can(Features::REFRESH);
+    if !proxy.running || proxy.known > token || open || !proxy.lease || busy(b, proxy) {
         return None;
     }
     let row = s.fresh(at, b)?;
     let mut statement = new(b, s, at, token, row, Purpose::Open);
-    if b.is(Mutant::EpochsInOwnStatement) {
+    if b.is(Mutant::EpochsOfTheStart) {
         statement.older = s.older(s.instance(at), token);
     }
     place(b, s, at, statement)?;
@@ -28,6 +27,14 @@ pub fn ask(b: &Bounds, s: &mut State, at: usize, token: Token) -> Option<()> {
         register(b, s, at, row, token, 0);
     }
     Some(())
+}
+
+/// Returns whether a statement about this resource is on its way, which was not given up.
+#[must_use]
+pub fn busy(b: &Bounds, proxy: &Proxy) -> bool {
+    let waits = proxy.statements.iter().flatten();
+    let waits = waits.filter(|s| !s.late && s.purpose != Purpose::GiveBack);
+    waits.count() >= b.lanes()
 }
 
 /// A statement as it is sent.
@@ -41,6 +48,20 @@ pub fn new(
     purpose: Purpose,
 ) -> Statement {
     let proxy = &s.proxies[at];
+    let kept = match b.mutant {
+        Some(Mutant::KeepsNone) => 0,
+        Some(Mutant::UnansweredNotKept) => s.held(at),
+        Some(Mutant::NotClosingWhenSent) => rows(s.used(at), |row| !memory::idle(proxy, row % OWN)),
+        Some(Mutant::RefreshedNotKept) => {
+            rows(s.used(at), |row| proxy.epochs[row % OWN].token != token)
+        }
+        _ => s.used(at),
+    };
+    let earlier = if b.is(Mutant::RemovesLater) {
+        ALL
+    } else {
+        s.known()
+    };
     Statement {
         stage: Stage::Sent,
         purpose,
@@ -54,7 +75,7 @@ pub fn new(
         before: 0,
         row_era: 0,
         won: false,
-        there: false,
+        drops: s.own(at) & earlier & !kept & !bit(row),
         older: 0,
     }
 }
@@ -71,18 +92,11 @@ pub fn place(b: &Bounds, s: &mut State, at: usize, statement: Statement) -> Opti
     Some(())
 }
 
-/// `Writer::enter_one`: an answer goes into memory, in one critical section of the writer.
+/// An answer goes into memory, in one critical section of the writer.
 pub fn enter(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
-    let mut statement = s.proxies[at].statements[slot].filter(|statement| !statement.late)?;
-    if statement.stage == Stage::Committed && opened(&statement) && !b.reads_apart() {
-        statement::answer(b, s, &mut statement);
-    }
-    let complete = match statement.stage {
-        Stage::Committed => !opened(&statement),
-        Stage::Answered => true,
-        _ => false,
-    };
-    if !complete || statement.purpose == Purpose::GiveBack {
+    let statement = s.proxies[at].statements[slot]
+        .filter(|statement| !statement.late || b.is(Mutant::LateAnswerUsed))?;
+    if statement.stage != Stage::Committed || statement.purpose == Purpose::GiveBack {
         return None;
     }
     s.proxies[at].statements[slot] = None;
@@ -100,25 +114,16 @@ pub fn enter(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
         super::loss::bar(b, s, at);
     }
     if lost && !b.is(Mutant::LossWithoutBar) {
-        if statement.purpose == Purpose::Open {
-            s.proxies[at].closes |= bit(row);
-        }
         super::exchange::spend_in_doubt(b, s, at, &statement);
         return Some(());
     }
     super::exchange::spend_answered(b, s, at, &statement);
-    if opened(&statement) {
-        if life != s.proxies[at].life {
-            // It has rejoined meanwhile.
-            s.proxies[at].closes |= bit(row);
-        } else if !statement.there {
-            if s.holds(at, row) {
-                super::loss::bar(b, s, at);
-            }
-            s.proxies[at].closes |= bit(row);
-        } else if !b.is(Mutant::ForwardBeforeCommit) {
-            register(b, s, at, row, statement.token, statement.older);
-        }
+    // It may have rejoined meanwhile.
+    let own = life == s.proxies[at].life;
+    let entered = own || b.is(Mutant::EnteredAfterRejoin);
+    if opened(&statement) && entered && !b.is(Mutant::ForwardBeforeCommit) {
+        let row = if own { row } else { s.fresh(at, b)? };
+        register(b, s, at, row, statement.token, statement.older);
     }
     if s.proxies[at].era == statement.era {
         memory::learn(b, s, at, mark(&statement));
@@ -126,9 +131,12 @@ pub fn enter(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     Some(())
 }
 
-/// `EpochTable::opened`, and the news of it. (Told only where older ones are open; more is heard
-/// here than is printed.)
-fn register(b: &Bounds, s: &mut State, at: usize, row: usize, token: Token, foreign: u32) {
+/// An epoch is registered, and others may hear of its token. Another epoch of the same token gives
+/// no permit from now on.
+fn register(b: &Bounds, s: &mut State, at: usize, row: usize, token: Token, foreign: Rows) {
+    for epoch in &mut s.proxies[at].epochs {
+        epoch.closing |= epoch.token == token;
+    }
     s.proxies[at].epochs[row % OWN] = Epoch {
         token,
         closing: false,
@@ -140,58 +148,33 @@ fn register(b: &Bounds, s: &mut State, at: usize, row: usize, token: Token, fore
 }
 
 /// No answer in time, or an error that says nothing: the caller gets a 503, the connection is
-/// dropped, the row is to be deleted if it is there, and the statement may commit whenever it
-/// likes.
+/// dropped, the opening is out of use, and the statement may commit whenever it likes.
 pub fn give_up(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     let mut statement = s.proxies[at].statements[slot].filter(|statement| !statement.late)?;
-    let pending = statement.stage <= Stage::Locked;
+    let pending = statement.stage < Stage::Committed;
     let late = s.proxies[at].statements.iter().flatten();
     if pending && late.filter(|s| s.late).count() >= b.late {
         return None;
     }
-    if statement.purpose == Purpose::Open {
-        s.proxies[at].closes |= bit(usize::from(statement.row));
-        if b.is(Mutant::LateAnswerUsed) {
-            return Some(());
-        }
-    }
     super::exchange::spend_in_doubt(b, s, at, &statement);
     statement.late = true;
-    s.proxies[at].statements[slot] = pending.then_some(statement);
+    statement.known = 0;
+    let stays = pending || b.is(Mutant::LateAnswerUsed);
+    s.proxies[at].statements[slot] = stays.then_some(statement);
     Some(())
 }
 
-/// The store timed out waiting for a row lock. That is no doubt: the statement has done
-/// nothing.
-pub fn lock_timeout(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
+/// A statement ends and has done nothing: it timed out waiting for the row's lock, which is no
+/// doubt. Of one that was given up nobody hears.
+pub fn fail(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     let statement = s.proxies[at].statements[slot]?;
-    if statement.stage != Stage::Sent || !s.locked() {
+    if statement.stage == Stage::Committed {
         return None;
     }
     s.proxies[at].statements[slot] = None;
     if !statement.late {
         super::exchange::spend_in_doubt(b, s, at, &statement);
     }
-    Some(())
-}
-
-/// `Marks::close`: a drained row is deleted, by its opening.
-pub fn close(s: &mut State, at: usize, row: usize) -> Option<()> {
-    if s.proxies[at].closes & bit(row) == 0 {
-        return None;
-    }
-    s.proxies[at].closes &= !bit(row);
-    s.store.rows[row] = 0;
-    Some(())
-}
-
-/// `OwnRows::page`: a row of this instance below its mark that nobody here knows is an opening
-/// whose answer was lost. (What else a poll finds is learned in [`learn`].)
-pub fn poll(s: &mut State, at: usize, row: usize) -> Option<()> {
-    if s.nobodys(at) & bit(row) == 0 {
-        return None;
-    }
-    s.proxies[at].closes |= bit(row);
     Some(())
 }
 
@@ -211,35 +194,61 @@ pub fn learn(b: &Bounds, s: &mut State, at: usize, token: Token) -> Option<()> {
     Some(())
 }
 
-/// `EpochTable::reread`: the epochs of others are read again. Nothing is concluded where one's own
-/// are not on record.
+/// A look at the row is sent. An earlier one without an answer is lost.
 pub fn look(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
-    let present = s.present();
-    let first = s.instance(at) * OPENINGS;
-    let mut own = first..first + OPENINGS;
-    let lost = own.any(|row| s.proxies[at].epochs[row % OWN].token > 0 && present & bit(row) == 0);
-    let waits = s.proxies[at].epochs.iter().any(|e| e.foreign > 0);
-    if !waits {
+    let of_use = s.held(at) > 0 || b.is(Mutant::LookFreesLater);
+    if !s.proxies[at].running || !of_use {
         return None;
     }
-    if lost && s.proxies[at].lease && !b.is(Mutant::ForwardBeforeCommit) {
+    s.proxies[at].look = Some((s.held(at), None));
+    if b.can(Features::LOOK) {
+        return Some(());
+    }
+    read_look(s, at)?;
+    enter_look(b, s, at)
+}
+
+/// It reads the row, without what is over.
+pub fn read_look(s: &mut State, at: usize) -> Option<()> {
+    let open = s.open();
+    let (_, found) = s.proxies[at].look.as_mut()?;
+    found.replace(open).is_none().then_some(())
+}
+
+/// Its answer is entered. It counts for the epochs of this instance that were registered before it
+/// was sent, and still are. Those of them that it has not found are lost, if the lease runs, and
+/// then nothing else is concluded. Epochs of others that it has not found hold none of them back
+/// any more.
+pub fn enter_look(b: &Bounds, s: &mut State, at: usize) -> Option<()> {
+    let (sent, found) = s.proxies[at].look.take()?;
+    let found = found?;
+    let counts = match b.mutant {
+        Some(Mutant::LookLosesLater) => s.held(at),
+        Some(Mutant::LookLosesFormer) => s.own(at) & sent,
+        _ => s.held(at) & sent,
+    };
+    let lost = counts & !found > 0;
+    let judges = s.proxies[at].lease || b.is(Mutant::LookLosesSettled);
+    if lost && judges && !b.is(Mutant::ForwardBeforeCommit) {
         super::loss::bar(b, s, at);
     }
     if lost && !b.is(Mutant::LossWithoutBar) {
         return Some(());
     }
-    for epoch in &mut s.proxies[at].epochs {
-        epoch.foreign &= present;
+    let freed = if b.is(Mutant::LookFreesLater) {
+        s.held(at)
+    } else {
+        counts
+    };
+    for row in each(freed) {
+        s.proxies[at].epochs[row % OWN].foreign &= found;
     }
     Some(())
 }
 
-/// `EpochTable::sweep`, and `EpochTable::release` before an override: an epoch nobody uses is
-/// closed.
-pub fn idle_close(b: &Bounds, s: &mut State, at: usize, row: usize) -> Option<()> {
-    if !b.can(Features::IDLE) && !b.can(Features::OVERRIDE) {
-        return None;
-    }
+/// An epoch that nobody uses is closed, and is out of use: after a while, before an override, or as
+/// a statement, a publication or a ceding is composed.
+pub fn close_idle(b: &Bounds, s: &mut State, at: usize, row: usize) -> Option<()> {
     let proxy = &mut s.proxies[at];
     let used = proxy.exchanges.iter().flatten();
     let used = used
