@@ -1,7 +1,9 @@
 #!/bin/sh
 # Shows that the suite catches what it is there to catch: each patch in tests/mutants breaks one
-# guarantee, and at least one of the tests it names must fail on the program so broken. And that the
-# model does: each of its mutants must have a counterexample.
+# guarantee, and at least one of the tests it names must fail on the program so broken: tests of the
+# suite (`caught by`), or tests whose code is in the program (`caught inside by`), which reach what no
+# client can bring about at will. And that the model does: each of its mutants must have a
+# counterexample.
 #
 #   tests/mutants.sh              every mutant, and those of the model
 #   tests/mutants.sh NAME...      only these patches
@@ -18,8 +20,8 @@
 # change, `diff -U1`. A line that two patches change is changed by the later one on top of the
 # earlier. Context that has changed is no match: without it, a patch may land anywhere.
 #
-# The suite is the one of the tree itself, so nothing but the program differs; tests whose code is
-# in the program are left to `cargo test`.
+# The suite is the one of the tree itself, so nothing but the program differs. The tests inside are
+# built with all patches, and run from a folder of the mutant's name as well.
 set -eu
 cd "$(dirname "$0")/.."
 top=$PWD
@@ -46,7 +48,7 @@ case $suite in /*) ;; *) suite=$top/$suite ;; esac
 
 echo "tests/mutants.sh: building the mutants"
 mkdir "$work/tree"
-cp -R Cargo.toml Cargo.lock build.rs src benches "$work/tree/" 2>/dev/null || cp -R Cargo.toml Cargo.lock build.rs src "$work/tree/"
+cp -R Cargo.toml Cargo.lock build.rs src benches docs "$work/tree/"
 # With its times: younger than what was built of it, it would be built again, and all that rests on
 # it.
 cp -Rp vendor "$work/tree/"
@@ -81,22 +83,40 @@ cp -al "$built/deps" "$built/build" "$built/.fingerprint" "$work/target/debug/"
 rm -rf "$work"/target/debug/.fingerprint/fencepost-* "$work"/target/debug/build/fencepost-* \
     "$work"/target/debug/deps/*fencepost* "$work"/target/debug/deps/suite-*
 if ! (cd "$work/tree" && CARGO_TARGET_DIR="$work/target" CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 \
-    cargo build --locked --quiet --bin fencepost --test suite) >"$work/build.log" 2>&1; then
+    cargo test --locked --lib --test suite --no-run) >"$work/build.log" 2>&1; then
     cat "$work/build.log"
     exit 1
 fi
+inside=$(sed -n 's/^ *Executable unittests .*(\(.*\))$/\1/p' "$work/build.log")
 
-# The tests that are to catch a mutant.
-tests_for() { sed -n 's/^# caught by: //p' "tests/mutants/$1.patch"; }
+# The tests that are to catch mutants: those of the suite, and those inside.
+outside_for() { for name in "$@"; do sed -n 's/^# caught by: //p' "tests/mutants/$name.patch"; done; }
+inside_for() { for name in "$@"; do sed -n 's/^# caught inside by: //p' "tests/mutants/$name.patch"; done; }
 
-# Has tests meet the program as it is in a folder of this name.
+"$suite" --list >"$work/outside.list"
+"$inside" --list >"$work/inside.list"
+for test in $(outside_for "$@"); do
+    grep -qF "$test" "$work/outside.list" || { echo "the suite has no test $test"; exit 1; }
+done
+for test in $(inside_for "$@"); do
+    grep -qF "$test" "$work/inside.list" || { echo "the program has no test $test"; exit 1; }
+done
+
+# Has tests of the suite and tests inside meet the program as it is in a folder of this name.
 meet() {
-    folder=$1
-    shift
+    folder=$1 tests=$2 tests_inside=$3
+    shift 3
     mkdir -p "$work/$folder"
     ln "$work/target/debug/fencepost" "$work/$folder/fencepost"
-    FENCEPOST_MUTANT="$work/$folder/fencepost" RUST_BACKTRACE=0 RUST_TEST_THREADS=$(($(nproc) * 2)) \
-        timeout 600 "$suite" "$@" >"$work/$folder/log" 2>&1 &
+    ln "$inside" "$work/$folder/inside"
+    (
+        export FENCEPOST_MUTANT="$work/$folder/fencepost" RUST_BACKTRACE=0
+        export RUST_TEST_THREADS=$(($(nproc) * 2))
+        # shellcheck disable=SC2086 # lists of filters
+        [ -z "$tests_inside" ] || timeout 600 "$work/$folder/inside" $tests_inside || exit
+        # shellcheck disable=SC2086
+        [ -z "$tests" ] || exec timeout 600 "$suite" "$@" $tests
+    ) >"$work/$folder/log" 2>&1 &
     testing="$testing $!:$folder"
 }
 
@@ -110,9 +130,9 @@ judge() {
     log=$work/$folder/log
     ended=0
     wait "${1%%:*}" || ended=$?
-    passed=$(sed -n 's/^test result: .* \([0-9]*\) passed;.*/\1/p' "$log")
+    passed=$(awk '/^test result: / { sum += $4 } END { print sum + 0 }' "$log")
     first=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$log" | head -n 1)
-    if [ "$ended" -eq 0 ] && [ "${passed:-0}" -gt 0 ]; then
+    if [ "$ended" -eq 0 ] && [ "$passed" -gt 0 ]; then
         end=passed
     elif [ -n "$first" ]; then
         end=failed
@@ -146,7 +166,7 @@ report() {
             cat "$log"
             unsound=$(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$log")
             ;;
-        none-again:failed)
+        none-again:failed | none-inside:failed)
             cat "$log"
             echo "$folder: $first fails where nothing is broken, so what is caught may be nothing"
             exit 1
@@ -179,23 +199,20 @@ busy() {
 drain() { while busy "$(($1 + 1))"; do next && report; done; }
 
 # The program with no mutant, whose tests must pass.
-# shellcheck disable=SC2046 # a list of filters
-meet none $(for name in "$@"; do tests_for "$name"; done)
+meet none "$(outside_for "$@")" ''
+meet none-inside '' "$(inside_for "$@")"
 # A test that notices has mostly waited in vain: many are met at a time.
 for name in "$@"; do
     drain 15
-    # shellcheck disable=SC2046
-    meet "$name" $(tests_for "$name")
+    meet "$name" "$(outside_for "$name")" "$(inside_for "$name")"
 done
 drain 0
 if [ -n "$unsound" ]; then
-    # shellcheck disable=SC2086
-    meet none-again --test-threads=1 --exact $unsound
+    meet none-again "$unsound" '' --test-threads=1 --exact
     drain 0
 fi
 for name in $survivors; do
-    # shellcheck disable=SC2046
-    meet "alone/$name" $(tests_for "$name")
+    meet "alone/$name" "$(outside_for "$name")" "$(inside_for "$name")"
     drain 0
 done
 echo "tests/mutants.sh: $caught caught, $survived survived, $broken not to be used"

@@ -1,37 +1,30 @@
-//! One instance over `SQLite` in a temporary directory: lease, epochs in memory, writer, barrier.
+//! One instance over `SQLite` in a temporary directory, without a network.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost::boot_clock::BootClock;
-use fencepost::fencing::barrier::Barrier;
-use fencepost::fencing::epochs::{EpochTable, RequestLimits};
-use fencepost::fencing::failure_detector::FailureDetector;
-use fencepost::fencing::growth::Growth;
-use fencepost::fencing::lease::Lease;
-use fencepost::fencing::writer::{Want, Writer, WriterHandle, WriterSetup};
-use fencepost::metrics::Metrics;
-use fencepost::routing::{ResourceKey, Token, TokenFormat};
-use fencepost::store::reckoning::Reckoning;
+use fencepost::config::{self, RouteTable};
+use fencepost::fencing::{Admitted, Background, Fencing, FencingSetup, Running};
+use fencepost::metrics::{Metrics, RouteMetrics};
+use fencepost::routing::{Needs, ResourceKey, Token, TokenFormat};
+use fencepost::store::routes::RouteRecord;
 use fencepost::store::sqlite::SqliteStore;
-use fencepost::store::{InstanceId, MarkStore, Terms};
+use fencepost::store::{InstanceId, MarkStore};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
-const SETTLE: Duration = Duration::from_secs(30);
 const WAIT: Duration = Duration::from_secs(10);
 
 pub struct Rig {
     runtime: Runtime,
-    writer: WriterHandle,
-    barrier: Barrier,
+    fencing: Arc<Fencing>,
+    route: Arc<RouteMetrics>,
     /// A resource whose epoch is open with [`Self::OPEN`].
     open: ResourceKey,
     /// What [`Self::rise`] has sent last.
     risen: u64,
+    _running: Running,
     _folder: TempDir,
 }
 
@@ -43,34 +36,38 @@ impl Rig {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime");
         let folder = TempDir::new().expect("a directory");
-        let (writer, barrier) = runtime.block_on(start(&folder));
-        let open = ResourceKey::new("order:open").expect("a key");
-        let answer = runtime.block_on(writer.append(&open, token(Self::OPEN), Want::Open));
-        assert!(answer.is_ok());
-        Self {
+        let metrics = Arc::new(Metrics::new(&[]));
+        let (fencing, background) = runtime.block_on(start(&folder, Arc::clone(&metrics)));
+        let running = runtime.block_on(async {
+            background.join().await.expect("a store").expect("joined");
+            background.run(true)
+        });
+        let rig = Self {
             runtime,
-            writer,
-            barrier,
-            open,
+            fencing,
+            route: metrics.route("bench"),
+            open: ResourceKey::new("order:open").expect("a key"),
             risen: 0,
+            _running: running,
             _folder: folder,
-        }
+        };
+        rig.permit();
+        rig
     }
 
     /// A permit for an equal token, begun and settled.
     pub fn permit(&self) {
         self.runtime.block_on(async {
-            let deadline = Instant::now() + WAIT;
-            let entered = self
-                .barrier
-                .enter(&self.open, token(Self::OPEN), deadline)
-                .await;
-            entered
-                .expect("no refusal")
-                .expect("a permit")
-                .begin()
-                .settled();
+            let admitted = self.admit(&self.open, Self::OPEN).await;
+            admitted.permit.begin().settled();
         });
+    }
+
+    async fn admit(&self, key: &ResourceKey, number: u64) -> Admitted {
+        let watch = (&*self.route, None);
+        let subject = (key, token(number));
+        let admitted = self.fencing.admit(Needs::default(), subject, WAIT, watch);
+        admitted.await.expect("a permit")
     }
 
     /// A newer token for each of so many resources, all at once.
@@ -80,9 +77,9 @@ impl Rig {
         self.runtime.block_on(async {
             let mut asked = JoinSet::new();
             for number in 0..resources {
-                let writer = self.writer.clone();
+                let fencing = Arc::clone(&self.fencing);
                 let key = ResourceKey::new(format!("order:{number}")).expect("a key");
-                asked.spawn(async move { writer.append(&key, newer, Want::Open).await });
+                asked.spawn(async move { fencing.raise(None, &key, newer).await });
             }
             for answer in asked.join_all().await {
                 assert!(matches!(answer, Ok(true)));
@@ -98,42 +95,21 @@ fn token(number: u64) -> Token {
         .expect("a token")
 }
 
-async fn start(folder: &TempDir) -> (WriterHandle, Barrier) {
+async fn start(folder: &TempDir, metrics: Arc<Metrics>) -> (Arc<Fencing>, Background) {
     let path = folder.path().join("marks.db");
     let store = SqliteStore::open(path, WAIT, true, "bench").await;
     let store: Arc<dyn MarkStore> = Arc::new(store.expect("a store"));
-    let reckoning = Reckoning::alone(SETTLE);
-    let instance = InstanceId::from_bits(1);
-    let lease = Lease::new(BootClock::boottime(), None, instance.clone());
-    let lease = Arc::new(lease.cutting_after(reckoning.cutoff()));
-    let detector = Arc::new(FailureDetector::new(reckoning));
-    let metrics = Arc::clone(Metrics::new(&[]).store());
-    let (drained_to, drained) = mpsc::unbounded_channel();
-    let epoch_table = Arc::new(EpochTable::new(
-        1_000_000,
-        SETTLE,
-        Duration::ZERO,
-        drained_to,
-        Arc::clone(&metrics),
-    ));
-    let (task, writer) = Writer::new(WriterSetup {
-        store: Arc::clone(&store),
-        epoch_table: Arc::clone(&epoch_table),
-        lease: Arc::clone(&lease),
-        detector: Arc::clone(&detector),
+    let text = "upstream: { url: 'http://127.0.0.1:9' }";
+    let parsed = config::parse(text, &config::Overrides::default());
+    let (settings, _) = parsed.expect("a configuration");
+    let mismatch = metrics.store().series.route_table_mismatch.clone();
+    let routes = RouteRecord::new(RouteTable::of(&settings), mismatch);
+    Fencing::start(FencingSetup {
+        store,
+        settings: &settings,
         metrics,
-        growth: Arc::new(Growth::new(None)),
-        drained,
-    });
-    tokio::spawn(task.run());
-    let sent = lease.clock().now();
-    let era = store.join(&instance, &Terms::default()).await;
-    epoch_table.adopt(era.expect("joined"));
-    lease.renewed(sent);
-    let room = RequestLimits {
-        queue: 1024,
-        share: 1024,
-        waiting: 1024,
-    };
-    (writer, Barrier::new(epoch_table, lease, detector, room))
+        routes: Arc::new(routes),
+        instance: InstanceId::from_bits(1),
+        workers: &[],
+    })
 }

@@ -44,9 +44,9 @@ class Marks(Tokens):
 
     def touch(self, work):
         """Sends the newest token to each resource until its epoch is open and nothing is written
-        any more. An epoch stays open for a minute without requests.
+        any more. An epoch stays open for 5 s without requests.
         """
-        if self.rested and self.rested[0] == self.token and time.monotonic() - self.rested[1] < 40:
+        if self.rested and self.rested[0] == self.token and time.monotonic() - self.rested[1] < 2:
             return
         for seconds in (1, 1, 2, 2, 4, 4, 8, 8, 16, 16):
             before = self.server.counts()[1]

@@ -125,7 +125,7 @@ YAML
     load 10 "$rate" "$few" 1 0 >/dev/null
     small=$(load 60 "$rate" "$few" 1000000 0)
     report "$case" "$few" $small
-    # Until each was touched once, and a minute more, in which the first of them are closed and touched again.
+    # Until each was touched once, and a minute more, in which the first of them are touched again.
     seconds=$((resources / rate + 60))
     large=$(load "$seconds" "$rate" "$resources" 2000000 0)
     report "$case" "$resources" $large
@@ -137,8 +137,8 @@ YAML
     stop "$watcher"
     watcher=
     case $case in
-        postgres) left=$("$pg/psql" -qtA -h 127.0.0.1 -p "$pg_port" -U postgres -d scale -c 'SELECT count(*) FROM epochs') ;;
-        *) left=$(python3 -c "import sqlite3; print(sqlite3.connect('$work/marks.db').execute('SELECT count(*) FROM epochs').fetchone()[0])") ;;
+        postgres) left=$("$pg/psql" -qtA -h 127.0.0.1 -p "$pg_port" -U postgres -d scale -c 'SELECT count(*) FROM instances WHERE state < 2') ;;
+        *) left=$(python3 -c "import sqlite3; print(sqlite3.connect('$work/marks.db').execute('SELECT count(*) FROM instances WHERE state < 2').fetchone()[0])") ;;
     esac
     echo "$case: at most $(cat "$work/most") epochs open; a clean stop took $took s and left $left"
     echo "$small $large $left" | awk -v case="$case" '{

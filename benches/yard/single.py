@@ -75,8 +75,6 @@ def commits(yard):
     """Commits per rising token, one at a time."""
     server, postgres = yard.servers["shared"], yard.servers["postgres"]
     server.marks.touch(yard.work)
-    # The touched epochs are closed a minute later, in commits of their own: this has to be over by
-    # then.
     time.sleep(TOLD)
     before, began = flushes(postgres), time.monotonic()
     time.sleep(TOLD)

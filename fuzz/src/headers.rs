@@ -26,9 +26,9 @@ target!("headers", &request_for_upstream);
 pub type ToUpstream = dyn Fn(&mut HeaderMap, ForUpstream<'_>);
 
 /// The proxy's name for itself.
-static VIA: LazyLock<Via> = LazyLock::new(|| Via::new(&InstanceId::from_bits(0xfe2c_e905)));
+static VIA: LazyLock<Via> = LazyLock::new(|| Via::new(InstanceId::from_bits(0xfe2c_e905)));
 static CLIENT: HeaderValue = HeaderValue::from_static("192.0.2.7");
-const MEMBER: &str = "1.1 fencepost-00000000fe2ce905";
+const MEMBER: &str = "1.1 fencepost-0000fe2ce905";
 
 /// Of one connection, no matter who names them.
 const HOPS: [&str; 10] = [

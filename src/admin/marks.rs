@@ -21,7 +21,7 @@ use super::problem::{
 use super::{AdminState, BODY_LIMIT};
 use crate::fencing::operators::EpochView;
 use crate::routing::{Decision, ResourceKey, Token};
-use crate::store::{EpochRow, Override};
+use crate::store::{Epoch, Override};
 
 const DEFAULT_LIMIT: u16 = 100;
 const MAX_LIMIT: u16 = 1000;
@@ -103,7 +103,7 @@ pub async fn view(
     let limit = usize::try_from(LAST).unwrap_or(usize::MAX);
     Ok(Json(MarkReport {
         mark,
-        instance: state.fencing.instance().name().to_owned(),
+        instance: state.fencing.instance().name(),
         rejections: rejections(state.rejections.latest(Some(&resource), limit)),
         latest_unknown: rejections(state.rejections.latest_unknown(Some(&resource), limit)),
         audit,
@@ -222,13 +222,12 @@ fn stale(resource: &ResourceKey, token: Token, mark: Token) -> AdminProblem {
         .with("gap", token.gap_to(mark).to_string())
 }
 
-fn epochs_open(resource: &ResourceKey, epochs: Vec<EpochRow>) -> AdminProblem {
+fn epochs_open(resource: &ResourceKey, epochs: Vec<Epoch>) -> AdminProblem {
     let epochs: Vec<_> = epochs.into_iter().map(EpochView::from).collect();
     let problem = EPOCHS_OPEN.detail(
-        "Epochs of this resource are open, so an override could let an older request in between. \
-         They close about a minute after the last request, or as soon as its requests have ended \
-         once the mark is above their token: an advance shuts them out. Unknown outcomes have to \
-         settle or be resolved first.",
+        "Epochs of this resource are in use, so an override could let an older request in between. \
+         They end when their requests have ended. Unknown outcomes have to settle or be resolved \
+         first.",
     );
     problem
         .with("resource", resource.as_str())

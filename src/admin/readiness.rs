@@ -187,16 +187,16 @@ mod tests {
         let readiness = started(true);
         let (me, other) = (InstanceId::from_bits(1), InstanceId::from_bits(2));
         let row = InstanceRow {
-            id: other.clone(),
+            id: other,
             renewals: 1,
             lease: Duration::from_secs(5),
             settle: Duration::ZERO,
             undelivered: Duration::ZERO,
             routes: "another".to_owned(),
             dead: false,
-            elsewhere: false,
+            ended: false,
         };
-        readiness.routes.observe(&me, &[row]);
+        readiness.routes.observe(me, &[row]);
         assert_eq!(readiness.report().other_route_tables, [other.to_string()]);
         assert!(readiness.report().ready);
     }

@@ -166,7 +166,7 @@ async fn migrate_routes(
 }
 
 /// Replaces the table once nothing can be in flight under the old keys. In place of a proxy, since
-/// none runs, it declares the silent instances dead, and deletes what has settled.
+/// none runs, it declares the silent instances dead, and records what has settled.
 async fn replace_settled(
     store: &dyn MarkStore,
     settings: &Settings,
@@ -177,18 +177,26 @@ async fn replace_settled(
     let (detector, clock) = (FailureDetector::new(reckoning), BootClock::boottime());
     // The counters as they were first seen.
     let mut seen: HashMap<InstanceId, i64> = HashMap::new();
+    // The ids that only epochs know, which are found by reading all marks.
+    let mut unknown: Vec<InstanceRow> = Vec::new();
     let mut said = false;
     loop {
         let sent = clock.now();
         let mut rows = store.instances().await?;
+        rows.extend(unknown.iter().cloned());
         let read = Read {
             connection: store.instances_over(),
             sent,
             answered: clock.now(),
         };
-        // An instance that joins now is seen by the replacement.
-        if rows.is_empty() && store.replace_routes(document).await?.is_empty() {
-            return Ok(());
+        if rows.is_empty() {
+            // An instance that joins now is seen by the replacement.
+            unknown = store.replace_routes(document).await?;
+            if unknown.is_empty() {
+                return Ok(());
+            }
+            unknown.retain(InstanceRow::is_unknown);
+            continue;
         }
         if !std::mem::replace(&mut said, true) {
             say(waiting_for(&rows, &reckoning));
@@ -196,10 +204,10 @@ async fn replace_settled(
         for row in rows.iter_mut().filter(|row| !row.dead) {
             if !store.shared() {
                 // Only one process can have the file, and this is it.
-                row.dead = store.declare_dead(&row.id, row.renewals).await?;
+                row.dead = store.declare_dead(row.id, row.renewals).await?;
                 continue;
             }
-            let first = *seen.entry(row.id.clone()).or_insert(row.renewals);
+            let first = *seen.entry(row.id).or_insert(row.renewals);
             anyhow::ensure!(
                 first == row.renewals,
                 "instance {} of namespace {} is alive and serves the routes on record: its requests \
@@ -208,17 +216,16 @@ async fn replace_settled(
                 settings.store.namespace,
             );
         }
-        let verdict = detector.observe(&InstanceId::from_row(""), &rows, read);
+        let nobody = InstanceId::from_row(-1);
+        let verdict = detector.observe(nobody, &rows, read);
         for (id, renewals) in verdict.silent {
-            if store.declare_dead(&id, renewals).await? {
-                detector.declared(&id, clock.now());
+            if store.declare_dead(id, renewals).await? {
+                detector.declared(id, clock.now());
             }
         }
         for id in verdict.settled {
-            let mut step = store.bury(&id, &[], None).await?;
-            while let Some(after) = step.next {
-                step = store.bury(&id, &[], Some(&after)).await?;
-            }
+            store.settle(id).await?;
+            unknown.retain(|row| row.id != id);
         }
         tokio::time::sleep(LOOK).await;
     }

@@ -54,10 +54,6 @@ const TRACES: Duration = Duration::from_secs(2);
 /// The time for cut exchanges to end at the stop.
 const AFTER_CUT: Duration = Duration::from_secs(1);
 
-fn bits() -> u128 {
-    rand::random()
-}
-
 /// Runs the proxy until a signal ends it.
 pub async fn serve(
     loader: Loader,
@@ -107,7 +103,7 @@ impl Bound {
 
         // Serve.
         let mut joined = app.join_or_stop(&mut shutdown, join(&background)).await?;
-        let mut port = app.accept(self.data_listener)?;
+        let mut port = app.accept(self.data_listener);
         tracing::info!(data = self.data, admin = self.admin.as_deref(), "listening");
         tracing::info!("{}", config::summary(&app.settings));
         while joined == Ok(false) {
@@ -175,7 +171,7 @@ impl Attached {
         let (app, background) = App::start(settings, bound.store, bound.instance, log, attachment)?;
         Ok(Self {
             address: bound.data,
-            port: app.accept(bound.data_listener)?,
+            port: app.accept(bound.data_listener),
             app,
             _background: background,
         })
@@ -206,6 +202,7 @@ pub struct App {
     tasks: TaskTracker,
     /// Cancelled once tunnels must end.
     tunnels: CancellationToken,
+    workers: Arc<Workers>,
 }
 
 /// The data port while it accepts.
@@ -257,7 +254,7 @@ impl App {
     ) -> anyhow::Result<(Self, Background)> {
         server::descriptors::provide(&settings.limits);
         let metrics = Arc::new(Metrics::new(&route_labels(&settings)));
-        metrics.set_instance(instance.name());
+        metrics.set_instance(&instance.name());
         set_loaded(&metrics, &settings);
         let rejections = Arc::new(Rejections::default());
         let routes = Arc::new(RouteRecord::new(
@@ -265,19 +262,20 @@ impl App {
             metrics.store().series.route_table_mismatch.clone(),
         ));
         let readiness = Arc::new(Readiness::new(
-            instance.name(),
+            &instance.name(),
             settings.admin.ready_follows_store,
             Arc::clone(metrics.store()),
             Arc::clone(&routes),
         ));
-        let via = Via::new(&instance);
+        let via = Via::new(instance);
+        let workers = Arc::new(Workers::start()?);
         let (fencing, background) = Fencing::start(FencingSetup {
             store: Arc::clone(&store),
             settings: &settings,
             metrics: Arc::clone(&metrics),
             routes: Arc::clone(&routes),
             instance,
-            random: bits,
+            workers: workers.handles(),
         });
         let tasks = TaskTracker::new();
         let tunnels = CancellationToken::new();
@@ -308,6 +306,7 @@ impl App {
             readiness,
             tasks,
             tunnels,
+            workers,
         };
         Ok((app, background))
     }
@@ -365,9 +364,9 @@ impl App {
     }
 
     /// Begins to accept on the data port.
-    fn accept(&self, listener: Listener) -> anyhow::Result<DataPort> {
+    fn accept(&self, listener: Listener) -> DataPort {
         let departure = DrainPhases::default();
-        let workers = Arc::new(Workers::start()?);
+        let workers = Arc::clone(&self.workers);
         let server = tokio::spawn(server::serve(
             listener,
             Arc::clone(&self.live.proxy),
@@ -377,11 +376,11 @@ impl App {
             Arc::clone(&workers),
         ));
         self.readiness.set_configured();
-        Ok(DataPort {
+        DataPort {
             server,
             departure,
             _workers: workers,
-        })
+        }
     }
 
     /// Lets requests in flight end until the deadline, and cuts the rest. Returns the deadline.

@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn warnings_alone_pass() {
-        let (code, out) = check("upstream: { url: http://a, timeout: 31s }\n");
+        let (code, out) = check("upstream: { url: http://a, timeout: 11s }\n");
         assert!(code);
         assert!(
             out.contains("warning: ") && out.contains("no errors, 1 warning"),

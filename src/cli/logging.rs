@@ -34,7 +34,7 @@ impl Drop for Logging {
 /// one.
 pub(super) fn start(
     settings: &LogSettings,
-    instance: Option<&InstanceId>,
+    instance: Option<InstanceId>,
 ) -> anyhow::Result<Logging> {
     let filter = log_filter::targets(&settings.level)
         .with_context(|| format!("log.level: {}", settings.level))?;
@@ -43,7 +43,8 @@ pub(super) fn start(
         LogFormat::Text if coloured() => LineStyle::Coloured,
         LogFormat::Text => LineStyle::Text,
     };
-    let writer = LogWriter::start(std::io::stderr(), style, instance.map(InstanceId::name))
+    let name = instance.map(InstanceId::name);
+    let writer = LogWriter::start(std::io::stderr(), style, name.as_deref())
         .context("the log's thread cannot be started")?;
     let (filter, handle) = reload::Layer::new(filter);
     let lines = tracing_subscriber::fmt::layer().with_writer(writer.clone());

@@ -216,7 +216,7 @@ async fn serve(loader: Loader) -> anyhow::Result<bool> {
         return Ok(false);
     };
     let instance = InstanceId::from_bits(rand::random());
-    let logging = logging::start(&settings.log, Some(&instance))?;
+    let logging = logging::start(&settings.log, Some(instance))?;
     let output = logging.output.clone();
     app::serve(loader, settings, warnings, output, instance).await?;
     Ok(true)

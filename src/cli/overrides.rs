@@ -88,7 +88,7 @@ flags! {
     "store" "FENCEPOST_STORE" "URL" set "store.url"
     /// Namespace of the marks: proxies with the same namespace share them. Required with Postgres
     "namespace" "FENCEPOST_NAMESPACE" "NAME" set "store.namespace"
-    /// How long the upstream may work on a request after its last byte [default: 30s]
+    /// How long the upstream may work on a request after its last byte [default: 10s]
     "settle" "FENCEPOST_SETTLE" "DURATION" set "barrier.settle"
     /// Address for probes, metrics and the admin API: host:port, unix:/path or off [default:
     /// 127.0.0.1:7081]

@@ -1,8 +1,10 @@
-//! The tasks behind [`Fencing`]: the group-commit writer, and the membership task of the lease.
+//! The tasks behind [`Fencing`]: the lanes, and the membership task of the lease.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -18,7 +20,7 @@ use crate::throttle::Outage;
 #[must_use = "nothing fenced is forwarded before it has joined"]
 pub struct Background {
     fencing: Arc<Fencing>,
-    writer: JoinHandle<()>,
+    lanes: Vec<JoinHandle<()>>,
     membership: Membership,
     /// The attempts that did not reach the store.
     unreached: Outage,
@@ -27,22 +29,20 @@ pub struct Background {
 impl Background {
     pub(super) fn new(
         fencing: &Arc<Fencing>,
-        writer: JoinHandle<()>,
+        lanes: Vec<JoinHandle<()>>,
         settings: &Settings,
         routes: Arc<RouteRecord>,
-        random: fn() -> u128,
     ) -> Self {
         let terms = MembershipTerms {
             term: settings.store.lease,
             settle: settings.barrier.settle,
             undelivered: settings.upstream.undelivered,
             routes,
-            random,
         };
         let membership = Membership::new(fencing, terms);
         Self {
             fencing: Arc::clone(fencing),
-            writer,
+            lanes,
             membership,
             unreached: Outage::default(),
         }
@@ -77,7 +77,7 @@ impl Background {
     pub fn run(self, joined: bool) -> Running {
         let Self {
             fencing,
-            writer,
+            lanes,
             membership,
             ..
         } = self;
@@ -90,7 +90,7 @@ impl Background {
         });
         Running {
             fencing,
-            writer,
+            lanes: lanes.into_iter().collect(),
             membership,
             stop,
             joined,
@@ -102,7 +102,7 @@ impl Background {
 #[must_use = "what is open in the store stays there until it has left"]
 pub struct Running {
     fencing: Arc<Fencing>,
-    writer: JoinHandle<()>,
+    lanes: FuturesUnordered<JoinHandle<()>>,
     membership: JoinHandle<()>,
     stop: CancellationToken,
     joined: bool,
@@ -113,37 +113,44 @@ impl Running {
     /// then on.
     pub async fn failed(&mut self) -> String {
         tokio::select! {
-            ended = &mut self.writer => format!("the task that writes to the store has ended: {ended:?}"),
+            Some(ended) = self.lanes.next() => format!("a task that writes to the store has ended: {ended:?}"),
             ended = &mut self.membership => format!("the task that renews the lease has ended: {ended:?}"),
         }
     }
 
-    /// Leaves the store: closes the epochs that have ended, and tells the other instances. Unknown
-    /// and inherited outcomes stay recorded. Nothing is written upstream any more.
+    /// Leaves the store: publishes that all epochs are over but those with an outcome that is still
+    /// unknown. Nothing is written upstream any more.
     pub async fn leave(mut self, within: Duration) {
         // From `leave` on, unknown outcomes settle for the other instances.
-        self.fencing.lease.end();
         let fencing = &self.fencing;
-        let close = async {
-            fencing.writer.stop().await;
-            let _ = (&mut self.writer).await;
-            self.stop.cancel();
+        fencing.lease.end();
+        self.stop.cancel();
+        for lane in &self.lanes {
+            lane.abort();
+        }
+        let leave = async {
+            while self.lanes.next().await.is_some() {}
             let _ = (&mut self.membership).await;
             if !self.joined {
                 return;
             }
-            if let Err(error) = fencing.store.leave(&fencing.instance()).await {
-                tracing::warn!(%error, "the store could not be told that this instance has ended; the other replicas will find out");
+            let me = fencing.instance();
+            let publication = fencing.epoch_table.finish(me);
+            // Twice: only the first use of a connection shows that it has broken.
+            for _ in 0..2 {
+                match fencing.store.leave(me, &publication).await {
+                    Ok(()) => return,
+                    Err(error) => {
+                        tracing::warn!(%error, "the store could not be told that this instance has ended; the other replicas will find out");
+                    }
+                }
             }
         };
-        // A million rows take a while. A store that does not answer fails the first of the calls,
-        // and ends this.
-        if tokio::time::timeout(within, close).await.is_err() {
-            tracing::warn!("the store did not take all in time at the stop; epochs stay recorded");
+        if tokio::time::timeout(within, leave).await.is_err() {
+            tracing::warn!("the store did not answer at the stop; what is open stays on record");
             // The lease of a run that is over must not be renewed: other instances would wait for
             // its epochs as long as this process stays.
             self.membership.abort();
-            self.writer.abort();
         }
     }
 }

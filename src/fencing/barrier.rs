@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::fencing::epochs::{Ending, Entered, EpochTable, RequestLimits, Ticket};
+use crate::fencing::epochs::{Ending, Entered, EpochTable, RequestLimits, Settles, Ticket};
 use crate::fencing::failure_detector::FailureDetector;
 use crate::fencing::lease::{Lease, PermitTerms};
 use crate::fencing::refused::{Refused, TRY_AGAIN, Undecided};
@@ -139,8 +139,9 @@ impl Barrier {
             return Err(Refused::unavailable(why));
         }
         let now = self.lease.clock().now();
-        let left = |id: &InstanceId| self.detector.settles_in(id, now);
-        let entered = self.epoch_table.enter(key, token, incarnation, left)?;
+        let left = |id: InstanceId| self.detector.settles_in(id, now);
+        let now = Instant::now();
+        let entered = self.epoch_table.enter(key, token, incarnation, left, now)?;
         Ok((entered, cutoff))
     }
 }
@@ -243,7 +244,9 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         if let Some((ticket, _)) = self.given.take() {
-            self.epoch_table.end(&self.key, &ticket, Ending::Settled);
+            let now = Instant::now();
+            self.epoch_table
+                .end(&self.key, &ticket, Ending::Settled, now);
         }
     }
 }
@@ -287,7 +290,19 @@ impl Sending {
 
 impl Drop for Sending {
     fn drop(&mut self) {
-        self.epoch_table.end(&self.key, &self.ticket, self.ending);
+        let now = Instant::now();
+        let ended = self
+            .epoch_table
+            .end(&self.key, &self.ticket, self.ending, now);
+        if let Some(Settles { number, at }) = ended
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let (epoch_table, key) = (Arc::clone(&self.epoch_table), self.key.clone());
+            runtime.spawn(async move {
+                tokio::time::sleep_until(at).await;
+                epoch_table.settled(&key, number, at);
+            });
+        }
     }
 }
 

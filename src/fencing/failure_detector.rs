@@ -6,7 +6,7 @@
 //! counter certainly had its value *after* the first answer, and certainly still had it *before*
 //! the second read was sent.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,6 +26,8 @@ struct Seen {
     dead_since: Option<Duration>,
     /// How long to wait for its work from then.
     settling: Duration,
+    /// Only epochs know it: no row says that it lives, or that it has settled.
+    unknown: bool,
 }
 
 /// The other instances, as far as this one has seen them.
@@ -41,14 +43,15 @@ struct WatchedInstances {
     instances: HashMap<InstanceId, Seen>,
     /// The connection of the last read.
     connection: u64,
-    /// An epoch was found whose owner is none of these instances.
-    stranger: bool,
-    /// When the epoch rows were last searched for unknown owners, and had none.
-    searched: Option<Duration>,
+    /// Owners of epochs that are none of these instances, as of the last read and since.
+    strangers: (HashSet<InstanceId>, HashSet<InstanceId>),
+    /// When these were not on record as living or settling any more: they have settled, and epochs
+    /// in memory may still name them.
+    vanished: HashMap<InstanceId, Duration>,
 }
 
-/// The time between two searches for owners that only epoch rows name.
-const BETWEEN_SEARCHES: Duration = Duration::from_mins(1);
+/// How long memory may name an instance that has settled.
+const NAMED: Duration = Duration::from_secs(10);
 
 /// How the instances were read.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +68,7 @@ pub struct Read {
 pub struct Verdict {
     /// Counters that stood still for a whole lease: to be declared dead by compare-and-set.
     pub silent: Vec<(InstanceId, i64)>,
-    /// Dead and settled: to be reaped.
+    /// Dead, and all of its work has settled: to be recorded.
     pub settled: Vec<InstanceId>,
     /// An instance was newly found dead. Requests that wait for it can now learn for how long.
     pub changed: bool,
@@ -104,21 +107,35 @@ impl FailureDetector {
     }
 
     /// Evaluates one successful read. Ignores `me`.
-    pub fn observe(&self, me: &InstanceId, rows: &[InstanceRow], read: Read) -> Verdict {
+    pub fn observe(&self, me: InstanceId, rows: &[InstanceRow], read: Read) -> Verdict {
         let mut table = self.lock();
         if std::mem::replace(&mut table.connection, read.connection) != read.connection {
             table.interrupt();
         }
-        let seen = &mut table.instances;
-        seen.retain(|id, _| rows.iter().any(|row| row.id == *id));
+        let WatchedInstances {
+            instances: seen,
+            strangers,
+            vanished,
+            ..
+        } = &mut *table;
+        vanished.retain(|_, at| read.sent.saturating_sub(*at) < NAMED);
+        seen.retain(|id, seen| {
+            let stays = seen.unknown || rows.iter().any(|row| row.id == *id);
+            if !stays {
+                vanished.insert(*id, read.answered);
+            }
+            stays
+        });
         let mut verdict = Verdict::default();
-        for row in rows.iter().filter(|row| row.id != *me) {
-            let entry = seen.entry(row.id.clone()).or_insert(Seen {
+        for row in rows.iter().filter(|row| row.id != me) {
+            let entry = seen.entry(row.id).or_insert(Seen {
                 renewals: row.renewals,
                 still_since: None,
                 dead_since: None,
                 settling: Duration::ZERO,
+                unknown: false,
             });
+            entry.unknown = false;
             entry.settling = self.reckoning.after_death_of(row);
             if row.dead {
                 if std::mem::replace(&mut entry.renewals, row.renewals) != row.renewals {
@@ -128,7 +145,7 @@ impl FailureDetector {
                 verdict.changed |= entry.dead_since.is_none();
                 let since = *entry.dead_since.get_or_insert(read.answered);
                 if read.sent.saturating_sub(since) >= entry.settling {
-                    verdict.settled.push(row.id.clone());
+                    verdict.settled.push(row.id);
                 }
                 continue;
             }
@@ -141,42 +158,53 @@ impl FailureDetector {
             } else if let Some(since) = entry.still_since
                 && read.sent.saturating_sub(since) >= self.reckoning.silence(row.lease)
             {
-                verdict.silent.push((row.id.clone(), row.renewals));
+                verdict.silent.push((row.id, row.renewals));
+            }
+        }
+        // Those that were met before this read was sent.
+        let met = std::mem::replace(&mut strangers.0, std::mem::take(&mut strangers.1));
+        for id in met.into_iter().filter(|id| *id != me) {
+            seen.entry(id).or_insert_with(|| {
+                verdict.changed = true;
+                Seen {
+                    renewals: 0,
+                    still_since: None,
+                    dead_since: Some(read.answered),
+                    settling: self.reckoning.after_loss(),
+                    unknown: true,
+                }
+            });
+        }
+        for (id, entry) in seen.iter().filter(|(_, entry)| entry.unknown) {
+            let since = entry.dead_since.unwrap_or(read.answered);
+            if read.sent.saturating_sub(since) >= entry.settling {
+                verdict.settled.push(*id);
             }
         }
         verdict
     }
 
     /// The compare-and-set has declared this instance dead.
-    pub fn declared(&self, id: &InstanceId, answered: Duration) {
-        if let Some(entry) = self.lock().instances.get_mut(id) {
+    pub fn declared(&self, id: InstanceId, answered: Duration) {
+        if let Some(entry) = self.lock().instances.get_mut(&id) {
             entry.dead_since.get_or_insert(answered);
         }
     }
 
-    /// An epoch of this instance is in the way here. If the instance is not known yet, the next
-    /// read looks for it.
-    pub fn meet(&self, id: &InstanceId) {
+    /// An epoch of this instance is in the way here. If no row knows the instance by the read after
+    /// the next, it counts as dead.
+    pub fn meet(&self, id: InstanceId) {
         let mut table = self.lock();
-        table.stranger |= !table.instances.contains_key(id);
-    }
-
-    /// Whether the next read must also find the owners that only epoch rows name. That takes long
-    /// after many deletions, so it is rare, but it is done at once if such an epoch is in the way.
-    #[must_use]
-    pub fn seeks_orphans(&self, now: Duration) -> bool {
-        let mut table = self.lock();
-        if std::mem::take(&mut table.stranger) {
-            table.searched = None;
+        if !table.instances.contains_key(&id) && !table.vanished.contains_key(&id) {
+            table.strangers.1.insert(id);
         }
-        let searched = table.searched;
-        searched.is_none_or(|at| now.saturating_sub(at) >= BETWEEN_SEARCHES)
     }
 
-    /// The epoch rows were searched by a read that was sent at `sent`. Orphans that were found are
-    /// read again until they are reaped: their settling is forgotten with them.
-    pub fn sought_orphans(&self, sent: Duration, found: bool) {
-        self.lock().searched = (!found).then_some(sent);
+    /// It is on record that this instance has settled, or that it lives after all.
+    pub fn forget(&self, id: InstanceId, now: Duration) {
+        let mut table = self.lock();
+        table.instances.remove(&id);
+        table.vanished.insert(id, now);
     }
 
     /// A read has failed, so it is unknown whether the counters moved meanwhile.
@@ -187,9 +215,9 @@ impl FailureDetector {
     /// The time until the work of a dead instance has settled. `None` if the instance lives, or was
     /// not seen yet.
     #[must_use]
-    pub fn settles_in(&self, id: &InstanceId, now: Duration) -> Option<Duration> {
+    pub fn settles_in(&self, id: InstanceId, now: Duration) -> Option<Duration> {
         let table = self.lock();
-        let entry = table.instances.get(id)?;
+        let entry = table.instances.get(&id)?;
         let end = entry.dead_since? + entry.settling;
         Some(end.saturating_sub(now))
     }
@@ -212,12 +240,12 @@ impl FailureDetector {
         others.collect()
     }
 
-    /// Whether the instance is known to be dead.
+    /// Whether the instance was declared dead. One that only epochs know may still have a lease.
     #[must_use]
-    pub fn is_dead(&self, id: &InstanceId) -> bool {
+    pub fn is_dead(&self, id: InstanceId) -> bool {
         let table = self.lock();
-        let entry = table.instances.get(id);
-        entry.is_some_and(|entry| entry.dead_since.is_some())
+        let entry = table.instances.get(&id);
+        entry.is_some_and(|entry| entry.dead_since.is_some() && !entry.unknown)
     }
 
     fn lock(&self) -> MutexGuard<'_, WatchedInstances> {
@@ -231,7 +259,6 @@ impl WatchedInstances {
         for entry in self.instances.values_mut() {
             entry.still_since = None;
         }
-        self.searched = None;
     }
 }
 
@@ -250,7 +277,7 @@ mod tests {
             undelivered: 10 * SEC,
             routes: String::new(),
             dead,
-            elsewhere: false,
+            ended: false,
         }
     }
 
@@ -271,7 +298,7 @@ mod tests {
             sent: at,
             answered: at,
         };
-        detector.observe(&InstanceId::from_bits(1), rows, read)
+        detector.observe(InstanceId::from_bits(1), rows, read)
     }
 
     fn observe(detector: &FailureDetector, rows: &[InstanceRow], at: Duration) -> Verdict {
@@ -288,7 +315,7 @@ mod tests {
         };
         let me = InstanceId::from_bits(1);
         assert_eq!(
-            detector.observe(&me, &[row(2, 7, false)], first),
+            detector.observe(me, &[row(2, 7, false)], first),
             Verdict::default()
         );
         assert_eq!(
@@ -337,55 +364,53 @@ mod tests {
         let two = InstanceId::from_bits(2);
         let detector = detector();
         observe(&detector, &[row(2, 7, false)], Duration::ZERO);
-        detector.declared(&two, 6 * SEC);
+        detector.declared(two, 6 * SEC);
         // Its row comes back alive, and it renews.
         observe(&detector, &[row(2, 8, false)], 40 * SEC);
-        assert!(!detector.is_dead(&two));
-        assert_eq!(detector.settles_in(&two, 40 * SEC), None);
+        assert!(!detector.is_dead(two));
+        assert_eq!(detector.settles_in(two, 40 * SEC), None);
         let verdict = observe(&detector, &[row(2, 8, true)], 60 * SEC);
         assert!(verdict.settled.is_empty(), "{verdict:?}");
-        assert_eq!(detector.settles_in(&two, 60 * SEC), Some(48 * SEC));
+        assert_eq!(detector.settles_in(two, 60 * SEC), Some(48 * SEC));
         // And where nobody here has seen it alive in between, its counter tells.
         observe(&detector, &[row(2, 9, true)], 70 * SEC);
-        assert_eq!(detector.settles_in(&two, 70 * SEC), Some(48 * SEC));
+        assert_eq!(detector.settles_in(two, 70 * SEC), Some(48 * SEC));
     }
 
     #[test]
     fn an_id_that_only_epochs_know_may_live_for_a_lease_more() {
         let detector = FailureDetector::new(Reckoning::shared(5 * SEC, 10 * SEC, 10 * SEC));
-        let orphan = InstanceRow {
-            lease: Duration::ZERO,
-            settle: Duration::ZERO,
-            undelivered: Duration::ZERO,
-            ..row(2, 0, true)
-        };
-        let verdict = |at| observe(&detector, std::slice::from_ref(&orphan), at);
-        verdict(SEC);
-        assert!(verdict(30 * SEC).settled.is_empty());
-        assert_eq!(verdict(31 * SEC).settled, vec![InstanceId::from_bits(2)]);
+        let two = InstanceId::from_bits(2);
+        detector.meet(two);
+        observe(&detector, &[], SEC);
+        assert!(!detector.is_dead(two), "the read may have been sent before");
+        assert!(observe(&detector, &[], 2 * SEC).changed);
+        assert_eq!(detector.settles_in(two, 2 * SEC), Some(30 * SEC));
+        assert!(!detector.is_dead(two), "it may live");
+        assert_eq!(observe(&detector, &[], 31 * SEC), Verdict::default());
+        assert_eq!(observe(&detector, &[], 32 * SEC).settled, vec![two]);
+        // It records itself again.
+        observe(&detector, &[row(2, 9, false)], 33 * SEC);
+        assert!(!detector.is_dead(two));
     }
 
     #[test]
-    fn orphans_are_looked_for_seldom_and_at_once_where_one_is_in_the_way() {
+    fn an_instance_that_has_settled_is_no_stranger_while_memory_names_it() {
         let detector = detector();
-        assert!(detector.seeks_orphans(SEC), "at the start");
-        observe(&detector, &[row(2, 7, false)], SEC);
-        detector.sought_orphans(SEC, false);
-        assert!(!detector.seeks_orphans(60 * SEC));
-        assert!(detector.seeks_orphans(61 * SEC));
-        detector.sought_orphans(61 * SEC, false);
-        detector.meet(&InstanceId::from_bits(2));
-        assert!(!detector.seeks_orphans(62 * SEC), "it is known");
-        detector.meet(&InstanceId::from_bits(3));
-        for at in [62, 63] {
-            assert!(detector.seeks_orphans(at * SEC), "until that read succeeds");
+        let two = InstanceId::from_bits(2);
+        observe(&detector, &[row(2, 7, true)], SEC);
+        observe(&detector, &[], 2 * SEC);
+        for at in 3..6 {
+            detector.meet(two);
+            observe(&detector, &[], at * SEC);
+            assert!(!detector.is_dead(two));
         }
-        detector.sought_orphans(63 * SEC, true);
-        assert!(detector.seeks_orphans(64 * SEC), "while there is one");
-        detector.sought_orphans(64 * SEC, false);
-        assert!(!detector.seeks_orphans(65 * SEC));
-        detector.interrupted();
-        assert!(detector.seeks_orphans(66 * SEC), "it may be another server");
+        // Its row is lost, and epochs are not over.
+        observe(&detector, &[], 12 * SEC);
+        detector.meet(two);
+        observe(&detector, &[], 13 * SEC);
+        observe(&detector, &[], 14 * SEC);
+        assert!(detector.settles_in(two, 14 * SEC).is_some());
     }
 
     #[test]
@@ -393,9 +418,9 @@ mod tests {
         let detector = FailureDetector::new(Reckoning::shared(5 * SEC, 5 * SEC, 40 * SEC));
         let two = InstanceId::from_bits(2);
         observe(&detector, &[row(2, 7, false)], SEC);
-        assert_eq!(detector.settles_in(&two, SEC), None);
-        detector.declared(&two, 2 * SEC);
-        assert_eq!(detector.settles_in(&two, 3 * SEC), Some(59 * SEC));
-        assert!(detector.is_dead(&two));
+        assert_eq!(detector.settles_in(two, SEC), None);
+        detector.declared(two, 2 * SEC);
+        assert_eq!(detector.settles_in(two, 3 * SEC), Some(59 * SEC));
+        assert!(detector.is_dead(two));
     }
 }

@@ -43,6 +43,8 @@ pub struct Identity {
 #[derive(Debug)]
 pub struct Lease {
     clock: BootClock,
+    /// The first id of this process. The others follow it without a gap.
+    first: InstanceId,
     /// `None`: it never ends by itself.
     term: Option<Duration>,
     /// When it ends, in nanoseconds of `clock`. 0: it has not begun.
@@ -85,6 +87,8 @@ impl PermitTerms {
 #[derive(Debug)]
 struct LeaseState {
     identity: Identity,
+    /// The last id that was used, perhaps in vain.
+    last: InstanceId,
     /// The exchanges of earlier incarnations that are still to be cut, and when.
     earlier: Vec<(Duration, CancellationToken)>,
 }
@@ -105,6 +109,7 @@ impl Lease {
         };
         Self {
             clock,
+            first: instance,
             term,
             ends: AtomicU64::new(0),
             over: AtomicBool::new(false),
@@ -114,6 +119,7 @@ impl Lease {
             renewals: AtomicI64::new(0),
             terms: PerWorker::new(|| PermitTerms::of(&identity)),
             state: Mutex::new(LeaseState {
+                last: instance,
                 identity,
                 earlier: Vec::new(),
             }),
@@ -294,10 +300,24 @@ impl Lease {
         self.ends.fetch_max(ends, Ordering::AcqRel);
     }
 
-    /// Takes another id before the lease has begun. It is unknown whether the join under the
-    /// previous id was recorded, and an id is never used twice.
-    pub fn rename(&self, instance: InstanceId) {
-        self.state().identity.instance = instance;
+    /// An id that this process has not used. It is unknown whether a join that failed was recorded,
+    /// and an id is never used twice.
+    pub fn next_id(&self) -> InstanceId {
+        let mut state = self.state();
+        state.last = state.last.next();
+        state.last
+    }
+
+    /// Whether this process has used the id.
+    #[must_use]
+    pub fn has_used(&self, id: InstanceId) -> bool {
+        (self.first..=self.state().last).contains(&id)
+    }
+
+    /// Takes another id before the lease has begun.
+    pub fn rename(&self) {
+        let id = self.next_id();
+        self.state().identity.instance = id;
     }
 
     /// Continues under a new id: nothing of the old incarnation may be written any more. Its

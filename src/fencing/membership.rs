@@ -1,8 +1,9 @@
-//! The membership task: joins the store, renews the lease, watches the other instances, receives
-//! their notifications, and does the epoch table's upkeep. It has connections of its own, so that a
-//! busy writer never costs the lease.
+//! The membership task: joins the store, renews the lease, publishes which epochs are over, watches
+//! the other instances, and does what is to be done at the store beside the statements of requests.
+//! It has connections of its own, so that busy lanes never cost the lease.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior};
@@ -11,29 +12,21 @@ use tokio_util::sync::CancellationToken;
 use super::Fencing;
 use super::epochs::EpochTable;
 use super::failure_detector::{FailureDetector, Read};
+use super::lanes::Lanes;
 use super::lease::{Identity, Lease};
-use super::writer::WriterHandle;
 use crate::config::Finding;
 use crate::metrics::StoreMetrics;
 use crate::store::routes::RouteRecord;
-use crate::store::{Era, InstanceId, InstanceRow, MarkStore, Renewal, StoreError, Terms};
-use crate::throttle::Outage;
-use hints::Hints;
-pub use reaper::ReapQueue;
+use crate::store::{Era, InstanceId, MarkStore, Renewal, StoreError, Terms};
+use crate::throttle::{Outage, Throttle};
 
-mod hints;
-mod notifications;
-mod reaper;
-mod spendings;
+mod errands;
+mod place;
+#[cfg(test)]
+mod tests;
 
-/// An epoch without a permit for this long is closed, so that a crash makes only the active set
-/// wait.
-const IDLE: Duration = Duration::from_mins(1);
 /// How often waiting requests check the epochs of others again, in case a notification was lost.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
-/// The number of steps of one search for idle epochs, and the time between two steps. A search
-/// takes five seconds, so that its deletions are spread over that time.
-const SWEEP: (usize, Duration) = (50, Duration::from_millis(100));
 /// After a failed round.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -43,10 +36,13 @@ pub struct Membership {
     pub(super) epoch_table: Arc<EpochTable>,
     pub(super) lease: Arc<Lease>,
     pub(super) detector: Arc<FailureDetector>,
-    pub(super) writer: WriterHandle,
+    pub(super) lanes: Lanes,
     pub(super) metrics: Arc<StoreMetrics>,
     pub(super) terms: MembershipTerms,
-    pub(super) reap_queue: ReapQueue,
+    /// The store has lost this instance's row, and what follows from that is still to be done.
+    lost: AtomicBool,
+    /// Instances whose end could not be recorded.
+    unrecorded: Throttle,
 }
 
 /// The terms that this instance records about itself.
@@ -57,8 +53,6 @@ pub struct MembershipTerms {
     /// See [`Terms::undelivered`].
     pub undelivered: Duration,
     pub routes: Arc<RouteRecord>,
-    /// Randomness for the order in which dead instances are reaped.
-    pub random: fn() -> u128,
 }
 
 impl Membership {
@@ -69,10 +63,11 @@ impl Membership {
             epoch_table: Arc::clone(&fencing.epoch_table),
             lease: Arc::clone(&fencing.lease),
             detector: Arc::clone(&fencing.detector),
-            writer: fencing.writer.clone(),
+            lanes: fencing.lanes.clone(),
             metrics: Arc::clone(fencing.metrics.store()),
             terms,
-            reap_queue: ReapQueue::default(),
+            lost: AtomicBool::new(false),
+            unrecorded: Throttle::of_repeats(),
         }
     }
 
@@ -82,11 +77,10 @@ impl Membership {
         // Checked first, so that a table that may not be served leaves no trace.
         let findings = self.terms.routes.confirm(&*self.store).await?;
         let sent = self.lease.clock().now();
-        let identity = self.lease.identity();
-        let joined = self.enrol(&identity.instance).await;
+        let joined = self.enrol(self.lease.identity().instance).await;
         if joined.is_err() {
             // It may be recorded nevertheless, so the next try uses another id.
-            self.lease.rename(identity.instance.next());
+            self.lease.rename();
         }
         let era = joined?;
         self.epoch_table.adopt(era);
@@ -95,13 +89,15 @@ impl Membership {
         Ok(findings)
     }
 
-    /// Records an instance, and then compares its route table with the one in the store. In this
-    /// order, nobody replaces that table without seeing the instance: see [`RouteRecord`].
-    async fn enrol(&self, id: &InstanceId) -> Result<Era, StoreError> {
+    /// Records an instance under an id that was never used, and then compares its route table with
+    /// the one in the store. In this order, nobody replaces that table without seeing the instance:
+    /// see [`RouteRecord`].
+    async fn enrol(&self, id: InstanceId) -> Result<Era, StoreError> {
         let era = self.store.join(id, &self.own_terms()).await?;
         if let Err(error) = self.terms.routes.confirm(&*self.store).await {
             // It has forwarded nothing. If this fails too, the others will find out.
-            let _ = self.store.leave(id).await;
+            let nothing = self.epoch_table.finish(id);
+            let _ = self.store.leave(id, &nothing).await;
             return Err(error);
         }
         Ok(era)
@@ -120,20 +116,15 @@ impl Membership {
 
     /// Runs until `stop`.
     pub async fn run(self, stop: CancellationToken) {
-        let (membership, hints) = (&self, &Hints::default());
+        let membership = &self;
         tokio::select! {
             () = stop.cancelled() => {}
             () = async {
                 tokio::join!(
-                    membership.renewals(hints),
-                    membership.upkeep(),
-                    membership.sweeps(),
-                    membership.reaping(),
+                    membership.renewals(),
+                    membership.polls(),
                     membership.cutoff(),
-                    membership.notifications(hints),
-                    membership.follow(hints),
-                    membership.closings(hints),
-                    membership.spendings(hints),
+                    membership.errands(),
                     membership.place(),
                     membership.counting(),
                 );
@@ -141,7 +132,7 @@ impl Membership {
         }
     }
 
-    async fn renewals(&self, hints: &Hints) {
+    async fn renewals(&self) {
         let pause = crate::store::renewal_pause(self.terms.term);
         let outage = Outage::default();
         let mut connections = self.store.connections();
@@ -159,17 +150,14 @@ impl Membership {
                     }
                     let now = self.store.connections();
                     if std::mem::replace(&mut connections, now) != now || recovered {
-                        // After a failover this instance's rows may be gone. No round fails if the
-                        // failover is between two rounds.
-                        self.writer.reconcile();
-                        self.writer.poll();
-                        hints.change_server();
+                        // After a failover this instance's epochs may be gone. No round fails if
+                        // the failover is between two rounds.
+                        self.epoch_table.errands().recheck.notify_one();
                     }
                     tokio::time::sleep(pause).await;
                 }
                 Err(error) => {
                     self.detector.interrupted();
-                    self.reap_queue.settled(Vec::new());
                     self.metrics.failed(&error);
                     // An error that only an operator can fix is another cause than one that may pass
                     // by itself.
@@ -198,153 +186,162 @@ impl Membership {
     /// One renewal and one read of the other instances, each bounded so that the next try comes in
     /// time.
     pub(super) async fn round(&self) -> Result<(), StoreError> {
-        let began = self.lease.clock().now();
+        let clock = self.lease.clock();
+        let began = clock.now();
         self.renew().await?;
         let me = self.lease.identity().instance;
-        let clock = self.lease.clock();
         let sent = clock.now();
-        let orphans = self.detector.seeks_orphans(sent);
-        let mut rows = if orphans {
-            self.bounded(self.store.instances()).await?
-        } else {
-            self.bounded(self.store.recorded()).await?
-        };
+        let mut rows = self.bounded(self.store.instances()).await?;
         self.metrics.answered();
-        if !self.store.shared() {
-            // Only one process can have the file: every other instance is dead.
-            for row in rows.iter_mut().filter(|row| row.id != me && !row.dead) {
-                row.dead = self.store.declare_dead(&row.id, row.renewals).await?;
+        for row in rows.iter_mut().filter(|row| row.id != me) {
+            // An earlier id of this very process is none that has ended.
+            row.ended &= !self.lease.has_used(row.id);
+            // Only one process can have a file: every other instance is dead.
+            if !row.dead && (row.ended || !self.store.shared()) {
+                let declared = self.store.declare_dead(row.id, row.renewals);
+                // A row that another session has locked keeps nobody else's end from being found.
+                let declared = self.bounded(declared).await;
+                row.dead = declared.unwrap_or_else(|error| {
+                    self.metrics.failed(&error);
+                    false
+                });
             }
         }
-        self.terms.routes.observe(&me, &rows);
+        self.terms.routes.observe(me, &rows);
         let read = Read {
             connection: self.store.instances_over(),
             sent,
             answered: clock.now(),
         };
-        let verdict = self.detector.observe(&me, &rows, read);
-        if orphans {
-            let found = rows.iter().any(InstanceRow::is_orphan);
-            self.detector.sought_orphans(sent, found);
-        }
+        let verdict = self.detector.observe(me, &rows, read);
         if verdict.changed {
             self.epoch_table.ring_all();
         }
-        self.tell_routes(&me, &rows).await;
         // At least one step. The rest is left to the next rounds: each step may take half a lease,
-        // and the lease must be renewed in between.
-        let mut first = true;
-        let mut go_on = || {
-            std::mem::take(&mut first) || clock.now().saturating_sub(began) < self.terms.term / 6
-        };
-        for (id, renewals) in verdict.silent {
-            if !go_on() {
+        // and the lease must be renewed in between. Any may be the first, so that a row that is
+        // locked does not keep the others waiting.
+        let steps = verdict.silent.into_iter().map(|(id, at)| (id, Some(at)));
+        let steps = steps.chain(verdict.settled.into_iter().map(|id| (id, None)));
+        let mut steps: Vec<_> = steps.collect();
+        let first = rand::random_range(0..steps.len().max(1));
+        steps.rotate_left(first);
+        for (id, silent_at) in steps {
+            self.record_end(id, silent_at).await;
+            if clock.now().saturating_sub(began) >= self.terms.term / 6 {
                 break;
             }
-            match self.bounded(self.store.declare_dead(&id, renewals)).await {
-                Ok(true) => {
-                    tracing::warn!(instance = %id, "an instance stopped renewing and is declared dead; its work settles");
-                    self.detector.declared(&id, clock.now());
-                    self.epoch_table.ring_all();
-                }
-                Ok(false) => {}
-                Err(error) => {
-                    // The rows of the other instances, which were read before, still hold.
-                    self.metrics.failed(&error);
-                    let now = Instant::now();
-                    if let Some(left_out) = self.reap_queue.undeclared.say_of(error.kind(), now) {
-                        tracing::warn!(instance = %id, %error, left_out,
-                            "an instance that stopped renewing could not be declared dead yet");
-                    }
-                }
-            }
         }
-        self.reap_queue.settled(verdict.settled);
         Ok(())
     }
 
-    /// After a reload, records which route table this instance serves now.
-    async fn tell_routes(&self, me: &InstanceId, rows: &[InstanceRow]) {
-        let digest = self.terms.routes.digest();
-        let own = rows.iter().find(|row| row.id == *me);
-        if own.is_none_or(|row| row.routes == digest) {
-            return;
-        }
-        if let Err(error) = self.bounded(self.store.set_routes(me, &digest)).await {
-            self.metrics.failed(&error);
-            tracing::warn!(%error, "the new route table's digest could not be recorded yet");
+    /// Declares an instance dead whose counter is still at `silent_at`; `None`: records that a dead
+    /// one has settled.
+    async fn record_end(&self, id: InstanceId, silent_at: Option<i64>) {
+        let recorded = match silent_at {
+            Some(at) => self.bounded(self.store.declare_dead(id, at)).await,
+            None => self.bounded(self.store.settle(id)).await,
+        };
+        match (recorded, silent_at) {
+            (Ok(true), Some(_)) => {
+                tracing::warn!(instance = %id, "an instance stopped renewing and is declared dead; its work settles");
+                self.detector.declared(id, self.lease.clock().now());
+                self.epoch_table.ring_all();
+            }
+            (Ok(true), None) => {
+                tracing::info!(instance = %id, "a dead instance's work has settled");
+                self.detector.forget(id, self.lease.clock().now());
+                self.look_for_waiting();
+            }
+            // It lives: the next read shows it.
+            (Ok(false), None) => self.detector.forget(id, self.lease.clock().now()),
+            (Ok(false), Some(_)) => {}
+            (Err(error), _) => {
+                // The rows of the other instances, which were read before, still hold.
+                self.metrics.failed(&error);
+                if let Some(left_out) = self.unrecorded.say_of(error.kind(), Instant::now()) {
+                    tracing::warn!(instance = %id, %error, left_out,
+                        "the end of an instance could not be recorded yet");
+                }
+            }
         }
     }
 
     async fn renew(&self) -> Result<(), StoreError> {
-        let clock = self.lease.clock();
         let identity = self.lease.identity();
-        let sent = clock.now();
-        let number = self.lease.next_renewal();
-        let renewal = self.store.renew(&identity.instance, number);
+        let me = identity.instance;
+        let sent = self.lease.clock().now();
+        let publication = self.epoch_table.publish(me, Instant::now());
+        let terms = self.own_terms();
+        let renewal = self.store.renew(me, &terms, &publication);
         match self.bounded(renewal).await? {
             Renewal::Alive(era) => self.alive(era, sent).await?,
-            Renewal::Unknown if self.cannot_be_reaped() => self.record_again(&identity).await?,
-            Renewal::Dead | Renewal::Unknown => {
-                let id = identity.instance.next();
-                // While this instance counted as dead, another table may have come into force.
-                self.bounded(self.terms.routes.confirm(&*self.store))
-                    .await?;
-                let sent = clock.now();
-                let era = self.bounded(self.enrol(&id)).await?;
-                // Before the new lease begins, because the epoch table must be right under a lease
-                // that holds.
-                self.epoch_table.retire_before(identity.incarnation + 1);
-                self.epoch_table.adopt(era);
-                self.epoch_table.forget();
-                let old = self.lease.rejoined(id.clone(), sent);
-                tracing::warn!(old = %old.instance, new = %id,
-                    "this instance was declared dead and goes on under a new id");
-            }
+            Renewal::Unknown if self.cannot_have_settled() => self.record_again(&identity).await?,
+            Renewal::Dead | Renewal::Unknown => self.rejoin(&identity).await?,
         }
-        self.show_remaining();
+        self.metrics.set_lease_remaining(self.lease.remaining());
         Ok(())
     }
 
-    fn show_remaining(&self) {
-        self.metrics.set_lease_remaining(self.lease.remaining());
+    /// Goes on under a new id: this instance was declared dead.
+    async fn rejoin(&self, identity: &Identity) -> Result<(), StoreError> {
+        let id = self.lease.next_id();
+        // While this instance counted as dead, another table may have come into force.
+        self.bounded(self.terms.routes.confirm(&*self.store))
+            .await?;
+        let sent = self.lease.clock().now();
+        let era = self.bounded(self.enrol(id)).await?;
+        // Before the new lease begins, because the epoch table must be right under a lease that
+        // holds.
+        self.epoch_table.retire_before(identity.incarnation + 1);
+        self.epoch_table.adopt(era);
+        self.epoch_table.forget();
+        self.lost.store(false, Ordering::Relaxed);
+        let old = self.lease.rejoined(id, sent);
+        tracing::warn!(old = %old.instance, new = %id,
+            "this instance was declared dead and goes on under a new id");
+        Ok(())
     }
 
-    /// Whether this instance's epochs are certainly still in the store: others reap them only after
-    /// its lease has been lapsed for `settle`. Call this after the answer that shows what the store
+    /// Whether no other instance can have recorded that this one has settled: that comes after its
+    /// lease has been lapsed for `settle`. Call this after the answer that shows what the store
     /// knows.
-    fn cannot_be_reaped(&self) -> bool {
+    fn cannot_have_settled(&self) -> bool {
         self.lease.lapsed_for().unwrap_or_default() < self.terms.settle
     }
 
     /// Continues under the same id after the store has lost this instance's row (a failover to a
     /// replica that was behind, an old backup). This instance's memory still holds, and shows what
-    /// else was lost.
+    /// else was lost. If another instance has recorded the id as settled meanwhile, this fails, and
+    /// the next round finds that.
     async fn record_again(&self, identity: &Identity) -> Result<(), StoreError> {
+        // Before the statement, whose answer may be lost.
+        self.lost.store(true, Ordering::Relaxed);
         let sent = self.lease.clock().now();
-        let era = self.bounded(self.enrol(&identity.instance)).await?;
-        if !self.cannot_be_reaped() {
-            // It took so long that its epochs may be deleted by now. The next round will find it
-            // dead.
-            self.bounded(self.store.leave(&identity.instance)).await?;
-            return Err(StoreError::Timeout(self.terms.settle));
-        }
-        tracing::error!(instance = %identity.instance,
-            "the store has lost this instance, which is recorded again; marks may be lost as well");
-        // The rows of its epochs may be lost too. So memory gives no more permits, and each epoch
-        // is opened again.
-        self.epoch_table.retire_all();
-        self.alive(era, sent).await?;
-        self.writer.reconcile();
-        self.writer.poll();
-        Ok(())
+        let terms = self.own_terms();
+        let join = self.store.join(identity.instance, &terms);
+        let era = self.bounded(join).await?;
+        self.alive(era, sent).await
     }
 
     /// Continues under the same id. The renewal was sent at `sent`.
     async fn alive(&self, era: Era, sent: Duration) -> Result<(), StoreError> {
+        if self.lost.load(Ordering::Relaxed) {
+            // While its row was missing, another table may have come into force. If this fails, the
+            // row stays: epochs of this id may be in use until the lease ends.
+            self.bounded(self.terms.routes.confirm(&*self.store))
+                .await?;
+            tracing::error!(instance = %self.lease.identity().instance,
+                "the store has lost this instance, which is recorded again; marks may be lost as well");
+            // Its epochs may be lost too. So memory gives no more permits, and each epoch is opened
+            // again.
+            self.epoch_table.retire_all();
+            self.epoch_table.errands().recheck.notify_one();
+            self.lost.store(false, Ordering::Relaxed);
+        }
         let lapsed = !self.lease.valid();
-        self.lease.renewed(sent);
+        // Before the lease runs again: what a prune has deleted meanwhile would count as lost.
         self.epoch_table.adopt(era);
+        self.lease.renewed(sent);
         if lapsed && self.lease.valid() {
             tracing::info!("the lease had lapsed and runs again, under the same id");
             self.epoch_table.ring_all();
@@ -377,33 +374,27 @@ impl Membership {
     /// does not.
     async fn cutoff(&self) {
         while let Some(due) = self.lease.cut_overdue() {
-            self.show_remaining();
+            self.metrics.set_lease_remaining(self.lease.remaining());
             tokio::time::sleep(due.min(LOOK_AGAIN)).await;
         }
     }
 
-    async fn upkeep(&self) {
+    async fn polls(&self) {
         let mut tick = tokio::time::interval(LOOK_AGAIN);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
-            for key in self.epoch_table.waiting_for_others() {
-                self.writer.reread(key);
-            }
+            self.look_for_waiting();
+            let errands = self.epoch_table.errands();
+            errands.looks.add(errands.later.take(usize::MAX));
         }
     }
 
-    async fn sweeps(&self) {
-        let (steps, pause) = SWEEP;
-        let mut tick = tokio::time::interval(pause);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tick.tick().await;
-            self.epoch_table.sweep(IDLE, steps).await;
-        }
+    /// Has the rows read at which requests wait for other instances, and notifies those.
+    fn look_for_waiting(&self) {
+        let waited_for = self.epoch_table.waited_for();
+        let keys = waited_for.iter().map(|older| older.resource.clone());
+        self.epoch_table.errands().looks.add(keys);
+        self.lanes.tell(waited_for);
     }
 }
-
-mod place;
-#[cfg(test)]
-mod tests;

@@ -11,15 +11,16 @@
 //! - Operators list, view, advance, override and resolve: see [`operators`]. They forget marks: see
 //!   [`prune`].
 //!
-//! [`Fencing::start`] assembles the parts behind it: the epochs in memory ([`EpochTable`]), the
-//! group-commit writer ([`Writer`]), the lease, and the view of other instances
-//! ([`FailureDetector`]). The [`Background`] owns their tasks.
+//! [`Fencing::start`] assembles the parts behind it: the epochs in memory ([`EpochTable`], the
+//! state machine that decides everything), the [`lanes`] that send its statements, the lease, and
+//! the view of other instances ([`FailureDetector`]). The [`Background`] owns their tasks.
 
 mod background;
 pub mod barrier;
 pub mod epochs;
 pub mod failure_detector;
 pub mod growth;
+mod lanes;
 pub mod lease;
 pub mod membership;
 pub mod operators;
@@ -28,31 +29,31 @@ pub mod prune;
 mod refused;
 #[cfg(test)]
 pub(crate) mod tests;
-pub mod writer;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
-use tokio::sync::mpsc;
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 pub use self::background::{Background, Running};
-pub use self::refused::{Refused, Undecided};
+use self::lanes::Lanes;
+pub use self::refused::{NoAnswer, Refused, Undecided};
 use crate::boot_clock::BootClock;
 use crate::config::Settings;
 use crate::fencing::barrier::{Barrier, Permit};
-use crate::fencing::epochs::{EpochTable, Recalled, RequestLimits};
+use crate::fencing::epochs::{EpochTable, EpochTableSetup, Recalled, RequestLimits, Waiter, Want};
 use crate::fencing::failure_detector::FailureDetector;
 use crate::fencing::growth::Growth;
 use crate::fencing::lease::Lease;
-use crate::fencing::writer::{Want, Writer, WriterError, WriterHandle, WriterSetup};
 use crate::metrics::{CheckResult, DecidedBy, Limit, Metrics, RouteMetrics};
 use crate::routing::{Needs, ResourceKey, Token};
 use crate::store::reckoning::Reckoning;
 use crate::store::routes::RouteRecord;
 use crate::store::{InstanceId, MarkStore};
 use crate::traces::RequestTrace;
+use crate::worker;
 
 /// How often an epoch may close between the store's answer and the barrier before the request is
 /// refused.
@@ -67,14 +68,15 @@ pub struct FencingSetup<'a> {
     pub routes: Arc<RouteRecord>,
     /// The id of this instance until it rejoins.
     pub instance: InstanceId,
-    pub random: fn() -> u128,
+    /// The runtimes that serve requests, in the order of their numbers.
+    pub workers: &'a [Handle],
 }
 
 /// Decides about tokens. One for each process.
 pub struct Fencing {
     store: Arc<dyn MarkStore>,
     epoch_table: Arc<EpochTable>,
-    writer: WriterHandle,
+    lanes: Lanes,
     lease: Arc<Lease>,
     detector: Arc<FailureDetector>,
     barrier: Barrier,
@@ -118,9 +120,9 @@ impl Fencing {
             metrics,
             routes,
             instance,
-            random,
+            workers,
         } = setup;
-        let (fencing, task) = Self::assemble(FencingParts {
+        let fencing = Self::assemble(FencingParts {
             clock: BootClock::boottime(),
             instance,
             term: Some(settings.store.lease),
@@ -137,66 +139,52 @@ impl Fencing {
             store,
             metrics,
         });
-        let writer = tokio::spawn(task.run());
-        let background = Background::new(&fencing, writer, settings, routes, random);
+        let lanes = fencing.lanes.start(workers);
+        let background = Background::new(&fencing, lanes, settings, routes);
         (fencing, background)
     }
 
-    /// The parts, and the writer's task, which does not run yet.
-    fn assemble(parts: FencingParts) -> (Arc<Self>, Writer) {
-        let FencingParts {
-            store,
-            metrics,
-            clock,
-            instance,
-            term,
-            reckoning,
-            settle,
-            cached_marks,
-            new_resources,
-            room,
-            timeout,
-        } = parts;
-        let growth = Arc::new(Growth::new(new_resources));
-        let lease = Lease::new(clock, term, instance).cutting_after(reckoning.cutoff());
-        let lease = Arc::new(lease);
-        let detector = Arc::new(FailureDetector::new(reckoning));
-        let (drained_tx, drained) = mpsc::unbounded_channel();
-        let epoch_table = Arc::new(EpochTable::new(
-            cached_marks,
-            settle,
-            reckoning.after_loss(),
-            drained_tx,
-            Arc::clone(metrics.store()),
-        ));
-        let (task, writer) = Writer::new(WriterSetup {
-            store: Arc::clone(&store),
-            epoch_table: Arc::clone(&epoch_table),
-            lease: Arc::clone(&lease),
-            detector: Arc::clone(&detector),
-            metrics: Arc::clone(metrics.store()),
+    /// The parts. No lane runs yet.
+    fn assemble(parts: FencingParts) -> Arc<Self> {
+        let FencingParts { store, metrics, .. } = parts;
+        let growth = Arc::new(Growth::new(parts.new_resources));
+        let lease = Lease::new(parts.clock, parts.term, parts.instance);
+        let lease = Arc::new(lease.cutting_after(parts.reckoning.cutoff()));
+        let detector = Arc::new(FailureDetector::new(parts.reckoning));
+        let epoch_table = Arc::new(EpochTable::new(EpochTableSetup {
+            capacity: parts.cached_marks,
+            settle: parts.settle,
+            quarantine_time: parts.reckoning.after_loss(),
+            lanes: store.lanes(),
+            shared: store.shared(),
             growth: Arc::clone(&growth),
-            drained,
-        });
+            metrics: Arc::clone(metrics.store()),
+        }));
+        let lanes = Lanes::new(
+            Arc::clone(&store),
+            Arc::clone(&epoch_table),
+            Arc::clone(&lease),
+            Arc::clone(&detector),
+            Arc::clone(metrics.store()),
+        );
         let barrier = Barrier::new(
             Arc::clone(&epoch_table),
             Arc::clone(&lease),
             Arc::clone(&detector),
-            room,
+            parts.room,
         );
-        let fencing = Self {
+        Arc::new(Self {
             store,
             epoch_table,
-            writer,
+            lanes,
             lease,
             detector,
             barrier,
             metrics,
             growth,
             announcement: prune::Announcement::default(),
-            timeout,
-        };
-        (Arc::new(fencing), task)
+            timeout: parts.timeout,
+        })
     }
 
     /// Answers from memory alone.
@@ -221,7 +209,7 @@ impl Fencing {
 
     fn recall(&self, key: &ResourceKey, token: Token) -> Result<Recalled, Refused> {
         self.epoch_table
-            .recall(key, token, self.lease.incarnation())
+            .recall(key, token, self.lease.incarnation(), Instant::now())
     }
 
     /// Raises the mark to the token, and waits up to `wait` until nothing older is in flight. Counts
@@ -239,8 +227,16 @@ impl Fencing {
     ) -> Result<Admitted, Refused> {
         let deadline = Instant::now() + wait;
         let mut advanced = false;
-        for _ in 0..MAX_ROUNDS {
-            advanced |= self.check(needs, key, token, trace).await?;
+        for round in 0..MAX_ROUNDS {
+            let checked = self.check(needs, key, token, trace).await;
+            let has_waited = |refused| {
+                if round > 0 {
+                    overtaken(refused)
+                } else {
+                    refused
+                }
+            };
+            advanced |= checked.map_err(has_waited)?;
             let began = Instant::now();
             let entered = self.barrier.enter(key, token, deadline);
             let entered = route.waiting(entered).await;
@@ -333,7 +329,9 @@ impl Fencing {
         refused
     }
 
-    /// One request to the writer, within the store's timeout. Returns whether it raised the mark.
+    /// Has the next statement about the resource ask for the token, within the store's timeout. A
+    /// caller that has left is skipped if the statement has not been sent yet. Returns whether this
+    /// request raised the mark.
     async fn append(
         &self,
         needs: Option<Needs>,
@@ -341,21 +339,22 @@ impl Fencing {
         token: Token,
         want: Want,
     ) -> Result<bool, Refused> {
+        let failed = |kind, why: &str| Refused::from(NoAnswer::other(kind, why));
         if !self.lease.begun() {
             // The schema, the era and the key templates have not been looked at yet.
-            return Err(Refused::from(WriterError {
-                kind: "connection",
-                message: "the store has not been reached since the start".into(),
-            }));
+            let why = "the store has not been reached since the start";
+            return Err(failed("connection", why));
         }
-        let late = || WriterError {
-            kind: "timeout",
-            message: format!("the store did not answer within {:?}", self.timeout).into(),
-        };
-        let appended = self.writer.append_for(needs, key, token, want);
-        tokio::time::timeout(self.timeout, appended)
-            .await
-            .unwrap_or_else(|_| Err(late().into()))
+        let (waiter, answer) = Waiter::new(token, want, needs);
+        self.epoch_table.ask(key, waiter, worker::index());
+        match tokio::time::timeout(self.timeout, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(failed("connection", "the proxy is stopping")),
+            Err(_) => {
+                let why = format!("the store did not answer within {:?}", self.timeout);
+                Err(failed("timeout", &why))
+            }
+        }
     }
 
     /// Spends the permit's token (`reuse: once`) under `name`. A token whose fate is unknown counts
@@ -373,18 +372,22 @@ impl Fencing {
 
     /// Gives a spent token back whose request was not sent. `false`: it counts as spent.
     pub async fn give_back(&self, key: &ResourceKey, token: Token, name: String) -> bool {
-        let given = self.writer.give_back(key, token, name);
-        tokio::time::timeout(self.timeout, given)
-            .await
-            .unwrap_or(false)
+        // Before the statement is sent: from now on the token may be found given back, even if no
+        // answer comes.
+        self.epoch_table.give_up_spent(key, &name);
+        let given = self.store.give_back(&[(key.clone(), token, name)]).await;
+        if let Err(error) = &given {
+            self.metrics.store().failed(error);
+            tracing::warn!(resource = %key, %error, "an unused token could not be given back and counts as spent");
+        }
+        given.is_ok()
     }
 
     /// Why a permit that has not begun is of no use any more: a newer token is known.
     #[must_use]
     pub fn superseded(&self, key: &ResourceKey, token: Token) -> Refused {
         match self.recall(key, token) {
-            Err(Refused::Stale { mark, .. }) => Refused::stale(mark, DecidedBy::Barrier),
-            Err(refused) => refused,
+            Err(refused) => overtaken(refused),
             // An operator's override, say.
             Ok(_) => Refused::unavailable(Undecided::ClosedUnsent),
         }
@@ -419,6 +422,14 @@ impl Fencing {
         if let Some(marks) = self.store.counted() {
             self.metrics.set_marks(marks);
         }
+    }
+}
+
+/// A request that was at the barrier already, and is refused: what is newer came meanwhile.
+fn overtaken(refused: Refused) -> Refused {
+    match refused {
+        Refused::Stale { mark, .. } => Refused::stale(mark, DecidedBy::Barrier),
+        other => other,
     }
 }
 

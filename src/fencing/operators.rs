@@ -5,14 +5,15 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use super::epochs::UnknownOutcome;
 use super::{Fencing, Refused, Undecided};
 use crate::json_values::seconds;
 use crate::routing::{Decision, ResourceKey, Token};
-use crate::store::{AuditRow, EpochRow, MarkRow, Notification, Opening, Override, StoreError};
+use crate::store::{AuditRow, Epoch, MarkRow, Notification, Opening, Override, StoreError};
 
-/// How often an override waits for this instance's own idle epochs to be closed, and how long each
+/// How often an override waits for living instances to cede their idle epochs, and how long each
 /// time.
 const PATIENCE: (u32, Duration) = (20, Duration::from_millis(50));
 
@@ -39,12 +40,12 @@ pub struct EpochView {
     pub token: Token,
 }
 
-impl From<EpochRow> for EpochView {
-    fn from(row: EpochRow) -> Self {
+impl From<Epoch> for EpochView {
+    fn from(epoch: Epoch) -> Self {
         Self {
-            instance: row.instance.to_string(),
-            number: row.opening,
-            token: row.token,
+            instance: epoch.instance.to_string(),
+            number: epoch.opening,
+            token: epoch.token,
         }
     }
 }
@@ -94,8 +95,8 @@ pub(super) fn own(unknown: &UnknownOutcome) -> UnknownView {
 
 /// The name of an inherited unknown outcome: its epoch. It stands for every unknown outcome of that
 /// epoch.
-fn inherited_id(row: &EpochRow) -> String {
-    format!("{}/{}", row.instance, row.opening)
+fn inherited_id(epoch: &Epoch) -> String {
+    format!("{}/{}", epoch.instance, epoch.opening)
 }
 
 impl Fencing {
@@ -122,17 +123,17 @@ impl Fencing {
         let Some((row, epochs)) = self.store.view(resource).await? else {
             return Ok(None);
         };
-        let activity = self.epoch_table.activity(resource);
+        let activity = self.epoch_table.activity(resource, Instant::now());
         let own = activity.unknown.iter().map(own);
         let now = self.lease.clock().now();
         let me = self.instance();
-        let others = epochs.iter().filter(|row| row.instance != me);
-        let inherited = others.filter_map(|row| {
+        let others = epochs.iter().filter(|epoch| epoch.instance != me);
+        let inherited = others.filter_map(|epoch| {
             Some(UnknownView {
-                id: inherited_id(row),
-                token: row.token,
-                settles_in: Some(self.detector.settles_in(&row.instance, now)?),
-                instance: row.instance.to_string(),
+                id: inherited_id(epoch),
+                token: epoch.token,
+                settles_in: Some(self.detector.settles_in(epoch.instance, now)?),
+                instance: epoch.instance.to_string(),
                 inherited: true,
             })
         });
@@ -157,8 +158,8 @@ impl Fencing {
         reason: &str,
         actor: &str,
     ) -> Result<Decision, OperatorError> {
-        let before = self.store.mark(resource).await?.map(|row| row.token);
-        let era = self.epoch_table.era();
+        let before = self.store.view(resource).await?;
+        let before = before.map(|(mark, _)| mark.token);
         let advanced = match self.raise(None, resource, token).await {
             Ok(advanced) => advanced,
             Err(Refused::Stale { mark, .. }) => return Ok(Decision::Stale { mark }),
@@ -174,14 +175,12 @@ impl Fencing {
         if !advanced {
             return Ok(Decision::Current);
         }
-        // An instance that serves an older token from memory learns it now, not with its next poll.
-        self.announce(Notification::Newer {
+        // An instance that serves an older token from memory learns it now, not with its next look.
+        self.epoch_table.errands().notifications.add([Notification {
             resource: resource.clone(),
-            token,
-            era,
-            owner: None,
-        })
-        .await;
+            waits: Some(token),
+            to: None,
+        }]);
         self.audit_row(resource, "advance", (before, Some(token)), reason, actor)
             .await?;
         Ok(Decision::Advanced)
@@ -204,31 +203,47 @@ impl Fencing {
         if known > 0 {
             self.store.raise_era(known).await?;
         }
-        for attempt in 0..PATIENCE.0 {
-            // Idle epochs that are open here have nothing in flight: they are closed first.
-            self.epoch_table.release(resource);
+        let me = self.instance();
+        for attempt in 0..=PATIENCE.0 {
             let done = self
                 .store
                 .override_mark(resource, token, reason, actor)
                 .await?;
-            match done {
-                Override::EpochsOpen(rows) if self.are_idle_here(resource, &rows) => {
-                    if attempt == 1 {
-                        // It may be an epoch whose answer was lost, so that nothing is known of it
-                        // here.
-                        self.writer.reconcile();
-                    }
-                    tokio::time::sleep(PATIENCE.1).await;
-                }
+            let open = match &done {
                 Override::Done { era, .. } => {
-                    self.epoch_table.adopt(era);
+                    self.epoch_table.adopt(*era);
                     return Ok(done);
                 }
-                Override::EpochsOpen(_) | Override::Absent => return Ok(done),
+                Override::Absent => return Ok(done),
+                Override::EpochsOpen(open) => open,
+            };
+            // Idle epochs have nothing in flight: they are ceded first, here and elsewhere.
+            let idle = self.epoch_table.release(resource, me, open);
+            let others = open.iter().filter(|epoch| epoch.instance != me);
+            let stays = if idle.is_empty() {
+                others.clone().next().is_none()
+                    || others
+                        .clone()
+                        .any(|epoch| self.detector.is_dead(epoch.instance))
+            } else {
+                false
+            };
+            if attempt == PATIENCE.0 || stays {
+                return Ok(done);
             }
+            if !idle.is_empty() {
+                let idle = idle.into_iter().map(|epoch| (resource.clone(), epoch));
+                self.store.cede(&idle.collect::<Vec<_>>()).await?;
+            }
+            let owners = others.map(|epoch| Notification {
+                resource: resource.clone(),
+                waits: Some(Token::MAX),
+                to: Some(epoch.instance),
+            });
+            self.epoch_table.errands().notifications.add(owners);
+            tokio::time::sleep(PATIENCE.1).await;
         }
-        let rows = self.store.open_epochs(resource).await?;
-        Ok(Override::EpochsOpen(rows))
+        unreachable!("the last attempt returns")
     }
 
     /// Ends an unknown outcome that an operator knows now, and audits it. `false`: there is none
@@ -244,7 +259,8 @@ impl Fencing {
         reason: &str,
         actor: &str,
     ) -> Result<bool, OperatorError> {
-        let activity = self.epoch_table.activity(resource);
+        let now = Instant::now();
+        let activity = self.epoch_table.activity(resource, now);
         let mut own = activity.unknown.iter();
         if let Some(unknown) = own.find(|own| own_id(own) == unknown_id) {
             if self.lease.is_over() {
@@ -259,27 +275,36 @@ impl Fencing {
             let tokens = (Some(unknown.token), Some(unknown.token));
             self.audit_row(resource, "resolve", tokens, reason, actor)
                 .await?;
-            return Ok(self.epoch_table.settled(resource, unknown.number));
+            return Ok(self.epoch_table.settled(resource, unknown.number, now));
         }
-        let rows = self.store.open_epochs(resource).await?;
-        let Some(row) = rows.into_iter().find(|row| inherited_id(row) == unknown_id) else {
+        let open = self.store.view(resource).await?;
+        let open = open.map_or_else(Vec::new, |(_, open)| open);
+        let Some(epoch) = open
+            .into_iter()
+            .find(|epoch| inherited_id(epoch) == unknown_id)
+        else {
             return Ok(false);
         };
-        if !self.detector.is_dead(&row.instance) {
+        if !self.detector.is_dead(epoch.instance) {
             return Err(OperatorError::Refused(format!(
                 "epoch {unknown_id} belongs to an instance that is not known to be dead: resolve its unknown \
                  outcomes at that instance"
             )));
         }
-        let tokens = (Some(row.token), Some(row.token));
+        let tokens = (Some(epoch.token), Some(epoch.token));
         self.audit_row(resource, "resolve", tokens, reason, actor)
             .await?;
-        self.store.close(&[row]).await?;
-        self.writer.reread(resource.clone());
-        self.announce(Notification::Closed {
-            resource: resource.clone(),
-        })
-        .await;
+        if self
+            .store
+            .cede(&[(resource.clone(), epoch)])
+            .await?
+            .is_empty()
+        {
+            return Err(OperatorError::Refused(
+                "another session has locked the row of this resource: try again".into(),
+            ));
+        }
+        self.epoch_table.errands().looks.add([resource.clone()]);
         Ok(true)
     }
 
@@ -315,17 +340,7 @@ impl Fencing {
         };
         self.store.record_audit(&row).await
     }
-
-    async fn announce(&self, notification: Notification) {
-        if let Err(error) = self.store.announce(&[notification]).await {
-            tracing::debug!(%error, "an announcement was lost; the other instances will look");
-        }
-    }
-
-    /// Whether all of these epochs are this instance's, and nothing is in flight or settling under
-    /// them.
-    fn are_idle_here(&self, resource: &ResourceKey, rows: &[EpochRow]) -> bool {
-        let me = self.instance();
-        rows.iter().all(|row| row.instance == me) && !self.epoch_table.busy(resource)
-    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 //! down delays none of them.
 
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use super::Fencing;
 use super::failure_detector::{InstanceState, InstanceView};
@@ -42,11 +43,13 @@ impl Fencing {
     /// The resources with requests of this kind, in the order of their keys.
     #[must_use]
     pub fn busy(&self, kind: Busy) -> Vec<BusyResource> {
-        let all = self.epoch_table.activities(|activity| match kind {
-            Busy::Waiting => activity.waiting > 0,
-            Busy::Unknown => !activity.unknown.is_empty(),
-            Busy::InFlight => activity.in_flight > 0,
-        });
+        let all = self
+            .epoch_table
+            .activities(Instant::now(), |activity| match kind {
+                Busy::Waiting => activity.waiting > 0,
+                Busy::Unknown => !activity.unknown.is_empty(),
+                Busy::InFlight => activity.in_flight > 0,
+            });
         let mut busy: Vec<_> = all
             .into_iter()
             .map(|(resource, activity)| BusyResource {
@@ -64,7 +67,7 @@ impl Fencing {
     #[must_use]
     pub fn busy_counts(&self) -> BusyCounts {
         let mut counts = BusyCounts::default();
-        self.epoch_table.activities(|activity| {
+        self.epoch_table.activities(Instant::now(), |activity| {
             counts.in_flight += activity.in_flight;
             counts.waiting += activity.waiting;
             counts.unknown += activity.unknown.len();

@@ -77,7 +77,7 @@ impl Fencing {
                 if known > 0 {
                     self.store.raise_era(known).await?;
                 }
-                let (era, longest) = self.store.announce_prune(&self.instance()).await?;
+                let (era, longest) = self.store.announce_prune(self.instance()).await?;
                 self.epoch_table.adopt(era);
                 let wait = match longest {
                     Duration::ZERO => Duration::ZERO,

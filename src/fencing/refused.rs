@@ -1,10 +1,11 @@
 //! [`Refused`]: the one enum that says why a token gets no permit.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fencing::writer::WriterError;
 use crate::metrics::DecidedBy;
 use crate::routing::Token;
+use crate::store::StoreError;
 
 /// When to try again if the time that is needed is unknown.
 pub(crate) const TRY_AGAIN: Duration = Duration::from_secs(1);
@@ -53,7 +54,30 @@ pub enum Undecided {
     /// The epoch was closed while the request waited to be sent.
     ClosedUnsent,
     /// The store gave no answer. Its statement may still commit.
-    NoAnswer(WriterError),
+    NoAnswer(NoAnswer),
+}
+
+/// Why the store has given no answer that can be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct NoAnswer {
+    pub kind: &'static str,
+    pub message: Arc<str>,
+}
+
+impl NoAnswer {
+    pub(crate) fn other(kind: &'static str, message: &str) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+        }
+    }
+}
+
+impl From<&StoreError> for NoAnswer {
+    fn from(error: &StoreError) -> Self {
+        Self::other(error.kind(), &error.to_string())
+    }
 }
 
 impl Undecided {
@@ -83,8 +107,8 @@ impl Refused {
     }
 }
 
-impl From<WriterError> for Refused {
-    fn from(error: WriterError) -> Self {
+impl From<NoAnswer> for Refused {
+    fn from(error: NoAnswer) -> Self {
         Self::unavailable(Undecided::NoAnswer(error))
     }
 }

@@ -87,7 +87,7 @@ fn traces(
     let instance = fencing.instance();
     let wanted = settings.tracing.as_ref();
     wanted
-        .map(|settings| Traces::start(settings, instance.name(), metrics))
+        .map(|settings| Traces::start(settings, &instance.name(), metrics))
         .transpose()
 }
 

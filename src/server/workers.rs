@@ -66,6 +66,11 @@ impl Workers {
         Ok(())
     }
 
+    /// The workers' runtimes, in the order of their numbers.
+    pub(crate) fn handles(&self) -> &[Handle] {
+        &self.handles
+    }
+
     /// The worker of the next connection.
     pub(super) fn next(&self) -> &Handle {
         let next = self.next.fetch_add(1, Ordering::Relaxed);

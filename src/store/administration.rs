@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::records::{
-    AuditRow, Count, EpochRow, Era, InstanceId, InstanceRow, MarkRow, Override, PruneStep, Pruned,
+    AuditRow, Count, Epoch, Era, InstanceId, InstanceRow, MarkRow, Override, PruneStep, Pruned,
     StoreError,
 };
 use crate::routing::{ResourceKey, Token};
@@ -35,23 +35,12 @@ pub trait Administration: Send + Sync + 'static {
     /// The marks of the namespace as of the last complete count; `None` before the first.
     fn counted(&self) -> Option<u64>;
 
-    /// One mark.
-    async fn mark(&self, resource: &ResourceKey) -> Result<Option<MarkRow>, StoreError>;
-
-    /// A mark, and the epochs that are open on its resource. To be shown: nothing may be decided by
-    /// it.
+    /// A mark, and the epochs of its resource that are not over. To be shown: nothing may be
+    /// decided by it.
     async fn view(
         &self,
         resource: &ResourceKey,
-    ) -> Result<Option<(MarkRow, Vec<EpochRow>)>, StoreError> {
-        let Some(mark) = self.mark(resource).await? else {
-            return Ok(None);
-        };
-        Ok(Some((mark, self.open_epochs(resource).await?)))
-    }
-
-    /// The epochs that are open on a resource, of all instances.
-    async fn open_epochs(&self, resource: &ResourceKey) -> Result<Vec<EpochRow>, StoreError>;
+    ) -> Result<Option<(MarkRow, Vec<Epoch>)>, StoreError>;
 
     /// Sets a mark, in one transaction: refused while any epoch of the resource is open; clears
     /// `spent`; adds one to the namespace's era and stamps it on the row; writes the audit row.
@@ -66,7 +55,7 @@ pub trait Administration: Send + Sync + 'static {
     /// Adds one to the namespace's era, so that every instance forgets the marks that it knows.
     /// Returns the era, and the longest lease of the other instances that are not dead: once it has
     /// passed, each of them has forgotten, or may not forward.
-    async fn announce_prune(&self, me: &InstanceId) -> Result<(Era, Duration), StoreError>;
+    async fn announce_prune(&self, me: InstanceId) -> Result<(Era, Duration), StoreError>;
 
     /// Deletes marks, as many as one transaction may: those that have not changed for long, and
     /// whose resource has no epoch open. Adds one to the namespace's era and writes an audit row in
@@ -86,8 +75,9 @@ pub trait Administration: Send + Sync + 'static {
     /// Records a route table if `known` is still the one on record; says whether.
     async fn record_routes(&self, known: Option<&str>, document: &str) -> Result<bool, StoreError>;
 
-    /// Records a route table if the namespace has no instances and no epochs, in one transaction
-    /// that no instance can join during. Otherwise returns the instances, as
-    /// [`instances`](super::Instances::instances) does.
+    /// Records a route table if no instance of the namespace may have anything in flight, in one
+    /// transaction that no instance can join during. Otherwise returns the instances: those on
+    /// record that have not settled, or else the ids that only epochs know, for which it reads all
+    /// marks.
     async fn replace_routes(&self, document: &str) -> Result<Vec<InstanceRow>, StoreError>;
 }

@@ -3,19 +3,20 @@
 //!
 //! Rules that every store keeps, whatever its engine:
 //!
-//! - *Check-and-advance is one call*, [`Marks::advance`], and one atomic statement (or one
-//!   transaction, never half visible). It returns only after the change is as durable as
-//!   the engine can make it.
-//! - Epochs are never closed by their token. [`Marks::close`] and [`Batch::closes`] name each
-//!   drained epoch by its epoch id (`opening`), which is never used twice. So a statement that
-//!   commits late (its answer lost, its connection long dropped) can only raise a mark, open an
-//!   epoch, or delete a drained one. All three are safe: an instance that reads its own rows closes
-//!   the epochs that were opened late.
+//! - *Check-and-advance is one call*, [`Marks::advance`], and one atomic statement. It returns only
+//!   after the change is as durable as the engine can make it.
+//! - All that is known of a resource stands in its row, its open epochs too. An epoch is *over* once
+//!   its instance has published that ([`Publication`]), or has settled. Whoever meets an epoch that
+//!   is over ignores it, and drops it when it writes the row.
+//! - An epoch is named by its instance and its epoch id (`opening`), which is never used twice. So a
+//!   statement that commits late (its answer lost, its connection long dropped) can only raise a
+//!   mark, drop what was out of use when it was sent, and open an epoch that nobody was ever
+//!   permitted under, which the next publication covers.
 //! - Any error means *doubt*: the statement may still commit. Nothing is concluded from the error,
 //!   and its connection is closed, never reused.
 //! - Rows are locked in the byte order of their keys, so that two batches cannot deadlock.
 //!
-//! [`Batch::closes`]: super::Batch::closes
+//! [`Publication`]: super::Publication
 
 use super::administration::Administration;
 use super::instances::Instances;

@@ -11,6 +11,7 @@ mod administration;
 mod instances;
 mod mark_store;
 mod marks;
+mod place;
 pub mod postgres;
 pub mod reckoning;
 mod records;

@@ -10,17 +10,18 @@
 //!
 //! Of two instances' terms the larger counts: each knows only its own configuration.
 //!
-//! A store that is not shared is simpler. Its file has one process at a time, and the one before
-//! has certainly ended: the kernel has released its file lock, and closed its sockets with it.
+//! An instance that has *ended* for certain is simpler: one in whose place on its machine this
+//! process is now (`InstanceRow::ended`). It writes no more, and the kernel has closed its sockets.
 //! Fenced sockets are closed with a linger of 0, which drops the bytes they held. Only *settle* is
 //! left, counted by the clock of the machine that the dead instance ran on. No margin is added, and
 //! none where an instance settles its own unknown outcomes: only one of this program's clocks is
 //! involved. `barrier.settle` bounds the upstream's work, so the operator has measured it and left
 //! room.
 //!
-//! That holds for one kernel. A volume may be forced onto another machine while the old one still
-//! runs. So an instance that has recorded another boot is waited for as over a shared store: its
-//! lease, the bytes that it may deliver after that, and *settle*, by the clocks of two machines.
+//! So it is with a store that is not shared: its file has one process at a time. But its volume may
+//! be forced onto another machine while the old one still runs. So an instance that has recorded
+//! another boot is waited for as over a shared store: its lease, the bytes that it may deliver after
+//! that, and *settle*, by the clocks of two machines.
 
 use std::time::Duration;
 
@@ -89,14 +90,16 @@ impl Reckoning {
     /// How long the work of this instance is waited for, from the moment its death was learned.
     #[must_use]
     pub fn after_death_of(&self, row: &InstanceRow) -> Duration {
-        if row.dead && row.lease.is_zero() {
-            // Only epoch rows know the id. A failover may have lost the row of an instance that
+        if row.is_unknown() {
+            // Only epochs know the id. A failover may have lost the row of an instance that
             // lives, and that goes on for a lease.
             self.after_loss()
-        } else if !self.shared && row.elsewhere {
-            self.after_a_move(row)
-        } else {
+        } else if row.ended {
+            self.settle.max(row.settle)
+        } else if self.shared {
             self.after_death(row.undelivered, row.settle)
+        } else {
+            self.after_a_move(row)
         }
     }
 
@@ -111,11 +114,7 @@ impl Reckoning {
     /// `undelivered` and `settle` are as the dead instance has recorded them.
     #[must_use]
     pub fn after_death(&self, undelivered: Duration, settle: Duration) -> Duration {
-        let undelivered = if self.shared {
-            self.undelivered.max(undelivered)
-        } else {
-            Duration::ZERO
-        };
+        let undelivered = self.undelivered.max(undelivered);
         self.stretched(undelivered + self.settle.max(settle))
     }
 
@@ -162,16 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_only_settle_is_left() {
-        let own = Reckoning::alone(30 * SEC);
-        assert_eq!(own.after_death(10 * SEC, 5 * SEC), 30 * SEC);
-        assert_eq!(own.after_death(10 * SEC, 40 * SEC), 40 * SEC);
-        assert_eq!(own.after_loss(), 30 * SEC);
-    }
-
-    #[test]
-    fn an_instance_of_another_boot_may_still_run() {
-        let own = Reckoning::alone(30 * SEC);
+    fn of_an_instance_that_has_ended_only_settle_is_left() {
         let mut row = InstanceRow {
             id: InstanceId::from_bits(1),
             renewals: 7,
@@ -180,19 +170,22 @@ mod tests {
             undelivered: 10 * SEC,
             routes: String::new(),
             dead: true,
-            elsewhere: false,
+            ended: true,
         };
-        assert_eq!(own.after_death_of(&row), 30 * SEC);
-        row.elsewhere = true;
-        assert_eq!(own.after_death_of(&row), 66 * SEC);
-        row.undelivered = 40 * SEC;
-        assert_eq!(own.after_death_of(&row), 90 * SEC);
-        row.lease = Duration::ZERO;
-        assert_eq!(own.after_death_of(&row), own.after_loss());
-        row.lease = 5 * SEC;
-        // Over a shared store that is so anyway.
+        let alone = Reckoning::alone(30 * SEC);
         let shared = Reckoning::shared(SEC, SEC, SEC);
+        assert_eq!(alone.after_death_of(&row), 30 * SEC);
+        assert_eq!(shared.after_death_of(&row), 20 * SEC);
+        // It may still run.
+        row.ended = false;
+        assert_eq!(alone.after_death_of(&row), 66 * SEC);
+        assert_eq!(shared.after_death_of(&row), 36 * SEC);
+        row.undelivered = 40 * SEC;
+        assert_eq!(alone.after_death_of(&row), 90 * SEC);
         assert_eq!(shared.after_death_of(&row), 72 * SEC);
+        row.lease = Duration::ZERO;
+        assert_eq!(alone.after_death_of(&row), alone.after_loss());
+        assert_eq!(alone.after_loss(), 30 * SEC);
     }
 
     /// The owner's clock is slewed back and the watcher's forward, each as far as chrony goes by

@@ -8,66 +8,69 @@ use serde::{Deserialize, Serialize};
 use crate::json_values::moment;
 use crate::routing::{Needs, ResourceKey, Token};
 
-/// One run of one proxy. The first id of a process is its name: 16 random hex digits, new at each
-/// start. A rejoin goes on under that name and a number: `4f0c2a91b6d3e857-2`. The store accepts no
-/// id twice.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct InstanceId(std::sync::Arc<str>);
+/// One run of one proxy. A process has 47 random bits, which are its name in logs, in `Via` and in
+/// its metrics: 12 hex digits. Below them stands the number of its rejoin, which the name is
+/// followed by from the second on: `4f0c2a91b6d3-2`. The store accepts no id twice.
+///
+/// Not from a sequence of the store: a failover to a replica that is behind would hand out a number
+/// again, and an instance would take the epochs of another for its own.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InstanceId(i64);
 
 impl InstanceId {
+    /// How many bits number the rejoins of a process.
+    const REJOINS: u32 = 16;
+
     /// Takes the id as it stands in a row.
     #[must_use]
-    pub fn from_row(id: &str) -> Self {
-        Self(id.into())
+    pub const fn from_row(id: i64) -> Self {
+        Self(id)
     }
 
-    /// The first id of a process, from 64 random bits.
+    /// The first id of a process, from 47 of these random bits.
     #[must_use]
-    pub fn from_bits(bits: u64) -> Self {
-        Self(format!("{bits:016x}").into())
-    }
-
-    /// The id that follows this one in the same process.
-    #[must_use]
-    pub fn next(&self) -> Self {
-        let (name, number) = self.parts();
-        Self(format!("{name}-{}", number.saturating_add(1)).into())
-    }
-
-    /// The name of the process, which stands in its logs, in `Via` and in its metrics.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.parts().0
-    }
-
-    /// The process's name as other programs show it: in `Via`, and in `pg_stat_activity`.
-    #[must_use]
-    pub fn application_name(&self) -> String {
-        format!("fencepost-{}", self.name())
-    }
-
-    fn parts(&self) -> (&str, u64) {
-        let parts = self.0.split_once('-');
-        let numbered = parts.and_then(|(name, number)| Some((name, number.parse().ok()?)));
-        numbered.unwrap_or((&self.0, 1))
+    pub const fn from_bits(bits: u64) -> Self {
+        Self((bits << Self::REJOINS).cast_signed() & i64::MAX)
     }
 
     /// The id as it stands in a row.
     #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
+    pub const fn get(self) -> i64 {
+        self.0
+    }
+
+    /// The id that follows this one in the same process.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self((self.0.wrapping_add(1)) & i64::MAX)
+    }
+
+    /// The name of the process, which stands in its logs, in `Via` and in its metrics.
+    #[must_use]
+    pub fn name(self) -> String {
+        format!("{:012x}", self.0 >> Self::REJOINS)
+    }
+
+    /// The process's name as other programs show it: in `Via`, and in `pg_stat_activity`.
+    #[must_use]
+    pub fn application_name(self) -> String {
+        format!("fencepost-{}", self.name())
     }
 }
 
 impl fmt::Display for InstanceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.name())?;
+        match self.0 & ((1 << Self::REJOINS) - 1) {
+            0 => Ok(()),
+            rejoins => write!(f, "-{}", rejoins + 1),
+        }
     }
 }
 
 impl fmt::Debug for InstanceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        write!(f, "{self}")
     }
 }
 
@@ -78,8 +81,27 @@ pub fn renewal_pause(term: Duration) -> Duration {
 }
 
 /// An epoch id: numbers the statements of one instance that may open an epoch. Never used twice,
-/// not even by a retry, so that closing one epoch cannot close another.
+/// not even by a retry, so that what ends one epoch ends no other.
 pub type Opening = i64;
+
+/// A durable note in the row of a resource that an instance may have requests of this token for it
+/// in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Epoch {
+    pub instance: InstanceId,
+    pub opening: Opening,
+    pub token: Token,
+}
+
+/// Which epochs of an instance are over: those with an opening below `below` that is not among
+/// `left`. What one publication says is true for ever, since an epoch that is out of use stays so.
+/// So it does no harm that one commits late, over a newer one. But the two fields of different
+/// publications say nothing together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Publication {
+    pub below: Opening,
+    pub left: Vec<Opening>,
+}
 
 /// Counts the overrides of a namespace. A statement that knows a lower era than a row's changes
 /// nothing on that row.
@@ -114,62 +136,49 @@ pub struct Found {
     /// How often tokens of this resource were given back so far. If a token was spent and no longer
     /// is, it was given back if this number has risen since; if not, its spending was lost.
     pub given_back: i64,
+    /// The epochs of the row after this statement, of all instances. Complete under the row's lock,
+    /// and from then on the older ones can only become fewer.
+    pub open: Vec<Epoch>,
 }
 
-/// One turn of the writer: one transaction, and one read after it.
+/// The asks of one statement, which is a transaction of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
-    pub instance: &'a InstanceId,
+    pub instance: InstanceId,
     pub era: Era,
     /// Each names another resource. Not empty.
     pub asks: &'a [Ask],
-    /// Drained epochs, deleted in the same transaction by resource, instance and epoch id.
-    pub closes: &'a [EpochRow],
-    /// Resources whose epochs are all read, besides those that an ask opens an epoch for.
-    pub looks: &'a [ResourceKey],
-    /// A row may be locked: the batch waits for it less than usual.
-    pub hasty: bool,
+    /// The openings of this instance that are in use at these resources, as of the moment at which
+    /// the statement is composed.
+    pub used: &'a [Opening],
+    /// The first opening that was not given out by that moment. An epoch of this instance below it
+    /// that is not `used` is dropped from its row: no request will use it, whenever the statement
+    /// commits.
+    pub next: Opening,
 }
 
-/// The answer to a [`Batch`].
-#[derive(Debug)]
-pub struct Batched {
-    /// In the order of the asks.
-    pub found: Vec<Found>,
-    /// Read after the commit: every epoch of the `looks`, and, of each resource that an ask opens
-    /// an epoch for, at least those of other instances. An error: the advance is durable, and the
-    /// epochs are unknown.
-    pub epochs: Result<Vec<EpochRow>, StoreError>,
-    /// Resources whose epoch, opened by this batch, was missing in that read: another server has
-    /// answered it. Empty where one message over one connection carries both.
-    pub lost: Vec<ResourceKey>,
-    /// The read has notified the owners of older epochs of the resources that an ask has opened one
-    /// for.
-    pub told: bool,
+/// The connection that a batch goes over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// One of [`Marks::lanes`](super::Marks::lanes).
+    Main(usize),
+    /// For rows that another session may have locked: it waits for a lock much less.
+    Aside,
 }
 
-/// A durable note that an instance may have requests of this token in flight.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct EpochRow {
+/// What the store has lost of a resource, as an instance knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repair {
     pub resource: ResourceKey,
-    pub instance: InstanceId,
-    pub opening: Opening,
+    /// The mark is raised to this if it is lower or absent, unless the row is of a later era.
     pub token: Token,
-}
-
-/// A place in the order of one instance's epoch rows: by resource, then by opening.
-pub type Cursor = (ResourceKey, Opening);
-
-/// One of an instance's own epoch rows, and the mark of its resource (`None`: it has none).
-pub type OwnRow = (EpochRow, Option<Token>);
-
-/// The result of one step of a reaping.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Burial {
-    /// The resources whose epochs were deleted.
-    pub freed: Vec<ResourceKey>,
-    /// The start of the next step; `None`: nothing is left.
-    pub next: Option<Cursor>,
+    /// The era in which that was learned.
+    pub era: Era,
+    /// As [`Ask::spend`].
+    pub spend: Option<String>,
+    /// The epochs of the instance that are in use. Those that are missing are added, whatever the
+    /// mark and the era.
+    pub open: Vec<Epoch>,
 }
 
 /// An instance as the others see it.
@@ -186,15 +195,30 @@ pub struct InstanceRow {
     pub routes: String,
     /// Declared dead. Never undone.
     pub dead: bool,
-    /// `SQLite`: it ran on another machine, or before the last boot of this one. The file's lock
-    /// does not prove that it has ended.
-    pub elsewhere: bool,
+    /// Its process has certainly ended, if it was not this one: it had the place that this process
+    /// has now. Of a Postgres, see `place`. Of a file, its lock, under the same boot.
+    pub ended: bool,
 }
 
 impl InstanceRow {
-    /// True if only epoch rows know it.
+    /// An id that only epochs know. It counts as dead: a failover may have lost its row.
     #[must_use]
-    pub fn is_orphan(&self) -> bool {
+    pub fn unknown(id: InstanceId) -> Self {
+        Self {
+            id,
+            renewals: 0,
+            lease: Duration::ZERO,
+            settle: Duration::ZERO,
+            undelivered: Duration::ZERO,
+            routes: String::new(),
+            dead: true,
+            ended: false,
+        }
+    }
+
+    /// True if only epochs know it.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
         self.dead && self.lease.is_zero() && self.routes.is_empty()
     }
 }
@@ -219,7 +243,7 @@ pub enum Renewal {
     Alive(Era),
     /// Another instance declared this id dead.
     Dead,
-    /// No row knows this id: it was declared dead and reaped, or the store has lost it.
+    /// No row knows this id: the store has lost it.
     Unknown,
 }
 
@@ -267,7 +291,7 @@ pub enum Override {
     /// The mark is `after` now, in the new era.
     Done { before: Token, era: Era },
     /// Refused: these epochs of the resource are open.
-    EpochsOpen(Vec<EpochRow>),
+    EpochsOpen(Vec<Epoch>),
     /// There is no mark to override.
     Absent,
 }
@@ -319,20 +343,16 @@ pub struct Pruned {
     pub era: Option<Era>,
 }
 
-/// A message from one instance to the others. A lost or late one costs a poll interval and nothing
-/// else. Any login of the database can send one, so it is only a hint to read the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notification {
-    /// A newer token is durable, and waits for older epochs of the resource.
-    Newer {
-        resource: ResourceKey,
-        token: Token,
-        era: Era,
-        /// The instance that has an older epoch; `None`: any may have one.
-        owner: Option<InstanceId>,
-    },
-    /// An epoch of the resource was closed, and another instance waits for it.
-    Closed { resource: ResourceKey },
+/// A message from one instance to the others: look at this row. A lost or late one costs a poll
+/// interval and nothing else. Any login of the database can send one, so nothing is concluded from
+/// it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Notification {
+    pub resource: ResourceKey,
+    /// A request with this token waits for the epochs that are older; `None`: one was closed.
+    pub waits: Option<Token>,
+    /// The instance that has an older epoch; `None`: for all.
+    pub to: Option<InstanceId>,
 }
 
 /// An event of the subscription to notifications.
@@ -399,13 +419,16 @@ mod tests {
     #[test]
     fn a_process_keeps_its_name_through_rejoins() {
         let first = InstanceId::from_bits(0x4f0c_2a91);
-        assert_eq!(first.as_str(), "000000004f0c2a91");
+        assert_eq!(first.to_string(), "00004f0c2a91");
         let (second, third) = (first.next(), first.next().next());
-        assert_eq!(second.as_str(), "000000004f0c2a91-2");
-        assert_eq!(third.as_str(), "000000004f0c2a91-3");
+        assert_eq!(second.to_string(), "00004f0c2a91-2");
+        assert_eq!(third.to_string(), "00004f0c2a91-3");
         for id in [first, second, third] {
-            assert_eq!(id.name(), "000000004f0c2a91");
-            assert_eq!(id.application_name(), "fencepost-000000004f0c2a91");
+            assert_eq!(id.name(), "00004f0c2a91");
+            assert_eq!(id.application_name(), "fencepost-00004f0c2a91");
+        }
+        for bits in [u64::MAX, 1 << 63, 0] {
+            assert!(InstanceId::from_bits(bits).get() >= 0);
         }
     }
 }

@@ -97,11 +97,11 @@ impl RouteRecord {
     }
 
     /// Updates [`Self::others`] from one read of the instances.
-    pub fn observe(&self, me: &InstanceId, rows: &[InstanceRow]) {
+    pub fn observe(&self, me: InstanceId, rows: &[InstanceRow]) {
         let digest = self.digest();
         let differs = |row: &&InstanceRow| !row.dead && row.routes != digest;
-        let differing = rows.iter().filter(|row| row.id != *me).filter(differs);
-        let mut now: Vec<InstanceId> = differing.map(|row| row.id.clone()).collect();
+        let differing = rows.iter().filter(|row| row.id != me).filter(differs);
+        let mut now: Vec<InstanceId> = differing.map(|row| row.id).collect();
         now.sort();
         self.mismatch
             .set(i64::try_from(now.len()).unwrap_or(i64::MAX));

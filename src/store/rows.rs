@@ -7,10 +7,7 @@ use sqlx::SqlSafeStr;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 
 use crate::routing::{ResourceKey, Token};
-use crate::store::{
-    Ask, AuditRow, Burial, Cursor, EpochRow, Found, InstanceId, InstanceRow, MarkRow, Opening,
-    OwnRow, StoreError,
-};
+use crate::store::{Ask, AuditRow, Epoch, Found, InstanceId, InstanceRow, MarkRow, StoreError};
 
 /// The table in which the migrator records its steps. Not sqlx's default name, since a database may
 /// be shared with another program that uses sqlx.
@@ -53,53 +50,26 @@ pub(super) fn all<R, T>(
     rows.into_iter().map(turn).collect()
 }
 
-/// `(resource, instance, opening, token)`.
-pub(super) type EpochColumns = (String, String, i64, i64);
-
-pub(super) fn epoch(
-    (resource, instance, opening, token): EpochColumns,
-) -> Result<EpochRow, StoreError> {
-    Ok(EpochRow {
-        resource: key(&resource)?,
-        instance: InstanceId::from_row(&instance),
-        opening,
-        token: number(token)?,
-    })
+/// The epochs of a row, which stand in it as triples: instance, opening, token.
+pub(super) fn epochs(open: &[i64]) -> Result<Vec<Epoch>, StoreError> {
+    let (triples, rest) = open.as_chunks::<3>();
+    if !rest.is_empty() {
+        return Err(odd("epochs that are not triples"));
+    }
+    let epoch = |&[instance, opening, token]: &[i64; 3]| {
+        Ok(Epoch {
+            instance: InstanceId::from_row(instance),
+            opening,
+            token: number(token)?,
+        })
+    };
+    triples.iter().map(epoch).collect()
 }
 
-/// `(resource, instance, opening, token, mark)`.
-pub(super) type OwnColumns = (String, String, i64, i64, Option<i64>);
-
-pub(super) fn own(
-    (resource, instance, opening, token, mark): OwnColumns,
-) -> Result<OwnRow, StoreError> {
-    let row = epoch((resource, instance, opening, token))?;
-    Ok((row, mark.map(number).transpose()?))
-}
-
-/// The start of a page: after this place, or before everything (no key is empty).
-pub(super) fn start(after: Option<&Cursor>) -> (&str, i64) {
-    after.map_or(("", i64::MIN), |(resource, opening)| {
-        (resource.as_str(), *opening)
-    })
-}
-
-/// A place in an instance's own rows: `(resource, opening)`.
-pub(super) fn cursor((resource, opening): (String, Opening)) -> Result<Cursor, StoreError> {
-    Ok((key(&resource)?, opening))
-}
-
-/// One step of a reaping, which has freed these resources.
-pub(super) fn burial(
-    mut freed: Vec<String>,
-    next: Option<(String, Opening)>,
-) -> Result<Burial, StoreError> {
-    freed.sort();
-    freed.dedup();
-    Ok(Burial {
-        freed: all(freed, |resource| key(&resource))?,
-        next: next.map(cursor).transpose()?,
-    })
+/// The same, the other way.
+pub(super) fn triples(open: &[Epoch]) -> Vec<i64> {
+    let triple = |epoch: &Epoch| [epoch.instance.get(), epoch.opening, epoch.token.get()];
+    open.iter().flat_map(triple).collect()
 }
 
 /// `(resource, token, spent, era, since_ms)`.
@@ -117,11 +87,11 @@ pub(super) fn mark(
     })
 }
 
-/// `(id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead, elsewhere)`.
-pub(super) type InstanceColumns = (String, i64, i64, i64, i64, String, bool, bool);
+/// `(id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead, ended)`.
+pub(super) type InstanceColumns = (i64, i64, i64, i64, i64, String, bool, bool);
 
 pub(super) fn instance(
-    (id, renewals, lease, settle, undelivered, routes, dead, elsewhere): InstanceColumns,
+    (id, renewals, lease, settle, undelivered, routes, dead, ended): InstanceColumns,
 ) -> Result<InstanceRow, StoreError> {
     let span = |ms: i64| {
         u64::try_from(ms)
@@ -129,14 +99,14 @@ pub(super) fn instance(
             .map_err(|_| odd(&format!("the instance {id} has a span of {ms} ms")))
     };
     Ok(InstanceRow {
-        id: InstanceId::from_row(&id),
+        id: InstanceId::from_row(id),
         renewals,
         lease: span(lease)?,
         settle: span(settle)?,
         undelivered: span(undelivered)?,
         routes,
         dead,
-        elsewhere,
+        ended,
     })
 }
 
@@ -195,6 +165,7 @@ pub(super) fn not_made(ask: &Ask) -> Result<Found, StoreError> {
             era: 0,
             spent_by: None,
             given_back: 0,
+            open: Vec::new(),
         })
     } else {
         Err(StoreError::Statement(format!(
@@ -205,7 +176,7 @@ pub(super) fn not_made(ask: &Ask) -> Result<Found, StoreError> {
 }
 
 /// A row that no version of this program writes.
-fn odd(what: &str) -> StoreError {
+pub(super) fn odd(what: &str) -> StoreError {
     StoreError::Statement(format!(
         "a row holds a value that fencepost never writes: {what}"
     ))
@@ -276,45 +247,27 @@ pub(super) type Applied = (i64, Vec<u8>, bool);
 ///
 /// # Errors
 ///
-/// [`StoreError::Unfit`] where the schema is newer than this program, differs from what it knows,
-/// or was left half migrated.
+/// [`StoreError::Unfit`] where the schema is another one, or was left half made.
 pub(super) fn judge_schema(migrator: &Migrator, applied: &[Applied]) -> Result<Schema, StoreError> {
-    for (version, checksum, success) in applied {
-        if !success {
-            return Err(StoreError::Unfit(format!(
-                "migration {version} of the store's schema was left half done: restore the \
-                 database, or finish it by hand and set `success` in {MIGRATIONS_TABLE}"
-            )));
-        }
-        match migrator.iter().find(|known| known.version == *version) {
-            None => {
-                return Err(StoreError::Unfit(format!(
-                    "the store's schema (version {version}) is newer than this fencepost: run the \
-                     newer program"
-                )));
-            }
-            Some(known) if known.checksum != *checksum => {
-                return Err(StoreError::Unfit(format!(
-                    "migration {version} of the store's schema is not the one that this fencepost \
-                     knows: was the database made by another build?"
-                )));
-            }
-            Some(_) => {}
-        }
+    if applied.is_empty() {
+        return Ok(Schema::Behind);
     }
-    let all = migrator.iter().all(|known| {
-        applied
-            .iter()
-            .any(|(version, ..)| *version == known.version)
-    });
-    Ok(if all { Schema::Current } else { Schema::Behind })
+    let known = migrator.iter();
+    let known = known.map(|known| (known.version, known.checksum.to_vec(), true));
+    if known.eq(applied.iter().cloned()) {
+        return Ok(Schema::Current);
+    }
+    Err(StoreError::Unfit(format!(
+        "the store's schema is not the one that this fencepost knows: it was made by another version or build, which \
+         has to serve it, or it was left half made, and has to be restored (see the table {MIGRATIONS_TABLE})"
+    )))
 }
 
 /// The refusal of a schema that is behind, if the program may not migrate.
 pub(super) fn schema_behind() -> StoreError {
     StoreError::Unfit(
         "the store's schema is missing or behind this fencepost, and store.migrate is off: run \
-         `fencepost migrate` first"
+         `fencepost migrate` first. (A Postgres role does not find it either if its search_path does not lead to it.)"
             .to_owned(),
     )
 }

@@ -14,7 +14,7 @@ use crate::fencing::tests::{CallPlan, LOSS, broken, key, token};
 use crate::metrics::Outcome;
 use crate::rejections::{RecentRejection, RequestText};
 use crate::routing::Token;
-use crate::store::{AuditRow, EpochRow, InstanceId};
+use crate::store::{AuditRow, InstanceId};
 
 /// More than JavaScript's numbers can tell apart.
 const BIG: i64 = 9_007_199_254_740_993;
@@ -100,7 +100,7 @@ async fn a_view_has_the_refusals_and_the_audit_of_the_resource() {
     }
     let lost = rejection("order:42", 42, None, Outcome::OutcomeUnknown);
     admin.state.rejections.push(lost);
-    admin.store.state().audit.push(AuditRow {
+    admin.store.rows().audit.push(AuditRow {
         resource: key("order:42"),
         action: "override".into(),
         before: Some(token(43)),
@@ -151,12 +151,8 @@ async fn a_view_says_what_goes_on() {
     drop(admin.rig.admit("order:42", 42).await.begin());
     // An instance that is dead has left an epoch behind.
     let dead = InstanceId::from_bits(7);
-    admin.store.state().epochs.push(EpochRow {
-        resource: order.clone(),
-        instance: dead.clone(),
-        opening: 3,
-        token: token(41),
-    });
+    admin.set_dead(dead);
+    admin.set_open("order:42", dead, token(41));
     admin.rig.round().await;
     let waiting = [(); 2].map(|()| admin.rig.spawn_admit("order:42", BIG));
     while admin.rig.waiting(&order) < 2 {
@@ -188,7 +184,7 @@ async fn a_view_says_what_goes_on() {
     drop((held, waiting));
 
     admin.get("/v1/marks/absent").await.problem(404, "no-mark");
-    admin.store.plan("mark", CallPlan::Fail(broken()));
+    admin.store.plan("view", CallPlan::Fail(broken()));
     let down = admin.get("/v1/marks/order:42").await;
     let why = down.problem(503, "store-unavailable");
     assert!(!why.contains("take effect"), "{why}");
@@ -282,12 +278,7 @@ async fn the_proxy_may_say_no() {
     admin.set_mark("a", 43);
     admin.set_mark("busy", 43);
     let other = InstanceId::from_bits(7);
-    admin.store.state().epochs.push(EpochRow {
-        resource: key("busy"),
-        instance: other.clone(),
-        opening: 3,
-        token: token(43),
-    });
+    admin.set_open("busy", other, token(43));
     let stale = admin.post("/v1/marks/a/advance", r#"{"token":"41"}"#).await;
     stale.problem(412, "stale-token");
     assert_eq!(stale.json()["mark"], "43");
@@ -309,7 +300,7 @@ async fn the_proxy_may_say_no() {
         .post("/v1/marks/a/resolve", body)
         .await
         .problem(404, "no-such-unknown");
-    for call in ["mark", "advance"] {
+    for call in ["view", "advance"] {
         admin.store.plan(call, CallPlan::Fail(broken()));
         let down = admin.post("/v1/marks/a/advance", r#"{"token":"44"}"#).await;
         let why = down.problem(503, "store-unavailable");

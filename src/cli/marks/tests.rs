@@ -11,7 +11,7 @@ use crate::admin::serve;
 use crate::admin::tests::fixture::Admin as AdminPort;
 use crate::fencing::tests::{key, token};
 use crate::socket::Listener;
-use crate::store::{EpochRow, InstanceId};
+use crate::store::InstanceId;
 
 #[derive(Parser)]
 struct Program {
@@ -80,12 +80,8 @@ async fn lists_and_shows() {
     drop(admin.rig.admit("order:42", 42).await.begin());
     // An instance that is dead has left an epoch behind.
     let dead = InstanceId::from_bits(7);
-    admin.store.state().epochs.push(EpochRow {
-        resource: key("order:42"),
-        instance: dead.clone(),
-        opening: 3,
-        token: token(41),
-    });
+    admin.set_dead(dead);
+    admin.set_open("order:42", dead, token(41));
     admin.rig.round().await;
     let _newer = admin.rig.spawn_admit("order:42", 43);
     while admin.rig.waiting(&key("order:42")) < 1 {

@@ -23,8 +23,10 @@ pub struct BarrierFile {
     pub grace: Time,
     /// The time for which the upstream may work on a request after its last byte has arrived,
     /// whether its caller still waits or not. This is your promise about the upstream: after an
-    /// unknown outcome, no newer token is admitted for this long. Leave room: a fifth if the
-    /// upstream is on another machine, whose clock may run at another rate.
+    /// unknown outcome, no newer token is admitted for this long. The default suits writes that the
+    /// upstream has done within seconds, as most fenced ones are. If yours may take longer, raise
+    /// this and `upstream.timeout` together. Leave room: a fifth if the upstream is on another
+    /// machine, whose clock may run at another rate.
     pub settle: Time,
     /// The maximum number of requests of one resource that may wait; more get a 503. Never more
     /// than `limits.in_flight_per_resource`.
@@ -37,7 +39,7 @@ impl Default for BarrierFile {
         Self {
             wait: Time::seconds(10),
             grace: Time::seconds(10),
-            settle: Time::seconds(30),
+            settle: Time::seconds(10),
             queue: None,
         }
     }

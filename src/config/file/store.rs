@@ -43,8 +43,9 @@ pub struct StoreFile {
     /// digits, `.`, `_` and `-`, at most 63. Required with Postgres.
     #[schemars(extend("default" = NAMESPACE))]
     pub namespace: Option<String>,
-    /// The time for which an instance may forward without a renewal committed by the store; it
-    /// renews every second. Postgres: when an instance dies, its resources wait for this, then for
+    /// The time for which an instance may forward without a renewal committed by the store. It
+    /// renews every second, so with the default a Postgres that stalls for up to about 3 s causes
+    /// no refusal. Postgres: when an instance dies, its resources wait for this, then for
     /// `upstream.undelivered` and `barrier.settle`, and a fifth longer, because clocks may run at
     /// different rates. `SQLite`: while an fsync takes longer than this, fenced requests are
     /// refused. At least 1s.

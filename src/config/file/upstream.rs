@@ -30,7 +30,7 @@ pub struct UpstreamFile {
     /// for 250 ms.
     pub connect_timeout: Time,
     /// Time until the head of the response. After that the outcome is unknown, and the request
-    /// counts as in flight for `barrier.settle`.
+    /// counts as in flight for `barrier.settle`. Not longer than that: raise both together.
     pub timeout: Time,
     /// The time for which an idle connection is kept, below the upstream's own keep-alive, so that
     /// fewer requests meet a connection that is being closed. `0s`: over HTTP/1, no connection is
@@ -38,8 +38,9 @@ pub struct UpstreamFile {
     pub idle_timeout: Time,
     /// The time for which the kernel tries to deliver bytes of a fenced request that the upstream
     /// does not read (`TCP_USER_TIMEOUT`, RFC 5482). Then it drops them and resets the connection,
-    /// whether the proxy runs or not. When a proxy dies, the others wait for `store.lease`, then
-    /// for this, then for `barrier.settle`. 100ms to 10m.
+    /// whether the proxy runs or not. A lost packet is sent again after 0.2, 0.6, 1.4 and 3 s on a
+    /// fast network: the default leaves room for these. When a proxy dies, the others wait for
+    /// `store.lease`, then for this, then for `barrier.settle`. 100ms to 10m.
     pub undelivered: Time,
     /// Statuses with which a gateway before the upstream says that it does not know the outcome.
     /// The client gets the response unchanged, and the request counts as in flight for
@@ -70,9 +71,9 @@ impl Default for UpstreamFile {
             url: None,
             host: "preserve".to_owned(),
             connect_timeout: Time::seconds(2),
-            timeout: Time::seconds(30),
+            timeout: Time::seconds(10),
             idle_timeout: Time::seconds(4),
-            undelivered: Time::seconds(10),
+            undelivered: Time::seconds(5),
             unknown_statuses: written(&unknown.http),
             unknown_grpc_statuses: written(&unknown.grpc),
             http2: false,

@@ -68,7 +68,7 @@ fn a_reload_never_changes_what_the_marks_rest_upon() {
         ("store: { timeout: 4s }", "store.timeout"),
         ("store: { cached_marks: 5 }", "store.cached_marks"),
         ("store: { migrate: false }", "store.migrate"),
-        ("barrier: { settle: 31s }", "barrier.settle"),
+        ("barrier: { settle: 11s }", "barrier.settle"),
     ] {
         let (new, _) = good(&format!("{BASE}{routes}{text}\n"));
         let reasons = old.reload_from(new).expect_err("it is fixed");

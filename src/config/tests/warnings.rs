@@ -6,7 +6,7 @@ use crate::config::Severity;
 /// Fields that are doubtful, a part of the message, and the path that is reported where it is not
 /// the last field's.
 const WARNINGS: &str = r"
-barrier.settle: 29s | given longer than `barrier.settle` | upstream.timeout
+barrier.settle: 9s | given longer than `barrier.settle` | upstream.timeout
 barrier.wait: 0s | requests never wait
 shutdown.deadline: 9s | shorter than `barrier.grace`
 admin.token_file: /t; admin.listen: '0.0.0.0:1' | can be read on their way
@@ -33,7 +33,7 @@ limits.in_flight: 128; limits.in_flight_per_resource: none; barrier.queue: 128 |
 route.body: { buffer: 257MiB } | longer than `limits.body_memory` | routes[0].body.buffer
 route.mode: observe | observe refuses nothing
 route.mode: bypass | these have no effect: resource
-route.upstream: { timeout: 31s } | longer than `barrier.settle` | routes[0].upstream.timeout
+route.upstream: { timeout: 11s } | longer than `barrier.settle` | routes[0].upstream.timeout
 route.methods: [PUT, PUT] | is listed twice | routes[0].methods[1]
 routes: [{ path: /a, resource: '{header.cookie}' }] | is a secret | routes[0].resource
 routes: [{ path: /a, resource: '{header.x-request-id}' }] | many keys | routes[0].resource

@@ -5,19 +5,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::*;
-use crate::fencing::tests::{
-    CallPlan, DEATH, Double, LOSS, ROOM, Rig, SETTLE, SILENCE, TERM, broken, clock, key, token,
-};
-use crate::fencing::writer::Want;
+use crate::fencing::tests::{DEATH, Double, ROOM, Rig, SETTLE, SILENCE, TERM, clock, key, token};
 use crate::metrics::DecidedBy;
-use crate::store::Administration;
 
 const WAIT: Duration = Duration::from_secs(2);
 /// No refusal of the barrier: it stands for `None` here.
 const NOT_OPEN: Refused = Refused::Spent;
 
 struct One {
-    store: Arc<Double>,
     rig: Rig,
     barrier: Barrier,
 }
@@ -27,11 +22,7 @@ async fn instance(store: &Arc<Double>, id: u64) -> One {
     let (epoch_table, lease) = (Arc::clone(&rig.epoch_table), Arc::clone(&rig.lease));
     let room = RequestLimits { queue: 2, ..ROOM };
     let barrier = Barrier::new(epoch_table, lease, Arc::clone(&rig.detector), room);
-    One {
-        store: Arc::clone(store),
-        rig,
-        barrier,
-    }
+    One { rig, barrier }
 }
 
 async fn alone() -> One {
@@ -40,9 +31,7 @@ async fn alone() -> One {
 
 impl One {
     async fn open(&self, resource: &str, number: i64) {
-        let key = key(resource);
-        let asked = self.rig.writer.append(&key, token(number), Want::Open);
-        asked.await.expect("granted");
+        self.rig.open(resource, number).await.expect("granted");
     }
 
     /// A permit; [`NOT_OPEN`] where the epoch is not open.
@@ -125,7 +114,7 @@ async fn waits_no_longer_than_its_deadline_and_gives_up_its_place() {
             settling
         })
     );
-    assert_eq!(one.rig.epoch_table.activity(&key("a")).waiting, 0);
+    assert_eq!(one.rig.waiting(&key("a")), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -204,7 +193,7 @@ async fn a_crowd_that_is_superseded_does_not_turn_the_newest_away() {
     }
     drop(five);
     assert!(seven.await.is_ok());
-    assert_eq!(one.rig.epoch_table.activity(&key("a")).waiting, 0);
+    assert_eq!(one.rig.waiting(&key("a")), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -266,15 +255,9 @@ async fn nothing_is_given_under_a_lapsed_lease_or_of_an_earlier_generation() {
     drop(one.admit("a", 5).await);
     one.open("a", 6).await;
     let mut six = Box::pin(one.enter("a", 6));
-    assert!(
-        pending(&mut six).await,
-        "the old incarnation's permit still counts"
-    );
+    let waits = pending(&mut six).await;
+    assert!(waits, "the old incarnation's permit still counts");
     sending.settled();
-    // To the new id, the rows of the old one are another instance's: the next look finds them gone.
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    one.rig.writer.reread(key("a"));
-    assert!(six.await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -289,25 +272,25 @@ async fn permits_after_an_outage_are_not_cut_with_those_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_for_an_older_epoch_of_another_instance_until_it_is_closed() {
+async fn waits_for_an_older_epoch_of_another_instance_until_it_is_ceded() {
     let store = Arc::new(Double::default());
     let one = instance(&store, 1).await;
     let two = instance(&store, 2).await;
-    let five = one.admit("a", 5).await;
+    one.rig.run();
+    two.rig.run();
+    let five = one.admit("a", 5).await.begin();
     two.open("a", 6).await;
     let mut six = Box::pin(two.enter("a", 6));
     assert!(pending(&mut six).await);
-    two.rig.writer.reread(key("a"));
-    store.until("epochs", 3).await;
-    assert!(pending(&mut six).await, "it is still open");
-    // The announcement reaches no instance here: the poll finds it.
-    one.rig.writer.poll();
-    five.begin().settled();
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(store.open(&key("a")).len(), 1, "closed");
-    two.rig.writer.reread(key("a"));
+    five.superseded().cancelled().await;
+    tokio::time::sleep(WAIT / 2).await;
+    assert!(pending(&mut six).await, "it is in flight");
+    let began = Instant::now();
+    five.settled();
     assert!(six.await.is_ok());
-    let stale = one.rig.writer.append(&key("a"), token(5), Want::Open).await;
+    assert_eq!(began.elapsed(), Duration::ZERO, "notified");
+    assert_eq!(store.open(&key("a")), [6]);
+    let stale = one.rig.open("a", 5).await;
     assert_eq!(stale, Err(Refused::stale(token(6), DecidedBy::Store)));
 }
 
@@ -318,8 +301,7 @@ async fn a_dead_instance_is_waited_for_until_it_has_settled() {
     let two = instance(&store, 2).await;
     let _five = one.admit("a", 5).await.begin();
     two.open("a", 6).await;
-    let stop = tokio_util::sync::CancellationToken::new();
-    tokio::spawn(two.rig.membership().run(stop.clone()));
+    two.rig.run();
     let began = Instant::now();
     let refused = loop {
         let refused = two.enter("a", 6).await;
@@ -334,7 +316,11 @@ async fn a_dead_instance_is_waited_for_until_it_has_settled() {
         if retry_after > SETTLE && retry_after <= DEATH)
     );
     assert!(began.elapsed() >= SILENCE, "alive for its lease");
-    while two.enter("a", 6).await.is_err() {
+    // Its epoch is idle in between, so each one asks again.
+    while {
+        two.open("a", 6).await;
+        two.enter("a", 6).await.is_err()
+    } {
         assert!(
             began.elapsed() < SILENCE + DEATH + Duration::from_secs(5),
             "forever"
@@ -346,50 +332,4 @@ async fn a_dead_instance_is_waited_for_until_it_has_settled() {
         "too early: {:?}",
         began.elapsed()
     );
-    stop.cancel();
-}
-
-#[tokio::test(start_paused = true)]
-async fn idle_resources_leave_no_entry() {
-    let one = alone().await;
-    for n in 0..50 {
-        let resource = format!("r{n}");
-        drop(one.admit(&resource, 5).await);
-        drop(one.admit(&resource, 6).await);
-    }
-    assert_eq!(one.rig.open_rows().len(), 50);
-    tokio::time::sleep(Duration::from_secs(61)).await;
-    one.rig.epoch_table.sweep(Duration::from_mins(1), 1).await;
-    assert_eq!(one.rig.epoch_table.active(), 0);
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    assert!(one.store.state().epochs.is_empty());
-    assert_eq!(
-        one.rig.epoch_table.known(&key("r7")),
-        Some(token(6)),
-        "still refused from memory"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_resource_whose_marks_were_lost_is_refused_until_it_is_repaired_and_has_settled() {
-    let one = alone().await;
-    let _five = one.admit("a", 5).await;
-    one.store.state().marks.clear();
-    one.store.state().epochs.clear();
-    // One repair fails, the next succeeds.
-    one.store.plan("reopen", CallPlan::Fail(broken()));
-    one.rig.writer.reconcile();
-    one.store.until("own_of", 1).await;
-    one.store.until("reopen", 1).await;
-    let refused = one.enter("a", 5).await.err();
-    assert_eq!(refused, Some(Refused::repairing(LOSS)));
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(one.store.mark_of(&key("a")), Some(5));
-    assert_eq!(one.store.open(&key("a")).len(), 1);
-    tokio::time::sleep(LOSS).await;
-    one.rig.lease.renewed(one.rig.lease.clock().now());
-    // The epoch from before gives no permit; one that is opened again does.
-    assert_eq!(one.enter("a", 5).await.err(), Some(NOT_OPEN));
-    drop(one.admit("a", 5).await);
-    assert!(one.store.check().await.is_ok());
 }

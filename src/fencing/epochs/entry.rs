@@ -1,5 +1,5 @@
 //! One resource in the epoch table: its known mark, the epochs this instance has open for it, and
-//! the waiting requests.
+//! the requests that wait for the store or for older ones.
 //!
 //! Everything here runs under the lock of the resource's shard.
 
@@ -10,9 +10,10 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::verdicts::{Drained, ResourceActivity, UnknownOutcome};
+use super::request::Waiter;
+use super::verdicts::{ResourceActivity, UnknownOutcome};
 use crate::routing::{Decision, Token, judge, stale_by};
-use crate::store::{EpochRow, Era, InstanceId, Opening};
+use crate::store::{Epoch, Era, InstanceId, Opening};
 
 #[derive(Clone, Debug)]
 pub(super) struct UnknownPermit {
@@ -22,25 +23,41 @@ pub(super) struct UnknownPermit {
 
 #[derive(Debug)]
 pub(super) struct OwnEpoch {
-    pub(super) row: EpochRow,
+    pub(super) epoch: Epoch,
     pub(super) incarnation: u64,
     pub(super) permits: usize,
     pub(super) unknown: Vec<UnknownPermit>,
-    /// Asked to close: never gives another permit.
+    /// Never gives another permit.
     pub(super) closing: bool,
-    /// Another instance waits for it.
+    /// Another instance waits for it: it is ceded as soon as it is idle.
     pub(super) wanted: bool,
-    /// Its row is being ceded: the store deletes the row if the mark is above its token. The epoch
-    /// gives no permit until the result is known.
-    pub(super) ceding: bool,
     /// Older epochs that are open elsewhere. None of them can be opened again, so an empty list
     /// stays empty.
-    pub(super) foreign: Vec<EpochRow>,
+    pub(super) foreign: Vec<Epoch>,
     pub(super) superseded: Arc<CancellationToken>,
+    pub(super) opened: Instant,
     pub(super) used: Instant,
+    /// When its row was last read, or a read was last asked for.
+    pub(super) looked: Instant,
 }
 
 impl OwnEpoch {
+    pub(super) fn new(epoch: Epoch, incarnation: u64, foreign: Vec<Epoch>, now: Instant) -> Self {
+        Self {
+            epoch,
+            incarnation,
+            permits: 0,
+            unknown: Vec::new(),
+            closing: false,
+            wanted: false,
+            foreign,
+            superseded: Arc::new(CancellationToken::new()),
+            opened: now,
+            used: now,
+            looked: now,
+        }
+    }
+
     pub(super) fn idle(&self) -> bool {
         self.permits == 0 && self.unknown.is_empty()
     }
@@ -52,12 +69,29 @@ pub(super) enum Quarantine {
     Until(Instant),
 }
 
-#[derive(Debug, Default)]
+/// Whether a statement about the resource is on its way. There is never more than one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Statement {
+    #[default]
+    None,
+    /// It is queued for the next one.
+    Due,
+    /// It may open an epoch under this number, which is in use until the answer is entered.
+    Sent(Option<Opening>),
+}
+
+#[derive(Default)]
 pub(super) struct EpochEntry {
     pub(super) known: Option<Token>,
     /// The era in which the mark was last learned. An override in a later era invalidates it.
     pub(super) known_in: Era,
     pub(super) epochs: Vec<OwnEpoch>,
+    /// Requests that wait for the store.
+    pub(super) asking: Vec<Waiter>,
+    /// The next statement opens the epoch in use anew.
+    pub(super) renew: bool,
+    pub(super) statement: Statement,
+    /// How many requests wait for older ones.
     pub(super) waiting: usize,
     /// The newest token that waits, and how many wait with it. The others are about to leave.
     pub(super) newest: Option<(Token, usize)>,
@@ -67,55 +101,74 @@ pub(super) struct EpochEntry {
 
 impl EpochEntry {
     /// For operators.
-    pub(super) fn activity(&self) -> ResourceActivity {
-        let now = Instant::now();
-        let unknown = self.epochs.iter().flat_map(|epoch| {
-            epoch.unknown.iter().map(|unknown| UnknownOutcome {
+    pub(super) fn activity(&self, now: Instant) -> ResourceActivity {
+        let unknown = self.epochs.iter().flat_map(|own| {
+            own.unknown.iter().map(|unknown| UnknownOutcome {
                 number: unknown.number,
-                token: epoch.row.token,
-                instance: epoch.row.instance.clone(),
+                token: own.epoch.token,
+                instance: own.epoch.instance,
                 settles_in: unknown.until.saturating_duration_since(now),
             })
         });
         ResourceActivity {
-            in_flight: self.epochs.iter().map(|epoch| epoch.permits).sum(),
+            in_flight: self.epochs.iter().map(|own| own.permits).sum(),
             waiting: self.waiting,
             unknown: unknown.collect(),
         }
     }
 
     pub(super) fn idle(&self) -> bool {
-        self.epochs.is_empty() && self.waiting == 0 && self.quarantine.is_none()
+        let waited = self.waiting > 0 || self.statement != Statement::None;
+        self.epochs.is_empty() && !waited && self.quarantine.is_none()
     }
 
     /// How many requests have a permit here or wait for one.
     pub(super) fn held(&self) -> usize {
-        let permits = self.epochs.iter().map(|epoch| epoch.permits);
+        let permits = self.epochs.iter().map(|own| own.permits);
         self.waiting + permits.sum::<usize>()
     }
 
-    /// Whether an epoch of this other instance is in the way here.
-    pub(super) fn is_behind(&self, instance: &InstanceId) -> bool {
-        let mut foreign = self.epochs.iter().flat_map(|epoch| &epoch.foreign);
-        foreign.any(|row| row.instance == *instance)
+    /// The epochs of other instances that are in the way here, each with the token that is behind.
+    pub(super) fn foreign(&self) -> impl Iterator<Item = (Epoch, Token)> {
+        let of = |own: &OwnEpoch| {
+            let token = own.epoch.token;
+            let foreign = own.foreign.clone().into_iter();
+            foreign.map(move |foreign| (foreign, token))
+        };
+        self.epochs.iter().flat_map(of)
+    }
+
+    /// Whether the resource has just become due for a statement.
+    pub(super) fn due(&mut self) -> bool {
+        let due = self.statement == Statement::None;
+        if due {
+            self.statement = Statement::Due;
+        }
+        due
     }
 
     /// The epoch that can give a permit for this token.
     pub(super) fn usable(&self, token: Token, incarnation: u64) -> Option<usize> {
-        self.epochs.iter().position(|epoch| {
-            let gives = !epoch.closing && !epoch.ceding;
-            gives && epoch.row.token == token && epoch.incarnation == incarnation
+        self.epochs.iter().position(|own| {
+            !own.closing && own.epoch.token == token && own.incarnation == incarnation
         })
     }
 
     pub(super) fn epoch(
         &mut self,
-        instance: &InstanceId,
+        instance: InstanceId,
         opening: Opening,
     ) -> Option<&mut OwnEpoch> {
         self.epochs
             .iter_mut()
-            .find(|epoch| epoch.row.opening == opening && epoch.row.instance == *instance)
+            .find(|own| own.epoch.opening == opening && own.epoch.instance == instance)
+    }
+
+    /// The openings of this instance that are in use.
+    pub(super) fn used_by(&self, instance: InstanceId) -> impl Iterator<Item = Opening> {
+        let own = self.epochs.iter().map(|own| own.epoch);
+        let own = own.filter(move |epoch| epoch.instance == instance);
+        own.map(|epoch| epoch.opening)
     }
 
     pub(super) fn ring(&self) {
@@ -124,11 +177,11 @@ impl EpochEntry {
         }
     }
 
-    pub(super) fn quarantined(&mut self, repair_left: Duration) -> Option<Duration> {
+    pub(super) fn quarantined(&mut self, repair_left: Duration, now: Instant) -> Option<Duration> {
         match self.quarantine? {
             Quarantine::Repairing => Some(repair_left),
             Quarantine::Until(end) => {
-                let left = end.saturating_duration_since(Instant::now());
+                let left = end.saturating_duration_since(now);
                 if left.is_zero() {
                     self.lift();
                     return None;
@@ -138,17 +191,17 @@ impl EpochEntry {
         }
     }
 
-    /// The repair has settled. Epochs from before are asked to close. The older epochs elsewhere
-    /// were read when they were opened, but others may have been opened behind the lost mark since
-    /// then, or recorded again.
+    /// The repair has settled. Epochs from before close: the older epochs elsewhere were read when
+    /// they were opened, but others may have been opened behind the lost mark since then, or
+    /// recorded again.
     pub(super) fn lift(&mut self) {
         self.quarantine = None;
-        for epoch in &mut self.epochs {
-            epoch.closing = true;
+        for own in &mut self.epochs {
+            own.closing = true;
         }
     }
 
-    /// Raises the known mark and asks every older epoch to close.
+    /// Raises the known mark, and closes every older epoch.
     pub(super) fn learn(&mut self, mark: Token, era: Era) {
         match judge(self.known, mark) {
             Decision::Advanced => {
@@ -160,11 +213,11 @@ impl EpochEntry {
         }
         let known = self.known;
         let mut changed = false;
-        for epoch in &mut self.epochs {
-            let superseded = stale_by(known, epoch.row.token).is_some();
-            if superseded && !epoch.superseded.is_cancelled() {
-                epoch.closing = true;
-                epoch.superseded.cancel();
+        for own in &mut self.epochs {
+            let superseded = stale_by(known, own.epoch.token).is_some();
+            if superseded && !own.superseded.is_cancelled() {
+                own.closing = true;
+                own.superseded.cancel();
                 changed = true;
             }
         }
@@ -173,21 +226,32 @@ impl EpochEntry {
         }
     }
 
-    /// Takes out the epochs that were asked to close and have nothing in flight any more.
-    pub(super) fn drained(&mut self, out: &mut Vec<Drained>) {
+    /// The mark was overridden while its epochs were missing from the store. The known mark is of
+    /// an era that is over, and those epochs give no further permit.
+    pub(super) fn overruled(&mut self) {
+        self.known = None;
+        for own in &mut self.epochs {
+            own.closing = true;
+            own.superseded.cancel();
+        }
+        self.ring();
+    }
+
+    /// Lets go of the epochs that close and have nothing in flight any more: they are out of use,
+    /// which the next publication says. Returns those that another instance waits for.
+    pub(super) fn drained(&mut self) -> Vec<Epoch> {
         let before = self.epochs.len();
-        self.epochs.retain(|epoch| {
-            if epoch.closing && epoch.idle() && !epoch.ceding {
-                out.push(Drained {
-                    row: epoch.row.clone(),
-                    wanted: epoch.wanted,
-                });
-                return false;
+        let mut wanted = Vec::new();
+        self.epochs.retain(|own| {
+            let done = own.closing && own.idle();
+            if done && own.wanted {
+                wanted.push(own.epoch);
             }
-            true
+            !done
         });
         if self.epochs.len() != before {
             self.ring();
         }
+        wanted
     }
 }

@@ -1,14 +1,23 @@
-//! The epoch table: the marks that this instance knows, the epochs that it has open, and the
-//! requests in flight under each. It is memory only; [`super::writer`] keeps it in step with the
-//! store.
+//! The epoch table: the marks that this instance knows, the epochs that it has open, the requests
+//! in flight under each, and those that wait for the store. One state machine: it takes events and
+//! the time, and returns what is to be sent. It has no clock, no socket and no SQL.
+//!
+//! - A request: [`EpochTable::recall`], [`EpochTable::ask`], [`EpochTable::enter`],
+//!   [`EpochTable::end`].
+//! - A statement: [`EpochTable::compose`], [`EpochTable::answered`].
+//! - A read of rows: [`EpochTable::looking`], [`EpochTable::looked`].
+//! - A heartbeat: [`EpochTable::publish`].
 //!
 //! Invariants, each kept inside one critical section (a shard's lock):
 //!
 //! - Only [`EpochTable::enter`] gives a permit. Then the epoch is open in the store and of this
 //!   incarnation, no newer mark is known here, no older permit is out here, and no older epoch is
 //!   open elsewhere.
-//! - An epoch that was asked to close never gives another permit. It leaves this map when its last
-//!   permit has ended and settled. Only then the writer deletes its row.
+//! - An epoch is *in use* if it has a permit or an unknown outcome, if an equal token may still get
+//!   one from memory, or if the statement that may open it has no answer yet. What a statement's
+//!   list of epochs in use or a publication leaves out is closed in the same critical section that
+//!   composes it, and never gives another permit.
+//! - About one resource no two statements are on their way.
 //! - A known mark only rises. The exception is a new era (an operator's override): the epoch table
 //!   then forgets the marks that it refused by.
 //! - Forgetting is always safe: the store is asked, under its lock, for everything that is not
@@ -21,19 +30,35 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lru::LruCache;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::fencing::growth::Growth;
 use crate::fencing::refused::Refused;
 use crate::metrics::{DecidedBy, StoreMetrics};
 use crate::routing::{ResourceKey, Token, stale_by};
-use crate::store::{Era, InstanceId};
+use crate::store::{Era, InstanceId, Lane};
+use crate::throttle::Throttle;
+pub use answer::{Entering, Older};
+pub use compose::Composed;
 use entry::{EpochEntry, UnknownPermit};
+pub use errands::Errands;
+use ready::Ready;
+pub use request::{Answer, Answers, Waiter, Want};
 pub use spent::Spend;
 pub use verdicts::*;
 
+mod answer;
+mod compose;
 mod entry;
-mod learned;
+mod errands;
+mod judge;
+mod look;
+mod memory;
+mod publication;
+mod ready;
+mod repair;
+mod request;
 mod spent;
 #[cfg(test)]
 mod tests;
@@ -44,14 +69,14 @@ mod verdicts;
 /// delays requests by less than a millisecond.
 const SHARDS: usize = 256;
 
-/// How long an epoch may be without a permit while more are open than `capacity`. Not zero: the
-/// request that opened it must reach the barrier first.
-const CROWDED_IDLE: Duration = Duration::from_secs(1);
+/// After so long, a permit from memory has the row read again: a notification that a newer token is
+/// durable may have been lost.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 struct Shard {
-    /// Resources with an epoch, a waiter or a quarantine.
+    /// Resources with an epoch, a waiter, a statement or a quarantine.
     active: HashMap<ResourceKey, EpochEntry>,
-    /// The active resources at which a request waits: few, and walked through often.
+    /// The active resources at which a request waits for older ones: few, and walked through often.
     waited: HashSet<ResourceKey>,
     /// Marks of the others; bounded.
     remembered: LruCache<ResourceKey, (Token, Era)>,
@@ -59,8 +84,23 @@ struct Shard {
     spends: LruCache<ResourceKey, Spend>,
 }
 
-/// The marks, epochs and requests in flight that this instance knows. The invariants are in the
-/// module's documentation.
+/// The arguments of [`EpochTable::new`].
+pub struct EpochTableSetup {
+    /// How many idle resources are remembered.
+    pub capacity: usize,
+    /// How long an unknown outcome of this instance counts as in flight.
+    pub settle: Duration,
+    /// How long a resource is refused after its lost mark was written back.
+    pub quarantine_time: Duration,
+    /// How many batches may be on their way at once.
+    pub lanes: usize,
+    /// Whether other instances can share the marks.
+    pub shared: bool,
+    pub growth: Arc<Growth>,
+    pub metrics: Arc<StoreMetrics>,
+}
+
+/// See the module's documentation.
 pub struct EpochTable {
     /// Short sections, never across an await.
     shards: Box<[Mutex<Shard>]>,
@@ -76,32 +116,20 @@ pub struct EpochTable {
     /// The current incarnation. Epochs of an earlier one protect nothing: this instance was
     /// declared dead under that id.
     incarnation: AtomicU64,
-    capacity: usize,
+    /// The opening that the next statement uses. Given out under the lock of its resource's shard.
+    opening: AtomicI64,
     active: AtomicUsize,
-    /// The shard that the next sweep begins with.
-    swept: AtomicUsize,
     numbers: AtomicU64,
-    settle: Duration,
-    /// How long a resource is refused after its lost mark was written back.
-    quarantine_time: Duration,
-    drained: mpsc::UnboundedSender<Drained>,
-    metrics: Arc<StoreMetrics>,
+    setup: EpochTableSetup,
+    ready: Ready,
+    errands: Errands,
+    /// A failover loses thousands of marks in the same way.
+    losses: Throttle,
 }
 
 impl EpochTable {
-    /// `capacity`: how many idle resources are remembered. `settle`: how long an unknown outcome of
-    /// this instance counts as in flight. `quarantine_time`: see [`Reckoning::after_loss`]. Drained
-    /// epochs go to `drained`.
-    ///
-    /// [`Reckoning::after_loss`]: crate::store::reckoning::Reckoning::after_loss
     #[must_use]
-    pub fn new(
-        capacity: usize,
-        settle: Duration,
-        quarantine_time: Duration,
-        drained: mpsc::UnboundedSender<Drained>,
-        metrics: Arc<StoreMetrics>,
-    ) -> Self {
+    pub fn new(setup: EpochTableSetup) -> Self {
         let shards = (0..SHARDS)
             .map(|_| {
                 Mutex::new(Shard {
@@ -120,18 +148,21 @@ impl EpochTable {
             newest: AtomicI64::new(0),
             adopting: Mutex::new(()),
             incarnation: AtomicU64::new(0),
-            capacity,
+            opening: AtomicI64::new(1),
             active: AtomicUsize::new(0),
-            swept: AtomicUsize::new(0),
             numbers: AtomicU64::new(1),
-            settle,
-            quarantine_time,
-            drained,
-            metrics,
+            ready: Ready::new(setup.lanes),
+            errands: Errands::default(),
+            losses: Throttle::of_many(),
+            setup,
         }
     }
 
-    // --- the request path ---
+    /// What is to be done at the store beside the statements of requests.
+    #[must_use]
+    pub fn errands(&self) -> &Errands {
+        &self.errands
+    }
 
     /// Decides about a request from memory alone, as far as that is possible.
     ///
@@ -143,13 +174,14 @@ impl EpochTable {
         key: &ResourceKey,
         token: Token,
         incarnation: u64,
+        now: Instant,
     ) -> Result<Recalled, Refused> {
         let mut shard = self.shard(key);
         if let Some(entry) = shard.active.get_mut(key) {
             if let Some(known) = stale_by(entry.known, token) {
                 return Err(Refused::stale(known, DecidedBy::Memory));
             }
-            if let Some(left) = entry.quarantined(self.quarantine_time) {
+            if let Some(left) = entry.quarantined(self.setup.quarantine_time, now) {
                 return Err(Refused::repairing(left));
             }
             return Ok(match entry.usable(token, incarnation) {
@@ -164,6 +196,23 @@ impl EpochTable {
         }
     }
 
+    /// Has the next statement about this resource ask for the request's token. `worker`: the one
+    /// that the request came on.
+    pub fn ask(&self, key: &ResourceKey, waiter: Waiter, worker: usize) {
+        let due = self.with(key, |entry| {
+            entry.asking.push(waiter);
+            entry.due()
+        });
+        if due {
+            self.ready.push(self.ready.lane(worker), key.clone());
+        }
+    }
+
+    /// Waits until this lane may have something to send.
+    pub async fn due(&self, lane: Lane) {
+        self.ready.due(lane).await;
+    }
+
     /// The critical section of the barrier: checks everything a last time and registers the permit,
     /// under one lock.
     ///
@@ -175,7 +224,8 @@ impl EpochTable {
         key: &ResourceKey,
         token: Token,
         incarnation: u64,
-        foreign_left: impl Fn(&InstanceId) -> Option<Duration>,
+        foreign_left: impl Fn(InstanceId) -> Option<Duration>,
+        now: Instant,
     ) -> Result<Entered, Refused> {
         let mut shard = self.shard(key);
         let Some(entry) = shard.active.get_mut(key) else {
@@ -184,7 +234,7 @@ impl EpochTable {
         if let Some(known) = stale_by(entry.known, token) {
             return Err(Refused::stale(known, DecidedBy::Barrier));
         }
-        if let Some(left) = entry.quarantined(self.quarantine_time) {
+        if let Some(left) = entry.quarantined(self.setup.quarantine_time, now) {
             return Err(Refused::repairing(left));
         }
         let Some(index) = entry.usable(token, incarnation) else {
@@ -192,11 +242,11 @@ impl EpochTable {
         };
         let mut clear = entry.epochs[index].foreign.is_empty();
         let mut known_left = Some(Duration::ZERO);
-        for row in &entry.epochs[index].foreign {
-            known_left = known_left.and_then(|left| Some(left.max(foreign_left(&row.instance)?)));
+        for foreign in &entry.epochs[index].foreign {
+            let left = foreign_left(foreign.instance);
+            known_left = known_left.and_then(|known| Some(known.max(left?)));
         }
-        let now = Instant::now();
-        for older in entry.epochs.iter().filter(|epoch| epoch.row.token < token) {
+        for older in entry.epochs.iter().filter(|own| own.epoch.token < token) {
             if older.idle() {
                 continue;
             }
@@ -213,15 +263,20 @@ impl EpochTable {
             return Ok(Entered::Wait { known_left });
         }
         let held = entry.held() + 1;
-        let epoch = &mut entry.epochs[index];
-        epoch.permits += 1;
-        Ok(Entered::Permit(Ticket {
-            opening: epoch.row.opening,
-            instance: epoch.row.instance.clone(),
-            incarnation: epoch.incarnation,
-            superseded: Arc::clone(&epoch.superseded),
+        let own = &mut entry.epochs[index];
+        own.permits += 1;
+        let ticket = Ticket {
+            opening: own.epoch.opening,
+            instance: own.epoch.instance,
+            incarnation: own.incarnation,
+            superseded: Arc::clone(&own.superseded),
             held,
-        }))
+        };
+        if self.setup.shared && now.saturating_duration_since(own.looked) >= LOOK_AGAIN {
+            own.looked = now;
+            self.errands.later.add([key.clone()]);
+        }
+        Ok(Entered::Permit(ticket))
     }
 
     /// Counts one more waiting request at this resource, and returns the bell that rings there on
@@ -236,7 +291,7 @@ impl EpochTable {
         token: Token,
         room: RequestLimits,
     ) -> Result<Arc<Notify>, Refused> {
-        self.with(key, |entry, _| {
+        self.with(key, |entry| {
             let (newest, count) = entry
                 .newest
                 .filter(|(newest, _)| *newest >= token)
@@ -255,7 +310,7 @@ impl EpochTable {
 
     /// Counts one waiting request less.
     pub fn unqueue(&self, key: &ResourceKey, token: Token) {
-        self.with(key, |entry, _| {
+        self.with(key, |entry| {
             entry.waiting = entry.waiting.saturating_sub(1);
             if let Some((newest, count)) = &mut entry.newest
                 && *newest == token
@@ -269,52 +324,46 @@ impl EpochTable {
         });
     }
 
-    /// A permit has ended.
-    pub fn end(self: &Arc<Self>, key: &ResourceKey, ticket: &Ticket, ending: Ending) {
-        let settle = self.with(key, |entry, drained| {
-            let epoch = entry.epoch(&ticket.instance, ticket.opening)?;
-            epoch.permits = epoch.permits.saturating_sub(1);
-            epoch.used = Instant::now();
-            let mut unknown = None;
+    /// A permit has ended. Returns when [`Self::settled`] is due, if its outcome is unknown.
+    pub fn end(
+        &self,
+        key: &ResourceKey,
+        ticket: &Ticket,
+        ending: Ending,
+        now: Instant,
+    ) -> Option<Settles> {
+        self.with(key, |entry| {
+            let own = entry.epoch(ticket.instance, ticket.opening)?;
+            own.permits = own.permits.saturating_sub(1);
+            own.used = now;
+            let mut settles = None;
             if ending == Ending::Unknown {
                 let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-                let until = Instant::now() + self.settle;
-                epoch.unknown.push(UnknownPermit { number, until });
-                self.metrics.series.unknown_outcomes.inc();
-                unknown = Some((number, until));
+                let until = now + self.setup.settle;
+                own.unknown.push(UnknownPermit { number, until });
+                self.setup.metrics.series.unknown_outcomes.inc();
+                settles = Some(Settles { number, at: until });
             }
-            entry.drained(drained);
             entry.ring();
-            unknown
-        });
-        if let Some((number, until)) = settle
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            let epoch_table = Arc::clone(self);
-            let key = key.clone();
-            runtime.spawn(async move {
-                tokio::time::sleep_until(until).await;
-                epoch_table.settled(&key, number);
-            });
-        }
+            settles
+        })
     }
 
     /// An unknown outcome has settled, or an operator knows it now. `false`: there is none of that
     /// number.
-    pub fn settled(&self, key: &ResourceKey, number: u64) -> bool {
-        self.with(key, |entry, drained| {
+    pub fn settled(&self, key: &ResourceKey, number: u64, now: Instant) -> bool {
+        self.with(key, |entry| {
             let mut found = false;
-            for epoch in &mut entry.epochs {
-                let before = epoch.unknown.len();
-                epoch.unknown.retain(|unknown| unknown.number != number);
-                if epoch.unknown.len() != before {
+            for own in &mut entry.epochs {
+                let before = own.unknown.len();
+                own.unknown.retain(|unknown| unknown.number != number);
+                if own.unknown.len() != before {
                     found = true;
-                    epoch.used = Instant::now();
-                    self.metrics.series.unknown_outcomes.dec();
+                    own.used = now;
+                    self.setup.metrics.series.unknown_outcomes.dec();
                 }
             }
             if found {
-                entry.drained(drained);
                 entry.ring();
             }
             found
@@ -323,22 +372,18 @@ impl EpochTable {
 
     // --- plumbing ---
 
-    fn with<R>(
-        &self,
-        key: &ResourceKey,
-        f: impl FnOnce(&mut EpochEntry, &mut Vec<Drained>) -> R,
-    ) -> R {
+    fn with<R>(&self, key: &ResourceKey, f: impl FnOnce(&mut EpochEntry) -> R) -> R {
         let mut shard = self.shard(key);
         self.within(&mut shard, key, f)
     }
 
-    /// Runs `f` on the entry (made if need be), hands what it drained to the writer, and lets the
-    /// entry go if nothing holds it any more.
+    /// Runs `f` on the entry (made if need be), lets its drained epochs go, and the entry with them
+    /// if nothing holds it any more.
     fn within<R>(
         &self,
         shard: &mut Shard,
         key: &ResourceKey,
-        f: impl FnOnce(&mut EpochEntry, &mut Vec<Drained>) -> R,
+        f: impl FnOnce(&mut EpochEntry) -> R,
     ) -> R {
         if !shard.active.contains_key(key) {
             let remembered = shard.remembered.pop(key);
@@ -360,88 +405,74 @@ impl EpochTable {
             unreachable!("it was inserted above, under the same lock")
         };
         let (open, waiting) = (entry.epochs.len(), entry.waiting);
-        let mut drained = Vec::new();
-        let result = f(entry, &mut drained);
+        let result = f(entry);
         if waiting == 0 && entry.waiting > 0 {
             waited.insert(key.clone());
         } else if waiting > 0 && entry.waiting == 0 {
             waited.remove(key);
         }
-        self.count_open(open, entry.epochs.len());
-        if entry.idle() {
-            let known = entry.known.map(|known| (known, entry.known_in));
+        if self.tidied(key, entry, open, remembered) {
             active.remove(key);
-            self.active.fetch_sub(1, Ordering::Relaxed);
-            self.remember(remembered, key, known);
         }
-        self.hand_over(drained);
         result
     }
 
-    /// Runs `f` on each entry of a shard. It may drain epochs, and not change who waits.
-    fn each(&self, shard: &mut Shard, mut f: impl FnMut(&mut EpochEntry, &mut Vec<Drained>)) {
+    /// Runs `f` on each entry of a shard. It may close epochs, and not change who waits.
+    fn each(&self, shard: &mut Shard, mut f: impl FnMut(&ResourceKey, &mut EpochEntry)) {
         let Shard {
             active, remembered, ..
         } = shard;
-        let mut drained = Vec::new();
         active.retain(|key, entry| {
             let open = entry.epochs.len();
-            f(entry, &mut drained);
-            self.count_open(open, entry.epochs.len());
-            if entry.idle() {
-                let known = entry.known.map(|known| (known, entry.known_in));
-                self.active.fetch_sub(1, Ordering::Relaxed);
-                self.remember(remembered, key, known);
-                return false;
-            }
-            true
+            f(key, entry);
+            !self.tidied(key, entry, open, remembered)
         });
-        self.hand_over(drained);
     }
 
-    fn every(&self, mut f: impl FnMut(&mut EpochEntry, &mut Vec<Drained>)) {
+    fn every(&self, mut f: impl FnMut(&ResourceKey, &mut EpochEntry)) {
         for shard in &self.shards {
-            let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            self.each(&mut shard, &mut f);
+            self.each(&mut lock(shard), &mut f);
         }
     }
 
-    fn count_open(&self, before: usize, after: usize) {
-        let number = |count| i64::try_from(count).unwrap_or(i64::MAX);
-        if before != after {
-            self.metrics
-                .series
-                .open_epochs
-                .add(number(after) - number(before));
-        }
-    }
-
-    /// The mark of a resource that nothing else holds any more.
-    fn remember(
+    /// Lets drained epochs go. `true`: nothing holds the entry any more, and its mark is remembered
+    /// elsewhere. `open`: how many epochs it had.
+    fn tidied(
         &self,
-        remembered: &mut LruCache<ResourceKey, (Token, Era)>,
         key: &ResourceKey,
-        known: Option<(Token, Era)>,
-    ) {
-        if let Some(known) = known {
-            remembered.put(key.clone(), known);
-            if remembered.len() > self.capacity.div_ceil(SHARDS) {
+        entry: &mut EpochEntry,
+        open: usize,
+        remembered: &mut LruCache<ResourceKey, (Token, Era)>,
+    ) -> bool {
+        let wanted = entry.drained();
+        if !wanted.is_empty() {
+            let wanted = wanted.into_iter().map(|epoch| (key.clone(), epoch));
+            self.errands.cedes.add(wanted);
+        }
+        let number = |count| i64::try_from(count).unwrap_or(i64::MAX);
+        let more = number(entry.epochs.len()) - number(open);
+        if more != 0 {
+            self.setup.metrics.series.open_epochs.add(more);
+        }
+        if !entry.idle() {
+            return false;
+        }
+        self.active.fetch_sub(1, Ordering::Relaxed);
+        if let Some(known) = entry.known {
+            remembered.put(key.clone(), (known, entry.known_in));
+            if remembered.len() > self.setup.capacity.div_ceil(SHARDS) {
                 remembered.pop_lru();
             }
         }
-    }
-
-    fn hand_over(&self, drained: Vec<Drained>) {
-        for row in drained {
-            // The writer is gone only when the process ends; the row stays recorded then.
-            let _ = self.drained.send(row);
-        }
+        true
     }
 
     fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, Shard> {
         let index = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).unwrap_or(0);
-        self.shards[index]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shards[index])
     }
+}
+
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,10 +4,9 @@
 //! No request is refused because of these. Each is compared with what a statement finds, like a
 //! known mark, and forgetting it is as safe.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use super::{EpochTable, SHARDS};
+use super::{EpochTable, SHARDS, Shard};
 use crate::routing::{ResourceKey, Token};
 use crate::store::{Era, Found};
 
@@ -44,23 +43,17 @@ impl Spend {
 }
 
 impl EpochTable {
-    /// The token that is known to be spent, if any.
-    #[must_use]
-    pub fn spent(&self, key: &ResourceKey) -> Option<Spend> {
-        self.shard(key).spends.peek(key).cloned()
-    }
-
     /// Learns whether the mark's token is spent, as a statement of era `era` has found it. `own`:
     /// the name that the statement asked to spend it under.
-    pub fn learn_spent(
+    pub(super) fn learn_spent_in(
         &self,
+        shard: &mut Shard,
         key: &ResourceKey,
         token: Token,
         found: &Found,
         era: Era,
         own: Option<&str>,
     ) {
-        let mut shard = self.shard(key);
         if self.newest.load(Ordering::Acquire) != era {
             return;
         }
@@ -78,26 +71,9 @@ impl EpochTable {
             era,
         };
         shard.spends.put(key.clone(), spend);
-        if shard.spends.len() > self.capacity.div_ceil(SHARDS) {
+        if shard.spends.len() > self.setup.capacity.div_ceil(SHARDS) {
             shard.spends.pop_lru();
         }
-    }
-
-    /// The tokens that this instance has spent and whose epoch is still open.
-    #[must_use]
-    pub fn spent_in_open_epochs(&self) -> Vec<(ResourceKey, Token)> {
-        let mut all = Vec::new();
-        for shard in &self.shards {
-            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            let own = shard.spends.iter().filter(|(_, spend)| spend.own);
-            all.extend(own.filter_map(|(key, spend)| {
-                let entry = shard.active.get(key)?;
-                let open = entry.epochs.iter();
-                let open = open.filter(|epoch| epoch.row.token == spend.token);
-                (open.count() > 0).then(|| (key.clone(), spend.token))
-            }));
-        }
-        all
     }
 
     /// Forgets a spending that is about to be given back.
@@ -110,10 +86,5 @@ impl EpochTable {
         {
             shard.spends.pop(key);
         }
-    }
-
-    /// Forgets what is spent at this resource.
-    pub fn forget_spent(&self, key: &ResourceKey) {
-        self.shard(key).spends.pop(key);
     }
 }

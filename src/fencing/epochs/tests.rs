@@ -1,379 +1,368 @@
-//! The epoch table by itself: the entries that may be forgotten, and those that may not.
+//! The epoch table over the model of the store, one event after the other. The test holds the
+//! statements that are on their way, and moves the time.
 
-use std::time::Duration;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::fencing::tests::{ROOM, SETTLE, key, token};
+use crate::fencing::lease::Identity;
+use crate::fencing::refused::Undecided;
+use crate::fencing::tests::rows::{Mark, Rows};
+use crate::fencing::tests::{LOSS, ROOM, SETTLE, key, token};
 use crate::metrics::Metrics;
-use crate::store::{EpochRow, Opening};
+use crate::routing::Needs;
+use crate::store::{
+    Batch, Epoch, Found, MarkRow, Notification, Opening, Override, Publication, StoreError, Terms,
+};
 
-const IDLE: Duration = Duration::from_mins(1);
+mod bounds;
+mod eras;
+mod hints;
+mod looks;
+mod losses;
+mod publication;
+mod spent;
+mod statements;
 
-fn epoch_table(capacity: usize) -> (Arc<EpochTable>, mpsc::UnboundedReceiver<Drained>) {
-    let (tx, drained) = mpsc::unbounded_channel();
-    let metrics = Arc::clone(Metrics::new(&[]).store());
-    let epoch_table = EpochTable::new(capacity, SETTLE, SETTLE, tx, metrics);
-    (Arc::new(epoch_table), drained)
+const LANE: Lane = Lane::Main(0);
+const SECOND: Duration = Duration::from_secs(1);
+/// Longer than an unused epoch stays open.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// One instance over rows that others may share.
+struct One {
+    table: EpochTable,
+    rows: Rc<RefCell<Rows>>,
+    by: RefCell<Identity>,
+    /// Whether its lease holds.
+    holds: Cell<bool>,
+    now: Cell<Instant>,
 }
 
-fn row(on: &str, opening: Opening, number: i64) -> EpochRow {
-    EpochRow {
-        resource: key(on),
-        instance: InstanceId::from_bits(1),
-        opening,
-        token: token(number),
-    }
+/// A statement that is on its way.
+type Sent = compose::Composed;
+type Asked = oneshot::Receiver<Answer>;
+
+fn instance(id: u64) -> InstanceId {
+    InstanceId::from_bits(id)
 }
 
-fn permit(epoch_table: &EpochTable, on: &str, number: i64, incarnation: u64) -> Ticket {
-    match epoch_table.enter(&key(on), token(number), incarnation, |_| None) {
-        Ok(Entered::Permit(ticket)) => ticket,
-        other => panic!("{other:?}"),
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_is_forgotten_is_asked_for_again_and_no_more_is_kept_than_allowed() {
-    let (epoch_table, _drained) = epoch_table(SHARDS);
-    for n in 0..10_000 {
-        epoch_table.learn(&key(&format!("r{n}")), token(7), 0, false);
-    }
-    assert_eq!(epoch_table.active(), 0);
-    let known = (0..10_000).filter(|n| epoch_table.known(&key(&format!("r{n}"))).is_some());
-    assert!(known.count() <= SHARDS);
-    assert_eq!(
-        epoch_table.recall(&key("r0"), token(1), 0),
-        Ok(Recalled::AskStore)
-    );
-    assert_eq!(
-        epoch_table.recall(&key("r9999"), token(6), 0),
-        Err(Refused::stale(token(7), DecidedBy::Memory)),
-        "the latest is among those that are kept"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_epoch_with_a_permit_is_never_forgotten() {
-    let (epoch_table, mut drained) = epoch_table(0);
-    assert!(epoch_table.opened(row("a", 1, 5), (0, 0), Vec::new()));
-    let ticket = permit(&epoch_table, "a", 5, 0);
-    tokio::time::sleep(2 * IDLE).await;
-    epoch_table.sweep(IDLE, 1).await;
-    epoch_table.release(&key("a"));
-    epoch_table.learn(&key("a"), token(6), 0, true);
-    assert!(epoch_table.holds(&row("a", 1, 5)));
-    assert!(drained.try_recv().is_err());
-    assert!(ticket.superseded.is_cancelled());
-    epoch_table.end(&key("a"), &ticket, Ending::Settled);
-    let gone = drained.try_recv().expect("drained");
-    assert_eq!(gone.row, row("a", 1, 5));
-    assert!(gone.wanted);
-    assert_eq!(epoch_table.active(), 0);
-}
-
-/// More are open than are to be remembered: those too many go, the longest unused first.
-#[tokio::test(start_paused = true)]
-async fn a_crowd_is_thinned_out_and_not_cleared() {
-    const ROOM: usize = 4 * SHARDS;
-    let (epoch_table, mut drained) = epoch_table(ROOM);
-    let opened = |n: usize| {
-        let opening = i64::try_from(n).expect("few");
-        assert!(epoch_table.opened(row(&format!("r{n}"), opening, 5), (0, 0), Vec::new()));
-    };
-    (0..ROOM).for_each(opened);
-    tokio::time::sleep(CROWDED_IDLE).await;
-    epoch_table.sweep(IDLE, 1).await;
-    assert!(drained.try_recv().is_err(), "there is room");
-    tokio::time::sleep(CROWDED_IDLE).await;
-    (ROOM..2 * ROOM).for_each(opened);
-    epoch_table.sweep(IDLE, 1).await;
-    assert!(epoch_table.active() >= ROOM && epoch_table.active() < 2 * ROOM);
-    while let Ok(gone) = drained.try_recv() {
-        assert!(gone.row.opening < i64::try_from(ROOM).expect("few"));
-    }
-    tokio::time::sleep(CROWDED_IDLE).await;
-    epoch_table.sweep(IDLE, 1).await;
-    assert!(epoch_table.active() <= ROOM, "{}", epoch_table.active());
-    assert!(epoch_table.active() > ROOM / 2, "{}", epoch_table.active());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_sweep_takes_its_turns_and_leaves_nothing_out() {
-    let (epoch_table, mut drained) = epoch_table(100_000);
-    for n in 0..10_000 {
-        assert!(epoch_table.opened(row(&format!("r{n}"), n, 5), (0, 0), Vec::new()));
-    }
-    tokio::time::sleep(IDLE).await;
-    let mut left = epoch_table.active();
-    for _ in 0..50 {
-        epoch_table.sweep(IDLE, 50).await;
-        assert!(left - epoch_table.active() < 400, "a part at a time");
-        left = epoch_table.active();
-    }
-    assert_eq!(left, 0);
-    let gone = std::iter::from_fn(|| drained.try_recv().ok());
-    assert_eq!(gone.count(), 10_000);
-}
-
-#[tokio::test(start_paused = true)]
-async fn whoever_waits_for_others_is_found_as_long_as_it_waits() {
-    let (epoch_table, _drained) = epoch_table(10);
-    let foreign = |id| EpochRow {
-        instance: InstanceId::from_bits(id),
-        ..row("a", 7, 4)
-    };
-    assert!(epoch_table.opened(row("a", 1, 5), (0, 0), vec![foreign(2), foreign(3)]));
-    assert_eq!(epoch_table.waiting_for_others(), [], "nobody waits");
-    for _ in 0..2 {
-        epoch_table
-            .queue(&key("a"), token(5), ROOM)
-            .expect("a place");
-    }
-    epoch_table
-        .queue(&key("b"), token(5), ROOM)
-        .expect("a place");
-    for _ in 0..2 {
-        assert_eq!(epoch_table.waiting_for_others(), [key("a")]);
-        assert_eq!(
-            epoch_table.waiting_for(&InstanceId::from_bits(3)),
-            [key("a")]
-        );
-        assert_eq!(epoch_table.waiting_for(&InstanceId::from_bits(4)), []);
-        assert_eq!(epoch_table.refused_for(&InstanceId::from_bits(3), 9), []);
-        epoch_table.unqueue(&key("a"), token(5));
-    }
-    assert_eq!(epoch_table.waiting_for_others(), []);
-    assert_eq!(epoch_table.waiting_for(&InstanceId::from_bits(3)), []);
-    assert_eq!(
-        epoch_table.refused_for(&InstanceId::from_bits(3), 9),
-        [key("a")]
-    );
-    assert_eq!(epoch_table.refused_for(&InstanceId::from_bits(3), 0), []);
-    assert_eq!(epoch_table.refused_for(&InstanceId::from_bits(4), 9), []);
-    epoch_table.unqueue(&key("b"), token(5));
-    assert_eq!(epoch_table.active(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn at_the_end_what_is_busy_is_named_and_nothing_gives_a_permit() {
-    let (epoch_table, mut drained) = epoch_table(10);
-    for (on, opening) in [("idle", 1), ("busy", 2), ("settling", 3)] {
-        assert!(epoch_table.opened(row(on, opening, 5), (0, 0), Vec::new()));
-    }
-    let held = permit(&epoch_table, "busy", 5, 0);
-    let unknown = permit(&epoch_table, "settling", 5, 0);
-    epoch_table.end(&key("settling"), &unknown, Ending::Unknown);
-    let mut busy = epoch_table.finish();
-    busy.sort_unstable();
-    assert_eq!(busy, [2, 3]);
-    assert!(drained.try_recv().is_err(), "not row by row");
-    for on in ["idle", "busy", "settling"] {
-        let entered = epoch_table.enter(&key(on), token(5), 0, |_| None);
-        assert!(matches!(entered, Ok(Entered::NotOpen)), "{on}");
-    }
-    epoch_table.end(&key("busy"), &held, Ending::Settled);
-    assert_eq!(drained.try_recv().expect("drained").row, row("busy", 2, 5));
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_epoch_that_was_asked_to_close_gives_no_permit_even_after_a_new_era() {
-    let (epoch_table, _drained) = epoch_table(10);
-    assert!(epoch_table.opened(row("a", 1, 5), (0, 0), Vec::new()));
-    let _held = permit(&epoch_table, "a", 5, 0);
-    epoch_table.learn(&key("a"), token(6), 0, false);
-    epoch_table.retire_before(1);
-    epoch_table.adopt(1);
-    epoch_table.forget();
-    assert!(matches!(
-        epoch_table.enter(&key("a"), token(5), 0, |_| None),
-        Ok(Entered::NotOpen)
-    ));
-    assert!(matches!(
-        epoch_table.enter(&key("a"), token(5), 1, |_| None),
-        Ok(Entered::NotOpen)
-    ));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_new_era_forgets_refusals_but_not_where_an_epoch_is_open() {
-    let (epoch_table, _drained) = epoch_table(10);
-    epoch_table.learn(&key("idle"), token(10), 0, false);
-    assert!(epoch_table.opened(row("held", 1, 10), (0, 0), Vec::new()));
-    epoch_table.adopt(1);
-    assert_eq!(epoch_table.known(&key("idle")), None);
-    assert_eq!(epoch_table.known(&key("held")), Some(token(10)));
-    epoch_table.learn(&key("idle"), token(10), 0, false);
-    assert_eq!(
-        epoch_table.known(&key("idle")),
-        None,
-        "read under the era before"
-    );
-    epoch_table.adopt(0);
-    assert_eq!(epoch_table.era(), 1, "an era never goes back");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_rejoin_retires_what_is_idle_at_once_and_the_rest_when_it_ends() {
-    let (epoch_table, mut drained) = epoch_table(10);
-    assert!(epoch_table.opened(row("idle", 1, 1), (0, 0), Vec::new()));
-    assert!(epoch_table.opened(row("busy", 2, 1), (0, 0), Vec::new()));
-    let ticket = permit(&epoch_table, "busy", 1, 0);
-    epoch_table.retire_before(1);
-    assert_eq!(drained.try_recv().expect("drained").row, row("idle", 1, 1));
-    assert!(drained.try_recv().is_err());
-    assert_eq!(
-        epoch_table.recall(&key("busy"), token(1), 1),
-        Ok(Recalled::AskStore)
-    );
-    assert!(epoch_table.opened(row("busy", 3, 2), (1, 0), Vec::new()));
-    assert!(matches!(
-        epoch_table.enter(&key("busy"), token(2), 1, |_| None),
-        Ok(Entered::Wait { known_left: None })
-    ));
-    epoch_table.end(&key("busy"), &ticket, Ending::Unknown);
-    assert!(matches!(
-        epoch_table.enter(&key("busy"), token(2), 1, |_| None),
-        Ok(Entered::Wait { known_left: Some(left) }) if left == SETTLE
-    ));
-    tokio::time::sleep(SETTLE + Duration::from_millis(1)).await;
-    assert_eq!(drained.try_recv().expect("drained").row, row("busy", 2, 1));
-    drop(permit(&epoch_table, "busy", 2, 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_answer_that_comes_late_opens_nothing_behind_a_newer_mark() {
-    let (epoch_table, mut drained) = epoch_table(10);
-    assert!(epoch_table.opened(row("a", 2, 6), (0, 0), Vec::new()));
-    assert!(epoch_table.opened(row("a", 1, 5), (0, 0), Vec::new()));
-    assert_eq!(drained.try_recv().expect("drained").row, row("a", 1, 5));
-    assert!(matches!(
-        epoch_table.enter(&key("a"), token(5), 0, |_| None),
-        Err(Refused::Stale { mark, .. }) if mark == token(6)
-    ));
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_operator_resolves_one_unknown_outcome_by_its_number() {
-    let (epoch_table, _drained) = epoch_table(10);
-    assert!(epoch_table.opened(row("a", 1, 5), (0, 0), Vec::new()));
-    for _ in 0..2 {
-        let ticket = permit(&epoch_table, "a", 5, 0);
-        epoch_table.end(&key("a"), &ticket, Ending::Unknown);
-    }
-    assert!(epoch_table.opened(row("a", 2, 6), (0, 0), Vec::new()));
-    let unknown = epoch_table.activity(&key("a")).unknown;
-    assert_eq!(unknown.len(), 2);
-    assert!(epoch_table.settled(&key("a"), unknown[0].number));
-    assert!(!epoch_table.settled(&key("a"), unknown[0].number));
-    assert!(matches!(
-        epoch_table.enter(&key("a"), token(6), 0, |_| None),
-        Ok(Entered::Wait { .. })
-    ));
-    assert!(epoch_table.settled(&key("a"), unknown[1].number));
-    drop(permit(&epoch_table, "a", 6, 0));
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_epoch_of_before_a_rejoin_teaches_nothing_after_it() {
-    let (epoch_table, mut drained) = epoch_table(10);
-    // Declared dead, reaped, the mark overridden: and only now the answer of before is entered.
-    epoch_table.retire_before(1);
-    epoch_table.adopt(1);
-    epoch_table.forget();
-    assert!(!epoch_table.opened(row("a", 1, 42), (0, 0), Vec::new()));
-    assert_eq!(epoch_table.known(&key("a")), None);
-    assert_eq!(
-        epoch_table.recall(&key("a"), token(10), 1),
-        Ok(Recalled::AskStore)
-    );
-    assert_eq!(epoch_table.active(), 0);
-    assert!(epoch_table.opened(row("a", 2, 10), (1, 0), Vec::new()));
-    assert_eq!(
-        epoch_table.recall(&key("a"), token(10), 1),
-        Ok(Recalled::Open)
-    );
-    assert!(drained.try_recv().is_err());
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_epoch_of_before_a_rejoin_keeps_no_memory_from_a_new_era() {
-    let (epoch_table, _drained) = epoch_table(10);
-    assert!(epoch_table.opened(row("a", 1, 42), (0, 0), Vec::new()));
-    let _held = permit(&epoch_table, "a", 42, 0);
-    epoch_table.retire_before(1);
-    epoch_table.forget();
-    // Learned again, and then overridden elsewhere: the epoch of before did not hold that back.
-    epoch_table.learn(&key("a"), token(50), 0, false);
-    assert_eq!(epoch_table.known(&key("a")), Some(token(50)));
-    epoch_table.adopt(1);
-    assert_eq!(epoch_table.known(&key("a")), None);
-}
-
-#[test]
-fn no_statement_carries_an_era_before_memory_is_of_it() {
-    let (epoch_table, _drained) = epoch_table(1_000_000);
-    let keys: Vec<ResourceKey> = (0..100_000).map(|n| key(&format!("r{n}"))).collect();
-    for key in &keys {
-        epoch_table.learn(key, token(42), 0, false);
-    }
-    let started = std::sync::Barrier::new(2);
-    std::thread::scope(|scope| {
-        let writer = scope.spawn(|| {
-            started.wait();
-            while epoch_table.era() == 0 {}
-            // In the order in which a statement is made: the era, then what is known.
-            keys.iter()
-                .filter(|key| epoch_table.known(key).is_some())
-                .count()
-        });
-        started.wait();
-        epoch_table.adopt(1);
-        assert_eq!(writer.join().expect("no panic"), 0);
-    });
-}
-
-/// The store deletes the row of an unused epoch if the mark is above it. Meanwhile the epoch gives
-/// no permit, no other call deletes the row, and none takes it for lost.
-#[tokio::test(start_paused = true)]
-async fn an_epoch_that_is_being_ceded_gives_no_permit() {
-    for fate in [Ceded::Deleted, Ceded::Kept, Ceded::Unknown] {
-        let (epoch_table, mut drained) = epoch_table(0);
-        let (a, epoch) = (key("a"), row("a", 1, 5));
-        assert!(epoch_table.opened(epoch.clone(), (0, 0), Vec::new()));
-        let ticket = permit(&epoch_table, "a", 5, 0);
-        assert_eq!(epoch_table.cede(&a, token(6)), [], "it is in use");
-        epoch_table.end(&a, &ticket, Ending::Settled);
-        assert_eq!(epoch_table.cede(&a, token(5)), [], "it is not older");
-        assert_eq!(epoch_table.cede(&a, token(6)), std::slice::from_ref(&epoch));
-        assert_eq!(epoch_table.cede(&a, token(6)), [], "once");
-        assert_eq!(epoch_table.recall(&a, token(5), 0), Ok(Recalled::AskStore));
-        let entered = epoch_table.enter(&a, token(5), 0, |_| None);
-        assert!(matches!(entered, Ok(Entered::NotOpen)), "{entered:?}");
-        assert!(epoch_table.holds(&epoch) && !epoch_table.keeps(&epoch));
-        assert!((0..epoch_table.shards()).all(|shard| epoch_table.open_rows(shard, 0).is_empty()));
-        assert_eq!(epoch_table.reread(&a, &[], 0), Reread::Left(Vec::new()));
-        // Known to be closed meanwhile, it is not deleted twice.
-        epoch_table.release(&a);
-        assert!(drained.try_recv().is_err());
-        epoch_table.ceded(&epoch, fate);
-        let closed = drained
-            .try_recv()
-            .map(|drained| (drained.row, drained.wanted));
-        match fate {
-            Ceded::Deleted => assert!(closed.is_err()),
-            Ceded::Kept => assert_eq!(closed, Ok((epoch.clone(), false))),
-            Ceded::Unknown => assert_eq!(closed, Ok((epoch.clone(), true))),
+impl One {
+    fn over(rows: &Rc<RefCell<Rows>>, id: u64, capacity: usize) -> Self {
+        let setup = EpochTableSetup {
+            capacity,
+            settle: SETTLE,
+            quarantine_time: LOSS,
+            lanes: 2,
+            shared: true,
+            growth: Arc::new(Growth::new(None)),
+            metrics: Arc::clone(Metrics::new(&[]).store()),
+        };
+        let joined = rows.borrow_mut().join(instance(id), &Terms::default());
+        let table = EpochTable::new(setup);
+        table.adopt(joined.expect("a new id"));
+        let by = Identity {
+            instance: instance(id),
+            incarnation: 0,
+            cutoff: CancellationToken::new(),
+        };
+        Self {
+            table,
+            rows: Rc::clone(rows),
+            by: RefCell::new(by),
+            holds: Cell::new(true),
+            now: Cell::new(Instant::now()),
         }
-        assert!(!epoch_table.holds(&epoch));
     }
-    let (epoch_table, mut drained) = epoch_table(0);
-    let epoch = row("a", 1, 5);
-    assert!(epoch_table.opened(epoch.clone(), (0, 0), Vec::new()));
-    assert_eq!(
-        epoch_table.cede(&key("a"), token(6)),
-        std::slice::from_ref(&epoch)
-    );
-    epoch_table.ceded(&epoch, Ceded::Kept);
-    permit(&epoch_table, "a", 5, 0);
-    assert!(drained.try_recv().is_err());
+
+    fn alone() -> Self {
+        Self::over(&Rc::default(), 1, 1000)
+    }
+
+    fn pair() -> (Self, Self) {
+        let one = Self::alone();
+        let two = Self::over(&one.rows, 2, 1000);
+        (one, two)
+    }
+
+    fn pass(&self, span: Duration) {
+        self.now.set(self.now.get() + span);
+    }
+
+    // --- requests ---
+
+    fn ask_for(&self, on: &str, number: i64, want: Want, bounds: Option<Needs>) -> Asked {
+        let (waiter, answer) = Waiter::new(token(number), want, bounds);
+        self.table.ask(&key(on), waiter, 0);
+        answer
+    }
+
+    fn ask(&self, on: &str, number: i64) -> Asked {
+        self.ask_for(on, number, Want::Open, None)
+    }
+
+    /// Asks, and lets all statements that are due run.
+    fn want(&self, on: &str, number: i64, want: Want) -> Answer {
+        let asked = self.ask_for(on, number, want, None);
+        self.turns();
+        answer(asked)
+    }
+
+    fn open(&self, on: &str, number: i64) -> Answer {
+        self.want(on, number, Want::Open)
+    }
+
+    fn recall(&self, on: &str, number: i64) -> Result<Recalled, Refused> {
+        let incarnation = self.by.borrow().incarnation;
+        let now = self.now.get();
+        self.table.recall(&key(on), token(number), incarnation, now)
+    }
+
+    fn enter(&self, on: &str, number: i64) -> Result<Entered, Refused> {
+        let incarnation = self.by.borrow().incarnation;
+        let now = self.now.get();
+        self.table
+            .enter(&key(on), token(number), incarnation, |_| None, now)
+    }
+
+    fn permit(&self, on: &str, number: i64) -> Ticket {
+        match self.enter(on, number) {
+            Ok(Entered::Permit(ticket)) => ticket,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A request passes, and ends.
+    #[track_caller]
+    fn passes(&self, on: &str, number: i64) {
+        let ticket = self.permit(on, number);
+        self.end(on, &ticket, Ending::Settled);
+    }
+
+    fn waits(&self, on: &str, number: i64) -> bool {
+        matches!(self.enter(on, number), Ok(Entered::Wait { .. }))
+    }
+
+    fn is_open(&self, on: &str, number: i64) -> bool {
+        !matches!(self.enter(on, number), Ok(Entered::NotOpen))
+    }
+
+    fn end(&self, on: &str, ticket: &Ticket, ending: Ending) -> Option<Settles> {
+        self.table.end(&key(on), ticket, ending, self.now.get())
+    }
+
+    /// The mark known here.
+    fn known(&self, on: &str) -> Option<i64> {
+        let shard = self.table.shard(&key(on));
+        let known = match shard.active.get(&key(on)) {
+            Some(entry) => entry.known,
+            None => shard.remembered.peek(&key(on)).map(|(known, _)| *known),
+        };
+        known.map(Token::get)
+    }
+
+    fn active(&self) -> usize {
+        self.table.active.load(Ordering::Relaxed)
+    }
+
+    /// How many losses were seen.
+    fn losses(&self) -> u64 {
+        self.table.setup.metrics.series.mark_regressions.get()
+    }
+
+    fn is_repairing(&self, on: &str, number: i64) -> bool {
+        use Undecided::Repairing;
+        let recalled = self.recall(on, number);
+        matches!(recalled, Err(Refused::Unavailable { why: Repairing, .. }))
+    }
+
+    // --- statements ---
+
+    fn compose_on(&self, lane: Lane) -> Option<Sent> {
+        let (by, holds) = (self.by.borrow().clone(), self.holds.get());
+        let (sent, answers) = self.table.compose(lane, by, || holds, self.now.get());
+        answers.deliver();
+        sent
+    }
+
+    fn compose(&self) -> Sent {
+        self.compose_on(LANE).expect("something is due")
+    }
+
+    fn advance(&self, sent: &Sent) -> Vec<Found> {
+        self.rows.borrow_mut().advance(sent.batch())
+    }
+
+    fn answered(&self, sent: Sent, result: Result<Vec<Found>, StoreError>) -> Vec<Older> {
+        let (holds, now) = (self.holds.get(), self.now.get());
+        let Entering { answers, older } = self.table.answered(sent, result, holds, now);
+        answers.deliver();
+        older
+    }
+
+    /// Runs a statement, and enters its answer.
+    fn run(&self, sent: Sent) -> Vec<Older> {
+        let found = self.advance(&sent);
+        self.answered(sent, Ok(found))
+    }
+
+    /// A statement that is given up. It may commit later.
+    fn give_up(&self, sent: Sent) {
+        self.answered(sent, Err(broken()));
+    }
+
+    fn turns(&self) {
+        while let Some(sent) = self.compose_on(LANE) {
+            self.run(sent);
+        }
+    }
+
+    // --- errands ---
+
+    fn looking(&self, on: &str) -> look::Looking {
+        let looking = self.table.looking(vec![key(on)], &self.by.borrow());
+        looking.into_iter().next().expect("it is active")
+    }
+
+    fn row(&self, on: &str) -> Option<(MarkRow, Vec<Epoch>)> {
+        self.rows.borrow().view(&key(on))
+    }
+
+    fn looked(&self, looking: &look::Looking, row: Option<&(MarkRow, Vec<Epoch>)>, era: Era) {
+        let holds = self.holds.get();
+        self.table
+            .looked(looking, row, (era, &self.by.borrow(), holds), 0);
+    }
+
+    fn look(&self, on: &str) {
+        let (era, looking) = (self.table.era(), self.looking(on));
+        self.looked(&looking, self.row(on).as_ref(), era);
+    }
+
+    /// Cedes what is to be ceded. Returns the tokens.
+    fn cede(&self) -> Vec<i64> {
+        let epochs = self.table.errands().cedes.take(1000);
+        self.rows.borrow_mut().cede(&epochs);
+        epochs.iter().map(|(_, epoch)| epoch.token.get()).collect()
+    }
+
+    /// The resources of which something is to be repaired.
+    fn to_repair(&self) -> Vec<ResourceKey> {
+        self.table.errands().repairs.take(1000)
+    }
+
+    fn repair(&self) {
+        let keys = self.to_repair();
+        let repairs = self.table.to_repair(&keys, &self.by.borrow());
+        let found = self.rows.borrow_mut().repair(&repairs);
+        for (repair, found) in repairs.iter().zip(&found) {
+            self.table.repaired(repair, found, self.now.get());
+        }
+    }
+
+    // --- heartbeats ---
+
+    fn compose_publication(&self) -> Publication {
+        self.table
+            .publish(self.by.borrow().instance, self.now.get())
+    }
+
+    fn record(&self, publication: &Publication) {
+        let me = self.by.borrow().instance;
+        self.rows
+            .borrow_mut()
+            .renew(me, &Terms::default(), publication);
+    }
+
+    fn publish(&self) -> Publication {
+        let publication = self.compose_publication();
+        self.record(&publication);
+        publication
+    }
+
+    /// Goes on under a new id.
+    fn rejoin(&self, id: u64) {
+        let era = self.rows.borrow_mut().join(instance(id), &Terms::default());
+        let mut by = self.by.borrow_mut();
+        by.incarnation += 1;
+        self.table.retire_before(by.incarnation);
+        self.table.adopt(era.expect("a new id"));
+        self.table.forget();
+        by.instance = instance(id);
+    }
+
+    // --- the store ---
+
+    /// The openings and tokens of a resource that are not over, of all instances.
+    fn in_store(&self, on: &str) -> Vec<(Opening, i64)> {
+        let open = self.rows.borrow().open(&key(on));
+        open.iter()
+            .map(|epoch| (epoch.opening, epoch.token.get()))
+            .collect()
+    }
+
+    fn mark(&self, on: &str) -> Option<i64> {
+        let rows = self.rows.borrow();
+        rows.marks.get(&key(on)).map(|mark| mark.token.get())
+    }
+
+    /// Another instance has raised the mark.
+    fn raised(&self, on: &str, number: i64) {
+        let mut rows = self.rows.borrow_mut();
+        let mark = rows.marks.get_mut(&key(on)).expect("a mark");
+        mark.token = token(number);
+    }
+
+    /// A failover: the store is again as it was.
+    fn fail_over(&self, to: Rows) {
+        *self.rows.borrow_mut() = to;
+    }
+
+    fn snapshot(&self) -> Rows {
+        self.rows.borrow().clone()
+    }
+
+    /// Dead and settled, with the resource overridden.
+    fn bury_and_override(&self, on: &str, number: i64) {
+        let mut rows = self.rows.borrow_mut();
+        let me = self.by.borrow().instance;
+        let renewals = rows.instances[&me].row.renewals;
+        assert!(rows.declare_dead(me, renewals) && rows.settle(me));
+        let done = rows.override_mark(&key(on), token(number), "why", "who");
+        assert!(matches!(done, Override::Done { .. }), "{done:?}");
+    }
+}
+
+fn broken() -> StoreError {
+    StoreError::Timeout(SECOND)
+}
+
+/// The answer, if there is one.
+fn answer_of(asked: &mut Asked) -> Option<Answer> {
+    asked.try_recv().ok()
+}
+
+fn answer(mut asked: Asked) -> Answer {
+    answer_of(&mut asked).expect("an answer")
+}
+
+/// The kind of a refusal for want of an answer.
+#[track_caller]
+fn kind(answer: Answer) -> &'static str {
+    answer.expect_err("no answer").kind()
+}
+
+fn stale<T>(mark: i64, decided_by: DecidedBy) -> Result<T, Refused> {
+    Err(Refused::stale(token(mark), decided_by))
+}
+
+fn hint(on: &str, waits: Option<i64>) -> Notification {
+    Notification {
+        resource: key(on),
+        waits: waits.map(token),
+        to: None,
+    }
 }

@@ -3,18 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::routing::Token;
-use crate::store::{EpochRow, InstanceId, Opening};
-
-/// An epoch row whose work is over: to be deleted from the store.
-#[derive(Debug)]
-pub struct Drained {
-    pub row: EpochRow,
-    /// Another instance waits for it.
-    pub wanted: bool,
-}
+use crate::store::{InstanceId, Opening};
 
 /// The state of an epoch as memory has it.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,38 +28,6 @@ pub enum Entered {
     Wait {
         known_left: Option<Duration>,
     },
-}
-
-/// The result of reading the epochs of a resource again.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Reread {
-    /// The older ones that a request here waits for, with the token of that request.
-    Left(Vec<(EpochRow, Token)>),
-    /// An epoch that is open here is not among the rows: the store has lost it, so that others may
-    /// have been lost too, and nothing is concluded from their absence.
-    Lost,
-}
-
-/// The subject of a hint at a newer mark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hint {
-    /// No epoch that is open here.
-    NoEpoch,
-    /// Epochs that were asked to close already.
-    Known,
-    /// An epoch that is to close if the hint is true.
-    ReadMark,
-}
-
-/// The result of ceding a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ceded {
-    /// The mark was above it.
-    Deleted,
-    /// The mark was not, and it is as it was.
-    Kept,
-    /// It may be deleted or not. It gives no further permit, and is closed like any other.
-    Unknown,
 }
 
 /// Names one given permit.
@@ -100,6 +61,13 @@ pub enum Ending {
     Settled,
     /// A byte may have been sent and no whole response came back.
     Unknown,
+}
+
+/// An unknown outcome settles by itself at this moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Settles {
+    pub number: u64,
+    pub at: Instant,
 }
 
 /// One unknown outcome, for operators.

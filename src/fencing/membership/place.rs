@@ -14,15 +14,14 @@ const COUNT_FIRST: Duration = Duration::from_secs(1);
 
 impl Membership {
     /// Ends the lease for good once the store is not in its place any more: another process may
-    /// have another store under the same name. Until then, extends the lease by the heartbeats that
-    /// batches of requests have carried.
+    /// have another store under the same name.
     pub(super) async fn place(&self) {
         let mut tick = tokio::time::interval(LOOK_AGAIN);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
             match self.store.in_place().await {
-                Ok(()) => self.prove(),
+                Ok(()) => {}
                 Err(error @ StoreError::Unfit(_)) => {
                     self.lease.revoke();
                     self.metrics.failed(&error);
@@ -34,18 +33,6 @@ impl Membership {
                     tracing::debug!(%error, "whether the store is in its place is not known");
                 }
             }
-        }
-    }
-
-    fn prove(&self) {
-        let Some(began) = self.store.proven() else {
-            return;
-        };
-        let lapsed = !self.lease.valid();
-        self.lease.renewed(began);
-        if lapsed && self.lease.valid() {
-            tracing::info!("the lease had lapsed and runs again: the store takes writes");
-            self.epoch_table.ring_all();
         }
     }
 

@@ -1,54 +1,62 @@
-//! The membership task, its rounds stepped by hand: rejoin, death, reaping, and the start over a
-//! file that another run has left.
+//! The membership task over a store in memory: joins and rejoins, routes, deaths, notifications,
+//! repairs. Its rounds are stepped by hand, or it runs on tokio's clock.
 
-use crate::store::{Administration, Instances};
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use prometheus::IntGauge;
 use tokio::sync::Notify;
 
 use super::*;
-use crate::boot_clock::BootClock;
 use crate::config::RouteTable;
-use crate::fencing::epochs::Recalled;
-use crate::fencing::epochs::{Ending, Entered};
+use crate::fencing::epochs::{Ending, Entered, Older, Recalled, Ticket};
 use crate::fencing::refused::Refused;
+use crate::fencing::tests::rows::Rows;
 use crate::fencing::tests::{
     CallPlan, DEATH, Double, LOSS, ROOM, Rig, SETTLE, SILENCE, TERM, UNDELIVERED, alone,
     assert_repairing, broken, clock, key, pair, rig, token,
 };
-use crate::fencing::writer::Want;
 use crate::metrics::DecidedBy;
-use crate::routing::{ResourceKey, Token};
-use crate::store::Notification;
-use crate::store::Override;
-use crate::store::sqlite::SqliteStore;
+use crate::routing::Token;
+use crate::store::{Administration, Heard, Instances, Notification, Override, Publication};
+
+mod deaths;
+mod notifications;
+mod rejoins;
 
 const MOMENT: Duration = Duration::from_millis(1);
 
-async fn open(rig: &Rig, on: &ResourceKey, number: i64) -> Result<bool, Refused> {
-    rig.writer.append(on, token(number), Want::Open).await
+fn recall(rig: &Rig, on: &str, number: i64) -> Result<Recalled, Refused> {
+    rig.recall(&key(on), token(number))
 }
 
-/// A round, and the burials that it asks for.
-async fn step(membership: &Membership) {
-    membership.round().await.expect("a round");
-    step_reaping(membership).await;
+/// A permit, and the name to end it by.
+fn permit(rig: &Rig, on: &str, number: i64) -> Ticket {
+    match rig.enter(on, number) {
+        Ok(Entered::Permit(ticket)) => ticket,
+        other => panic!("{other:?}"),
+    }
 }
 
-async fn step_reaping(membership: &Membership) {
-    let mut progress_of = HashMap::new();
-    while membership.reap_one(&mut progress_of).await.is_some() {}
+fn end(rig: &Rig, on: &str, ticket: &Ticket) {
+    let now = Instant::now();
+    rig.epoch_table.end(&key(on), ticket, Ending::Settled, now);
 }
 
-fn enter(rig: &Rig, on: &ResourceKey, number: Token) -> Result<Entered, Refused> {
-    let now = rig.lease.clock().now();
-    let left = |id: &InstanceId| rig.detector.settles_in(id, now);
-    rig.epoch_table
-        .enter(on, number, rig.lease.incarnation(), left)
+fn waits(rig: &Rig, on: &str, number: i64) -> bool {
+    matches!(rig.enter(on, number), Ok(Entered::Wait { .. }))
+}
+
+/// An instance's row, whatever its state.
+fn row(store: &Double, id: InstanceId) -> crate::store::InstanceRow {
+    store.rows().instances[&id].row.clone()
+}
+
+/// Declared dead by another instance, and settled.
+fn bury(store: &Double, id: InstanceId) {
+    let at = row(store, id).renewals;
+    let mut rows = store.rows();
+    assert!(rows.declare_dead(id, at) && rows.settle(id));
 }
 
 #[tokio::test(start_paused = true)]
@@ -74,41 +82,31 @@ async fn a_join_in_doubt_is_tried_again_under_another_id() {
 async fn who_was_declared_dead_goes_on_under_a_new_id_and_forgets() {
     let (store, rig) = alone().await;
     let membership = rig.membership();
-    let (a, b) = (key("a"), key("b"));
-    assert!(open(&rig, &a, 5).await.is_ok());
-    assert!(open(&rig, &b, 10).await.is_ok());
-    let Ok(Entered::Permit(ticket)) = enter(&rig, &a, token(5)) else {
-        panic!("no permit")
-    };
-    // Declared dead, reaped, and the mark of b overridden, all unnoticed; and the era comes by a
+    assert!(rig.open("a", 5).await.is_ok());
+    assert!(rig.open("b", 10).await.is_ok());
+    let held = permit(&rig, "a", 5);
+    // Declared dead, settled, and the mark of b overridden, all unnoticed; and the era comes by a
     // statement first.
-    let me = rig.lease.identity().instance;
-    assert!(store.declare_dead(&me, 0).await.expect("declared"));
-    store.bury(&me, &[], None).await.expect("buried");
-    let done = store.override_mark(&b, token(3), "why", "who").await;
+    let me = rig.instance();
+    bury(&store, me);
+    let done = store.override_mark(&key("b"), token(3), "why", "who").await;
     assert!(matches!(done, Ok(Override::Done { era: 1, .. })));
     rig.epoch_table.adopt(1);
-    assert_eq!(
-        rig.epoch_table.known(&b),
-        Some(token(10)),
-        "not known to be dead yet"
-    );
-    // No instance is reaped sooner.
+    assert_eq!(rig.known("b"), Some(10), "not known to be dead yet");
+    // No instance is recorded as settled sooner.
     tokio::time::advance(TERM + SETTLE).await;
     membership.round().await.expect("a round");
     assert_eq!(rig.lease.incarnation(), 1);
-    assert_ne!(rig.lease.identity().instance, me);
-    assert_eq!(rig.epoch_table.known(&b), None);
-    assert_eq!(open(&rig, &b, 4).await, Ok(true));
+    assert_ne!(rig.instance(), me);
+    assert_eq!(rig.instance().name(), me.name());
+    assert_eq!(rig.known("b"), None);
+    assert_eq!(rig.open("b", 4).await, Ok(true));
     // The permit of the incarnation before still counts, and gives no other.
-    assert!(matches!(enter(&rig, &a, token(5)), Ok(Entered::NotOpen)));
-    assert!(open(&rig, &a, 6).await.is_ok());
-    assert!(matches!(
-        enter(&rig, &a, token(6)),
-        Ok(Entered::Wait { known_left: None })
-    ));
-    rig.epoch_table.end(&a, &ticket, Ending::Settled);
-    assert!(matches!(enter(&rig, &a, token(6)), Ok(Entered::Permit(_))));
+    assert!(matches!(rig.enter("a", 5), Ok(Entered::NotOpen)));
+    assert!(rig.open("a", 6).await.is_ok());
+    assert!(waits(&rig, "a", 6));
+    end(&rig, "a", &held);
+    assert!(rig.passes("a", 6));
 }
 
 /// A failover has lost an override: the namespace's era is below the one that instances know.
@@ -117,9 +115,9 @@ async fn an_era_that_a_failover_has_lost_is_raised_again() {
     let (store, rig) = alone().await;
     let membership = rig.membership();
     rig.epoch_table.adopt(2);
-    store.state().era = 1;
+    store.rows().era = 1;
     membership.round().await.expect("a round");
-    assert_eq!(store.state().era, 2);
+    assert_eq!(store.rows().era, 2);
     assert_eq!(store.calls("raise_era"), 1);
     membership.round().await.expect("a round");
     assert_eq!(store.calls("raise_era"), 1, "and not once more");
@@ -145,12 +143,12 @@ async fn who_serves_other_routes_than_those_on_record_does_not_join() {
     let (old, _) = served("old");
     let (new, routes) = served("new");
     let rig = rig(&store, 2).await;
-    store.state().instances.clear();
+    store.rows().instances.clear();
     let membership = Membership {
         lease: Arc::new(Lease::new(clock(), Some(TERM), InstanceId::from_bits(3))),
         ..rig.membership_with(routes)
     };
-    store.state().routes = Some(old.clone());
+    store.rows().routes = Some(old.clone());
     let refused = membership.join().await.expect_err("it has other keys");
     assert!(matches!(refused, StoreError::Unfit(_)), "{refused}");
     assert!(
@@ -159,18 +157,18 @@ async fn who_serves_other_routes_than_those_on_record_does_not_join() {
     );
 
     // Replaced after it had looked, before it was on record.
-    store.state().routes = Some(new);
+    store.rows().routes = Some(new);
     let go = Arc::new(Notify::new());
     store.plan("join", CallPlan::Hold(Arc::clone(&go)));
     let (joined, ()) = tokio::join!(membership.join(), async {
         store.until("join", 2).await;
-        store.state().routes = Some(old);
+        store.rows().routes = Some(old);
         go.notify_one();
     });
     let refused = joined.expect_err("it has other keys");
     assert!(matches!(refused, StoreError::Unfit(_)), "{refused}");
     assert!(!membership.lease.begun());
-    assert!(store.state().instances.is_empty(), "it leaves no trace");
+    assert!(store.rows().instances().is_empty(), "it has settled");
 }
 
 #[tokio::test(start_paused = true)]
@@ -178,12 +176,9 @@ async fn who_was_dead_does_not_come_back_with_routes_that_were_replaced() {
     let (store, rig) = alone().await;
     let (old, routes) = served("old");
     let membership = rig.membership_with(routes);
-    store.state().routes = Some(old.clone());
+    store.rows().routes = Some(old.clone());
     membership.round().await.expect("a round");
-    let me = rig.lease.identity().instance;
-    let renewals = store.state().instances[&me].renewals;
-    assert!(store.declare_dead(&me, renewals).await.expect("declared"));
-    store.bury(&me, &[], None).await.expect("buried");
+    bury(&store, rig.instance());
     let left = store.replace_routes(&served("new").0).await;
     assert_eq!(left.expect("replaced"), []);
     tokio::time::advance(TERM + SETTLE + SETTLE).await;
@@ -192,8 +187,8 @@ async fn who_was_dead_does_not_come_back_with_routes_that_were_replaced() {
         .await
         .expect_err("the keys are others now");
     assert!(matches!(refused, StoreError::Unfit(_)), "{refused}");
-    assert!(!rig.lease.valid() && store.state().instances.is_empty());
-    store.state().routes = Some(old);
+    assert!(!rig.lease.valid() && store.rows().instances().is_empty());
+    store.rows().routes = Some(old);
     membership.round().await.expect("a round");
     assert!(rig.lease.valid());
 }
@@ -203,32 +198,37 @@ async fn another_live_route_table_is_noticed_and_its_own_is_told() {
     let (store, one, two) = pair().await;
     let (_, routes) = served("a");
     let membership = one.membership_with(Arc::clone(&routes));
-    let me = one.lease.identity().instance;
-    let other = two.lease.identity().instance;
-    let row = |id: &InstanceId| store.state().instances[id].clone();
+    let (me, other) = (one.instance(), two.instance());
     membership.round().await.expect("a round");
-    assert_eq!(row(&me).routes, routes.digest());
+    assert_eq!(row(&store, me).routes, routes.digest());
     for (digest, dead, differs) in [
         (routes.digest(), false, false),
         ("another".to_owned(), false, true),
         ("another".to_owned(), true, false),
     ] {
         {
-            let mut state = store.state();
-            let row = state.instances.get_mut(&other).expect("it is there");
+            let mut rows = store.rows();
+            let row = &mut rows.instances.get_mut(&other).expect("a row").row;
             (row.routes, row.dead) = (digest, dead);
         }
         membership.round().await.expect("a round");
-        let expected: &[InstanceId] = if differs {
-            std::slice::from_ref(&other)
-        } else {
-            &[]
-        };
+        let expected: &[InstanceId] = if differs { &[other] } else { &[] };
         assert_eq!(routes.others(), expected);
     }
-    assert_eq!(store.calls("set_routes"), 1);
 }
 
-mod notifications;
-mod reaping;
-mod rejoins;
+/// An idle epoch costs no statement of its own.
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_ends_what_is_idle() {
+    let (store, rig) = alone().await;
+    rig.run();
+    assert!(rig.open("idle", 5).await.is_ok());
+    assert!(rig.open("busy", 5).await.is_ok());
+    let _held = permit(&rig, "busy", 5);
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    let open = ["idle", "busy"].map(|on| store.open(&key(on)).len());
+    assert_eq!(open, [0, 1]);
+    assert_eq!((store.calls("advance"), store.calls("cede")), (2, 0));
+    assert_eq!(rig.open("idle", 5).await, Ok(false));
+    assert!(rig.passes("idle", 5));
+}

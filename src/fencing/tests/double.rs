@@ -1,21 +1,21 @@
-//! A store in memory for tests: shared by any number of instances, and able to be slow, to fail, to
-//! lose an answer, to commit late, and to keep a row locked.
+//! [`Double`]: the model of the store as a store of its own, shared by any number of instances, and
+//! able to be slow, to fail, to lose an answer, and to lead to another server.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use tokio::sync::{Notify, mpsc};
 
+use super::rows::Rows;
 use crate::routing::{ResourceKey, Token};
 use crate::store::{
-    AuditRow, Cursor, EpochRow, Era, Heard, InstanceId, InstanceRow, MarkRow, Notification,
-    Opening, OwnRow, StoreError,
+    Administration, AuditRow, Batch, Count, Epoch, Era, Found, Heard, InstanceId, InstanceRow,
+    Instances, Lane, MarkRow, MarkStore, Marks, Notification, Override, PruneStep, Pruned,
+    Publication, Renewal, Repair, StoreError, Terms,
 };
-
-/// When every mark here was made.
-pub(crate) const SINCE_MS: i64 = 1_700_000_000_123;
 
 /// The planned outcome of one call.
 pub(crate) enum CallPlan {
@@ -23,8 +23,6 @@ pub(crate) enum CallPlan {
     Fail(StoreError),
     /// Done, but the answer is lost.
     Lose,
-    /// Answered with a doubt, and done by [`Double::commit_late`].
-    Late,
     /// Done when told.
     Hold(Arc<Notify>),
     /// Done at once, and answered when told.
@@ -35,161 +33,76 @@ pub(crate) fn broken() -> StoreError {
     StoreError::Connection("broken by the test".into())
 }
 
-#[derive(Default)]
-pub(crate) struct State {
-    pub marks: BTreeMap<ResourceKey, (Token, Option<String>, Era)>,
-    pub epochs: Vec<EpochRow>,
-    pub instances: HashMap<InstanceId, InstanceRow>,
-    pub era: Era,
-    /// The route table on record.
-    pub routes: Option<String>,
-    /// The answer of [`Instances::connections`].
-    pub connections: u64,
-    /// The answer of [`Instances::instances_over`].
-    pub instances_over: u64,
-    /// How often tokens of a resource were given back.
-    pub given_back: HashMap<ResourceKey, i64>,
-    /// The actions of operators, the latest last.
-    pub audit: Vec<AuditRow>,
-}
-
-impl State {
-    pub(super) fn mark(&self, resource: &ResourceKey) -> Option<MarkRow> {
-        let (token, spent, era) = self.marks.get(resource)?;
-        Some(MarkRow {
-            resource: resource.clone(),
-            token: *token,
-            spent: spent.is_some(),
-            era: *era,
-            since_ms: SINCE_MS,
-        })
-    }
-}
-
-type Later = Box<dyn FnOnce(&mut State) + Send>;
-
+/// See the module's documentation.
 #[derive(Default)]
 pub(crate) struct Double {
-    pub(super) state: Arc<Mutex<State>>,
-    acts: Mutex<HashMap<&'static str, VecDeque<CallPlan>>>,
-    pub(super) calls: Mutex<HashMap<&'static str, usize>>,
-    /// The calls in the order in which they came, with how many rows each named.
-    order: Mutex<Vec<(&'static str, usize)>>,
-    late: Mutex<Vec<Later>>,
-    pub(super) locked: Mutex<HashSet<ResourceKey>>,
-    /// The locked rows are not committed, and so not seen.
-    pub(super) unseen: AtomicBool,
-    pub(super) announced: Mutex<Vec<Notification>>,
-    pub(super) listeners: Mutex<Vec<mpsc::Sender<Heard>>>,
+    rows: Mutex<Rows>,
+    plans: Mutex<HashMap<&'static str, VecDeque<CallPlan>>>,
+    calls: Mutex<HashMap<&'static str, usize>>,
+    listeners: Mutex<Vec<mpsc::Sender<Heard>>>,
+    /// Notifications are lost.
+    deaf: AtomicBool,
+    /// The answers of [`Instances::connections`] and [`Instances::instances_over`].
+    pub(crate) connections: AtomicU64,
+    pub(crate) instances_over: AtomicU64,
     /// No other instance can have this store.
-    pub(super) alone: AtomicBool,
-    /// Rows that no statement may name.
-    pub(super) refused: Mutex<HashSet<ResourceKey>>,
-    /// The most rows that a statement has time for; 0: any number.
-    pub(super) most: AtomicUsize,
+    alone: bool,
 }
 
-pub(super) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Double {
-    /// Plans the outcome of the next call of this name that has no plan yet.
-    pub(crate) fn plan(&self, call: &'static str, plan: CallPlan) {
-        held(&self.acts).entry(call).or_default().push_back(plan);
-    }
-
-    /// Nothing is planned for this call any more.
-    pub(crate) fn forget_plans(&self, call: &'static str) {
-        held(&self.acts).remove(call);
-    }
-
     /// No other instance can have this store, as with `SQLite`.
     pub(crate) fn alone() -> Self {
-        let store = Self::default();
-        store.alone.store(true, Ordering::SeqCst);
-        store
+        Self {
+            alone: true,
+            ..Self::default()
+        }
     }
 
-    pub(crate) fn refuse_row(&self, key: &ResourceKey) {
-        held(&self.refused).insert(key.clone());
+    /// What the store holds.
+    pub(crate) fn rows(&self) -> MutexGuard<'_, Rows> {
+        held(&self.rows)
     }
 
-    pub(crate) fn has_time_for(&self, most: usize) {
-        self.most.store(most, Ordering::SeqCst);
+    pub(crate) fn mark_of(&self, key: &ResourceKey) -> Option<i64> {
+        self.rows().marks.get(key).map(|mark| mark.token.get())
     }
 
-    pub(crate) fn lock_row(&self, key: &ResourceKey) {
-        held(&self.locked).insert(key.clone());
+    /// The tokens of a resource's epochs that are not over.
+    pub(crate) fn open(&self, key: &ResourceKey) -> Vec<i64> {
+        let open = self.rows().open(key);
+        open.iter().map(|epoch| epoch.token.get()).collect()
     }
 
-    pub(crate) fn lock_new_row(&self, key: &ResourceKey) {
-        self.unseen.store(true, Ordering::SeqCst);
-        self.lock_row(key);
+    /// Plans the outcome of the next call of this name that has no plan yet.
+    pub(crate) fn plan(&self, call: &'static str, plan: CallPlan) {
+        held(&self.plans).entry(call).or_default().push_back(plan);
     }
 
-    pub(crate) fn unlock_row(&self, key: &ResourceKey) {
-        held(&self.locked).remove(key);
+    /// Another server answers from now on, with these rows.
+    pub(crate) fn fail_over(&self, to: Rows) {
+        *self.rows() = to;
+        self.connections.fetch_add(1, Ordering::SeqCst);
+        self.instances_over.fetch_add(1, Ordering::SeqCst);
     }
 
-    pub(crate) fn unlock_rows(&self) {
-        held(&self.locked).clear();
+    /// From now on notifications are lost.
+    pub(crate) fn deafen(&self) {
+        self.deaf.store(true, Ordering::SeqCst);
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        held(&self.state)
+    /// Sends an event, as the server or any client of it may.
+    pub(crate) fn tell(&self, heard: &Heard) {
+        for listener in held(&self.listeners).iter() {
+            let _ = listener.try_send(heard.clone());
+        }
     }
 
     pub(crate) fn calls(&self, call: &str) -> usize {
         held(&self.calls).get(call).copied().unwrap_or(0)
-    }
-
-    /// Every subscription broke, and is there again.
-    pub(crate) fn resubscribe(&self) {
-        for listener in held(&self.listeners).iter() {
-            let _ = listener.try_send(Heard::Resumed);
-        }
-    }
-
-    /// Sends a notification, as any client of the store may.
-    pub(crate) fn notify(&self, notification: &Notification) {
-        for listener in held(&self.listeners).iter() {
-            let _ = listener.try_send(Heard::Notification(notification.clone()));
-        }
-    }
-
-    pub(crate) fn announced(&self) -> Vec<Notification> {
-        held(&self.announced).clone()
-    }
-
-    /// The openings and tokens on record for a resource.
-    pub(crate) fn open(&self, key: &ResourceKey) -> Vec<(Opening, i64)> {
-        let state = self.state();
-        let rows = state.epochs.iter().filter(|row| row.resource == *key);
-        rows.map(|row| (row.opening, row.token.get())).collect()
-    }
-
-    pub(crate) fn mark_of(&self, key: &ResourceKey) -> Option<i64> {
-        self.state().marks.get(key).map(|mark| mark.0.get())
-    }
-
-    /// The calls of these names in the order in which they came, with how many rows each named at
-    /// the most.
-    pub(crate) fn order(&self, names: &[&str]) -> Vec<(&'static str, usize)> {
-        let mut calls = held(&self.order).clone();
-        calls.retain(|(call, _)| names.contains(call));
-        calls
-    }
-
-    pub(super) fn note(&self, call: &'static str, rows: usize) {
-        held(&self.order).push((call, rows));
-    }
-
-    /// Commits the calls that were in doubt.
-    pub(crate) fn commit_late(&self) {
-        for work in held(&self.late).drain(..) {
-            work(&mut held(&self.state));
-        }
     }
 
     /// Lets the other tasks run until this call has arrived `count` times.
@@ -210,48 +123,251 @@ impl Double {
         }
     }
 
-    pub(super) async fn run<T: Send + 'static>(
+    /// Runs a call whose statement cannot fail.
+    async fn run<T: Send>(
         &self,
         call: &'static str,
-        work: impl FnOnce(&mut State) -> T + Send + 'static,
+        work: impl FnOnce(&mut Rows) -> T + Send,
+    ) -> Result<T, StoreError> {
+        self.attempt(call, |rows| Ok(work(rows))).await
+    }
+
+    async fn attempt<T: Send>(
+        &self,
+        call: &'static str,
+        work: impl FnOnce(&mut Rows) -> Result<T, StoreError> + Send,
     ) -> Result<T, StoreError> {
         *held(&self.calls).entry(call).or_default() += 1;
-        let act = held(&self.acts).get_mut(call).and_then(VecDeque::pop_front);
-        match act {
-            None => Ok(work(&mut self.state())),
+        let plan = held(&self.plans)
+            .get_mut(call)
+            .and_then(VecDeque::pop_front);
+        match plan {
+            None => work(&mut self.rows()),
             Some(CallPlan::Fail(error)) => Err(error),
-            Some(CallPlan::Lose) => {
-                work(&mut self.state());
-                Err(broken())
-            }
-            Some(CallPlan::Late) => {
-                held(&self.late).push(Box::new(|state| {
-                    work(state);
-                }));
-                Err(broken())
-            }
+            Some(CallPlan::Lose) => work(&mut self.rows()).and(Err(broken())),
             Some(CallPlan::Hold(go)) => {
                 go.notified().await;
-                Ok(work(&mut self.state()))
+                work(&mut self.rows())
             }
             Some(CallPlan::HoldAnswer(go)) => {
-                let done = work(&mut self.state());
+                let done = work(&mut self.rows());
                 go.notified().await;
-                Ok(done)
+                done
+            }
+        }
+    }
+
+    fn send(&self, notifications: impl IntoIterator<Item = Notification>) {
+        for notification in notifications {
+            if !self.deaf.load(Ordering::SeqCst) {
+                self.tell(&Heard::Notification(notification));
             }
         }
     }
 }
 
-/// An instance's own rows, in order, with the marks of their resources.
-pub(super) fn own(state: &State, instance: &InstanceId) -> Vec<OwnRow> {
-    let own = state.epochs.iter().filter(|row| row.instance == *instance);
-    let mark = |row: &EpochRow| state.marks.get(&row.resource).map(|mark| mark.0);
-    let mut rows: Vec<OwnRow> = own.map(|row| (row.clone(), mark(row))).collect();
-    rows.sort_by_key(|(row, _)| place(row));
-    rows
+#[async_trait]
+impl Marks for Double {
+    fn lanes(&self) -> usize {
+        1
+    }
+
+    async fn advance(&self, _: Lane, batch: Batch<'_>) -> Result<Vec<Found>, StoreError> {
+        self.attempt("advance", |rows| {
+            let asks = batch.asks;
+            if asks.iter().any(|ask| rows.locked.contains(&ask.resource)) {
+                return Err(StoreError::LockTimeout("locked by the test".to_owned()));
+            }
+            Ok(rows.advance(batch))
+        })
+        .await
+    }
+
+    async fn look(
+        &self,
+        resources: &[ResourceKey],
+    ) -> Result<Vec<(MarkRow, Vec<Epoch>)>, StoreError> {
+        self.run("look", |rows| rows.look(resources)).await
+    }
+
+    async fn cede(&self, epochs: &[(ResourceKey, Epoch)]) -> Result<Vec<ResourceKey>, StoreError> {
+        let written = self.run("cede", |rows| rows.cede(epochs)).await?;
+        self.send(written.iter().map(|resource| Notification {
+            resource: resource.clone(),
+            waits: None,
+            to: None,
+        }));
+        Ok(written)
+    }
+
+    async fn repair(&self, repairs: &[Repair]) -> Result<Vec<Found>, StoreError> {
+        self.run("repair", |rows| rows.repair(repairs)).await
+    }
+
+    async fn give_back(&self, spends: &[(ResourceKey, Token, String)]) -> Result<(), StoreError> {
+        self.run("give_back", |rows| rows.give_back(spends)).await
+    }
+
+    async fn notify(&self, notifications: &[Notification]) -> Result<(), StoreError> {
+        self.run("notify", |_| ()).await?;
+        self.send(notifications.to_vec());
+        Ok(())
+    }
+
+    fn listen(&self) -> Option<mpsc::Receiver<Heard>> {
+        let (listener, heard) = mpsc::channel(64);
+        held(&self.listeners).push(listener);
+        (!self.alone).then_some(heard)
+    }
 }
 
-pub(super) fn place(row: &EpochRow) -> Cursor {
-    (row.resource.clone(), row.opening)
+#[async_trait]
+impl Instances for Double {
+    async fn join(&self, instance: InstanceId, terms: &Terms) -> Result<Era, StoreError> {
+        self.attempt("join", |rows| rows.join(instance, terms))
+            .await
+    }
+
+    async fn renew(
+        &self,
+        instance: InstanceId,
+        terms: &Terms,
+        publication: &Publication,
+    ) -> Result<Renewal, StoreError> {
+        self.run("renew", |rows| rows.renew(instance, terms, publication))
+            .await
+    }
+
+    async fn raise_era(&self, era: Era) -> Result<(), StoreError> {
+        self.run("raise_era", |rows| rows.raise_era(era)).await
+    }
+
+    fn connections(&self) -> u64 {
+        self.connections.load(Ordering::SeqCst)
+    }
+
+    async fn instances(&self) -> Result<Vec<InstanceRow>, StoreError> {
+        let mut rows = self.run("instances", |rows| rows.instances()).await?;
+        for row in &mut rows {
+            // Who has a file's lock is the only one that runs.
+            row.ended = self.alone;
+        }
+        Ok(rows)
+    }
+
+    fn instances_over(&self) -> u64 {
+        self.instances_over.load(Ordering::SeqCst)
+    }
+
+    async fn declare_dead(&self, instance: InstanceId, renewals: i64) -> Result<bool, StoreError> {
+        self.run("declare_dead", |rows| rows.declare_dead(instance, renewals))
+            .await
+    }
+
+    async fn settle(&self, instance: InstanceId) -> Result<bool, StoreError> {
+        self.run("settle", |rows| rows.settle(instance)).await
+    }
+
+    async fn leave(
+        &self,
+        instance: InstanceId,
+        publication: &Publication,
+    ) -> Result<(), StoreError> {
+        self.run("leave", |rows| rows.leave(instance, publication))
+            .await
+    }
+}
+
+#[async_trait]
+impl Administration for Double {
+    async fn prepare(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<MarkRow>, StoreError> {
+        self.run("list", |rows| rows.list(prefix, after, limit))
+            .await
+    }
+
+    async fn count_marks(&self) -> Result<Count, StoreError> {
+        Ok(Count {
+            marks: 0,
+            more: false,
+        })
+    }
+
+    fn counted(&self) -> Option<u64> {
+        None
+    }
+
+    async fn view(
+        &self,
+        resource: &ResourceKey,
+    ) -> Result<Option<(MarkRow, Vec<Epoch>)>, StoreError> {
+        self.run("view", |rows| rows.view(resource)).await
+    }
+
+    async fn override_mark(
+        &self,
+        resource: &ResourceKey,
+        token: Token,
+        reason: &str,
+        actor: &str,
+    ) -> Result<Override, StoreError> {
+        self.run("override_mark", |rows| {
+            rows.override_mark(resource, token, reason, actor)
+        })
+        .await
+    }
+
+    async fn announce_prune(&self, me: InstanceId) -> Result<(Era, Duration), StoreError> {
+        self.run("announce_prune", |rows| rows.announce_prune(me))
+            .await
+    }
+
+    async fn prune(&self, step: &PruneStep) -> Result<Pruned, StoreError> {
+        self.run("prune", |rows| rows.prune(step)).await
+    }
+
+    async fn record_audit(&self, row: &AuditRow) -> Result<(), StoreError> {
+        self.run("record_audit", |rows| rows.record_audit(row.clone()))
+            .await
+    }
+
+    async fn audit(&self, resource: &ResourceKey, limit: u32) -> Result<Vec<AuditRow>, StoreError> {
+        self.run("audit", |rows| rows.audit(resource, limit)).await
+    }
+
+    async fn routes(&self) -> Result<Option<String>, StoreError> {
+        self.run("routes", |rows| rows.routes.clone()).await
+    }
+
+    async fn record_routes(&self, known: Option<&str>, document: &str) -> Result<bool, StoreError> {
+        self.run("record_routes", |rows| rows.record_routes(known, document))
+            .await
+    }
+
+    async fn replace_routes(&self, document: &str) -> Result<Vec<InstanceRow>, StoreError> {
+        self.run("replace_routes", |rows| rows.replace_routes(document))
+            .await
+    }
+}
+
+impl MarkStore for Double {
+    fn kind(&self) -> &'static str {
+        "double"
+    }
+
+    fn shared(&self) -> bool {
+        !self.alone
+    }
 }

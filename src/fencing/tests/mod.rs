@@ -1,10 +1,16 @@
 //! Shared by the tests of several modules: a store in memory, and an instance over it.
 
 mod double;
-mod double_administration;
-mod double_instances;
-mod double_marks;
 mod rig;
+pub(crate) mod rows;
+mod simulation;
+mod simulation_call;
+mod simulation_events;
+mod simulation_instance;
+mod simulation_member;
+mod simulation_request;
+mod simulation_upstream;
+mod simulation_world;
 
 use std::sync::Arc;
 
@@ -16,11 +22,6 @@ pub(crate) use self::rig::{
 };
 
 impl Refused {
-    /// True if the store gave no answer.
-    pub(crate) fn is_undecided(&self) -> bool {
-        self.kind() != "decided"
-    }
-
     /// The kind of the store's error; `decided`: the store gave an answer.
     pub(crate) fn kind(&self) -> &'static str {
         match self {

@@ -13,7 +13,7 @@ use crate::boot_clock::BootClock;
 use crate::config::RouteTable;
 use crate::config::settings::Mode;
 use crate::fencing::barrier::Permit;
-use crate::fencing::epochs::RequestLimits;
+use crate::fencing::epochs::{Entered, RequestLimits, ResourceActivity, Want};
 use crate::fencing::membership::{Membership, MembershipTerms};
 use crate::fencing::refused::{Refused, Undecided};
 use crate::fencing::{Fencing, FencingParts};
@@ -21,7 +21,7 @@ use crate::metrics::Metrics;
 use crate::routing::{Needs, ResourceKey, Token};
 use crate::store::reckoning::Reckoning;
 use crate::store::routes::RouteRecord;
-use crate::store::{EpochRow, InstanceId, MarkStore};
+use crate::store::{InstanceId, MarkStore};
 
 /// Room for all that a test has.
 pub const ROOM: RequestLimits = RequestLimits {
@@ -40,7 +40,7 @@ pub(crate) const LOSS: Duration = Duration::from_secs(54);
 /// How long a counter must stand still.
 pub(crate) const SILENCE: Duration = Duration::from_secs(6);
 
-/// One instance, with its writer running. A test steps the membership task by hand.
+/// One instance, with its lanes running. A test steps the membership task by hand.
 pub(crate) struct Rig(pub(crate) Arc<Fencing>);
 
 impl Deref for Rig {
@@ -88,13 +88,27 @@ async fn admit(fencing: &Fencing, key: &ResourceKey, token: Token) -> Permit {
 impl Rig {
     /// An instance that has joined.
     pub(crate) async fn new(store: Arc<dyn MarkStore>, id: u64, clock: BootClock) -> Self {
+        let rig = Self::assemble(store, id, clock);
+        rig.lanes.start(&[]);
+        rig.membership().join().await.expect("joined");
+        rig
+    }
+
+    /// The same, and no statement of a request is sent.
+    pub(crate) async fn without_lanes(store: Arc<dyn MarkStore>, id: u64) -> Self {
+        let rig = Self::assemble(store, id, clock());
+        rig.membership().join().await.expect("joined");
+        rig
+    }
+
+    fn assemble(store: Arc<dyn MarkStore>, id: u64, clock: BootClock) -> Self {
         let term = store.shared().then_some(TERM);
         let reckoning = if store.shared() {
             Reckoning::shared(TERM, UNDELIVERED, SETTLE)
         } else {
             Reckoning::alone(SETTLE)
         };
-        let (fencing, task) = Fencing::assemble(FencingParts {
+        Self(Fencing::assemble(FencingParts {
             store,
             metrics: Arc::new(Metrics::new(&[("/orders/{id}".into(), Mode::Enforce)])),
             clock,
@@ -106,15 +120,38 @@ impl Rig {
             new_resources: None,
             room: ROOM,
             timeout: Duration::from_secs(20),
-        });
-        tokio::spawn(task.run());
-        let rig = Self(fencing);
-        rig.membership().join().await.expect("joined");
-        rig
+        }))
+    }
+
+    /// The mark known here.
+    pub(crate) fn known(&self, on: &str) -> Option<i64> {
+        match self.recall(&key(on), token(0)) {
+            Err(Refused::Stale { mark, .. }) => Some(mark.get()),
+            _ => None,
+        }
     }
 
     pub(crate) fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
+    }
+
+    /// Raises the mark, and opens an epoch.
+    pub(crate) async fn open(&self, on: &str, number: i64) -> Result<bool, Refused> {
+        self.append(None, &key(on), token(number), Want::Open).await
+    }
+
+    /// The last look of the barrier.
+    pub(crate) fn enter(&self, on: &str, number: i64) -> Result<Entered, Refused> {
+        let boot = self.lease.clock().now();
+        let left = |id| self.detector.settles_in(id, boot);
+        let (incarnation, now) = (self.lease.incarnation(), Instant::now());
+        self.epoch_table
+            .enter(&key(on), token(number), incarnation, left, now)
+    }
+
+    /// Whether a request passes; it is then in flight.
+    pub(crate) fn passes(&self, on: &str, number: i64) -> bool {
+        matches!(self.enter(on, number), Ok(Entered::Permit(_)))
     }
 
     /// A permit, where nothing older is in flight.
@@ -140,25 +177,20 @@ impl Rig {
         stop
     }
 
+    pub(crate) fn activity(&self, key: &ResourceKey) -> ResourceActivity {
+        self.epoch_table.activity(key, Instant::now())
+    }
+
     /// How many requests wait here for older ones.
     pub(crate) fn waiting(&self, key: &ResourceKey) -> usize {
-        self.epoch_table.activity(key).waiting
+        self.activity(key).waiting
     }
 
     /// How many permits of the resource have not ended, and how many ended without a whole
     /// response.
     pub(crate) fn in_flight(&self, key: &ResourceKey) -> (usize, usize) {
-        let activity = self.epoch_table.activity(key);
+        let activity = self.activity(key);
         (activity.in_flight, activity.unknown.len())
-    }
-
-    /// Every epoch row that is registered here, of the incarnation of now.
-    pub(crate) fn open_rows(&self) -> Vec<EpochRow> {
-        let shards = 0..self.epoch_table.shards();
-        let incarnation = self.lease.incarnation();
-        shards
-            .flat_map(|shard| self.epoch_table.open_rows(shard, incarnation))
-            .collect()
     }
 
     pub(crate) fn membership(&self) -> Membership {
@@ -172,7 +204,6 @@ impl Rig {
             settle: SETTLE,
             undelivered: UNDELIVERED,
             routes,
-            random: rand::random,
         };
         Membership::new(self, terms)
     }

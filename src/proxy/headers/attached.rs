@@ -77,7 +77,7 @@ mod tests {
             stamp: &stamp,
             version: Version::HTTP_11,
             http2: false,
-            via: Via::new(&InstanceId::from_bits(7)),
+            via: Via::new(InstanceId::from_bits(7)),
         };
         request_for_fencepost(&mut headers, &add);
         headers

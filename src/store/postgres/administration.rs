@@ -5,19 +5,20 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::postgres::PgArguments;
-use sqlx::query::Query;
+use sqlx::query::{Query, QueryAs};
 use sqlx::{PgConnection, Postgres};
 
 use super::connect::Phase;
 use super::count::PIECE;
-use super::instances;
-use super::{PostgresStore, only, options, roles, schema};
+use super::instances::NOT_SETTLED;
+use super::statements::LOCK_ONE;
+use super::{PostgresStore, only, options, schema};
 use crate::config::settings::Secret;
 use crate::routing::{ResourceKey, Token};
-use crate::store::rows::{self, EpochColumns, Failure, Schema};
+use crate::store::rows::{self, Failure, Schema};
 use crate::store::{
-    Administration, AuditRow, Count, EpochRow, Era, InstanceId, InstanceRow, MarkRow, Marks,
-    Override, PruneStep, Pruned, StoreError,
+    Administration, AuditRow, Count, Epoch, Era, InstanceId, InstanceRow, MarkRow, Override,
+    PruneStep, Pruned, StoreError,
 };
 
 /// Begins the namespace's next era, and returns it.
@@ -30,7 +31,7 @@ impl Administration for PostgresStore {
         match self.bounded(self.prove(false)).await? {
             Schema::Current => {}
             Schema::Behind if self.migrate => super::migrate(self.address.clone()).await?,
-            Schema::Behind => return Err(self.behind().await?),
+            Schema::Behind => return Err(rows::schema_behind()),
         }
         self.check().await?;
         // The configuration's checks have already warned of a URL in it.
@@ -47,7 +48,7 @@ impl Administration for PostgresStore {
     async fn check(&self) -> Result<(), StoreError> {
         match self.bounded(self.prove(true)).await? {
             Schema::Current => Ok(()),
-            Schema::Behind => Err(self.behind().await?),
+            Schema::Behind => Err(rows::schema_behind()),
         }
     }
 
@@ -86,8 +87,7 @@ impl Administration for PostgresStore {
             // No key is empty.
             .bind(self.count.after().unwrap_or_default())
             .bind(i64::try_from(PIECE).unwrap_or(i64::MAX));
-        let count = async |c: &mut PgConnection| Ok(only(statement.fetch_all(c).await?)?);
-        let (marks, last): (i64, Option<String>) = self.on(&self.operators, count).await?;
+        let (marks, last): (i64, Option<String>) = self.one(&self.operators, statement).await?;
         let marks = marks.unsigned_abs();
         Ok(self.count.counted((marks, last.filter(|_| marks >= PIECE))))
     }
@@ -96,18 +96,15 @@ impl Administration for PostgresStore {
         self.count.whole()
     }
 
-    async fn mark(&self, resource: &ResourceKey) -> Result<Option<MarkRow>, StoreError> {
-        Ok(self.marks(std::slice::from_ref(resource)).await?.pop())
-    }
-
-    async fn open_epochs(&self, resource: &ResourceKey) -> Result<Vec<EpochRow>, StoreError> {
+    async fn view(
+        &self,
+        resource: &ResourceKey,
+    ) -> Result<Option<(MarkRow, Vec<Epoch>)>, StoreError> {
         let resource = std::slice::from_ref(resource);
-        self.epochs_over(&self.operators, resource).await
+        Ok(self.look_over(&self.operators, resource).await?.pop())
     }
 
-    /// Locks the mark's row *first*. An advance holds that lock before it opens an epoch. So once
-    /// the lock is held, no epoch can be opened before this commits. The epochs are read by a
-    /// statement of its own after that, whose snapshot shows all that were opened.
+    /// Locks the mark's row first: see [`LOCK_ONE`].
     ///
     /// Any error leaves the transaction open. The connection is then dropped, which ends it.
     async fn override_mark(
@@ -117,15 +114,7 @@ impl Administration for PostgresStore {
         reason: &str,
         actor: &str,
     ) -> Result<Override, StoreError> {
-        let lock = self
-            .query_as("SELECT token FROM marks WHERE namespace = $1 AND resource = $2 FOR UPDATE")
-            .bind(resource.as_str());
-        let open = self
-            .query_as(
-                "SELECT resource, instance, opening, token FROM epochs \
-                 WHERE namespace = $1 AND resource = $2 ORDER BY instance, opening",
-            )
-            .bind(resource.as_str());
+        let lock = self.query_as(LOCK_ONE).bind(resource.as_str());
         let era = self.query_as(NEXT_ERA);
         let change = self
             .query(
@@ -134,32 +123,21 @@ impl Administration for PostgresStore {
             )
             .bind(resource.as_str())
             .bind(token.get());
-        let entry = self
-            .query_as(
-                "INSERT INTO audit (namespace, resource, action, before, after, reason, actor, at) \
-                 VALUES ($1, $2, 'override', $3, $4, $5, $6, now()) RETURNING id",
-            )
-            .bind(resource.as_str());
         self.on(&self.operators, async |c| {
             run(c, "BEGIN ISOLATION LEVEL READ COMMITTED").await?;
-            let before: Vec<(i64,)> = lock.fetch_all(&mut *c).await?;
-            let Some((before,)) = before.first().copied() else {
+            let row: Vec<(i64, Vec<i64>)> = lock.fetch_all(&mut *c).await?;
+            let Some((before, open)) = row.into_iter().next() else {
                 run(c, "ROLLBACK").await?;
                 return Ok(Override::Absent);
             };
-            let open: Vec<EpochColumns> = open.fetch_all(&mut *c).await?;
             if !open.is_empty() {
                 run(c, "ROLLBACK").await?;
-                return Ok(Override::EpochsOpen(rows::all(open, rows::epoch)?));
+                return Ok(Override::EpochsOpen(rows::epochs(&open)?));
             }
             let (era,): (Era,) = only(era.fetch_all(&mut *c).await?)?;
             change.bind(era).execute(&mut *c).await?;
-            let entry = entry
-                .bind(before)
-                .bind(token.get())
-                .bind(reason)
-                .bind(actor);
-            let (entry,): (i64,) = only(entry.fetch_all(&mut *c).await?)?;
+            let marks = (Some(before), Some(token.get()));
+            let entry = self.audit_entry(resource.as_str(), "override", marks, reason, actor);
             commit_audited(c, entry).await?;
             Ok(Override::Done {
                 before: rows::number(before)?,
@@ -169,8 +147,21 @@ impl Administration for PostgresStore {
         .await
     }
 
-    async fn announce_prune(&self, me: &InstanceId) -> Result<(Era, Duration), StoreError> {
-        self.announce_prune_of(me).await
+    /// The leases are read behind the commit of the era: an instance that joins later reads it.
+    async fn announce_prune(&self, me: InstanceId) -> Result<(Era, Duration), StoreError> {
+        let era = self.query_as(NEXT_ERA);
+        let longest = self
+            .query_as(
+                "SELECT COALESCE(max(lease_ms), 0) FROM instances \
+                 WHERE namespace = $1 AND id <> $2 AND state = 0",
+            )
+            .bind(me.get());
+        self.on(&self.operators, async |c| {
+            let (era,): (Era,) = only(era.fetch_all(&mut *c).await?)?;
+            let (longest,): (i64,) = only(longest.fetch_all(c).await?)?;
+            Ok((era, Duration::from_millis(longest.unsigned_abs())))
+        })
+        .await
     }
 
     async fn prune(&self, step: &PruneStep) -> Result<Pruned, StoreError> {
@@ -178,18 +169,10 @@ impl Administration for PostgresStore {
     }
 
     async fn record_audit(&self, row: &AuditRow) -> Result<(), StoreError> {
-        let statement = self
-            .query(
-                "INSERT INTO audit (namespace, resource, action, before, after, reason, actor, at) \
-                 VALUES ($1, $2, $3, $4, $5, $6, $7, now())",
-            )
-            .bind(row.resource.as_str())
-            .bind(&row.action)
-            .bind(row.before.map(Token::get))
-            .bind(row.after.map(Token::get))
-            .bind(&row.reason)
-            .bind(&row.actor);
-        self.execute(&self.operators, statement).await.map(drop)
+        let marks = (row.before.map(Token::get), row.after.map(Token::get));
+        let resource = row.resource.as_str();
+        let entry = self.audit_entry(resource, &row.action, marks, &row.reason, &row.actor);
+        self.one(&self.operators, entry).await.map(drop)
     }
 
     async fn audit(&self, resource: &ResourceKey, limit: u32) -> Result<Vec<AuditRow>, StoreError> {
@@ -230,14 +213,25 @@ impl Administration for PostgresStore {
     ///
     /// Any error leaves the transaction open. The connection is then dropped, which ends it.
     async fn replace_routes(&self, document: &str) -> Result<Vec<InstanceRow>, StoreError> {
-        let present = self.query_as(instances::WITH_ORPHANS);
+        let present = self.query_as(NOT_SETTLED).bind(self.place());
+        let unknown = self.query_as(
+            "SELECT DISTINCT m.open[s.i] FROM marks AS m \
+             CROSS JOIN LATERAL generate_series(1, cardinality(m.open), 3) AS s(i) \
+             WHERE m.namespace = $1 AND (SELECT true FROM instances AS i \
+                 WHERE i.namespace = $1 AND i.id = m.open[s.i]) IS NULL",
+        );
         let replace = self
             .query("UPDATE namespaces SET routes = $2 WHERE namespace = $1")
             .bind(document);
         self.on(&self.operators, async |c| {
             run(c, "BEGIN ISOLATION LEVEL READ COMMITTED").await?;
             self.touch().execute(&mut *c).await?;
-            let present = rows::all(present.fetch_all(&mut *c).await?, rows::instance)?;
+            let mut present = rows::all(present.fetch_all(&mut *c).await?, rows::instance)?;
+            if present.is_empty() {
+                let unknown: Vec<(i64,)> = unknown.fetch_all(&mut *c).await?;
+                let row = |(id,)| InstanceRow::unknown(InstanceId::from_row(id));
+                present = unknown.into_iter().map(row).collect();
+            }
             if !present.is_empty() {
                 run(c, "ROLLBACK").await?;
                 return Ok(present);
@@ -274,9 +268,26 @@ impl PostgresStore {
         Ok(schema)
     }
 
-    async fn behind(&self) -> Result<StoreError, StoreError> {
-        let read = async |c: &mut PgConnection| Ok(roles::behind(c).await?);
-        self.on(&self.operators, read).await
+    /// Writes an audit row, with the marks before and after, the reason and the actor; returns its
+    /// id.
+    pub(super) fn audit_entry<'a>(
+        &'a self,
+        resource: &'a str,
+        action: &'a str,
+        (before, after): (Option<i64>, Option<i64>),
+        reason: &'a str,
+        actor: &'a str,
+    ) -> QueryAs<'a, Postgres, (i64,), PgArguments> {
+        self.query_as(
+            "INSERT INTO audit (namespace, resource, action, before, after, reason, actor, at) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, now()) RETURNING id",
+        )
+        .bind(resource)
+        .bind(action)
+        .bind(before)
+        .bind(after)
+        .bind(reason)
+        .bind(actor)
     }
 
     /// Writes the namespace's row as it is: proves that rows may be written, and locks it.
@@ -299,7 +310,7 @@ impl PostgresStore {
 async fn all_are_logged(connection: &mut PgConnection) -> Result<(), Failure> {
     let unlogged: Vec<String> = sqlx::query_scalar(
         "SELECT c.oid::regclass::text FROM pg_class AS c WHERE c.relpersistence <> 'p' AND c.oid IN \
-         (to_regclass('namespaces'), to_regclass('marks'), to_regclass('epochs'), to_regclass('instances'))",
+         (to_regclass('namespaces'), to_regclass('marks'), to_regclass('instances'))",
     )
     .fetch_all(connection)
     .await?;
@@ -312,15 +323,16 @@ async fn all_are_logged(connection: &mut PgConnection) -> Result<(), Failure> {
     ))))
 }
 
-/// Commits a change by its audit row. A COMMIT may be answered with ROLLBACK, which is no error on the
-/// wire.
+/// Commits a change with its audit row. A COMMIT may be answered with ROLLBACK, which is no error on
+/// the wire.
 pub(super) async fn commit_audited(
     connection: &mut PgConnection,
-    audit_id: i64,
+    entry: QueryAs<'_, Postgres, (i64,), PgArguments>,
 ) -> Result<(), Failure> {
+    let (id,) = only(entry.fetch_all(&mut *connection).await?)?;
     run(connection, "COMMIT").await?;
     let kept = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM audit WHERE id = $1)");
-    if only::<bool>(kept.bind(audit_id).fetch_all(connection).await?)? {
+    if only::<bool>(kept.bind(id).fetch_all(connection).await?)? {
         return Ok(());
     }
     let message = "the change was rolled back";

@@ -25,8 +25,12 @@
 //!
 //! [`PLANNER`] makes the planner use the indexes. Every statement names its rows by their
 //! keys. For a few hundred keys the planner would otherwise read the whole table, which takes
-//! longer with more open epochs. A session keeps these settings as long as it lives; any role may
-//! set them.
+//! longer with more marks. A session keeps these settings as long as it lives; any role may set
+//! them.
+//!
+//! The statement of a batch joins nothing to the table. So its plan suits any size of the table,
+//! and is made once per connection. Other statements are planned each time: a join that was planned
+//! while there were ten marks reads all of them.
 //!
 //! # No cancels
 //!
@@ -59,18 +63,20 @@ const ENCODING: &str = "one client's text would make the statements of others fa
 const UNVERIFIED: &str = "across a network the server has to prove its identity (sslmode=verify-full): name its CA \
     with sslrootcert=FILE in store.url or with store.tls.ca_file, and use a host name that is on its certificate";
 
-/// Session settings for the planner. A row costs as much as a page, and sequential pages cost as
-/// much as the rows in them. So rows by their keys are cheaper than all rows, from a few rows on.
-/// Each execution is planned, since a kept plan suits the table as it was, perhaps empty. Such
-/// costs must start neither the compiler nor parallel workers.
-const PLANNER: [(&str, &str); 6] = [
-    ("plan_cache_mode", "force_custom_plan"),
+/// Session settings for the planner. A row costs as much as a page. So rows by their keys are
+/// cheaper than all rows, from a few rows on. Such costs must start neither the compiler nor
+/// parallel workers. A table without pages is searched by its index, too: the plan may be kept
+/// until it has many.
+const PLANNER: [(&str, &str); 5] = [
     ("random_page_cost", "1"),
-    ("seq_page_cost", "100"),
+    ("enable_seqscan", "off"),
     ("cpu_tuple_cost", "1"),
     ("jit", "off"),
     ("max_parallel_workers_per_gather", "0"),
 ];
+
+/// How long a batch waits for rows that are probably locked.
+const LOCK_TIMEOUT_ASIDE: Duration = Duration::from_millis(100);
 
 /// When a connection is asked for. At the start, a server that an operator must repair is
 /// [`StoreError::Unfit`]; later the same may be a failover, which passes.
@@ -80,11 +86,21 @@ pub(super) enum Phase {
     Running,
 }
 
+/// The use of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Session {
+    /// For batches.
+    Lane,
+    /// For batches whose rows are probably locked.
+    Aside,
+    /// For all other statements.
+    Other,
+}
+
 #[derive(Debug)]
 pub(super) struct Connector {
     address: PostgresAddress,
     timeout: Duration,
-    lock_timeout: Duration,
     /// The host of the URL that answered last; tried first the next time.
     last: AtomicUsize,
     /// How many connections were made.
@@ -97,13 +113,11 @@ pub(super) struct Connector {
 type SessionProof = (String, Option<String>, Option<String>, bool, bool, String);
 
 impl Connector {
-    /// `timeout` bounds a connect over all hosts. `lock_timeout` is shorter, so that the server's
-    /// answer arrives before the caller gives up.
-    pub(super) fn new(address: PostgresAddress, timeout: Duration, lock_timeout: Duration) -> Self {
+    /// `timeout` bounds a connect over all hosts.
+    pub(super) fn new(address: PostgresAddress, timeout: Duration) -> Self {
         Self {
             address,
             timeout,
-            lock_timeout,
             last: AtomicUsize::new(0),
             made: AtomicU64::new(0),
             _anchor: Anchor::new(),
@@ -120,18 +134,26 @@ impl Connector {
 
     /// The options for each host. Files are read each time, since a mounted secret may have
     /// changed.
-    pub(super) async fn hosts(&self) -> Result<Vec<PgConnectOptions>, StoreError> {
+    pub(super) async fn hosts(
+        &self,
+        session: Session,
+    ) -> Result<Vec<PgConnectOptions>, StoreError> {
         let address = self.address.clone();
         let hosts = tokio::task::spawn_blocking(move || options::read(&address))
             .await
             .map_err(|error| StoreError::Connection(error.to_string()))??;
         let millis = |span: Duration| span.as_millis().clamp(1, i32::MAX as u128).to_string();
+        // The server's answer has to arrive before the caller gives up.
+        let lock_timeout = match session {
+            Session::Aside => LOCK_TIMEOUT_ASIDE.min(self.timeout / 2),
+            Session::Lane | Session::Other => self.timeout / 2,
+        };
         let application_name = self.address.application_name.as_deref();
         let options = hosts.into_iter().map(|options| {
             options
                 .application_name(application_name.unwrap_or("fencepost"))
                 .options([
-                    ("lock_timeout", millis(self.lock_timeout)),
+                    ("lock_timeout", millis(lock_timeout)),
                     ("default_transaction_isolation", "read committed".to_owned()),
                     // Overrides the role and the database: a doubt may show in a warning only.
                     ("client_min_messages", "warning".to_owned()),
@@ -144,8 +166,8 @@ impl Connector {
     }
 
     /// Connects to the first host that is fit, beginning with the last one used.
-    pub(super) async fn connect(&self, phase: Phase) -> Result<Line, StoreError> {
-        let hosts = self.hosts().await?;
+    pub(super) async fn connect(&self, session: Session, phase: Phase) -> Result<Line, StoreError> {
+        let hosts = self.hosts(session).await?;
         let count = hosts.len();
         let share = self.timeout / u32::try_from(count).unwrap_or(u32::MAX);
         let first = self.last.load(Ordering::Relaxed);
@@ -155,7 +177,7 @@ impl Connector {
             let Some(options) = hosts.get(at) else {
                 continue;
             };
-            let tried = tokio::time::timeout(share, prove(options, phase))
+            let tried = tokio::time::timeout(share, prove(options, session, phase))
                 .await
                 .unwrap_or(Err(StoreError::Timeout(share)));
             match tried {
@@ -207,32 +229,38 @@ fn combine(mut errors: Vec<(String, StoreError)>) -> StoreError {
     }
 }
 
-/// Sets what a session needs: a commit that waits, and the planner's costs. One statement, since a
-/// new connection has to be ready within the timeout of the call that needs it. Only speed rests on
-/// the planner, so a server that lacks one of its settings, or refuses it, is good enough.
-async fn set_up(connection: &mut PgConnection) -> Result<(), StoreError> {
+/// Sets what a session needs: a commit that waits, and the planner's costs. Only speed rests on the
+/// planner, so a server that lacks one of its settings, or refuses it, is good enough.
+async fn set_up(connection: &mut PgConnection, session: Session) -> Result<(), StoreError> {
     const COMMIT: &str = "SELECT set_config('synchronous_commit', \
         CASE current_setting('synchronous_commit') \
         WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)";
-    const BOTH: &str = "SELECT set_config('synchronous_commit', \
-        CASE current_setting('synchronous_commit') \
-        WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false), \
-        (SELECT count(set_config(p.name, p.value, false)) \
-         FROM unnest($1::text[], $2::text[]) AS p(name, value) \
-         WHERE p.name IN (SELECT s.name FROM pg_settings AS s))";
-    let (names, values): (Vec<&str>, Vec<&str>) = PLANNER.into_iter().unzip();
-    let both = sqlx::query(BOTH).bind(names).bind(values);
-    match both.execute(&mut *connection).await {
+    const PLAN: &str = "SELECT set_config(p.name, p.value, false) \
+        FROM unnest($1::text[], $2::text[]) AS p(name, value) \
+        WHERE p.name IN (SELECT s.name FROM pg_settings AS s)";
+    let commit = sqlx::query(COMMIT).execute(&mut *connection).await;
+    commit.map_err(error_of)?;
+    let plans = match session {
+        Session::Lane | Session::Aside => "force_generic_plan",
+        Session::Other => "force_custom_plan",
+    };
+    let settings = PLANNER.into_iter().chain([("plan_cache_mode", plans)]);
+    let (names, values): (Vec<&str>, Vec<&str>) = settings.unzip();
+    let plan = sqlx::query(PLAN).bind(names).bind(values);
+    match plan.execute(connection).await {
         Err(sqlx::Error::Database(error)) => {
             tracing::debug!(%error, "the server keeps its own planner settings");
-            let commit = sqlx::query(COMMIT).execute(connection).await;
-            commit.map(drop).map_err(error_of)
+            Ok(())
         }
         other => other.map(drop).map_err(error_of),
     }
 }
 
-async fn prove(options: &PgConnectOptions, phase: Phase) -> Result<Line, StoreError> {
+async fn prove(
+    options: &PgConnectOptions,
+    session: Session,
+    phase: Phase,
+) -> Result<Line, StoreError> {
     let mut connection = options.connect().await.map_err(|error| {
         let said = error.to_string();
         if said.contains("unsupported startup parameter") {
@@ -249,7 +277,7 @@ async fn prove(options: &PgConnectOptions, phase: Phase) -> Result<Line, StoreEr
             error_of(error)
         }
     })?;
-    set_up(&mut connection).await?;
+    set_up(&mut connection, session).await?;
     let mut rows: Vec<SessionProof> = sqlx::query_as(
         "SELECT current_setting('synchronous_commit'), current_setting('fsync', true), \
          current_setting('full_page_writes', true), \

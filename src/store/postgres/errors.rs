@@ -31,8 +31,13 @@ pub(super) fn error_of(error: sqlx::Error) -> StoreError {
         }
         // insufficient_privilege
         "42501" => StoreError::Statement(format!(
-            "{said} (SQLSTATE {code}): the role of store.url lacks a right. `fencepost migrate --grant-to ROLE` \
-             gives all that it needs, as the owner of the tables"
+            "{said} (SQLSTATE {code}): the role of store.url lacks a right. To make the tables it needs GRANT USAGE, \
+             CREATE ON SCHEMA; to serve, what `fencepost migrate --grant-to ROLE` gives, as the owner of the tables"
+        )),
+        // invalid_schema_name; a schema without USAGE counts as none
+        "3F000" => StoreError::Unfit(format!(
+            "{said}: the search_path of the role leads to no schema that it may use; create one, GRANT USAGE, CREATE \
+             ON SCHEMA, or ALTER ROLE … SET search_path"
         )),
         _ => StoreError::Statement(format!("{said} (SQLSTATE {code})")),
     }

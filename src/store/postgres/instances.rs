@@ -1,100 +1,77 @@
-//! [`Instances`] for [`PostgresStore`]: instances join, renew, leave, are declared dead and reaped.
-//!
-//! Parts of one statement share one snapshot. So "dead, or not recorded" and the deletion that
-//! rests on it cannot contradict each other.
+//! [`Instances`] for [`PostgresStore`].
 
-use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 
-use super::marks::texts;
-use super::{PostgresStore, only};
-use crate::routing::ResourceKey;
-use crate::store::rows::{self, InstanceColumns, start};
+use super::connect::{self, Session};
+use super::{PostgresStore, notifications, only};
+use crate::store::place;
+use crate::store::rows::{self, InstanceColumns};
 use crate::store::{
-    Burial, Cursor, Era, InstanceId, InstanceRow, Instances, Renewal, StoreError, Terms,
+    Era, InstanceId, InstanceRow, Instances, Opening, Publication, Renewal, StoreError, Terms,
 };
 
-/// How many epochs one step of a reaping deletes.
-const MAX_REAPED: i64 = 4096;
-
-const RECORDED: &str = "SELECT id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead, false \
-     FROM instances WHERE namespace = $1";
-
-/// The ids in the epoch rows are read by leaping from one to the next in the index. So this costs
-/// as much as there are instances, not epochs. But a leap passes every entry of a row that was
-/// deleted since the last vacuum.
-pub(super) const WITH_ORPHANS: &str = "WITH RECURSIVE owners(id) AS ( \
-         (SELECT e.instance FROM epochs AS e WHERE e.namespace = $1 \
-          ORDER BY e.instance LIMIT 1) \
-         UNION ALL \
-         SELECT (SELECT e.instance FROM epochs AS e \
-                 WHERE e.namespace = $1 AND e.instance > o.id ORDER BY e.instance LIMIT 1) \
-         FROM owners AS o WHERE o.id IS NOT NULL) \
-     SELECT id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead, false FROM instances \
-     WHERE namespace = $1 \
-     UNION ALL \
-     SELECT o.id, 0::bigint, 0::bigint, 0::bigint, 0::bigint, '', true, false FROM owners AS o \
-     WHERE o.id IS NOT NULL AND NOT EXISTS ( \
-         SELECT 1 FROM instances AS i WHERE i.namespace = $1 AND i.id = o.id)";
+/// The instances that may have something in flight.
+pub(super) const NOT_SETTLED: &str = "SELECT id, renewals, lease_ms, settle_ms, undelivered_ms, \
+     routes, state > 0, place <> '' AND place = $2 FROM instances \
+     WHERE namespace = $1 AND state < 2";
 
 #[async_trait]
 impl Instances for PostgresStore {
-    async fn join(&self, instance: &InstanceId, terms: &Terms) -> Result<Era, StoreError> {
+    async fn join(&self, instance: InstanceId, terms: &Terms) -> Result<Era, StoreError> {
+        let shared = self.shared_name().await?;
         let statement = self
             .query_as(
                 "WITH born AS ( \
                      INSERT INTO instances \
-                         (namespace, id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead) \
-                     VALUES ($1, $2, $3, $4, $5, $6, $7, false)) \
+                         (namespace, id, state, renewals, lease_ms, settle_ms, undelivered_ms, \
+                         routes, closed_below, left_open, place) \
+                     VALUES ($1, $2, 0, $3, $4, $5, $6, $7, 0, '{}', $8)) \
                  INSERT INTO namespaces AS n (namespace, era) VALUES ($1, 0) \
                  ON CONFLICT (namespace) DO UPDATE SET era = n.era RETURNING n.era",
             )
-            .bind(instance.as_str())
+            .bind(instance.get())
             .bind(terms.renewals)
             .bind(rows::millis(terms.lease))
             .bind(rows::millis(terms.settle))
             .bind(rows::millis(terms.undelivered))
-            .bind(&terms.routes);
-        self.one(&self.heartbeat, statement).await
+            .bind(&terms.routes)
+            .bind(self.place.get_or_init(|| place::take(&shared)));
+        let (era,) = self.one(&self.heartbeat, statement).await?;
+        Ok(era)
     }
 
-    async fn set_routes(&self, instance: &InstanceId, digest: &str) -> Result<(), StoreError> {
+    async fn renew(
+        &self,
+        instance: InstanceId,
+        terms: &Terms,
+        publication: &Publication,
+    ) -> Result<Renewal, StoreError> {
         let statement = self
-            .query("UPDATE instances SET routes = $3 WHERE namespace = $1 AND id = $2")
-            .bind(instance.as_str())
-            .bind(digest);
-        self.execute(&self.heartbeat, statement).await.map(drop)
-    }
-
-    async fn renew(&self, instance: &InstanceId, renewals: i64) -> Result<Renewal, StoreError> {
-        let renewal = self
             .query_as(
-                "UPDATE instances SET renewals = GREATEST(renewals, $3) \
-                 WHERE namespace = $1 AND id = $2 AND NOT dead \
-                 RETURNING COALESCE((SELECT n.era FROM namespaces AS n WHERE n.namespace = $1), 0)",
+                "WITH renewed AS ( \
+                     UPDATE instances SET renewals = GREATEST(renewals, $3), routes = $4, \
+                         closed_below = $5, left_open = $6 \
+                     WHERE namespace = $1 AND id = $2 AND state = 0 RETURNING 1) \
+                 SELECT EXISTS (SELECT 1 FROM renewed), COALESCE(( \
+                     SELECT n.era FROM namespaces AS n WHERE n.namespace = $1), 0) \
+                 FROM instances WHERE namespace = $1 AND id = $2",
             )
-            .bind(instance.as_str())
-            .bind(renewals);
-        let known = self
-            .query("SELECT dead FROM instances WHERE namespace = $1 AND id = $2")
-            .bind(instance.as_str());
-        self.on(&self.heartbeat, async |c| {
-            let eras: Vec<(Era,)> = renewal.fetch_all(&mut *c).await?;
-            if let Some((era,)) = eras.first() {
-                return Ok(Renewal::Alive(*era));
-            }
-            // A reaping in between turns "dead" into "unknown". The caller knows by its clock
-            // whether that is possible.
-            let known = known.fetch_all(c).await?;
-            Ok(if known.is_empty() {
-                Renewal::Unknown
+            .bind(instance.get())
+            .bind(terms.renewals)
+            .bind(&terms.routes)
+            .bind(publication.below)
+            .bind(&publication.left);
+        let renewal = |(renewed, era)| {
+            Ok(if renewed {
+                Renewal::Alive(era)
             } else {
                 Renewal::Dead
             })
-        })
-        .await
+        };
+        let found = self.rows(&self.heartbeat, statement, renewal).await?;
+        Ok(found.first().copied().unwrap_or(Renewal::Unknown))
     }
 
     /// Inserts too: an old backup may lack the row.
@@ -112,12 +89,20 @@ impl Instances for PostgresStore {
         self.connector.made()
     }
 
+    /// Remembers the connection that answered: see [`Instances::instances_over`].
     async fn instances(&self) -> Result<Vec<InstanceRow>, StoreError> {
-        self.read_instances(WITH_ORPHANS).await
-    }
-
-    async fn recorded(&self) -> Result<Vec<InstanceRow>, StoreError> {
-        self.read_instances(RECORDED).await
+        let statement = self.query_as(NOT_SETTLED).bind(self.place());
+        self.bounded(async {
+            let mut turn = self.heartbeat.turn().await?;
+            let read: Vec<InstanceColumns> = turn
+                .run(async |c| Ok(statement.fetch_all(c).await?))
+                .await?;
+            let rows = rows::all(read, rows::instance)?;
+            self.instances_over.store(turn.number(), Ordering::Relaxed);
+            turn.done();
+            Ok(rows)
+        })
+        .await
     }
 
     fn instances_over(&self) -> u64 {
@@ -125,16 +110,17 @@ impl Instances for PostgresStore {
     }
 
     /// An UPDATE that waited for a renewal reads the counter again when it has the row.
-    async fn declare_dead(&self, instance: &InstanceId, renewals: i64) -> Result<bool, StoreError> {
+    async fn declare_dead(&self, instance: InstanceId, renewals: i64) -> Result<bool, StoreError> {
         let declaration = self
             .query_as(
                 "WITH declared AS ( \
-                     UPDATE instances SET dead = true \
-                     WHERE namespace = $1 AND id = $2 AND (renewals = $3 OR dead) RETURNING 1) \
+                     UPDATE instances SET state = GREATEST(state, 1) \
+                     WHERE namespace = $1 AND id = $2 AND (renewals = $3 OR state > 0) \
+                     RETURNING 1) \
                  SELECT EXISTS (SELECT 1 FROM declared) OR NOT EXISTS ( \
                      SELECT 1 FROM instances WHERE namespace = $1 AND id = $2)",
             )
-            .bind(instance.as_str())
+            .bind(instance.get())
             .bind(renewals);
         self.bounded(async {
             let mut turn = self.heartbeat.turn().await?;
@@ -153,96 +139,54 @@ impl Instances for PostgresStore {
         .await
     }
 
-    /// Not over the heartbeat's connection, which nothing may hold up: over the operators'. Both
-    /// uses are rare, and if they coincide, one of them makes another connection.
-    ///
-    /// The rows are read first, and deleted by key, in key order: see [`super::marks`] for how the
-    /// planner is kept on the indexes. The deleting statement itself checks that the instance is
-    /// not alive.
-    async fn bury(
-        &self,
-        instance: &InstanceId,
-        first: &[ResourceKey],
-        after: Option<&Cursor>,
-    ) -> Result<Burial, StoreError> {
-        let (resource, opening) = start(after);
-        let page = self
-            .query_as(
-                "SELECT resource, opening FROM epochs WHERE namespace = $1 AND instance <= $2 \
-                 AND (instance, resource, opening) > ($2, $3, $4) \
-                 ORDER BY instance, resource, opening LIMIT $5",
-            )
-            .bind(instance.as_str())
-            .bind(resource)
-            .bind(opening)
-            .bind(MAX_REAPED);
-        let waited_for = self
-            .query_as(
-                "SELECT e.resource, e.opening FROM epochs AS e JOIN ( \
-                     SELECT DISTINCT $1::text AS namespace, $2::text AS instance, k.resource \
-                     FROM unnest($3::text[]) AS k(resource) \
-                 ) AS k ON e.namespace = k.namespace AND e.instance = k.instance \
-                     AND e.resource = k.resource",
-            )
-            .bind(instance.as_str())
-            .bind(texts(first));
-        let deletion = self
-            .query_as(
-                "WITH gone AS ( \
-                     DELETE FROM instances WHERE namespace = $1 AND id = $2 AND dead AND $5) \
-                 DELETE FROM epochs AS e \
-                 USING (SELECT $1::text AS namespace, $2::text AS instance, k.* \
-                     FROM unnest($3::text[], $4::bigint[]) AS k(resource, opening) OFFSET 0) AS d \
-                 WHERE e.namespace = d.namespace AND e.instance = d.instance \
-                 AND e.resource = d.resource AND e.opening = d.opening AND NOT EXISTS ( \
-                     SELECT 1 FROM instances AS i \
-                     WHERE i.namespace = $1 AND i.id = $2 AND NOT i.dead) \
-                 RETURNING e.resource",
-            )
-            .bind(instance.as_str());
-        self.on(&self.operators, async |c| {
-            let page: Vec<(String, i64)> = page.fetch_all(&mut *c).await?;
-            let full = i64::try_from(page.len()) == Ok(MAX_REAPED);
-            let next = page.last().filter(|_| full).cloned();
-            let waited_for = waited_for.fetch_all(&mut *c).await?;
-            let doomed: BTreeSet<(String, i64)> = page.into_iter().chain(waited_for).collect();
-            let (resources, openings): (Vec<String>, Vec<i64>) = doomed.into_iter().unzip();
-            let deletion = deletion.bind(resources).bind(openings).bind(!full);
-            let freed: Vec<(String,)> = deletion.fetch_all(c).await?;
-            let freed = freed.into_iter().map(|(resource,)| resource);
-            Ok(rows::burial(freed.collect(), next)?)
-        })
-        .await
-    }
-
-    async fn leave(&self, instance: &InstanceId) -> Result<(), StoreError> {
+    /// All openings are below the one that is recorded.
+    async fn settle(&self, instance: InstanceId) -> Result<bool, StoreError> {
         let statement = self
             .query(
-                "WITH gone AS ( \
-                     DELETE FROM instances WHERE namespace = $1 AND id = $2 AND NOT EXISTS ( \
-                         SELECT 1 FROM epochs AS e WHERE e.namespace = $1 AND e.instance = $2)) \
-                 UPDATE instances SET dead = true WHERE namespace = $1 AND id = $2 AND EXISTS ( \
-                     SELECT 1 FROM epochs AS e WHERE e.namespace = $1 AND e.instance = $2)",
+                "INSERT INTO instances AS i (namespace, id, state, renewals, lease_ms, settle_ms, \
+                     undelivered_ms, routes, closed_below, left_open) \
+                 VALUES ($1, $2, 2, 0, 0, 0, 0, '', $3, '{}') \
+                 ON CONFLICT (namespace, id) DO UPDATE SET state = EXCLUDED.state, \
+                     closed_below = EXCLUDED.closed_below, left_open = EXCLUDED.left_open \
+                 WHERE i.state > 0",
             )
-            .bind(instance.as_str());
+            .bind(instance.get())
+            .bind(Opening::MAX);
+        Ok(self.execute(&self.operators, statement).await? == 1)
+    }
+
+    async fn leave(
+        &self,
+        instance: InstanceId,
+        publication: &Publication,
+    ) -> Result<(), StoreError> {
+        let (state, below) = match publication.left[..] {
+            [] => (2_i16, Opening::MAX),
+            _ => (1, publication.below),
+        };
+        let statement = self
+            .query(
+                "UPDATE instances SET state = $3, closed_below = $4, left_open = $5 \
+                 WHERE namespace = $1 AND id = $2 AND state = 0",
+            )
+            .bind(instance.get())
+            .bind(state)
+            .bind(below)
+            .bind(&publication.left);
         self.execute(&self.heartbeat, statement).await.map(drop)
     }
 }
 
 impl PostgresStore {
-    /// Remembers the connection that answered: see [`Instances::instances_over`].
-    async fn read_instances(&self, sql: &'static str) -> Result<Vec<InstanceRow>, StoreError> {
-        let statement = self.query_as(sql);
-        self.bounded(async {
-            let mut turn = self.heartbeat.turn().await?;
-            let read: Vec<InstanceColumns> = turn
-                .run(async |c| Ok(statement.fetch_all(c).await?))
-                .await?;
-            let rows = rows::all(read, rows::instance)?;
-            self.instances_over.store(turn.number(), Ordering::Relaxed);
-            turn.done();
-            Ok(rows)
-        })
-        .await
+    /// A name for the marks that proxies on this machine may share.
+    async fn shared_name(&self) -> Result<String, StoreError> {
+        let mut shared = self.namespace.to_string();
+        for host in self.connector.hosts(Session::Other).await? {
+            shared.push('\n');
+            shared.push_str(&connect::name(&host));
+            shared.push('/');
+            shared.push_str(host.get_database().unwrap_or_default());
+        }
+        Ok(notifications::channel(&shared))
     }
 }

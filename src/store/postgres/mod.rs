@@ -1,10 +1,12 @@
 //! [`PostgresStore`]: the shared store, for any number of proxies per namespace.
 //!
-//! Each call is one statement, committed by itself, except [`batch`](crate::store::Marks::batch),
-//! [`override_mark`](Administration::override_mark) and the replacement of the route table. Each
-//! call has one of four dedicated connections. The writer's is for requests. The heartbeat's is
-//! apart, so that a busy writer never costs the lease. The reader's reads an instance's own rows,
-//! so that their number holds up neither. The last one is for operators.
+//! Each call is one statement, committed by itself, except
+//! [`override_mark`](Administration::override_mark), a prune and the replacement of the route
+//! table. It is prepared once per connection, and its arguments are bound: nothing that comes from
+//! a request is ever SQL.
+//!
+//! Each kind of call has a connection of its own, so that none waits for another. It is opened when
+//! it is first used. A call that finds it in use opens another.
 //!
 //! An answer counts only when it has been read to its end: the server reports a statement complete
 //! *before* it commits it, and ready for the next one after. So rows are always fetched to the last
@@ -14,8 +16,6 @@
 //! ROLLBACK as an answer.
 
 mod administration;
-mod advance;
-mod batch;
 mod connect;
 mod count;
 mod errors;
@@ -26,10 +26,11 @@ mod options;
 mod prune;
 mod roles;
 mod slot;
+mod statements;
 mod warnings;
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migrator};
@@ -37,7 +38,7 @@ use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::{Query, QueryAs};
 use sqlx::{FromRow, PgConnection, Postgres};
 
-use self::connect::{Connector, Phase};
+use self::connect::{Connector, Phase, Session};
 use self::count::Counting;
 use self::errors::error_of;
 pub use self::roles::grant;
@@ -48,6 +49,10 @@ use crate::store::{Administration, MarkStore, StoreError};
 
 /// How long a migration may take, waiting for another one included.
 const MIGRATION: Duration = Duration::from_mins(1);
+
+/// How many batches are on their way at once. With one, the proxy and the server would take turns:
+/// each would wait while the other works, and while a commit is flushed.
+const LANES: usize = 2;
 
 /// How many received notifications may wait to be handled; then listening pauses.
 const UNREAD_NOTIFICATIONS: usize = 1024;
@@ -61,15 +66,20 @@ pub struct PostgresStore {
     address: PostgresAddress,
     migrate: bool,
     connector: Arc<Connector>,
-    writer: DedicatedConnection,
-    /// How many batches were sent.
-    batches: AtomicU64,
-    heartbeat: DedicatedConnection,
+    /// What requests wait for.
+    lanes: [DedicatedConnection; LANES],
+    aside: DedicatedConnection,
     reader: DedicatedConnection,
+    /// What other instances wait for, and repairs.
+    ceding: DedicatedConnection,
+    notifying: DedicatedConnection,
+    heartbeat: DedicatedConnection,
     operators: DedicatedConnection,
     /// Which of the membership task's connections answered the last read of the instances.
     instances_over: AtomicU64,
     count: Counting,
+    /// Taken by the first instance of this process that joins; empty: there is none.
+    place: OnceLock<String>,
 }
 
 impl PostgresStore {
@@ -83,21 +93,24 @@ impl PostgresStore {
         migrate: bool,
     ) -> Self {
         let address = address.into();
-        let connector = Arc::new(Connector::new(address.clone(), timeout, timeout / 2));
-        let slot = || DedicatedConnection::new(Arc::clone(&connector));
+        let connector = Arc::new(Connector::new(address.clone(), timeout));
+        let slot = |session| DedicatedConnection::new(Arc::clone(&connector), session);
         Self {
             namespace: namespace.into(),
             channel: notifications::channel(namespace),
             timeout,
             address,
             migrate,
-            writer: slot().for_batches(),
-            batches: AtomicU64::new(0),
-            heartbeat: slot(),
-            reader: slot(),
-            operators: slot(),
+            lanes: std::array::from_fn(|_| slot(Session::Lane)),
+            aside: slot(Session::Aside),
+            reader: slot(Session::Other),
+            ceding: slot(Session::Other),
+            notifying: slot(Session::Other),
+            heartbeat: slot(Session::Other),
+            operators: slot(Session::Other),
             instances_over: AtomicU64::new(0),
             count: Counting::default(),
+            place: OnceLock::new(),
             connector: Arc::clone(&connector),
         }
     }
@@ -133,6 +146,11 @@ impl PostgresStore {
             Ok(done)
         })
         .await
+    }
+
+    /// This process's place on its machine, if it has one.
+    fn place(&self) -> &str {
+        self.place.get().map_or("", String::as_str)
     }
 
     /// A statement whose `$1` is the namespace.
@@ -172,17 +190,16 @@ impl PostgresStore {
         self.on(slot, work).await
     }
 
-    /// Runs one statement whose answer is one row of one column.
-    async fn one<T>(
+    /// Runs one statement whose answer is one row.
+    async fn one<R>(
         &self,
         slot: &DedicatedConnection,
-        statement: QueryAs<'_, Postgres, (T,), PgArguments>,
-    ) -> Result<T, StoreError>
+        statement: QueryAs<'_, Postgres, R, PgArguments>,
+    ) -> Result<R, StoreError>
     where
-        (T,): for<'r> FromRow<'r, PgRow> + Send + Unpin,
+        R: for<'r> FromRow<'r, PgRow> + Send + Unpin,
     {
-        let work = async |c: &mut PgConnection| Ok(only(statement.fetch_all(c).await?)?.0);
-        self.on(slot, work).await
+        only(self.rows(slot, statement, Ok).await?)
     }
 
     async fn bounded<T>(
@@ -201,14 +218,13 @@ impl PostgresStore {
 ///
 /// As [`PostgresStore::open`].
 pub async fn migrate(address: impl Into<PostgresAddress>) -> Result<(), StoreError> {
-    let connector = Connector::new(address.into(), MIGRATION, MIGRATION / 2);
+    let connector = Connector::new(address.into(), MIGRATION);
     let work = async {
-        let mut line = connector.connect(Phase::Start).await?;
+        let mut line = connector.connect(Session::Other, Phase::Start).await?;
         // A role that may not change the schema is enough while nothing is to be changed.
         if schema(line.bare()).await? == Schema::Current {
             return Ok(());
         }
-        roles::may_make_tables(line.bare()).await?;
         // A warning here costs nothing: the first durable mark comes after this in the server's
         // log, so a standby that has the mark has the schema.
         // `run` does the same, but its future cannot be sent between threads.

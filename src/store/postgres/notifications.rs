@@ -1,5 +1,5 @@
-//! Notifications between instances, over NOTIFY. Any of them may get lost: each is a hint, and an
-//! instance's walk through its own rows finds what it has missed.
+//! Notifications between instances, over NOTIFY. Any of them may get lost: each is a hint to look
+//! at one row, and instances look without one, too, if later.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use sha2::{Digest as _, Sha256};
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::sync::mpsc::Sender;
 
-use super::connect::Connector;
+use super::connect::{Connector, Session};
 use super::errors::error_of;
 use crate::routing::{ResourceKey, Token};
-use crate::store::{Era, Heard, InstanceId, Notification, StoreError};
+use crate::store::{Heard, InstanceId, Notification, StoreError};
 
 /// The pauses between attempts to subscribe: the first, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -33,53 +33,33 @@ pub(super) fn channel(namespace: &str) -> String {
     name
 }
 
+/// A message as it is sent. An instance's id has the range of a token, and is written like one.
 #[derive(Serialize, Deserialize)]
-#[serde(tag = "k", rename_all = "lowercase")]
-enum Payload {
-    Newer {
-        r: String,
-        t: String,
-        e: Era,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        o: Option<String>,
-    },
-    Closed {
-        r: String,
-    },
+#[serde(deny_unknown_fields)]
+struct Payload {
+    r: ResourceKey,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    w: Option<Token>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    o: Option<Token>,
 }
 
 pub(super) fn encode(notification: &Notification) -> Option<String> {
-    let payload = match notification {
-        Notification::Newer {
-            resource,
-            token,
-            era,
-            owner,
-        } => Payload::Newer {
-            r: resource.as_str().to_owned(),
-            t: token.to_string(),
-            e: *era,
-            o: owner.as_ref().map(|owner| owner.as_str().to_owned()),
-        },
-        Notification::Closed { resource } => Payload::Closed {
-            r: resource.as_str().to_owned(),
-        },
+    let payload = Payload {
+        r: notification.resource.clone(),
+        w: notification.waits,
+        o: notification.to.and_then(|owner| Token::new(owner.get())),
     };
     serde_json::to_string(&payload).ok()
 }
 
 /// `None` for a payload that no fencepost sends: any login may notify.
 fn decode(payload: &str) -> Option<Notification> {
-    Some(match serde_json::from_str(payload).ok()? {
-        Payload::Newer { r, t, e, o } => Notification::Newer {
-            resource: ResourceKey::new(r).ok()?,
-            token: Token::new(t.parse().ok()?)?,
-            era: e,
-            owner: o.as_deref().map(InstanceId::from_row),
-        },
-        Payload::Closed { r } => Notification::Closed {
-            resource: ResourceKey::new(r).ok()?,
-        },
+    let Payload { r, w, o } = serde_json::from_str(payload).ok()?;
+    Some(Notification {
+        resource: r,
+        waits: w,
+        to: o.map(|owner| InstanceId::from_row(owner.get())),
     })
 }
 
@@ -115,7 +95,7 @@ pub(super) async fn listen(connector: Arc<Connector>, channel: String, heard: Se
 /// Subscribes at the first host that lets it; a standby refuses LISTEN.
 async fn subscribe(connector: &Connector, channel: &str) -> Result<PgListener, StoreError> {
     let mut last = StoreError::Unfit("store.url names no host".to_owned());
-    for options in connector.hosts().await? {
+    for options in connector.hosts(Session::Other).await? {
         let subscribing = async {
             // PgListener takes its connection from a pool; this one never holds another.
             let pool = PgPoolOptions::new()
@@ -175,23 +155,28 @@ mod tests {
     #[test]
     fn notifications_survive_the_wire_and_nothing_else_is_read() {
         let resource = ResourceKey::new("order:ü\"7\\").expect("a good key");
-        for sent in [
-            Notification::Newer {
-                resource: resource.clone(),
-                token: Token::MAX,
-                era: 3,
-                owner: Some(InstanceId::from_bits(7)),
-            },
-            Notification::Closed { resource },
-        ] {
+        let closed = Notification {
+            resource,
+            waits: None,
+            to: None,
+        };
+        let waiting = Notification {
+            waits: Some(Token::MAX),
+            to: Some(InstanceId::from_bits(7)),
+            ..closed.clone()
+        };
+        for sent in [closed, waiting] {
             let wire = encode(&sent).expect("a notification can be written");
             assert_eq!(decode(&wire), Some(sent));
         }
         for odd in [
             "",
             "{}",
-            r#"{"k":"newer","r":"","t":"1","e":0}"#,
-            r#"{"k":"newer","r":"a","t":"-1","e":0}"#,
+            r#"{"r":""}"#,
+            r#"{"r":"a","w":"-1"}"#,
+            r#"{"r":"a","w":1}"#,
+            r#"{"r":"a","o":"b"}"#,
+            r#"{"r":"a","x":"1"}"#,
         ] {
             assert_eq!(decode(odd), None, "{odd}");
         }
@@ -199,18 +184,13 @@ mod tests {
 
     #[test]
     fn the_longest_key_fits_into_a_notification() {
-        let longest = Notification::Newer {
+        let longest = Notification {
             resource: ResourceKey::new("\"".repeat(1024)).expect("a good key"),
-            token: Token::MAX,
-            era: i64::MAX,
-            owner: Some(InstanceId::from_bits(u64::MAX)),
+            waits: Some(Token::MAX),
+            to: Some(InstanceId::from_bits(u64::MAX)),
         };
-        assert!(
-            encode(&longest)
-                .expect("a notification can be written")
-                .len()
-                < 8000
-        );
+        let payload = encode(&longest).expect("a notification can be written");
+        assert!(payload.len() < 8000);
     }
 
     #[test]

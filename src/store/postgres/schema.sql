@@ -11,6 +11,8 @@ CREATE TABLE namespaces (
     routes text
 );
 
+-- All that is known of a resource. No index has a column that an update changes, and each page keeps room
+-- for a newer version of a row: so an update stays on its page, and touches no index (HOT).
 CREATE TABLE marks (
     namespace text COLLATE "C" NOT NULL,
     resource text COLLATE "C" NOT NULL,
@@ -27,35 +29,37 @@ CREATE TABLE marks (
     -- How often a spent token was given back (reuse: once). It tells a token that was given back from one
     -- whose spending was lost in a failover.
     given_back bigint NOT NULL DEFAULT 0,
+    -- The open epochs, as triples: instance, opening, token. The instance may have requests of this token
+    -- in flight, unless the epoch is over: see instances.
+    open bigint[] NOT NULL DEFAULT '{}',
     PRIMARY KEY (namespace, resource)
-);
+) WITH (fillfactor = 90);
 
--- This instance may have requests of this token for this resource in flight.
-CREATE TABLE epochs (
-    namespace text COLLATE "C" NOT NULL,
-    resource text COLLATE "C" NOT NULL,
-    instance text COLLATE "C" NOT NULL,
-    opening bigint NOT NULL,
-    token bigint NOT NULL CHECK (token >= 0),
-    PRIMARY KEY (namespace, resource, instance, opening)
-);
-
--- An instance's rows, page by page in key order.
-CREATE INDEX epochs_of_instance ON epochs (namespace, instance, resource, opening);
-
+-- The rows stay: an id is never used again.
 CREATE TABLE instances (
     namespace text COLLATE "C" NOT NULL,
-    id text COLLATE "C" NOT NULL,
+    id bigint NOT NULL,
+    -- 0: alive, 1: dead, 2: settled, so that nothing of it can be in flight any more.
+    state smallint NOT NULL CHECK (state IN (0, 1, 2)),
     renewals bigint NOT NULL,
     lease_ms bigint NOT NULL,
     settle_ms bigint NOT NULL,
-    dead boolean NOT NULL,
     -- How long its kernel may go on delivering what the instance had written upstream.
     undelivered_ms bigint NOT NULL,
     -- The digest of its route table.
     routes text NOT NULL,
+    -- An epoch of this instance is over if its opening is below closed_below and not in left_open. Both
+    -- are always written together.
+    closed_below bigint NOT NULL,
+    left_open bigint[] NOT NULL,
+    -- What only one process at a time can have on its machine; empty: none. An instance in the same place
+    -- knows that the process before it has ended.
+    place text NOT NULL DEFAULT '',
     PRIMARY KEY (namespace, id)
 );
+
+-- The instances that may have something in flight.
+CREATE INDEX instances_not_settled ON instances (namespace) WHERE state < 2;
 
 -- The changes that operators made to marks.
 CREATE TABLE audit (

@@ -7,9 +7,7 @@ use std::time::Duration;
 use sqlx::{Connection as _, PgConnection};
 use tokio::time::Instant;
 
-use super::batch;
-use super::connect::{Connector, Phase};
-use super::errors::error_of;
+use super::connect::{Connector, Phase, Session};
 use super::warnings::Line;
 use crate::store::StoreError;
 use crate::store::rows::Failure;
@@ -21,8 +19,7 @@ const STALE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct DedicatedConnection {
     connector: Arc<Connector>,
-    /// True if its connections carry batches: see [`super::batch`].
-    batches: bool,
+    session: Session,
     /// The connection while it is idle, its number, and since when. Never held across an await.
     idle: Mutex<Option<(Line, u64, Instant)>>,
     /// How many connections were made.
@@ -40,20 +37,12 @@ pub(super) struct Turn<'a> {
 }
 
 impl DedicatedConnection {
-    pub(super) fn new(connector: Arc<Connector>) -> Self {
+    pub(super) fn new(connector: Arc<Connector>, session: Session) -> Self {
         Self {
             connector,
-            batches: false,
+            session,
             idle: Mutex::new(None),
             made: AtomicU64::new(0),
-        }
-    }
-
-    /// Prepares its connections for batches.
-    pub(super) fn for_batches(self) -> Self {
-        Self {
-            batches: true,
-            ..self
         }
     }
 
@@ -78,10 +67,7 @@ impl DedicatedConnection {
 
     /// Opens a new connection, even if there is an idle one.
     pub(super) async fn fresh(&self, phase: Phase) -> Result<Turn<'_>, StoreError> {
-        let mut line = self.connector.connect(phase).await?;
-        if self.batches {
-            batch::prepare(line.bare()).await.map_err(error_of)?;
-        }
+        let line = self.connector.connect(self.session, phase).await?;
         let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
         Ok(Turn {
             slot: self,

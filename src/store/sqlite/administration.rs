@@ -1,5 +1,5 @@
-//! [`Administration`] for [`SqliteStore`]: the check of the file, the marks that operators read and
-//! change, the audit, and the route table.
+//! [`Administration`] for [`SqliteStore`]: the check of the file, the marks that operators read,
+//! change and prune, the audit, and the route table.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,17 +8,21 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sqlx::SqliteConnection;
 
+use super::batch::json;
 use super::instances::instances;
-use super::marks::{MARKS, keys_json};
-use super::{SqliteStore, batch, schema};
+use super::marks::look;
+use super::{SqliteStore, schema};
 use crate::routing::{ResourceKey, Token};
-use crate::store::rows::{self, AuditColumns, Failure, MarkColumns, Schema};
+use crate::store::rows::{self, Failure, Schema};
 use crate::store::{
-    Administration, AuditRow, Count, EpochRow, Era, InstanceId, InstanceRow, MarkRow, Marks,
-    Override, PruneStep, Pruned, StoreError,
+    Administration, AuditRow, Count, Epoch, Era, InstanceId, InstanceRow, MarkRow, Override,
+    PruneStep, Pruned, StoreError,
 };
 
-pub(super) const AUDIT: &str = "
+/// How many marks one transaction of a prune looks at. Requests wait for it.
+const PIECE: usize = 1000;
+
+const AUDIT: &str = "
     INSERT INTO audit (namespace, resource, action, before, after, reason, actor, at)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, CAST(unixepoch('subsec') * 1000 AS INTEGER))";
 
@@ -58,51 +62,29 @@ impl Administration for SqliteStore {
         let Some(span) = rows::span(prefix, after) else {
             return Ok(Vec::new());
         };
-        self.look(move |connection, namespace| {
-            Box::pin(async move {
-                let marks: Vec<MarkColumns> = sqlx::query_as(
-                    "SELECT resource, token, spent_by IS NOT NULL, era, changed_at FROM marks \
-                     WHERE namespace = ?1 AND resource >= max(?2, coalesce(?3, ?2)) \
-                     AND (?3 IS NULL OR resource > ?3) AND resource < coalesce(?4, x'') \
-                     ORDER BY resource LIMIT ?5",
-                )
-                .bind(namespace)
-                .bind(span.from)
-                .bind(span.after)
-                .bind(span.until)
-                .bind(i64::from(limit))
-                .fetch_all(connection)
-                .await?;
-                Ok(rows::all(marks, rows::mark)?)
-            })
-        })
-        .await
-    }
-
-    async fn mark(&self, resource: &ResourceKey) -> Result<Option<MarkRow>, StoreError> {
-        Ok(self.marks(std::slice::from_ref(resource)).await?.pop())
+        let list = self
+            .query(
+                "SELECT resource, token, spent_by IS NOT NULL, era, changed_at FROM marks \
+                 WHERE namespace = ?1 AND resource >= max(?2, coalesce(?3, ?2)) \
+                 AND (?3 IS NULL OR resource > ?3) AND resource < coalesce(?4, x'') \
+                 ORDER BY resource LIMIT ?5",
+            )
+            .bind(span.from)
+            .bind(span.after)
+            .bind(span.until)
+            .bind(i64::from(limit));
+        self.rows(list, rows::mark).await
     }
 
     async fn view(
         &self,
         resource: &ResourceKey,
-    ) -> Result<Option<(MarkRow, Vec<EpochRow>)>, StoreError> {
-        let keys = keys_json(std::slice::from_ref(resource));
-        self.look(move |connection, namespace| {
-            Box::pin(async move {
-                let mark = sqlx::query_as(MARKS).bind(namespace).bind(&keys);
-                let Some(mark) = mark.fetch_optional(&mut *connection).await? else {
-                    return Ok(None);
-                };
-                let epochs = batch::epochs(connection, namespace, &keys).await?;
-                Ok(Some((rows::mark(mark)?, epochs)))
-            })
+    ) -> Result<Option<(MarkRow, Vec<Epoch>)>, StoreError> {
+        let keys = json(&[resource]);
+        self.read(move |connection, namespace| {
+            Box::pin(async move { Ok(look(connection, namespace, &keys).await?.pop()) })
         })
         .await
-    }
-
-    async fn open_epochs(&self, resource: &ResourceKey) -> Result<Vec<EpochRow>, StoreError> {
-        self.epochs(std::slice::from_ref(resource)).await
     }
 
     async fn override_mark(
@@ -112,21 +94,14 @@ impl Administration for SqliteStore {
         reason: &str,
         actor: &str,
     ) -> Result<Override, StoreError> {
-        let keys = keys_json(std::slice::from_ref(resource));
+        let keys = json(&[resource]);
         let (resource, reason, actor) = (resource.clone(), reason.to_owned(), actor.to_owned());
         self.write(move |connection, namespace| {
             Box::pin(async move {
-                let before: Option<i64> = sqlx::query_scalar(
-                    "SELECT token FROM marks WHERE namespace = ?1 AND resource = ?2",
-                )
-                .bind(namespace)
-                .bind(resource.as_str())
-                .fetch_optional(&mut *connection)
-                .await?;
-                let Some(before) = before else {
+                let looked = look(&mut *connection, namespace, &keys).await?.pop();
+                let Some((mark, open)) = looked else {
                     return Ok(Override::Absent);
                 };
-                let open = batch::epochs(&mut *connection, namespace, &keys).await?;
                 if !open.is_empty() {
                     return Ok(Override::EpochsOpen(open));
                 }
@@ -146,25 +121,40 @@ impl Administration for SqliteStore {
                     .bind(namespace)
                     .bind(resource.as_str())
                     .bind("override")
-                    .bind(before)
+                    .bind(mark.token.get())
                     .bind(token.get())
                     .bind(reason)
                     .bind(actor)
                     .execute(connection)
                     .await?;
-                let before = rows::number(before)?;
+                let before = mark.token;
                 Ok(Override::Done { before, era })
             })
         })
         .await
     }
 
-    async fn announce_prune(&self, me: &InstanceId) -> Result<(Era, Duration), StoreError> {
-        self.announce_prune_of(me).await
+    /// No other instance can have the file.
+    async fn announce_prune(&self, _: InstanceId) -> Result<(Era, Duration), StoreError> {
+        let era = self
+            .write(|connection, namespace| Box::pin(next_era(connection, namespace)))
+            .await?;
+        Ok((era, Duration::ZERO))
     }
 
     async fn prune(&self, step: &PruneStep) -> Result<Pruned, StoreError> {
-        self.prune_step(step).await
+        let step = step.clone();
+        let done = self
+            .write(move |connection, namespace| {
+                Box::pin(async move { prune(connection, namespace, &step).await })
+            })
+            .await?;
+        if done.era.is_some() {
+            let less = |marks: u64| Some(marks.saturating_sub(done.deleted));
+            let (set, read) = (Ordering::AcqRel, Ordering::Acquire);
+            let _ = self.known.marks.fetch_update(set, read, less);
+        }
+        Ok(done)
     }
 
     async fn record_audit(&self, row: &AuditRow) -> Result<(), StoreError> {
@@ -180,22 +170,14 @@ impl Administration for SqliteStore {
     }
 
     async fn audit(&self, resource: &ResourceKey, limit: u32) -> Result<Vec<AuditRow>, StoreError> {
-        let resource = resource.clone();
-        self.look(move |connection, namespace| {
-            Box::pin(async move {
-                let entries: Vec<AuditColumns> = sqlx::query_as(
-                    "SELECT resource, action, before, after, reason, actor, at FROM audit \
-                     WHERE namespace = ?1 AND resource = ?2 ORDER BY id DESC LIMIT ?3",
-                )
-                .bind(namespace)
-                .bind(resource.as_str())
-                .bind(i64::from(limit))
-                .fetch_all(connection)
-                .await?;
-                Ok(rows::all(entries, rows::audit)?)
-            })
-        })
-        .await
+        let entries = self
+            .query(
+                "SELECT resource, action, before, after, reason, actor, at FROM audit \
+                 WHERE namespace = ?1 AND resource = ?2 ORDER BY id DESC LIMIT ?3",
+            )
+            .bind(resource.as_str().to_owned())
+            .bind(i64::from(limit));
+        self.rows(entries, rows::audit).await
     }
 
     async fn count_marks(&self) -> Result<Count, StoreError> {
@@ -260,8 +242,10 @@ impl Administration for SqliteStore {
             .bind(document);
         self.write(move |connection, namespace| {
             Box::pin(async move {
-                // Only whether there are any.
-                let present = instances(connection, namespace, "").await?;
+                let mut present = instances(connection, namespace, "").await?;
+                if present.is_empty() {
+                    present = unknown(connection, namespace).await?;
+                }
                 if present.is_empty() {
                     replacement.execute(connection).await?;
                 }
@@ -272,11 +256,25 @@ impl Administration for SqliteStore {
     }
 }
 
-/// Begins the namespace's next era, and returns it.
-pub(super) async fn next_era(
+/// The ids that only epochs know.
+async fn unknown(
     connection: &mut SqliteConnection,
     namespace: &str,
-) -> Result<Era, Failure> {
+) -> Result<Vec<InstanceRow>, Failure> {
+    let ids: Vec<i64> = sqlx::query_scalar(
+        "SELECT DISTINCT e.value FROM marks AS m, json_each(m.open) AS e \
+         WHERE m.namespace = ?1 AND e.key % 3 = 0 AND NOT EXISTS ( \
+             SELECT 1 FROM instances AS i WHERE i.namespace = ?1 AND i.id = e.value)",
+    )
+    .bind(namespace)
+    .fetch_all(connection)
+    .await?;
+    let unknown = |id| InstanceRow::unknown(InstanceId::from_row(id));
+    Ok(ids.into_iter().map(unknown).collect())
+}
+
+/// Begins the namespace's next era, and returns it.
+async fn next_era(connection: &mut SqliteConnection, namespace: &str) -> Result<Era, Failure> {
     let era = sqlx::query_scalar(
         "INSERT INTO namespaces (namespace, era) VALUES (?1, 1) \
          ON CONFLICT (namespace) DO UPDATE SET era = era + 1 RETURNING era",
@@ -295,4 +293,65 @@ pub(super) async fn count(
             .fetch_one(connection)
             .await?;
     Ok((marks.unsigned_abs(), latest_ms))
+}
+
+/// Within a transaction.
+async fn prune(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    step: &PruneStep,
+) -> Result<Pruned, Failure> {
+    let Some(span) = rows::span(&step.prefix, step.after.as_deref()) else {
+        return Ok(Pruned::default());
+    };
+    // Every blob sorts after every text.
+    let piece: Vec<(String, bool, bool)> = sqlx::query_as(concat!(
+        "SELECT resource, changed_at < CAST(unixepoch('subsec') * 1000 AS INTEGER) - ?6, ",
+        open!(),
+        " <> '[]' FROM marks AS m
+          WHERE namespace = ?1 AND resource >= max(?2, coalesce(?3, ?2))
+          AND (?3 IS NULL OR resource > ?3) AND resource < coalesce(?4, x'')
+          ORDER BY resource LIMIT ?5"
+    ))
+    .bind(namespace)
+    .bind(span.from)
+    .bind(span.after)
+    .bind(span.until)
+    .bind(i64::try_from(PIECE).unwrap_or(i64::MAX))
+    .bind(rows::millis(step.unchanged))
+    .fetch_all(&mut *connection)
+    .await?;
+    let last = piece.last().map(|(resource, ..)| resource.clone());
+    let next = last.filter(|_| piece.len() == PIECE);
+    let old = piece.into_iter().filter(|(_, old, _)| *old);
+    let (open, old): (Vec<_>, Vec<_>) = old.partition(|(.., open)| *open);
+    let old: Vec<String> = old.into_iter().map(|(resource, ..)| resource).collect();
+    let mut done = Pruned {
+        deleted: old.len() as u64,
+        open: open.len() as u64,
+        next,
+        era: None,
+    };
+    if step.dry_run || old.is_empty() {
+        return Ok(done);
+    }
+    done.era = Some(next_era(&mut *connection, namespace).await?);
+    sqlx::query(
+        "DELETE FROM marks WHERE namespace = ?1 AND resource IN (SELECT value FROM json_each(?2))",
+    )
+    .bind(namespace)
+    .bind(json(&old))
+    .execute(&mut *connection)
+    .await?;
+    sqlx::query(AUDIT)
+        .bind(namespace)
+        .bind(step.audited_as())
+        .bind("prune")
+        .bind(None::<i64>)
+        .bind(None::<i64>)
+        .bind(step.audited_reason(done.deleted))
+        .bind(&step.actor)
+        .execute(connection)
+        .await?;
+    Ok(done)
 }

@@ -1,146 +1,97 @@
-//! A batch of requests, with the second read behind it. It travels as one JSON array, so that it is
-//! a few statements in all and not a few per row.
+//! A batch of requests. It travels as one JSON object, so that it is one statement in all and not
+//! one per row.
 
 use std::collections::BTreeMap;
 
 use futures_util::TryStreamExt as _;
-use serde::Serializer as _;
+use serde::Serialize;
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Either, Executor as _, Row as _, SqliteConnection};
+use sqlx::{Either, Executor as _, FromRow as _, Row as _, SqliteConnection};
 
+use super::epochs::epochs;
 use crate::routing::Needs;
-use crate::store::rows::{self, EpochColumns, Failure};
-use crate::store::{Ask, Batch, Batched, EpochRow, Era, Found, InstanceId, StoreError};
+use crate::store::rows::{self, Failure};
+use crate::store::{Ask, Batch, Era, Found, InstanceId, Opening, Repair, StoreError};
 
-/// Reads the ids in the epoch rows by leaping from one to the next. So this costs as much as there
-/// are instances, not epochs.
-macro_rules! owners {
-    () => {
-        "WITH RECURSIVE owners(id) AS (
-             SELECT min(instance) FROM epochs WHERE namespace = ?1
-             UNION ALL
-             SELECT (SELECT min(e.instance) FROM epochs AS e
-                     WHERE e.namespace = ?1 AND e.instance > o.id)
-             FROM owners AS o WHERE o.id IS NOT NULL) "
-    };
-}
-pub(super) use owners;
-
-/// A view and its triggers, which write a batch in one statement. So the driver gives its thread
-/// one command, and the first answer comes when all of it is on the disk. A row of the view is an
-/// ask, an epoch to close, or the transaction to count (`closes` is NULL). Only this connection has
-/// them. They need the tables, so they are created after the migrations.
+/// Writes the asks. A lock is for the whole file here. `previous` becomes the mark before this
+/// statement; where there was none it has the mark that was needed, below 0. In an UPDATE's SET,
+/// columns on the right have their old values. A row whose bytes would not change is not written:
+/// it was fsynced when it was committed.
 ///
-/// A lock is for the whole file here. `previous` must be the mark before this statement, and a row
-/// of a later era must stay as it is. In an UPDATE's SET, columns on the right have their old
-/// values. A row whose bytes would not change is not written, and costs no fsync: it was fsynced
-/// when it was committed.
-pub(super) const PREPARE: &str = "
-    CREATE TEMP VIEW batch (namespace, instance, era, at, resource, opening, token, spend, least, present, closes) AS
-    SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL;
-    CREATE TEMP TRIGGER ask INSTEAD OF INSERT ON batch
-    WHEN NOT NEW.closes AND (NOT NEW.present OR EXISTS (
-        SELECT 1 FROM marks WHERE namespace = NEW.namespace AND resource = NEW.resource))
-    BEGIN
-        INSERT INTO marks (namespace, resource, token, spent_by, era, changed_at)
-        VALUES (NEW.namespace, NEW.resource, NEW.token, NEW.spend, 0, NEW.at)
-        ON CONFLICT (namespace, resource) DO UPDATE SET
-            previous = marks.token,
-            token = CASE WHEN marks.era > NEW.era OR marks.token < NEW.least THEN marks.token
-                ELSE max(marks.token, NEW.token) END,
-            spent_by = CASE
-                WHEN marks.era > NEW.era OR NEW.token < marks.token OR marks.token < NEW.least
-                    THEN marks.spent_by
-                WHEN NEW.token > marks.token THEN NEW.spend
-                ELSE coalesce(marks.spent_by, NEW.spend) END,
-            changed_at = CASE
-                WHEN marks.era <= NEW.era AND NEW.token > marks.token
-                    AND marks.token >= coalesce(NEW.least, 0) THEN NEW.at
-                ELSE marks.changed_at END;
-        INSERT INTO epochs (namespace, resource, instance, opening, token)
-        SELECT NEW.namespace, NEW.resource, NEW.instance, NEW.opening, NEW.token FROM marks AS m
-        WHERE NEW.opening IS NOT NULL AND m.namespace = NEW.namespace AND m.resource = NEW.resource
-            AND m.token = NEW.token AND m.era <= NEW.era;
-    END;
-    CREATE TEMP TRIGGER closing INSTEAD OF INSERT ON batch WHEN NEW.closes
-    BEGIN
-        DELETE FROM epochs WHERE namespace = NEW.namespace AND instance = NEW.instance
-            AND resource = NEW.resource AND opening = NEW.opening;
-    END;
-    CREATE TEMP TRIGGER counting INSTEAD OF INSERT ON batch WHEN NEW.closes IS NULL
-    BEGIN
-        UPDATE commits SET count = count + 1;
-    END;";
-
-/// Writes the batch. `jsonb_each` keeps an array within an array binary; `json_each` would write it
-/// as text, which is parsed again for each of its values.
-macro_rules! write {
+/// `takes`: the mark, its era and the ask's needs allow it. `free`: the row has no epoch, or a single
+/// own one that is out of use, as nearly always. `jsonb_each` keeps an array within an object
+/// binary; `json_each` would write it as text, which is parsed again for each of its values.
+macro_rules! write_asks {
     () => {
-        "INSERT INTO batch
-         SELECT ?1, ?4, ?3, (SELECT CAST(unixepoch('subsec') * 1000 AS INTEGER)), key, value ->> 1,
-             value ->> 2, value ->> 3, value ->> 4, value ->> 5, false
-         FROM jsonb_each(?2)
-         UNION ALL
-         SELECT ?1, value ->> 1, NULL, NULL, value ->> 0, value ->> 2, NULL, NULL, NULL, NULL, true
-         FROM jsonb_each(?5)"
-    };
-}
-
-/// Reads the marks of a batch.
-macro_rules! marks {
-    () => {
-        "SELECT json_group_array(json_array(
-             ask.value ->> 0, m.token, m.previous, m.era, m.spent_by, m.given_back))
-         FROM jsonb_each(?2) AS ask CROSS JOIN marks AS m
-         WHERE m.namespace = ?1 AND m.resource = ask.key"
+        concat!(
+            "INSERT INTO marks AS m
+                 (namespace, resource, token, previous, spent_by, era, changed_at, open)
+             SELECT ?1, key, value ->> 0, value ->> 1, value ->> 2, 0,
+                 (SELECT CAST(unixepoch('subsec') * 1000 AS INTEGER)), value ->> 3
+             FROM jsonb_each(?2)
+             WHERE NOT value ->> 4 OR EXISTS (
+                 SELECT 1 FROM marks AS k WHERE k.namespace = ?1 AND k.resource = key)
+             ON CONFLICT (namespace, resource) DO UPDATE SET
+                 (previous, token, spent_by, changed_at, open) = (SELECT
+                     m.token,
+                     CASE WHEN takes THEN excluded.token ELSE m.token END,
+                     CASE WHEN NOT takes THEN m.spent_by
+                         WHEN excluded.token > m.token THEN excluded.spent_by
+                         ELSE coalesce(m.spent_by, excluded.spent_by) END,
+                     CASE WHEN takes AND excluded.token > m.token THEN excluded.changed_at
+                         ELSE m.changed_at END,
+                     CASE WHEN free AND (takes OR ?7) THEN excluded.open
+                         WHEN free THEN '[]'
+                         ELSE (SELECT ",
+            array!(),
+            "                FROM (
+                             SELECT * FROM ",
+            triples!("m.open"),
+            "                WHERE CASE instance
+                                 WHEN ?4 THEN opening >= ?5
+                                     OR opening IN (SELECT value FROM json_each(?6))
+                                 ELSE ",
+            not_over!(),
+            "                    END
+                             UNION SELECT * FROM ",
+            triples!("excluded.open"),
+            "                WHERE takes OR ?7)) END
+                 FROM (SELECT
+                     m.era <= ?3 AND excluded.token >= m.token
+                         AND m.token >= coalesce(-excluded.previous, 0) AS takes,
+                     m.open = '[]' OR (json_array_length(m.open) = 3
+                         AND m.open ->> 0 = ?4 AND m.open ->> 1 < ?5
+                         AND m.open ->> 1 NOT IN (SELECT value FROM json_each(?6))) AS free))
+             RETURNING resource, token, previous, era, spent_by, given_back, open"
+        )
     };
 }
 
 /// A batch that is a whole transaction. The driver gives a text to its thread in one command,
-/// however many statements it has. It takes a number that a statement leaves out for one more
-/// argument, so each statement names all numbers up to its greatest (`IS` is true of NULL too). The
-/// reads are behind the commit: that of the epochs as in Postgres, though no other process can have
-/// the file, and that of the marks because nothing else writes them.
-///
-/// The count is read behind the commit, too: a batch that was decided on overwritten marks is
-/// committed, and its answer is not believed.
+/// however many statements it has. If one fails, the others are not run. The count of transactions
+/// is read before the commit and believed after it: a batch that was decided on overwritten marks
+/// is committed, and its answer is not believed.
 const BATCH: &str = concat!(
-    write!(),
-    " UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL; ",
-    owners!(),
-    "SELECT (",
-    marks!(),
-    "), json_group_array(json_array(e.resource, e.instance, e.opening, e.token)), octet_length(?6), ?7,
-         (SELECT count FROM commits)
-     FROM owners AS o CROSS JOIN jsonb_each(CASE WHEN o.id <> ?4 OR ?7 THEN ?6 END) AS r
-         CROSS JOIN epochs AS e
-     WHERE (?2, ?3, ?5) IS (?2, ?3, ?5) AND (o.id <> ?4 OR r.value)
-         AND e.namespace = ?1 AND e.instance = o.id AND e.resource = r.key;
-     PRAGMA wal_checkpoint(noop)"
+    "BEGIN IMMEDIATE; ",
+    write_asks!(),
+    "; UPDATE commits SET count = count + 1 RETURNING count; COMMIT; PRAGMA wal_checkpoint(noop)"
 );
 /// The same within a transaction.
-const BATCH_WITHIN: &str = concat!(write!(), "; ", marks!());
+const BATCH_WITHIN: &str = write_asks!();
 
-/// Every epoch of the resources in a JSON array. `CROSS JOIN` fixes the order of the loops.
-pub(super) const EPOCHS: &str = concat!(
-    owners!(),
-    "SELECT e.resource, e.instance, e.opening, e.token
-     FROM owners AS o CROSS JOIN json_each(?2) AS r CROSS JOIN epochs AS e
-     WHERE e.namespace = ?1 AND e.instance = o.id AND e.resource = r.value"
-);
-
-/// `(index of the ask, token, previous, era, spent_by, given_back)`.
-type AdvancedRow = (usize, i64, Option<i64>, i64, Option<String>, i64);
+/// `(resource, token, previous, era, spent_by, given_back, open)`.
+type AdvancedRow = (String, i64, Option<i64>, i64, Option<String>, i64, String);
 
 /// A batch with owned contents.
 pub(super) struct BatchJson {
     instance: InstanceId,
     era: Era,
+    next: Opening,
     asks: Vec<Ask>,
-    /// The asks, the closes and the second read, as the statements take them.
-    columns: [String; 3],
-    /// True if the epochs of this instance are read, too.
-    looks: bool,
+    /// The asks and the openings in use, as the statement takes them.
+    columns: [String; 2],
+    /// The epochs are added whatever the mark and the era.
+    repairs: bool,
 }
 
 /// How many frames the log has, and how many of them the file has too; `None`: unknown.
@@ -148,35 +99,38 @@ pub(super) type LogLength = Option<(i64, i64)>;
 
 impl BatchJson {
     pub(super) fn new(batch: Batch<'_>) -> Self {
-        let asks = batch.asks.iter().enumerate().map(|(index, ask)| {
-            let Needs { present, .. } = ask.needs;
-            let (spend, least) = (ask.spend.as_deref(), rows::least(ask));
-            let ask_of = (index, ask.opening, ask.token.get(), spend, least, present);
-            (ask.resource.as_str(), ask_of)
-        });
-        let looks = batch.looks.iter();
-        let looks = looks.map(|resource| (resource.as_str(), true));
-        let opens = batch.asks.iter().filter(|ask| ask.opening.is_some());
-        let opens = opens.filter(|ask| !batch.looks.contains(&ask.resource));
-        let opens = opens.map(|ask| (ask.resource.as_str(), false));
+        let open = |ask: &Ask| match ask.opening {
+            Some(opening) => vec![batch.instance.get(), opening, ask.token.get()],
+            None => Vec::new(),
+        };
         Self {
-            instance: batch.instance.clone(),
+            instance: batch.instance,
             era: batch.era,
+            next: batch.next,
             asks: batch.asks.to_vec(),
-            columns: [
-                json_text(|json| json.collect_map(asks)),
-                epochs_json(batch.closes),
-                json_text(|json| json.collect_map(looks.chain(opens))),
-            ],
-            looks: !batch.looks.is_empty(),
+            columns: [columns(batch.asks, open), json(batch.used)],
+            repairs: false,
         }
     }
 
-    /// The resources whose epochs are read, as [`epochs`] takes them.
-    pub(super) fn second_read(&self) -> String {
-        let [.., looks] = &self.columns;
-        let looks: BTreeMap<String, bool> = serde_json::from_str(looks).unwrap_or_default();
-        json_text(|json| json.collect_seq(looks.keys()))
+    /// A batch of one, which drops no epoch but those that are over.
+    pub(super) fn of_repair(repair: &Repair) -> Self {
+        let asks = vec![Ask {
+            resource: repair.resource.clone(),
+            token: repair.token,
+            opening: None,
+            spend: repair.spend.clone(),
+            needs: Needs::default(),
+        }];
+        let open = |_: &Ask| rows::triples(&repair.open);
+        Self {
+            instance: InstanceId::from_row(0),
+            era: repair.era,
+            next: 0,
+            columns: [columns(&asks, open), "[]".to_owned()],
+            asks,
+            repairs: true,
+        }
     }
 
     /// How many marks it has made. An ask that needs a mark makes none.
@@ -187,12 +141,16 @@ impl BatchJson {
             .count()
     }
 
-    fn found(&self, answer: &str) -> Result<Vec<Found>, StoreError> {
-        let rows: Vec<AdvancedRow> = serde_json::from_str(answer).map_err(|_| odd("an advance"))?;
-        let mut rows = rows.into_iter().peekable();
-        let asks = self.asks.iter().enumerate().map(|(index, ask)| {
-            let Some((_, mark, previous, era, spent_by, given_back)) =
-                rows.next_if(|row| row.0 == index)
+    /// The answers in the order asked, from rows in any.
+    fn found(&self, answers: &[SqliteRow]) -> Result<Vec<Found>, Failure> {
+        let mut rows = BTreeMap::new();
+        for answer in answers {
+            let row = AdvancedRow::from_row(answer)?;
+            rows.insert(answer.try_get::<&str, _>(0)?, row);
+        }
+        let found = self.asks.iter().map(|ask| {
+            let Some((_, mark, previous, era, spent_by, given_back, open)) =
+                rows.remove(ask.resource.as_str())
             else {
                 return rows::not_made(ask);
             };
@@ -201,72 +159,56 @@ impl BatchJson {
                 era,
                 spent_by: spent_by.filter(|_| mark == ask.token.get()),
                 given_back,
+                open: epochs(&open)?,
             })
         });
-        asks.collect()
+        Ok(found.collect::<Result<_, _>>()?)
     }
 }
 
-fn odd(what: &str) -> StoreError {
-    StoreError::Statement(format!("{what} was answered with something else"))
+/// The asks, with the epochs that each opens.
+fn columns(asks: &[Ask], open: impl Fn(&Ask) -> Vec<i64>) -> String {
+    let asks = asks.iter().map(|ask| {
+        let (token, spend) = (ask.token.get(), ask.spend.as_deref());
+        let previous = rows::least(ask).map(|least| -least);
+        let columns = (token, previous, spend, open(ask), ask.needs.present);
+        (ask.resource.as_str(), columns)
+    });
+    json(&asks.collect::<BTreeMap<_, _>>())
 }
 
-/// Runs a batch in its own transaction, with the second read behind the commit. Returns the count of
-/// transactions and the length of the log, too.
+fn odd() -> Failure {
+    StoreError::Statement("a batch was answered with something else".to_owned()).into()
+}
+
+/// Runs a batch in its own transaction. Returns the count of transactions and the length of the
+/// log, too.
 pub(super) async fn run(
     connection: &mut SqliteConnection,
     namespace: &str,
     load: &BatchJson,
-) -> Result<(Batched, i64, LogLength), Failure> {
+) -> Result<(Vec<Found>, i64, LogLength), Failure> {
     let results = command(connection, namespace, load, BATCH).await?;
-    // The write, the two reads, the log, and nothing behind it.
-    let [_, reads, log, _] = results.as_slice() else {
-        return Err(odd("a batch").into());
+    // One for each statement, and nothing behind the last.
+    let [_, asks, count, _, log, _] = results.as_slice() else {
+        return Err(odd());
     };
-    let ([reads], [log]) = (reads.as_slice(), log.as_slice()) else {
-        return Err(odd("a batch").into());
+    let ([count], [log]) = (count.as_slice(), log.as_slice()) else {
+        return Err(odd());
     };
-    let (marks, others): (&str, &str) = (reads.try_get(0)?, reads.try_get(1)?);
-    let others: Vec<EpochColumns> =
-        serde_json::from_str(others).map_err(|_| odd("a second read"))?;
-    // If the last arguments were not bound, the second read would be empty.
-    let bound: (Option<i64>, Option<bool>) = (reads.try_get(2)?, reads.try_get(3)?);
-    let [.., looks] = &load.columns;
-    if bound != (i64::try_from(looks.len()).ok(), Some(load.looks)) {
-        return Err(odd("a second read").into());
-    }
-    let (busy, frames, copied): (bool, i64, i64) =
-        (log.try_get(0)?, log.try_get(1)?, log.try_get(2)?);
-    let epochs = rows::all(others, rows::epoch)?;
-    let batched = batched(load.found(marks)?, Ok(epochs));
+    let (busy, frames, copied): (bool, i64, i64) = <_>::from_row(log)?;
     let log = (!busy && frames >= 0).then_some((frames, copied));
-    Ok((batched, reads.try_get(4)?, log))
+    Ok((load.found(asks)?, count.try_get(0)?, log))
 }
 
-/// The answer to a batch. No other process can have lost an epoch, or has to be notified.
-pub(super) fn batched(found: Vec<Found>, epochs: Result<Vec<EpochRow>, StoreError>) -> Batched {
-    Batched {
-        found,
-        epochs,
-        lost: Vec::new(),
-        told: false,
-    }
-}
-
-/// Runs a batch within an open transaction. [`epochs`] is the second read then.
+/// Runs a batch within an open transaction.
 pub(super) async fn run_within(
     connection: &mut SqliteConnection,
     namespace: &str,
     load: &BatchJson,
 ) -> Result<Vec<Found>, Failure> {
     let results = command(connection, namespace, load, BATCH_WITHIN).await?;
-    let [_, marks, _] = results.as_slice() else {
-        return Err(odd("a batch").into());
-    };
-    let [marks] = marks.as_slice() else {
-        return Err(odd("a batch").into());
-    };
-    Ok(load.found(marks.try_get(0)?)?)
+    load.found(results.first().ok_or_else(odd)?)
 }
 
 async fn command(
@@ -275,15 +217,15 @@ async fn command(
     load: &BatchJson,
     text: &'static str,
 ) -> Result<Vec<Vec<SqliteRow>>, Failure> {
-    let [asks, closes, looks] = &load.columns;
+    let [asks, used] = &load.columns;
     let command = sqlx::query(text)
         .bind(namespace)
         .bind(asks)
         .bind(load.era)
-        .bind(load.instance.as_str())
-        .bind(closes)
-        .bind(looks)
-        .bind(load.looks);
+        .bind(load.instance.get())
+        .bind(load.next)
+        .bind(used)
+        .bind(load.repairs);
     let mut results = vec![Vec::new()];
     let mut answers = connection.fetch_many(command);
     while let Some(answer) = answers.try_next().await? {
@@ -296,41 +238,8 @@ async fn command(
     Ok(results)
 }
 
-/// Every epoch of the resources in a JSON array.
-pub(super) async fn epochs(
-    connection: &mut SqliteConnection,
-    namespace: &str,
-    resources: &str,
-) -> Result<Vec<EpochRow>, Failure> {
-    let rows: Vec<EpochColumns> = sqlx::query_as(EPOCHS)
-        .bind(namespace)
-        .bind(resources)
-        .fetch_all(connection)
-        .await?;
-    Ok(rows::all(rows, rows::epoch)?)
-}
-
-pub(super) fn epochs_json(epochs: &[EpochRow]) -> String {
-    json_text(|json| {
-        json.collect_seq(epochs.iter().map(|epoch| {
-            (
-                epoch.resource.as_str(),
-                epoch.instance.as_str(),
-                epoch.opening,
-                epoch.token.get(),
-            )
-        }))
-    })
-}
-
-/// Writes JSON without building a value first. Texts and numbers can always be written; an empty
-/// text is not JSON, and the statement would refuse it.
-fn json_text(
-    write: impl FnOnce(&mut serde_json::Serializer<&mut Vec<u8>>) -> serde_json::Result<()>,
-) -> String {
-    let mut text = Vec::new();
-    match write(&mut serde_json::Serializer::new(&mut text)) {
-        Ok(()) => String::from_utf8(text).unwrap_or_default(),
-        Err(_) => String::new(),
-    }
+/// JSON as one parameter of a statement. Texts and numbers can always be written; an empty text is
+/// not JSON, and the statement would refuse it.
+pub(super) fn json(value: &(impl Serialize + ?Sized)) -> String {
+    serde_json::to_string(value).unwrap_or_default()
 }

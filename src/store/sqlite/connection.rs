@@ -14,21 +14,19 @@ use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 
 use super::errors::error_of;
 use super::file::{FileLock, blocking};
-use super::{batch, count, log};
+use super::{count, log};
 use crate::store::StoreError;
-use crate::store::rows::Failure;
-
-/// The first version without a defect in which a write-ahead log that is reset while it is written
-/// could lose commits (<https://sqlite.org/wal.html>, section 11).
-const OLDEST: (u32, u32, u32) = (3, 51, 3);
 
 /// How long to wait for a program that has the file open, such as the `sqlite3` shell.
 pub(super) const BUSY: Duration = Duration::from_millis(500);
 
 /// How much of the file is kept in memory: negative, so in KiB. `SQLite`'s default is 2 MiB. The
-/// tree of 300,000 open epochs has about this size. With fewer pages in memory, each batch reads
-/// again the pages that it writes.
+/// tree of 150,000 marks has about this size. With fewer pages in memory, each batch reads again
+/// the pages that it writes.
 const CACHE: &str = "-16384";
+
+/// How many rows of an answer the connection's thread reads ahead: as many as a large batch has.
+const MOST_ROWS: usize = 1024;
 
 /// From how many frames on the log is copied into the file: `SQLite`'s own default.
 const MOST_FRAMES: i64 = 1000;
@@ -39,13 +37,9 @@ const MOST_FRAMES: i64 = 1000;
 pub(super) struct HeldConnection {
     connection: Option<SqliteConnection>,
     lock: Arc<FileLock>,
-    /// How many frames the log had when last checked, and how many of them the file had.
-    seen: (i64, i64),
     /// The latest copy of the log put everything committed into the file and on the disk; no
     /// heartbeat was written since.
     pub(super) whole: bool,
-    /// The connection has the view and the triggers that write batches.
-    batches: bool,
 }
 
 impl HeldConnection {
@@ -79,6 +73,7 @@ impl HeldConnection {
             .foreign_keys(false)
             .busy_timeout(BUSY)
             .disable_statement_logging()
+            .row_buffer_size(MOST_ROWS)
             .connect()
             .await
             .inspect_err(|_| {
@@ -88,15 +83,10 @@ impl HeldConnection {
         let mut held = Self {
             connection: Some(connection),
             lock: Arc::clone(lock),
-            seen: (0, 0),
             whole: false,
-            batches: false,
         };
         match held.prove().await {
-            Ok(()) => {
-                lock.reader.allow().await;
-                Ok(held)
-            }
+            Ok(()) => Ok(held),
             Err(error) => {
                 held.close().await;
                 Err(error)
@@ -107,20 +97,12 @@ impl HeldConnection {
     async fn prove(&mut self) -> Result<(), StoreError> {
         let lock = Arc::clone(&self.lock);
         let unfit = |error| not_a_database(&lock, &error);
-        let (version, journal, synchronous): (String, String, i64) = sqlx::query_as(
-            "SELECT sqlite_version(), journal_mode, synchronous \
-             FROM pragma_journal_mode, pragma_synchronous",
+        let (journal, synchronous): (String, i64) = sqlx::query_as(
+            "SELECT journal_mode, synchronous FROM pragma_journal_mode, pragma_synchronous",
         )
         .fetch_one(self.get()?)
         .await
         .map_err(unfit)?;
-        let parts: Vec<u32> = version.split('.').flat_map(str::parse).collect();
-        let number = |at: usize| parts.get(at).copied().unwrap_or(0);
-        if (number(0), number(1), number(2)) < OLDEST {
-            return Err(StoreError::Unfit(format!(
-                "SQLite {version} is too old to be trusted with marks: build with 3.51.3 or newer"
-            )));
-        }
         if journal != "wal" || synchronous != 2 {
             return Err(StoreError::Unfit(format!(
                 "{} is in journal mode {journal} with synchronous={synchronous} instead of wal and \
@@ -154,37 +136,22 @@ impl HeldConnection {
             .ok_or_else(|| StoreError::Connection("the connection was closed".to_owned()))
     }
 
-    /// Prepares the connection for batches.
-    pub(super) async fn take_batches(&mut self) -> Result<(), Failure> {
-        if !self.batches {
-            sqlx::raw_sql(batch::PREPARE).execute(self.get()?).await?;
-            self.batches = true;
-        }
-        Ok(())
-    }
-
-    /// Copies the log into the file, if it is long enough. Says whether it was copied, perhaps by
-    /// another program: then the log restarts from its beginning. `found`: its length, if known.
-    pub(super) async fn tidy(&mut self, found: Option<(i64, i64)>) -> Result<bool, StoreError> {
-        let before = self.seen;
+    /// Copies the log into the file, if it is long enough. `found`: its length, if known.
+    pub(super) async fn tidy(&mut self, found: Option<(i64, i64)>) -> Result<(), StoreError> {
         let found = match found {
             None => self.checkpoint("noop").await?,
             some => some,
         };
-        let Some((log, copied)) = found else {
-            return Ok(false);
-        };
-        self.seen = (log, copied);
-        if log - copied < MOST_FRAMES {
-            return Ok(log < before.0 || copied > before.1);
+        match found {
+            Some((log, copied)) if is_long((log, copied)) => self.copy_log(copied).await,
+            _ => Ok(()),
         }
-        self.copy_log(copied).await?;
-        Ok(true)
     }
 
     /// Copies as much of the log into the file as it can; `before` frames are there already.
     async fn copy_log(&mut self, before: i64) -> Result<(), StoreError> {
         self.whole = false;
+        count::in_place(&self.lock).await?;
         let Some((log, copied)) = self.checkpoint("passive").await? else {
             return Ok(());
         };
@@ -212,21 +179,17 @@ impl HeldConnection {
         if busy || log < 0 {
             return Ok(None);
         }
-        self.seen = (log, copied);
-        Ok(Some(self.seen))
+        Ok(Some((log, copied)))
     }
 
     /// Closes the connection, or leaves it open if closing could harm another store.
     pub(super) async fn close(mut self) {
         // If the check fails the store is not lost: SQLite can delete nothing there either.
-        let _ = self.lock.check_aside().await;
+        let _ = count::in_place(&self.lock).await;
         if self.lock.lost().is_some() {
             self.abandon().await;
             return;
         }
-        // The reader closes first: the last connection removes the log, and that has to be this
-        // one.
-        self.lock.reader.shut().await;
         self.lock.closing();
         let Some(connection) = self.connection.take() else {
             return;
@@ -278,7 +241,6 @@ impl Drop for HeldConnection {
                     return;
                 };
                 runtime.block_on(async {
-                    lock.reader.shut().await;
                     lock.closing();
                     if connection.close().await.is_ok() {
                         lock.connections.fetch_sub(1, Ordering::AcqRel);
@@ -311,4 +273,21 @@ fn failed_sync(lock: &FileLock, error: &std::io::Error) -> StoreError {
         "{} could not be written to the disk: {error}",
         lock.path().display()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first version without a defect in which a write-ahead log that is reset while it is
+    /// written could lose commits (<https://sqlite.org/wal.html>, section 11).
+    #[tokio::test]
+    async fn the_engine_that_is_built_in_has_no_known_way_to_lose_commits() {
+        let memory = SqliteConnectOptions::new().in_memory(true);
+        let mut memory = memory.connect().await.expect("it opens");
+        let version = sqlx::query_scalar("SELECT sqlite_version()");
+        let version: String = version.fetch_one(&mut memory).await.expect("a version");
+        let parts: Vec<u32> = version.split('.').flat_map(str::parse).collect();
+        assert!(parts >= vec![3, 51, 3], "{version}");
+    }
 }

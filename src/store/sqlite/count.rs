@@ -7,9 +7,8 @@
 //!
 //! So each heartbeat raises a number in the database (`user_version`) within its transaction. Once
 //! that is on the disk, the same number is noted in an extended attribute of the file, which needs
-//! no log. So a database never has less than the note, unless it has lost commits. After a copy of
-//! the log into the file, the next batch of requests carries a heartbeat. From then on only the log
-//! has the noted number.
+//! no log. So a database never has less than the note, unless it has lost commits. Commits between
+//! a copy of the log into the file and the next heartbeat, a second later at most, are not covered.
 //!
 //! The note belongs to the file, not to the store, and stays when another store is copied or
 //! restored into the file. So the store has an id, in the database and in the note. A store with
@@ -32,12 +31,13 @@
 
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
 
 use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
 use sqlx::SqliteConnection;
 
 use super::errors::error_of;
-use super::file::{FileLock, cannot_look};
+use super::file::{FileLock, blocking, cannot_look};
 use crate::store::StoreError;
 use crate::store::rows::Failure;
 
@@ -144,6 +144,32 @@ fn noted(lock: &FileLock) -> Option<Note> {
 /// The noted count of the file without its log. Blocks on the file system.
 pub(super) fn noted_base(lock: &FileLock) -> i32 {
     noted(lock).map_or(0, |noted| noted.base)
+}
+
+/// Checks that the file is in its place, and that no older copy was written over it, other than
+/// through `SQLite`: such a copy counts less than the file did. Call it before the log is copied
+/// into the file too, which would hide that.
+pub(super) async fn in_place(lock: &Arc<FileLock>) -> Result<(), StoreError> {
+    let lock = Arc::clone(lock);
+    blocking(move || {
+        lock.check()?;
+        match fits_its_log(&lock) {
+            Err(StoreError::Unfit(_)) => {
+                disown(&lock);
+                Err(overwritten(&lock))
+            }
+            fits => fits,
+        }
+    })
+    .await
+}
+
+/// Makes the store unfit: what was in the file is not there any more.
+pub(super) fn overwritten(lock: &FileLock) -> StoreError {
+    lock.lose(&format!(
+        "{} was overwritten by another program (a backup that was restored into it?)",
+        lock.path().display()
+    ))
 }
 
 /// Refuses a file that the log beside it does not belong to. Call it before `SQLite` reads the log.

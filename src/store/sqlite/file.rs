@@ -20,10 +20,8 @@ use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-
-use sqlx::SqliteConnection;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::path;
 use crate::config::settings::Create;
@@ -57,32 +55,7 @@ pub(super) struct FileLock {
     lost: OnceLock<String>,
     /// How many connections of this process may have the file open.
     pub(super) connections: AtomicUsize,
-    /// The connection for operators' reads.
-    pub(super) reader: FileReader,
 }
-
-/// The connection for operators' reads. Part of the file's lock, which outlives every connection.
-#[derive(Debug, Default)]
-pub(super) struct FileReader {
-    /// Held across awaits, by the current read or by the task that shuts the reader. `None`: the
-    /// next read opens a connection.
-    pub(super) turn: tokio::sync::Mutex<Option<ReadConnection>>,
-    /// The other connection is open. Set by the holder of the turn.
-    pub(super) allowed: AtomicBool,
-    /// The current read must stop at once.
-    pub(super) stop: Arc<AtomicBool>,
-}
-
-/// A connection that is counted with the others of its file.
-#[derive(Debug)]
-pub(super) struct ReadConnection {
-    pub(super) connection: SqliteConnection,
-    pub(super) _counted: CountedReader,
-}
-
-/// One of [`FileLock::connections`].
-#[derive(Debug)]
-pub(super) struct CountedReader(pub(super) Arc<FileLock>);
 
 impl FileLock {
     /// Locks the file, and creates it first if it is missing and `create` allows it. Blocks on the
@@ -93,8 +66,6 @@ impl FileLock {
         // locked file.
         for _ in 0..10 {
             let path = path::resolve(&configured, create)?;
-            let companions = COMPANIONS.map(|suffix| beside(&path, suffix));
-            path::is_kept_from_others(&path, &companions)?;
             let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
             let open = open.get_or_insert_default();
             match std::fs::metadata(&path) {
@@ -140,8 +111,6 @@ impl FileLock {
             let leads_there =
                 |path: &Path| matches!(id_through(path), Ok(Some(found)) if found == id);
             if leads_there(&path) && leads_there(&configured) {
-                // Another user may have put a file there in between.
-                path::is_ours(&path, &companions)?;
                 if metadata.len() == 0 {
                     may_be_made(&path, create)?;
                 }
@@ -154,7 +123,6 @@ impl FileLock {
                     companions: Mutex::default(),
                     lost: OnceLock::new(),
                     connections: AtomicUsize::new(0),
-                    reader: FileReader::default(),
                 };
                 lock.sync_directory()
                     .map_err(|error| cannot_open(&lock.path, &error))?;
@@ -237,12 +205,6 @@ impl FileLock {
             )
         });
         StoreError::Unfit(why.clone())
-    }
-
-    /// [`Self::check`], on a thread that serves no requests.
-    pub(super) async fn check_aside(self: &Arc<Self>) -> Result<(), StoreError> {
-        let lock = Arc::clone(self);
-        blocking(move || lock.check()).await
     }
 
     /// Describes what happened to the file or its companions; `None`: they are in their places.

@@ -1,45 +1,35 @@
 //! [`Instances`] for [`SqliteStore`]: the one instance that lives, and the rows of earlier ones.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::SqliteConnection;
 
-use super::batch::owners;
-use super::marks::keys_json;
-use super::{Beat, SqliteStore};
-use crate::routing::ResourceKey;
-use crate::store::rows::{self, Failure, InstanceColumns, start};
+use super::batch::json;
+use super::{Kind, SqliteStore, count};
+use crate::store::rows::{self, Failure, InstanceColumns};
 use crate::store::{
-    Burial, Cursor, Era, InstanceId, InstanceRow, Instances, Renewal, StoreError, Terms,
+    Era, InstanceId, InstanceRow, Instances, Opening, Publication, Renewal, StoreError, Terms,
 };
-
-/// How many epochs one step of a reaping deletes, within a few milliseconds. Requests wait for it:
-/// there is one connection.
-const MAX_REAPED: i64 = 2048;
 
 #[async_trait]
 impl Instances for SqliteStore {
-    async fn join(&self, instance: &InstanceId, terms: &Terms) -> Result<Era, StoreError> {
-        self.expect_beats(terms.lease).await;
-        // Without the log, all that this instance forwards from now on is missing.
-        let beat = Beat::Of(instance.clone(), terms.renewals);
+    async fn join(&self, instance: InstanceId, terms: &Terms) -> Result<Era, StoreError> {
         let insertion = self
             .query(
-                "INSERT INTO instances (namespace, id, renewals, lease_ms, settle_ms, \
-                     undelivered_ms, routes, dead, boot) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8)",
+                "INSERT INTO instances (namespace, id, state, renewals, lease_ms, settle_ms, \
+                     undelivered_ms, routes, closed_below, left_open, place) \
+                 VALUES (?1, ?2, 0, ?3, ?4, ?5, ?6, ?7, 0, '[]', ?8)",
             )
-            .bind(instance.as_str())
+            .bind(instance.get())
             .bind(terms.renewals)
             .bind(rows::millis(terms.lease))
             .bind(rows::millis(terms.settle))
             .bind(rows::millis(terms.undelivered))
             .bind(&terms.routes)
             .bind(&*self.known.boot);
-        self.turn(Some(beat), move |connection, namespace| {
+        // Without the log, all that this instance forwards from now on is missing.
+        self.turn(Kind::Heartbeat, move |connection, namespace| {
             Box::pin(async move {
                 insertion.execute(&mut *connection).await?;
                 Ok(sqlx::query_scalar(
@@ -54,27 +44,33 @@ impl Instances for SqliteStore {
         .await
     }
 
-    async fn set_routes(&self, instance: &InstanceId, digest: &str) -> Result<(), StoreError> {
+    async fn renew(
+        &self,
+        instance: InstanceId,
+        terms: &Terms,
+        publication: &Publication,
+    ) -> Result<Renewal, StoreError> {
         let update = self
-            .query("UPDATE instances SET routes = ?3 WHERE namespace = ?1 AND id = ?2")
-            .bind(instance.as_str())
-            .bind(digest);
-        self.execute(update).await.map(drop)
-    }
-
-    /// The counter itself moves by the heartbeat, in the same transaction.
-    async fn renew(&self, instance: &InstanceId, renewals: i64) -> Result<Renewal, StoreError> {
-        let instance = instance.clone();
-        let beat = Beat::Of(instance.clone(), renewals);
-        self.turn(Some(beat), move |connection, namespace| {
+            .query(
+                "UPDATE instances SET renewals = max(renewals, ?3), routes = ?4, \
+                     closed_below = ?5, left_open = ?6 \
+                 WHERE namespace = ?1 AND id = ?2 AND state = 0",
+            )
+            .bind(instance.get())
+            .bind(terms.renewals)
+            .bind(&terms.routes)
+            .bind(publication.below)
+            .bind(json(&publication.left));
+        self.turn(Kind::Heartbeat, move |connection, namespace| {
             Box::pin(async move {
+                update.execute(&mut *connection).await?;
                 let row: Option<(bool, Era)> = sqlx::query_as(
-                    "SELECT dead, coalesce( \
+                    "SELECT state > 0, coalesce( \
                          (SELECT n.era FROM namespaces AS n WHERE n.namespace = ?1), 0) \
                      FROM instances WHERE namespace = ?1 AND id = ?2",
                 )
                 .bind(namespace)
-                .bind(instance.as_str())
+                .bind(instance.get())
                 .fetch_optional(connection)
                 .await?;
                 Ok(match row {
@@ -87,16 +83,11 @@ impl Instances for SqliteStore {
         .await
     }
 
-    fn proven(&self) -> Option<Duration> {
-        let began = self.known.proven.load(Ordering::Acquire);
-        (began > 0).then(|| Duration::from_nanos(began))
-    }
-
     async fn in_place(&self) -> Result<(), StoreError> {
         let Some(lock) = self.lock.upgrade() else {
             return Err(StoreError::Connection("the store was closed".to_owned()));
         };
-        let checked = lock.check_aside().await;
+        let checked = count::in_place(&lock).await;
         if lock.lost().is_some() {
             // The next turn saves what only the log has: the sooner, the better.
             let _ = self.read(|_, _| Box::pin(async { Ok(()) })).await;
@@ -136,143 +127,78 @@ impl Instances for SqliteStore {
         0
     }
 
-    async fn declare_dead(&self, instance: &InstanceId, renewals: i64) -> Result<bool, StoreError> {
-        let instance = instance.clone();
+    async fn declare_dead(&self, instance: InstanceId, renewals: i64) -> Result<bool, StoreError> {
         let update = self
             .query(
-                "UPDATE instances SET dead = 1 \
-                 WHERE namespace = ?1 AND id = ?2 AND renewals = ?3",
+                "UPDATE instances SET state = 1 \
+                 WHERE namespace = ?1 AND id = ?2 AND renewals = ?3 AND state = 0",
             )
-            .bind(instance.as_str())
+            .bind(instance.get())
             .bind(renewals);
         self.write(move |connection, namespace| {
             Box::pin(async move {
                 update.execute(&mut *connection).await?;
-                is_dead(connection, namespace, &instance).await
+                let alive = sqlx::query(
+                    "SELECT 1 FROM instances WHERE namespace = ?1 AND id = ?2 AND state = 0",
+                )
+                .bind(namespace)
+                .bind(instance.get());
+                Ok(alive.fetch_optional(connection).await?.is_none())
             })
         })
         .await
     }
 
-    /// A page is read first: the index has its rows in order, next to each other. Then everything
-    /// between its first row and its last is deleted. If the rows were named one by one, `SQLite`
-    /// would look for them among all of the instance's.
-    async fn bury(
+    async fn settle(&self, instance: InstanceId) -> Result<bool, StoreError> {
+        let settled = self
+            .query(
+                "INSERT INTO instances (namespace, id, state, renewals, lease_ms, settle_ms, \
+                     undelivered_ms, routes, closed_below, left_open, place) \
+                 VALUES (?1, ?2, 2, 0, 0, 0, 0, '', ?3, '[]', '') \
+                 ON CONFLICT (namespace, id) DO UPDATE SET state = 2, \
+                     closed_below = excluded.closed_below, left_open = excluded.left_open \
+                 WHERE instances.state > 0",
+            )
+            .bind(instance.get())
+            .bind(Opening::MAX);
+        Ok(self.execute(settled).await? > 0)
+    }
+
+    async fn leave(
         &self,
-        instance: &InstanceId,
-        first: &[ResourceKey],
-        after: Option<&Cursor>,
-    ) -> Result<Burial, StoreError> {
-        let (instance, first, after) = (instance.clone(), keys_json(first), after.cloned());
-        self.write(move |connection, namespace| {
-            Box::pin(async move {
-                if !is_dead(&mut *connection, namespace, &instance).await? {
-                    return Ok(Burial::default());
-                }
-                let (resource, opening) = start(after.as_ref());
-                let page: Vec<(String, i64)> = sqlx::query_as(
-                    "SELECT resource, opening FROM epochs WHERE namespace = ?1 AND instance = ?2 \
-                     AND (resource, opening) > (?3, ?4) ORDER BY resource, opening LIMIT ?5",
-                )
-                .bind(namespace)
-                .bind(instance.as_str())
-                .bind(resource)
-                .bind(opening)
-                .bind(MAX_REAPED)
-                .fetch_all(&mut *connection)
-                .await?;
-                let full = i64::try_from(page.len()) == Ok(MAX_REAPED);
-                let next = page.last().filter(|_| full).cloned();
-                if let Some((last, last_opening)) = page.last() {
-                    sqlx::query(
-                        "DELETE FROM epochs WHERE namespace = ?1 AND instance = ?2 \
-                         AND (resource, opening) > (?3, ?4) AND (resource, opening) <= (?5, ?6)",
-                    )
-                    .bind(namespace)
-                    .bind(instance.as_str())
-                    .bind(resource)
-                    .bind(opening)
-                    .bind(last)
-                    .bind(last_opening)
-                    .execute(&mut *connection)
-                    .await?;
-                }
-                let mut freed: Vec<String> = sqlx::query_scalar(
-                    "DELETE FROM epochs WHERE namespace = ?1 AND instance = ?2 \
-                     AND resource IN (SELECT value FROM json_each(?3)) RETURNING resource",
-                )
-                .bind(namespace)
-                .bind(instance.as_str())
-                .bind(first)
-                .fetch_all(&mut *connection)
-                .await?;
-                freed.extend(page.into_iter().map(|(resource, _)| resource));
-                if !full {
-                    sqlx::query("DELETE FROM instances WHERE namespace = ?1 AND id = ?2")
-                        .bind(namespace)
-                        .bind(instance.as_str())
-                        .execute(connection)
-                        .await?;
-                }
-                Ok(rows::burial(freed, next)?)
-            })
-        })
-        .await
-    }
-
-    async fn leave(&self, instance: &InstanceId) -> Result<(), StoreError> {
-        let statements = [
-            "DELETE FROM instances WHERE namespace = ?1 AND id = ?2 AND NOT EXISTS \
-             (SELECT 1 FROM epochs AS e WHERE e.namespace = ?1 AND e.instance = ?2)",
-            "UPDATE instances SET dead = 1 WHERE namespace = ?1 AND id = ?2",
-        ];
-        let statements = statements.map(|sql| self.query(sql).bind(instance.as_str()));
-        self.write(move |connection, _| {
-            Box::pin(async move {
-                for statement in statements {
-                    statement.execute(&mut *connection).await?;
-                }
-                Ok(())
-            })
-        })
-        .await
+        instance: InstanceId,
+        publication: &Publication,
+    ) -> Result<(), StoreError> {
+        let (state, below) = match publication.left[..] {
+            [] => (2, Opening::MAX),
+            _ => (1, publication.below),
+        };
+        let update = self
+            .query(
+                "UPDATE instances SET state = ?3, closed_below = ?4, left_open = ?5 \
+                 WHERE namespace = ?1 AND id = ?2 AND state = 0",
+            )
+            .bind(instance.get())
+            .bind(state)
+            .bind(below)
+            .bind(json(&publication.left));
+        self.execute(update).await.map(drop)
     }
 }
 
-/// Every instance recorded, and every id that only an epoch row knows.
+/// The instances that have not settled.
 pub(super) async fn instances(
     connection: &mut SqliteConnection,
     namespace: &str,
     boot: &str,
 ) -> Result<Vec<InstanceRow>, Failure> {
-    let rows: Vec<InstanceColumns> = sqlx::query_as(concat!(
-        owners!(),
-        "SELECT id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead,
-                 boot = '' OR boot <> ?2 FROM instances
-             WHERE namespace = ?1
-             UNION ALL
-             SELECT o.id, 0, 0, 0, 0, '', 1, 0 FROM owners AS o
-             WHERE o.id IS NOT NULL AND NOT EXISTS (
-                 SELECT 1 FROM instances AS i WHERE i.namespace = ?1 AND i.id = o.id)"
-    ))
+    let rows: Vec<InstanceColumns> = sqlx::query_as(
+        "SELECT id, renewals, lease_ms, settle_ms, undelivered_ms, routes, state > 0, \
+             place <> '' AND place = ?2 FROM instances WHERE namespace = ?1 AND state < 2",
+    )
     .bind(namespace)
     .bind(boot)
     .fetch_all(connection)
     .await?;
     Ok(rows::all(rows, rows::instance)?)
-}
-
-/// Dead, or known from epoch rows at most.
-async fn is_dead(
-    connection: &mut SqliteConnection,
-    namespace: &str,
-    instance: &InstanceId,
-) -> Result<bool, Failure> {
-    let dead: Option<bool> =
-        sqlx::query_scalar("SELECT dead FROM instances WHERE namespace = ?1 AND id = ?2")
-            .bind(namespace)
-            .bind(instance.as_str())
-            .fetch_optional(connection)
-            .await?;
-    Ok(dead.unwrap_or(true))
 }

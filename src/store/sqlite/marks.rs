@@ -1,191 +1,103 @@
-//! [`Marks`] for [`SqliteStore`]: the statements of requests, and of an instance's own rows.
-//!
-//! The own rows are read and deleted in pages, so that requests do not wait long for the one
-//! connection.
+//! [`Marks`] for [`SqliteStore`]: the statements of requests.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use serde_json::json;
+use sqlx::SqliteConnection;
 use tokio::sync::mpsc;
 
-use super::batch::{self, BatchJson, epochs_json};
-use super::unbroken::Unbroken;
-use super::{SqliteStore, connection};
+use super::SqliteStore;
+use super::batch::{self, BatchJson, json};
+use super::epochs::epochs;
 use crate::routing::{ResourceKey, Token};
-use crate::store::rows::{self, start};
+use crate::store::rows::{self, Failure};
 use crate::store::{
-    Batch, Batched, Cursor, EpochRow, Heard, InstanceId, MarkRow, Marks, Notification, Opening,
-    OwnRow, StoreError,
+    Batch, Epoch, Found, Heard, Lane, MarkRow, Marks, Notification, Repair, StoreError,
 };
 
-/// The marks of the keys in a JSON array.
-pub(super) const MARKS: &str = "SELECT resource, token, spent_by IS NOT NULL, era, changed_at FROM marks \
-     WHERE namespace = ?1 AND resource IN (SELECT value FROM json_each(?2))";
+/// `(resource, token, spent, era, since_ms, open)`.
+type LookRow = (String, i64, bool, i64, i64, String);
 
 #[async_trait]
 impl Marks for SqliteStore {
-    async fn batch(&self, batch: Batch<'_>) -> Result<Batched, StoreError> {
+    fn lanes(&self) -> usize {
+        1
+    }
+
+    async fn advance(&self, _: Lane, batch: Batch<'_>) -> Result<Vec<Found>, StoreError> {
         let load = BatchJson::new(batch);
-        let (session, known) = (Arc::clone(&self.session), Arc::clone(&self.known));
-        // Like every other call, but in the task of its caller.
-        let work = Unbroken::new(|begun| async move {
-            let mut session = session.lock_owned().await;
-            begun.set();
-            let (done, log) = session.batch(&known, load).await?;
-            if log.is_some_and(connection::is_long) {
-                // No caller waits for this.
-                tokio::spawn(async move { session.tidy_if(log).await });
-            } else {
-                session.tidy_if(log).await;
-            }
-            Ok(done)
-        });
-        match tokio::time::timeout(self.timeout, work).await {
-            Ok(done) => done,
-            Err(_) => Err(StoreError::Timeout(self.timeout)),
-        }
+        self.in_turn(move |session, known| Box::pin(session.batch(known, load)))
+            .await
     }
 
-    async fn epochs(&self, resources: &[ResourceKey]) -> Result<Vec<EpochRow>, StoreError> {
-        let read = self.query(batch::EPOCHS).bind(keys_json(resources));
-        self.rows(read, rows::epoch).await
+    async fn look(
+        &self,
+        resources: &[ResourceKey],
+    ) -> Result<Vec<(MarkRow, Vec<Epoch>)>, StoreError> {
+        let keys = json(resources);
+        self.read(move |connection, namespace| {
+            Box::pin(async move { look(connection, namespace, &keys).await })
+        })
+        .await
     }
 
-    async fn close(&self, epochs: &[EpochRow]) -> Result<(), StoreError> {
-        let deletion = self
-            .query(
-                "DELETE FROM epochs WHERE namespace = ?1 AND (instance, resource, opening) IN \
-                 (SELECT e.value ->> 1, e.value ->> 0, e.value ->> 2 FROM jsonb_each(?2) AS e)",
-            )
-            .bind(epochs_json(epochs));
-        self.execute(deletion).await.map(drop)
+    async fn cede(&self, ceded: &[(ResourceKey, Epoch)]) -> Result<Vec<ResourceKey>, StoreError> {
+        const CEDE: &str = concat!(
+            "UPDATE marks AS m SET open = (SELECT ",
+            array!(),
+            " FROM ",
+            triples!("m.open"),
+            " WHERE (m.resource, instance, opening) NOT IN (
+                  SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?2)))
+              WHERE namespace = ?1 AND resource IN (SELECT value ->> 0 FROM json_each(?2))
+              RETURNING resource"
+        );
+        let ceded = ceded
+            .iter()
+            .map(|(resource, epoch)| (resource, epoch.instance.get(), epoch.opening));
+        let ceded = json(&ceded.collect::<Vec<_>>());
+        self.write(|connection, namespace| {
+            Box::pin(async move {
+                let written = sqlx::query_scalar(CEDE).bind(namespace).bind(ceded);
+                let written: Vec<String> = written.fetch_all(connection).await?;
+                Ok(rows::all(written, |resource| rows::key(&resource))?)
+            })
+        })
+        .await
     }
 
-    async fn reopen(&self, epochs: &[EpochRow]) -> Result<(), StoreError> {
-        let insertion = self
-            .query(
-                "INSERT INTO epochs (namespace, resource, instance, opening, token) \
-                 SELECT ?1, e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3 \
-                 FROM json_each(?2) AS e WHERE true ON CONFLICT DO NOTHING",
-            )
-            .bind(epochs_json(epochs));
-        self.execute(insertion).await.map(drop)
+    async fn repair(&self, repairs: &[Repair]) -> Result<Vec<Found>, StoreError> {
+        let (repairs, known) = (repairs.to_vec(), Arc::clone(&self.known));
+        self.write(|connection, namespace| {
+            Box::pin(async move {
+                let mut done = Vec::with_capacity(repairs.len());
+                for repair in &repairs {
+                    let load = BatchJson::of_repair(repair);
+                    done.extend(batch::run_within(connection, namespace, &load).await?);
+                }
+                known.adds(done.iter().filter(|found| found.before.is_none()).count());
+                Ok(done)
+            })
+        })
+        .await
     }
 
     async fn give_back(&self, spends: &[(ResourceKey, Token, String)]) -> Result<(), StoreError> {
         let spends = spends
             .iter()
-            .map(|(resource, token, name)| (resource.as_str(), token.get(), name));
+            .map(|(resource, token, name)| (resource, token.get(), name));
         let update = self
             .query(
                 "UPDATE marks SET given_back = given_back + 1, spent_by = NULL \
                  FROM json_each(?2) AS s WHERE namespace = ?1 AND resource = s.value ->> 0 \
                  AND token = s.value ->> 1 AND spent_by = s.value ->> 2",
             )
-            .bind(json!(spends.collect::<Vec<_>>()).to_string());
+            .bind(json(&spends.collect::<Vec<_>>()));
         self.execute(update).await.map(drop)
     }
 
-    async fn announce(&self, _notifications: &[Notification]) -> Result<(), StoreError> {
+    async fn notify(&self, _notifications: &[Notification]) -> Result<(), StoreError> {
         Ok(())
-    }
-
-    async fn own(
-        &self,
-        instance: &InstanceId,
-        after: Option<&Cursor>,
-        limit: u32,
-    ) -> Result<Vec<OwnRow>, StoreError> {
-        let (resource, opening) = start(after);
-        let read = self
-            .query(
-                "SELECT e.resource, e.instance, e.opening, e.token, ( \
-                     SELECT m.token FROM marks AS m \
-                     WHERE m.namespace = ?1 AND m.resource = e.resource) \
-                 FROM epochs AS e WHERE e.namespace = ?1 AND e.instance = ?2 \
-                 AND (e.resource, e.opening) > (?3, ?4) \
-                 ORDER BY e.resource, e.opening LIMIT ?5",
-            )
-            .bind(instance.as_str())
-            .bind(resource)
-            .bind(opening)
-            .bind(limit);
-        self.rows(read, rows::own).await
-    }
-
-    async fn own_of(
-        &self,
-        instance: &InstanceId,
-        resources: &[ResourceKey],
-    ) -> Result<Vec<OwnRow>, StoreError> {
-        let read = self
-            .query(
-                "SELECT e.resource, e.instance, e.opening, e.token, ( \
-                     SELECT m.token FROM marks AS m \
-                     WHERE m.namespace = ?1 AND m.resource = e.resource) \
-                 FROM epochs AS e WHERE e.namespace = ?1 AND e.instance = ?2 \
-                 AND e.resource IN (SELECT value FROM json_each(?3))",
-            )
-            .bind(instance.as_str())
-            .bind(keys_json(resources));
-        self.rows(read, rows::own).await
-    }
-
-    /// A range at a time: naming a million rows one by one takes longer than deleting them.
-    async fn close_own(
-        &self,
-        instance: &InstanceId,
-        after: Option<&Cursor>,
-        limit: u32,
-        kept: &[Opening],
-    ) -> Result<Option<Cursor>, StoreError> {
-        let (instance, after, kept) = (instance.clone(), after.cloned(), json!(kept).to_string());
-        self.write(move |connection, namespace| {
-            Box::pin(async move {
-                let (resource, opening) = start(after.as_ref());
-                let last: Option<(String, i64)> = sqlx::query_as(
-                    "SELECT resource, opening FROM epochs \
-                     WHERE namespace = ?1 AND instance = ?2 AND (resource, opening) > (?3, ?4) \
-                     ORDER BY resource, opening LIMIT 1 OFFSET ?5",
-                )
-                .bind(namespace)
-                .bind(instance.as_str())
-                .bind(resource)
-                .bind(opening)
-                .bind(i64::from(limit.max(1)) - 1)
-                .fetch_optional(&mut *connection)
-                .await?;
-                // Two texts: the index is not searched by a bound that may be absent.
-                let sql = if last.is_some() {
-                    "DELETE FROM epochs WHERE namespace = ?1 AND instance = ?2 \
-                     AND (resource, opening) > (?3, ?4) \
-                     AND opening NOT IN (SELECT value FROM json_each(?5)) \
-                     AND (resource, opening) <= (?6, ?7)"
-                } else {
-                    "DELETE FROM epochs WHERE namespace = ?1 AND instance = ?2 \
-                     AND (resource, opening) > (?3, ?4) \
-                     AND opening NOT IN (SELECT value FROM json_each(?5))"
-                };
-                let mut deletion = sqlx::query(sql)
-                    .bind(namespace)
-                    .bind(instance.as_str())
-                    .bind(resource)
-                    .bind(opening)
-                    .bind(kept);
-                if let Some((resource, opening)) = &last {
-                    deletion = deletion.bind(resource).bind(opening);
-                }
-                deletion.execute(connection).await?;
-                Ok(last.map(rows::cursor).transpose()?)
-            })
-        })
-        .await
-    }
-
-    async fn marks(&self, resources: &[ResourceKey]) -> Result<Vec<MarkRow>, StoreError> {
-        let read = self.query(MARKS).bind(keys_json(resources));
-        self.rows(read, rows::mark).await
     }
 
     fn listen(&self) -> Option<mpsc::Receiver<Heard>> {
@@ -193,8 +105,24 @@ impl Marks for SqliteStore {
     }
 }
 
-/// The keys as one JSON array, which a statement takes as a single parameter.
-pub(super) fn keys_json(resources: &[ResourceKey]) -> String {
-    let keys: Vec<&str> = resources.iter().map(ResourceKey::as_str).collect();
-    json!(keys).to_string()
+/// The marks of the keys in a JSON array, and their epochs that are not over.
+pub(super) async fn look(
+    connection: &mut SqliteConnection,
+    namespace: &str,
+    keys: &str,
+) -> Result<Vec<(MarkRow, Vec<Epoch>)>, Failure> {
+    let rows: Vec<LookRow> = sqlx::query_as(concat!(
+        "SELECT resource, token, spent_by IS NOT NULL, era, changed_at, ",
+        open!(),
+        " FROM marks AS m WHERE namespace = ?1 AND resource IN (SELECT value FROM json_each(?2))"
+    ))
+    .bind(namespace)
+    .bind(keys)
+    .fetch_all(connection)
+    .await?;
+    let look = |(resource, token, spent, era, since_ms, open): LookRow| {
+        let mark = rows::mark((resource, token, spent, era, since_ms))?;
+        Ok((mark, epochs(&open)?))
+    };
+    Ok(rows::all(rows, look)?)
 }

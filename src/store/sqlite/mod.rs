@@ -1,5 +1,4 @@
-//! [`SqliteStore`]: the embedded store. One file, one process, one connection; and a second
-//! connection that only reads, for operators ([`reads`]).
+//! [`SqliteStore`]: the embedded store. One file, one process, one connection.
 //!
 //! Each call waits for its turn at the connection. Its work runs in its own task, at the latest
 //! when its caller leaves or gets [`StoreError::Timeout`]. So no transaction is abandoned halfway:
@@ -10,6 +9,9 @@
 //! Durability is `SQLite`'s own: a write-ahead log with `synchronous=FULL`, so that every commit
 //! has been fsynced when it returns. No other process can have the file ([`mod@file`]), so every
 //! other instance recorded in it is dead.
+
+#[macro_use]
+mod epochs;
 
 mod administration;
 mod batch;
@@ -22,31 +24,29 @@ mod log;
 mod lost;
 mod marks;
 mod path;
-mod prune;
-mod reads;
 mod session;
-mod unbroken;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{FromRow, Sqlite, SqliteConnection};
 use tokio::sync::{Mutex, oneshot};
 
+use self::batch::LogLength;
 use self::connection::HeldConnection;
 use self::errors::error_of;
 use self::file::FileLock;
 pub use self::lost::{LostMarks, lost_marks};
-use self::session::{Beat, Known, Session, Work};
+use self::session::{Kind, Known, Session, Work};
 use super::rows::{self, Applied, Schema};
-use crate::boot_clock::BootClock;
 use crate::config::settings::Create;
-use crate::store::{MarkStore, StoreError};
+use crate::store::{MarkStore, StoreError, place};
 
 /// Marks in an embedded database.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub struct SqliteStore {
     /// Held across awaits, only by the tasks that do the work.
     session: Arc<Mutex<Session>>,
     known: Arc<Known>,
-    /// For reads and checks that do not wait for a turn; gone once the store was closed.
+    /// For checks that do not wait for a turn; gone once the store was closed.
     lock: Weak<FileLock>,
     opened: Opened,
 }
@@ -118,9 +118,7 @@ impl SqliteStore {
             timeout,
             known: Arc::new(Known {
                 namespace: namespace.into(),
-                boot: boot().into(),
-                clock: BootClock::boottime(),
-                proven: AtomicU64::new(0),
+                boot: place::boot().into(),
                 marks: AtomicU64::new(opened.marks),
                 uncommitted: AtomicU64::new(0),
                 miscounted: AtomicBool::new(false),
@@ -129,12 +127,9 @@ impl SqliteStore {
             session: Arc::new(Mutex::new(Session {
                 lock: Some(lock),
                 connection: Some(held),
-                instance: None,
-                beat: Duration::ZERO,
                 base,
                 commits,
                 overwritten: false,
-                late: Duration::MAX,
             })),
             opened,
         })
@@ -154,12 +149,6 @@ impl SqliteStore {
             held.close().await;
         }
         session.lock = None;
-    }
-
-    /// Sets when a heartbeat is late, for a lease of this length.
-    async fn expect_beats(&self, lease: Duration) {
-        let pause = crate::store::renewal_pause(lease);
-        self.session.lock().await.late = pause + pause / 4;
     }
 
     /// A statement whose `?1` is the namespace.
@@ -192,9 +181,8 @@ impl SqliteStore {
         self.read(move |connection, _| {
             Box::pin(async move {
                 let rows = statement.fetch_all(connection).await?;
-                rows.iter()
-                    .map(|row| Ok(turn(R::from_row(row)?)?))
-                    .collect()
+                let turned = rows.iter().map(|row| Ok(turn(R::from_row(row)?)?));
+                turned.collect()
             })
         })
         .await
@@ -202,19 +190,39 @@ impl SqliteStore {
 
     /// Runs work that only reads.
     async fn read<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T, StoreError> {
-        self.turn(None, work).await
+        self.turn(Kind::Read, work).await
     }
 
     /// Runs work in one transaction that holds the write lock from its start.
     async fn write<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T, StoreError> {
-        self.turn(Some(Beat::None), work).await
+        self.turn(Kind::Write, work).await
     }
 
-    /// Runs work when its turn has come; in a transaction if there is a [`Beat`].
+    /// Runs work when its turn has come.
     async fn turn<T: Send + 'static>(
         &self,
-        beat: Option<Beat>,
+        kind: Kind,
         work: impl Work<T>,
+    ) -> Result<T, StoreError> {
+        self.in_turn(move |session, known| {
+            Box::pin(async move {
+                let done = session.run(known, kind, work).await?;
+                Ok((done, (kind == Kind::Read).then_some((0, 0))))
+            })
+        })
+        .await
+    }
+
+    /// Gives the session to work when its turn has come. The work returns the length of the log,
+    /// too.
+    async fn in_turn<T: Send + 'static>(
+        &self,
+        work: impl for<'s> FnOnce(
+            &'s mut Session,
+            &'s Known,
+        ) -> BoxFuture<'s, Result<(T, LogLength), StoreError>>
+        + Send
+        + 'static,
     ) -> Result<T, StoreError> {
         let (answer, answered) = oneshot::channel();
         let session = Arc::clone(&self.session);
@@ -222,42 +230,20 @@ impl SqliteStore {
         tokio::spawn(async move {
             let mut session = session.lock().await;
             // A caller that has left concludes nothing, so its work need not start.
-            if !answer.is_closed() {
-                let writes = beat.is_some();
-                let done = session.run(&known, beat, work).await;
-                let tidy = writes && done.is_ok();
-                // Without a caller this fails, but the work is done.
-                let _ = answer.send(done);
-                if tidy {
-                    session.tidy().await;
+            if answer.is_closed() {
+                return;
+            }
+            // Without a caller the sending fails, but the work is done.
+            match work(&mut session, &known).await {
+                Ok((done, log)) => {
+                    let _ = answer.send(Ok(done));
+                    session.tidy(log).await;
+                }
+                Err(error) => {
+                    let _ = answer.send(Err(error));
                 }
             }
         });
-        self.answer(answered).await
-    }
-
-    /// Runs work that only reads, and that decides nothing, over the second connection.
-    async fn look<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T, StoreError> {
-        let (answer, answered) = oneshot::channel();
-        let lock = self.lock.upgrade();
-        let lock = lock.ok_or_else(|| StoreError::Connection("the store was closed".to_owned()))?;
-        if !lock.reader.is_allowed() {
-            // After an error: the next call opens the file again.
-            self.read(|_, _| Box::pin(async { Ok(()) })).await?;
-        }
-        let known = Arc::clone(&self.known);
-        tokio::spawn(async move {
-            let done = reads::read(&lock, &known.namespace, &answer, work).await;
-            // Fails without a caller.
-            let _ = answer.send(done);
-        });
-        self.answer(answered).await
-    }
-
-    async fn answer<T>(
-        &self,
-        answered: oneshot::Receiver<Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
         match tokio::time::timeout(self.timeout, answered).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(StoreError::Connection(
@@ -321,12 +307,6 @@ async fn start(
         latest_ms,
     };
     Ok((opened, commits))
-}
-
-/// The id of this boot of the machine; empty if it has none.
-fn boot() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    name.unwrap_or_default().trim().to_owned()
 }
 
 fn migrator() -> Migrator {

@@ -1,9 +1,8 @@
 //! The path to the database file, and the refusal of a file that is unfit for a store before it is
 //! opened.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -52,7 +51,7 @@ pub(super) fn resolve(path: &Path, create: Create) -> Result<PathBuf, StoreError
 /// allows it. Creates nothing. Blocks on the file system.
 pub(super) fn keeps_marks(path: &Path, create: Create, volatile: bool) -> Result<(), StoreError> {
     let path = resolve(&absolute(path)?, create)?;
-    let (parent, _) = directory_of(&path)?;
+    let parent = path.parent().unwrap_or(Path::new("/"));
     let found = statfs(parent).map_err(|error| {
         StoreError::Unfit(format!("the directory {}: {error}", parent.display()))
     })?;
@@ -122,116 +121,6 @@ pub(super) fn is_mounted_with_its_log(path: &Path, file: &File) -> Result<(), St
          with the file in it",
         path.display()
     )))
-}
-
-/// Fails if another user can replace the file or its log, or change it.
-///
-/// Containers get volumes with such directories, which only they see. So a mounted directory only
-/// draws a warning; one that is part of a larger file system is refused.
-pub(super) fn is_kept_from_others(path: &Path, companions: &[PathBuf]) -> Result<(), StoreError> {
-    let (parent, directory) = directory_of(path)?;
-    let mounted = is_mount_root(parent);
-    if others_may_write(&directory) && !is_sticky(&directory) {
-        let what = format!("the directory {}", parent.display());
-        let harm = "put another store in this one's place";
-        open_to_others(&what, &directory, harm, mounted)?;
-    }
-    is_ours(path, companions)?;
-    let Ok(file) = fs::symlink_metadata(path) else {
-        return Ok(());
-    };
-    let what = path.display().to_string();
-    if others_may_write(&file) {
-        open_to_others(&what, &file, "change marks", mounted)?;
-    } else if file.mode() & 0o004 != 0 {
-        tracing::warn!(
-            "{what} has mode {:04o}: every user can read keys and marks. Remove the permission: chmod o-r",
-            file.mode() & 0o7777
-        );
-    }
-    Ok(())
-}
-
-/// In a directory such as /tmp every user can create files, and only change their own. Fails if a
-/// file there belongs to another user.
-pub(super) fn is_ours(path: &Path, companions: &[PathBuf]) -> Result<(), StoreError> {
-    let (_, directory) = directory_of(path)?;
-    if others_may_write(&directory) && is_sticky(&directory) {
-        belongs_to_us(path)?;
-        companions.iter().try_for_each(|name| belongs_to_us(name))?;
-    }
-    Ok(())
-}
-
-fn directory_of(path: &Path) -> Result<(&Path, Metadata), StoreError> {
-    let parent = path.parent().unwrap_or(Path::new("/"));
-    let metadata = fs::metadata(parent).map_err(|error| {
-        StoreError::Unfit(format!("the directory {}: {error}", parent.display()))
-    })?;
-    Ok((parent, metadata))
-}
-
-fn others_may_write(metadata: &Metadata) -> bool {
-    metadata.mode() & 0o002 != 0
-}
-
-fn is_sticky(directory: &Metadata) -> bool {
-    directory.mode() & 0o1000 != 0
-}
-
-fn open_to_others(
-    what: &str,
-    metadata: &Metadata,
-    harm: &str,
-    mounted: bool,
-) -> Result<(), StoreError> {
-    let mode = metadata.mode() & 0o7777;
-    if mounted {
-        tracing::warn!(
-            "{what} has mode {mode:04o}: every other container that mounts the volume can {harm}"
-        );
-        return Ok(());
-    }
-    Err(StoreError::Unfit(format!(
-        "{what} has mode {mode:04o}: every user can {harm}. Remove the permission: chmod o-w. If that changes \
-         nothing, the file system does not support modes (a Windows drive under WSL, CIFS, FAT): put the store on \
-         one that does, or mount this one with modes that keep other users out (file_mode=0600,dir_mode=0700, or \
-         umask=077)"
-    )))
-}
-
-fn belongs_to_us(path: &Path) -> Result<(), StoreError> {
-    let Ok(found) = fs::symlink_metadata(path) else {
-        return Ok(());
-    };
-    if [0, rustix::process::geteuid().as_raw()].contains(&found.uid()) {
-        return Ok(());
-    }
-    Err(StoreError::Unfit(format!(
-        "{} belongs to another user (uid {}), in a directory where every user can create files: it may contain \
-         any marks. Put the store in its own directory",
-        path.display(),
-        found.uid()
-    )))
-}
-
-/// True if a file system is mounted exactly there. In doubt `false`.
-fn is_mount_root(directory: &Path) -> bool {
-    let root = StatxAttributes::MOUNT_ROOT;
-    let found = statx(
-        rustix::fs::CWD,
-        directory,
-        AtFlags::empty(),
-        StatxFlags::empty(),
-    );
-    match found {
-        Ok(found) if found.stx_attributes_mask.contains(root) => {
-            found.stx_attributes.contains(root)
-        }
-        _ => {
-            fs::read("/proc/self/mountinfo").is_ok_and(|mounts| is_mount_point(&mounts, directory))
-        }
-    }
 }
 
 /// True if the kernel's list of mounts has one at this path (`proc_pid_mountinfo(5)`, field 5).

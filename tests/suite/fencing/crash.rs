@@ -14,7 +14,8 @@ use tempfile::TempDir;
 use crate::support::skip::lacks;
 use crate::support::store::program;
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, eventually, joined, over_both_stores, put,
+    Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, joined, or_return,
+    over_both_stores, put,
 };
 
 over_both_stores! {
@@ -105,6 +106,35 @@ over_both_stores! {
         proxy.refuse(put("/orders/7").token(8), 503, "older-in-flight").await;
         proxy.stale(put("/orders/7").token(7)).await;
         assert_eq!(upstream.tokens("order:7"), [7, 7]);
+        gate.open();
+    }
+
+    /// What was idle at the last heartbeat is over, however many there were.
+    async fn only_what_was_in_use_waits_after_kill_9(store: Store) {
+        let upstream = Upstream::start().await;
+        let config = Config::new(&upstream, &store)
+            .with("{ store: { lease: 200s }, barrier: { wait: 300ms, settle: 300s } }");
+        let mut killed = Proxy::start(&config).await;
+        let other = if store.is_shared() { Some(Proxy::start(&config).await) } else { None };
+        let path = |order: u64| format!("/orders/{order}");
+        for order in 1..=20 {
+            killed.forward(put(&path(order)).token(5)).await;
+        }
+        let (at_work, gate) = killed.begin_held(&upstream, put("/orders/30").token(5)).await;
+        store.until(&store.open_epochs("true"), 1).await;
+        killed.forward(put("/orders/31").token(5)).await;
+        killed.kill9();
+        drop(at_work);
+        let proxy = match other {
+            Some(other) => other,
+            None => Proxy::start(&config).await,
+        };
+        for order in 1..=20 {
+            proxy.forward(put(&path(order)).token(6)).await;
+        }
+        for order in [30, 31] {
+            proxy.refuse(put(&path(order)).token(6), 503, "older-in-flight").await;
+        }
         gate.open();
     }
 
@@ -245,4 +275,32 @@ fn trace_events(trace: &str) -> String {
         }
     }
     words.join(" ")
+}
+
+/// The lease and what the kernel may still deliver are longer than the test.
+#[tokio::test]
+async fn who_starts_in_the_place_of_a_dead_proxy_waits_for_settle_only() {
+    let store = or_return!(Store::postgres().await);
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &store)
+        .with("{ store: { lease: 10m }, upstream: { undelivered: 10m }, barrier: { wait: 25s, settle: 2s } }");
+    let (mut a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);
+    let (lost, gate) = a.begin_held(&upstream, put("/orders/7").token(41)).await;
+    let at_b = b.held(&upstream, put("/orders/8").token(41)).await;
+    a.kill9();
+    let died = Instant::now();
+    drop(lost);
+    gate.open();
+    let a = Proxy::start(&config).await;
+    a.forward(put("/orders/7").token(42)).await;
+    assert!(
+        died.elapsed() >= Duration::from_secs(2),
+        "it may still work on 41"
+    );
+    // B lives: its place is another one.
+    let newer = a.start_request(put("/orders/8").token(42));
+    a.waiting("order:8", 1).await;
+    at_b.1.open();
+    all_forwarded([at_b.0, newer]).await;
+    upstream.assert_no_overtaking();
 }

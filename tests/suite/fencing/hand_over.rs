@@ -12,6 +12,7 @@ use crate::support::pgbouncer::PgBouncer;
 use crate::support::postgres::Cluster;
 use crate::support::relay::{Action, Point, Relay, Statement, Trap};
 use crate::support::skip::lacks;
+use crate::support::store::NOT_SETTLED;
 use crate::support::{
     Config, Pair, Proxy, Store, Upstream, all_forwarded, forwarded, joined, or_return, put,
 };
@@ -21,20 +22,24 @@ use crate::support::{
 const PATIENT: &str =
     "{ store: { timeout: 60s, lease: 200s }, barrier: { wait: 25s, settle: 300s } }";
 
-/// No poll of its own rows gets through any more, for longer than a test lasts.
-fn no_polls(relay: &Relay) -> Vec<Trap> {
-    let poll = Point::Before(Statement::Own);
-    (0..1000).map(|_| relay.arm(poll, Action::Cut)).collect()
+/// A proxy whose next publication does not come keeps its epochs open. Its renewals wait at the
+/// relay for as long as the trap lives.
+async fn publishes_nothing(relay: &Relay) -> Trap {
+    let renewal = relay.arm(Point::Before(Statement::Renew), Action::Hold);
+    renewal.sprung().await;
+    renewal
 }
 
 #[tokio::test]
-async fn a_hand_over_needs_news_and_no_poll() {
+async fn a_hand_over_needs_news_and_no_publication() {
     let pair = or_return!(Pair::start(PATIENT).await);
     let (a, b, way_of_a, upstream, _) = pair.parts();
-    let _cut = no_polls(way_of_a);
-    let polls = way_of_a.passed(Statement::Own);
+    let _held = [
+        publishes_nothing(way_of_a).await,
+        publishes_nothing(&pair.way_of_b).await,
+    ];
     for token in 1..=20 {
-        // A has it open; B has to have it closed.
+        // A has it open; B has to have it ceded.
         a.forward(put("/orders/7").token(2 * token)).await;
         b.forward(put("/orders/7").token(2 * token + 1)).await;
     }
@@ -47,39 +52,28 @@ async fn a_hand_over_needs_news_and_no_poll() {
     assert_eq!(upstream.last().token(), Some(50));
     way_of_a.lose_notifications(false);
     forwarded(waits).await;
-    assert_eq!(way_of_a.passed(Statement::Own), polls, "not one poll");
     upstream.assert_no_overtaking();
 }
 
+/// An owner that hears nothing looks at the rows of what it uses, and publishes what it does not
+/// use; a waiter that hears nothing looks, too.
 #[tokio::test]
-async fn lost_news_costs_one_poll() {
+async fn lost_news_costs_some_seconds() {
     let pair = or_return!(Pair::start(PATIENT).await);
     let (a, b, way_of_a, upstream, _) = pair.parts();
-    let way_of_b = &pair.way_of_b;
-    way_of_a.lose_notifications(true);
-    way_of_b.lose_notifications(true);
+    for way in [way_of_a, &pair.way_of_b] {
+        way.lose_notifications(true);
+    }
+    a.forward(put("/orders/6").token(41)).await;
     a.forward(put("/orders/7").token(41)).await;
-    let poll = way_of_a.arm(Point::Before(Statement::Own), Action::Hold);
-    poll.sprung().await;
-    let newer = b.start_request(put("/orders/7").token(42));
+    let idle = b.start_request(put("/orders/6").token(42));
+    let used = b.start_request(put("/orders/7").token(42));
     b.waiting("order:7", 1).await;
-    way_of_a.until_lost(1).await;
-    // One poll, and there is no second one.
-    let next = way_of_a.arm(Point::Before(Statement::Own), Action::Hold);
-    poll.release();
-    forwarded(newer).await;
-    drop(next);
-
-    // The same while 42 is in progress: B hears nothing of its end either, and looks again by
-    // itself.
-    let (at_work, gate) = b.held(upstream, put("/orders/7").token(42)).await;
-    let newer = a.start_request(put("/orders/7").token(43));
-    a.waiting("order:7", 1).await;
-    let lost = way_of_a.lost();
-    gate.open();
-    all_forwarded([at_work, newer]).await;
-    way_of_a.until_lost(lost + 1).await;
-    assert_eq!(upstream.tokens("order:7"), [41, 42, 42, 43]);
+    let looks = way_of_a.passed(Statement::Look);
+    a.until_status(412, put("/orders/7").token(41)).await;
+    assert!(way_of_a.passed(Statement::Look) > looks, "by a look");
+    all_forwarded([idle, used]).await;
+    assert!(way_of_a.lost() > 0);
     upstream.assert_no_overtaking();
 }
 
@@ -88,21 +82,17 @@ async fn late_news_changes_nothing() {
     let pair = or_return!(Pair::start(PATIENT).await);
     let (a, b, way_of_a, upstream, _) = pair.parts();
     let way_of_b = &pair.way_of_b;
+    a.forward(put("/orders/7").token(1)).await;
     way_of_a.hold_notifications(true);
     way_of_b.hold_notifications(true);
-    for token in 1..=4 {
-        let (now, before) = if token % 2 == 0 { (b, a) } else { (a, b) };
-        now.forward(put("/orders/7").token(token)).await;
-        before.forward(put("/orders/7").token(token)).await;
-    }
-    a.forward(put("/orders/7").token(9)).await;
-    let (at_work, gate) = a.held(upstream, put("/orders/7").token(9)).await;
-    // Now A and B hear of tokens that are long gone, and of epochs that were closed and opened
-    // again.
+    b.forward(put("/orders/7").token(2)).await;
+    a.forward(put("/orders/7").token(2)).await;
+    let (at_work, gate) = b.held(upstream, put("/orders/7").token(2)).await;
+    // Now A and B hear of tokens that are long gone, and of epochs that were over.
     way_of_a.hold_notifications(false);
     way_of_b.hold_notifications(false);
-    let newer = b.start_request(put("/orders/7").token(10));
-    b.waiting("order:7", 1).await;
+    let newer = a.start_request(put("/orders/7").token(10));
+    a.waiting("order:7", 1).await;
     assert!(!upstream.tokens("order:7").contains(&10), "10 waits");
     gate.open();
     all_forwarded([at_work, newer]).await;
@@ -139,12 +129,9 @@ async fn a_stop_under_load_leaves_nothing_to_wait_for() {
     pair.upstream.reached(400).await;
     leaves.store(true, Ordering::Relaxed);
     pair.a.stop().await;
-    assert_eq!(pair.store.number("SELECT count(*) FROM epochs").await, 0);
-    assert_eq!(
-        pair.store.number("SELECT count(*) FROM instances").await,
-        1,
-        "B's alone"
-    );
+    let (open, store) = (pair.store.open_epochs("true"), &pair.store);
+    assert_eq!(store.number(&open).await, 0);
+    assert_eq!(store.number(NOT_SETTLED).await, 1, "B alone");
     for (client, token) in clients.into_iter().enumerate() {
         let token = joined(token).await;
         let path = format!("/orders/{client}");
@@ -200,25 +187,27 @@ async fn two_namespaces_in_one_database_never_touch() {
     assert_eq!(store.number(&format!("{eras}'orders'")).await, 1);
     assert_eq!(store.number(&format!("{eras}'invoices'")).await, 0);
 
-    // A death, and its burial.
-    let mine = "SELECT count(*) FROM epochs AS e JOIN instances AS i ON i.id = e.instance \
-        WHERE e.namespace = 'invoices' AND i.namespace = 'invoices' AND NOT i.dead";
-    let open = 2;
-    store.until(mine, open).await;
+    // A death that settles.
+    let (at_work, mine) = other.held(&two, put("/orders/7").token(6)).await;
+    let open = store.open_epochs("namespace = 'invoices' AND resource = 'order:7'");
+    store.until(&open, 1).await;
     b.forward(put("/orders/9").token(1)).await;
     a.forward(put("/orders/7").token(43)).await;
     a.kill9();
     forwarded(b.start_request(put("/orders/7").token(44))).await;
-    assert_eq!(store.number(mine).await, open);
+    assert_eq!(store.number(&open).await, 1);
+    mine.open();
+    forwarded(at_work).await;
     other.forward(put("/orders/7").token(7)).await;
 
     // News: there was much, and none came here but what had gone out from here.
-    assert!(way.lost() <= way.passed(Statement::Notify));
+    let sent = [Statement::Notify, Statement::Cede].map(|statement| way.passed(statement));
+    assert!(way.lost() <= sent.iter().sum());
     // A restart finds the templates as they were left.
     drop((b, other));
     Proxy::start(&first).await;
     Proxy::start(&second).await;
-    assert_eq!(two.tokens("order:7"), [5, 6, 7]);
+    assert_eq!(two.tokens("order:7"), [5, 6, 6, 7]);
     one.assert_no_overtaking();
 }
 

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::pair::through;
 use crate::support::relay::{Action, Point, Relay, Statement, Trap};
+use crate::support::store::{LIVING, NOT_SETTLED};
 use crate::support::{Config, Pair, Proxy, forwarded, or_return, put};
 
 /// Nothing settles within a test, and nobody is declared dead.
@@ -12,22 +13,16 @@ const LIVELY: &str = "{ store: { lease: 200s }, barrier: { wait: 25s, settle: 30
 const MORTAL: &str = "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, \
     barrier: { wait: 28s, grace: 300s, settle: 2s }, body: { buffer: 1KiB } }";
 
-const INSTANCES: &str = "SELECT count(*) FROM instances";
-const LIVING: &str = "SELECT count(*) FROM instances WHERE NOT dead";
-/// Changes when anybody takes another id.
-const IDS: &str = "SELECT sum(hashtext(id))::bigint FROM instances";
+/// Changes when anybody takes another id: the rows stay.
+const IDS: &str = "SELECT count(*) FROM instances";
 
 /// Holds every statement that passes from now on.
 fn hold_all(way: &Relay, point: Point) -> Vec<Trap> {
     (0..100).map(|_| way.arm(point, Action::Hold)).collect()
 }
 
-async fn until_number(pair: &Pair, query: &str, wanted: i64) {
-    pair.store.until(query, wanted).await;
-}
-
 #[tokio::test]
-async fn a_death_and_a_burial_survive_cuts() {
+async fn a_death_and_its_settling_survive_cuts() {
     let more = "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, barrier: { wait: 28s, \
         settle: 2s } }";
     let mut pair = or_return!(Pair::mortal_a(more).await);
@@ -37,8 +32,8 @@ async fn a_death_and_a_burial_survive_cuts() {
         .await;
     let cuts = [
         Point::After(Statement::DeclareDead),
-        Point::Before(Statement::Bury),
-        Point::After(Statement::Bury),
+        Point::Before(Statement::Settle),
+        Point::After(Statement::Settle),
     ]
     .map(|point| pair.way_of_b.arm(point, Action::Cut));
     let newer = pair.b.start_request(put("/orders/7").token(42));
@@ -56,7 +51,7 @@ async fn a_death_and_a_burial_survive_cuts() {
     for cut in cuts {
         cut.sprung().await;
     }
-    pair.store.until("SELECT count(*) FROM instances", 1).await;
+    pair.store.until(NOT_SETTLED, 1).await;
     pair.upstream.assert_no_overtaking();
 }
 
@@ -103,16 +98,11 @@ async fn under_a_lapsed_lease_not_a_byte_goes_out_and_late_renewals_revive_nobod
     );
     b.forward(put("/orders/7").token(42)).await;
 
-    // The held statement arrives now, long after A has been declared dead and reaped.
+    // The held statement arrives now, long after A has been declared dead and settled.
     assert!(held.iter().any(Trap::has_sprung));
     drop(held);
     a.until_forwarded(put("/orders/7").token(43)).await;
-    assert_eq!(
-        store
-            .number("SELECT count(*) FROM instances WHERE NOT dead")
-            .await,
-        2
-    );
+    assert_eq!(store.number(LIVING).await, 2);
     b.stale(put("/orders/7").token(42)).await;
     assert_eq!(upstream.tokens("order:7"), [41, 42, 43]);
     upstream.assert_no_overtaking();
@@ -127,24 +117,24 @@ async fn who_lapsed_and_was_not_missed_goes_on_under_the_same_id() {
     );
     let (a, b, way_of_a, upstream, store) = pair.parts();
     a.forward(put("/orders/7").token(41)).await;
-    let ids = "SELECT sum(hashtext(id))::bigint FROM instances";
-    let before = store.number(ids).await;
+    let before = store.number(IDS).await;
     // The counter moves, as B sees; but A never learns that it does.
     let held = hold_all(way_of_a, Point::After(Statement::Renew));
     a.until_status(503, put("/orders/7").token(41)).await;
-    // A living proxy closes its epochs, lapsed or not.
+    // A living proxy cedes its epochs, lapsed or not.
     b.send(put("/orders/7").token(42)).await.assert_forwarded();
-    a.stale(put("/orders/7").token(41)).await;
+    a.refuse(put("/orders/7").token(41), 503, "store-unavailable")
+        .await;
     drop(held);
     a.until_forwarded(put("/orders/7").token(43)).await;
-    assert_eq!(store.number(ids).await, before, "nobody has another id");
+    assert_eq!(store.number(IDS).await, before, "nobody has another id");
     let seen = upstream.tokens("order:7");
     assert!(seen.is_sorted() && seen.ends_with(&[42, 43]), "{seen:?}");
     upstream.assert_no_overtaking();
 }
 
 #[tokio::test]
-async fn an_advance_of_a_dead_proxy_that_commits_after_its_burial_holds_nobody_for_ever() {
+async fn an_advance_of_a_dead_proxy_that_commits_once_it_has_settled_holds_nobody_up() {
     let mut pair = or_return!(Pair::start(MORTAL).await);
     let late = pair
         .way_of_a
@@ -153,15 +143,14 @@ async fn an_advance_of_a_dead_proxy_that_commits_after_its_burial_holds_nobody_f
     late.sprung().await;
     pair.a.kill9();
     drop(given_up);
-    until_number(&pair, INSTANCES, 1).await;
+    pair.store.until(NOT_SETTLED, 1).await;
     late.release();
     pair.store
         .until("SELECT count(*) FROM marks WHERE token = 41", 1)
         .await;
-    // The epoch's owner is unknown: it counts as dead, and does not stay for ever.
-    forwarded(pair.b.start_request(put("/orders/7").token(42))).await;
-    let left = "SELECT count(*) FROM epochs WHERE token = 41";
-    until_number(&pair, left, 0).await;
+    assert_eq!(pair.store.number(&pair.store.epochs("token = 41")).await, 1);
+    pair.b.forward(put("/orders/7").token(42)).await;
+    assert_eq!(pair.store.number(&pair.store.epochs("token = 41")).await, 0);
     assert_eq!(pair.upstream.tokens("order:7"), [42]);
 }
 
@@ -177,7 +166,7 @@ async fn a_declaration_that_comes_late_kills_nobody() {
     // A lives on, and then it is said to be dead.
     let counted = pair
         .store
-        .number("SELECT sum(renewals)::bigint FROM instances WHERE NOT dead")
+        .number("SELECT sum(renewals)::bigint FROM instances WHERE state = 0")
         .await;
     drop(renewals);
     pair.a.until_forwarded(put("/orders/7").token(41)).await;
@@ -199,7 +188,7 @@ async fn a_declaration_that_comes_late_kills_nobody() {
 }
 
 #[tokio::test]
-async fn a_join_in_doubt_leaves_an_instance_that_is_buried() {
+async fn a_join_in_doubt_leaves_an_instance_that_settles() {
     let mut pair = or_return!(Pair::start(MORTAL).await);
     pair.a.stop().await;
     let config = Config::new(&pair.upstream, &pair.store).with(MORTAL);
@@ -211,7 +200,7 @@ async fn a_join_in_doubt_leaves_an_instance_that_is_buried() {
         let mut again = Proxy::start(&through(&config, &pair.store, &pair.way_of_a)).await;
         assert!(cut.has_sprung(), "{point:?}");
         again.forward(put("/orders/7").token(41)).await;
-        until_number(&pair, INSTANCES, 2).await;
+        pair.store.until(NOT_SETTLED, 2).await;
         again.stop().await;
     }
     // The same when it rejoins.
@@ -223,13 +212,13 @@ async fn a_join_in_doubt_leaves_an_instance_that_is_buried() {
     ]
     .map(|point| pair.way_of_a.arm(point, Action::Cut));
     again.pause().await;
-    until_number(&pair, LIVING, 1).await;
+    pair.store.until(LIVING, 1).await;
     again.resume();
     for cut in cuts {
         cut.sprung().await;
     }
     again.until_forwarded(put("/orders/7").token(42)).await;
-    until_number(&pair, INSTANCES, 2).await;
+    pair.store.until(NOT_SETTLED, 2).await;
     assert!(
         pair.way_of_a.passed(Statement::Join) >= joins + 2,
         "one lost its answer, one did not"

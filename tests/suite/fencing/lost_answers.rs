@@ -21,18 +21,13 @@ async fn mark(store: &Store, resource: &str) -> i64 {
     store.number(&query).await
 }
 
-/// How many epochs of a token are on record.
-async fn open(store: &Store, resource: &str, token: u64) -> i64 {
-    let query =
-        format!("SELECT count(*) FROM epochs WHERE resource = '{resource}' AND token = {token}");
-    store.number(&query).await
+/// Counts the open epochs of a token.
+fn open(store: &Store, resource: &str, token: u64) -> String {
+    store.open_epochs(&format!("resource = '{resource}' AND token = {token}"))
 }
 
-async fn until_closed(store: &Store, resource: &str, token: u64) {
-    eventually(&format!("{token} is closed at {resource}"), || async {
-        (open(store, resource, token).await == 0).then_some(())
-    })
-    .await;
+async fn until_over(store: &Store, resource: &str, token: u64) {
+    store.until(&open(store, resource, token), 0).await;
 }
 
 /// Asserts that the store could not be asked, and that trying again is advised.
@@ -50,8 +45,6 @@ async fn a_cut_around_the_commit_refuses_and_holds_nobody_up() {
     let cuts = [
         (Point::Before(Statement::Advance), 41),
         (Point::After(Statement::Advance), 42),
-        (Point::Before(Statement::Epochs), 42),
-        (Point::After(Statement::Epochs), 42),
     ];
     for (case, (point, durable)) in cuts.into_iter().enumerate() {
         // The same token again, or a newer one at the other proxy.
@@ -71,7 +64,7 @@ async fn a_cut_around_the_commit_refuses_and_holds_nobody_up() {
                 a.forward(put(&path).token(42)).await;
                 seen.push(42);
             } else {
-                until_closed(store, &resource, 42).await;
+                until_over(store, &resource, 42).await;
             }
             b.forward(put(&path).token(43)).await;
             seen.push(43);
@@ -83,7 +76,7 @@ async fn a_cut_around_the_commit_refuses_and_holds_nobody_up() {
 }
 
 #[tokio::test]
-async fn an_advance_that_commits_late_is_found_and_closed() {
+async fn an_epoch_that_is_opened_late_is_over_by_then() {
     let pair = or_return!(Pair::start(BRIEF).await);
     let (a, b, way_of_a, upstream, store) = pair.parts();
     a.forward(put("/orders/7").token(41)).await;
@@ -102,18 +95,18 @@ async fn an_advance_that_commits_late_is_found_and_closed() {
 }
 
 #[tokio::test]
-async fn an_advance_that_commits_late_is_closed_by_a_stop() {
+async fn an_epoch_that_is_opened_after_a_stop_is_over_by_then() {
     let mut pair = or_return!(Pair::start(BRIEF).await);
     let late = pair
         .way_of_a
         .arm(Point::Before(Statement::Advance), Action::Hold);
     refused(&pair.a, "/orders/7", 41).await;
-    // A has taken the statement that it gave up off its list; then it commits.
-    pair.way_of_a.until_passed(Statement::Close, 1).await;
+    pair.a.stop().await;
     late.release();
     pair.store.until("SELECT count(*) FROM marks", 1).await;
-    pair.a.stop().await;
-    assert_eq!(open(&pair.store, "order:7", 41).await, 0);
+    let (there, open) = (pair.store.epochs("true"), pair.store.open_epochs("true"));
+    assert_eq!(pair.store.number(&there).await, 1);
+    assert_eq!(pair.store.number(&open).await, 0);
     pair.b.forward(put("/orders/7").token(42)).await;
     assert_eq!(pair.upstream.tokens("order:7"), [42]);
 }
@@ -135,7 +128,7 @@ async fn an_advance_that_comes_after_a_newer_one_changes_nothing() {
     late.release();
     answered.sprung().await;
     assert_eq!(mark(store, "order:7").await, 43, "a mark never falls");
-    assert_eq!(open(store, "order:7", 42).await, 0);
+    assert_eq!(store.number(&open(store, "order:7", 42)).await, 0);
     a.stale(put("/orders/7").token(42)).await;
     gate.open();
     forwarded(at_work).await;
@@ -150,11 +143,11 @@ async fn the_late_answer_of_a_statement_given_up_is_not_used() {
     let (a, b, way_of_a, upstream, store) = pair.parts();
     a.forward(put("/orders/7").token(41)).await;
     let (errors, timeout) = ("fencepost_store_errors_total", [("kind", "timeout")]);
-    for (token, statement) in [(42, Statement::Advance), (44, Statement::Epochs)] {
+    for token in [42, 44] {
         let given_up = a.sum(errors, &timeout).await;
         // Longer than the store is waited for.
         let late = way_of_a.arm(
-            Point::After(statement),
+            Point::After(Statement::Advance),
             Action::Delay(Duration::from_mins(10)),
         );
         refused(a, "/orders/7", token).await;
@@ -168,7 +161,7 @@ async fn the_late_answer_of_a_statement_given_up_is_not_used() {
             .await;
         let before = upstream.count();
         late.release();
-        until_closed(store, "order:7", token).await;
+        until_over(store, "order:7", token).await;
         assert_eq!(upstream.count(), before, "nothing was sent for it");
         b.forward(put("/orders/7").token(token + 1)).await;
         a.stale(put("/orders/7").token(token)).await;
@@ -230,22 +223,19 @@ async fn a_token_whose_return_is_in_doubt_counts_as_spent() {
 }
 
 #[tokio::test]
-async fn a_close_that_comes_late_closes_nothing_new() {
+async fn a_cession_that_comes_late_ends_nothing_new() {
     let pair = or_return!(Pair::start(BRIEF).await);
     let (a, b, way_of_a, upstream, store) = pair.parts();
     a.forward(put("/orders/7").token(41)).await;
-    // A closes 41 in two attempts, the first of which is still on its way.
-    let late = way_of_a.arm(Point::Before(Statement::Close), Action::Hold);
+    // A cedes 41, which is still on its way when A's next publication ends 41 as well.
+    let late = way_of_a.arm(Point::Before(Statement::Cede), Action::Hold);
     b.forward(put("/orders/7").token(42)).await;
     assert!(late.has_sprung());
     let (at_work, gate) = a.held(upstream, put("/orders/7").token(43)).await;
-    let answered = way_of_a.arm(
-        Point::After(Statement::Close),
-        Action::Delay(Duration::ZERO),
-    );
+    let answered = way_of_a.arm(Point::After(Statement::Cede), Action::Delay(Duration::ZERO));
     late.release();
     answered.sprung().await;
-    assert_eq!(open(store, "order:7", 43).await, 1);
+    assert_eq!(store.number(&open(store, "order:7", 43)).await, 1);
     let newer = b.start_request(put("/orders/7").token(44));
     b.waiting("order:7", 1).await;
     assert_eq!(upstream.tokens("order:7"), [41, 42, 43], "44 waits");

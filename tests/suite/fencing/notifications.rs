@@ -1,16 +1,21 @@
 //! Any login of the database can send a notification. None is believed: each is a hint to look at
 //! the store.
 
+use std::time::{Duration, Instant};
+
 use crate::support::relay::{Action, Point, Statement};
-use crate::support::{Config, Pair, Proxy, Store, Upstream, or_return, put};
+use crate::support::{Config, Pair, Proxy, Store, Upstream, all_forwarded, or_return, put};
+
+/// Only a living proxy can let a newer token pass; statements may be held for as long as a test
+/// needs.
+const QUIET: &str =
+    "{ store: { timeout: 60s, lease: 200s }, barrier: { wait: 25s, settle: 300s } }";
 
 /// Sends this many notifications about the resource, as a fencepost would, of tokens from 2^62 on.
 async fn forge(store: &Store, resource: &str, count: u64) {
     // The channel of the namespace of these tests.
     let channel = "'fencepost_' || left(encode(sha256('orders'), 'hex'), 16)";
-    let payload = format!(
-        r#"'{{"k":"newer","r":"{resource}","t":"' || 4611686018427387904 + i || '","e":0}}'"#
-    );
+    let payload = format!(r#"'{{"r":"{resource}","w":"' || 4611686018427387904 + i || '"}}'"#);
     store
         .execute(&format!(
             "SELECT pg_notify({channel}, {payload}) FROM generate_series(1, {count}) AS i"
@@ -19,19 +24,20 @@ async fn forge(store: &Store, resource: &str, count: u64) {
 }
 
 #[tokio::test]
-async fn a_forged_notification_moves_no_mark_and_closes_no_epoch() {
+async fn a_forged_notification_moves_no_mark_and_ends_no_work() {
     let store = or_return!(Store::postgres().await);
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &store)
         .with("{ store: { lease: 60s }, barrier: { wait: 25s, settle: 300s } }");
     let (a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);
+    let (at_work, gate) = a.held(&upstream, put("/orders/6").token(41)).await;
     a.forward(put("/orders/7").token(41)).await;
     a.forward(put("/orders/9").token(1)).await;
     for count in [1, 5000] {
-        for resource in ["order:7", "order:8"] {
+        for resource in ["order:6", "order:7", "order:8"] {
             forge(&store, resource, count).await;
         }
-        // A true one that comes after them is heard, and the epoch closes.
+        // A true one that comes after them is heard, and the epoch is ceded.
         let token = 1 + count;
         b.forward(put("/orders/9").token(token)).await;
         a.stale(put("/orders/9").token(1)).await;
@@ -42,72 +48,108 @@ async fn a_forged_notification_moves_no_mark_and_closes_no_epoch() {
             }
         }
     }
-    let open = "SELECT count(*) FROM epochs WHERE resource = 'order:7' AND token = 41";
-    assert_eq!(store.number(open).await, 2, "one at each");
+    let at_6 = store.open_epochs("resource = 'order:6' AND token = 41");
+    assert_eq!(store.number(&at_6).await, 1, "in use");
     assert_eq!(a.token("order:7").await, Some(41));
+    let newer = b.start_request(put("/orders/6").token(42));
+    b.waiting("order:6", 1).await;
+    assert_eq!(upstream.tokens("order:6"), [41], "42 waits");
+    gate.open();
+    all_forwarded([at_work, newer]).await;
     b.forward(put("/orders/7").token(42)).await;
     a.until_status(412, put("/orders/7").token(41)).await;
     upstream.assert_no_overtaking();
 }
 
-/// The read behind an advance tells whose older epoch it finds, so that no statement of its own
-/// does; and only the owner looks into it.
+/// The answer to an advance tells whose older epoch is in the way. Its owner is notified, cedes it
+/// and notifies back, and the waiter looks.
 #[tokio::test]
-async fn a_hand_over_costs_only_the_statements_that_it_needs() {
-    let quiet = "{ store: { timeout: 60s, lease: 200s }, barrier: { wait: 25s, settle: 300s } }";
-    let pair = or_return!(Pair::start(quiet).await);
+async fn a_hand_over_costs_four_statements() {
+    let pair = or_return!(Pair::start(QUIET).await);
     let ways = [&pair.way_of_a, &pair.way_of_b];
-    let passed = |statement| ways.map(|way| way.passed(statement)).iter().sum::<usize>();
-    pair.a.forward(put("/orders/7").token(1)).await;
     let kinds = [
         Statement::Advance,
-        Statement::Epochs,
-        Statement::Close,
         Statement::Notify,
-        Statement::OwnOf,
-        Statement::Own,
+        Statement::Cede,
+        Statement::Look,
     ];
-    let before = kinds.map(passed);
+    let all = || {
+        let passed = |kind| ways.map(|way| way.passed(kind)).iter().sum::<usize>();
+        kinds.map(passed)
+    };
+    pair.a.forward(put("/orders/7").token(1)).await;
+    let (before, began) = (all(), Instant::now());
     let hand_overs = 40;
     for (token, proxy) in (2..).zip([&pair.b, &pair.a].into_iter().cycle().take(hand_overs)) {
         proxy.forward(put("/orders/7").token(token)).await;
     }
-    let after = kinds.map(passed);
-    let [advances, reads, closes, notifies, hints, walks] =
-        std::array::from_fn(|i| after[i] - before[i]);
-    assert_eq!(advances, hand_overs);
-    assert_eq!(closes, hand_overs);
-    // One goes with the advance, and one follows the close. A slow machine looks again meanwhile,
-    // and tells the owner once more. All other notifications go with a deletion.
-    let again = reads.checked_sub(2 * hand_overs).expect("two for each");
-    // An owner that is notified once more, and has deleted its epoch by then, looks for it. So does
-    // one that a walk over its own rows has told first: on a slow machine notifications are late,
-    // and the owner walks meanwhile.
+    let after = all();
+    let [advances, notifies, cedes, looks] = std::array::from_fn(|i| after[i] - before[i]);
+    assert_eq!((advances, cedes), (hand_overs, hand_overs));
+    // Each proxy polls while a request waits, four times a second: it looks, and notifies again.
+    let polls = 2 * usize::try_from(began.elapsed().as_millis() / 250).expect("small") + 2;
+    let expected = hand_overs..=hand_overs + polls;
     assert!(
-        hints <= again + walks,
-        "{hints}, {again}, {walks}: nobody looks for an epoch that is another's"
-    );
-    assert!(
-        (closes..=closes + again).contains(&notifies),
-        "{notifies}, {again}"
+        expected.contains(&notifies) && expected.contains(&looks),
+        "{notifies} notifications and {looks} looks, {polls} polls at the most"
     );
     pair.upstream.assert_no_overtaking();
 }
 
-/// The owner of an older epoch has the store delete it. Until it knows whether that was done, the
-/// epoch gives no permit: the newer token may have passed already.
+/// Until the owner of an older epoch knows that it has left the row, the epoch gives no permit: the
+/// newer token may have passed already.
 #[tokio::test]
-async fn an_epoch_that_may_be_deleted_gives_no_permit() {
-    let quiet = "{ store: { timeout: 60s, lease: 200s }, barrier: { wait: 25s, settle: 300s } }";
-    let pair = or_return!(Pair::start(quiet).await);
+async fn an_epoch_that_may_be_ceded_gives_no_permit() {
+    let pair = or_return!(Pair::start(QUIET).await);
     pair.a.forward(put("/orders/7").token(41)).await;
-    let deleted = pair
+    let ceded = pair
         .way_of_a
-        .arm(Point::After(Statement::Close), Action::Hold);
+        .arm(Point::After(Statement::Cede), Action::Hold);
     pair.b.forward(put("/orders/7").token(42)).await;
-    deleted.sprung().await;
+    ceded.sprung().await;
     pair.a.stale(put("/orders/7").token(41)).await;
-    deleted.release();
+    ceded.release();
     pair.a.forward(put("/orders/7").token(43)).await;
     pair.upstream.assert_no_overtaking();
+}
+
+/// As if the server's queue of notifications were full: neither a waiter nor an owner can send one,
+/// and what an owner cedes is not ceded. It costs time, and nothing else.
+#[tokio::test]
+async fn a_full_queue_of_notifications_delays_a_hand_over_only() {
+    let store = or_return!(Store::postgres().await);
+    store
+        .execute(
+            "CREATE FUNCTION public.pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS \
+             $$ BEGIN RAISE 'too many notifications in the NOTIFY queue'; END $$",
+        )
+        .await;
+    let name = store.url().rsplit('/').next().map(str::to_owned);
+    let name = name.expect("a database's name");
+    let shadow = format!("ALTER DATABASE {name} SET search_path = public, pg_catalog");
+    store.execute(&shadow).await;
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &store).with(QUIET);
+    let (a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);
+    // Unused, it is over with a publication.
+    a.forward(put("/orders/7").token(41)).await;
+    // Used again and again, its row is looked at.
+    let used = tokio::spawn({
+        let (held, to) = (put("/orders/8").token(41), a.data());
+        async move {
+            while held
+                .attempt(to)
+                .await
+                .is_ok_and(|answer| answer.status() == 200)
+            {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    });
+    upstream.until("41 at order:8", |all| all.len() > 1).await;
+    let newer = [7, 8].map(|id| b.start_request(put(&format!("/orders/{id}")).token(42)));
+    all_forwarded(newer).await;
+    used.await.expect("no panic");
+    a.stale(put("/orders/8").token(41)).await;
+    upstream.assert_no_overtaking();
 }

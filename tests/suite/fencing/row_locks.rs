@@ -117,17 +117,16 @@ async fn of_two_that_wait_for_the_row_the_older_is_refused_behind_the_newer() {
 async fn only_its_own_requests_wait(upstream: &Upstream, proxy: &Proxy, mut holder: PgConnection) {
     let locked = proxy.start_request(put("/orders/7").token(41));
     queued(&mut holder, 1).await;
-    proxy.forward(put("/orders/8").token(1)).await;
-    let began = std::time::Instant::now();
-    for order in 10..20 {
+    let mut waits = Vec::new();
+    for order in 10..30 {
+        let began = std::time::Instant::now();
         let path = format!("/orders/{order}");
         proxy.forward(put(&path).token(1)).await;
+        waits.push(began.elapsed());
     }
-    assert!(
-        began.elapsed() < Duration::from_secs(5),
-        "{:?}",
-        began.elapsed()
-    );
+    // That which came behind the locked batch waits for its end.
+    let late = waits.iter().filter(|wait| **wait > Duration::from_secs(3));
+    assert!(late.count() <= 1, "{waits:?}");
     assert!(!locked.is_finished());
     let_go(holder).await;
     joined(locked).await.assert_forwarded();

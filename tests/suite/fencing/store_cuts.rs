@@ -6,9 +6,6 @@ use std::time::Duration;
 use crate::support::relay::{Action, Point, Statement};
 use crate::support::{Gate, Pair, Proxy, Step, all_forwarded, eventually, or_return, put};
 
-/// How often a resource changes hands, at the most, until a cut has met what it waits for.
-const MOST_HAND_OVERS: usize = 20;
-
 /// The token passes at this proxy; until then the store cannot be reached.
 async fn passes(proxy: &Proxy, token: u64, point: Point) {
     eventually(&format!("{token} passes in spite of {point:?}"), || async {
@@ -30,16 +27,11 @@ async fn a_hand_over_survives_a_cut_anywhere() {
     );
     let (a, b, way_of_a, upstream, _) = pair.parts();
     let way_of_b = &pair.way_of_b;
-    let at_a = [
-        Statement::Close,
-        Statement::Notify,
-        Statement::Own,
-        Statement::Renew,
-    ];
+    let at_a = [Statement::Cede, Statement::Renew];
     let at_b = [
         Statement::Advance,
-        Statement::Epochs,
         Statement::Notify,
+        Statement::Look,
         Statement::Instances,
     ];
     let cuts = at_a
@@ -52,21 +44,8 @@ async fn a_hand_over_survives_a_cut_anywhere() {
             token += 2;
             a.forward(put("/orders/7").token(token)).await;
             let cut = way.arm(point, Action::Cut);
-            // Only who hears nothing walks through its own rows again and again.
-            way.lose_notifications(statement == Statement::Own);
             passes(b, token + 1, point).await;
-            // A look may find the epoch closed before anybody has to tell of it: then the next
-            // hand-over is the one.
-            for _ in 0..MOST_HAND_OVERS {
-                if cut.has_sprung() || !matches!(statement, Statement::Close | Statement::Notify) {
-                    break;
-                }
-                token += 2;
-                passes(a, token, point).await;
-                passes(b, token + 1, point).await;
-            }
             cut.sprung().await;
-            way.lose_notifications(false);
         }
     }
     let mut seen = upstream.tokens("order:7");
@@ -100,10 +79,10 @@ async fn a_repair_survives_cuts() {
     let pair = or_return!(Pair::start(more).await);
     let (a, b, way_of_a, upstream, store) = pair.parts();
     let cuts = [
-        Point::Before(Statement::OwnOf),
-        Point::After(Statement::OwnOf),
-        Point::Before(Statement::Reopen),
-        Point::After(Statement::Reopen),
+        Point::Before(Statement::Look),
+        Point::After(Statement::Look),
+        Point::Before(Statement::Repair),
+        Point::After(Statement::Repair),
     ];
     for (token, point) in (41..).zip(cuts) {
         let gate = Gate::shut();
@@ -112,23 +91,13 @@ async fn a_repair_survives_cuts() {
         let before = upstream.count();
         let at_work = a.start_request(put("/orders/7").token(2 * token));
         upstream.reached(before + 1).await;
-        store.execute("DELETE FROM epochs").await;
-        // A looks at its own rows when the store answers again.
+        store.execute("UPDATE marks SET open = '{}'").await;
+        // A looks at the rows of its epochs when the store answers again.
         let cut = way_of_a.arm(point, Action::Cut);
         let outage = way_of_a.arm(Point::Before(Statement::Renew), Action::Cut);
         outage.sprung().await;
         cut.sprung().await;
-        eventually(
-            &format!("{} is on record again after {point:?}", 2 * token),
-            || async {
-                (store
-                    .number("SELECT count(*) FROM epochs WHERE token % 2 = 0")
-                    .await
-                    == 1)
-                    .then_some(())
-            },
-        )
-        .await;
+        store.until(&store.open_epochs("token % 2 = 0"), 1).await;
         let newer = b.start_request(put("/orders/7").token(2 * token + 1));
         b.waiting("order:7", 1).await;
         gate.open();

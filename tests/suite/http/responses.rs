@@ -260,7 +260,8 @@ async fn what_comes_late_closes_an_idle_connection() {
 async fn what_was_not_sent_when_a_request_was_given_up_is_never_sent() {
     let upstream = BareUpstream::narrow();
     let config = Config::to(&upstream.url(), &Store::sqlite());
-    let more = "{ body: { buffer: 16MiB, timeout: 5s }, upstream: { timeout: 1s } }";
+    let more =
+        "{ body: { buffer: 16MiB, timeout: 5s }, upstream: { timeout: 1s, undelivered: 30s } }";
     let proxy = Proxy::start(&config.with(more)).await;
     let large = vec![b'x'; 8 << 20];
     let sent = proxy.start_request(put("/orders/1").token(1).body(&large));

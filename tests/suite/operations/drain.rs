@@ -140,7 +140,7 @@ over_both_stores! {
             upstream.arrivals().iter().map(|arrival| arrival.target().to_owned()).collect();
         let lost: Vec<_> = arrived.difference(&paths).collect();
         assert!(lost.is_empty(), "admitted and never answered: {lost:?}");
-        assert_eq!(store.number("SELECT count(*) FROM epochs").await, 0, "nothing is unknown");
+        assert_eq!(store.number(&store.open_epochs("true")).await, 0, "nothing is unknown");
     }
 
     async fn what_the_deadline_cuts_stays_on_record_and_nothing_else_does(store: Store) {
@@ -155,9 +155,9 @@ over_both_stores! {
         if let Ok(answer) = at_work.answer().await {
             answer.assert_problem(502, "outcome-unknown");
         }
-        assert_eq!(store.number("SELECT count(*) FROM epochs").await, 1);
-        let of_seven = "SELECT count(*) FROM epochs WHERE resource = 'order:7' AND token = 7";
-        assert_eq!(store.number(of_seven).await, 1);
+        assert_eq!(store.number(&store.open_epochs("true")).await, 1);
+        let of_seven = store.open_epochs("resource = 'order:7' AND token = 7");
+        assert_eq!(store.number(&of_seven).await, 1);
         gate.open();
     }
 }
@@ -170,7 +170,7 @@ async fn what_is_at_work_for_a_client_that_has_left_is_cut_in_good_order() {
     drop(at_work);
     proxy.process().signal(Signal::TERM);
     assert!(proxy.process().exit().await.success());
-    assert_eq!(store.number("SELECT count(*) FROM epochs").await, 1);
+    assert_eq!(store.number(&store.open_epochs("true")).await, 1);
     gate.open();
 }
 

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use crate::support::client::Exchange;
 use crate::support::postgres::Cluster;
 use crate::support::proxy::fencepost;
-use crate::support::store::has_postgres;
+use crate::support::store::{LIVING, has_postgres};
 use crate::support::{
     Config, Proxy, Store, Upstream, eventually, fenced, forwarded, get, joined, over_both_stores,
     put, request, soon,
@@ -62,7 +62,7 @@ over_both_stores! {
 
         let drained = hook.answer().await.expect("an answer");
         assert_eq!(drained.status(), 200);
-        assert_eq!(store.number("SELECT count(*) FROM epochs").await, 0, "all are closed");
+        assert_eq!(store.number(&store.open_epochs("true")).await, 0, "all are over");
         let again = request("GET", "/drained").attempt(admin).await.expect("an answer");
         assert_eq!(again.status(), 200, "it has drained for whoever asks later, too");
         assert_eq!(health(&admin.to_string(), &["live"]).await.0, Some(0));
@@ -183,9 +183,7 @@ async fn what_has_drained_renews_no_lease() {
     })
     .await;
     cluster.thaw();
-    store
-        .until("SELECT count(*) FROM instances WHERE NOT dead", 1)
-        .await;
+    store.until(LIVING, 1).await;
     q.until_forwarded(put("/orders/7").token(6)).await;
     assert!(
         p.process().ended().is_none(),

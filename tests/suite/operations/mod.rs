@@ -16,7 +16,6 @@ mod overrides;
 mod page;
 mod probe;
 mod prune;
-pub mod reads;
 mod shell;
 mod status;
 mod traceable;

@@ -68,7 +68,7 @@ async fn try_override(proxy: &Proxy, token: u64) -> Answer {
     act(proxy, "override", &words).await
 }
 
-/// Overrides as soon as the epochs that an advance has shut are closed.
+/// Overrides as soon as the epochs that an advance has shut are over.
 async fn override_to(proxy: &Proxy, token: u64) {
     eventually("the override", || async {
         let answer = try_override(proxy, token).await;
@@ -107,7 +107,7 @@ async fn assert_nothing_written_back(proxies: &[&Proxy], mark: u64) {
 
 /// Waits until no epoch of the resource is open any more.
 async fn closed(proxy: &Proxy) {
-    eventually("every epoch to be closed", || async {
+    eventually("every epoch to be over", || async {
         let mark = proxy.mark(KEY).await?;
         mark["epochs"].as_array()?.is_empty().then_some(())
     })
@@ -191,22 +191,24 @@ over_both_stores! {
     }
 }
 
+/// The other proxy has an epoch of the resource. Its lease outlives the test, and nothing that it
+/// publishes ends the epoch.
 #[tokio::test]
-async fn after_an_override_the_other_proxy_stops_to_refuse_and_writes_nothing_back() {
-    let (upstream, a, b) = or_return!(pair(PATIENT).await);
+async fn an_override_waits_for_an_idle_epoch_of_another_proxy_and_for_no_busy_one() {
+    let more = "{ store: { lease: 60s, timeout: 30s }, barrier: { settle: 300s } }";
+    let (upstream, a, b, relay) = or_return!(relayed(more).await);
     a.forward(with_token(41)).await;
-    b.forward(with_token(42)).await;
-    // B's epoch is open, though nothing is in flight: the way there is an advance.
+    let renewal = relay.arm(Point::Before(Statement::Renew), Action::Hold);
+    renewal.sprung().await;
+    let (at_work, gate) = b.held(&upstream, with_token(42)).await;
     let refused = try_override(&a, 10).await;
     assert_eq!(refused.status(), 409, "{}", refused.text());
-    assert!(
-        refused.text().contains("advance"),
-        "it says what to do: {}",
-        refused.text()
-    );
-    advance(&a, 50).await;
+    assert_eq!(refused.json()["type"], "urn:fencepost:problem:epochs-open");
+    gate.open();
+    forwarded(at_work).await;
     override_to(&a, 10).await;
     a.forward(with_token(11)).await;
+    renewal.release();
     takes(&b, 12).await;
     a.stale(with_token(11)).await;
     assert_eq!(upstream.tokens(KEY), [41, 42, 11, 12]);
@@ -241,10 +243,7 @@ async fn an_advance_shuts_older_tokens_out_everywhere_and_lets_what_runs_end() {
     upstream.reached(1).await;
     let told = relay.passed(Statement::Notify);
     advance(&a, 43).await;
-    assert!(
-        relay.passed(Statement::Notify) > told,
-        "the others are told, and need not poll"
-    );
+    relay.until_passed(Statement::Notify, told + 1).await;
     a.stale(with_token(42)).await;
     b.until_status(412, with_token(41)).await;
     let newer = a.start_request(with_token(43));
@@ -318,15 +317,12 @@ async fn an_advance_whose_answer_is_held_keeps_the_mark_from_being_overridden() 
 async fn an_epoch_that_was_opened_late_does_not_stand_in_the_way() {
     let more = "{ store: { timeout: 2s, lease: 20s }, barrier: { settle: 300s } }";
     let (upstream, _a, b, relay) = or_return!(relayed(more).await);
-    let closes = relay.passed(Statement::Close);
     let trap = relay.arm(Point::Before(Statement::Advance), Action::Hold);
     b.refuse(with_token(42), 503, "store-unavailable").await;
     trap.sprung().await;
-    relay.until_passed(Statement::Close, closes + 1).await;
     trap.release();
-    // Seen by the mark: the epoch may be found and closed by then.
     b.until_token(KEY, 42).await;
-    // Nothing is in flight, and nothing supersedes it: it would be there until the proxy ends.
+    // Nobody uses it, and nothing supersedes it: it is over with a publication.
     override_to(&b, 10).await;
     b.forward(with_token(11)).await;
     assert_eq!(upstream.tokens(KEY), [11]);

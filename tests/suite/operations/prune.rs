@@ -5,7 +5,9 @@ use sqlx::Connection as _;
 
 use super::commands::marks;
 use crate::support::sql::sqlite;
-use crate::support::{Config, Proxy, Store, Upstream, fenced, or_return, over_both_stores, put};
+use crate::support::{
+    Config, Proxy, Store, Upstream, fenced, forwarded, or_return, over_both_stores, put,
+};
 
 const PRUNE: [&str; 5] = ["prune", "--unchanged-for", "720h", "--reason", "too many"];
 
@@ -31,13 +33,13 @@ over_both_stores! {
         for id in ["old-1", "old-2", "young", "used"] {
             proxy.forward(put(&format!("/orders/{id}")).token(50)).await;
         }
-        // The file is this process's alone, and a stop closes what is open.
+        // The file is this process's alone, and with a stop all epochs are over.
         proxy.stop().await;
         age(&store, "order:old-%").await;
         age(&store, "order:used").await;
         let proxy = Proxy::start(&config).await;
         // An equal token changes no mark, and opens an epoch.
-        proxy.send(put("/orders/used").token(50)).await.assert_forwarded();
+        let (at_work, gate) = proxy.held(&upstream, put("/orders/used").token(50)).await;
         proxy.stale(put("/orders/old-1").token(49)).await;
 
         let (good, said) = marks(&proxy, &[&PRUNE[..], &["--dry-run"]].concat()).await;
@@ -48,6 +50,8 @@ over_both_stores! {
         for (id, mark) in [("old-1", None), ("old-2", None), ("young", Some(50)), ("used", Some(50))] {
             assert_eq!(proxy.token(&format!("order:{id}")).await, mark, "{id}");
         }
+        gate.open();
+        forwarded(at_work).await;
         // Its risk: any token is the first one again.
         proxy.send(put("/orders/old-1").token(3)).await.assert_forwarded();
         proxy.stale(put("/orders/young").token(49)).await;

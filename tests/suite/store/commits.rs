@@ -1,8 +1,8 @@
-//! The commits that a token costs the store. Counts, never times.
+//! The commits and the row versions that a token costs the store. Counts, never times.
 
 use crate::support::postgres::Cluster;
 use crate::support::store::has_postgres;
-use crate::support::{Proxy, Store, put};
+use crate::support::{Proxy, Store, or_return, put};
 
 /// How many tokens rise, one after the other.
 const TOKENS: u64 = 200;
@@ -10,7 +10,7 @@ const TOKENS: u64 = 200;
 /// Renewals and looks at the others are rare, so that what is counted is the tokens'.
 const QUIET: &str = "{ store: { lease: 10m }, barrier: { settle: 1s } }";
 
-/// Each new token at a resource leaves the epoch of the one before it to be closed.
+/// Each new token at a resource leaves the epoch of the one before it without use.
 async fn rise(proxy: &Proxy, from: u64) {
     for token in from..from + TOKENS {
         let order = format!("/orders/{}", token % 5);
@@ -40,6 +40,29 @@ async fn a_rising_token_costs_one_commit_on_postgres() {
     rise(&proxy, 1 + TOKENS).await;
     let commits = store.number(next).await - before;
     assert_about_one_each(u64::try_from(commits).expect("it grows"));
+}
+
+/// The row is written when the resource is used, and never again: neither when its epoch is idle
+/// nor at the stop.
+#[tokio::test]
+async fn a_resource_that_is_used_once_costs_one_row_version() {
+    let store = or_return!(Store::postgres().await);
+    let (_upstream, mut proxy) = Proxy::before(&store, "{}").await;
+    for order in 0..50 {
+        proxy
+            .forward(put(&format!("/orders/{order}")).token(1))
+            .await;
+    }
+    store.until(&store.open_epochs("true"), 0).await;
+    proxy.stop().await;
+    let sessions = "SELECT count(*) FROM pg_stat_activity \
+        WHERE datname = current_database() AND application_name LIKE 'fencepost%'";
+    store.until(sessions, 0).await;
+    // The server counts behind the commits, in the order in which sessions end.
+    let counted = "SELECT n_tup_ins + n_tup_upd + n_tup_del FROM pg_stat_user_tables \
+        WHERE relname = 'marks'";
+    store.execute("UPDATE marks SET era = 0").await;
+    store.until(counted, 100).await;
 }
 
 /// Counted in the log: the last frame of a commit has the size of the file, every other frame has

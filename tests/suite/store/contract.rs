@@ -20,7 +20,10 @@ use fencepost::config::settings::Secret;
 use fencepost::routing::{Needs, ResourceKey, Token};
 use fencepost::store::postgres::PostgresStore;
 use fencepost::store::sqlite::SqliteStore;
-use fencepost::store::{Ask, Batch, Cursor, EpochRow, Found, InstanceId, MarkStore, StoreError};
+use fencepost::store::{
+    Ask, Batch, Epoch, Found, InstanceId, Lane, MarkRow, MarkStore, Opening, Publication, Renewal,
+    StoreError, Terms,
+};
 
 use crate::support::Must;
 use crate::support::postgres::Cluster;
@@ -131,7 +134,7 @@ macro_rules! over_stores {
 }
 
 tokio::task_local! {
-    /// Batches have something to look at besides, so that Postgres takes none for a batch of one.
+    /// Batches have another ask besides, so that Postgres takes none for a batch of one.
     static IN_COMPANY: ();
 }
 
@@ -171,7 +174,7 @@ over_both_stores! {
             a_lost_race_to_spend_names_the_winner,
             a_newer_token_is_not_spent,
             spending_goes_back_only_under_its_name,
-            marks_are_read_for_the_resources_named,
+            rows_are_read_for_the_resources_named,
             a_statement_of_an_older_era_changes_nothing,
             keys_of_every_script_are_kept_apart,
         }
@@ -182,29 +185,29 @@ over_both_stores! {
         }
         epochs {
             an_epoch_opens_unless_the_mark_is_above,
-            an_epoch_is_closed_by_its_opening_only,
-            an_epoch_is_ceded_only_below_its_mark,
-            a_late_duplicate_opens_and_closes_nothing_else,
-            own_epochs_are_read_in_pages_with_their_marks,
-            own_epochs_are_read_for_the_resources_named,
-            at_the_end_of_a_run_its_own_epochs_go_but_those_named,
-            epochs_are_read_for_the_resources_named,
-            lost_epochs_are_opened_again,
+            an_answer_has_all_that_is_open,
+            own_epochs_out_of_use_are_dropped,
+            a_late_statement_drops_and_opens_nothing_newer,
+            epochs_that_are_over_are_dropped,
+            epochs_that_are_over_are_left_out,
+            epochs_of_an_id_that_is_not_on_record_are_kept,
+            the_named_epochs_are_ceded_and_no_others,
+            lost_epochs_are_added,
+            a_lost_mark_is_raised_in_its_era,
             no_epoch_opens_in_an_older_era,
+            many_rows_of_many_epochs_are_written,
         }
     }
     life {
         an_instance_joins_and_renews,
         an_era_is_raised_and_never_lowered,
-        the_dead_do_not_renew,
+        a_publication_is_written_as_one,
+        nothing_is_written_for_the_dead,
         an_instance_says_which_routes_it_serves,
         death_is_declared_by_the_counter,
-        only_the_dead_are_buried,
-        however_many_epochs_the_dead_had_all_go,
-        what_is_waited_for_is_buried_first,
-        an_instance_is_on_record_until_its_last_epoch_is_buried,
-        an_id_known_from_epochs_alone_counts_as_dead,
-        leaving_keeps_what_is_unknown,
+        the_dead_settle_and_the_living_do_not,
+        an_id_that_is_not_on_record_settles,
+        leaving_ends_all_but_what_is_left,
         a_counter_starts_where_its_owner_says,
         ids_are_taken_once,
     }
@@ -218,6 +221,7 @@ over_both_stores! {
         the_audit_is_read_latest_first,
         a_route_table_is_recorded_over_the_one_that_is_known,
         a_route_table_is_replaced_only_where_no_instance_is,
+        a_route_table_waits_for_ids_that_only_epochs_know,
         migrating_twice_changes_nothing,
         a_schema_that_is_behind_is_refused,
         a_schema_that_is_newer_is_refused,
@@ -272,71 +276,120 @@ fn spending(resource: &str, number: i64, name: &str) -> Ask {
     }
 }
 
-fn epoch(resource: &str, of: u64, opening: i64, number: i64) -> EpochRow {
-    EpochRow {
-        resource: key(resource),
+fn epoch(of: u64, opening: Opening, number: i64) -> Epoch {
+    Epoch {
         instance: instance(of),
         opening,
         token: token(number),
     }
 }
 
-/// One ask by instance 1 in era 0.
+const LEASE: Duration = Duration::from_secs(5);
+const SETTLE: Duration = Duration::from_secs(30);
+const UNDELIVERED: Duration = Duration::from_secs(10);
+
+fn terms() -> Terms {
+    Terms {
+        renewals: 0,
+        lease: LEASE,
+        settle: SETTLE,
+        undelivered: UNDELIVERED,
+        routes: "of a test".to_owned(),
+    }
+}
+
+async fn join(store: &dyn MarkStore, of: u64) {
+    let era = store.join(instance(of), &terms()).must().await;
+    assert_eq!(era, 0);
+}
+
+fn publication(below: Opening, left: &[Opening]) -> Publication {
+    Publication {
+        below,
+        left: left.to_vec(),
+    }
+}
+
+/// Renews with a number, and publishes.
+async fn publish(store: &dyn MarkStore, of: u64, renewals: i64, over: Publication) -> Renewal {
+    let terms = Terms {
+        renewals,
+        ..terms()
+    };
+    store.renew(instance(of), &terms, &over).must().await
+}
+
+async fn leave(store: &dyn MarkStore, of: u64, over: Publication) {
+    store.leave(instance(of), &over).must().await;
+}
+
+/// Asks of instance 1 in era 0. It has given out no opening, so none of its epochs is dropped.
+fn batch(asks: &[Ask]) -> Batch<'_> {
+    Batch {
+        instance: instance(1),
+        era: 0,
+        asks,
+        used: &[],
+        next: 0,
+    }
+}
+
 async fn advance(store: &dyn MarkStore, ask: Ask) -> Found {
     advance_as(store, 1, 0, ask).await
 }
 
 async fn advance_as(store: &dyn MarkStore, of: u64, era: i64, ask: Ask) -> Found {
-    let company = [key("looked at")];
-    let looks = IN_COMPANY.try_with(|()| &company[..]).unwrap_or_default();
+    let asks = [ask];
     let batch = Batch {
-        instance: &instance(of),
+        instance: instance(of),
         era,
-        asks: &[ask],
-        closes: &[],
-        looks,
-        hasty: false,
+        ..batch(&asks)
     };
-    let done = store.batch(batch).must().await;
-    let mut found = done.found;
-    assert_eq!(found.len(), 1);
-    found.remove(0)
+    advance_one(store, batch).await
+}
+
+/// A batch of one ask.
+async fn advance_one(store: &dyn MarkStore, batch: Batch<'_>) -> Found {
+    let mut asks = batch.asks.to_vec();
+    assert_eq!(asks.len(), 1);
+    if IN_COMPANY.try_with(|()| ()).is_ok() {
+        // It makes no mark.
+        let mut company = ask("company", 1);
+        company.needs.present = true;
+        asks.push(company);
+    }
+    let batch = Batch {
+        asks: &asks,
+        ..batch
+    };
+    let found = advance_all(store, batch).await;
+    found.into_iter().next().expect("an answer to each ask")
+}
+
+async fn advance_all(store: &dyn MarkStore, batch: Batch<'_>) -> Vec<Found> {
+    let mut found = store.advance(Lane::Main(0), batch).must().await;
+    assert_eq!(found.len(), batch.asks.len());
+    for found in &mut found {
+        found.open.sort();
+    }
+    found
 }
 
 async fn mark_of(store: &dyn MarkStore, resource: &str) -> Option<i64> {
-    let row = store.mark(&key(resource)).must().await;
-    row.map(|row| row.token.get())
+    let rows = store.look(&[key(resource)]).must().await;
+    rows.first().map(|(row, _)| row.token.get())
 }
 
-/// All epochs of an instance, page by page.
-async fn own(store: &dyn MarkStore, of: u64) -> Vec<EpochRow> {
-    let mut all: Vec<EpochRow> = Vec::new();
-    loop {
-        let after: Option<Cursor> = all.last().map(|row| (row.resource.clone(), row.opening));
-        let page = store.own(&instance(of), after.as_ref(), 1000).must().await;
-        let last = page.len() < 1000;
-        all.extend(page.into_iter().map(|(row, _)| row));
-        if last {
-            return all;
-        }
-    }
+/// The row of a resource that has one.
+async fn row_of(store: &dyn MarkStore, resource: &str) -> MarkRow {
+    let rows = store.look(&[key(resource)]).must().await;
+    rows.into_iter().next().expect("a row").0
 }
 
-/// Buries an instance to the end; returns how many resources were freed by each step.
-async fn buried(store: &dyn MarkStore, of: u64) -> Vec<usize> {
-    let (mut steps, mut after): (_, Option<Cursor>) = (Vec::new(), None);
-    loop {
-        let step = store.bury(&instance(of), &[], after.as_ref()).must().await;
-        steps.push(step.freed.len());
-        after = step.next;
-        if after.is_none() {
-            return steps;
-        }
-    }
-}
-
-async fn epochs_of(store: &dyn MarkStore, resource: &str) -> Vec<EpochRow> {
-    let mut rows = store.epochs(&[key(resource)]).must().await;
-    rows.sort();
-    rows
+/// The epochs of a resource that are not over.
+async fn epochs_of(store: &dyn MarkStore, resource: &str) -> Vec<Epoch> {
+    let rows = store.look(&[key(resource)]).must().await;
+    let mut open: Vec<Epoch> = rows.into_iter().flat_map(|(_, open)| open).collect();
+    open.sort();
+    open
 }

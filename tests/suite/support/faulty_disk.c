@@ -1,7 +1,7 @@
-/* A disk that is full, or that takes its time, for the files below $FAULTY_DISK_OF: loaded in front of libc.
+/* A disk that is full, for the files below $FAULTY_DISK_OF: loaded in front of libc.
  *
  * While $FAULTY_DISK/full is there, no file grows: ENOSPC, as a full file system says it. What a file has room for
- * already can be written. While $FAULTY_DISK/stuck is there, no sync returns; $FAULTY_DISK/waiting says that one waits. */
+ * already can be written. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -37,14 +37,6 @@ static int no_room(int fd, off_t end) {
     if (!is("full") || !is_of_the_disk(fd) || fstat(fd, &now) || !S_ISREG(now.st_mode) || end <= now.st_size) return 0;
     errno = ENOSPC;
     return 1;
-}
-
-static void wait_for(int fd) {
-    char path[4096];
-    if (!is("stuck") || !is_of_the_disk(fd)) return;
-    snprintf(path, sizeof path, "%s/waiting", getenv("FAULTY_DISK"));
-    close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0644));
-    while (is("stuck")) usleep(1000);
 }
 
 static off_t length_of(const struct iovec *parts, int count) {
@@ -99,10 +91,3 @@ POSIX_FALLOCATE(posix_fallocate64)
     return no_room(fd, at + length) ? -1 : real(fd, mode, at, length); }
 FALLOCATE(fallocate)
 FALLOCATE(fallocate64)
-
-#define SYNC(name) int name(int fd) { \
-    REAL(int, name, int); \
-    wait_for(fd); \
-    return real(fd); }
-SYNC(fsync)
-SYNC(fdatasync)

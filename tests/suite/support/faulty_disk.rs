@@ -1,4 +1,4 @@
-//! A disk that a test can fill, and whose syncs it can hold up.
+//! A disk that a test can fill.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,7 +8,6 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::store::tool;
-use super::wait::eventually;
 
 /// Loaded into a program, it stands between that and its files.
 pub struct FaultyDisk(TempDir);
@@ -51,24 +50,6 @@ impl FaultyDisk {
 
     pub fn free(&self) {
         self.end("full");
-    }
-
-    /// No sync returns until [`Self::loosen`].
-    pub fn stick(&self) {
-        self.begin("stuck");
-    }
-
-    pub fn loosen(&self) {
-        self.end("stuck");
-    }
-
-    /// Waits until a sync waits.
-    pub async fn waited_for(&self) {
-        let sign = self.0.path().join("waiting");
-        eventually("a sync that waits", || async {
-            sign.exists().then_some(())
-        })
-        .await;
     }
 
     fn begin(&self, state: &str) {

@@ -37,11 +37,13 @@ impl Config {
         Self::to(upstream.url(), store)
     }
 
-    /// As [`Self::new`], in front of any URL.
+    /// As [`Self::new`], in front of any URL. The upstream is given longer than by default: on a
+    /// busy machine a test may hold a request there for more than ten seconds.
     pub fn to(url: &str, store: &Store) -> Self {
         let file = json!({
             "listen": "127.0.0.1:0",
-            "upstream": { "url": url },
+            "upstream": { "url": url, "timeout": "30s" },
+            "barrier": { "settle": "30s" },
             "store": store.settings(),
             "admin": { "listen": "127.0.0.1:0" },
             "log": { "format": "json" },

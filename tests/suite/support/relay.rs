@@ -8,9 +8,6 @@
 //! `ReadyForQuery`; both are handed on whole. A preparation is a cycle without a statement: only
 //! its execution passes a point.
 //!
-//! A message may have several statements. The server gets all of them at once, so the point before
-//! any but the first lies where the server has answered them all.
-//!
 //! A connection is cut on the client's side only. The server's side takes what had reached the
 //! relay before, answers it to nobody, and then sees the end of its input: what was sent may still
 //! commit.

@@ -34,6 +34,11 @@ pub fn disk_dir() -> TempDir {
     tempfile::tempdir_in("/var/tmp").expect("a directory on a disk can be made")
 }
 
+/// The instances that have neither died nor stopped.
+pub const LIVING: &str = "SELECT count(*) FROM instances WHERE state = 0";
+/// The instances that may have something in flight.
+pub const NOT_SETTLED: &str = "SELECT count(*) FROM instances WHERE state < 2";
+
 /// A store. It outlives the proxies that use it.
 #[derive(Clone)]
 pub struct Store(Arc<StoreKind>);
@@ -116,6 +121,36 @@ impl Store {
             (self.number(query).await == wanted).then_some(())
         })
         .await;
+    }
+
+    /// A query for [`Self::number`]: how many epochs stand in the rows for which a condition on
+    /// `namespace`, `resource`, `instance`, `opening` and `token` holds, over or not.
+    pub fn epochs(&self, condition: &str) -> String {
+        let epochs = if self.is_shared() {
+            "SELECT m.namespace, m.resource, m.open[s.i] AS instance, m.open[s.i + 1] AS opening, \
+             m.open[s.i + 2] AS token \
+             FROM marks AS m, generate_series(1, cardinality(m.open), 3) AS s(i)"
+        } else {
+            "SELECT m.namespace, m.resource, s.value AS instance, \
+             json_extract(m.open, '$[' || (s.key + 1) || ']') AS opening, \
+             json_extract(m.open, '$[' || (s.key + 2) || ']') AS token \
+             FROM marks AS m, json_each(m.open) AS s WHERE s.key % 3 = 0"
+        };
+        format!("SELECT count(*) FROM ({epochs}) AS e WHERE {condition}")
+    }
+
+    /// As [`Self::epochs`], of those that are not over.
+    pub fn open_epochs(&self, condition: &str) -> String {
+        let not_left = if self.is_shared() {
+            "e.opening <> ALL (i.left_open)"
+        } else {
+            "e.opening NOT IN (SELECT value FROM json_each(i.left_open))"
+        };
+        self.epochs(&format!(
+            "{condition} AND NOT EXISTS (SELECT 1 FROM instances AS i \
+             WHERE i.namespace = e.namespace AND i.id = e.instance \
+             AND e.opening < i.closed_below AND {not_left})"
+        ))
     }
 
     /// Changes the database past every proxy.

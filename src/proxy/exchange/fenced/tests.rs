@@ -89,7 +89,7 @@ impl Bench {
             opening: None,
             timeout: LONG,
             to_fencepost: false,
-            via: Via::new(&InstanceId::from_bits(1)),
+            via: Via::new(InstanceId::from_bits(1)),
             held: (),
         };
         let terms = FenceTerms {

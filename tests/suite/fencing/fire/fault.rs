@@ -44,13 +44,11 @@ pub enum FaultPoint {
     BeforeCheck,
     /// The advance has committed, and the proxy does not know.
     AfterCommit,
-    /// The marks are known, nothing is sent.
-    BeforeFirstByte,
     /// Half of a streamed body is at the upstream.
     MidBody,
     /// The upstream has sent a part of its response.
     BeforeResponseEnd,
-    /// The response is held up by its client, or the epoch's close by the store.
+    /// The response is held up by its client, or the end of its epoch by the store.
     BeforeRelease,
     /// A long request has taken the last stream that the upstream allows on its connection.
     OutOfStreams,
@@ -134,7 +132,7 @@ impl FaultCase {
     pub fn of_the_path() -> Vec<Self> {
         let mut cases = Vec::new();
         for point in [
-            FaultPoint::BeforeFirstByte,
+            FaultPoint::AfterCommit,
             FaultPoint::MidBody,
             FaultPoint::AnyTime,
         ] {
@@ -143,7 +141,7 @@ impl FaultCase {
             }
         }
         for point in [
-            FaultPoint::BeforeFirstByte,
+            FaultPoint::AfterCommit,
             FaultPoint::MidBody,
             FaultPoint::BeforeResponseEnd,
             FaultPoint::AnyTime,
@@ -226,10 +224,9 @@ impl FaultKind {
 }
 
 impl FaultPoint {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 7] = [
         Self::BeforeCheck,
         Self::AfterCommit,
-        Self::BeforeFirstByte,
         Self::MidBody,
         Self::BeforeResponseEnd,
         Self::BeforeRelease,
@@ -251,7 +248,6 @@ impl FaultPoint {
             Self::AnyTime => "at any time",
             Self::BeforeCheck => "before the check",
             Self::AfterCommit => "after the commit",
-            Self::BeforeFirstByte => "before the first byte",
             Self::MidBody => "in the middle of the body",
             Self::BeforeResponseEnd => "before the response's end",
             Self::BeforeRelease => "before the release",

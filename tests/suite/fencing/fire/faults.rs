@@ -180,8 +180,7 @@ impl World {
         let statement = match fault.point {
             FaultPoint::BeforeCheck => Some(At::Before(Statement::Advance)),
             FaultPoint::AfterCommit => Some(At::After(Statement::Advance)),
-            FaultPoint::BeforeFirstByte => Some(At::After(Statement::Epochs)),
-            FaultPoint::BeforeRelease => Some(At::Before(Statement::Close)),
+            FaultPoint::BeforeRelease => Some(At::Before(Statement::Cede)),
             FaultPoint::MidBody
             | FaultPoint::BeforeResponseEnd
             | FaultPoint::OutOfStreams

@@ -221,7 +221,7 @@ impl Plan {
         // Those that may come second. A proxy that is traced does not stop as others do.
         let (light, kills) = (menu.len(), FaultPoint::OUTER.len());
         menu.push(clear(FaultKind::DieAtSync, FaultPoint::AfterCommit));
-        let outer = |case: &FaultCase| case.point != FaultPoint::BeforeFirstByte;
+        let outer = |case: &FaultCase| case.point != FaultPoint::AfterCommit;
         let of_one =
             |case: &FaultCase| !matches!(case.kind, FaultKind::LongStop | FaultKind::Partition);
         let of_the_path = FaultCase::of_the_path().into_iter();
@@ -247,12 +247,8 @@ impl Plan {
         ] {
             menu.extend(FaultPoint::ALL.iter().map(|point| clear(kind, *point)));
         }
-        for point in [
-            FaultPoint::BeforeCheck,
-            FaultPoint::AfterCommit,
-            FaultPoint::BeforeFirstByte,
-        ] {
-            menu.extend([clear(FaultKind::Cut, point); 2]);
+        for point in [FaultPoint::BeforeCheck, FaultPoint::AfterCommit] {
+            menu.extend([clear(FaultKind::Cut, point); 3]);
         }
         menu.extend([
             clear(FaultKind::Partition, FaultPoint::AnyTime),

@@ -110,7 +110,7 @@ async fn tokens_of_before_are_spent_by_nobody_after_an_override() {
         [{ path: '/orders/{id}', resource: 'order:{id}', reuse: once }] }";
     let (upstream, a, b, relay) = or_return!(relayed(more).await);
     // B has its permit, and is held at the spending: the second advance of the request.
-    let opening = relay.arm(Point::After(Statement::Epochs), Action::Hold);
+    let opening = relay.arm(Point::After(Statement::Advance), Action::Hold);
     let asked = b.start_request(post("/orders/7").token(42));
     opening.sprung().await;
     let spending = relay.arm(Point::Before(Statement::Advance), Action::Hold);

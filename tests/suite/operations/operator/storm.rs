@@ -53,9 +53,9 @@ impl Victim {
         let statements = [
             Statement::Advance,
             Statement::Advance,
-            Statement::Epochs,
-            Statement::Close,
-            Statement::Own,
+            Statement::Look,
+            Statement::Cede,
+            Statement::Notify,
             Statement::Renew,
         ];
         let statement = statements[random.random_range(0..statements.len())];

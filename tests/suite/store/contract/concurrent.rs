@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fencepost::routing::Token;
-use fencepost::store::{Ask, EpochRow, MarkStore};
+use fencepost::store::{Ask, Batch, Epoch, Lane, MarkStore, Opening};
 use futures_util::FutureExt as _;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::Mutex;
 
-use super::{Home, Must, advance, ask, instance, mark_of, opening, own, spending, token};
+use super::{
+    Home, advance, advance_all, ask, batch, epochs_of, instance, mark_of, opening, spending, token,
+};
 
 const TASKS: u64 = 50;
 const ROUNDS: i64 = 20;
@@ -20,21 +22,40 @@ const RESOURCES: [&str; 5] = ["a", "B", "b", "é", "z"];
 /// The answer to one ask.
 #[derive(Clone, Debug)]
 struct StoreAnswer {
-    instance: u64,
     ask: Ask,
     before: Option<i64>,
 }
 
-/// The lanes: as in a proxy, one batch at a time each. Two instances, several lanes of each where
-/// the store can be shared.
-async fn lanes(home: &Home) -> Vec<(u64, Arc<Mutex<Arc<dyn MarkStore>>>)> {
+/// What an instance knows of its openings.
+#[derive(Default)]
+struct Openings {
+    next: Opening,
+    used: BTreeSet<Opening>,
+}
+
+/// One connection of an instance, which carries one batch at a time.
+#[derive(Clone)]
+struct OneLane {
+    id: u64,
+    store: Arc<Mutex<Arc<dyn MarkStore>>>,
+    /// Those of the instance.
+    openings: Arc<std::sync::Mutex<Openings>>,
+}
+
+/// Two instances, several lanes of each where the store can be shared.
+async fn lanes(home: &Home) -> Vec<OneLane> {
+    let openings = [(); 2].map(|()| Arc::default());
     let mut lanes = Vec::new();
-    for lane in 0..if matches!(home, Home::Sqlite(_)) {
+    for at in 0..if matches!(home, Home::Sqlite(_)) {
         1
     } else {
         6
     } {
-        lanes.push((lane % 2, Arc::new(Mutex::new(home.open().await))));
+        lanes.push(OneLane {
+            id: at % 2,
+            store: Arc::new(Mutex::new(home.open().await)),
+            openings: Arc::clone(&openings[usize::from(at % 2 == 1)]),
+        });
     }
     lanes
 }
@@ -44,14 +65,16 @@ pub async fn answers_form_one_history(home: Home) {
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..TASKS {
         let at = usize::try_from(task).expect("a few") % lanes.len();
-        let (instance, lane) = lanes[at].clone();
-        tasks.spawn(async move { run(task, instance, &lane).await });
+        let lane = lanes[at].clone();
+        tasks.spawn(async move { run(task, &lane).await });
     }
-    let mut answers = Vec::new();
+    let (mut answers, mut kept) = (Vec::new(), BTreeSet::new());
     while let Some(done) = tasks.join_next().await {
-        answers.extend(done.expect("no task panics"));
+        let (of_task, kept_by_task) = done.expect("no task panics");
+        answers.extend(of_task);
+        kept.extend(kept_by_task);
     }
-    let store = lanes[0].1.lock().await.clone();
+    let store = lanes[0].store.lock().await.clone();
     drop(lanes);
     let store = home.reopen(store).await;
     for resource in RESOURCES {
@@ -61,50 +84,50 @@ pub async fn answers_form_one_history(home: Home) {
             .collect();
         let last = check_history(&of);
         assert_eq!(mark_of(&*store, resource).await, last, "{resource}");
-    }
-    for id in [0, 1] {
-        let opened: BTreeSet<EpochRow> = answers
-            .iter()
-            .filter(|answer| answer.instance == id)
-            .filter(|answer| answer.before <= Some(answer.ask.token.get()))
-            .filter_map(|answer| {
-                Some(EpochRow {
-                    resource: answer.ask.resource.clone(),
-                    instance: instance(id),
-                    opening: answer.ask.opening?,
-                    token: answer.ask.token,
-                })
-            })
-            .collect();
-        let rows = own(&*store, id).await;
-        assert_eq!(rows.into_iter().collect::<BTreeSet<_>>(), opened);
+        // What was in use stayed, whatever was out of use meanwhile.
+        let open: BTreeSet<Epoch> = epochs_of(&*store, resource).await.into_iter().collect();
+        for (_, epoch) in kept.iter().filter(|(of, _)| of == resource) {
+            assert!(open.contains(epoch), "{resource}: {epoch:?}");
+        }
+        assert!(open.len() < answers.len() / 10, "{}", open.len());
     }
 }
 
-async fn run(task: u64, id: u64, lane: &Mutex<Arc<dyn MarkStore>>) -> Vec<StoreAnswer> {
+/// The answers, and the epochs that are in use at the end.
+async fn run(task: u64, lane: &OneLane) -> (Vec<StoreAnswer>, Vec<(String, Epoch)>) {
     let mut random = StdRng::seed_from_u64(task);
-    let mut answers = Vec::new();
+    let (mut answers, mut kept) = (Vec::new(), Vec::new());
     // This task knows that a mark never falls.
     let mut known: BTreeMap<String, Option<i64>> = BTreeMap::new();
     for round in 0..ROUNDS {
         let mut resources = RESOURCES;
         resources.shuffle(&mut random);
-        let first = i64::try_from(task).expect("a few") * 10_000 + round * 10;
-        let asks: Vec<Ask> = (first..)
-            .zip(resources)
-            .take(random.random_range(1..=RESOURCES.len()))
-            .map(|(number, resource)| {
+        let store = lane.store.lock().await;
+        let (asks, used, next) = {
+            let mut openings = lane.openings.lock().expect("no task panics");
+            let (used, next) = (openings.used.clone(), openings.next);
+            let take = random.random_range(1..=RESOURCES.len());
+            let mut asks = Vec::new();
+            for resource in resources.into_iter().take(take) {
                 let token = random.random_range(0..ROUNDS * 10) + round;
                 if random.random_bool(0.8) {
-                    opening(resource, token, number)
+                    let opened = openings.next;
+                    openings.next += 1;
+                    openings.used.insert(opened);
+                    asks.push(opening(resource, token, opened));
                 } else {
-                    ask(resource, token)
+                    asks.push(ask(resource, token));
                 }
-            })
-            .collect();
-        let store = lane.lock().await;
-        let found = store.advance(&instance(id), 0, &asks).must().await;
-        assert_eq!(found.len(), asks.len());
+            }
+            (asks, used.into_iter().collect::<Vec<_>>(), next)
+        };
+        let batch = Batch {
+            instance: instance(lane.id),
+            used: &used,
+            next,
+            ..batch(&asks)
+        };
+        let found = advance_all(&**store, batch).await;
         // Durable when given: another connection sees it at once.
         let look = random.random_range(0..asks.len());
         let mark = mark_of(&**store, asks[look].resource.as_str()).await;
@@ -115,14 +138,25 @@ async fn run(task: u64, id: u64, lane: &Mutex<Arc<dyn MarkStore>>) -> Vec<StoreA
             let floor = known.entry(ask.resource.to_string()).or_default();
             assert!(before >= *floor, "the mark of {} fell", ask.resource);
             *floor = before.max(Some(ask.token.get()));
-            answers.push(StoreAnswer {
-                instance: id,
-                ask,
-                before,
-            });
+            if let Some(opened) = ask.opening {
+                let epoch = Epoch {
+                    instance: instance(lane.id),
+                    opening: opened,
+                    token: ask.token,
+                };
+                let opens = before <= Some(ask.token.get());
+                assert_eq!(found.open.contains(&epoch), opens, "{found:?}");
+                if opens && random.random_bool(0.05) {
+                    kept.push((ask.resource.to_string(), epoch));
+                } else {
+                    let mut openings = lane.openings.lock().expect("no task panics");
+                    openings.used.remove(&opened);
+                }
+            }
+            answers.push(StoreAnswer { ask, before });
         }
     }
-    answers
+    (answers, kept)
 }
 
 /// Every statement took the mark from what it found to the larger of that and its token. Those that
@@ -162,8 +196,11 @@ pub async fn a_caller_that_leaves_breaks_nothing(home: Home) {
     for number in 0..150_i64 {
         let polls = number % 30;
         let asks = [opening("a", number, number)];
-        let id = instance(1);
-        let mut call = store.advance(&id, 0, &asks);
+        let batch = Batch {
+            next: number,
+            ..batch(&asks)
+        };
+        let mut call = store.advance(Lane::Main(0), batch);
         let mut answer = None;
         for _ in 0..polls {
             answer = (&mut call).now_or_never();
@@ -186,8 +223,8 @@ pub async fn a_caller_that_leaves_breaks_nothing(home: Home) {
     assert!(left > 0, "no caller left before its answer");
     let last = advance(&*store, ask("a", 1_000)).await;
     assert!(last.before <= Some(token(149)));
-    for row in own(&*store, 1).await {
-        assert_eq!(row.opening, row.token.get());
+    for epoch in last.open {
+        assert_eq!(epoch.opening, epoch.token.get());
     }
 }
 
@@ -196,9 +233,9 @@ pub async fn one_of_many_spends_the_token(home: Home) {
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..TASKS {
         let at = usize::try_from(task).expect("a few") % lanes.len();
-        let lane = lanes[at].1.clone();
+        let lane = lanes[at].clone();
         tasks.spawn(async move {
-            let store = lane.lock().await;
+            let store = lane.store.lock().await;
             advance(&**store, spending("a", 7, &format!("n{task}")))
                 .await
                 .spent_by

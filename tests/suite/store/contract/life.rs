@@ -1,31 +1,13 @@
-//! Instances are born, renew, are declared dead, and are buried.
+//! Instances join, renew, publish which of their epochs are over, are declared dead, settle, leave.
 
-use std::time::Duration;
-
-use fencepost::store::{EpochRow, InstanceRow, MarkStore, Override, Renewal, Terms};
-
-use super::{
-    Home, Must, advance, advance_as, ask, buried, epochs_of, instance, key, opening, own, token,
+use fencepost::store::{
+    Epoch, InstanceRow, MarkStore, Opening, Override, Publication, Renewal, Terms,
 };
 
-const LEASE: Duration = Duration::from_secs(5);
-const SETTLE: Duration = Duration::from_secs(30);
-const UNDELIVERED: Duration = Duration::from_secs(10);
-
-fn terms() -> Terms {
-    Terms {
-        renewals: 0,
-        lease: LEASE,
-        settle: SETTLE,
-        undelivered: UNDELIVERED,
-        routes: "of a test".to_owned(),
-    }
-}
-
-async fn join(store: &dyn MarkStore, of: u64) {
-    let era = store.join(&instance(of), &terms()).must().await;
-    assert_eq!(era, 0);
-}
+use super::{
+    Home, LEASE, Must, SETTLE, UNDELIVERED, advance, advance_as, ask, epoch, epochs_of, instance,
+    join, key, leave, opening, publication, publish, terms, token,
+};
 
 fn row(of: u64, renewals: i64, dead: bool) -> InstanceRow {
     InstanceRow {
@@ -36,19 +18,31 @@ fn row(of: u64, renewals: i64, dead: bool) -> InstanceRow {
         undelivered: UNDELIVERED,
         routes: "of a test".to_owned(),
         dead,
-        elsewhere: false,
+        ended: true,
     }
 }
 
 async fn rows(store: &dyn MarkStore) -> Vec<InstanceRow> {
     let mut rows = store.instances().must().await;
-    rows.sort_by(|one, other| one.id.cmp(&other.id));
-    let mut recorded = store.recorded().must().await;
-    recorded.sort_by(|one, other| one.id.cmp(&other.id));
-    recorded.retain(|row| !row.is_orphan());
-    let all = rows.iter().filter(|row| !row.is_orphan());
-    assert_eq!(recorded, all.cloned().collect::<Vec<_>>());
+    rows.sort_by_key(|row| row.id);
     rows
+}
+
+async fn renew(store: &dyn MarkStore, of: u64, renewals: i64) -> Renewal {
+    publish(store, of, renewals, Publication::default()).await
+}
+
+/// Opens the epochs `1..=last` of an instance at `a`, of token 5.
+async fn open_all(store: &dyn MarkStore, of: u64, last: Opening) {
+    for opened in 1..=last {
+        advance_as(store, of, 0, opening("a", 5, opened)).await;
+    }
+}
+
+/// The epochs of an instance that [`open_all`] opens, but only these.
+fn only(of: u64, opened: impl IntoIterator<Item = Opening>) -> Vec<Epoch> {
+    let epoch = |opened| epoch(of, opened, 5);
+    opened.into_iter().map(epoch).collect()
 }
 
 pub async fn an_instance_joins_and_renews(home: Home) {
@@ -58,8 +52,7 @@ pub async fn an_instance_joins_and_renews(home: Home) {
     join(&*store, 2).await;
     // One that is late, with a number from before, moves nothing, and nothing back.
     for (number, counter) in [(1, 1), (7, 7), (3, 7)] {
-        let renewed = store.renew(&instance(1), number).must().await;
-        assert_eq!(renewed, Renewal::Alive(0));
+        assert_eq!(renew(&*store, 1, number).await, Renewal::Alive(0));
         let counted = [row(1, counter, false), row(2, 0, false)];
         assert_eq!(rows(&*store).await, counted);
     }
@@ -69,22 +62,70 @@ pub async fn an_instance_joins_and_renews(home: Home) {
         .override_mark(&key("a"), token(1), "a test", "me")
         .must()
         .await;
-    let renewed = store.renew(&instance(2), 1).must().await;
-    assert_eq!(renewed, Renewal::Alive(1));
-    let era = store.join(&instance(3), &terms()).await;
+    assert_eq!(renew(&*store, 2, 1).await, Renewal::Alive(1));
+    let era = store.join(instance(3), &terms()).await;
     assert_eq!(era.expect("an answer"), 1);
+}
+
+/// What one says is true for ever; half of one beside half of another is not.
+pub async fn a_publication_is_written_as_one(home: Home) {
+    let store = home.open().await;
+    join(&*store, 1).await;
+    open_all(&*store, 1, 12).await;
+    assert_eq!(epochs_of(&*store, "a").await, only(1, 1..=12));
+    publish(&*store, 1, 1, publication(1, &[])).await;
+    assert_eq!(epochs_of(&*store, "a").await, only(1, 1..=12));
+    publish(&*store, 1, 7, publication(10, &[3, 99])).await;
+    let newer = only(1, [3, 10, 11, 12]);
+    assert_eq!(epochs_of(&*store, "a").await, newer);
+    // A late one may stand for it, but as a whole.
+    publish(&*store, 1, 3, publication(5, &[1, 2])).await;
+    let late = only(1, [1, 2].into_iter().chain(5..=12));
+    let found = epochs_of(&*store, "a").await;
+    assert!(found == newer || found == late, "{found:?}");
+    assert_eq!(rows(&*store).await, [row(1, 7, false)]);
+    let store = home.reopen(store).await;
+    assert_eq!(epochs_of(&*store, "a").await, found);
+    publish(&*store, 1, 8, publication(13, &[])).await;
+    assert_eq!(epochs_of(&*store, "a").await, []);
+}
+
+pub async fn nothing_is_written_for_the_dead(home: Home) {
+    let store = home.open().await;
+    join(&*store, 1).await;
+    open_all(&*store, 1, 4).await;
+    publish(&*store, 1, 1, publication(3, &[1])).await;
+    assert!(store.declare_dead(instance(1), 1).must().await);
+    for (of, says) in [(1, Renewal::Dead), (9, Renewal::Unknown)] {
+        let said = publish(&*store, of, 5, publication(9, &[])).await;
+        assert_eq!(said, says);
+        leave(&*store, of, publication(9, &[])).await;
+    }
+    assert_eq!(rows(&*store).await, [row(1, 1, true)]);
+    assert_eq!(epochs_of(&*store, "a").await, only(1, [1, 3, 4]));
+    // Nor once it has settled.
+    assert!(store.settle(instance(1)).must().await);
+    assert_eq!(renew(&*store, 1, 6).await, Renewal::Dead);
+    leave(&*store, 1, publication(1, &[4])).await;
+    assert_eq!(rows(&*store).await, []);
+    assert_eq!(epochs_of(&*store, "a").await, []);
 }
 
 pub async fn an_instance_says_which_routes_it_serves(home: Home) {
     let store = home.open().await;
     join(&*store, 1).await;
     join(&*store, 2).await;
-    for id in [2, 3] {
-        store.set_routes(&instance(id), "others").must().await;
-    }
+    let others = Terms {
+        renewals: 1,
+        routes: "others".to_owned(),
+        ..terms()
+    };
+    let none = Publication::default();
+    let renewed = store.renew(instance(2), &others, &none).must().await;
+    assert_eq!(renewed, Renewal::Alive(0));
     let other = InstanceRow {
         routes: "others".to_owned(),
-        ..row(2, 0, false)
+        ..row(2, 1, false)
     };
     assert_eq!(rows(&*store).await, [row(1, 0, false), other]);
 }
@@ -96,11 +137,10 @@ pub async fn an_era_is_raised_and_never_lowered(home: Home) {
         store.raise_era(known).must().await;
         let newcomer = instance(known.unsigned_abs());
         let terms = terms();
-        let joined = store.join(&newcomer, &terms);
+        let joined = store.join(newcomer, &terms);
         assert_eq!(joined.must().await, era);
     }
-    let renewed = store.renew(&instance(3), 1).must().await;
-    assert_eq!(renewed, Renewal::Alive(5));
+    assert_eq!(renew(&*store, 3, 1).await, Renewal::Alive(5));
     advance_as(&*store, 3, 5, ask("a", 9)).await;
     let done = store
         .override_mark(&key("a"), token(1), "a test", "me")
@@ -111,143 +151,78 @@ pub async fn an_era_is_raised_and_never_lowered(home: Home) {
     );
 }
 
-pub async fn the_dead_do_not_renew(home: Home) {
-    let store = home.open().await;
-    join(&*store, 1).await;
-    assert!(store.declare_dead(&instance(1), 0).must().await);
-    for (id, says) in [(1, Renewal::Dead), (9, Renewal::Unknown)] {
-        let renewed = store.renew(&instance(id), 1).must().await;
-        assert_eq!(renewed, says);
-    }
-    assert_eq!(rows(&*store).await, [row(1, 0, true)]);
-}
-
 pub async fn death_is_declared_by_the_counter(home: Home) {
     let store = home.open().await;
     join(&*store, 1).await;
-    store.renew(&instance(1), 1).must().await;
-    assert!(!store.declare_dead(&instance(1), 0).must().await);
+    renew(&*store, 1, 1).await;
+    assert!(!store.declare_dead(instance(1), 0).must().await);
     assert_eq!(rows(&*store).await, [row(1, 1, false)]);
-    assert!(store.declare_dead(&instance(1), 1).must().await);
-    // Dead is dead, whatever the counter; so is what nobody knows.
-    assert!(store.declare_dead(&instance(1), 7).must().await);
-    assert!(store.declare_dead(&instance(9), 0).must().await);
+    assert!(store.declare_dead(instance(1), 1).must().await);
+    // Dead is dead, whatever the counter; so is what nobody knows, and what has settled.
+    assert!(store.declare_dead(instance(1), 7).must().await);
+    assert!(store.declare_dead(instance(9), 0).must().await);
     assert_eq!(rows(&*store).await, [row(1, 1, true)]);
+    assert!(store.settle(instance(1)).must().await);
+    assert!(store.declare_dead(instance(1), 1).must().await);
+    assert_eq!(rows(&*store).await, []);
 }
 
-pub async fn only_the_dead_are_buried(home: Home) {
+pub async fn the_dead_settle_and_the_living_do_not(home: Home) {
     let store = home.open().await;
     join(&*store, 1).await;
-    advance(&*store, opening("b", 5, 1)).await;
-    advance(&*store, opening("a", 5, 2)).await;
-    advance(&*store, opening("a", 6, 3)).await;
-    assert_eq!(buried(&*store, 1).await, [0]);
-    assert_eq!(epochs_of(&*store, "a").await.len(), 2);
-    assert_eq!(rows(&*store).await, [row(1, 0, false)]);
-    assert!(store.declare_dead(&instance(1), 0).must().await);
-    let burial = store.bury(&instance(1), &[], None).await;
-    assert_eq!(burial.expect("an answer").freed, [key("a"), key("b")]);
-    assert_eq!(epochs_of(&*store, "a").await, []);
-    assert_eq!(rows(&*store).await, []);
-    assert_eq!(buried(&*store, 1).await, [0]);
-}
-
-/// So many that no burial deletes them in one go, on either store.
-const MANY: i64 = 10_500;
-
-async fn many_of_the_dead(store: &dyn MarkStore) {
-    join(store, 1).await;
-    for from in (0..MANY).step_by(2_100) {
-        let open: Vec<EpochRow> = (from..from + 2_100)
-            .map(|number| EpochRow {
-                resource: key(&format!("r{number:05}")),
-                instance: instance(1),
-                opening: number,
-                token: token(5),
-            })
-            .collect();
-        store.reopen(&open).must().await;
+    open_all(&*store, 1, 3).await;
+    publish(&*store, 1, 1, publication(2, &[1])).await;
+    assert!(!store.settle(instance(1)).must().await);
+    assert_eq!(rows(&*store).await, [row(1, 1, false)]);
+    assert_eq!(epochs_of(&*store, "a").await, only(1, 1..=3));
+    assert!(store.declare_dead(instance(1), 1).must().await);
+    assert_eq!(epochs_of(&*store, "a").await, only(1, 1..=3));
+    for _ in 0..2 {
+        assert!(store.settle(instance(1)).must().await);
+        assert_eq!(rows(&*store).await, []);
+        assert_eq!(epochs_of(&*store, "a").await, []);
     }
-    let dead = store.declare_dead(&instance(1), 0).await;
-    assert!(dead.expect("an answer"));
+    // Its row stays: nobody gets that id.
+    let again = store.join(instance(1), &terms()).await;
+    assert!(again.is_err(), "{again:?}");
 }
 
-/// More than one step deletes: the next one goes on, and nothing is left for ever.
-pub async fn however_many_epochs_the_dead_had_all_go(home: Home) {
+/// A watcher that has waited it out and an owner whose row was lost: one of the two comes first.
+pub async fn an_id_that_is_not_on_record_settles(home: Home) {
     let store = home.open().await;
-    many_of_the_dead(&*store).await;
-    let steps = buried(&*store, 1).await;
-    assert!(steps.len() > 2, "{steps:?}");
-    let (last, full) = steps.split_last().expect("one at least");
-    assert!(full.iter().all(|freed| *freed == full[0] && freed >= last));
-    assert_eq!(i64::try_from(steps.iter().sum::<usize>()), Ok(MANY));
+    open_all(&*store, 1, 2).await;
+    open_all(&*store, 2, 1).await;
     assert_eq!(rows(&*store).await, []);
-}
-
-pub async fn what_is_waited_for_is_buried_first(home: Home) {
-    let store = home.open().await;
-    many_of_the_dead(&*store).await;
-    let first = [key("r10499"), key("r00000"), key("r09000"), key("nowhere")];
-    let step = store.bury(&instance(1), &first, None).must().await;
-    for resource in ["r10499", "r09000", "r00000"] {
-        assert!(step.freed.contains(&key(resource)), "{resource}");
-        assert_eq!(epochs_of(&*store, resource).await, []);
-    }
-    let (last, _) = step.next.expect("there is more");
-    assert!(last < key("r09000"), "{last}: it goes on where it was");
-    // From the start again: what is gone is no hindrance.
-    assert!(buried(&*store, 1).await.len() > 1);
-    assert_eq!(own(&*store, 1).await, []);
-}
-
-/// Its row says when it was declared dead and what its own terms were: what is left must not become
-/// what nobody knows.
-pub async fn an_instance_is_on_record_until_its_last_epoch_is_buried(home: Home) {
-    let store = home.open().await;
-    many_of_the_dead(&*store).await;
-    let mut after = None;
-    loop {
-        let step = store.bury(&instance(1), &[], after.as_ref()).await;
-        after = step.expect("an answer").next;
-        if after.is_none() {
-            break;
-        }
-        assert_eq!(rows(&*store).await, [row(1, 0, true)]);
-    }
-    assert_eq!(rows(&*store).await, []);
-}
-
-pub async fn an_id_known_from_epochs_alone_counts_as_dead(home: Home) {
-    let store = home.open().await;
+    assert!(store.settle(instance(1)).must().await);
+    assert_eq!(epochs_of(&*store, "a").await, only(2, [1]));
+    let late = store.join(instance(1), &terms()).await;
+    assert!(late.is_err(), "{late:?}");
+    assert_eq!(renew(&*store, 1, 1).await, Renewal::Dead);
     join(&*store, 2).await;
-    for number in 1..=3 {
-        advance(&*store, opening("a", 5, number)).await;
-    }
-    let unknown = InstanceRow {
-        id: instance(1),
-        renewals: 0,
-        lease: Duration::ZERO,
-        settle: Duration::ZERO,
-        undelivered: Duration::ZERO,
-        routes: String::new(),
-        dead: true,
-        elsewhere: false,
-    };
-    assert_eq!(rows(&*store).await, [unknown, row(2, 0, false)]);
-    assert_eq!(buried(&*store, 1).await, [1]);
+    assert!(!store.settle(instance(2)).must().await);
+    assert_eq!(epochs_of(&*store, "a").await, only(2, [1]));
     assert_eq!(rows(&*store).await, [row(2, 0, false)]);
 }
 
-pub async fn leaving_keeps_what_is_unknown(home: Home) {
+pub async fn leaving_ends_all_but_what_is_left(home: Home) {
     let store = home.open().await;
-    join(&*store, 1).await;
-    join(&*store, 2).await;
-    advance(&*store, opening("a", 5, 1)).await;
-    store.leave(&instance(1)).must().await;
-    store.leave(&instance(2)).must().await;
-    store.leave(&instance(9)).must().await;
+    for of in [1, 2] {
+        join(&*store, of).await;
+        open_all(&*store, of, 3).await;
+    }
+    leave(&*store, 1, publication(4, &[2])).await;
+    // Whatever it says: nothing of it is left.
+    leave(&*store, 2, publication(2, &[])).await;
+    leave(&*store, 9, publication(4, &[])).await;
     assert_eq!(rows(&*store).await, [row(1, 0, true)]);
-    assert_eq!(epochs_of(&*store, "a").await.len(), 1);
+    assert_eq!(epochs_of(&*store, "a").await, only(1, [2]));
+    for of in [1, 2] {
+        assert_eq!(renew(&*store, of, 1).await, Renewal::Dead);
+    }
+    assert!(store.settle(instance(1)).must().await);
+    assert_eq!(rows(&*store).await, []);
+    assert_eq!(epochs_of(&*store, "a").await, []);
+    join(&*store, 9).await;
 }
 
 /// An instance that the store has lost goes on with its counter, not from 0.
@@ -257,7 +232,7 @@ pub async fn a_counter_starts_where_its_owner_says(home: Home) {
         renewals: 40,
         ..terms()
     };
-    let joined = store.join(&instance(1), &again).await;
+    let joined = store.join(instance(1), &again).await;
     assert_eq!(joined.expect("an answer"), 0);
     assert_eq!(rows(&*store).await, [row(1, 40, false)]);
 }
@@ -265,8 +240,8 @@ pub async fn a_counter_starts_where_its_owner_says(home: Home) {
 pub async fn ids_are_taken_once(home: Home) {
     let store = home.open().await;
     join(&*store, 1).await;
-    store.renew(&instance(1), 1).must().await;
-    let again = store.join(&instance(1), &terms()).await;
+    renew(&*store, 1, 1).await;
+    let again = store.join(instance(1), &terms()).await;
     assert!(again.is_err(), "{again:?}");
     // The connection that had the error is gone; the store goes on.
     assert_eq!(rows(&*store).await, [row(1, 1, false)]);

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use fencepost::routing::Token;
 use fencepost::store::{Found, MarkStore, Terms};
 
-use super::{Home, Must, advance, advance_as, ask, instance, key, mark_of, spending, token};
+use super::{
+    Home, Must, advance, advance_all, advance_as, ask, batch, instance, key, mark_of, row_of,
+    spending, token,
+};
 
 pub async fn no_mark_is_not_zero(home: Home) {
     let store = home.open().await;
@@ -51,13 +54,12 @@ pub async fn a_batch_is_answered_in_the_order_asked(home: Home) {
     // Neither byte order nor the order of arrival, and enough for the engine to choose its own.
     let mut asks = vec![ask("z", 1), ask("m", 7), ask("a", 3), ask("n", 2)];
     asks.extend((0..200).map(|n| ask(&format!("k{}", (n * 7919) % 200), i64::from(n))));
-    let found = store.advance(&instance(1), 0, &asks).must().await;
-    assert_eq!(found.len(), asks.len());
+    let found = advance_all(&*store, batch(&asks)).await;
     for (ask, found) in asks.iter().zip(&found) {
         let before = (ask.resource.as_str() == "m").then_some(token(5));
         assert_eq!(found.before, before, "{}", ask.resource);
     }
-    let again = store.advance(&instance(1), 0, &asks).must().await;
+    let again = advance_all(&*store, batch(&asks)).await;
     for (ask, found) in asks.iter().zip(&again) {
         assert_eq!(found.before, Some(ask.token), "{}", ask.resource);
     }
@@ -74,7 +76,7 @@ pub async fn a_mark_outlives_the_store(home: Home) {
 pub async fn namespaces_share_nothing(home: Home) {
     let one = home.open_in("one").await;
     advance(&*one, ask("a", 7)).await;
-    one.join(&instance(1), &Terms::default()).must().await;
+    one.join(instance(1), &Terms::default()).must().await;
     let recorded = one.record_routes(None, "a table").await;
     assert!(recorded.expect("the store answers"));
     // SQLite lets one store have the file at a time.
@@ -108,8 +110,7 @@ pub async fn a_token_is_spent_once(home: Home) {
     let store = home.reopen(store).await;
     let plain = advance(&*store, ask("a", 5)).await;
     assert_eq!(plain.spent_by.as_deref(), Some("first"));
-    let row = store.mark(&key("a")).must().await;
-    assert!(row.expect("a mark").spent);
+    assert!(row_of(&*store, "a").await.spent);
     // A mark that was raised without spending can be spent by the next request.
     advance(&*store, ask("b", 5)).await;
     let late = advance(&*store, spending("b", 5, "late")).await;
@@ -132,7 +133,7 @@ pub async fn a_newer_token_is_not_spent(home: Home) {
     advance(&*store, spending("a", 5, "five")).await;
     let plain = advance(&*store, ask("a", 6)).await;
     assert_eq!(plain.spent_by, None);
-    assert!(!store.mark(&key("a")).must().await.expect("a mark").spent);
+    assert!(!row_of(&*store, "a").await.spent);
     let won = advance(&*store, spending("a", 7, "seven")).await;
     assert_eq!(won.spent_by.as_deref(), Some("seven"));
 }
@@ -170,19 +171,20 @@ pub async fn spending_goes_back_only_under_its_name(home: Home) {
     assert_eq!((found.spent_by, found.given_back), (None, 1));
 }
 
-pub async fn marks_are_read_for_the_resources_named(home: Home) {
+pub async fn rows_are_read_for_the_resources_named(home: Home) {
     let store = home.open().await;
-    for (resource, number) in [("a", 5), ("b", 6), ("c", 7)] {
+    for (resource, number) in [("a", 5), ("b", 6), ("c", 7), ("C", 8), ("c%", 9)] {
         advance(&*store, spending(resource, number, "x")).await;
     }
     let named = [key("b"), key("nowhere"), key("c")];
-    let mut marks = store.marks(&named).must().await;
-    marks.sort_by(|one, other| one.resource.cmp(&other.resource));
-    let said: Vec<_> = marks
+    let mut rows = store.look(&named).must().await;
+    rows.sort_by(|(one, _), (other, _)| one.resource.cmp(&other.resource));
+    let said: Vec<_> = rows
         .iter()
-        .map(|row| (row.resource.as_str(), row.token.get(), row.spent, row.era))
+        .map(|(row, _)| (row.resource.as_str(), row.token.get(), row.spent, row.era))
         .collect();
     assert_eq!(said, [("b", 6, true, 0), ("c", 7, true, 0)]);
+    assert_eq!(store.look(&[]).must().await, []);
 }
 
 pub async fn a_statement_of_an_older_era_changes_nothing(home: Home) {
@@ -210,6 +212,7 @@ pub async fn a_statement_of_an_older_era_changes_nothing(home: Home) {
                 era: 1,
                 spent_by: None,
                 given_back: 0,
+                open: vec![],
             }
         );
     }
@@ -257,21 +260,12 @@ pub async fn keys_of_every_script_are_kept_apart(home: Home) {
         .enumerate()
         .map(|(at, key)| ask(key, i64::try_from(at).expect("a few")))
         .collect();
-    let found = store.advance(&instance(1), 0, &asks).await;
-    assert!(
-        found
-            .expect("an answer")
-            .iter()
-            .all(|found| found.before.is_none())
-    );
+    let found = advance_all(&*store, batch(&asks)).await;
+    assert!(found.iter().all(|found| found.before.is_none()));
     let store: Arc<dyn MarkStore> = home.reopen(store).await;
     for ask in &asks {
-        let mark = store.mark(&ask.resource).must().await;
-        assert_eq!(
-            mark.map(|mark| mark.token),
-            Some(ask.token),
-            "{}",
-            ask.resource
-        );
+        let resource = ask.resource.as_str();
+        let mark = mark_of(&*store, resource).await;
+        assert_eq!(mark, Some(ask.token.get()), "{resource}");
     }
 }

@@ -3,7 +3,9 @@
 use fencepost::routing::{Needs, Token};
 use fencepost::store::{Ask, MarkStore};
 
-use super::{Home, Must, advance, ask, instance, key, mark_of, opening, spending, token};
+use super::{
+    Home, advance, advance_all, ask, batch, epochs_of, mark_of, opening, row_of, spending, token,
+};
 
 fn needing(ask: Ask, least: Option<i64>, present: bool) -> Ask {
     Ask {
@@ -16,21 +18,22 @@ fn needing(ask: Ask, least: Option<i64>, present: bool) -> Ask {
 }
 
 async fn open_epochs(store: &dyn MarkStore, resource: &str) -> Vec<i64> {
-    let rows = store.epochs(&[key(resource)]).must().await;
-    rows.iter().map(|row| row.token.get()).collect()
+    let open = epochs_of(store, resource).await;
+    open.iter().map(|epoch| epoch.token.get()).collect()
 }
 
 pub async fn a_token_that_leaps_changes_nothing(home: Home) {
     let store = home.open().await;
     advance(&*store, spending("a", 41, "x")).await;
-    let since = store.mark(&key("a")).must().await.expect("a mark").since_ms;
+    let since = row_of(&*store, "a").await.since_ms;
     let leaps = Ask {
         spend: Some("y".to_owned()),
         ..opening("a", 1000, 1)
     };
     let found = advance(&*store, needing(leaps, Some(42), false)).await;
     assert_eq!((found.before, found.spent_by), (Some(token(41)), None));
-    let row = store.mark(&key("a")).must().await.expect("a mark");
+    assert_eq!(found.open, []);
+    let row = row_of(&*store, "a").await;
     assert_eq!(
         (row.token, row.spent, row.since_ms),
         (token(41), true, since)
@@ -82,7 +85,7 @@ pub async fn each_of_a_batch_has_its_own_needs(home: Home) {
         needing(opening("b", 7, 4), Some(3), false),
         opening("a", i64::MAX, 5),
     ];
-    let found = store.advance(&instance(1), 0, &asks).must().await;
+    let found = advance_all(&*store, batch(&asks)).await;
     let before: Vec<_> = found
         .iter()
         .map(|found| found.before.map(Token::get))

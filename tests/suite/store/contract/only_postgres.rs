@@ -13,13 +13,14 @@ use std::time::Duration;
 use fencepost::config::settings::Secret;
 use fencepost::store::postgres::PostgresStore;
 use fencepost::store::{
-    Administration, Heard, Instances, Marks, Notification, Override, PruneStep, StoreError, Terms,
+    Administration, Ask, Batch, Found, Heard, Instances, Lane, Marks, Notification, Override,
+    PruneStep, StoreError, Terms,
 };
 use sqlx::postgres::PgConnection;
 use tokio::sync::mpsc::Receiver;
 
 use super::{
-    Must, TIMEOUT, advance, ask, epoch, epochs_of, instance, key, mark_of, opening, own, token,
+    Must, TIMEOUT, advance, ask, epoch, epochs_of, instance, key, mark_of, opening, token,
 };
 use crate::support::or_return;
 use crate::support::pgbouncer::PgBouncer;
@@ -59,6 +60,18 @@ async fn locked(statement: &str) -> Option<(Arc<PostgresStore>, PgConnection, Pg
     let (mut holder, watcher) = (shell(&url).await, shell(&url).await);
     sql(&mut holder, statement).await;
     Some((Arc::new(store), holder, watcher))
+}
+
+/// Asks of instance 1 in era 0. None of its epochs is dropped.
+async fn batch(store: &PostgresStore, lane: Lane, asks: &[Ask]) -> Result<Vec<Found>, StoreError> {
+    let batch = Batch {
+        instance: instance(1),
+        era: 0,
+        asks,
+        used: &[],
+        next: 0,
+    };
+    store.advance(lane, batch).await
 }
 
 /// Makes a call from a task of its own.

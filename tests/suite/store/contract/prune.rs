@@ -5,7 +5,7 @@ use std::time::Duration;
 use fencepost::store::{PruneStep, Pruned, Terms};
 
 use super::operators::names;
-use super::{Home, Must, advance, ask, epoch, instance, key, opening, spending};
+use super::{Home, Must, advance, advance_all, ask, batch, instance, key, opening, spending};
 
 fn prune(prefix: &str, unchanged: Duration) -> PruneStep {
     PruneStep {
@@ -72,8 +72,8 @@ pub async fn a_prune_deletes_what_is_old_and_has_nothing_open(home: Home) {
     let again = advance(&*store, spending("a:4", 5, "y")).await;
     assert_eq!((again.before, again.spent_by.as_deref()), (None, Some("y")));
 
-    // Once nothing is open, that mark goes too.
-    store.close(&[epoch("a:2", 1, 1, 2)]).must().await;
+    // Once all that it has open is over, that mark goes too.
+    assert!(store.settle(instance(1)).must().await);
     tokio::time::sleep(A_MOMENT).await;
     let done = store.prune(&old).must().await;
     assert_eq!((done.deleted, done.open, done.era), (2, 0, Some(2)));
@@ -83,7 +83,7 @@ pub async fn a_prune_goes_step_by_step(home: Home) {
     let store = home.open().await;
     let asks: Vec<_> = (0..2300).map(|at| ask(&format!("k{at:04}"), at)).collect();
     for asks in asks.chunks(500) {
-        store.advance(&instance(1), 0, asks).must().await;
+        advance_all(&*store, batch(asks)).await;
     }
     tokio::time::sleep(A_MOMENT).await;
     let mut step = prune("k", Duration::from_millis(1));
@@ -107,11 +107,11 @@ pub async fn a_prune_is_announced_with_an_era(home: Home) {
         lease: Duration::from_secs(7),
         ..Terms::default()
     };
-    store.join(&me, &terms).must().await;
-    let (era, longest) = store.announce_prune(&me).must().await;
+    store.join(me, &terms).must().await;
+    let (era, longest) = store.announce_prune(me).must().await;
     assert_eq!((era, longest), (1, Duration::ZERO), "nobody else is there");
-    assert_eq!(store.join(&instance(2), &terms).must().await, 1);
-    let (era, longest) = store.announce_prune(&me).must().await;
+    assert_eq!(store.join(instance(2), &terms).must().await, 1);
+    let (era, longest) = store.announce_prune(me).must().await;
     let others = if store.shared() { 7 } else { 0 };
     assert_eq!((era, longest), (2, Duration::from_secs(others)));
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fencepost::config::settings::Secret;
 use fencepost::routing::{Needs, ResourceKey, Token};
 use fencepost::store::postgres::PostgresStore;
-use fencepost::store::{Ask, Found, InstanceId, StoreError};
+use fencepost::store::{Ask, Batch, Found, InstanceId, Lane, StoreError};
 use tracing::instrument::WithSubscriber as _;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -32,7 +32,14 @@ async fn advance(store: &PostgresStore, token: i64) -> Result<Vec<Found>, StoreE
         spend: None,
         needs: Needs::default(),
     };
-    store.advance(&InstanceId::from_bits(1), 0, &[ask]).await
+    let batch = Batch {
+        instance: InstanceId::from_bits(1),
+        era: 0,
+        asks: &[ask],
+        used: &[],
+        next: 1,
+    };
+    store.advance(Lane::Main(0), batch).await
 }
 
 /// A store whose server warns with this text at each write of a mark; its database's URL too.

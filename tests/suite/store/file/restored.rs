@@ -5,7 +5,9 @@ use std::path::Path;
 use std::process::Command;
 
 use super::lost::{ACCEPT, SHORT, attributes, refused_for_lost_commits};
-use super::{beside, refuses, tokens, until_it_refuses, why, with_5};
+use super::{
+    HEARTBEATS, beside, refuses, tokens, until_a_heartbeat, until_it_refuses, why, with_5,
+};
 use crate::support::skip::lacks;
 use crate::support::sql::sqlite;
 use crate::support::store::program;
@@ -42,6 +44,7 @@ async fn restored_at_42(store: &Store, more: &str) -> Option<Proxy> {
         return None;
     }
     accepts(&proxy, 42).await;
+    until_a_heartbeat(store).await;
     copied(&backup, &store.path());
     // The next token that the store has to decide, of this resource and of any other one.
     refuses(&proxy, 43).await;
@@ -104,19 +107,57 @@ async fn a_restored_backup_ends_an_idle_proxys_lease() {
         return;
     }
     accepts(&proxy, 6).await;
+    until_a_heartbeat(&store).await;
     copied(&backup, &store.path());
     proxy.until_none("fencepost_lease_remaining_seconds").await;
     refuses(&proxy, 6).await;
 }
 
-/// Another store, which may have more of everything.
+/// Copied over the file byte by byte, past `SQLite`.
+#[tokio::test]
+async fn a_copy_that_is_written_over_the_live_file_is_not_believed() {
+    for stopped in [true, false] {
+        let store = Store::sqlite();
+        if !attributes(&store) {
+            return;
+        }
+        let (_upstream, config, mut proxy) = with_5(&store, "{}").await;
+        proxy.stop().await;
+        let backup = beside(&store.path(), ".backup");
+        std::fs::copy(store.path(), &backup).expect("a copy");
+        for token in [6, 7] {
+            proxy = Proxy::start(&config).await;
+            accepts(&proxy, token).await;
+            until_a_heartbeat(&store).await;
+            if token == 6 {
+                proxy.stop().await;
+            }
+        }
+        std::fs::copy(&backup, store.path()).expect("a copy");
+        until_it_refuses(&proxy, 7).await;
+        let why = why(&proxy).await;
+        assert!(why.contains("marks.db was overwritten"), "{why}");
+        if stopped {
+            proxy.stop().await;
+        } else {
+            proxy.kill9();
+        }
+        refused_for_lost_commits(&config, &["serve"]).await;
+    }
+}
+
+/// Another store, which has more commits and fewer heartbeats.
 #[tokio::test]
 async fn another_store_that_is_restored_into_the_live_file_is_not_believed() {
     let (store, other) = (Store::sqlite(), Store::sqlite());
     let (_upstream, _, proxy) = with_5(&store, "{}").await;
-    let (_others, _, busy) = with_5(&other, "{}").await;
+    let (_others, _, mut busy) = with_5(&other, "{}").await;
     for token in 6..40 {
         accepts(&busy, token).await;
+    }
+    busy.stop().await;
+    while store.number(HEARTBEATS).await <= other.number(HEARTBEATS).await {
+        until_a_heartbeat(&store).await;
     }
     if copied(&other.path(), &store.path()) {
         refuses(&proxy, 50).await;

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::frames::{Cycle, Cycles, MessageKind, Opening, frame, opening};
-use super::{News, Point, RelayShared, Statement};
+use super::{News, Point, RelayShared};
 
 /// The state that the two directions of a connection share.
 pub struct RelayLink {
@@ -158,15 +158,12 @@ async fn upward(
         };
         if kind != MessageKind::Aside {
             desk.linger().await;
-            if let MessageKind::Executes(statements) = &kind {
-                let first = statements[0];
-                let here = |point| matches!(point, Point::Before(of) if of.takes(first));
+            if let MessageKind::Executes(statement) = kind {
+                let here = |point| matches!(point, Point::Before(of) if of.takes(statement));
                 if !desk.pass(here, link).await {
                     return;
                 }
-                for statement in statements {
-                    *desk.lock().passed.entry(*statement).or_default() += 1;
-                }
+                *desk.lock().passed.entry(statement).or_default() += 1;
             }
             link.unanswered().push_back(kind);
         }
@@ -174,19 +171,6 @@ async fn upward(
             return;
         }
     }
-}
-
-/// Passes the points behind each of a message's statements, and those before all but the first: the
-/// server has them all by then. `false`: the answer goes no further.
-async fn answers(desk: &RelayShared, link: &RelayLink, statements: &[Statement]) -> bool {
-    for (index, statement) in statements.iter().enumerate() {
-        let before = |point| matches!(point, Point::Before(of) if of.takes(*statement));
-        let after = |point| matches!(point, Point::After(of) if of.takes(*statement));
-        if index > 0 && !desk.pass(before, link).await || !desk.pass(after, link).await {
-            return false;
-        }
-    }
-    true
 }
 
 /// Answers on their way to the client, until the server has closed.
@@ -232,10 +216,11 @@ async fn downward(
                 if answered.is_some() {
                     desk.linger().await;
                 }
-                if let Some(MessageKind::Executes(statements)) = answered
-                    && !answers(desk, link, &statements).await
-                {
-                    answer.clear();
+                if let Some(MessageKind::Executes(statement)) = answered {
+                    let here = |point| matches!(point, Point::After(of) if of.takes(statement));
+                    if !desk.pass(here, link).await {
+                        answer.clear();
+                    }
                 }
                 give(&mut answer);
             } else if link.unanswered().is_empty() {

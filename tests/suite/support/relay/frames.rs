@@ -44,24 +44,23 @@ pub struct Cycle {
 }
 
 /// The statement of a cycle.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageKind {
     /// Nothing that the server ends with its `ReadyForQuery`: a password, say, or the goodbye.
     Aside,
     /// A preparation, or a sign of life.
     Plain,
-    /// In this order.
-    Executes(Vec<Statement>),
+    Executes(Statement),
 }
 
 /// Puts a client's messages together to cycles.
 #[derive(Default)]
 pub struct Cycles {
     /// The statement of each prepared name.
-    prepared: HashMap<Bytes, Vec<Statement>>,
+    prepared: HashMap<Bytes, Statement>,
     bytes: BytesMut,
-    bound: Option<Vec<Statement>>,
-    executed: Option<Vec<Statement>>,
+    bound: Option<Statement>,
+    executed: Option<Statement>,
 }
 
 impl Cycles {
@@ -74,27 +73,20 @@ impl Cycles {
             b'P' => {
                 let (name, sql) = (text(), text());
                 let sql = String::from_utf8_lossy(&sql);
-                self.prepared.insert(name, Statement::all_of(&sql));
+                self.prepared.insert(name, Statement::of(&sql));
                 return None;
             }
             b'B' => {
                 let (_portal, name) = (text(), text());
-                self.bound = self.prepared.get(&name).cloned();
+                self.bound = self.prepared.get(&name).copied();
                 return None;
             }
             b'E' => {
-                self.executed = self.executed.take().or(self.bound.clone());
+                self.executed = self.executed.or(self.bound);
                 return None;
             }
             b'D' | b'C' => return None,
-            b'Q' => {
-                let statements = Statement::all_of(&String::from_utf8_lossy(&text()));
-                if statements.is_empty() {
-                    MessageKind::Plain
-                } else {
-                    MessageKind::Executes(statements)
-                }
-            }
+            b'Q' => MessageKind::Executes(Statement::of(&String::from_utf8_lossy(&text()))),
             b'S' => {
                 let executed = self.executed.take();
                 executed.map_or(MessageKind::Plain, MessageKind::Executes)

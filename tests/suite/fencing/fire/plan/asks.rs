@@ -251,7 +251,7 @@ fn bait(point: FaultPoint) -> Option<Bait> {
         FaultPoint::MidBody => Some(Bait::Body(LARGE)),
         FaultPoint::BeforeResponseEnd => Some(Bait::Response),
         FaultPoint::BeforeRelease => Some(Bait::Unread),
-        FaultPoint::AfterCommit | FaultPoint::BeforeFirstByte => Some(Bait::Body(0)),
+        FaultPoint::AfterCommit => Some(Bait::Body(0)),
         FaultPoint::AnyTime | FaultPoint::OutOfStreams => None,
     }
 }

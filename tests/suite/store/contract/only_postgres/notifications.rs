@@ -18,21 +18,37 @@ async fn news_is_heard_in_its_namespace_and_after_a_break() {
         .await;
     let mut heard = store.listen().expect("it is shared");
     assert_eq!(next(&mut heard).await, Heard::Resumed);
-    let newer = Notification::Newer {
-        resource: key("order:ü\"7"),
-        token: token(i64::MAX),
-        era: 3,
-        owner: Some(instance(1)),
+    let closed = |resource: &str| Notification {
+        resource: key(resource),
+        waits: None,
+        to: None,
     };
-    let closed = Notification::Closed { resource: key("a") };
-    let elsewhere = Notification::Closed { resource: key("b") };
-    other.announce(&[elsewhere]).must().await;
-    store
-        .announce(&[newer.clone(), closed.clone()])
-        .must()
-        .await;
-    assert_eq!(next(&mut heard).await, Heard::Notification(newer.clone()));
-    assert_eq!(next(&mut heard).await, Heard::Notification(closed));
+    let waiting = Notification {
+        waits: Some(token(i64::MAX)),
+        to: Some(instance(1)),
+        ..closed("order:ü\"7\\")
+    };
+    other.notify(&[closed("b")]).must().await;
+    let both = [waiting.clone(), closed("a")];
+    store.notify(&both).must().await;
+    for sent in both {
+        assert_eq!(next(&mut heard).await, Heard::Notification(sent));
+    }
+    // A cede tells all of each of its rows, once.
+    for resource in ["order:ü\"7\\", "c"] {
+        advance(&store, opening(resource, 1, 1)).await;
+        advance(&store, opening(resource, 2, 2)).await;
+    }
+    let epochs = [epoch(1, 1, 1), epoch(1, 2, 2)];
+    let named = |resource: &str| epochs.map(|epoch| (key(resource), epoch));
+    let ceded = [named("order:ü\"7\\"), named("c")].concat();
+    assert_eq!(store.cede(&ceded).must().await.len(), 2);
+    for resource in ["c", "order:ü\"7\\"] {
+        assert_eq!(
+            next(&mut heard).await,
+            Heard::Notification(closed(resource))
+        );
+    }
     let mut shell = shell(&url).await;
     sql(
         &mut shell,
@@ -41,11 +57,12 @@ async fn news_is_heard_in_its_namespace_and_after_a_break() {
     )
     .await;
     assert_eq!(next(&mut heard).await, Heard::Resumed);
-    // The writer's connection broke too; it says so at most once.
-    if store.announce(std::slice::from_ref(&newer)).await.is_err() {
-        store.announce(std::slice::from_ref(&newer)).must().await;
+    // The connection that notifies broke too; it says so at most once.
+    let again = std::slice::from_ref(&waiting);
+    if store.notify(again).await.is_err() {
+        store.notify(again).must().await;
     }
-    assert_eq!(next(&mut heard).await, Heard::Notification(newer));
+    assert_eq!(next(&mut heard).await, Heard::Notification(waiting));
     drop(heard);
     until(
         &mut shell,

@@ -1,4 +1,4 @@
-//! A server that is frozen, or killed under load.
+//! A server that is frozen, killed under load, or without its standby.
 
 use super::*;
 use crate::support::{Must, return_unless};
@@ -13,17 +13,15 @@ async fn a_frozen_server_costs_timeouts_and_nothing_else() {
     advance(&store, ask("a", 1)).await;
     cluster.freeze();
     for _ in 0..2 {
-        let late = store
-            .advance(&instance(1), 0, &[ask("a", 2)])
-            .await
-            .expect_err("it is frozen");
+        let late = batch(&store, Lane::Main(0), &[ask("a", 2)]).await;
+        let late = late.expect_err("it is frozen");
         assert!(matches!(late, StoreError::Timeout(_)), "{late}");
     }
     cluster.thaw();
     let deadline = tokio::time::Instant::now() + TIMEOUT;
     let mut newest = 3;
     let found = loop {
-        match store.advance(&instance(1), 0, &[ask("a", newest)]).await {
+        match batch(&store, Lane::Main(0), &[ask("a", newest)]).await {
             Ok(mut found) => break found.remove(0),
             Err(error) => assert!(tokio::time::Instant::now() < deadline, "{error}"),
         }
@@ -57,8 +55,14 @@ async fn no_accepted_token_is_lost_when_the_server_is_killed() {
                 let asks: Vec<_> = (0..RESOURCES)
                     .map(|at| opening(&format!("r{at}"), token, token))
                     .collect();
-                let id = instance(u64::try_from(lane).expect("a few"));
-                if store.advance(&id, 0, &asks).await.is_ok() {
+                let batch = Batch {
+                    instance: instance(u64::try_from(lane).expect("a few")),
+                    era: 0,
+                    asks: &asks,
+                    used: &[],
+                    next: token,
+                };
+                if store.advance(Lane::Main(lane % 2), batch).await.is_ok() {
                     for highest in accepted.iter() {
                         highest.fetch_max(token, Ordering::SeqCst);
                     }
@@ -93,4 +97,31 @@ async fn no_accepted_token_is_lost_when_the_server_is_killed() {
         }
     }
     tasks.shutdown().await;
+}
+
+/// Other instances wait for a cede, and a crash that loses it does no harm. An advance waits.
+#[tokio::test]
+async fn a_cede_waits_for_no_standby() {
+    return_unless!(has_postgres());
+    let cluster = Cluster::start();
+    let url = cluster.create_database().await;
+    let store = open_within(&url, Duration::from_secs(3)).must().await;
+    advance(&store, opening("a", 1, 1)).await;
+    let mut shell = shell(&url).await;
+    let missing = "ALTER SYSTEM SET synchronous_standby_names = 'missing'";
+    sql(&mut shell, missing).await;
+    sql(&mut shell, "SELECT pg_reload_conf()").await;
+    until(
+        &mut shell,
+        "the reload",
+        "SELECT count(*) FROM pg_settings \
+         WHERE name = 'synchronous_standby_names' AND setting = 'missing'",
+    )
+    .await;
+    let ceded = store.cede(&[(key("a"), epoch(1, 1, 1))]).must().await;
+    assert_eq!(ceded, [key("a")]);
+    assert_eq!(epochs_of(&store, "a").await, []);
+    let late = batch(&store, Lane::Main(0), &[ask("a", 2)]).await;
+    let late = late.expect_err("there is no standby");
+    assert!(matches!(late, StoreError::Timeout(_)), "{late}");
 }

@@ -1,0 +1,342 @@
+//! Enters the answer of a statement, and answers the requests that waited for it.
+
+use std::sync::atomic::Ordering;
+
+use tokio::time::Instant;
+
+use super::EpochTable;
+use super::compose::{Asked, Composed, MarkRoom};
+use super::entry::{EpochEntry, OwnEpoch, Quarantine, Statement};
+use super::judge::{Judgement, judge, mark_after};
+use super::request::{Answers, Waiter, Want};
+use crate::fencing::lease::Identity;
+use crate::fencing::refused::{NoAnswer, Refused};
+use crate::routing::{ResourceKey, Token};
+use crate::store::{Ask, Epoch, Era, Found, Lane, StoreError};
+
+/// How often a request is asked again before it is refused.
+const MAX_TRIES: u8 = 4;
+
+/// The consequences of an answer.
+#[derive(Default)]
+pub struct Entering {
+    /// To be delivered.
+    pub answers: Answers,
+    /// The older epochs of other instances that were met.
+    pub older: Vec<Older>,
+}
+
+/// An epoch of another instance that is in the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Older {
+    pub resource: ResourceKey,
+    pub epoch: Epoch,
+    /// The newer token that waits for it.
+    pub waits: Token,
+}
+
+/// What one statement was sent by, under and over.
+struct Sent<'a> {
+    by: &'a Identity,
+    era: Era,
+    lane: Lane,
+    /// Whether the lease of `by` holds.
+    holds: bool,
+    now: Instant,
+}
+
+impl EpochTable {
+    /// Enters the answer of a statement, or that none came: then nothing is concluded. `holds`:
+    /// whether the lease of its identity holds.
+    pub fn answered(
+        &self,
+        composed: Composed,
+        result: Result<Vec<Found>, StoreError>,
+        holds: bool,
+        now: Instant,
+    ) -> Entering {
+        let Composed {
+            lane,
+            by,
+            era,
+            asks,
+            asked,
+            ..
+        } = composed;
+        let sent = Sent {
+            by: &by,
+            era,
+            lane,
+            holds,
+            now,
+        };
+        let mut out = Entering::default();
+        let each = asks.into_iter().zip(asked);
+        match result {
+            Ok(found) => {
+                for ((ask, asked), found) in each.zip(found) {
+                    self.ready.passed(&ask.resource);
+                    self.enter_one(&sent, &ask, asked, &found, &mut out);
+                }
+            }
+            Err(error) => {
+                let locked = matches!(error, StoreError::LockTimeout(_));
+                // One of the rows may be the cause.
+                let suspect = locked || matches!(error, StoreError::Statement(_));
+                let error = NoAnswer::from(&error);
+                for (ask, asked) in each {
+                    self.give_room_back(&asked, None);
+                    if suspect {
+                        self.ready.suspect(&ask.resource);
+                    }
+                    let mut waiters = asked.waiters;
+                    // What was locked has been rolled back, and is asked again.
+                    if !locked {
+                        for waiter in waiters.drain(..) {
+                            out.answers.push(waiter, Err(error.clone().into()));
+                        }
+                    }
+                    self.done(&sent, &ask.resource, |entry| entry.asking.extend(waiters));
+                }
+            }
+        }
+        out
+    }
+
+    /// Ends a statement about a resource. If more is asked, the next one is due.
+    fn done(&self, sent: &Sent<'_>, key: &ResourceKey, f: impl FnOnce(&mut EpochEntry)) {
+        let due = self.with(key, |entry| {
+            f(entry);
+            entry.answered()
+        });
+        if due {
+            self.ready.push(sent.lane, key.clone());
+        }
+    }
+
+    fn enter_one(
+        &self,
+        sent: &Sent<'_>,
+        ask: &Ask,
+        asked: Asked,
+        found: &Found,
+        out: &mut Entering,
+    ) {
+        self.give_room_back(&asked, Some(found));
+        let key = &ask.resource;
+        if found.era > sent.era {
+            self.adopt(found.era);
+            self.done(sent, key, |entry| {
+                entry.ask_again(asked.waiters, &mut out.answers);
+            });
+            return;
+        }
+        let mut shard = self.shard(key);
+        let unchanged = self.newest.load(Ordering::Acquire) == sent.era;
+        let spend = asked.spent.as_ref();
+        // A spending that is being given back is no longer known here.
+        let spend = spend.filter(|spend| unchanged && shard.spends.peek(key) == Some(spend));
+        let unspent = spend.is_some_and(|spend| spend.is_missing(ask.token, found));
+        let known = asked.known;
+        let lost = known.is_some_and(|(known, learned)| {
+            unchanged && found.era <= learned && found.before < Some(known)
+        });
+        let mark = mark_after(ask, found);
+        let again = self.within(&mut shard, key, |entry| {
+            if known.is_some_and(|(_, learned)| found.era > learned) {
+                // The mark was overridden since. If epochs are open here, they were missing from
+                // the store then.
+                entry.overruled();
+            }
+            if lost || unspent || (sent.holds && entry.misses(sent.by, &asked.used, &found.open)) {
+                self.lost(key, entry, known.map(|(known, _)| known), found.before);
+                for waiter in asked.waiters {
+                    out.answers.push(waiter, Err(lost_error().into()));
+                }
+                return entry.answered();
+            }
+            let doubt = self.open(sent, ask, found, mark, entry, out);
+            if let Some(mark) = mark
+                && self.newest.load(Ordering::Acquire) == sent.era
+            {
+                entry.learn(mark, sent.era);
+            }
+            let (waiters, room) = (asked.waiters, asked.room);
+            self.judge_all(
+                ask,
+                (found, mark, room),
+                waiters,
+                doubt.as_ref(),
+                entry,
+                out,
+            );
+            entry.answered()
+        });
+        if !lost && !unspent && mark == Some(ask.token) {
+            let own = ask.spend.as_deref();
+            self.learn_spent_in(&mut shard, key, ask.token, found, sent.era, own);
+        }
+        drop(shard);
+        if mark.is_some() && found.before.is_none() {
+            self.setup.metrics.series.new_resources.inc();
+        }
+        if again {
+            self.ready.push(sent.lane, key.clone());
+        }
+    }
+
+    /// Registers the epoch that the statement has opened, if it has. Returns why it cannot be used.
+    fn open(
+        &self,
+        sent: &Sent<'_>,
+        ask: &Ask,
+        found: &Found,
+        mark: Option<Token>,
+        entry: &mut EpochEntry,
+        out: &mut Entering,
+    ) -> Option<NoAnswer> {
+        let opening = ask.opening?;
+        let me = sent.by.instance;
+        let mut open = found.open.iter().copied();
+        let own = open.find(|epoch| epoch.instance == me && epoch.opening == opening);
+        let Some(own) = own else {
+            // A request with another token may still be answered.
+            return (mark == Some(ask.token)).then(lost_error);
+        };
+        // Under the shard's lock: this instance has been declared dead since it asked. Then the
+        // epoch holds no request back, and its mark may be overridden already.
+        if sent.by.incarnation < self.incarnation.load(Ordering::Acquire) {
+            return Some(NoAnswer::other(
+                "rejoined",
+                "this proxy has rejoined the store meanwhile",
+            ));
+        }
+        let foreign = found.open.iter().copied();
+        let foreign = foreign.filter(|other| other.instance != me && other.token < own.token);
+        let foreign: Vec<Epoch> = foreign.collect();
+        out.older.extend(foreign.iter().map(|epoch| Older {
+            resource: ask.resource.clone(),
+            epoch: *epoch,
+            waits: own.token,
+        }));
+        for same in &mut entry.epochs {
+            same.closing |= same.epoch.token == own.token;
+        }
+        let own = OwnEpoch::new(own, sent.by.incarnation, foreign, sent.now);
+        entry.epochs.push(own);
+        // No override lowers the mark below an open epoch, whatever the era.
+        entry.learn(ask.token, sent.era);
+        entry.ring();
+        None
+    }
+
+    /// Answers the requests that share a statement. `doubt`: why its epoch cannot be used.
+    fn judge_all(
+        &self,
+        ask: &Ask,
+        (found, mark, room): (&Found, Option<Token>, MarkRoom),
+        waiters: Vec<Waiter>,
+        doubt: Option<&NoAnswer>,
+        entry: &mut EpochEntry,
+        out: &mut Entering,
+    ) {
+        let mut advanced = found.before < mark;
+        let mut again = Vec::new();
+        for waiter in waiters {
+            let answer = match judge(&waiter, ask.token, mark, room) {
+                // Permissions that were given back since its statement may be enough.
+                Judgement::Refused(Refused::TooManyNew)
+                    if waiter.tries == 0 && self.setup.growth.has_room() =>
+                {
+                    again.push(waiter);
+                    continue;
+                }
+                Judgement::Refused(refused) => Err(refused),
+                Judgement::Again => {
+                    again.push(waiter);
+                    continue;
+                }
+                Judgement::Current => match (&waiter.want, doubt) {
+                    (Want::Spend(name), _) if found.spent_by.as_ref() != Some(name) => {
+                        Err(Refused::Spent)
+                    }
+                    (Want::Open, Some(doubt)) => Err(doubt.clone().into()),
+                    (Want::Open | Want::Raise | Want::Spend(_), _) => {
+                        Ok(std::mem::take(&mut advanced))
+                    }
+                },
+            };
+            out.answers.push(waiter, answer);
+        }
+        entry.ask_again(again, &mut out.answers);
+    }
+
+    /// Gives back the permission for a new mark of a resource that turned out not to need one, or
+    /// whose result is unknown.
+    fn give_room_back(&self, asked: &Asked, found: Option<&Found>) {
+        let made = found.is_some_and(|found| found.before.is_none());
+        if asked.room == MarkRoom::Taken && !made {
+            self.setup.growth.give_back();
+        }
+    }
+
+    /// Refuses the resource until what the store has lost of it was written back and has settled.
+    pub(super) fn lost(
+        &self,
+        key: &ResourceKey,
+        entry: &mut EpochEntry,
+        known: Option<Token>,
+        found: Option<Token>,
+    ) {
+        let text = |token: Option<Token>| token.map_or("none".into(), |token| token.to_string());
+        if let Some(left_out) = self.losses.say(Instant::now()) {
+            tracing::error!(resource = %key, known = text(known), found = text(found), left_out,
+                "the store has lost a mark, an epoch or that a token is spent; it is written back, and the resource \
+                 refused until that is done and has settled");
+        }
+        self.setup.metrics.series.mark_regressions.inc();
+        entry.quarantine = Some(Quarantine::Repairing);
+        self.errands.repairs.must([key.clone()]);
+    }
+}
+
+impl EpochEntry {
+    /// Ends the statement about this resource. Says whether the next one is due.
+    fn answered(&mut self) -> bool {
+        self.statement = Statement::None;
+        (self.renew || !self.asking.is_empty()) && self.due()
+    }
+
+    /// Whether one of these epochs, which are in use, is not open in the store.
+    pub(super) fn misses(
+        &mut self,
+        by: &Identity,
+        used: &[crate::store::Opening],
+        open: &[Epoch],
+    ) -> bool {
+        used.iter().any(|opening| {
+            let is = |epoch: &Epoch| epoch.instance == by.instance && epoch.opening == *opening;
+            !open.iter().any(is) && self.epoch(by.instance, *opening).is_some()
+        })
+    }
+
+    /// Asks again for these requests. Either the row is of a later era than the statement knew, so
+    /// that nothing was changed, or the statement was about another request's token. A request that
+    /// spends under a permit is refused instead: its epoch was gone when the mark was overridden,
+    /// so the permit is void.
+    fn ask_again(&mut self, waiters: Vec<Waiter>, answers: &mut Answers) {
+        for mut waiter in waiters {
+            waiter.tries += 1;
+            if waiter.tries >= MAX_TRIES || matches!(waiter.want, Want::Spend(_)) {
+                let why = "the mark has changed meanwhile, or was overridden";
+                answers.push(waiter, Err(NoAnswer::other("era", why).into()));
+            } else {
+                self.asking.push(waiter);
+            }
+        }
+    }
+}
+
+fn lost_error() -> NoAnswer {
+    NoAnswer::other("lost", "the store has lost marks of this resource")
+}

@@ -1,0 +1,268 @@
+//! Composes the statement of a lane: one ask for each resource that is due, whose requests fold
+//! into the highest of their tokens.
+
+use std::sync::atomic::Ordering;
+
+use tokio::time::Instant;
+
+use super::entry::{EpochEntry, Statement};
+use super::request::{Answers, Waiter, Want};
+use super::spent::Spend;
+use super::{EpochTable, Lane};
+use crate::fencing::lease::Identity;
+use crate::fencing::refused::Refused;
+use crate::metrics::DecidedBy;
+use crate::routing::{Needs, ResourceKey, Token, stale_by};
+use crate::store::{Ask, Batch, Era, Opening};
+
+/// A statement that is to be sent. Its answer goes to [`EpochTable::answered`], whatever it is.
+#[must_use = "requests wait for its answer"]
+pub struct Composed {
+    pub(super) lane: Lane,
+    pub(super) by: Identity,
+    pub(super) era: Era,
+    pub(super) asks: Vec<Ask>,
+    /// One for each ask.
+    pub(super) asked: Vec<Asked>,
+    used: Vec<Opening>,
+    next: Opening,
+}
+
+/// The requests of one ask, and what was known here before it was sent.
+pub(super) struct Asked {
+    pub(super) waiters: Vec<Waiter>,
+    /// The mark that was durable, and the era it was learned in.
+    pub(super) known: Option<(Token, Era)>,
+    /// The token that was spent.
+    pub(super) spent: Option<Spend>,
+    /// The openings of this instance that are in use.
+    pub(super) used: Vec<Opening>,
+    /// Whether a mark may be made if there is none.
+    pub(super) room: MarkRoom,
+}
+
+/// The permission to make a mark for a new resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MarkRoom {
+    /// It needs none.
+    Free,
+    /// It has one.
+    Taken,
+    /// There was none.
+    Full,
+}
+
+impl Composed {
+    #[must_use]
+    pub fn batch(&self) -> Batch<'_> {
+        Batch {
+            instance: self.by.instance,
+            era: self.era,
+            asks: &self.asks,
+            used: &self.used,
+            next: self.next,
+        }
+    }
+}
+
+impl EpochTable {
+    /// The lane's next statement, unless nothing is due, and the answers that memory could give
+    /// meanwhile. `holds`: whether the lease of `by` holds.
+    pub fn compose(
+        &self,
+        lane: Lane,
+        by: Identity,
+        holds: impl Fn() -> bool,
+        now: Instant,
+    ) -> (Option<Composed>, Answers) {
+        let mut answers = Answers::default();
+        let mut composed = Composed {
+            lane,
+            by,
+            // Before the known marks. If an override is learned of in between, the statement is
+            // asked again. In the other order, a mark of the previous era would be missing in the
+            // new one, and be taken for lost.
+            era: self.era(),
+            asks: Vec::new(),
+            asked: Vec::new(),
+            used: Vec::new(),
+            next: 0,
+        };
+        for key in self.ready.take(lane) {
+            self.compose_one(&key, &mut composed, &mut answers, now);
+        }
+        // The lease is checked after the known marks were read. An instance that may have been
+        // declared dead may have missed an override of what its epochs protected. So it does not
+        // compare its marks with the store's.
+        if !holds() {
+            for asked in &mut composed.asked {
+                (asked.known, asked.spent) = (None, None);
+            }
+        }
+        composed.next = self.opening.load(Ordering::Acquire);
+        let some = !composed.asks.is_empty();
+        (some.then_some(composed), answers)
+    }
+
+    fn compose_one(
+        &self,
+        key: &ResourceKey,
+        composed: &mut Composed,
+        answers: &mut Answers,
+        now: Instant,
+    ) {
+        let mut shard = self.shard(key);
+        let spent = shard.spends.peek(key).cloned();
+        let by = &composed.by;
+        let asked = self.within(&mut shard, key, |entry| {
+            entry.statement = Statement::None;
+            let waiters = entry.still_asking(by.incarnation, answers);
+            let renewed = entry.renewed(by, now);
+            let known = entry.known.map(|known| (known, entry.known_in));
+            let chosen = choose(&waiters, entry.known, || self.setup.growth.take());
+            let chosen = chosen.or(renewed.map(Chosen::renewal))?;
+            let opens = chosen.opens || renewed == Some(chosen.token);
+            let opening = opens.then(|| self.opening.fetch_add(1, Ordering::AcqRel));
+            if chosen.believed {
+                entry.close_idle_below(chosen.token);
+            }
+            entry.statement = Statement::Sent(opening);
+            let ask = Ask {
+                resource: key.clone(),
+                token: chosen.token,
+                opening,
+                spend: chosen.spend,
+                needs: chosen.needs,
+            };
+            let used = entry.drained_but(by.instance);
+            let room = chosen.room;
+            let asked = Asked {
+                waiters,
+                known,
+                spent,
+                used,
+                room,
+            };
+            Some((ask, asked))
+        });
+        if let Some((ask, asked)) = asked {
+            composed.used.extend(&asked.used);
+            composed.asks.push(ask);
+            composed.asked.push(asked);
+        }
+    }
+}
+
+impl EpochEntry {
+    /// Takes the requests that ask, but those that have left and those that memory can answer by
+    /// now. A quarantined resource is asked for nevertheless, because the statement finds out more.
+    fn still_asking(&mut self, incarnation: u64, answers: &mut Answers) -> Vec<Waiter> {
+        let mut asking = std::mem::take(&mut self.asking);
+        asking.retain(|waiter| !waiter.has_left());
+        let mut left = Vec::with_capacity(asking.len());
+        for waiter in asking {
+            if let Some(mark) = stale_by(self.known, waiter.token) {
+                let stale = Refused::stale(mark, DecidedBy::Store);
+                answers.push(waiter, Err(stale));
+            } else if waiter.want == Want::Open && self.usable(waiter.token, incarnation).is_some()
+            {
+                answers.push(waiter, Ok(false));
+            } else {
+                left.push(waiter);
+            }
+        }
+        left
+    }
+
+    /// The token of the epoch that is to be opened anew, if that is asked for.
+    fn renewed(&mut self, by: &Identity, now: Instant) -> Option<Token> {
+        if !std::mem::take(&mut self.renew) {
+            return None;
+        }
+        let usable =
+            |own: &&mut super::entry::OwnEpoch| !own.closing && own.incarnation == by.incarnation;
+        let newest = self.epochs.iter_mut().filter(usable);
+        let newest = newest.max_by_key(|own| own.epoch.token)?;
+        newest.looked = now;
+        Some(newest.epoch.token)
+    }
+
+    /// Closes the epochs that a newer token leaves without use, so that the statement may drop
+    /// them.
+    fn close_idle_below(&mut self, token: Token) {
+        let idle = |own: &&mut super::entry::OwnEpoch| own.epoch.token < token && own.idle();
+        for own in self.epochs.iter_mut().filter(idle) {
+            own.closing = true;
+        }
+    }
+
+    /// The openings that are in use once the drained ones are let go.
+    fn drained_but(&self, instance: crate::store::InstanceId) -> Vec<Opening> {
+        let used = self.epochs.iter().filter(|own| !own.closing || !own.idle());
+        let used = used.filter(|own| own.epoch.instance == instance);
+        used.map(|own| own.epoch.opening).collect()
+    }
+}
+
+/// What a statement asks for a resource.
+struct Chosen {
+    token: Token,
+    opens: bool,
+    spend: Option<String>,
+    needs: Needs,
+    room: MarkRoom,
+    /// It is plausible at the mark that is known here.
+    believed: bool,
+}
+
+impl Chosen {
+    fn renewal(token: Token) -> Self {
+        Self {
+            token,
+            opens: true,
+            spend: None,
+            needs: Needs::default(),
+            room: MarkRoom::Free,
+            believed: true,
+        }
+    }
+}
+
+/// The highest token that is plausible at the `mark` known here; the others are judged by the
+/// answer. An implausible token, or one without room for a new mark, must not delay the others. So
+/// it is asked for only if there is no other. `take` takes the permission for a resource without a
+/// mark known here. Operators need none.
+fn choose(waiters: &[Waiter], mark: Option<Token>, take: impl FnOnce() -> bool) -> Option<Chosen> {
+    let believed = waiters.iter().filter(|one| one.needs().met_by(mark));
+    let believed = believed.map(|one| one.token).max();
+    let operators = waiters.iter().filter(|one| one.bounds.is_none());
+    let operators = operators.map(|one| one.token).max();
+    let (token, room) = if mark.is_some() || believed == operators {
+        (believed, MarkRoom::Free)
+    } else if take() {
+        (believed, MarkRoom::Taken)
+    } else if operators.is_some() {
+        (operators, MarkRoom::Free)
+    } else {
+        (believed, MarkRoom::Full)
+    };
+    let all = waiters.iter().map(|waiter| waiter.token);
+    let believed = token.is_some() && room != MarkRoom::Full;
+    let token = token.or(all.max())?;
+    let top = || waiters.iter().filter(|waiter| waiter.token == token);
+    let needs = top().map(Waiter::needs).reduce(Needs::or);
+    let mut needs = needs.unwrap_or_default();
+    needs.present |= room == MarkRoom::Full;
+    let spend = top().find_map(|waiter| match &waiter.want {
+        Want::Spend(name) => Some(name.clone()),
+        Want::Open | Want::Raise => None,
+    });
+    Some(Chosen {
+        token,
+        opens: top().any(|waiter| waiter.want == Want::Open),
+        spend,
+        needs,
+        room,
+        believed,
+    })
+}

@@ -1,0 +1,161 @@
+//! Reads of rows: whether a newer mark supersedes an epoch, which older epochs are still open
+//! elsewhere, and whether the store has lost something.
+//!
+//! A row is out of date by the time it is entered. So an epoch counts as missing only if it was in
+//! use before the read was sent, and still is.
+
+use std::sync::atomic::Ordering;
+
+use tokio::time::Instant;
+
+use super::entry::EpochEntry;
+use super::spent::Spend;
+use super::{EpochTable, lock};
+use crate::fencing::lease::Identity;
+use crate::routing::{ResourceKey, Token};
+use crate::store::{Epoch, Era, MarkRow, Notification, Opening};
+
+/// A row that is to be read, and what was known here before.
+#[derive(Debug)]
+pub struct Looking {
+    pub key: ResourceKey,
+    known: Option<(Token, Era)>,
+    spent: Option<Spend>,
+    used: Vec<Opening>,
+}
+
+impl EpochTable {
+    /// Reads of these rows are about to be sent.
+    #[must_use]
+    pub fn looking(&self, keys: Vec<ResourceKey>, by: &Identity) -> Vec<Looking> {
+        let looking = keys.into_iter().filter_map(|key| {
+            let shard = self.shard(&key);
+            let entry = shard.active.get(&key)?;
+            Some(Looking {
+                known: entry.known.map(|known| (known, entry.known_in)),
+                spent: shard.spends.peek(&key).cloned(),
+                used: entry.used_by(by.instance).collect(),
+                key: key.clone(),
+            })
+        });
+        looking.collect()
+    }
+
+    /// Enters a row that was read under `era`; `None`: the store has none. `holds`: whether the
+    /// lease of `by` holds.
+    pub fn looked(
+        &self,
+        looking: &Looking,
+        row: Option<&(MarkRow, Vec<Epoch>)>,
+        (era, by, holds): (Era, &Identity, bool),
+        worker: usize,
+    ) {
+        if let Some((mark, _)) = row
+            && mark.era > era
+        {
+            self.adopt(mark.era);
+            return;
+        }
+        let key = &looking.key;
+        let open = row.map_or(&[][..], |(_, open)| open.as_slice());
+        let found = row.map(|(mark, _)| mark.token);
+        let mut shard = self.shard(key);
+        if !shard.active.contains_key(key) || self.newest.load(Ordering::Acquire) != era {
+            return;
+        }
+        let spent = shard.spends.peek(key) == looking.spent.as_ref();
+        let due = self.within(&mut shard, key, |entry| {
+            let known = looking.known.map(|(known, _)| known);
+            if holds && (found < known || entry.misses(by, &looking.used, open)) {
+                // Under a lapsed lease others may have declared this instance dead, and overridden
+                // what its epochs protected.
+                self.lost(key, entry, known, found);
+                return false;
+            }
+            if let Some(mark) = found {
+                entry.want_below(mark);
+                entry.learn(mark, era);
+            }
+            for own in &mut entry.epochs {
+                // A row from before its opening says nothing of the older ones.
+                if open.contains(&own.epoch) {
+                    own.foreign.retain(|foreign| open.contains(foreign));
+                }
+            }
+            entry.ring();
+            // It may have been given back, or overridden: a statement finds out, under the row's
+            // lock.
+            let spent = looking.spent.as_ref().filter(|spend| spent && spend.own);
+            let unspent = spent.is_some_and(|spend| {
+                found == Some(spend.token) && row.is_some_and(|(mark, _)| !mark.spent)
+            });
+            entry.renew |= unspent;
+            unspent && entry.due()
+        });
+        drop(shard);
+        if due {
+            self.ready.push(self.ready.lane(worker), key.clone());
+        }
+    }
+
+    /// The resources of one shard at which an epoch is open here.
+    #[must_use]
+    pub fn open_in(&self, shard: usize) -> Vec<ResourceKey> {
+        let shard = self.shards.get(shard).map(lock);
+        let active = shard.iter().flat_map(|shard| &shard.active);
+        let open = active.filter(|(_, entry)| !entry.epochs.is_empty());
+        open.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// The number of shards.
+    #[must_use]
+    pub fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Handles a notification. It is no fact: it closes an epoch that is idle here, or has the row
+    /// read.
+    pub fn hinted(&self, notification: &Notification, now: Instant) {
+        let key = &notification.resource;
+        let mut shard = self.shard(key);
+        if !shard.active.contains_key(key) {
+            return;
+        }
+        let look = self.within(&mut shard, key, |entry| match notification.waits {
+            Some(token) => {
+                if entry.waiting == 0 {
+                    entry.cede_below(token);
+                }
+                let mut own = entry.epochs.iter_mut();
+                let busy = own.find(|own| own.epoch.token < token && !own.wanted);
+                busy.is_some_and(|own| {
+                    own.looked = now;
+                    true
+                })
+            }
+            None => entry.foreign().next().is_some(),
+        });
+        drop(shard);
+        if look {
+            self.errands.looks.add([key.clone()]);
+        }
+    }
+}
+
+impl EpochEntry {
+    /// Closes the idle epochs below this token, with which a request of another instance waits.
+    fn cede_below(&mut self, token: Token) {
+        for own in &mut self.epochs {
+            if own.epoch.token < token && own.idle() {
+                (own.closing, own.wanted) = (true, true);
+            }
+        }
+    }
+
+    /// Another instance has raised the mark, and may wait for the older epochs.
+    fn want_below(&mut self, mark: Token) {
+        for own in &mut self.epochs {
+            own.wanted |= own.epoch.token < mark;
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What this instance publishes with each heartbeat: which of its epochs are over.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::entry::{EpochEntry, OwnEpoch, Quarantine, Statement};
+use super::{EpochTable, lock};
+use crate::routing::ResourceKey;
+use crate::store::{InstanceId, Opening, Publication};
+
+/// An epoch without a permit for this long is over: a crash makes only what is in use wait. Equal
+/// tokens that come further apart ask the store each time.
+const IDLE: Duration = Duration::from_secs(5);
+/// The same while more resources are active than may be remembered. Not zero: the request that
+/// opened an epoch must reach the barrier first.
+const CROWDED_IDLE: Duration = Duration::from_secs(1);
+/// The most openings that a publication leaves open by name.
+const MOST_LEFT: usize = 4096;
+/// An epoch that is in use for longer is opened anew where there are more than that: a publication
+/// ends nothing above the first one that it cannot name.
+const LONG: Duration = Duration::from_mins(1);
+/// The most epochs that are opened anew at once.
+const RENEWED: usize = 1024;
+
+impl EpochTable {
+    /// Closes the epochs that are idle, and composes what is over now: every opening of `instance`
+    /// that has been given out and is not in use.
+    pub fn publish(&self, instance: InstanceId, now: Instant) -> Publication {
+        let crowded = self.active.load(Ordering::Relaxed) > self.setup.capacity;
+        let idle = if crowded { CROWDED_IDLE } else { IDLE };
+        // First: an opening that is given out from now on is not below it. One that was given out
+        // before stands in its entry as sent, or as an epoch, or is out of use for ever.
+        let below = self.opening.load(Ordering::Acquire);
+        let mut left = Vec::new();
+        let mut long = Vec::new();
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            self.each(&mut shard, |key, entry| {
+                entry.close_idle(idle, now);
+                left.extend(entry.openings(instance));
+                if let Some(opening) = entry.long_in_use(now) {
+                    long.push((opening, key.clone()));
+                }
+            });
+        }
+        left.retain(|opening| *opening < below);
+        let publication = name_some(below, left);
+        if publication.below < below {
+            self.renew(long);
+        }
+        publication
+    }
+
+    /// Has the oldest of these epochs opened anew.
+    fn renew(&self, mut long: Vec<(Opening, ResourceKey)>) {
+        long.sort_unstable_by_key(|(opening, _)| *opening);
+        for (_, key) in long.into_iter().take(RENEWED) {
+            let due = self.with(&key, |entry| {
+                entry.renew = true;
+                entry.due()
+            });
+            if due {
+                self.ready.push(self.ready.lane(0), key);
+            }
+        }
+    }
+
+    /// Ends the run: closes every epoch. All are over but those that have something in flight or
+    /// settling.
+    #[must_use]
+    pub fn finish(&self, instance: InstanceId) -> Publication {
+        let mut left = Vec::new();
+        self.every(|_, entry| {
+            for own in &mut entry.epochs {
+                own.closing = true;
+            }
+            let busy = entry.epochs.iter().filter(|own| !own.idle());
+            let busy = busy.filter(|own| own.epoch.instance == instance);
+            left.extend(busy.map(|own| own.epoch.opening));
+            entry.ring();
+        });
+        // The lanes have ended: what was sent and not answered is never registered.
+        name_some(self.opening.load(Ordering::Acquire), left)
+    }
+}
+
+/// With more in use than a publication can name, it ends at the first that it does not.
+fn name_some(below: Opening, mut left: Vec<Opening>) -> Publication {
+    if left.len() <= MOST_LEFT {
+        return Publication { below, left };
+    }
+    let (_, below, _) = left.select_nth_unstable(MOST_LEFT);
+    let below = *below;
+    left.truncate(MOST_LEFT);
+    Publication { below, left }
+}
+
+impl EpochEntry {
+    fn close_idle(&mut self, idle: Duration, now: Instant) {
+        if let Some(Quarantine::Until(end)) = self.quarantine
+            && end <= now
+        {
+            self.lift();
+        }
+        if self.waiting > 0 {
+            return;
+        }
+        let unused = |own: &OwnEpoch| now.saturating_duration_since(own.used) >= idle;
+        for own in &mut self.epochs {
+            own.closing |= own.idle() && unused(own);
+        }
+    }
+
+    /// The openings of this instance that are in use, once the drained ones are let go.
+    fn openings(&self, instance: InstanceId) -> impl Iterator<Item = Opening> {
+        let used = self.epochs.iter().filter(|own| !own.closing || !own.idle());
+        let used = used.filter(move |own| own.epoch.instance == instance);
+        let sent = match self.statement {
+            Statement::Sent(opening) => opening,
+            Statement::None | Statement::Due => None,
+        };
+        used.map(|own| own.epoch.opening).chain(sent)
+    }
+
+    /// The opening of an epoch that has been usable for long.
+    fn long_in_use(&self, now: Instant) -> Option<Opening> {
+        let long =
+            |own: &&OwnEpoch| !own.closing && now.saturating_duration_since(own.opened) >= LONG;
+        self.epochs.iter().find(long).map(|own| own.epoch.opening)
+    }
+}

@@ -1,0 +1,153 @@
+//! The lanes: tasks that send the statements of requests to the store, many requests in each (group
+//! commit).
+//!
+//! Each lane has one statement on its way at a time, over a connection of its own. While it
+//! commits, the next one gathers; an idle lane sends at once. A lane runs on the worker whose
+//! requests it carries, so that a lone request waits for no other thread.
+
+use std::sync::Arc;
+
+use tokio::task::JoinHandle;
+use tokio::time::{Duration, Instant};
+
+use super::epochs::{EpochTable, Older};
+use super::failure_detector::FailureDetector;
+use super::lease::Lease;
+use crate::metrics::StoreMetrics;
+use crate::store::{Lane, MarkStore, Notification, StoreError};
+use crate::throttle::Throttle;
+
+/// The pause after a row that another session has locked was tried by itself.
+const LOCKED: Duration = Duration::from_millis(50);
+
+/// What a lane works on. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Lanes {
+    pub(super) store: Arc<dyn MarkStore>,
+    pub(super) epoch_table: Arc<EpochTable>,
+    pub(super) lease: Arc<Lease>,
+    pub(super) detector: Arc<FailureDetector>,
+    pub(super) metrics: Arc<StoreMetrics>,
+    /// Batches that ran into a row lock, and those that the store did not take.
+    throttles: Arc<(Throttle, Throttle)>,
+}
+
+impl Lanes {
+    pub(super) fn new(
+        store: Arc<dyn MarkStore>,
+        epoch_table: Arc<EpochTable>,
+        lease: Arc<Lease>,
+        detector: Arc<FailureDetector>,
+        metrics: Arc<StoreMetrics>,
+    ) -> Self {
+        Self {
+            store,
+            epoch_table,
+            lease,
+            detector,
+            metrics,
+            throttles: Arc::new((Throttle::of_repeats(), Throttle::of_repeats())),
+        }
+    }
+
+    /// Starts all lanes: each main one on the runtime of its worker if there are as many, the
+    /// others here.
+    pub(super) fn start(&self, workers: &[tokio::runtime::Handle]) -> Vec<JoinHandle<()>> {
+        let main = (0..self.store.lanes()).map(Lane::Main);
+        let lanes = main.chain([Lane::Aside]);
+        let started = lanes.enumerate().map(|(index, lane)| {
+            let lanes = self.clone();
+            let run = async move { lanes.run(lane).await };
+            match workers.get(index) {
+                Some(worker) if lane != Lane::Aside && self.store.lanes() > 1 => worker.spawn(run),
+                _ => tokio::spawn(run),
+            }
+        });
+        started.collect()
+    }
+
+    /// Runs until it is dropped.
+    async fn run(self, lane: Lane) {
+        loop {
+            self.epoch_table.due(lane).await;
+            self.turn(lane).await;
+        }
+    }
+
+    /// Sends the lane's next statement, if there is one, and enters its answer.
+    pub(super) async fn turn(&self, lane: Lane) {
+        let by = self.lease.identity();
+        let incarnation = by.incarnation;
+        let holds = || self.lease.holds(incarnation);
+        let (composed, answers) = self.epoch_table.compose(lane, by, holds, Instant::now());
+        answers.deliver();
+        let Some(composed) = composed else {
+            return;
+        };
+        let batch = composed.batch();
+        #[allow(clippy::cast_precision_loss, reason = "a batch is small")]
+        let size = batch.asks.len() as f64;
+        self.metrics.series.store_batch_size.observe(size);
+        let timer = self.metrics.series.store_commit_seconds.start_timer();
+        let result = self.store.advance(lane, batch).await;
+        let result = match result {
+            Ok(found) if found.len() != batch.asks.len() => Err(StoreError::Statement(format!(
+                "{} rows were asked for and {} came back",
+                batch.asks.len(),
+                found.len()
+            ))),
+            other => other,
+        };
+        let mut locked = false;
+        match &result {
+            Ok(_) => {
+                timer.observe_duration();
+                self.metrics.answered();
+            }
+            Err(error) => {
+                timer.stop_and_discard();
+                self.metrics.failed(error);
+                locked = matches!(error, StoreError::LockTimeout(_));
+                self.say(error, batch.asks.len());
+            }
+        }
+        let entering = self
+            .epoch_table
+            .answered(composed, result, holds(), Instant::now());
+        entering.answers.deliver();
+        self.tell(entering.older);
+        if locked && lane == Lane::Aside {
+            tokio::time::sleep(LOCKED).await;
+        }
+    }
+
+    fn say(&self, error: &StoreError, resources: usize) {
+        let (locked, refused) = &*self.throttles;
+        if matches!(error, StoreError::LockTimeout(_)) {
+            if let Some(left_out) = locked.say(Instant::now()) {
+                tracing::warn!(%error, resources, left_out,
+                    "a batch ran into a row lock; its resources are asked for one by one");
+            }
+        } else if let Some(left_out) = refused.say_of(error.kind(), Instant::now()) {
+            tracing::warn!(%error, kind = error.kind(), left_out,
+                "the store did not take a batch");
+        }
+    }
+
+    /// Has the owners of older epochs notified, if they live.
+    pub(super) fn tell(&self, older: Vec<Older>) {
+        let living = older.into_iter().filter(|older| {
+            self.detector.meet(older.epoch.instance);
+            self.store.shared() && !self.detector.is_dead(older.epoch.instance)
+        });
+        let errands = self.epoch_table.errands();
+        errands.notifications.add(living.map(|older| Notification {
+            resource: older.resource,
+            waits: Some(older.waits),
+            to: Some(older.epoch.instance),
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests;

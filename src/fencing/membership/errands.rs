@@ -1,0 +1,198 @@
+//! Does the [`Errands`](crate::fencing::epochs::Errands): reads rows, cedes epochs, notifies other
+//! instances, writes back what was lost, and hears notifications.
+//!
+//! Any login of the database can send a notification, so none is trusted: it closes an epoch that
+//! is idle here, or has the row read.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{LOOK_AGAIN, Membership, RETRY};
+use crate::routing::ResourceKey;
+use crate::store::{Heard, Repair, StoreError};
+
+/// How long a resource that could not be repaired by itself waits for its next turn.
+const POSTPONED: Duration = Duration::from_secs(30);
+/// The most resources that are repaired together.
+const REPAIRED: usize = 256;
+/// The most rows that one read asks for.
+const READ: usize = 1024;
+
+impl Membership {
+    pub(super) async fn errands(&self) {
+        tokio::join!(
+            self.hearing(),
+            self.looking(),
+            self.rechecking(),
+            self.ceding(),
+            self.notifying(),
+            self.repairing(),
+        );
+    }
+
+    /// Hears notifications.
+    async fn hearing(&self) {
+        let Some(mut heard) = self.store.listen() else {
+            return;
+        };
+        while let Some(heard) = heard.recv().await {
+            match heard {
+                Heard::Notification(notification) => {
+                    let me = self.lease.identity().instance;
+                    if notification.to.is_none_or(|to| to == me) {
+                        self.epoch_table.hinted(&notification, Instant::now());
+                    }
+                }
+                Heard::Resumed => {
+                    // Another server may answer now, one that was behind, even if no call has
+                    // failed. And notifications may have been missed.
+                    self.epoch_table.errands().recheck.notify_one();
+                    self.look_for_waiting();
+                }
+            }
+        }
+    }
+
+    async fn looking(&self) {
+        loop {
+            let keys = self.epoch_table.errands().looks.next().await;
+            if let Err(error) = self.look(keys).await {
+                // Not tried again: who waits has it read again.
+                self.metrics.failed(&error);
+                tracing::debug!(%error, "rows could not be read");
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+
+    async fn look(&self, keys: Vec<ResourceKey>) -> Result<(), StoreError> {
+        // The era is taken before the read, so that a mark is not learned if its era is over when
+        // the answer comes.
+        let (era, by) = (self.epoch_table.era(), self.lease.identity());
+        let looking = self.epoch_table.looking(keys, &by);
+        if looking.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<ResourceKey> = looking.iter().map(|one| one.key.clone()).collect();
+        let rows = self.store.look(&keys).await?;
+        self.metrics.answered();
+        let rows = rows.into_iter();
+        let rows: HashMap<ResourceKey, _> = rows
+            .map(|(mark, open)| (mark.resource.clone(), (mark, open)))
+            .collect();
+        let holds = self.lease.holds(by.incarnation);
+        for one in &looking {
+            let row = rows.get(&one.key);
+            self.epoch_table.looked(one, row, (era, &by, holds), 0);
+        }
+        Ok(())
+    }
+
+    /// Reads all rows of open epochs again, whenever another server may answer.
+    async fn rechecking(&self) {
+        loop {
+            self.epoch_table.errands().recheck.notified().await;
+            for shard in 0..self.epoch_table.shards() {
+                for keys in self.epoch_table.open_in(shard).chunks(READ) {
+                    while let Err(error) = self.look(keys.to_vec()).await {
+                        self.metrics.failed(&error);
+                        tracing::debug!(%error, "rows could not be read yet");
+                        tokio::time::sleep(RETRY).await;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn ceding(&self) {
+        loop {
+            let epochs = self.epoch_table.errands().cedes.next().await;
+            if let Err(error) = self.store.cede(&epochs).await {
+                self.metrics.failed(&error);
+                tracing::debug!(%error, "epochs could not be ceded; they are over with the next publication");
+            }
+        }
+    }
+
+    async fn notifying(&self) {
+        loop {
+            let notifications = self.epoch_table.errands().notifications.next().await;
+            if let Err(error) = self.store.notify(&notifications).await {
+                self.metrics.failed(&error);
+                tracing::debug!(%error, "a notification was lost; who waits polls");
+            }
+        }
+    }
+
+    /// Writes back what was lost. A failover can lose very many marks at once, so each statement
+    /// writes many. After one that fails, the next has half as many, down to a single resource,
+    /// which is then left out for a while, so that no other waits for it.
+    async fn repairing(&self) {
+        let mut most = REPAIRED;
+        let mut postponed: HashMap<ResourceKey, Instant> = HashMap::new();
+        loop {
+            tokio::time::sleep(LOOK_AGAIN).await;
+            let now = Instant::now();
+            let repairs = &self.epoch_table.errands().repairs;
+            let due = postponed.extract_if(|_, at| *at <= now);
+            repairs.must(due.map(|(key, _)| key));
+            loop {
+                let keys = repairs.take(most);
+                if keys.is_empty() {
+                    break;
+                }
+                match self.repair(&keys).await {
+                    Ok(true) => most = REPAIRED.min(most * 2),
+                    // The lease does not hold: all wait for the next one.
+                    Ok(false) => {
+                        repairs.must(keys);
+                        break;
+                    }
+                    Err(error) => {
+                        self.metrics.failed(&error);
+                        tracing::debug!(%error, "what was lost could not be written back yet");
+                        let of_a_row =
+                            matches!(error, StoreError::LockTimeout(_) | StoreError::Statement(_));
+                        match keys.as_slice() {
+                            [key] if of_a_row => {
+                                postponed.insert(key.clone(), now + POSTPONED);
+                            }
+                            _ => {
+                                most = (keys.len() / 2).max(1);
+                                repairs.must(keys);
+                            }
+                        }
+                        if !of_a_row {
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Only under a lease that held after the mark was read: an instance that was declared dead may
+    /// have missed an override, and would write back the mark from before it. An override that was
+    /// made while the epochs were missing from the store, or that comes later, has a later era than
+    /// the mark that is written back. `false`: the lease does not hold.
+    async fn repair(&self, keys: &[ResourceKey]) -> Result<bool, StoreError> {
+        let by = self.lease.identity();
+        let repairs: Vec<Repair> = self.epoch_table.to_repair(keys, &by);
+        if !self.lease.holds(by.incarnation) {
+            return Ok(false);
+        }
+        if !repairs.is_empty() {
+            let found = self.store.repair(&repairs).await?;
+            for (repair, found) in repairs.iter().zip(&found) {
+                self.epoch_table.repaired(repair, found, Instant::now());
+            }
+        }
+        let known = |key: &&ResourceKey| repairs.iter().any(|repair| repair.resource == **key);
+        for key in keys.iter().filter(|key| !known(key)) {
+            self.epoch_table.nothing_to_repair(key, Instant::now());
+        }
+        Ok(true)
+    }
+}
