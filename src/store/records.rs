@@ -103,6 +103,17 @@ pub struct Publication {
     pub left: Vec<Opening>,
 }
 
+impl Publication {
+    /// The state of an instance that leaves with this as its last publication, and the opening
+    /// below which its epochs are over. It has settled if it leaves nothing open.
+    pub(super) fn at_leave(&self) -> (i16, Opening) {
+        match self.left[..] {
+            [] => (2, Opening::MAX),
+            _ => (1, self.below),
+        }
+    }
+}
+
 /// Counts the overrides of a namespace. A statement that knows a lower era than a row's changes
 /// nothing on that row.
 pub type Era = i64;

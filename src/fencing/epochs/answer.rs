@@ -12,7 +12,7 @@ use super::request::{Answers, Waiter, Want};
 use crate::fencing::lease::Identity;
 use crate::fencing::refused::{NoAnswer, Refused};
 use crate::routing::{ResourceKey, Token};
-use crate::store::{Ask, Epoch, Era, Found, Lane, StoreError};
+use crate::store::{Ask, Epoch, Era, Found, Lane, Opening, StoreError};
 
 /// How often a request is asked again before it is refused.
 const MAX_TRIES: u8 = 4;
@@ -35,8 +35,9 @@ pub struct Older {
     pub waits: Token,
 }
 
-/// What one statement was sent by, under and over.
+/// How a statement was sent.
 struct Sent<'a> {
+    /// The identity of this instance then.
     by: &'a Identity,
     era: Era,
     lane: Lane,
@@ -81,16 +82,14 @@ impl EpochTable {
             }
             Err(error) => {
                 let locked = matches!(error, StoreError::LockTimeout(_));
-                // One of the rows may be the cause.
-                let suspect = locked || matches!(error, StoreError::Statement(_));
                 let error = NoAnswer::from(&error);
                 for (ask, asked) in each {
                     self.give_room_back(&asked, None);
-                    if suspect {
+                    if locked {
                         self.ready.suspect(&ask.resource);
                     }
                     let mut waiters = asked.waiters;
-                    // What was locked has been rolled back, and is asked again.
+                    // The server has rolled back a statement that ran into a lock: it is sent again.
                     if !locked {
                         for waiter in waiters.drain(..) {
                             out.answers.push(waiter, Err(error.clone().into()));
@@ -157,7 +156,7 @@ impl EpochTable {
             }
             let doubt = self.open(sent, ask, found, mark, entry, out);
             if let Some(mark) = mark
-                && self.newest.load(Ordering::Acquire) == sent.era
+                && unchanged
             {
                 entry.learn(mark, sent.era);
             }
@@ -308,12 +307,7 @@ impl EpochEntry {
     }
 
     /// Whether one of these epochs, which are in use, is not open in the store.
-    pub(super) fn misses(
-        &mut self,
-        by: &Identity,
-        used: &[crate::store::Opening],
-        open: &[Epoch],
-    ) -> bool {
+    pub(super) fn misses(&mut self, by: &Identity, used: &[Opening], open: &[Epoch]) -> bool {
         used.iter().any(|opening| {
             let is = |epoch: &Epoch| epoch.instance == by.instance && epoch.opening == *opening;
             !open.iter().any(is) && self.epoch(by.instance, *opening).is_some()

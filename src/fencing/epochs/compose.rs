@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
 
-use super::entry::{EpochEntry, Statement};
+use super::entry::{EpochEntry, OwnEpoch, Statement};
 use super::request::{Answers, Waiter, Want};
 use super::spent::Spend;
 use super::{EpochTable, Lane};
@@ -134,7 +134,7 @@ impl EpochTable {
                 spend: chosen.spend,
                 needs: chosen.needs,
             };
-            let used = entry.drained_but(by.instance);
+            let used = entry.used_by(by.instance).collect();
             let room = chosen.room;
             let asked = Asked {
                 waiters,
@@ -174,13 +174,12 @@ impl EpochEntry {
         left
     }
 
-    /// The token of the epoch that is to be opened anew, if that is asked for.
+    /// The token of the epoch to reopen, if one is due.
     fn renewed(&mut self, by: &Identity, now: Instant) -> Option<Token> {
         if !std::mem::take(&mut self.renew) {
             return None;
         }
-        let usable =
-            |own: &&mut super::entry::OwnEpoch| !own.closing && own.incarnation == by.incarnation;
+        let usable = |own: &&mut OwnEpoch| !own.closing && own.incarnation == by.incarnation;
         let newest = self.epochs.iter_mut().filter(usable);
         let newest = newest.max_by_key(|own| own.epoch.token)?;
         newest.looked = now;
@@ -190,21 +189,14 @@ impl EpochEntry {
     /// Closes the epochs that a newer token leaves without use, so that the statement may drop
     /// them.
     fn close_idle_below(&mut self, token: Token) {
-        let idle = |own: &&mut super::entry::OwnEpoch| own.epoch.token < token && own.idle();
+        let idle = |own: &&mut OwnEpoch| own.epoch.token < token && own.idle();
         for own in self.epochs.iter_mut().filter(idle) {
             own.closing = true;
         }
     }
-
-    /// The openings that are in use once the drained ones are let go.
-    fn drained_but(&self, instance: crate::store::InstanceId) -> Vec<Opening> {
-        let used = self.epochs.iter().filter(|own| !own.closing || !own.idle());
-        let used = used.filter(|own| own.epoch.instance == instance);
-        used.map(|own| own.epoch.opening).collect()
-    }
 }
 
-/// What a statement asks for a resource.
+/// The ask for one resource.
 struct Chosen {
     token: Token,
     opens: bool,

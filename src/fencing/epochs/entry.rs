@@ -61,6 +61,10 @@ impl OwnEpoch {
     pub(super) fn idle(&self) -> bool {
         self.permits == 0 && self.unknown.is_empty()
     }
+
+    fn drained(&self) -> bool {
+        self.closing && self.idle()
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +92,7 @@ pub(super) struct EpochEntry {
     pub(super) epochs: Vec<OwnEpoch>,
     /// Requests that wait for the store.
     pub(super) asking: Vec<Waiter>,
-    /// The next statement opens the epoch in use anew.
+    /// The next statement reopens the epoch in use, under another number.
     pub(super) renew: bool,
     pub(super) statement: Statement,
     /// How many requests wait for older ones.
@@ -164,11 +168,12 @@ impl EpochEntry {
             .find(|own| own.epoch.opening == opening && own.epoch.instance == instance)
     }
 
-    /// The openings of this instance that are in use.
+    /// The openings of this instance that are in use. Those that have drained are about to be let
+    /// go.
     pub(super) fn used_by(&self, instance: InstanceId) -> impl Iterator<Item = Opening> {
-        let own = self.epochs.iter().map(|own| own.epoch);
-        let own = own.filter(move |epoch| epoch.instance == instance);
-        own.map(|epoch| epoch.opening)
+        let used = self.epochs.iter().filter(|own| !own.drained());
+        let used = used.filter(move |own| own.epoch.instance == instance);
+        used.map(|own| own.epoch.opening)
     }
 
     pub(super) fn ring(&self) {
@@ -243,7 +248,7 @@ impl EpochEntry {
         let before = self.epochs.len();
         let mut wanted = Vec::new();
         self.epochs.retain(|own| {
-            let done = own.closing && own.idle();
+            let done = own.drained();
             if done && own.wanted {
                 wanted.push(own.epoch);
             }

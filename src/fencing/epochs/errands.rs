@@ -1,5 +1,5 @@
-//! [`Errands`]: what is to be done at the store beside the statements of requests. One task for
-//! each queue does it, on connections of their own, so that no request waits for it.
+//! [`Errands`]: work at the store apart from the statements of requests. One task for each queue
+//! does it, on connections of their own, so that no request waits for it.
 //!
 //! Each may be dropped: a look is asked for again while a request waits, an epoch that is not ceded
 //! is over with the next publication, and a notification is a hint.

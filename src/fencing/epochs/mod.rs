@@ -158,7 +158,7 @@ impl EpochTable {
         }
     }
 
-    /// What is to be done at the store beside the statements of requests.
+    /// Work at the store apart from the statements of requests.
     #[must_use]
     pub fn errands(&self) -> &Errands {
         &self.errands

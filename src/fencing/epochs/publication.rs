@@ -1,4 +1,4 @@
-//! What this instance publishes with each heartbeat: which of its epochs are over.
+//! The publication in each heartbeat: which epochs of this instance are over.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,10 +18,10 @@ const IDLE: Duration = Duration::from_secs(5);
 const CROWDED_IDLE: Duration = Duration::from_secs(1);
 /// The most openings that a publication leaves open by name.
 const MOST_LEFT: usize = 4096;
-/// An epoch that is in use for longer is opened anew where there are more than that: a publication
-/// ends nothing above the first one that it cannot name.
+/// An epoch that has been in use for longer is reopened, under a higher number, when a publication
+/// cannot name them all: it says nothing of openings from the first unnamed one on.
 const LONG: Duration = Duration::from_mins(1);
-/// The most epochs that are opened anew at once.
+/// The most epochs that are reopened after one publication.
 const RENEWED: usize = 1024;
 
 impl EpochTable {
@@ -53,7 +53,7 @@ impl EpochTable {
         publication
     }
 
-    /// Has the oldest of these epochs opened anew.
+    /// Has the oldest of these epochs reopened.
     fn renew(&self, mut long: Vec<(Opening, ResourceKey)>) {
         long.sort_unstable_by_key(|(opening, _)| *opening);
         for (_, key) in long.into_iter().take(RENEWED) {
@@ -76,9 +76,7 @@ impl EpochTable {
             for own in &mut entry.epochs {
                 own.closing = true;
             }
-            let busy = entry.epochs.iter().filter(|own| !own.idle());
-            let busy = busy.filter(|own| own.epoch.instance == instance);
-            left.extend(busy.map(|own| own.epoch.opening));
+            left.extend(entry.used_by(instance));
             entry.ring();
         });
         // The lanes have ended: what was sent and not answered is never registered.
@@ -113,15 +111,13 @@ impl EpochEntry {
         }
     }
 
-    /// The openings of this instance that are in use, once the drained ones are let go.
+    /// The openings of this instance that are in use, with the one that has no answer yet.
     fn openings(&self, instance: InstanceId) -> impl Iterator<Item = Opening> {
-        let used = self.epochs.iter().filter(|own| !own.closing || !own.idle());
-        let used = used.filter(move |own| own.epoch.instance == instance);
         let sent = match self.statement {
             Statement::Sent(opening) => opening,
             Statement::None | Statement::Due => None,
         };
-        used.map(|own| own.epoch.opening).chain(sent)
+        self.used_by(instance).chain(sent)
     }
 
     /// The opening of an epoch that has been usable for long.

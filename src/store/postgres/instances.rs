@@ -160,10 +160,7 @@ impl Instances for PostgresStore {
         instance: InstanceId,
         publication: &Publication,
     ) -> Result<(), StoreError> {
-        let (state, below) = match publication.left[..] {
-            [] => (2_i16, Opening::MAX),
-            _ => (1, publication.below),
-        };
+        let (state, below) = publication.at_leave();
         let statement = self
             .query(
                 "UPDATE instances SET state = $3, closed_below = $4, left_open = $5 \

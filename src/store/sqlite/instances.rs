@@ -169,10 +169,7 @@ impl Instances for SqliteStore {
         instance: InstanceId,
         publication: &Publication,
     ) -> Result<(), StoreError> {
-        let (state, below) = match publication.left[..] {
-            [] => (2, Opening::MAX),
-            _ => (1, publication.below),
-        };
+        let (state, below) = publication.at_leave();
         let update = self
             .query(
                 "UPDATE instances SET state = ?3, closed_below = ?4, left_open = ?5 \
