@@ -173,6 +173,18 @@ async fn who_waits_is_woken_when_another_has_found_an_instance_dead() {
     assert!(refused.expect("woken").is_err());
 }
 
+/// Another session may have locked its row. The lease is renewed, and the others are watched.
+#[tokio::test(start_paused = true)]
+async fn a_round_goes_on_where_an_end_cannot_be_recorded() {
+    let store = Arc::new(Double::alone());
+    let (first, second) = (rig(&store, 1).await, rig(&store, 2).await);
+    store.plan("declare_dead", CallPlan::Fail(broken()));
+    for dead in [false, true] {
+        second.membership().round().await.expect("a round");
+        assert_eq!(row(&store, first.instance()).dead, dead);
+    }
+}
+
 /// A file has one process at a time: every other instance on record is dead.
 #[tokio::test(start_paused = true)]
 async fn after_a_crash_only_older_work_is_waited_for() {
