@@ -34,7 +34,7 @@ echo '| part | instructions |'
 echo '|---|---|'
 for part in "$@"; do
     case $part in
-        writer*) few=20 more=120 ;;
+        lane*) few=20 more=120 ;;
         *) few=200 more=1200 ;;
     esac
     low=$(count "$part" "$few")

@@ -8,7 +8,7 @@
 //!    [`fencing::Fencing::admit`], `exchange`, `answer`.
 //! 3. [`routing`]: pure rules: tokens, checked paths, routes, resource keys.
 //! 4. [`fencing`]: decides about tokens. [`fencing::Fencing`] is its only entrance. Behind it are
-//!    the barrier, the epochs in memory, the group-commit writer, the lease, the failure detector
+//!    the barrier, the epochs in memory, the lanes to the store, the lease, the failure detector
 //!    and the membership.
 //! 5. [`store`]: keeps the marks durable: the trait [`store::MarkStore`], `sqlite`, `postgres`.
 //!

@@ -52,16 +52,16 @@ fn barrier(bencher: Bencher) {
     bencher.bench_local(|| rig.permit());
 }
 
-/// One rising token through the group-commit writer and the store, with its fsync.
+/// One rising token through a lane and the store, with its fsync.
 #[divan::bench]
-fn writer(bencher: Bencher) {
+fn lane(bencher: Bencher) {
     let mut rig = Rig::new();
     bencher.bench_local(|| rig.rise(1));
 }
 
 /// The same for 64 resources that ask at once: what a batch shares.
 #[divan::bench]
-fn writer_64(bencher: Bencher) {
+fn lane_64(bencher: Bencher) {
     let mut rig = Rig::new();
     bencher.bench_local(|| rig.rise(64));
 }

@@ -12,13 +12,7 @@ pub const TOKEN: &[u8] = b"1234567890123456789";
 pub const PATH: &str = "/shops/17/orders/4711";
 /// The names that `--repeat` takes.
 pub const NAMES: [&str; 7] = [
-    "token",
-    "path",
-    "route",
-    "key",
-    "barrier",
-    "writer",
-    "writer_64",
+    "token", "path", "route", "key", "barrier", "lane", "lane_64",
 ];
 
 /// A token as most lock services send it.
@@ -97,9 +91,9 @@ pub fn repeat(name: &str, count: u64) {
             let rig = Rig::new();
             times(count, || rig.permit());
         }
-        "writer" | "writer_64" => {
+        "lane" | "lane_64" => {
             let mut rig = Rig::new();
-            let resources = if name == "writer" { 1 } else { 64 };
+            let resources = if name == "lane" { 1 } else { 64 };
             times(count, || rig.rise(resources));
         }
         _ => panic!("`{name}` is none of {NAMES:?}"),

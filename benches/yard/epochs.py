@@ -27,7 +27,7 @@ def _statements(yard, postgres, server, many):
         if opened >= many:
             break
     postgres.sql("SELECT pg_stat_statements_reset()", "epochs")
-    # Rising tokens beside it, one at a time, keep the writer's statements in the picture.
+    # Rising tokens beside it, one at a time, keep the statements of the lanes in the picture.
     beside = threading.Thread(
         target=lambda: load.wrk(
             yard.work, server.url, "POST", 1, seconds, server.marks.token, 1, "/item/r", 1000, 1

@@ -121,7 +121,7 @@ impl Bound {
         let reloads = reload::watch(hangups, loader, Arc::clone(&app.settings), app.live.clone());
         let reloads = tokio::spawn(reloads);
 
-        // Wait for a signal. If the writer or the membership task fails, every fenced request would
+        // Wait for a signal. If a lane or the membership task fails, every fenced request would
         // be refused for ever, so the process ends and a new one can start.
         let signal = tokio::select! {
             biased;

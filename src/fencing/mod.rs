@@ -111,7 +111,7 @@ pub struct Admitted {
 }
 
 impl Fencing {
-    /// Assembles the parts, and starts the writer. The store is not reached yet: see
+    /// Assembles the parts, and starts the lanes. The store is not reached yet: see
     /// [`Background::join`].
     pub fn start(setup: FencingSetup<'_>) -> (Arc<Self>, Background) {
         let FencingSetup {

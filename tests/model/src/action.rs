@@ -7,7 +7,7 @@ use crate::state::{EXCHANGES, INSTANCES, OWN, PUBLICATIONS, STATEMENTS, State, T
 /// rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    // The writer.
+    // The lane.
     Ask { at: usize, token: Token },
     Select { at: usize, slot: usize },
     Commit { at: usize, slot: usize },
@@ -62,7 +62,7 @@ pub fn candidates(bounds: &Bounds, state: &State, out: &mut Vec<Action>) {
         return;
     }
     for at in 0..bounds.proxies {
-        writer(bounds, state, at, out);
+        lane(bounds, state, at, out);
         exchanges(bounds, state, at, out);
         life(bounds, state, at, out);
     }
@@ -86,7 +86,7 @@ pub fn candidates(bounds: &Bounds, state: &State, out: &mut Vec<Action>) {
     }
 }
 
-fn writer(bounds: &Bounds, state: &State, at: usize, out: &mut Vec<Action>) {
+fn lane(bounds: &Bounds, state: &State, at: usize, out: &mut Vec<Action>) {
     let proxy = &state.proxies[at];
     for slot in 0..STATEMENTS {
         if proxy.statements[slot].is_none() {

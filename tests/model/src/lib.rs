@@ -24,7 +24,7 @@
 //!   has lapsed before anybody can have been declared dead over it.
 //!
 //! Where to look: [`bounds`] for what a run switches on, [`state`] for what there is, [`step`] for
-//! what can happen (a file each for the writer, statements, publications, exchanges, bytes in
+//! what can happen (a file each for the lane, statements, publications, exchanges, bytes in
 //! transit, life and death, operators, loss), [`properties`] for what must hold, [`check`] to run
 //! it. `tests/holds.rs` exhausts each configuration. `tests/mutants.rs` shows that each way to
 //! break the protocol is found.

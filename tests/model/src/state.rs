@@ -68,7 +68,7 @@ pub enum Stage {
     Sent,
     /// The mutant that selects first: it has.
     Selected,
-    /// Committed and answered; the writer has not entered it.
+    /// Committed and answered; the lane has not entered it.
     Committed,
 }
 

@@ -1,6 +1,7 @@
 //! What can happen, a function for each [`Action`]. `None`: not now.
 
 pub mod exchange;
+pub mod lane;
 pub mod life;
 pub mod loss;
 pub mod memory;
@@ -8,7 +9,6 @@ pub mod operators;
 pub mod publication;
 pub mod statement;
 pub mod transit;
-pub mod writer;
 
 use crate::action::Action;
 use crate::bounds::Bounds;
@@ -19,21 +19,21 @@ use crate::state::{Broken, State};
 pub fn next(b: &Bounds, state: &State, action: Action) -> Option<State> {
     let mut s = *state;
     let done = match action {
-        Action::Ask { at, token } => writer::ask(b, &mut s, at, token),
+        Action::Ask { at, token } => lane::ask(b, &mut s, at, token),
         Action::Select { at, slot } => statement::select(&mut s, at, slot),
         Action::Commit { at, slot } => statement::commit(b, &mut s, at, slot),
-        Action::Enter { at, slot } => writer::enter(b, &mut s, at, slot),
-        Action::GiveUp { at, slot } => writer::give_up(b, &mut s, at, slot),
-        Action::Fail { at, slot } => writer::fail(b, &mut s, at, slot),
+        Action::Enter { at, slot } => lane::enter(b, &mut s, at, slot),
+        Action::GiveUp { at, slot } => lane::give_up(b, &mut s, at, slot),
+        Action::Fail { at, slot } => lane::fail(b, &mut s, at, slot),
         Action::Cede { at, row } => publication::cede(b, &mut s, at, row),
         Action::Publish { at } => publication::publish(b, &mut s, at),
         Action::Publication { at, slot } => publication::record(b, &mut s, at, slot),
         Action::NoPublication { at, slot } => publication::vanish(&mut s, at, slot),
-        Action::Learn { at, token } => writer::learn(b, &mut s, at, token),
-        Action::Look { at } => writer::look(b, &mut s, at),
-        Action::ReadLook { at } => writer::read_look(&mut s, at),
-        Action::EnterLook { at } => writer::enter_look(b, &mut s, at),
-        Action::CloseIdle { at, row } => writer::close_idle(b, &mut s, at, row),
+        Action::Learn { at, token } => lane::learn(b, &mut s, at, token),
+        Action::Look { at } => lane::look(b, &mut s, at),
+        Action::ReadLook { at } => lane::read_look(&mut s, at),
+        Action::EnterLook { at } => lane::enter_look(b, &mut s, at),
+        Action::CloseIdle { at, row } => lane::close_idle(b, &mut s, at, row),
         Action::Permit { at, row } => exchange::permit(b, &mut s, at, row),
         Action::Spend { at, slot } => exchange::spend(b, &mut s, at, slot),
         Action::Send { at, slot } => exchange::send(b, &mut s, at, slot),

@@ -1,6 +1,6 @@
 //! Permits and exchanges, and the upstream's end of them.
 
-use super::{memory, transit, writer};
+use super::{lane, memory, transit};
 use crate::bounds::{Bounds, Features, Mutant};
 use crate::state::{
     Bar, Broken, Bytes, Exchange, Failover, OWN, Phase, Purpose, State, Statement, instance_of,
@@ -42,7 +42,7 @@ pub fn permit(b: &Bounds, s: &mut State, at: usize, row: usize) -> Option<()> {
 /// The token is spent under the permit, before the send, under a name of its own.
 pub fn spend(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     let mut exchange = in_phase(s, at, slot, Phase::Permit)?;
-    if b.is(Mutant::SpendAfterSend) || writer::busy(b, &s.proxies[at]) {
+    if b.is(Mutant::SpendAfterSend) || lane::busy(b, &s.proxies[at]) {
         return None;
     }
     let statements = s.proxies.iter().flat_map(|proxy| &proxy.statements);
@@ -54,9 +54,9 @@ pub fn spend(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     exchange.name = (1..=u8::MAX).find(|name| !named(*name))?;
     exchange.phase = Phase::Spending;
     let row = usize::from(exchange.row);
-    let mut statement = writer::new(b, s, at, exchange.token, row, Purpose::Spend);
+    let mut statement = lane::new(b, s, at, exchange.token, row, Purpose::Spend);
     statement.name = exchange.name;
-    writer::place(b, s, at, statement)?;
+    lane::place(b, s, at, statement)?;
     s.proxies[at].exchanges[slot] = Some(exchange);
     Some(())
 }
@@ -175,9 +175,9 @@ pub fn not_sent(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()>
         Phase::Permit => {}
         Phase::Spent => {
             let row = usize::from(exchange.row);
-            let mut statement = writer::new(b, s, at, exchange.token, row, Purpose::GiveBack);
+            let mut statement = lane::new(b, s, at, exchange.token, row, Purpose::GiveBack);
             statement.name = exchange.name;
-            writer::place(b, s, at, statement)?;
+            lane::place(b, s, at, statement)?;
         }
         _ => return None,
     }

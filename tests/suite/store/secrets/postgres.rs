@@ -104,7 +104,7 @@ async fn a_real_server_is_verified_and_then_told_the_password() {
     let mut proxy = Proxy::start(&Config::new(&upstream, &store)).await;
     proxy.forward(put("/orders/7").token(5)).await;
     let (with, without) = rig.sessions("fencepost").await;
-    // The writer, the heartbeat, and what listens to the others, at least.
+    // The lanes, the heartbeat, and what listens to the others, at least.
     assert!(
         with >= 3 && without == 0,
         "{with} with TLS, {without} without"

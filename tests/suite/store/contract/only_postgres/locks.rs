@@ -223,8 +223,8 @@ async fn a_notification_that_is_refused_costs_its_cede_alone() {
     assert_eq!(found.open, [epoch(1, 1, 5), epoch(1, 2, 6)]);
 }
 
-/// Reads by operators while the writer works cost neither of them a connection: after a new
-/// one, the writer would have to ask whether it is another server's.
+/// Reads by operators while a lane works cost neither of them a connection: after a new
+/// one, the lane would have to ask whether it is another server's.
 #[tokio::test]
 async fn operators_who_look_leave_the_lane_its_connection() {
     let (url, store) = or_return!(fresh().await);

@@ -1,4 +1,4 @@
-//! The writer: asks, enters what was answered, gives up, looks, and closes what is idle.
+//! The lane: asks, enters what was answered, gives up, looks, and closes what is idle.
 
 use super::memory;
 use super::statement::{mark, opened};
@@ -12,7 +12,7 @@ use crate::state::{
 /// epochs that are out of use.
 pub fn ask(b: &Bounds, s: &mut State, at: usize, token: Token) -> Option<()> {
     let proxy = &s.proxies[at];
-    // Not the bar: a request that was let on before it may still be in the writer's queue.
+    // Not the bar: a request that was let on before it may still be in the lane's queue.
     let open = memory::usable(proxy, token) && !b.can(Features::REFRESH);
     if !proxy.running || proxy.known > token || open || !proxy.lease || busy(b, proxy) {
         return None;
@@ -92,7 +92,7 @@ pub fn place(b: &Bounds, s: &mut State, at: usize, statement: Statement) -> Opti
     Some(())
 }
 
-/// An answer goes into memory, in one critical section of the writer.
+/// An answer goes into memory, in one critical section of the lane.
 pub fn enter(b: &Bounds, s: &mut State, at: usize, slot: usize) -> Option<()> {
     let statement = s.proxies[at].statements[slot]
         .filter(|statement| !statement.late || b.is(Mutant::LateAnswerUsed))?;
