@@ -6,6 +6,11 @@ use std::time::Duration;
 
 use fencepost::cli::Invocation;
 use fencepost::printable;
+use mimalloc::MiMalloc;
+
+/// A request has many pieces of a few KiB, which glibc's allocator does not keep for each thread.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// The time for which background work (a hanging statement, for example) may keep the process.
 const LEFTOVERS: Duration = Duration::from_secs(1);

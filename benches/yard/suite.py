@@ -69,14 +69,14 @@ def edge(yard):
 
 
 def demo(yard):
-    """`cargo run --release -- demo` from an empty target directory."""
+    """`cargo run -- demo` from an empty target directory."""
     folder = tempfile.mkdtemp(prefix="yard-demo-")
     try:
         _, seconds = _cargo(
-            ["run", "--locked", "--release", "--", "demo"], {"CARGO_TARGET_DIR": folder}, 3600
+            ["run", "--locked", "--", "demo"], {"CARGO_TARGET_DIR": folder}, 3600
         )
         yard.verdicts.add(
-            "`cargo run --release -- demo`, cold, crates downloaded before",
+            "`cargo run -- demo`, cold, crates downloaded before",
             [seconds],
             most=210,
             unit=" s",

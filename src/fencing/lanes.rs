@@ -1,12 +1,13 @@
 //! The lanes: tasks that send the statements of requests to the store, many requests in each (group
 //! commit).
 //!
-//! Each lane has one statement on its way at a time, over a connection of its own. While it
-//! commits, the next one gathers; an idle lane sends at once. A lane runs on the worker whose
-//! requests it carries, so that a lone request waits for no other thread.
+//! Each lane has one statement on its way at a time. While it commits, the next one gathers, of all
+//! lanes. A lane runs on the worker whose requests ring it, so that a lone request waits for no
+//! other thread.
 
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{Duration, Instant};
 
@@ -52,15 +53,19 @@ impl Lanes {
 
     /// Starts all lanes: each main one on the runtime of its worker if there are as many, the
     /// others here.
-    pub(super) fn start(&self, workers: &[tokio::runtime::Handle]) -> Vec<JoinHandle<()>> {
-        let main = (0..self.store.lanes()).map(Lane::Main);
+    pub(super) fn start(&self, workers: &[Handle]) -> Vec<JoinHandle<()>> {
+        let main = (0..self.epoch_table.lanes()).map(Lane::Main);
         let lanes = main.chain([Lane::Aside]);
-        let started = lanes.enumerate().map(|(index, lane)| {
+        let started = lanes.map(|lane| {
             let lanes = self.clone();
             let run = async move { lanes.run(lane).await };
-            match workers.get(index) {
-                Some(worker) if lane != Lane::Aside && self.store.lanes() > 1 => worker.spawn(run),
-                _ => tokio::spawn(run),
+            let worker = match lane {
+                Lane::Main(index) => workers.get(index),
+                Lane::Aside => None,
+            };
+            match worker {
+                Some(worker) => worker.spawn(run),
+                None => tokio::spawn(run),
             }
         });
         started.collect()

@@ -102,6 +102,8 @@ struct FencingParts {
     new_resources: Option<u32>,
     room: RequestLimits,
     timeout: Duration,
+    /// How many runtimes serve requests.
+    workers: usize,
 }
 
 /// A permit, and whether its request raised the mark.
@@ -136,6 +138,7 @@ impl Fencing {
                 waiting: settings.limits.waiting(),
             },
             timeout: settings.store.timeout,
+            workers: workers.len(),
             store,
             metrics,
         });
@@ -155,7 +158,12 @@ impl Fencing {
             capacity: parts.cached_marks,
             settle: parts.settle,
             quarantine_time: parts.reckoning.after_loss(),
-            lanes: store.lanes(),
+            lanes: match store.lanes() {
+                // One connection that any thread may use: each worker sends its own.
+                1 => parts.workers.max(1),
+                more => more,
+            },
+            one_by_one: store.lanes() == 1,
             shared: store.shared(),
             growth: Arc::clone(&growth),
             metrics: Arc::clone(metrics.store()),

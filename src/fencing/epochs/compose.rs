@@ -88,7 +88,7 @@ impl EpochTable {
             used: Vec::new(),
             next: 0,
         };
-        for key in self.ready.take(lane) {
+        for key in self.ready.take(lane, now) {
             self.compose_one(&key, &mut composed, &mut answers, now);
         }
         // The lease is checked after the known marks were read. An instance that may have been

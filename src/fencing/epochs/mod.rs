@@ -92,8 +92,10 @@ pub struct EpochTableSetup {
     pub settle: Duration,
     /// How long a resource is refused after its lost mark was written back.
     pub quarantine_time: Duration,
-    /// How many batches may be on their way at once.
+    /// How many main lanes there are.
     pub lanes: usize,
+    /// The store takes one statement at a time.
+    pub one_by_one: bool,
     /// Whether other instances can share the marks.
     pub shared: bool,
     pub growth: Arc<Growth>,
@@ -151,7 +153,7 @@ impl EpochTable {
             opening: AtomicI64::new(1),
             active: AtomicUsize::new(0),
             numbers: AtomicU64::new(1),
-            ready: Ready::new(setup.lanes),
+            ready: Ready::new(setup.lanes, setup.one_by_one),
             errands: Errands::default(),
             losses: Throttle::of_many(),
             setup,
@@ -162,6 +164,12 @@ impl EpochTable {
     #[must_use]
     pub fn errands(&self) -> &Errands {
         &self.errands
+    }
+
+    /// How many main lanes there are.
+    #[must_use]
+    pub fn lanes(&self) -> usize {
+        self.setup.lanes
     }
 
     /// Decides about a request from memory alone, as far as that is possible.

@@ -1,4 +1,9 @@
-//! [`Ready`]: the resources that are due for a statement, by the lane that sends it.
+//! [`Ready`]: the resources that are due for a statement.
+//!
+//! All main lanes take from one queue. While one of them has a statement on its way, what is due
+//! gathers for the next: a large statement costs the store less for each of its resources than two
+//! small ones. The lane whose statement has ended sends it, without waking another thread. Only a
+//! statement that takes long is not waited for.
 //!
 //! A batch that meets a row lock is rolled back whole. Its resources are suspects from then on:
 //! each is asked for by itself, over a lane aside, until one of its statements has passed. So a
@@ -9,35 +14,75 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
+use tokio::time::{Duration, Instant};
 
 use crate::routing::ResourceKey;
 use crate::store::Lane;
 
 /// The most resources that one statement names.
 const TOGETHER: usize = 1024;
+/// A statement about so few resources is not waited for: with little to do, an answer that comes
+/// soon is worth more than a large batch.
+const FEW: usize = 4;
+/// How long the statement of another lane is waited for.
+const PATIENCE: Duration = Duration::from_millis(5);
 /// The most suspects that are known at once.
 const MAX_SUSPECTS: usize = 16 << 10;
 
 pub(super) struct Ready {
-    /// The main lanes, and behind them the one aside.
-    lanes: Vec<Queue>,
+    /// What the main lanes take their statements from.
+    main: Mutex<Main>,
+    /// One for each main lane.
+    bells: Box<[Notify]>,
+    aside: Mutex<VecDeque<ResourceKey>>,
+    aside_bell: Notify,
     suspects: Mutex<HashSet<ResourceKey>>,
     /// There may be suspects: saves their lock where there is none.
     suspicious: AtomicBool,
 }
 
 /// Short sections, never across an await.
-#[derive(Default)]
-struct Queue {
-    due: Mutex<VecDeque<ResourceKey>>,
-    bell: Notify,
+struct Main {
+    due: VecDeque<ResourceKey>,
+    /// What each lane has on its way: how many resources, and since when.
+    on_way: Box<[Option<(usize, Instant)>]>,
+    /// The store takes one statement at a time.
+    one_by_one: bool,
+}
+
+impl Main {
+    /// How long a lane with nothing on its way lets resources gather. `None`: until it is rung.
+    fn gathers(&self, now: Instant) -> Option<Duration> {
+        if self.due.is_empty() {
+            return None;
+        }
+        let mut longest = Duration::ZERO;
+        for (resources, since) in self.on_way.iter().flatten() {
+            if self.one_by_one {
+                return None;
+            }
+            if *resources > FEW {
+                let left = PATIENCE.saturating_sub(now.saturating_duration_since(*since));
+                longest = longest.max(left);
+            }
+        }
+        Some(longest)
+    }
 }
 
 impl Ready {
-    /// With this many main lanes.
-    pub(super) fn new(lanes: usize) -> Self {
+    /// With this many main lanes. `one_by_one`: the store takes one statement at a time.
+    pub(super) fn new(lanes: usize, one_by_one: bool) -> Self {
+        let main = Main {
+            due: VecDeque::new(),
+            on_way: vec![None; lanes].into(),
+            one_by_one,
+        };
         Self {
-            lanes: (0..=lanes).map(|_| Queue::default()).collect(),
+            main: Mutex::new(main),
+            bells: (0..lanes).map(|_| Notify::new()).collect(),
+            aside: Mutex::default(),
+            aside_bell: Notify::new(),
             suspects: Mutex::default(),
             suspicious: AtomicBool::new(false),
         }
@@ -45,43 +90,69 @@ impl Ready {
 
     /// The lane of requests that come on this worker.
     pub(super) fn lane(&self, worker: usize) -> Lane {
-        Lane::Main(worker % (self.lanes.len() - 1))
+        Lane::Main(worker % self.bells.len())
     }
 
-    /// The resource is due, on this lane unless it is a suspect.
+    /// The resource is due, aside if it is a suspect. Rings this lane if it has nothing on its way.
+    /// If it has, it looks when that ends, and the others when it has taken long.
     pub(super) fn push(&self, lane: Lane, key: ResourceKey) {
         let suspicious = self.suspicious.load(Ordering::Acquire);
-        let lane = if suspicious && self.suspects().contains(&key) {
-            Lane::Aside
-        } else {
-            lane
-        };
-        let queue = self.queue(lane);
-        queue.lock().push_back(key);
-        queue.bell.notify_one();
+        match lane {
+            Lane::Main(lane) if !suspicious || !lock(&self.suspects).contains(&key) => {
+                let mut main = lock(&self.main);
+                let first = main.due.is_empty();
+                main.due.push_back(key);
+                if main.on_way[lane].is_none() {
+                    self.bells[lane].notify_one();
+                } else if first && !main.one_by_one {
+                    let lanes = self.bells.iter().zip(&main.on_way);
+                    let idle = lanes.filter(|(_, on_way)| on_way.is_none());
+                    idle.for_each(|(bell, _)| bell.notify_one());
+                }
+            }
+            Lane::Main(_) | Lane::Aside => {
+                lock(&self.aside).push_back(key);
+                self.aside_bell.notify_one();
+            }
+        }
     }
 
     /// Takes the resources of the lane's next statement.
-    pub(super) fn take(&self, lane: Lane) -> Vec<ResourceKey> {
-        let most = match lane {
-            Lane::Main(_) => TOGETHER,
-            Lane::Aside => 1,
-        };
-        let mut due = self.queue(lane).lock();
-        let most = most.min(due.len());
-        due.drain(..most).collect()
+    pub(super) fn take(&self, lane: Lane, now: Instant) -> Vec<ResourceKey> {
+        match lane {
+            Lane::Main(lane) => {
+                let mut main = lock(&self.main);
+                let taken = main.due.len().min(TOGETHER);
+                main.on_way[lane] = (taken > 0).then_some((taken, now));
+                main.due.drain(..taken).collect()
+            }
+            Lane::Aside => lock(&self.aside).pop_front().into_iter().collect(),
+        }
     }
 
-    /// Waits until the lane may have something to send.
+    /// The lane has nothing on its way. Waits until it may have something to send.
     pub(super) async fn due(&self, lane: Lane) {
-        if self.queue(lane).lock().is_empty() {
-            self.queue(lane).bell.notified().await;
+        let Lane::Main(lane) = lane else {
+            if lock(&self.aside).is_empty() {
+                self.aside_bell.notified().await;
+            }
+            return;
+        };
+        lock(&self.main).on_way[lane] = None;
+        loop {
+            let gathers = lock(&self.main).gathers(Instant::now());
+            let rung = self.bells[lane].notified();
+            match gathers {
+                Some(Duration::ZERO) => return,
+                Some(time) => drop(tokio::time::timeout(time, rung).await),
+                None => rung.await,
+            }
         }
     }
 
     /// A statement with this resource met a row lock.
     pub(super) fn suspect(&self, key: &ResourceKey) {
-        let mut suspects = self.suspects();
+        let mut suspects = lock(&self.suspects);
         if suspects.len() == MAX_SUSPECTS {
             suspects.clear();
         }
@@ -92,27 +163,17 @@ impl Ready {
     /// A statement with this resource met none.
     pub(super) fn passed(&self, key: &ResourceKey) {
         if self.suspicious.load(Ordering::Acquire) {
-            let mut suspects = self.suspects();
+            let mut suspects = lock(&self.suspects);
             suspects.remove(key);
             self.suspicious
                 .store(!suspects.is_empty(), Ordering::Release);
         }
     }
-
-    fn queue(&self, lane: Lane) -> &Queue {
-        match lane {
-            Lane::Main(lane) => &self.lanes[lane],
-            Lane::Aside => &self.lanes[self.lanes.len() - 1],
-        }
-    }
-
-    fn suspects(&self) -> MutexGuard<'_, HashSet<ResourceKey>> {
-        self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<ResourceKey>> {
-        self.due.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(one: &Mutex<T>) -> MutexGuard<'_, T> {
+    one.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

@@ -119,6 +119,7 @@ impl Rig {
             cached_marks: 1000,
             new_resources: None,
             room: ROOM,
+            workers: 0,
             timeout: Duration::from_secs(20),
         }))
     }

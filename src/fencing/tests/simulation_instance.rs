@@ -193,6 +193,7 @@ impl Process {
                 settle: SETTLE,
                 quarantine_time: reckoning.after_loss(),
                 lanes: LANES,
+                one_by_one: false,
                 shared: true,
                 growth: Arc::new(Growth::new(None)),
                 metrics,
