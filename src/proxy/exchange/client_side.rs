@@ -105,9 +105,9 @@ impl ClientSender {
         self.memory.give(self.memory.bytes());
     }
 
-    /// Hands over the rest of a `whole` response, and marks its end. No token waits for this.
-    pub(super) async fn finish(self, whole: bool) {
-        let Some(frames) = self.frames.filter(|_| whole) else {
+    /// Hands over the rest of a response, and marks its end. No token waits for this.
+    pub(super) async fn finish(self) {
+        let Some(frames) = self.frames else {
             return;
         };
         let mut kept = self.kept;

@@ -66,13 +66,14 @@ pub(crate) async fn forward<G: Send + 'static, E: Ended>(
 }
 
 /// Follows an exchange from its first step to its end: get ready, send, relay the response.
-async fn follow<G, E: Ended>(
+fn follow<G: Send + 'static, E: Ended>(
     permit: Permit,
     exchange: Exchange<G>,
     terms: FenceTerms<E>,
     fencing: Arc<Fencing>,
     mut head: HeadTx,
-) {
+) -> impl Future<Output = ()> + Send + 'static {
+    // Out here, so that the future holds each part once.
     let Exchange {
         request,
         span,
@@ -82,66 +83,68 @@ async fn follow<G, E: Ended>(
         to_fencepost: _,
         held,
     } = exchange;
-    let ready = Ready {
-        upstream: &terms.upstream,
-        spend: terms.spend.as_deref(),
-    };
-    let reserved = match ready.wait(&permit, &fencing, &mut head).await {
-        Ok(reserved) => reserved,
-        Err(refusal) => {
-            drop((permit, held));
-            let _ = head.send(Err(unanswered(span, refusal)));
+    async move {
+        let ready = Ready {
+            upstream: &terms.upstream,
+            spend: terms.spend.as_deref(),
+        };
+        let reserved = match ready.wait(&permit, &fencing, &mut head).await {
+            Ok(reserved) => reserved,
+            Err(refusal) => {
+                drop((permit, held));
+                let _ = head.send(Err(unanswered(span, refusal)));
+                return;
+            }
+        };
+        let (key, token) = (permit.key().clone(), permit.token());
+        let in_flight = terms.metrics.in_flight();
+        let sending = permit.begin();
+        let clock = request.extensions().get::<AccessClock>().cloned();
+        let began = Instant::now();
+        let open = OpenExchange {
+            sending,
+            counted: (in_flight, held),
+            key,
+            token,
+            limits: terms.limits,
+        };
+        // Declared after the permit, and so dropped before it.
+        let pending = reserved.send(request, false);
+        let answered = tokio::select! {
+            // Biased: the first poll sends a request that is in one piece. `sent` is then cancelled
+            // before the deadline is polled, so its upload needs no timer and wakes no other task.
+            biased;
+            answered = pending.response() => answered.map_err(ExchangeFailure::Unanswered),
+            () = too_slow(&terms.sent, terms.limits) => Err(ExchangeFailure::Cut(Cut::TooSlow)),
+            cut = open.cuts().due() => Err(ExchangeFailure::Cut(cut)),
+        };
+        let response = match answered {
+            Ok(response) => response,
+            Err(failed) => {
+                let refusal = open.unanswered(failed, &fencing, terms.spend).await;
+                refuse(head, unanswered(span, refusal), terms.ended);
+                return;
+            }
+        };
+        let status = response.status();
+        let watch = ResponseWatch::begin(&terms.metrics, began, status, clock.as_ref(), span);
+        if status == StatusCode::SWITCHING_PROTOCOLS {
+            // Nobody has asked for it: a fenced request opens no tunnel.
+            drop((response, open));
+            let why = Why::new("The upstream switched protocols unasked");
+            refuse(head, Refusal::Broken(why), terms.ended);
             return;
         }
-    };
-    let (key, token) = (permit.key().clone(), permit.token());
-    let in_flight = terms.metrics.in_flight();
-    let sending = permit.begin();
-    let clock = request.extensions().get::<AccessClock>().cloned();
-    let began = Instant::now();
-    let open = OpenExchange {
-        sending,
-        counted: (in_flight, held),
-        key,
-        token,
-        limits: terms.limits,
-    };
-    // Declared after the permit, and so dropped before it.
-    let pending = reserved.send(request, false);
-    let answered = tokio::select! {
-        // Biased: the first poll sends a request that is in one piece. `sent` is then cancelled
-        // before the deadline is polled, so its upload needs no timer and wakes no other task.
-        biased;
-        answered = pending.response() => answered.map_err(ExchangeFailure::Unanswered),
-        () = too_slow(&terms.sent, terms.limits) => Err(ExchangeFailure::Cut(Cut::TooSlow)),
-        cut = open.cuts().due() => Err(ExchangeFailure::Cut(cut)),
-    };
-    let response = match answered {
-        Ok(response) => response,
-        Err(failed) => {
-            let refusal = open.unanswered(failed, &fencing, terms.spend).await;
-            refuse(head, unanswered(span, refusal), terms.ended);
-            return;
-        }
-    };
-    let status = response.status();
-    let watch = ResponseWatch::begin(&terms.metrics, began, status, clock.as_ref(), span);
-    if status == StatusCode::SWITCHING_PROTOCOLS {
-        // Nobody has asked for it: a fenced request opens no tunnel.
-        drop((response, open));
-        let why = Why::new("The upstream switched protocols unasked");
-        refuse(head, Refusal::Broken(why), terms.ended);
-        return;
+        let relay = AnsweredExchange {
+            open,
+            head,
+            conclusion: terms.conclusion,
+            via,
+            memory: terms.memory,
+            ended: terms.ended,
+        };
+        relay.hand_on(response, watch).await;
     }
-    let relay = AnsweredExchange {
-        open,
-        head,
-        conclusion: terms.conclusion,
-        via,
-        memory: terms.memory,
-        ended: terms.ended,
-    };
-    relay.hand_on(response, watch).await;
 }
 
 #[cfg(test)]

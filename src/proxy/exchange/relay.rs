@@ -80,23 +80,20 @@ impl<G, E: Ended> AnsweredExchange<G, E> {
             Err(first) => {
                 let (mut client, relayed) = client_side::channel(framing, memory);
                 let _ = head.send(Ok(answered(relayed, doubt.is_some())));
-                let read = reading.pump(first, &mut client, cuts, open.limits).await;
+                let read = Box::pin(reading.pump(first, &mut client, cuts, open.limits)).await;
                 (Remainder::Frames(client), read)
             }
         };
         let whole = read.is_ok();
         watch.end(whole);
-        let mut finish = std::pin::pin!(left.finish(whole));
-        let mut finished = false;
+        let (mut left, mut finish) = (Some(left), None);
         let mut end = read.and(in_doubt(doubt.or(later.and_then(|later| later.doubt()))));
         if whole {
             let in_time = match poll_taken(&mut body) {
                 Poll::Ready(taken) => taken,
                 Poll::Pending => {
-                    let early = early(&mut body, cuts, open.limits, finish.as_mut());
-                    let (taken, passed_on) = early.await;
-                    finished = passed_on;
-                    taken
+                    finish = left.take().and_then(|left| left.finish(whole));
+                    Box::pin(early(&mut body, cuts, open.limits, &mut finish)).await
                 }
             };
             end = end.and(in_doubt((!in_time).then_some(Doubt::NotTaken)));
@@ -111,7 +108,8 @@ impl<G, E: Ended> AnsweredExchange<G, E> {
         }
         drop(open.counted);
         ended(Some(status), end.err());
-        if whole && !finished {
+        let finish = left.map_or(finish, |left| left.finish(whole));
+        if let Some(finish) = finish {
             finish.await;
         }
     }
@@ -128,29 +126,37 @@ fn broken(error: &BoxError) -> Refusal {
     Refusal::Broken(Why::of(said, error))
 }
 
-/// Waits until the upstream has taken what was sent of a request that was answered early. The
-/// client gets the whole answer meanwhile, because it may send no more until it has read it. The
-/// wait is as long as that for the head of a response, and shorter where a newer token waits.
-/// Returns whether the upstream has taken it, and whether the client has its answer.
+/// Waits until the upstream has taken what was sent of a request that was answered early, and says
+/// if it has. The client gets the answer meanwhile, because it may send no more until it has read
+/// it: `finish` is empty once it has all of it. The wait is as long as that for the head of a
+/// response, and shorter where a newer token waits.
 async fn early(
     body: &mut ResponseBody,
     cuts: Cuts<'_>,
     limits: ExchangeLimits,
-    mut finish: Pin<&mut impl Future<Output = ()>>,
-) -> (bool, bool) {
+    finish: &mut Option<Finish>,
+) -> bool {
     let mut taken = std::pin::pin!(taken(body));
     let mut cut = std::pin::pin!(cuts.due());
     let mut late = std::pin::pin!(tokio::time::sleep(limits.timeout));
-    let mut finished = false;
     loop {
+        let passed_on = async {
+            match finish {
+                Some(finish) => finish.await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
-            taken = &mut taken => return (taken, finished),
-            _ = &mut cut => return (false, finished),
-            () = &mut late => return (false, finished),
-            () = &mut finish, if !finished => finished = true,
+            taken = &mut taken => return taken,
+            _ = &mut cut => return false,
+            () = &mut late => return false,
+            () = passed_on => *finish = None,
         }
     }
 }
+
+/// The client takes the rest of an answer.
+type Finish = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The part of an answer that the client has not got yet.
 #[expect(
@@ -164,13 +170,14 @@ enum Remainder {
 }
 
 impl Remainder {
-    /// Hands it over, if the response is `whole`.
-    async fn finish(self, whole: bool) {
+    /// Hands it over, if the response is `whole`. Returns what takes longer.
+    fn finish(self, whole: bool) -> Option<Finish> {
         match self {
             Self::Answer(head, answered) => {
                 let _ = head.send(Ok(answered));
+                None
             }
-            Self::Frames(client) => client.finish(whole).await,
+            Self::Frames(client) => whole.then(|| Box::pin(client.finish()) as Finish),
         }
     }
 }

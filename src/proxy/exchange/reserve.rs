@@ -25,14 +25,21 @@ impl Ready<'_> {
         let (superseded, cutoff) = (permit.superseded(), permit.cutoff());
         let refused = || Refusal::from(fencing.superseded(permit.key(), permit.token()));
         let reserved = tokio::select! {
+            // Biased: mostly a connection is there, and nothing else need be waited for.
             biased;
+            reserved = self.upstream.reserve(permit.incarnation()) => reserved?,
             () = superseded.cancelled() => return Err(refused()),
             () = cutoff.cancelled() => return Err(Refusal::cut_off()),
             () = head.closed() => {
                 return Err(Refusal::ClientGone("The client has left".into()));
             }
-            reserved = self.upstream.reserve(permit.incarnation()) => reserved?,
         };
+        if cutoff.is_cancelled() {
+            return Err(Refusal::cut_off());
+        }
+        if superseded.is_cancelled() {
+            return Err(refused());
+        }
         if let Some(name) = self.spend {
             spend(fencing, permit, name).await?;
             if superseded.is_cancelled() {
