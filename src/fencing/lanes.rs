@@ -1,9 +1,9 @@
 //! The lanes: tasks that send the statements of requests to the store, many requests in each (group
 //! commit).
 //!
-//! Each lane has one statement on its way at a time. While it commits, the next one gathers, of all
-//! lanes. A lane runs on the worker whose requests ring it, so that a lone request waits for no
-//! other thread.
+//! Each lane has one statement on its way at a time. While it commits, what is due at all lanes
+//! gathers. A lane runs on the worker whose requests ring it. Where there are as many lanes as
+//! workers, a lone request waits for no other thread.
 
 use std::sync::Arc;
 

@@ -17,8 +17,9 @@ impl EpochTable {
     }
 
     /// Learns of a later era: forgets the known marks and spendings, except at resources with an
-    /// epoch open here, which no override and no prune can have touched. Once the forgetting has begun, nothing of an earlier era
-    /// is learned. Until it has ended, no statement carries the new era.
+    /// epoch open here, which no override and no prune can have touched. Once the forgetting has
+    /// begun, nothing of an earlier era is learned. Until it has ended, no statement carries the new
+    /// era.
     pub fn adopt(&self, era: Era) {
         if era <= self.era() {
             return;
@@ -31,8 +32,8 @@ impl EpochTable {
     }
 
     /// Forgets the known marks and spendings, except at resources with an epoch of this incarnation
-    /// open here. After a rejoin, the epochs of the previous incarnation protect nothing: they may be over and
-    /// their marks overridden, in an era that is known here already.
+    /// open here. After a rejoin, the epochs of the previous incarnation protect nothing: they may
+    /// be over and their marks overridden, in an era that is known here already.
     pub fn forget(&self) {
         let incarnation = self.incarnation.load(Ordering::Acquire);
         for shard in &self.shards {

@@ -104,10 +104,8 @@ impl Ready {
                 main.due.push_back(key);
                 if main.on_way[lane].is_none() {
                     self.bells[lane].notify_one();
-                } else if first && !main.one_by_one {
-                    let lanes = self.bells.iter().zip(&main.on_way);
-                    let idle = lanes.filter(|(_, on_way)| on_way.is_none());
-                    idle.for_each(|(bell, _)| bell.notify_one());
+                } else if first {
+                    self.ring_idle(&main);
                 }
             }
             Lane::Main(_) | Lane::Aside => {
@@ -123,14 +121,19 @@ impl Ready {
             Lane::Main(lane) => {
                 let mut main = lock(&self.main);
                 let taken = main.due.len().min(TOGETHER);
-                main.on_way[lane] = (taken > 0).then_some((taken, now));
-                main.due.drain(..taken).collect()
+                main.on_way[lane] = Some((taken, now));
+                let keys = main.due.drain(..taken).collect();
+                if !main.due.is_empty() {
+                    self.ring_idle(&main);
+                }
+                keys
             }
             Lane::Aside => lock(&self.aside).pop_front().into_iter().collect(),
         }
     }
 
-    /// The lane has nothing on its way. Waits until it may have something to send.
+    /// The lane's statement has ended. Waits until the next one is due, which counts as on its way
+    /// from then on.
     pub(super) async fn due(&self, lane: Lane) {
         let Lane::Main(lane) = lane else {
             if lock(&self.aside).is_empty() {
@@ -140,13 +143,30 @@ impl Ready {
         };
         lock(&self.main).on_way[lane] = None;
         loop {
-            let gathers = lock(&self.main).gathers(Instant::now());
+            let now = Instant::now();
+            let gathers = {
+                let mut main = lock(&self.main);
+                let gathers = main.gathers(now);
+                if gathers == Some(Duration::ZERO) {
+                    main.on_way[lane] = Some((0, now));
+                    return;
+                }
+                gathers
+            };
             let rung = self.bells[lane].notified();
             match gathers {
-                Some(Duration::ZERO) => return,
                 Some(time) => drop(tokio::time::timeout(time, rung).await),
                 None => rung.await,
             }
+        }
+    }
+
+    /// Rings the lanes that have nothing on their way.
+    fn ring_idle(&self, main: &Main) {
+        if !main.one_by_one {
+            let lanes = self.bells.iter().zip(&main.on_way);
+            let idle = lanes.filter(|(_, on_way)| on_way.is_none());
+            idle.for_each(|(bell, _)| bell.notify_one());
         }
     }
 

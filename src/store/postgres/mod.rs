@@ -50,8 +50,8 @@ use crate::store::{Administration, MarkStore, StoreError};
 /// How long a migration may take, waiting for another one included.
 const MIGRATION: Duration = Duration::from_mins(1);
 
-/// How many batches are on their way at once. With one, the proxy and the server would take turns:
-/// each would wait while the other works, and while a commit is flushed.
+/// How many batches may be on their way at once. The second one serves what is due while the first
+/// is small, or takes long.
 const LANES: usize = 2;
 
 /// How many received notifications may wait to be handled; then listening pauses.

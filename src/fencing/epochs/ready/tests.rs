@@ -79,3 +79,21 @@ async fn where_the_store_takes_one_statement_at_a_time_the_next_lets_it_end() {
     assert_eq!(waits(&ready, ONE).await, Some(Duration::ZERO));
     assert_eq!(take(&ready, ONE), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_one_statement_cannot_take_is_left_to_another_lane() {
+    let ready = Ready::new(2, false);
+    for number in 0..=TOGETHER {
+        ready.push(ONE, key(&format!("r{number}")));
+    }
+    let other = async {
+        let waited = waits(&ready, OTHER).await;
+        (waited, take(&ready, OTHER))
+    };
+    let taking = async {
+        ready.due(ONE).await;
+        take(&ready, ONE)
+    };
+    let (taken, (waited, rest)) = tokio::join!(taking, other);
+    assert_eq!((taken, waited, rest), (TOGETHER, Some(PATIENCE), 1));
+}
