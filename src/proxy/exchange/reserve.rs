@@ -24,16 +24,18 @@ impl Ready<'_> {
     ) -> Result<Reserved, Refusal> {
         let (superseded, cutoff) = (permit.superseded(), permit.cutoff());
         let refused = || Refusal::from(fencing.superseded(permit.key(), permit.token()));
+        let gone = || Refusal::ClientGone("The client has left".into());
         let reserved = tokio::select! {
             // Biased: mostly a connection is there, and nothing else need be waited for.
             biased;
             reserved = self.upstream.reserve(permit.incarnation()) => reserved?,
             () = superseded.cancelled() => return Err(refused()),
             () = cutoff.cancelled() => return Err(Refusal::cut_off()),
-            () = head.closed() => {
-                return Err(Refusal::ClientGone("The client has left".into()));
-            }
+            () = head.closed() => return Err(gone()),
         };
+        if head.is_closed() {
+            return Err(gone());
+        }
         if cutoff.is_cancelled() {
             return Err(Refusal::cut_off());
         }
