@@ -2,8 +2,8 @@
 //! commit).
 //!
 //! Each lane has one statement on its way at a time. While it commits, what is due at all lanes
-//! gathers. A lane runs on the worker whose requests ring it. Where there are as many lanes as
-//! workers, a lone request waits for no other thread.
+//! gathers, unless it is small. A lane runs on the worker whose requests ring it. Where there are as
+//! many lanes as workers, a lone request waits for no other thread.
 
 use std::sync::Arc;
 

@@ -6,7 +6,8 @@
 //! would spread few connections unevenly. The limits on connections need one place. And a second
 //! process could bind the same port unnoticed.
 //!
-//! Everything else (admin, store, lease) runs on other threads, so that neither starves the other.
+//! The lanes to the store run here too. Everything else (admin, lease, what blocks) runs on other
+//! threads, so that neither starves the other.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};

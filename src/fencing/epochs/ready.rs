@@ -1,9 +1,9 @@
 //! [`Ready`]: the resources that are due for a statement.
 //!
-//! All main lanes take from one queue. While one of them has a statement on its way, what is due
-//! gathers for the next: a large statement costs the store less for each of its resources than two
-//! small ones. The lane whose statement has ended sends it, without waking another thread. Only a
-//! statement that takes long is not waited for.
+//! All main lanes take from one queue. While one of them has a large statement on its way, what is
+//! due gathers for the next: one large statement costs the store less than two small ones. The lane
+//! whose statement has ended sends it, without waking another thread. A statement that is small, or
+//! takes long, is not waited for.
 //!
 //! A batch that meets a row lock is rolled back whole. Its resources are suspects from then on:
 //! each is asked for by itself, over a lane aside, until one of its statements has passed. So a
@@ -51,22 +51,21 @@ struct Main {
 }
 
 impl Main {
+    /// Whether a statement is on its way that is waited for, however long.
+    fn held(&self) -> bool {
+        let mut on_way = self.on_way.iter().flatten();
+        on_way.any(|(resources, _)| self.one_by_one || *resources > FEW)
+    }
+
     /// How long a lane with nothing on its way lets resources gather. `None`: until it is rung.
     fn gathers(&self, now: Instant) -> Option<Duration> {
-        if self.due.is_empty() {
+        if self.due.is_empty() || self.one_by_one && self.held() {
             return None;
         }
-        let mut longest = Duration::ZERO;
-        for (resources, since) in self.on_way.iter().flatten() {
-            if self.one_by_one {
-                return None;
-            }
-            if *resources > FEW {
-                let left = PATIENCE.saturating_sub(now.saturating_duration_since(*since));
-                longest = longest.max(left);
-            }
-        }
-        Some(longest)
+        let large = self.on_way.iter().flatten();
+        let large = large.filter(|(resources, _)| *resources > FEW);
+        let left = large.map(|(_, since)| PATIENCE.saturating_sub(now.duration_since(*since)));
+        Some(left.max().unwrap_or_default())
     }
 }
 
@@ -102,10 +101,13 @@ impl Ready {
                 let mut main = lock(&self.main);
                 let first = main.due.is_empty();
                 main.due.push_back(key);
-                if main.on_way[lane].is_none() {
+                // Another lane that gathers need not be rung again, nor one that is to let another end.
+                if main.on_way[lane].is_some() {
+                    if first {
+                        self.ring_idle(&main);
+                    }
+                } else if first || !main.held() {
                     self.bells[lane].notify_one();
-                } else if first {
-                    self.ring_idle(&main);
                 }
             }
             Lane::Main(_) | Lane::Aside => {

@@ -205,10 +205,9 @@ impl Session {
             let (found, commits, log) = batch::run(held.get()?, &known.namespace, &load).await?;
             self.follows(commits, 1, 1)?;
             self.commits = commits;
-            // Checked only now: during the commit, another process may have opened the path. On
-            // this thread, since the check takes microseconds, like a switch to another thread.
-            // Requests are served elsewhere.
-            lock.check()?;
+            // Checked only now: during the commit, another process may have opened the path.
+            let file = Arc::clone(&lock);
+            blocking(move || file.check()).await?;
             known.adds(load.made(&found));
             known.committed();
             Ok((found, log))

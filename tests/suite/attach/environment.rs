@@ -97,3 +97,23 @@ async fn a_command_that_sends_nothing_through_it_is_named() {
         assert_eq!(ran.said.contains(says), said, "{}", ran.said);
     }
 }
+
+/// Transparent huge pages are switched off for the proxy's own memory only.
+#[tokio::test]
+async fn the_command_keeps_the_machines_huge_pages() {
+    let (_upstream, proxy) = fenced().await;
+    let own = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let Some(own) = own.lines().find(|line| line.starts_with("THP_enabled")) else {
+        return;
+    };
+    let arguments = [
+        "--token",
+        "41",
+        "--",
+        "grep",
+        "THP_enabled",
+        "/proc/self/status",
+    ];
+    let ran = run(&mut attach(&url(&proxy), &arguments)).await;
+    assert!(ran.said.lines().any(|line| line == own), "{}", ran.said);
+}

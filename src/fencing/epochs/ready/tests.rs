@@ -62,17 +62,56 @@ async fn a_statement_that_takes_long_is_not_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn a_small_statement_is_not_waited_for() {
+    for (resources, waited) in [(FEW, Duration::ZERO), (FEW + 1, PATIENCE)] {
+        let ready = Ready::new(2, false);
+        push(&ready, ONE, resources);
+        assert_eq!(take(&ready, ONE), resources);
+        push(&ready, OTHER, 1);
+        assert_eq!(waits(&ready, OTHER).await, Some(waited), "{resources}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_gathers_goes_as_soon_as_only_a_small_statement_is_on_its_way() {
     let ready = Ready::new(2, false);
-    push(&ready, ONE, FEW);
-    assert_eq!(take(&ready, ONE), FEW);
+    push(&ready, ONE, 9);
+    assert_eq!(take(&ready, ONE), 9);
     push(&ready, OTHER, 1);
-    assert_eq!(waits(&ready, OTHER).await, Some(Duration::ZERO));
+    let other = waits(&ready, OTHER);
+    let one = async {
+        tokio::time::advance(PATIENCE / 5).await;
+        ready.due(ONE).await;
+        assert_eq!(take(&ready, ONE), 1);
+        push(&ready, OTHER, 1);
+    };
+    let (waited, ()) = tokio::join!(other, one);
+    assert_eq!(waited, Some(PATIENCE / 5));
+}
+
+/// The youngest of two large statements is waited for, and for the rest of its time only.
+#[tokio::test(start_paused = true)]
+async fn the_wait_counts_from_when_the_statement_was_composed() {
+    let ready = Ready::new(3, false);
+    push(&ready, ONE, 9);
+    assert_eq!(take(&ready, ONE), 9);
+    tokio::time::advance(PATIENCE / 5).await;
+    push(&ready, OTHER, 9);
+    assert_eq!(take(&ready, OTHER), 9);
+    tokio::time::advance(PATIENCE / 5).await;
+    let last = Lane::Main(2);
+    push(&ready, last, 1);
+    let left = PATIENCE - PATIENCE / 5;
+    assert_eq!(waits(&ready, last).await, Some(left));
 }
 
 #[tokio::test(start_paused = true)]
 async fn where_the_store_takes_one_statement_at_a_time_the_next_lets_it_end() {
     let ready = Ready::new(2, true);
     push(&ready, ONE, 1);
+    // Both were rung, and one of them is to send.
+    ready.bells[1].notify_one();
+    let (one, other) = tokio::join!(waits(&ready, ONE), waits(&ready, OTHER));
+    assert_eq!((one, other), (Some(Duration::ZERO), None));
     assert_eq!(take(&ready, ONE), 1);
     push(&ready, OTHER, 1);
     assert_eq!(waits(&ready, OTHER).await, None);
@@ -81,19 +120,41 @@ async fn where_the_store_takes_one_statement_at_a_time_the_next_lets_it_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_idle_lane_is_rung_by_what_comes_later() {
+    for (one_by_one, rings) in [(false, 2), (true, 1)] {
+        let ready = Ready::new(2, one_by_one);
+        let one = async {
+            let waited = waits(&ready, ONE).await;
+            assert_eq!(take(&ready, ONE), 1);
+            waited
+        };
+        let (one, other, ()) = tokio::join!(one, waits(&ready, OTHER), async {
+            tokio::task::yield_now().await;
+            push(&ready, ONE, 1);
+            tokio::task::yield_now().await;
+            // The first lane has a statement on its way.
+            push(&ready, ONE, 1);
+        });
+        let rung = [one, other].iter().flatten().count();
+        assert_eq!(rung, rings, "{one:?} {other:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_one_statement_cannot_take_is_left_to_another_lane() {
     let ready = Ready::new(2, false);
-    for number in 0..=TOGETHER {
-        ready.push(ONE, key(&format!("r{number}")));
-    }
+    let taking = async {
+        tokio::task::yield_now().await;
+        for number in 0..=TOGETHER {
+            ready.push(ONE, key(&format!("r{number}")));
+        }
+        ready.due(ONE).await;
+        take(&ready, ONE)
+    };
     let other = async {
         let waited = waits(&ready, OTHER).await;
         (waited, take(&ready, OTHER))
     };
-    let taking = async {
-        ready.due(ONE).await;
-        take(&ready, ONE)
-    };
-    let (taken, (waited, rest)) = tokio::join!(taking, other);
+    let ((waited, rest), taken) = tokio::join!(other, taking);
     assert_eq!((taken, waited, rest), (TOGETHER, Some(PATIENCE), 1));
 }
