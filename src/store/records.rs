@@ -106,7 +106,7 @@ pub struct Publication {
 impl Publication {
     /// The state of an instance that leaves with this as its last publication, and the opening
     /// below which its epochs are over. It has settled if it leaves nothing open.
-    pub(super) fn at_leave(&self) -> (i16, Opening) {
+    pub(super) fn at_leave(&self) -> (i64, Opening) {
         match self.left[..] {
             [] => (2, Opening::MAX),
             _ => (1, self.below),

@@ -11,9 +11,10 @@ use sqlx::query::Query;
 use tokio::sync::mpsc;
 
 use super::slot::DedicatedConnection;
-use super::statements::{ADVANCE, ADVANCE_ONE, CEDE, GIVE_BACK, LOOK, REPAIR};
+use super::statements::{ADVANCE, ADVANCE_ONE, CEDE, GIVE_BACK, REPAIR};
 use super::{LANES, PostgresStore, UNREAD_NOTIFICATIONS, notifications};
 use crate::routing::{ResourceKey, Token};
+use crate::store::engine::{Engine as _, Turn};
 use crate::store::rows::{self, Failure};
 use crate::store::{
     Ask, Batch, Epoch, Found, Heard, Lane, MarkRow, Marks, Notification, Repair, StoreError,
@@ -58,7 +59,7 @@ impl Marks for PostgresStore {
         &self,
         resources: &[ResourceKey],
     ) -> Result<Vec<(MarkRow, Vec<Epoch>)>, StoreError> {
-        self.look_over(&self.reader, resources).await
+        self.look_at(Turn::Look, resources).await
     }
 
     async fn cede(&self, epochs: &[(ResourceKey, Epoch)]) -> Result<Vec<ResourceKey>, StoreError> {
@@ -125,23 +126,6 @@ impl Marks for PostgresStore {
 }
 
 impl PostgresStore {
-    /// [`Marks::look`] over the requests' or the operators' connection.
-    pub(super) async fn look_over(
-        &self,
-        slot: &DedicatedConnection,
-        resources: &[ResourceKey],
-    ) -> Result<Vec<(MarkRow, Vec<Epoch>)>, StoreError> {
-        let statement = self
-            .query_as(LOOK)
-            .bind(each(resources, ResourceKey::as_str));
-        let row = |row: LookColumns| {
-            let (resource, token, spent, era, since, open) = row;
-            let mark = rows::mark((resource, token, spent, era, since))?;
-            Ok((mark, rows::epochs(&open)?))
-        };
-        self.rows(slot, statement, row).await
-    }
-
     /// Runs a statement that returns rows; gives that of each key, whose token was asked for.
     async fn found<'k>(
         &self,
@@ -177,9 +161,6 @@ fn found(row: &PgRow, token: Token) -> Result<Found, Failure> {
         open: rows::epochs(&open)?,
     })
 }
-
-/// [`rows::MarkColumns`], and the epochs.
-type LookColumns = (String, i64, bool, i64, i64, Vec<i64>);
 
 /// A column of an argument.
 fn each<'a, T, V>(items: &'a [T], column: impl Fn(&'a T) -> V) -> Vec<V> {

@@ -1,7 +1,7 @@
 //! [`PostgresStore`]: the shared store, for any number of proxies per namespace.
 //!
 //! Each call is one statement, committed by itself, except
-//! [`override_mark`](Administration::override_mark), a prune and the replacement of the route
+//! [`override_mark`](crate::store::Administration::override_mark), a prune and the replacement of the route
 //! table. It is prepared once per connection, and its arguments are bound: nothing that comes from
 //! a request is ever SQL.
 //!
@@ -15,17 +15,16 @@
 //! sqlx's `begin` and `commit` are not used: `begin` is not safe to cancel, and `commit` accepts a
 //! ROLLBACK as an answer.
 
-mod administration;
 mod connect;
 mod count;
+mod engine;
 mod errors;
-mod instances;
 mod marks;
 mod notifications;
 mod options;
-mod prune;
 mod roles;
 mod slot;
+mod start;
 mod statements;
 mod warnings;
 
@@ -45,7 +44,7 @@ pub use self::roles::grant;
 use self::slot::DedicatedConnection;
 use super::rows::{self, Applied, Failure, Schema};
 use crate::config::settings::PostgresAddress;
-use crate::store::{Administration, MarkStore, StoreError};
+use crate::store::{MarkStore, StoreError};
 
 /// How long a migration may take, waiting for another one included.
 const MIGRATION: Duration = Duration::from_mins(1);
@@ -83,7 +82,7 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Does not connect yet: see [`Administration::prepare`]. `timeout` bounds each call; a row
+    /// Does not connect yet: see [`MarkStore::prepare`]. `timeout` bounds each call; a row
     /// lock is waited for half as long.
     #[must_use]
     pub fn new(
@@ -115,7 +114,7 @@ impl PostgresStore {
         }
     }
 
-    /// [`Self::new`] and [`Administration::prepare`].
+    /// [`Self::new`] and [`MarkStore::prepare`].
     ///
     /// # Errors
     ///
@@ -146,11 +145,6 @@ impl PostgresStore {
             Ok(done)
         })
         .await
-    }
-
-    /// This process's place on its machine, if it has one.
-    fn place(&self) -> &str {
-        self.place.get().map_or("", String::as_str)
     }
 
     /// A statement whose `$1` is the namespace.
@@ -188,18 +182,6 @@ impl PostgresStore {
     {
         let work = async |c: &mut PgConnection| Ok(rows::all(statement.fetch_all(c).await?, turn)?);
         self.on(slot, work).await
-    }
-
-    /// Runs one statement whose answer is one row.
-    async fn one<R>(
-        &self,
-        slot: &DedicatedConnection,
-        statement: QueryAs<'_, Postgres, R, PgArguments>,
-    ) -> Result<R, StoreError>
-    where
-        R: for<'r> FromRow<'r, PgRow> + Send + Unpin,
-    {
-        only(self.rows(slot, statement, Ok).await?)
     }
 
     async fn bounded<T>(
@@ -265,25 +247,4 @@ async fn schema(connection: &mut PgConnection) -> Result<Schema, StoreError> {
             .await
             .map_err(error_of)?;
     rows::judge_schema(&migrator(), &applied)
-}
-
-/// The one row of a statement that always returns one.
-fn only<T>(rows: Vec<T>) -> Result<T, StoreError> {
-    let mut rows = rows.into_iter();
-    match (rows.next(), rows.next()) {
-        (Some(row), None) => Ok(row),
-        _ => Err(StoreError::Statement(
-            "not the one row that was asked for".to_owned(),
-        )),
-    }
-}
-
-impl MarkStore for PostgresStore {
-    fn kind(&self) -> &'static str {
-        "postgres"
-    }
-
-    fn shared(&self) -> bool {
-        true
-    }
 }

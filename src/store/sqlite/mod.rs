@@ -13,13 +13,12 @@
 #[macro_use]
 mod epochs;
 
-mod administration;
 mod batch;
 mod connection;
 mod count;
+mod engine;
 mod errors;
 mod file;
-mod instances;
 mod log;
 mod lost;
 mod marks;
@@ -32,10 +31,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use sqlx::SqliteConnection;
 use sqlx::migrate::{MigrateError, Migrator};
-use sqlx::query::Query;
-use sqlx::sqlite::{SqliteArguments, SqliteRow};
-use sqlx::{FromRow, Sqlite, SqliteConnection};
 use tokio::sync::{Mutex, oneshot};
 
 use self::batch::LogLength;
@@ -43,10 +40,10 @@ use self::connection::HeldConnection;
 use self::errors::error_of;
 use self::file::FileLock;
 pub use self::lost::{LostMarks, lost_marks};
-use self::session::{Kind, Known, Session, Work};
+use self::session::{Known, Session};
 use super::rows::{self, Applied, Schema};
 use crate::config::settings::Create;
-use crate::store::{MarkStore, StoreError, place};
+use crate::store::{StoreError, place};
 
 /// Marks in an embedded database.
 #[derive(Debug)]
@@ -151,68 +148,6 @@ impl SqliteStore {
         session.lock = None;
     }
 
-    /// A statement whose `?1` is the namespace.
-    fn query(&self, sql: &'static str) -> Query<'static, Sqlite, SqliteArguments> {
-        sqlx::query(sql).bind(&*self.known.namespace)
-    }
-
-    /// Runs one statement that writes, as [`Self::write`] does; returns how many rows it has
-    /// changed.
-    async fn execute(
-        &self,
-        statement: Query<'static, Sqlite, SqliteArguments>,
-    ) -> Result<u64, StoreError> {
-        self.write(|connection, _| {
-            Box::pin(async { Ok(statement.execute(connection).await?.rows_affected()) })
-        })
-        .await
-    }
-
-    /// Runs one statement that reads, and turns every row of its answer.
-    async fn rows<R, T>(
-        &self,
-        statement: Query<'static, Sqlite, SqliteArguments>,
-        turn: fn(R) -> Result<T, StoreError>,
-    ) -> Result<Vec<T>, StoreError>
-    where
-        R: for<'r> FromRow<'r, SqliteRow> + 'static,
-        T: Send + 'static,
-    {
-        self.read(move |connection, _| {
-            Box::pin(async move {
-                let rows = statement.fetch_all(connection).await?;
-                let turned = rows.iter().map(|row| Ok(turn(R::from_row(row)?)?));
-                turned.collect()
-            })
-        })
-        .await
-    }
-
-    /// Runs work that only reads.
-    async fn read<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T, StoreError> {
-        self.turn(Kind::Read, work).await
-    }
-
-    /// Runs work in one transaction that holds the write lock from its start.
-    async fn write<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T, StoreError> {
-        self.turn(Kind::Write, work).await
-    }
-
-    /// Runs work when its turn has come.
-    async fn turn<T: Send + 'static>(
-        &self,
-        kind: Kind,
-        work: impl Work<T>,
-    ) -> Result<T, StoreError> {
-        self.in_turn(move |session, known| {
-            Box::pin(async move {
-                let done = session.run(known, kind, work).await?;
-                Ok((done, (kind == Kind::Read).then_some((0, 0))))
-            })
-        })
-        .await
-    }
-
     /// Gives the session to work when its turn has come. The work returns the length of the log,
     /// too.
     async fn in_turn<T: Send + 'static>(
@@ -294,7 +229,7 @@ async fn start(
     }
     prepare_schema(connection, migrate).await?;
     count::name(connection).await.map_err(error_of)?;
-    let (marks, latest_ms) = administration::count(connection, namespace)
+    let (marks, latest_ms) = engine::count_all(connection, namespace)
         .await
         .map_err(error_of)?;
     let commits = count::latest(connection)
@@ -356,14 +291,4 @@ async fn prepare_schema(
                 "the schema could not be brought up to date: {other}"
             )),
         })
-}
-
-impl MarkStore for SqliteStore {
-    fn kind(&self) -> &'static str {
-        "sqlite"
-    }
-
-    fn shared(&self) -> bool {
-        false
-    }
 }

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use fencepost::store::sqlite::{SqliteStore, migrate};
-use fencepost::store::{Administration, Instances, Lane, Marks, StoreError, Terms};
+use fencepost::store::{Administration, Instances, Lane, MarkStore, Marks, StoreError, Terms};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
