@@ -217,9 +217,9 @@ impl<E: Engine> Administration for E {
         Ok(changed.await? == 1)
     }
 
-    /// Locks the namespace's row first, as every join does. So once the lock is held, no instance
-    /// can join before this commits. The instances are read by a statement of its own after that,
-    /// whose snapshot shows all that have joined.
+    /// Locks the namespace's row first. Every join does, once its instance is on record. So an
+    /// instance that is not seen here has not joined before this commits. The instances are read
+    /// by a statement of its own after that, whose snapshot shows all that have joined.
     async fn replace_routes(&self, document: &str) -> Result<Vec<InstanceRow>, StoreError> {
         let (place, document) = (self.known_place(), document.to_owned());
         self.run(Turn::Transaction, move |mut session| {

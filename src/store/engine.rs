@@ -84,8 +84,6 @@ pub(super) enum Turn {
     Write,
     /// All statements in one transaction.
     Transaction,
-    /// The start of an instance: a transaction at the connection of its renewals.
-    Join,
     /// Writes at the connection of the renewals. With `SQLite` it counts as a heartbeat.
     Renew,
     /// The same, and no heartbeat.
@@ -94,6 +92,10 @@ pub(super) enum Turn {
     Watch,
     /// Writes at that connection, if it is the one that the counters were read over.
     Declare,
+    /// Writes for other instances, which wait for it.
+    Cede,
+    /// Notifies other instances.
+    Notify,
 }
 
 /// The statements whose texts differ. `$1` is the namespace in each.

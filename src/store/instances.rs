@@ -68,6 +68,8 @@ pub trait Instances: Send + Sync + 'static {
 
 #[async_trait]
 impl<E: Engine> Instances for E {
+    /// Locks the namespace's row behind the record of the instance: whoever holds that lock has
+    /// seen the instance, or is waited for.
     async fn join(&self, instance: InstanceId, terms: &Terms) -> Result<Era, StoreError> {
         let born = vec![
             Number(instance.get()),
@@ -79,13 +81,13 @@ impl<E: Engine> Instances for E {
             Numbers(vec![]),
             Text(self.place().await?),
         ];
-        self.run(Turn::Join, move |mut session| {
+        self.run(Turn::Renew, move |mut session| {
             Box::pin(async move {
-                let (era,) = session.one(TOUCH, vec![]).await?;
                 let sql = "INSERT INTO instances (namespace, id, state, renewals, lease_ms, \
                          settle_ms, undelivered_ms, routes, closed_below, left_open, place) \
                      VALUES ($1, $2, 0, $3, $4, $5, $6, $7, 0, $8, $9)";
                 session.execute(sql, born).await?;
+                let (era,) = session.one(TOUCH, vec![]).await?;
                 Ok(era)
             })
         })

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use sqlx::SqlSafeStr;
-use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 
 use crate::routing::{ResourceKey, Token};
 use crate::store::{Ask, AuditRow, Epoch, Found, InstanceId, InstanceRow, MarkRow, StoreError};
@@ -289,6 +289,12 @@ pub(super) fn judge_schema(migrator: &Migrator, applied: &[Applied]) -> Result<S
         "the store's schema is not the one that this fencepost knows: it was made by another version or build, which \
          has to serve it, or it was left half made, and has to be restored (see the table {MIGRATIONS_TABLE})"
     )))
+}
+
+pub(super) fn not_migrated(error: &MigrateError) -> StoreError {
+    StoreError::Unfit(format!(
+        "the schema could not be brought up to date: {error}"
+    ))
 }
 
 /// The refusal of a schema that is behind, if the program may not migrate.

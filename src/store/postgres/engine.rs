@@ -23,7 +23,9 @@ impl Engine for PostgresStore {
         let slot = match turn {
             Turn::Look => &self.reader,
             Turn::Read | Turn::Write | Turn::Transaction => &self.operators,
-            Turn::Join | Turn::Renew | Turn::Leave | Turn::Watch | Turn::Declare => &self.heartbeat,
+            Turn::Renew | Turn::Leave | Turn::Watch | Turn::Declare => &self.heartbeat,
+            Turn::Cede => &self.ceding,
+            Turn::Notify => &self.notifying,
         };
         self.bounded(async {
             let mut held = slot.turn().await?;
@@ -35,7 +37,7 @@ impl Engine for PostgresStore {
                 return Err(StoreError::Connection(why.to_owned()));
             }
             let done = held.run(async |c| match turn {
-                Turn::Transaction | Turn::Join => self.transact(c, work).await,
+                Turn::Transaction => self.transact(c, work).await,
                 _ => work(self.session(c)).await,
             });
             let done = done.await?;

@@ -183,8 +183,7 @@ pub(super) const TEXTS: Texts = Texts {
     ),
     set_mark: "UPDATE marks SET previous = token, token = $3, spent_by = NULL, era = $4, \
          changed_at = now() WHERE namespace = $1 AND resource = $2",
-    right_to_delete: "SELECT quote_ident(current_user), has_table_privilege('marks', 'DELETE') \
-         WHERE $1::text IS NOT NULL",
+    right_to_delete: "SELECT quote_ident(current_user), has_table_privilege('marks', 'DELETE')",
     delete: "DELETE FROM marks WHERE namespace = $1 AND resource = ANY($2)",
     record_audit: "INSERT INTO audit \
          (namespace, resource, action, before, after, reason, actor, at) \

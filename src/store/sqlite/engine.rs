@@ -66,9 +66,9 @@ impl Engine for SqliteStore {
     ) -> Result<T, StoreError> {
         let kind = match turn {
             Turn::Look | Turn::Read | Turn::Watch => Kind::Read,
-            Turn::Write | Turn::Transaction | Turn::Declare | Turn::Leave => Kind::Write,
             // Without the log, all that a new instance forwards is missing.
-            Turn::Join | Turn::Renew => Kind::Heartbeat,
+            Turn::Renew => Kind::Heartbeat,
+            _ => Kind::Write,
         };
         self.in_turn(move |session, known| {
             Box::pin(async move {
