@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fencepost::config::settings::Create;
 use fencepost::config::{self, RouteTable};
 use fencepost::fencing::{Admitted, Background, Fencing, FencingSetup, Running};
 use fencepost::metrics::{Metrics, RouteMetrics};
@@ -97,7 +98,7 @@ fn token(number: u64) -> Token {
 
 async fn start(folder: &TempDir, metrics: Arc<Metrics>) -> (Arc<Fencing>, Background) {
     let path = folder.path().join("marks.db");
-    let store = SqliteStore::open(path, WAIT, true, "bench").await;
+    let store = SqliteStore::open(path, WAIT, true, "bench", Create::IfMissing).await;
     let store: Arc<dyn MarkStore> = Arc::new(store.expect("a store"));
     let text = "upstream: { url: 'http://127.0.0.1:9' }";
     let parsed = config::parse(text, &config::Overrides::default());

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::boot_clock::BootClock;
+use crate::config::settings::Create;
 use crate::config::{Finding, PostgresAddress, RouteTable, Settings, StoreTarget, TableChange};
 use crate::fencing::failure_detector::{FailureDetector, Read};
 use crate::fencing::reckoning;
@@ -84,7 +85,16 @@ pub async fn migrate(
                 say(format!("created a new store at {}", opened.path.display()));
             }
             say("the schema is up to date".to_owned());
-            Box::new(SqliteStore::open(path, target.timeout, false, &target.namespace).await?)
+            Box::new(
+                SqliteStore::open(
+                    path,
+                    target.timeout,
+                    false,
+                    &target.namespace,
+                    Create::IfMissing,
+                )
+                .await?,
+            )
         }
         StoreTarget::Postgres(url) => {
             anyhow::ensure!(

@@ -17,7 +17,7 @@ use crate::log_filter::LogFilter;
 use crate::metrics::Metrics;
 use crate::proxy::Proxy;
 use crate::store::MarkStore;
-use crate::store::routes::RouteRecord;
+use crate::store::routes::{RouteRecord, record};
 
 /// The interval at which the files are checked.
 const LOOK: Duration = Duration::from_secs(1);
@@ -136,7 +136,7 @@ async fn take(new: Settings, now: &Settings, live: &Live) -> Result<Arc<Settings
     let taken = async {
         let snapshot = live.proxy.prepare(Arc::clone(&new));
         let snapshot = snapshot.map_err(|error| told(&error))?;
-        let recorded = live.routes.record(&*live.store, &table).await;
+        let recorded = record(&*live.store, &table).await;
         recorded.map_err(|error| told(&error))?;
         live.proxy.reload(&snapshot);
         live.routes.serve(table);

@@ -21,9 +21,7 @@ pub(super) async fn open(
             let (timeout, migrate) = (store.timeout, store.migrate);
             let namespace = &store.namespace;
             sqlite::check_place(path, store.create, store.volatile).await?;
-            let opened =
-                SqliteStore::open_or_refuse(path, timeout, migrate, namespace, store.create)
-                    .await?;
+            let opened = SqliteStore::open(path, timeout, migrate, namespace, store.create).await?;
             found::say_file(opened.opened(), namespace);
             Arc::new(opened)
         }

@@ -10,9 +10,9 @@ use super::overrides::OverrideArgs;
 use crate::config::{self, ConfigPlace, ConfigProblem, Loader, Settings, Severity, StoreTarget};
 use crate::printable;
 use crate::proxy::reach::reach;
+use crate::store::MarkStore as _;
 use crate::store::postgres::PostgresStore;
 use crate::store::sqlite;
-use crate::store::{Administration as _, Instances as _};
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Fencing;
 use crate::config::{Finding, Settings};
-use crate::fencing::membership::{Membership, MembershipTerms};
+use crate::fencing::membership::Membership;
 use crate::store::StoreError;
 use crate::store::routes::RouteRecord;
 use crate::throttle::Outage;
@@ -33,17 +33,10 @@ impl Background {
         settings: &Settings,
         routes: Arc<RouteRecord>,
     ) -> Self {
-        let terms = MembershipTerms {
-            term: settings.store.lease,
-            settle: settings.barrier.settle,
-            undelivered: settings.upstream.undelivered,
-            routes,
-        };
-        let membership = Membership::new(fencing, terms);
         Self {
             fencing: Arc::clone(fencing),
             lanes,
-            membership,
+            membership: Membership::new(Arc::clone(fencing), settings, routes),
             unreached: Outage::default(),
         }
     }

@@ -1,4 +1,4 @@
-//! The barrier: `enter(resource, token)` waits until no older epoch of the resource is in flight,
+//! The barrier: [`Fencing::enter`] waits until no older epoch of the resource is in flight,
 //! and yields a [`Permit`], the right to send one request upstream.
 //!
 //! A check alone does not fence: 41 may pass it and stall, 42 pass and land, and 41 land last. So
@@ -14,52 +14,24 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::fencing::epochs::{Ending, Entered, EpochTable, RequestLimits, Settles, Ticket};
-use crate::fencing::failure_detector::FailureDetector;
-use crate::fencing::lease::{Lease, PermitTerms};
+use super::Fencing;
+use crate::fencing::epochs::{Ending, Entered, EpochTable, Settles, Ticket};
+use crate::fencing::lease::PermitTerms;
 use crate::fencing::refused::{Refused, TRY_AGAIN, Undecided};
 use crate::routing::{ResourceKey, Token};
 use crate::store::InstanceId;
 
-/// Gives permits. Cheap to clone.
-#[derive(Clone)]
-pub struct Barrier {
-    epoch_table: Arc<EpochTable>,
-    lease: Arc<Lease>,
-    detector: Arc<FailureDetector>,
-    room: RequestLimits,
-    /// How many requests wait, at all resources.
-    crowd: Arc<AtomicUsize>,
-}
-
 /// How soon to look again at work elsewhere that should have settled by now.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-impl Barrier {
-    /// `room`: how many requests resources may have.
-    #[must_use]
-    pub fn new(
-        epoch_table: Arc<EpochTable>,
-        lease: Arc<Lease>,
-        detector: Arc<FailureDetector>,
-        room: RequestLimits,
-    ) -> Self {
-        Self {
-            epoch_table,
-            lease,
-            detector,
-            room,
-            crowd: Arc::default(),
-        }
-    }
-
+impl Fencing {
     /// Waits until `deadline` for older epochs of the resource. Dropping the future leaves the
     /// queue. `None`: the epoch is not open here (any more), and the store must be asked again.
     ///
     /// # Errors
     ///
     /// No permit may be given.
-    pub async fn enter(
+    pub(super) async fn enter(
         &self,
         key: &ResourceKey,
         token: Token,
@@ -74,12 +46,14 @@ impl Barrier {
             let known_left = match self.look(key, token)? {
                 (Entered::Permit(ticket), cutoff) => {
                     let held = ticket.held;
-                    let permit = Permit {
+                    let permit = Permit(Sending {
                         epoch_table: Arc::clone(&self.epoch_table),
+                        cutoff,
                         key: key.clone(),
                         token,
-                        given: Some((ticket, cutoff)),
-                    };
+                        ticket,
+                        ending: Ending::Settled,
+                    });
                     // A request that has waited was counted when it joined the queue.
                     if place.is_none() && held > self.room.share {
                         return Err(Refused::ShareTaken);
@@ -182,72 +156,41 @@ impl Drop for QueuePlace {
 /// The right to send one request upstream. If it is dropped before [`Permit::begin`], nothing was
 /// sent under it.
 #[must_use = "a permit keeps newer tokens waiting until it ends"]
-pub struct Permit {
-    epoch_table: Arc<EpochTable>,
-    key: ResourceKey,
-    token: Token,
-    /// The ticket, and the token that cuts the exchange. `None`: the exchange has begun.
-    given: Option<(Ticket, Arc<CancellationToken>)>,
-}
+pub struct Permit(Sending);
 
 impl Permit {
     #[must_use]
     pub fn key(&self) -> &ResourceKey {
-        &self.key
+        &self.0.key
     }
 
     #[must_use]
     pub fn token(&self) -> Token {
-        self.token
+        self.0.token
     }
 
     /// The lease's incarnation that the permit was given under.
     #[must_use]
     pub fn incarnation(&self) -> u64 {
-        self.given().0.incarnation
+        self.0.incarnation()
     }
 
     /// Cancelled once a newer token is known: it waits until this permit ends.
     #[must_use]
     pub fn superseded(&self) -> &CancellationToken {
-        &self.given().0.superseded
+        self.0.superseded()
     }
 
     /// Cancelled when the lease has been lapsed for so long that nothing more may be sent.
     #[must_use]
     pub fn cutoff(&self) -> &CancellationToken {
-        &self.given().1
-    }
-
-    fn given(&self) -> &(Ticket, Arc<CancellationToken>) {
-        let Some(given) = &self.given else {
-            unreachable!("it is taken only where the permit ends")
-        };
-        given
+        self.0.cutoff()
     }
 
     /// From here on a byte may go upstream.
     pub fn begin(mut self) -> Sending {
-        let Some((ticket, cutoff)) = self.given.take() else {
-            unreachable!("only this and drop take it, and both end the permit")
-        };
-        Sending {
-            epoch_table: Arc::clone(&self.epoch_table),
-            cutoff,
-            key: self.key.clone(),
-            ticket,
-            ending: Ending::Unknown,
-        }
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        if let Some((ticket, _)) = self.given.take() {
-            let now = Instant::now();
-            self.epoch_table
-                .end(&self.key, &ticket, Ending::Settled, now);
-        }
+        self.0.ending = Ending::Unknown;
+        self.0
     }
 }
 
@@ -258,7 +201,9 @@ pub struct Sending {
     epoch_table: Arc<EpochTable>,
     cutoff: Arc<CancellationToken>,
     key: ResourceKey,
+    token: Token,
     ticket: Ticket,
+    /// [`Ending::Unknown`] from [`Permit::begin`] until it has settled.
     ending: Ending,
 }
 

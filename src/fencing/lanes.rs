@@ -11,54 +11,21 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::{Duration, Instant};
 
-use super::epochs::{EpochTable, Older};
-use super::failure_detector::FailureDetector;
-use super::lease::Lease;
-use crate::metrics::StoreMetrics;
-use crate::store::{Lane, MarkStore, Notification, StoreError};
-use crate::throttle::Throttle;
+use super::Fencing;
+use super::epochs::Older;
+use crate::store::{Lane, Notification, StoreError};
 
 /// The pause after a row that another session has locked was tried by itself.
 const LOCKED: Duration = Duration::from_millis(50);
 
-/// What a lane works on. Cheap to clone.
-#[derive(Clone)]
-pub(super) struct Lanes {
-    pub(super) store: Arc<dyn MarkStore>,
-    pub(super) epoch_table: Arc<EpochTable>,
-    pub(super) lease: Arc<Lease>,
-    pub(super) detector: Arc<FailureDetector>,
-    pub(super) metrics: Arc<StoreMetrics>,
-    /// Batches that ran into a row lock, and those that the store did not take.
-    throttles: Arc<(Throttle, Throttle)>,
-}
-
-impl Lanes {
-    pub(super) fn new(
-        store: Arc<dyn MarkStore>,
-        epoch_table: Arc<EpochTable>,
-        lease: Arc<Lease>,
-        detector: Arc<FailureDetector>,
-        metrics: Arc<StoreMetrics>,
-    ) -> Self {
-        Self {
-            store,
-            epoch_table,
-            lease,
-            detector,
-            metrics,
-            throttles: Arc::new((Throttle::of_repeats(), Throttle::of_repeats())),
-        }
-    }
-
+impl Fencing {
     /// Starts all lanes: each main one on the runtime of its worker if there are as many, the
     /// others here.
-    pub(super) fn start(&self, workers: &[Handle]) -> Vec<JoinHandle<()>> {
+    pub(super) fn start_lanes(self: &Arc<Self>, workers: &[Handle]) -> Vec<JoinHandle<()>> {
         let main = (0..self.epoch_table.lanes()).map(Lane::Main);
         let lanes = main.chain([Lane::Aside]);
         let started = lanes.map(|lane| {
-            let lanes = self.clone();
-            let run = async move { lanes.run(lane).await };
+            let run = Arc::clone(self).run_lane(lane);
             let worker = match lane {
                 Lane::Main(index) => workers.get(index),
                 Lane::Aside => None,
@@ -72,7 +39,7 @@ impl Lanes {
     }
 
     /// Runs until it is dropped.
-    async fn run(self, lane: Lane) {
+    async fn run_lane(self: Arc<Self>, lane: Lane) {
         loop {
             self.epoch_table.due(lane).await;
             self.turn(lane).await;
@@ -92,8 +59,9 @@ impl Lanes {
         let batch = composed.batch();
         #[allow(clippy::cast_precision_loss, reason = "a batch is small")]
         let size = batch.asks.len() as f64;
-        self.metrics.series.store_batch_size.observe(size);
-        let timer = self.metrics.series.store_commit_seconds.start_timer();
+        let series = &self.metrics.store().series;
+        series.store_batch_size.observe(size);
+        let timer = series.store_commit_seconds.start_timer();
         let result = self.store.advance(lane, batch).await;
         let result = match result {
             Ok(found) if found.len() != batch.asks.len() => Err(StoreError::Statement(format!(
@@ -107,11 +75,11 @@ impl Lanes {
         match &result {
             Ok(_) => {
                 timer.observe_duration();
-                self.metrics.answered();
+                self.metrics.store().answered();
             }
             Err(error) => {
                 timer.stop_and_discard();
-                self.metrics.failed(error);
+                self.metrics.store().failed(error);
                 locked = matches!(error, StoreError::LockTimeout(_));
                 self.say(error, batch.asks.len());
             }
@@ -127,13 +95,12 @@ impl Lanes {
     }
 
     fn say(&self, error: &StoreError, resources: usize) {
-        let (locked, refused) = &*self.throttles;
         if matches!(error, StoreError::LockTimeout(_)) {
-            if let Some(left_out) = locked.say(Instant::now()) {
+            if let Some(left_out) = self.locked_batches.say(Instant::now()) {
                 tracing::warn!(%error, resources, left_out,
                     "a batch ran into a row lock; its resources are asked for one by one");
             }
-        } else if let Some(left_out) = refused.say_of(error.kind(), Instant::now()) {
+        } else if let Some(left_out) = self.refused_batches.say_of(error.kind(), Instant::now()) {
             tracing::warn!(%error, kind = error.kind(), left_out,
                 "the store did not take a batch");
         }

@@ -10,14 +10,11 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::Fencing;
-use super::epochs::EpochTable;
-use super::failure_detector::{FailureDetector, Read};
-use super::lanes::Lanes;
-use super::lease::{Identity, Lease};
-use crate::config::Finding;
-use crate::metrics::StoreMetrics;
+use super::failure_detector::Read;
+use super::lease::Identity;
+use crate::config::{Finding, Settings};
 use crate::store::routes::RouteRecord;
-use crate::store::{Era, InstanceId, MarkStore, Renewal, StoreError, Terms};
+use crate::store::{Era, InstanceId, Renewal, StoreError, Terms};
 use crate::throttle::{Outage, Throttle};
 
 mod errands;
@@ -32,40 +29,32 @@ const RETRY: Duration = Duration::from_millis(200);
 
 /// See the module's documentation.
 pub struct Membership {
-    pub(super) store: Arc<dyn MarkStore>,
-    pub(super) epoch_table: Arc<EpochTable>,
-    pub(super) lease: Arc<Lease>,
-    pub(super) detector: Arc<FailureDetector>,
-    pub(super) lanes: Lanes,
-    pub(super) metrics: Arc<StoreMetrics>,
-    pub(super) terms: MembershipTerms,
+    fencing: Arc<Fencing>,
+    /// The terms that this instance records about itself, but its counter and its routes.
+    terms: Terms,
+    routes: Arc<RouteRecord>,
     /// The store has lost this instance's row, and what follows from that is still to be done.
     lost: AtomicBool,
     /// Instances whose end could not be recorded.
     unrecorded: Throttle,
 }
 
-/// The terms that this instance records about itself.
-pub struct MembershipTerms {
-    /// The lease's term.
-    pub term: Duration,
-    pub settle: Duration,
-    /// See [`Terms::undelivered`].
-    pub undelivered: Duration,
-    pub routes: Arc<RouteRecord>,
-}
-
 impl Membership {
     #[must_use]
-    pub(super) fn new(fencing: &Fencing, terms: MembershipTerms) -> Self {
+    pub(super) fn new(
+        fencing: Arc<Fencing>,
+        settings: &Settings,
+        routes: Arc<RouteRecord>,
+    ) -> Self {
         Self {
-            store: Arc::clone(&fencing.store),
-            epoch_table: Arc::clone(&fencing.epoch_table),
-            lease: Arc::clone(&fencing.lease),
-            detector: Arc::clone(&fencing.detector),
-            lanes: fencing.lanes.clone(),
-            metrics: Arc::clone(fencing.metrics.store()),
-            terms,
+            fencing,
+            terms: Terms {
+                lease: settings.store.lease,
+                settle: settings.barrier.settle,
+                undelivered: settings.upstream.undelivered,
+                ..Terms::default()
+            },
+            routes,
             lost: AtomicBool::new(false),
             unrecorded: Throttle::of_repeats(),
         }
@@ -75,17 +64,17 @@ impl Membership {
     /// the statement was sent. Returns how the route table differs from the one in the store.
     pub async fn join(&self) -> Result<Vec<Finding>, StoreError> {
         // Checked first, so that a table that may not be served leaves no trace.
-        let findings = self.terms.routes.confirm(&*self.store).await?;
-        let sent = self.lease.clock().now();
-        let joined = self.enrol(self.lease.identity().instance).await;
+        let findings = self.routes.confirm(&*self.fencing.store).await?;
+        let sent = self.fencing.lease.clock().now();
+        let joined = self.enrol(self.fencing.lease.identity().instance).await;
         if joined.is_err() {
             // It may be recorded nevertheless, so the next try uses another id.
-            self.lease.rename();
+            self.fencing.lease.rename();
         }
         let era = joined?;
-        self.epoch_table.adopt(era);
-        self.lease.renewed(sent);
-        self.metrics.answered();
+        self.fencing.epoch_table.adopt(era);
+        self.fencing.lease.renewed(sent);
+        self.fencing.metrics.store().answered();
         Ok(findings)
     }
 
@@ -93,11 +82,11 @@ impl Membership {
     /// the one in the store. In this order, nobody replaces that table without seeing the instance:
     /// see [`RouteRecord`].
     async fn enrol(&self, id: InstanceId) -> Result<Era, StoreError> {
-        let era = self.store.join(id, &self.own_terms()).await?;
-        if let Err(error) = self.terms.routes.confirm(&*self.store).await {
+        let era = self.fencing.store.join(id, &self.own_terms()).await?;
+        if let Err(error) = self.routes.confirm(&*self.fencing.store).await {
             // It has forwarded nothing. If this fails too, the others will find out.
-            let nothing = self.epoch_table.finish(id);
-            let _ = self.store.leave(id, &nothing).await;
+            let nothing = self.fencing.epoch_table.finish(id);
+            let _ = self.fencing.store.leave(id, &nothing).await;
             return Err(error);
         }
         Ok(era)
@@ -106,11 +95,9 @@ impl Membership {
     /// The terms that this instance records.
     fn own_terms(&self) -> Terms {
         Terms {
-            renewals: self.lease.next_renewal(),
-            lease: self.terms.term,
-            settle: self.terms.settle,
-            undelivered: self.terms.undelivered,
-            routes: self.terms.routes.digest(),
+            renewals: self.fencing.lease.next_renewal(),
+            routes: self.routes.digest(),
+            ..self.terms.clone()
         }
     }
 
@@ -133,9 +120,9 @@ impl Membership {
     }
 
     async fn renewals(&self) {
-        let pause = crate::store::renewal_pause(self.terms.term);
+        let pause = crate::store::renewal_pause(self.terms.lease);
         let outage = Outage::default();
-        let mut connections = self.store.connections();
+        let mut connections = self.fencing.store.connections();
         loop {
             match self.round().await {
                 Ok(()) => {
@@ -148,17 +135,17 @@ impl Membership {
                             "the store answers again"
                         );
                     }
-                    let now = self.store.connections();
+                    let now = self.fencing.store.connections();
                     if std::mem::replace(&mut connections, now) != now || recovered {
                         // After a failover this instance's epochs may be gone. No round fails if
                         // the failover is between two rounds.
-                        self.epoch_table.errands().recheck.notify_one();
+                        self.fencing.epoch_table.errands().recheck.notify_one();
                     }
                     tokio::time::sleep(pause).await;
                 }
                 Err(error) => {
-                    self.detector.interrupted();
-                    self.metrics.failed(&error);
+                    self.fencing.detector.interrupted();
+                    self.fencing.metrics.store().failed(&error);
                     // An error that only an operator can fix is another cause than one that may pass
                     // by itself.
                     let cause = match error {
@@ -186,36 +173,36 @@ impl Membership {
     /// One renewal and one read of the other instances, each bounded so that the next try comes in
     /// time.
     pub(super) async fn round(&self) -> Result<(), StoreError> {
-        let clock = self.lease.clock();
+        let clock = self.fencing.lease.clock();
         let began = clock.now();
         self.renew().await?;
-        let me = self.lease.identity().instance;
+        let me = self.fencing.lease.identity().instance;
         let sent = clock.now();
-        let mut rows = self.bounded(self.store.instances()).await?;
-        self.metrics.answered();
+        let mut rows = self.bounded(self.fencing.store.instances()).await?;
+        self.fencing.metrics.store().answered();
         for row in rows.iter_mut().filter(|row| row.id != me) {
             // An earlier id of this very process is none that has ended.
-            row.ended &= !self.lease.has_used(row.id);
+            row.ended &= !self.fencing.lease.has_used(row.id);
             // Only one process can have a file: every other instance is dead.
-            if !row.dead && (row.ended || !self.store.shared()) {
-                let declared = self.store.declare_dead(row.id, row.renewals);
+            if !row.dead && (row.ended || !self.fencing.store.shared()) {
+                let declared = self.fencing.store.declare_dead(row.id, row.renewals);
                 // A row that another session has locked keeps nobody else's end from being found.
                 let declared = self.bounded(declared).await;
                 row.dead = declared.unwrap_or_else(|error| {
-                    self.metrics.failed(&error);
+                    self.fencing.metrics.store().failed(&error);
                     false
                 });
             }
         }
-        self.terms.routes.observe(me, &rows);
+        self.routes.observe(me, &rows);
         let read = Read {
-            connection: self.store.instances_over(),
+            connection: self.fencing.store.instances_over(),
             sent,
             answered: clock.now(),
         };
-        let verdict = self.detector.observe(me, &rows, read);
+        let verdict = self.fencing.detector.observe(me, &rows, read);
         if verdict.changed {
-            self.epoch_table.ring_all();
+            self.fencing.epoch_table.ring_all();
         }
         // At least one step. The rest is left to the next rounds: each step may take half a lease,
         // and the lease must be renewed in between. Any may be the first, so that a row that is
@@ -227,7 +214,7 @@ impl Membership {
         steps.rotate_left(first);
         for (id, silent_at) in steps {
             self.record_end(id, silent_at).await;
-            if clock.now().saturating_sub(began) >= self.terms.term / 6 {
+            if clock.now().saturating_sub(began) >= self.terms.lease / 6 {
                 break;
             }
         }
@@ -238,26 +225,33 @@ impl Membership {
     /// one has settled.
     async fn record_end(&self, id: InstanceId, silent_at: Option<i64>) {
         let recorded = match silent_at {
-            Some(at) => self.bounded(self.store.declare_dead(id, at)).await,
-            None => self.bounded(self.store.settle(id)).await,
+            Some(at) => self.bounded(self.fencing.store.declare_dead(id, at)).await,
+            None => self.bounded(self.fencing.store.settle(id)).await,
         };
         match (recorded, silent_at) {
             (Ok(true), Some(_)) => {
                 tracing::warn!(instance = %id, "an instance stopped renewing and is declared dead; its work settles");
-                self.detector.declared(id, self.lease.clock().now());
-                self.epoch_table.ring_all();
+                self.fencing
+                    .detector
+                    .declared(id, self.fencing.lease.clock().now());
+                self.fencing.epoch_table.ring_all();
             }
             (Ok(true), None) => {
                 tracing::info!(instance = %id, "a dead instance's work has settled");
-                self.detector.forget(id, self.lease.clock().now());
+                self.fencing
+                    .detector
+                    .forget(id, self.fencing.lease.clock().now());
                 self.look_for_waiting();
             }
             // It lives: the next read shows it.
-            (Ok(false), None) => self.detector.forget(id, self.lease.clock().now()),
+            (Ok(false), None) => self
+                .fencing
+                .detector
+                .forget(id, self.fencing.lease.clock().now()),
             (Ok(false), Some(_)) => {}
             (Err(error), _) => {
                 // The rows of the other instances, which were read before, still hold.
-                self.metrics.failed(&error);
+                self.fencing.metrics.store().failed(&error);
                 if let Some(left_out) = self.unrecorded.say_of(error.kind(), Instant::now()) {
                     tracing::warn!(instance = %id, %error, left_out,
                         "the end of an instance could not be recorded yet");
@@ -267,36 +261,41 @@ impl Membership {
     }
 
     async fn renew(&self) -> Result<(), StoreError> {
-        let identity = self.lease.identity();
+        let identity = self.fencing.lease.identity();
         let me = identity.instance;
-        let sent = self.lease.clock().now();
-        let publication = self.epoch_table.publish(me, Instant::now());
+        let sent = self.fencing.lease.clock().now();
+        let publication = self.fencing.epoch_table.publish(me, Instant::now());
         let terms = self.own_terms();
-        let renewal = self.store.renew(me, &terms, &publication);
+        let renewal = self.fencing.store.renew(me, &terms, &publication);
         match self.bounded(renewal).await? {
             Renewal::Alive(era) => self.alive(era, sent).await?,
             Renewal::Unknown if self.cannot_have_settled() => self.record_again(&identity).await?,
             Renewal::Dead | Renewal::Unknown => self.rejoin(&identity).await?,
         }
-        self.metrics.set_lease_remaining(self.lease.remaining());
+        self.fencing
+            .metrics
+            .store()
+            .set_lease_remaining(self.fencing.lease.remaining());
         Ok(())
     }
 
     /// Goes on under a new id: this instance was declared dead.
     async fn rejoin(&self, identity: &Identity) -> Result<(), StoreError> {
-        let id = self.lease.next_id();
+        let id = self.fencing.lease.next_id();
         // While this instance counted as dead, another table may have come into force.
-        self.bounded(self.terms.routes.confirm(&*self.store))
+        self.bounded(self.routes.confirm(&*self.fencing.store))
             .await?;
-        let sent = self.lease.clock().now();
+        let sent = self.fencing.lease.clock().now();
         let era = self.bounded(self.enrol(id)).await?;
         // Before the new lease begins, because the epoch table must be right under a lease that
         // holds.
-        self.epoch_table.retire_before(identity.incarnation + 1);
-        self.epoch_table.adopt(era);
-        self.epoch_table.forget();
+        self.fencing
+            .epoch_table
+            .retire_before(identity.incarnation + 1);
+        self.fencing.epoch_table.adopt(era);
+        self.fencing.epoch_table.forget();
         self.lost.store(false, Ordering::Relaxed);
-        let old = self.lease.rejoined(id, sent);
+        let old = self.fencing.lease.rejoined(id, sent);
         tracing::warn!(old = %old.instance, new = %id,
             "this instance was declared dead and goes on under a new id");
         Ok(())
@@ -306,7 +305,7 @@ impl Membership {
     /// lease has been lapsed for `settle`. Call this after the answer that shows what the store
     /// knows.
     fn cannot_have_settled(&self) -> bool {
-        self.lease.lapsed_for().unwrap_or_default() < self.terms.settle
+        self.fencing.lease.lapsed_for().unwrap_or_default() < self.terms.settle
     }
 
     /// Continues under the same id after the store has lost this instance's row (a failover to a
@@ -316,9 +315,9 @@ impl Membership {
     async fn record_again(&self, identity: &Identity) -> Result<(), StoreError> {
         // Before the statement, whose answer may be lost.
         self.lost.store(true, Ordering::Relaxed);
-        let sent = self.lease.clock().now();
+        let sent = self.fencing.lease.clock().now();
         let terms = self.own_terms();
-        let join = self.store.join(identity.instance, &terms);
+        let join = self.fencing.store.join(identity.instance, &terms);
         let era = self.bounded(join).await?;
         self.alive(era, sent).await
     }
@@ -328,28 +327,28 @@ impl Membership {
         if self.lost.load(Ordering::Relaxed) {
             // While its row was missing, another table may have come into force. If this fails, the
             // row stays: epochs of this id may be in use until the lease ends.
-            self.bounded(self.terms.routes.confirm(&*self.store))
+            self.bounded(self.routes.confirm(&*self.fencing.store))
                 .await?;
-            tracing::error!(instance = %self.lease.identity().instance,
+            tracing::error!(instance = %self.fencing.lease.identity().instance,
                 "the store has lost this instance, which is recorded again; marks may be lost as well");
             // Its epochs may be lost too. So memory gives no more permits, and each epoch is opened
             // again.
-            self.epoch_table.retire_all();
-            self.epoch_table.errands().recheck.notify_one();
+            self.fencing.epoch_table.retire_all();
+            self.fencing.epoch_table.errands().recheck.notify_one();
             self.lost.store(false, Ordering::Relaxed);
         }
-        let lapsed = !self.lease.valid();
+        let lapsed = !self.fencing.lease.valid();
         // Before the lease runs again: what a prune has deleted meanwhile would count as lost.
-        self.epoch_table.adopt(era);
-        self.lease.renewed(sent);
-        if lapsed && self.lease.valid() {
+        self.fencing.epoch_table.adopt(era);
+        self.fencing.lease.renewed(sent);
+        if lapsed && self.fencing.lease.valid() {
             tracing::info!("the lease had lapsed and runs again, under the same id");
-            self.epoch_table.ring_all();
+            self.fencing.epoch_table.ring_all();
         }
-        let known = self.epoch_table.era();
+        let known = self.fencing.epoch_table.era();
         if era < known {
             // A failover has lost an override. The next one must not get the same era.
-            self.bounded(self.store.raise_era(known)).await?;
+            self.bounded(self.fencing.store.raise_era(known)).await?;
         }
         Ok(())
     }
@@ -358,12 +357,12 @@ impl Membership {
         &self,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        if !self.store.shared() {
+        if !self.fencing.store.shared() {
             // No other instance waits for an embedded store. Its own bound keeps a disk that is
             // slow for a while from being taken for a missing one.
             return call.await;
         }
-        let limit = (self.terms.term / 2).max(Duration::from_millis(250));
+        let limit = (self.terms.lease / 2).max(Duration::from_millis(250));
         tokio::time::timeout(limit, call)
             .await
             .unwrap_or(Err(StoreError::Timeout(limit)))
@@ -373,8 +372,11 @@ impl Membership {
     /// often before it: this timer's clock stops while the machine is suspended, and the lease's
     /// does not.
     async fn cutoff(&self) {
-        while let Some(due) = self.lease.cut_overdue() {
-            self.metrics.set_lease_remaining(self.lease.remaining());
+        while let Some(due) = self.fencing.lease.cut_overdue() {
+            self.fencing
+                .metrics
+                .store()
+                .set_lease_remaining(self.fencing.lease.remaining());
             tokio::time::sleep(due.min(LOOK_AGAIN)).await;
         }
     }
@@ -385,16 +387,16 @@ impl Membership {
         loop {
             tick.tick().await;
             self.look_for_waiting();
-            let errands = self.epoch_table.errands();
+            let errands = self.fencing.epoch_table.errands();
             errands.looks.add(errands.later.take(usize::MAX));
         }
     }
 
     /// Has the rows read at which requests wait for other instances, and notifies those.
     fn look_for_waiting(&self) {
-        let waited_for = self.epoch_table.waited_for();
+        let waited_for = self.fencing.epoch_table.waited_for();
         let keys = waited_for.iter().map(|older| older.resource.clone());
-        self.epoch_table.errands().looks.add(keys);
-        self.lanes.tell(waited_for);
+        self.fencing.epoch_table.errands().looks.add(keys);
+        self.fencing.tell(waited_for);
     }
 }

@@ -2,7 +2,7 @@
 //! only entrance.
 //!
 //! - [`Fencing::unless_known_stale`] answers from memory alone.
-//! - [`Fencing::admit`] raises the mark durably, waits at the [barrier](crate::fencing::barrier)
+//! - [`Fencing::admit`] raises the mark durably, waits at the [barrier]
 //!   until nothing older is in flight, and gives a [`Permit`].
 //! - [`Fencing::raise`] raises the mark and gives no permit, for observed requests and for
 //!   operators.
@@ -31,6 +31,7 @@ mod refused;
 pub(crate) mod tests;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
@@ -38,11 +39,10 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 pub use self::background::{Background, Running};
-use self::lanes::Lanes;
 pub use self::refused::{NoAnswer, Refused, Undecided};
 use crate::boot_clock::BootClock;
 use crate::config::Settings;
-use crate::fencing::barrier::{Barrier, Permit};
+use crate::fencing::barrier::Permit;
 use crate::fencing::epochs::{EpochTable, EpochTableSetup, Recalled, RequestLimits, Waiter, Want};
 use crate::fencing::failure_detector::FailureDetector;
 use crate::fencing::growth::Growth;
@@ -52,6 +52,7 @@ use crate::routing::{Needs, ResourceKey, Token};
 use crate::store::reckoning::Reckoning;
 use crate::store::routes::RouteRecord;
 use crate::store::{InstanceId, MarkStore};
+use crate::throttle::Throttle;
 use crate::traces::RequestTrace;
 use crate::worker;
 
@@ -76,34 +77,21 @@ pub struct FencingSetup<'a> {
 pub struct Fencing {
     store: Arc<dyn MarkStore>,
     epoch_table: Arc<EpochTable>,
-    lanes: Lanes,
     lease: Arc<Lease>,
-    detector: Arc<FailureDetector>,
-    barrier: Barrier,
+    detector: FailureDetector,
     metrics: Arc<Metrics>,
     growth: Arc<Growth>,
+    /// How many requests resources may have.
+    room: RequestLimits,
+    /// How many requests wait, at all resources.
+    crowd: Arc<AtomicUsize>,
+    /// Batches that ran into a row lock.
+    locked_batches: Throttle,
+    /// Batches that the store did not take.
+    refused_batches: Throttle,
     announcement: prune::Announcement,
     /// How long the store may take over an answer.
     timeout: Duration,
-}
-
-/// The parts that [`Fencing::assemble`] needs.
-struct FencingParts {
-    store: Arc<dyn MarkStore>,
-    metrics: Arc<Metrics>,
-    clock: BootClock,
-    instance: InstanceId,
-    /// The lease's term; `None`: it never ends by itself.
-    term: Option<Duration>,
-    reckoning: Reckoning,
-    settle: Duration,
-    cached_marks: usize,
-    /// `limits.new_resources`.
-    new_resources: Option<u32>,
-    room: RequestLimits,
-    timeout: Duration,
-    /// How many runtimes serve requests.
-    workers: usize,
 }
 
 /// A permit, and whether its request raised the mark.
@@ -116,82 +104,52 @@ impl Fencing {
     /// Assembles the parts, and starts the lanes. The store is not reached yet: see
     /// [`Background::join`].
     pub fn start(setup: FencingSetup<'_>) -> (Arc<Self>, Background) {
-        let FencingSetup {
-            store,
-            settings,
-            metrics,
-            routes,
-            instance,
-            workers,
-        } = setup;
-        let fencing = Self::assemble(FencingParts {
-            clock: BootClock::boottime(),
-            instance,
-            term: Some(settings.store.lease),
-            reckoning: reckoning(&*store, settings),
-            settle: settings.barrier.settle,
-            cached_marks: settings.store.cached_marks,
-            new_resources: settings.limits.new_resources,
-            room: RequestLimits {
-                queue: settings.barrier.queue,
-                share: settings.limits.in_flight_per_resource.unwrap_or(usize::MAX),
-                waiting: settings.limits.waiting(),
-            },
-            timeout: settings.store.timeout,
-            workers: workers.len(),
-            store,
-            metrics,
-        });
-        let lanes = fencing.lanes.start(workers);
-        let background = Background::new(&fencing, lanes, settings, routes);
+        let fencing = Self::assemble(&setup, BootClock::boottime());
+        let lanes = fencing.start_lanes(setup.workers);
+        let background = Background::new(&fencing, lanes, setup.settings, setup.routes);
         (fencing, background)
     }
 
     /// The parts. No lane runs yet.
-    fn assemble(parts: FencingParts) -> Arc<Self> {
-        let FencingParts { store, metrics, .. } = parts;
-        let growth = Arc::new(Growth::new(parts.new_resources));
-        let lease = Lease::new(parts.clock, parts.term, parts.instance);
-        let lease = Arc::new(lease.cutting_after(parts.reckoning.cutoff()));
-        let detector = Arc::new(FailureDetector::new(parts.reckoning));
-        let epoch_table = Arc::new(EpochTable::new(EpochTableSetup {
-            capacity: parts.cached_marks,
-            settle: parts.settle,
-            quarantine_time: parts.reckoning.after_loss(),
+    fn assemble(setup: &FencingSetup<'_>, clock: BootClock) -> Arc<Self> {
+        let FencingSetup {
+            store, settings, ..
+        } = setup;
+        let limits = &settings.limits;
+        let growth = Arc::new(Growth::new(limits.new_resources));
+        let reckoning = reckoning(&**store, settings);
+        let lease = Lease::new(clock, Some(settings.store.lease), setup.instance);
+        let epoch_table = EpochTable::new(EpochTableSetup {
+            capacity: settings.store.cached_marks,
+            settle: settings.barrier.settle,
+            quarantine_time: reckoning.after_loss(),
             lanes: match store.lanes() {
                 // One connection that any thread may use: each worker sends its own.
-                1 => parts.workers.max(1),
+                1 => setup.workers.len().max(1),
                 more => more,
             },
             one_by_one: store.lanes() == 1,
             shared: store.shared(),
             growth: Arc::clone(&growth),
-            metrics: Arc::clone(metrics.store()),
-        }));
-        let lanes = Lanes::new(
-            Arc::clone(&store),
-            Arc::clone(&epoch_table),
-            Arc::clone(&lease),
-            Arc::clone(&detector),
-            Arc::clone(metrics.store()),
-        );
-        let barrier = Barrier::new(
-            Arc::clone(&epoch_table),
-            Arc::clone(&lease),
-            Arc::clone(&detector),
-            parts.room,
-        );
+            metrics: Arc::clone(setup.metrics.store()),
+        });
         Arc::new(Self {
-            store,
-            epoch_table,
-            lanes,
-            lease,
-            detector,
-            barrier,
-            metrics,
+            store: Arc::clone(store),
+            epoch_table: Arc::new(epoch_table),
+            lease: Arc::new(lease.cutting_after(reckoning.cutoff())),
+            detector: FailureDetector::new(reckoning),
+            metrics: Arc::clone(&setup.metrics),
             growth,
+            room: RequestLimits {
+                queue: settings.barrier.queue,
+                share: limits.in_flight_per_resource.unwrap_or(usize::MAX),
+                waiting: limits.waiting(),
+            },
+            crowd: Arc::default(),
+            locked_batches: Throttle::of_repeats(),
+            refused_batches: Throttle::of_repeats(),
             announcement: prune::Announcement::default(),
-            timeout: parts.timeout,
+            timeout: settings.store.timeout,
         })
     }
 
@@ -246,7 +204,7 @@ impl Fencing {
             };
             advanced |= checked.map_err(has_waited)?;
             let began = Instant::now();
-            let entered = self.barrier.enter(key, token, deadline);
+            let entered = self.enter(key, token, deadline);
             let entered = route.waiting(entered).await;
             route.barrier_wait(began.elapsed());
             if let Some(trace) = trace {

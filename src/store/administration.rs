@@ -4,22 +4,31 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use super::engine::Value::{self, MaybeNumber, MaybeText, Number, Text, Texts};
+use super::engine::{Engine, Session, Turn};
+use super::instances::{NOT_SETTLED, TOUCH};
 use super::records::{
-    AuditRow, Count, Epoch, Era, InstanceId, InstanceRow, MarkRow, Override, PruneStep, Pruned,
-    StoreError,
+    AuditRow, Epoch, Era, InstanceId, InstanceRow, MarkRow, Override, PruneStep, Pruned, StoreError,
 };
+use super::rows::{self, Failure, Span};
 use crate::routing::{ResourceKey, Token};
+
+/// How many marks one transaction of a prune looks at. With `SQLite` requests wait for it; with
+/// Postgres it holds the locks of those that it deletes.
+const PIECE: usize = 1000;
+
+/// Begins the namespace's next era, and returns it.
+const NEXT_ERA: &str = "INSERT INTO namespaces AS n (namespace, era) VALUES ($1, 1) \
+     ON CONFLICT (namespace) DO UPDATE SET era = n.era + 1 RETURNING era";
+
+/// How many keys a range has, up to a limit, and the last of them.
+pub(super) const COUNT: &str = "SELECT count(*), max(piece.resource) FROM ( \
+         SELECT resource FROM marks WHERE namespace = $1 AND resource >= $2 AND resource < $3 \
+         ORDER BY resource LIMIT $4) AS piece";
 
 /// Any caller may use these. They share no connection with requests and heartbeats.
 #[async_trait]
 pub trait Administration: Send + Sync + 'static {
-    /// Once, before all other calls: brings the schema up to date, or checks that it is, and checks
-    /// the store. May be called again after a failure.
-    async fn prepare(&self) -> Result<(), StoreError>;
-
-    /// Reaches the store and checks that it is fit (schema, durability settings, writable).
-    async fn check(&self) -> Result<(), StoreError>;
-
     /// Marks whose key starts with `prefix` and sorts (bytewise) after `after`, in key order.
     async fn list(
         &self,
@@ -27,13 +36,6 @@ pub trait Administration: Send + Sync + 'static {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Vec<MarkRow>, StoreError>;
-
-    /// Counts the marks of the namespace: as many as one call may, and the rest with the next
-    /// calls.
-    async fn count_marks(&self) -> Result<Count, StoreError>;
-
-    /// The marks of the namespace as of the last complete count; `None` before the first.
-    fn counted(&self) -> Option<u64>;
 
     /// A mark, and the epochs of its resource that are not over. To be shown: nothing may be
     /// decided by it.
@@ -80,4 +82,229 @@ pub trait Administration: Send + Sync + 'static {
     /// record that have not settled, or else the ids that only epochs know, for which it reads all
     /// marks.
     async fn replace_routes(&self, document: &str) -> Result<Vec<InstanceRow>, StoreError>;
+}
+
+#[async_trait]
+impl<E: Engine> Administration for E {
+    async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<MarkRow>, StoreError> {
+        let Some(Span { from, until }) = rows::span(prefix, after) else {
+            return Ok(Vec::new());
+        };
+        let range = vec![Text(from), Text(until), Number(limit.into())];
+        self.fetch(Turn::Read, E::TEXTS.list, range, rows::mark)
+            .await
+    }
+
+    async fn view(
+        &self,
+        resource: &ResourceKey,
+    ) -> Result<Option<(MarkRow, Vec<Epoch>)>, StoreError> {
+        let resource = std::slice::from_ref(resource);
+        Ok(self.look_at(Turn::Read, resource).await?.pop())
+    }
+
+    async fn override_mark(
+        &self,
+        resource: &ResourceKey,
+        token: Token,
+        reason: &str,
+        actor: &str,
+    ) -> Result<Override, StoreError> {
+        let (resource, reason, actor) = (resource.to_string(), reason.to_owned(), actor.to_owned());
+        self.run(Turn::Transaction, move |mut session| {
+            Box::pin(async move {
+                let key = vec![Text(resource.clone())];
+                let locked: Vec<(i64, String)> = session.rows(E::TEXTS.lock, key).await?;
+                let Some((before, open)) = locked.into_iter().next() else {
+                    return Ok(Override::Absent);
+                };
+                let open = rows::json_epochs(&open)?;
+                if !open.is_empty() {
+                    return Ok(Override::EpochsOpen(open));
+                }
+                let (era,) = session.one(NEXT_ERA, vec![]).await?;
+                let change = vec![Text(resource.clone()), Number(token.get()), Number(era)];
+                session.execute(E::TEXTS.set_mark, change).await?;
+                let marks = (Some(before), Some(token.get()));
+                let entry = audit_entry(resource, "override", marks, reason, actor);
+                session.execute(E::TEXTS.record_audit, entry).await?;
+                let before = rows::number(before)?;
+                Ok(Override::Done { before, era })
+            })
+        })
+        .await
+    }
+
+    /// The leases are read behind the commit of the era: an instance that joins later reads it.
+    async fn announce_prune(&self, me: InstanceId) -> Result<(Era, Duration), StoreError> {
+        self.run(Turn::Write, move |mut session| {
+            Box::pin(async move {
+                let (era,) = session.one(NEXT_ERA, vec![]).await?;
+                if !E::SHARED {
+                    return Ok((era, Duration::ZERO));
+                }
+                let sql = "SELECT COALESCE(max(lease_ms), 0) FROM instances \
+                     WHERE namespace = $1 AND id <> $2 AND state = 0";
+                let (longest,): (i64,) = session.one(sql, vec![Number(me.get())]).await?;
+                Ok((era, Duration::from_millis(longest.unsigned_abs())))
+            })
+        })
+        .await
+    }
+
+    async fn prune(&self, step: &PruneStep) -> Result<Pruned, StoreError> {
+        let Some(span) = rows::span(&step.prefix, step.after.as_deref()) else {
+            return Ok(Pruned::default());
+        };
+        let step = step.clone();
+        let done = self
+            .run(Turn::Transaction, move |session| {
+                Box::pin(prune::<E>(session, step, span))
+            })
+            .await?;
+        if done.era.is_some() {
+            self.pruned(done.deleted);
+        }
+        Ok(done)
+    }
+
+    async fn record_audit(&self, row: &AuditRow) -> Result<(), StoreError> {
+        let marks = (row.before.map(Token::get), row.after.map(Token::get));
+        let AuditRow {
+            resource,
+            action,
+            reason,
+            actor,
+            ..
+        } = row.clone();
+        let entry = audit_entry(resource.to_string(), &action, marks, reason, actor);
+        let written = self.change(Turn::Write, E::TEXTS.record_audit, entry);
+        written.await.map(drop)
+    }
+
+    async fn audit(&self, resource: &ResourceKey, limit: u32) -> Result<Vec<AuditRow>, StoreError> {
+        let values = vec![Text(resource.to_string()), Number(limit.into())];
+        self.fetch(Turn::Read, E::TEXTS.audit, values, rows::audit)
+            .await
+    }
+
+    async fn routes(&self) -> Result<Option<String>, StoreError> {
+        let sql = "SELECT routes FROM namespaces WHERE namespace = $1";
+        let documents = self.fetch(Turn::Read, sql, vec![], |(document,)| Ok(document));
+        Ok(documents.await?.pop().flatten())
+    }
+
+    /// An update that waited for the row compares it again when it has it.
+    async fn record_routes(&self, known: Option<&str>, document: &str) -> Result<bool, StoreError> {
+        let values = vec![
+            MaybeText(known.map(str::to_owned)),
+            Text(document.to_owned()),
+        ];
+        let changed = self.change(
+            Turn::Write,
+            "INSERT INTO namespaces AS n (namespace, era, routes) \
+             SELECT $1, 0, $3 WHERE $2 IS NULL \
+                 OR EXISTS (SELECT 1 FROM namespaces AS o WHERE o.namespace = $1) \
+             ON CONFLICT (namespace) DO UPDATE SET routes = EXCLUDED.routes \
+             WHERE n.routes IS NOT DISTINCT FROM $2",
+            values,
+        );
+        Ok(changed.await? == 1)
+    }
+
+    /// Locks the namespace's row first. Every join does, once its instance is on record. So an
+    /// instance that is not seen here has not joined before this commits. The instances are read
+    /// by a statement of its own after that, whose snapshot shows all that have joined.
+    async fn replace_routes(&self, document: &str) -> Result<Vec<InstanceRow>, StoreError> {
+        let (place, document) = (self.known_place(), document.to_owned());
+        self.run(Turn::Transaction, move |mut session| {
+            Box::pin(async move {
+                let _: (Era,) = session.one(TOUCH, vec![]).await?;
+                let present = session.rows(NOT_SETTLED, vec![Text(place)]).await?;
+                let mut present = rows::all(present, rows::instance)?;
+                if present.is_empty() {
+                    let ids: Vec<(i64,)> = session.rows(E::TEXTS.unknown, vec![]).await?;
+                    let row = |(id,)| InstanceRow::unknown(InstanceId::from_row(id));
+                    present = ids.into_iter().map(row).collect();
+                }
+                if present.is_empty() {
+                    let sql = "UPDATE namespaces SET routes = $2 WHERE namespace = $1";
+                    session.execute(sql, vec![Text(document)]).await?;
+                }
+                Ok(present)
+            })
+        })
+        .await
+    }
+}
+
+/// The values of an audit row.
+fn audit_entry(
+    resource: String,
+    action: &str,
+    (before, after): (Option<i64>, Option<i64>),
+    reason: String,
+    actor: String,
+) -> Vec<Value> {
+    vec![
+        Text(resource),
+        Text(action.to_owned()),
+        MaybeNumber(before),
+        MaybeNumber(after),
+        Text(reason),
+        Text(actor),
+    ]
+}
+
+/// Within a transaction. Locks the marks' rows first: see [`Texts`](super::engine::Texts).
+async fn prune<E: Engine>(
+    mut session: Session<'_>,
+    step: PruneStep,
+    span: Span,
+) -> Result<Pruned, Failure> {
+    let piece = i64::try_from(PIECE).unwrap_or(i64::MAX);
+    let range = vec![Text(span.from.clone()), Text(span.until), Number(piece)];
+    let (found, last): (i64, Option<String>) = session.one(COUNT, range).await?;
+    let Some(last) = last else {
+        return Ok(Pruned::default());
+    };
+    let range = vec![
+        Text(span.from),
+        Text(last.clone()),
+        Number(rows::millis(step.unchanged)),
+    ];
+    let old: Vec<(String, bool)> = session.rows(E::TEXTS.lock_unchanged, range).await?;
+    let all = old.len();
+    let old = old.into_iter().filter(|(_, open)| !open);
+    let old: Vec<String> = old.map(|(resource, _)| resource).collect();
+    let mut done = Pruned {
+        deleted: old.len() as u64,
+        open: (all - old.len()) as u64,
+        next: (found >= piece).then_some(last),
+        era: None,
+    };
+    if step.dry_run || old.is_empty() {
+        return Ok(done);
+    }
+    // The role at run time has no right to delete a mark, unless it owns the table.
+    let (role, allowed): (String, bool) = session.one(E::TEXTS.right_to_delete, vec![]).await?;
+    if !allowed {
+        return Err(StoreError::Unfit(format!(
+            "the role {role} may not delete marks, as it should be. For the time of a prune: GRANT DELETE ON TABLE \
+             marks TO {role}; and after it: REVOKE DELETE ON TABLE marks FROM {role}"
+        ))
+        .into());
+    }
+    let (era,) = session.one(NEXT_ERA, vec![]).await?;
+    done.era = Some(era);
+    session.execute(E::TEXTS.delete, vec![Texts(old)]).await?;
+    let reason = step.audited_reason(done.deleted);
+    let entry = audit_entry(step.audited_as(), "prune", (None, None), reason, step.actor);
+    session.execute(E::TEXTS.record_audit, entry).await?;
+    Ok(done)
 }

@@ -2,7 +2,22 @@
 
 use async_trait::async_trait;
 
-use super::records::{Era, InstanceId, InstanceRow, Publication, Renewal, StoreError, Terms};
+use super::engine::Value::{Number, Numbers, Text};
+use super::engine::{Engine, Turn};
+use super::records::{
+    Era, InstanceId, InstanceRow, Opening, Publication, Renewal, StoreError, Terms,
+};
+use super::rows;
+
+/// Writes the namespace's row as it is: proves that rows may be written, and locks it. Returns its
+/// era.
+pub(super) const TOUCH: &str = "INSERT INTO namespaces AS n (namespace, era) VALUES ($1, 0) \
+     ON CONFLICT (namespace) DO UPDATE SET era = n.era RETURNING era";
+
+/// The instances that may have something in flight. `$2` is this process's place.
+pub(super) const NOT_SETTLED: &str = "SELECT id, renewals, lease_ms, settle_ms, undelivered_ms, \
+     routes, state > 0, place <> '' AND place = $2 FROM instances \
+     WHERE namespace = $1 AND state < 2";
 
 /// The instances of a namespace. The membership task alone calls these, over a dedicated
 /// connection.
@@ -25,34 +40,16 @@ pub trait Instances: Send + Sync + 'static {
         publication: &Publication,
     ) -> Result<Renewal, StoreError>;
 
-    /// Fails with [`StoreError::Unfit`] if the store is not where other processes look for it any
-    /// more. This run must not trust it again; every other call fails the same way from then on.
-    async fn in_place(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    /// Ends the use of the store at the end of a run. `SQLite`: the file then holds everything and
-    /// has no log; it stays locked until the process ends.
-    async fn disconnect(&self) {}
-
     /// Raises the namespace's era to `era` if it is lower. A failover may have lost an override
     /// whose era instances know, and the next override must not use its number again.
     async fn raise_era(&self, era: Era) -> Result<(), StoreError>;
 
-    /// Counts the connections made so far. Over a new connection another server may answer, which
-    /// may have lost data of the last one. Always 0 for a file.
-    fn connections(&self) -> u64;
-
     /// Every instance on record that has not settled.
     async fn instances(&self) -> Result<Vec<InstanceRow>, StoreError>;
 
-    /// Identifies the connection that answered the last [`Self::instances`]; 0 before the first.
-    /// Another connection may lead to another server, whose counters are behind.
-    fn instances_over(&self) -> u64;
-
     /// Declares an instance dead if its counter is still at `renewals`; says whether it is dead
     /// now. Fails if the instances were read, but over another connection than this one (see
-    /// [`Self::instances_over`]): the counter may stand still because this server is behind.
+    /// [`MarkStore::instances_over`](super::MarkStore::instances_over)): the counter may stand still because this server is behind.
     async fn declare_dead(&self, instance: InstanceId, renewals: i64) -> Result<bool, StoreError>;
 
     /// Records that a dead instance has settled: all its epochs are over. An id that is not on
@@ -67,4 +64,132 @@ pub trait Instances: Send + Sync + 'static {
         instance: InstanceId,
         publication: &Publication,
     ) -> Result<(), StoreError>;
+}
+
+#[async_trait]
+impl<E: Engine> Instances for E {
+    /// Locks the namespace's row behind the record of the instance: whoever holds that lock has
+    /// seen the instance, or is waited for.
+    async fn join(&self, instance: InstanceId, terms: &Terms) -> Result<Era, StoreError> {
+        let born = vec![
+            Number(instance.get()),
+            Number(terms.renewals),
+            Number(rows::millis(terms.lease)),
+            Number(rows::millis(terms.settle)),
+            Number(rows::millis(terms.undelivered)),
+            Text(terms.routes.clone()),
+            Numbers(vec![]),
+            Text(self.place().await?),
+        ];
+        self.run(Turn::Renew, move |mut session| {
+            Box::pin(async move {
+                let sql = "INSERT INTO instances (namespace, id, state, renewals, lease_ms, \
+                         settle_ms, undelivered_ms, routes, closed_below, left_open, place) \
+                     VALUES ($1, $2, 0, $3, $4, $5, $6, $7, 0, $8, $9)";
+                session.execute(sql, born).await?;
+                let (era,) = session.one(TOUCH, vec![]).await?;
+                Ok(era)
+            })
+        })
+        .await
+    }
+
+    async fn renew(
+        &self,
+        instance: InstanceId,
+        terms: &Terms,
+        publication: &Publication,
+    ) -> Result<Renewal, StoreError> {
+        let renewal = vec![
+            Number(instance.get()),
+            Number(terms.renewals),
+            Text(terms.routes.clone()),
+            Number(publication.below),
+            Numbers(publication.left.clone()),
+        ];
+        self.run(Turn::Renew, move |mut session| {
+            Box::pin(async move {
+                let sql = "UPDATE instances SET routes = $4, closed_below = $5, left_open = $6, \
+                         renewals = CASE WHEN renewals > $3 THEN renewals ELSE $3 END \
+                     WHERE namespace = $1 AND id = $2 AND state = 0 RETURNING COALESCE(( \
+                         SELECT n.era FROM namespaces AS n WHERE n.namespace = $1), 0)";
+                if let Some((era,)) = session.rows(sql, renewal).await?.pop() {
+                    return Ok(Renewal::Alive(era));
+                }
+                let sql = "SELECT id FROM instances WHERE namespace = $1 AND id = $2";
+                let id = vec![Number(instance.get())];
+                let known: Vec<(i64,)> = session.rows(sql, id).await?;
+                Ok(match known[..] {
+                    [] => Renewal::Unknown,
+                    _ => Renewal::Dead,
+                })
+            })
+        })
+        .await
+    }
+
+    /// Inserts too: an old backup may lack the row.
+    async fn raise_era(&self, era: Era) -> Result<(), StoreError> {
+        let sql = "INSERT INTO namespaces AS n (namespace, era) VALUES ($1, $2) \
+             ON CONFLICT (namespace) DO UPDATE SET era = EXCLUDED.era WHERE n.era < EXCLUDED.era";
+        let raised = self.change(Turn::Write, sql, vec![Number(era)]);
+        raised.await.map(drop)
+    }
+
+    async fn instances(&self) -> Result<Vec<InstanceRow>, StoreError> {
+        let place = vec![Text(self.known_place())];
+        self.fetch(Turn::Watch, NOT_SETTLED, place, rows::instance)
+            .await
+    }
+
+    /// An update that waited for a renewal reads the counter again when it has the row.
+    async fn declare_dead(&self, instance: InstanceId, renewals: i64) -> Result<bool, StoreError> {
+        self.run(Turn::Declare, move |mut session| {
+            Box::pin(async move {
+                let id = Number(instance.get());
+                let sql = "UPDATE instances SET state = 1 \
+                     WHERE namespace = $1 AND id = $2 AND renewals = $3 AND state = 0";
+                let counter = vec![id, Number(renewals)];
+                session.execute(sql, counter).await?;
+                let id = vec![Number(instance.get())];
+                let sql = "SELECT id FROM instances WHERE namespace = $1 AND id = $2 AND state = 0";
+                let alive: Vec<(i64,)> = session.rows(sql, id).await?;
+                Ok(alive.is_empty())
+            })
+        })
+        .await
+    }
+
+    /// All openings are below the one that is recorded.
+    async fn settle(&self, instance: InstanceId) -> Result<bool, StoreError> {
+        let settled = vec![
+            Number(instance.get()),
+            Number(Opening::MAX),
+            Numbers(vec![]),
+        ];
+        let sql = "INSERT INTO instances AS i (namespace, id, state, renewals, lease_ms, settle_ms, \
+                 undelivered_ms, routes, closed_below, left_open, place) \
+             VALUES ($1, $2, 2, 0, 0, 0, 0, '', $3, $4, '') \
+             ON CONFLICT (namespace, id) DO UPDATE SET state = EXCLUDED.state, \
+                 closed_below = EXCLUDED.closed_below, left_open = EXCLUDED.left_open \
+             WHERE i.state > 0";
+        Ok(self.change(Turn::Write, sql, settled).await? == 1)
+    }
+
+    async fn leave(
+        &self,
+        instance: InstanceId,
+        publication: &Publication,
+    ) -> Result<(), StoreError> {
+        let (state, below) = publication.at_leave();
+        let last = vec![
+            Number(instance.get()),
+            Number(state),
+            Number(below),
+            Numbers(publication.left.clone()),
+        ];
+        let sql = "UPDATE instances SET state = $3, closed_below = $4, left_open = $5 \
+             WHERE namespace = $1 AND id = $2 AND state = 0";
+        self.change(Turn::Leave, sql, last).await.map(drop)
+    }
 }

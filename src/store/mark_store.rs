@@ -18,17 +18,53 @@
 //!
 //! [`Publication`]: super::Publication
 
+use async_trait::async_trait;
+
 use super::administration::Administration;
 use super::instances::Instances;
 use super::marks::Marks;
+use super::records::{Count, StoreError};
 
 /// The store of the marks. All calls are for one namespace, fixed when the store is opened.
 ///
 /// A caller may drop any of these futures at any time. The store must then close the connection, or
 /// let the work end in its own task. It never reuses a connection in an unknown state.
+#[async_trait]
 pub trait MarkStore: Marks + Instances + Administration {
     /// `sqlite` or `postgres`.
     fn kind(&self) -> &'static str;
+
+    /// Once, before all other calls: brings the schema up to date, or checks that it is, and checks
+    /// the store. May be called again after a failure.
+    async fn prepare(&self) -> Result<(), StoreError>;
+
+    /// Reaches the store and checks that it is fit (schema, durability settings, writable).
+    async fn check(&self) -> Result<(), StoreError>;
+
+    /// Fails with [`StoreError::Unfit`] if the store is not where other processes look for it any
+    /// more. This run must not trust it again; every other call fails the same way from then on.
+    async fn in_place(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Ends the use of the store at the end of a run. `SQLite`: the file then holds everything and
+    /// has no log; it stays locked until the process ends.
+    async fn disconnect(&self) {}
+
+    /// Counts the connections made so far. Over a new connection another server may answer, which
+    /// may have lost data of the last one. Always 0 for a file.
+    fn connections(&self) -> u64;
+
+    /// Identifies the connection that answered the last [`Instances::instances`]; 0 before the first.
+    /// Another connection may lead to another server, whose counters are behind.
+    fn instances_over(&self) -> u64;
+
+    /// Counts the marks of the namespace: as many as one call may, and the rest with the next
+    /// calls.
+    async fn count_marks(&self) -> Result<Count, StoreError>;
+
+    /// The marks of the namespace as of the last complete count; `None` before the first.
+    fn counted(&self) -> Option<u64>;
 
     /// True if other instances can share the marks. `false` (`SQLite`): every other instance found
     /// in the store is dead, none declares this one dead, and none listens to notifications.

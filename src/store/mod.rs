@@ -8,6 +8,7 @@
 //! This module names no HTTP type.
 
 mod administration;
+mod engine;
 mod instances;
 mod mark_store;
 mod marks;

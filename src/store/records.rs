@@ -14,7 +14,7 @@ use crate::routing::{Needs, ResourceKey, Token};
 ///
 /// Not from a sequence of the store: a failover to a replica that is behind would hand out a number
 /// again, and an instance would take the epochs of another for its own.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct InstanceId(i64);
 
 impl InstanceId {
@@ -106,7 +106,7 @@ pub struct Publication {
 impl Publication {
     /// The state of an instance that leaves with this as its last publication, and the opening
     /// below which its epochs are over. It has settled if it leaves nothing open.
-    pub(super) fn at_leave(&self) -> (i16, Opening) {
+    pub(super) fn at_leave(&self) -> (i64, Opening) {
         match self.left[..] {
             [] => (2, Opening::MAX),
             _ => (1, self.below),
@@ -357,12 +357,16 @@ pub struct Pruned {
 /// A message from one instance to the others: look at this row. A lost or late one costs a poll
 /// interval and nothing else. Any login of the database can send one, so nothing is concluded from
 /// it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Notification {
+    #[serde(rename = "r")]
     pub resource: ResourceKey,
     /// A request with this token waits for the epochs that are older; `None`: one was closed.
+    #[serde(rename = "w", skip_serializing_if = "Option::is_none")]
     pub waits: Option<Token>,
     /// The instance that has an older epoch; `None`: for all.
+    #[serde(rename = "o", skip_serializing_if = "Option::is_none")]
     pub to: Option<InstanceId>,
 }
 

@@ -61,7 +61,7 @@ impl RouteRecord {
     }
 
     /// Checks a table that is to be served: against the one on record, and against the one that is
-    /// served, whose record a failover may have lost. [`Self::record`] and [`Self::serve`] must
+    /// served, whose record a failover may have lost. [`record`] and [`Self::serve`] must
     /// follow. Returns how it differs from the one that is served.
     pub async fn check(
         &self,
@@ -72,15 +72,6 @@ impl RouteRecord {
         refuse_losses(&findings)?;
         refuse_losses(&compare(store.routes().await?.as_deref(), table)?)?;
         Ok(findings)
-    }
-
-    /// Records a table that is to be served.
-    pub async fn record(
-        &self,
-        store: &dyn MarkStore,
-        table: &RouteTable,
-    ) -> Result<Vec<Finding>, StoreError> {
-        record(store, table).await
     }
 
     /// Serves this table from now on.

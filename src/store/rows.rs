@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use sqlx::SqlSafeStr;
-use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 
 use crate::routing::{ResourceKey, Token};
 use crate::store::{Ask, AuditRow, Epoch, Found, InstanceId, InstanceRow, MarkRow, StoreError};
@@ -66,6 +66,12 @@ pub(super) fn epochs(open: &[i64]) -> Result<Vec<Epoch>, StoreError> {
     triples.iter().map(epoch).collect()
 }
 
+/// The same for triples that are JSON.
+pub(super) fn json_epochs(open: &str) -> Result<Vec<Epoch>, StoreError> {
+    let numbers: Vec<i64> = serde_json::from_str(open).map_err(|_| odd(open))?;
+    epochs(&numbers)
+}
+
 /// The same, the other way.
 pub(super) fn triples(open: &[Epoch]) -> Vec<i64> {
     let triple = |epoch: &Epoch| [epoch.instance.get(), epoch.opening, epoch.token.get()];
@@ -85,6 +91,16 @@ pub(super) fn mark(
         era,
         since_ms,
     })
+}
+
+/// [`MarkColumns`], and the epochs as JSON.
+pub(super) type LookColumns = (String, i64, bool, i64, i64, String);
+
+pub(super) fn look(
+    (resource, token, spent, era, since_ms, open): LookColumns,
+) -> Result<(MarkRow, Vec<Epoch>), StoreError> {
+    let mark = mark((resource, token, spent, era, since_ms))?;
+    Ok((mark, json_epochs(&open)?))
 }
 
 /// `(id, renewals, lease_ms, settle_ms, undelivered_ms, routes, dead, ended)`.
@@ -194,23 +210,24 @@ pub(super) struct Span {
     /// Inclusive.
     pub from: String,
     /// Exclusive.
-    pub after: Option<String>,
-    /// Exclusive; `None`: to the end.
-    pub until: Option<String>,
+    pub until: String,
 }
 
 /// The range for [`crate::store::Administration::list`]; `None` where no key can be in it.
 ///
 /// Keys hold no control characters, so none starts with a prefix that has one (and `Postgres`
-/// refuses NUL in any text); a key sorts after `"a\0…"` exactly if it sorts after `"a"`.
+/// refuses NUL in any text). A key sorts after `"a\0…"` exactly if it sorts after `"a"`, and then
+/// not before `"a\u{1}"`.
 pub(super) fn span(prefix: &str, after: Option<&str>) -> Option<Span> {
     if prefix.contains('\0') {
         return None;
     }
+    let after = after.and_then(|after| after.split('\0').next());
+    let after = after.map(|after| format!("{after}\u{1}"));
     Some(Span {
-        from: prefix.to_owned(),
-        after: after.map(|after| after.split('\0').next().unwrap_or_default().to_owned()),
-        until: successor(prefix),
+        from: after.unwrap_or_default().max(prefix.to_owned()),
+        // Longer than any key.
+        until: successor(prefix).unwrap_or_else(|| "\u{10FFFF}".repeat(ResourceKey::MAX_BYTES)),
     })
 }
 
@@ -230,6 +247,17 @@ fn successor(prefix: &str) -> Option<String> {
         }
     }
     None
+}
+
+/// The one row of a statement that always returns one.
+pub(super) fn only<T>(rows: Vec<T>) -> Result<T, StoreError> {
+    let mut rows = rows.into_iter();
+    match (rows.next(), rows.next()) {
+        (Some(row), None) => Ok(row),
+        _ => Err(StoreError::Statement(
+            "not the one row that was asked for".to_owned(),
+        )),
+    }
 }
 
 /// The state of the schema, by the migrator's records.
@@ -263,6 +291,12 @@ pub(super) fn judge_schema(migrator: &Migrator, applied: &[Applied]) -> Result<S
     )))
 }
 
+pub(super) fn not_migrated(error: &MigrateError) -> StoreError {
+    StoreError::Unfit(format!(
+        "the schema could not be brought up to date: {error}"
+    ))
+}
+
 /// The refusal of a schema that is behind, if the program may not migrate.
 pub(super) fn schema_behind() -> StoreError {
     StoreError::Unfit(
@@ -291,7 +325,7 @@ mod tests {
     fn nul_never_reaches_an_engine() {
         assert_eq!(span("a\0", None), None);
         let span = span("", Some("a\0b")).expect("an empty prefix spans everything");
-        assert_eq!(span.after.as_deref(), Some("a"));
+        assert_eq!(span.from, "a\u{1}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::*;
+use crate::fencing::epochs::RequestLimits;
 use crate::fencing::tests::{DEATH, Double, ROOM, Rig, SETTLE, SILENCE, TERM, clock, key, token};
 use crate::metrics::DecidedBy;
 
@@ -14,15 +15,17 @@ const NOT_OPEN: Refused = Refused::Spent;
 
 struct One {
     rig: Rig,
-    barrier: Barrier,
 }
 
 async fn instance(store: &Arc<Double>, id: u64) -> One {
-    let rig = Rig::new(Arc::clone(store) as _, id, clock()).await;
-    let (epoch_table, lease) = (Arc::clone(&rig.epoch_table), Arc::clone(&rig.lease));
-    let room = RequestLimits { queue: 2, ..ROOM };
-    let barrier = Barrier::new(epoch_table, lease, Arc::clone(&rig.detector), room);
-    One { rig, barrier }
+    with_room(store, id, RequestLimits { queue: 2, ..ROOM }).await
+}
+
+async fn with_room(store: &Arc<Double>, id: u64, room: RequestLimits) -> One {
+    let rig = Rig::assemble(Arc::clone(store) as _, id, clock(), room);
+    rig.0.start_lanes(&[]);
+    rig.membership().join().await.expect("joined");
+    One { rig }
 }
 
 async fn alone() -> One {
@@ -37,10 +40,7 @@ impl One {
     /// A permit; [`NOT_OPEN`] where the epoch is not open.
     async fn enter(&self, resource: &str, number: i64) -> Result<Permit, Refused> {
         let (key, token) = (key(resource), token(number));
-        let entered = self
-            .barrier
-            .enter(&key, token, Instant::now() + WAIT)
-            .await?;
+        let entered = self.rig.0.enter(&key, token, Instant::now() + WAIT).await?;
         entered.ok_or(NOT_OPEN)
     }
 
@@ -133,8 +133,8 @@ async fn only_so_many_wait_at_one_resource() {
 
 #[tokio::test(start_paused = true)]
 async fn a_resource_has_its_share_waiting_or_in_flight_and_the_newest_token_one_more() {
-    let mut one = alone().await;
-    one.barrier.room = RequestLimits { share: 3, ..ROOM };
+    let room = RequestLimits { share: 3, ..ROOM };
+    let one = with_room(&Arc::default(), 1, room).await;
     let five = one.admit("a", 5).await;
     let sending = one.enter("a", 5).await.expect("the second").begin();
     let third = one.enter("a", 5).await.expect("the third");
@@ -155,8 +155,8 @@ async fn a_resource_has_its_share_waiting_or_in_flight_and_the_newest_token_one_
 
 #[tokio::test(start_paused = true)]
 async fn only_so_many_wait_at_all_resources_together() {
-    let mut one = alone().await;
-    one.barrier.room = RequestLimits { waiting: 2, ..ROOM };
+    let room = RequestLimits { waiting: 2, ..ROOM };
+    let one = with_room(&Arc::default(), 1, room).await;
     let _held = (one.admit("a", 5).await, one.admit("b", 5).await);
     for resource in ["a", "b"] {
         one.open(resource, 6).await;

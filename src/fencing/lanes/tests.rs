@@ -68,7 +68,7 @@ async fn a_lane_that_ends_answers_its_requests() {
     let store = Arc::new(Double::default());
     let rig = Rig::without_lanes(Arc::clone(&store) as _, 1).await;
     store.plan("advance", CallPlan::Hold(Arc::default()));
-    let lanes = rig.lanes.start(&[]);
+    let lanes = rig.0.start_lanes(&[]);
     let asked = ask(&rig, "a", 1);
     store.until("advance", 1).await;
     lanes.iter().for_each(JoinHandle::abort);
@@ -103,6 +103,6 @@ async fn the_owners_of_older_epochs_are_notified_while_they_live() {
     assert_eq!(notifications(), [owner(one_id)]);
     assert!(store.rows().declare_dead(one_id, 0));
     two.round().await;
-    two.lanes.tell(two.epoch_table.waited_for());
+    two.tell(two.epoch_table.waited_for());
     assert_eq!(notifications(), []);
 }

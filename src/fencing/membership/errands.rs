@@ -34,21 +34,23 @@ impl Membership {
 
     /// Hears notifications.
     async fn hearing(&self) {
-        let Some(mut heard) = self.store.listen() else {
+        let Some(mut heard) = self.fencing.store.listen() else {
             return;
         };
         while let Some(heard) = heard.recv().await {
             match heard {
                 Heard::Notification(notification) => {
-                    let me = self.lease.identity().instance;
+                    let me = self.fencing.lease.identity().instance;
                     if notification.to.is_none_or(|to| to == me) {
-                        self.epoch_table.hinted(&notification, Instant::now());
+                        self.fencing
+                            .epoch_table
+                            .hinted(&notification, Instant::now());
                     }
                 }
                 Heard::Resumed => {
                     // Another server may answer now, one that was behind, even if no call has
                     // failed. And notifications may have been missed.
-                    self.epoch_table.errands().recheck.notify_one();
+                    self.fencing.epoch_table.errands().recheck.notify_one();
                     self.look_for_waiting();
                 }
             }
@@ -57,10 +59,10 @@ impl Membership {
 
     async fn looking(&self) {
         loop {
-            let keys = self.epoch_table.errands().looks.next().await;
+            let keys = self.fencing.epoch_table.errands().looks.next().await;
             if let Err(error) = self.look(keys).await {
                 // Not tried again: who waits has it read again.
-                self.metrics.failed(&error);
+                self.fencing.metrics.store().failed(&error);
                 tracing::debug!(%error, "rows could not be read");
                 tokio::time::sleep(RETRY).await;
             }
@@ -70,22 +72,27 @@ impl Membership {
     async fn look(&self, keys: Vec<ResourceKey>) -> Result<(), StoreError> {
         // The era is taken before the read, so that a mark is not learned if its era is over when
         // the answer comes.
-        let (era, by) = (self.epoch_table.era(), self.lease.identity());
-        let looking = self.epoch_table.looking(keys, &by);
+        let (era, by) = (
+            self.fencing.epoch_table.era(),
+            self.fencing.lease.identity(),
+        );
+        let looking = self.fencing.epoch_table.looking(keys, &by);
         if looking.is_empty() {
             return Ok(());
         }
         let keys: Vec<ResourceKey> = looking.iter().map(|one| one.key.clone()).collect();
-        let rows = self.store.look(&keys).await?;
-        self.metrics.answered();
+        let rows = self.fencing.store.look(&keys).await?;
+        self.fencing.metrics.store().answered();
         let rows = rows.into_iter();
         let rows: HashMap<ResourceKey, _> = rows
             .map(|(mark, open)| (mark.resource.clone(), (mark, open)))
             .collect();
-        let holds = self.lease.holds(by.incarnation);
+        let holds = self.fencing.lease.holds(by.incarnation);
         for one in &looking {
             let row = rows.get(&one.key);
-            self.epoch_table.looked(one, row, (era, &by, holds), 0);
+            self.fencing
+                .epoch_table
+                .looked(one, row, (era, &by, holds), 0);
         }
         Ok(())
     }
@@ -93,11 +100,11 @@ impl Membership {
     /// Reads all rows of open epochs again, whenever another server may answer.
     async fn rechecking(&self) {
         loop {
-            self.epoch_table.errands().recheck.notified().await;
-            for shard in 0..self.epoch_table.shards() {
-                for keys in self.epoch_table.open_in(shard).chunks(READ) {
+            self.fencing.epoch_table.errands().recheck.notified().await;
+            for shard in 0..self.fencing.epoch_table.shards() {
+                for keys in self.fencing.epoch_table.open_in(shard).chunks(READ) {
                     while let Err(error) = self.look(keys.to_vec()).await {
-                        self.metrics.failed(&error);
+                        self.fencing.metrics.store().failed(&error);
                         tracing::debug!(%error, "rows could not be read yet");
                         tokio::time::sleep(RETRY).await;
                     }
@@ -108,9 +115,9 @@ impl Membership {
 
     async fn ceding(&self) {
         loop {
-            let epochs = self.epoch_table.errands().cedes.next().await;
-            if let Err(error) = self.store.cede(&epochs).await {
-                self.metrics.failed(&error);
+            let epochs = self.fencing.epoch_table.errands().cedes.next().await;
+            if let Err(error) = self.fencing.store.cede(&epochs).await {
+                self.fencing.metrics.store().failed(&error);
                 tracing::debug!(%error, "epochs could not be ceded; they are over with the next publication");
             }
         }
@@ -118,9 +125,15 @@ impl Membership {
 
     async fn notifying(&self) {
         loop {
-            let notifications = self.epoch_table.errands().notifications.next().await;
-            if let Err(error) = self.store.notify(&notifications).await {
-                self.metrics.failed(&error);
+            let notifications = self
+                .fencing
+                .epoch_table
+                .errands()
+                .notifications
+                .next()
+                .await;
+            if let Err(error) = self.fencing.store.notify(&notifications).await {
+                self.fencing.metrics.store().failed(&error);
                 tracing::debug!(%error, "a notification was lost; who waits polls");
             }
         }
@@ -135,7 +148,7 @@ impl Membership {
         loop {
             tokio::time::sleep(LOOK_AGAIN).await;
             let now = Instant::now();
-            let repairs = &self.epoch_table.errands().repairs;
+            let repairs = &self.fencing.epoch_table.errands().repairs;
             let due = postponed.extract_if(|_, at| *at <= now);
             repairs.must(due.map(|(key, _)| key));
             loop {
@@ -151,7 +164,7 @@ impl Membership {
                         break;
                     }
                     Err(error) => {
-                        self.metrics.failed(&error);
+                        self.fencing.metrics.store().failed(&error);
                         tracing::debug!(%error, "what was lost could not be written back yet");
                         let of_a_row =
                             matches!(error, StoreError::LockTimeout(_) | StoreError::Statement(_));
@@ -178,20 +191,24 @@ impl Membership {
     /// made while the epochs were missing from the store, or that comes later, has a later era than
     /// the mark that is written back. `false`: the lease does not hold.
     async fn repair(&self, keys: &[ResourceKey]) -> Result<bool, StoreError> {
-        let by = self.lease.identity();
-        let repairs: Vec<Repair> = self.epoch_table.to_repair(keys, &by);
-        if !self.lease.holds(by.incarnation) {
+        let by = self.fencing.lease.identity();
+        let repairs: Vec<Repair> = self.fencing.epoch_table.to_repair(keys, &by);
+        if !self.fencing.lease.holds(by.incarnation) {
             return Ok(false);
         }
         if !repairs.is_empty() {
-            let found = self.store.repair(&repairs).await?;
+            let found = self.fencing.store.repair(&repairs).await?;
             for (repair, found) in repairs.iter().zip(&found) {
-                self.epoch_table.repaired(repair, found, Instant::now());
+                self.fencing
+                    .epoch_table
+                    .repaired(repair, found, Instant::now());
             }
         }
         let known = |key: &&ResourceKey| repairs.iter().any(|repair| repair.resource == **key);
         for key in keys.iter().filter(|key| !known(key)) {
-            self.epoch_table.nothing_to_repair(key, Instant::now());
+            self.fencing
+                .epoch_table
+                .nothing_to_repair(key, Instant::now());
         }
         Ok(true)
     }

@@ -20,13 +20,13 @@ impl Membership {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
-            match self.store.in_place().await {
+            match self.fencing.store.in_place().await {
                 Ok(()) => {}
                 Err(error @ StoreError::Unfit(_)) => {
-                    self.lease.revoke();
-                    self.metrics.failed(&error);
+                    self.fencing.lease.revoke();
+                    self.fencing.metrics.store().failed(&error);
                     tracing::error!(%error, "the store is unfit for the rest of this run");
-                    self.epoch_table.ring_all();
+                    self.fencing.epoch_table.ring_all();
                     return;
                 }
                 Err(error) => {
@@ -39,9 +39,9 @@ impl Membership {
     /// Counts the marks, some at a time.
     pub(super) async fn counting(&self) {
         loop {
-            let counted = self.store.counted().is_some();
+            let counted = self.fencing.store.counted().is_some();
             tokio::time::sleep(if counted { COUNT_AGAIN } else { COUNT_FIRST }).await;
-            if let Err(error) = self.store.count_marks().await {
+            if let Err(error) = self.fencing.store.count_marks().await {
                 tracing::debug!(%error, "the marks could not be counted");
             }
         }

@@ -62,20 +62,14 @@ fn bury(store: &Double, id: InstanceId) {
 #[tokio::test(start_paused = true)]
 async fn a_join_in_doubt_is_tried_again_under_another_id() {
     let store = Arc::new(Double::default());
-    let rig = rig(&store, 2).await;
-    let membership = Membership {
-        lease: Arc::new(Lease::new(clock(), Some(TERM), InstanceId::from_bits(3))),
-        ..rig.membership()
-    };
+    let rig = Rig::assemble(Arc::clone(&store) as _, 3, clock(), ROOM);
+    let membership = rig.membership();
     store.plan("join", CallPlan::Lose);
     assert!(membership.join().await.is_err());
-    assert!(!membership.lease.valid() && !membership.lease.begun());
+    assert!(!rig.lease.valid() && !rig.lease.begun());
     membership.join().await.expect("another id");
-    assert!(membership.lease.valid());
-    assert_ne!(
-        membership.lease.identity().instance,
-        InstanceId::from_bits(3)
-    );
+    assert!(rig.lease.valid());
+    assert_ne!(rig.lease.identity().instance, InstanceId::from_bits(3));
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,32 +136,25 @@ async fn who_serves_other_routes_than_those_on_record_does_not_join() {
     let store = Arc::new(Double::default());
     let (old, _) = served("old");
     let (new, routes) = served("new");
-    let rig = rig(&store, 2).await;
-    store.rows().instances.clear();
-    let membership = Membership {
-        lease: Arc::new(Lease::new(clock(), Some(TERM), InstanceId::from_bits(3))),
-        ..rig.membership_with(routes)
-    };
+    let rig = Rig::assemble(Arc::clone(&store) as _, 3, clock(), ROOM);
+    let membership = rig.membership_with(routes);
     store.rows().routes = Some(old.clone());
     let refused = membership.join().await.expect_err("it has other keys");
     assert!(matches!(refused, StoreError::Unfit(_)), "{refused}");
-    assert!(
-        !membership.lease.begun() && store.calls("join") == 1,
-        "the rig's own"
-    );
+    assert!(!rig.lease.begun() && store.calls("join") == 0);
 
     // Replaced after it had looked, before it was on record.
     store.rows().routes = Some(new);
     let go = Arc::new(Notify::new());
     store.plan("join", CallPlan::Hold(Arc::clone(&go)));
     let (joined, ()) = tokio::join!(membership.join(), async {
-        store.until("join", 2).await;
+        store.until("join", 1).await;
         store.rows().routes = Some(old);
         go.notify_one();
     });
     let refused = joined.expect_err("it has other keys");
     assert!(matches!(refused, StoreError::Unfit(_)), "{refused}");
-    assert!(!membership.lease.begun());
+    assert!(!rig.lease.begun());
     assert!(store.rows().instances().is_empty(), "it has settled");
 }
 

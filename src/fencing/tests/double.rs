@@ -242,10 +242,6 @@ impl Instances for Double {
         self.run("raise_era", |rows| rows.raise_era(era)).await
     }
 
-    fn connections(&self) -> u64 {
-        self.connections.load(Ordering::SeqCst)
-    }
-
     async fn instances(&self) -> Result<Vec<InstanceRow>, StoreError> {
         let mut rows = self.run("instances", |rows| rows.instances()).await?;
         for row in &mut rows {
@@ -253,10 +249,6 @@ impl Instances for Double {
             row.ended = self.alone;
         }
         Ok(rows)
-    }
-
-    fn instances_over(&self) -> u64 {
-        self.instances_over.load(Ordering::SeqCst)
     }
 
     async fn declare_dead(&self, instance: InstanceId, renewals: i64) -> Result<bool, StoreError> {
@@ -280,14 +272,6 @@ impl Instances for Double {
 
 #[async_trait]
 impl Administration for Double {
-    async fn prepare(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    async fn check(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
-
     async fn list(
         &self,
         prefix: &str,
@@ -296,17 +280,6 @@ impl Administration for Double {
     ) -> Result<Vec<MarkRow>, StoreError> {
         self.run("list", |rows| rows.list(prefix, after, limit))
             .await
-    }
-
-    async fn count_marks(&self) -> Result<Count, StoreError> {
-        Ok(Count {
-            marks: 0,
-            more: false,
-        })
-    }
-
-    fn counted(&self) -> Option<u64> {
-        None
     }
 
     async fn view(
@@ -362,9 +335,37 @@ impl Administration for Double {
     }
 }
 
+#[async_trait]
 impl MarkStore for Double {
     fn kind(&self) -> &'static str {
         "double"
+    }
+
+    async fn prepare(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn connections(&self) -> u64 {
+        self.connections.load(Ordering::SeqCst)
+    }
+
+    fn instances_over(&self) -> u64 {
+        self.instances_over.load(Ordering::SeqCst)
+    }
+
+    async fn count_marks(&self) -> Result<Count, StoreError> {
+        Ok(Count {
+            marks: 0,
+            more: false,
+        })
+    }
+
+    fn counted(&self) -> Option<u64> {
+        None
     }
 
     fn shared(&self) -> bool {

@@ -10,16 +10,15 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::boot_clock::BootClock;
-use crate::config::RouteTable;
 use crate::config::settings::Mode;
+use crate::config::{self, RouteTable, Settings};
 use crate::fencing::barrier::Permit;
 use crate::fencing::epochs::{Entered, RequestLimits, ResourceActivity, Want};
-use crate::fencing::membership::{Membership, MembershipTerms};
+use crate::fencing::membership::Membership;
 use crate::fencing::refused::{Refused, Undecided};
-use crate::fencing::{Fencing, FencingParts};
+use crate::fencing::{Fencing, FencingSetup};
 use crate::metrics::Metrics;
 use crate::routing::{Needs, ResourceKey, Token};
-use crate::store::reckoning::Reckoning;
 use crate::store::routes::RouteRecord;
 use crate::store::{InstanceId, MarkStore};
 
@@ -79,6 +78,23 @@ pub(crate) fn assert_repairing<T: Debug>(outcome: Result<T, Refused>) {
     );
 }
 
+fn settings() -> Settings {
+    let text = "upstream: { url: 'http://127.0.0.1:9' }";
+    let parsed = config::parse(text, &config::Overrides::default());
+    let (mut settings, _) = parsed.expect("a configuration");
+    settings.store.lease = TERM;
+    settings.store.timeout = Duration::from_secs(20);
+    settings.store.cached_marks = 1000;
+    settings.barrier.settle = SETTLE;
+    settings.upstream.undelivered = UNDELIVERED;
+    settings
+}
+
+fn routes(metrics: &Metrics) -> Arc<RouteRecord> {
+    let mismatch = metrics.store().series.route_table_mismatch.clone();
+    Arc::new(RouteRecord::new(RouteTable::default(), mismatch))
+}
+
 async fn admit(fencing: &Fencing, key: &ResourceKey, token: Token) -> Permit {
     let route = fencing.metrics.route("/orders/{id}");
     let admitted = fencing.admit(Needs::default(), (key, token), SETTLE, (&route, None));
@@ -88,40 +104,43 @@ async fn admit(fencing: &Fencing, key: &ResourceKey, token: Token) -> Permit {
 impl Rig {
     /// An instance that has joined.
     pub(crate) async fn new(store: Arc<dyn MarkStore>, id: u64, clock: BootClock) -> Self {
-        let rig = Self::assemble(store, id, clock);
-        rig.lanes.start(&[]);
+        let rig = Self::assemble(store, id, clock, ROOM);
+        rig.0.start_lanes(&[]);
         rig.membership().join().await.expect("joined");
         rig
     }
 
     /// The same, and no statement of a request is sent.
     pub(crate) async fn without_lanes(store: Arc<dyn MarkStore>, id: u64) -> Self {
-        let rig = Self::assemble(store, id, clock());
+        let rig = Self::assemble(store, id, clock(), ROOM);
         rig.membership().join().await.expect("joined");
         rig
     }
 
-    fn assemble(store: Arc<dyn MarkStore>, id: u64, clock: BootClock) -> Self {
-        let term = store.shared().then_some(TERM);
-        let reckoning = if store.shared() {
-            Reckoning::shared(TERM, UNDELIVERED, SETTLE)
-        } else {
-            Reckoning::alone(SETTLE)
-        };
-        Self(Fencing::assemble(FencingParts {
+    /// One that has not joined, with this much room for requests.
+    pub(crate) fn assemble(
+        store: Arc<dyn MarkStore>,
+        id: u64,
+        clock: BootClock,
+        room: RequestLimits,
+    ) -> Self {
+        let mut settings = settings();
+        if !store.shared() {
+            // It does not end within a test.
+            settings.store.lease = Duration::from_hours(1_000_000);
+        }
+        let metrics = Arc::new(Metrics::new(&[("/orders/{id}".into(), Mode::Enforce)]));
+        let setup = FencingSetup {
             store,
-            metrics: Arc::new(Metrics::new(&[("/orders/{id}".into(), Mode::Enforce)])),
-            clock,
+            settings: &settings,
+            routes: routes(&metrics),
+            metrics,
             instance: InstanceId::from_bits(id),
-            term,
-            reckoning,
-            settle: SETTLE,
-            cached_marks: 1000,
-            new_resources: None,
-            room: ROOM,
-            workers: 0,
-            timeout: Duration::from_secs(20),
-        }))
+            workers: &[],
+        };
+        let mut fencing = Fencing::assemble(&setup, clock);
+        Arc::get_mut(&mut fencing).expect("one owner").room = room;
+        Self(fencing)
     }
 
     /// The mark known here.
@@ -195,17 +214,10 @@ impl Rig {
     }
 
     pub(crate) fn membership(&self) -> Membership {
-        let mismatch = self.metrics.store().series.route_table_mismatch.clone();
-        self.membership_with(Arc::new(RouteRecord::new(RouteTable::default(), mismatch)))
+        self.membership_with(routes(&self.metrics))
     }
 
     pub(crate) fn membership_with(&self, routes: Arc<RouteRecord>) -> Membership {
-        let terms = MembershipTerms {
-            term: TERM,
-            settle: SETTLE,
-            undelivered: UNDELIVERED,
-            routes,
-        };
-        Membership::new(self, terms)
+        Membership::new(Arc::clone(&self.0), &settings(), routes)
     }
 }

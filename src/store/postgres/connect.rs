@@ -181,9 +181,9 @@ impl Connector {
                 .await
                 .unwrap_or(Err(StoreError::Timeout(share)));
             match tried {
-                Ok(line) => {
+                Ok(mut line) => {
                     self.last.store(at, Ordering::Relaxed);
-                    self.made.fetch_add(1, Ordering::Relaxed);
+                    line.number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
                     return Ok(line);
                 }
                 Err(error) => errors.push((name(options), error)),

@@ -11,9 +11,11 @@ use sqlx::query::Query;
 use tokio::sync::mpsc;
 
 use super::slot::DedicatedConnection;
-use super::statements::{ADVANCE, ADVANCE_ONE, CEDE, GIVE_BACK, LOOK, REPAIR};
+use super::statements::{ADVANCE, ADVANCE_ONE, CEDE, GIVE_BACK, REPAIR};
 use super::{LANES, PostgresStore, UNREAD_NOTIFICATIONS, notifications};
 use crate::routing::{ResourceKey, Token};
+use crate::store::engine::Value::{Numbers, Text, Texts};
+use crate::store::engine::{Engine as _, Turn};
 use crate::store::rows::{self, Failure};
 use crate::store::{
     Ask, Batch, Epoch, Found, Heard, Lane, MarkRow, Marks, Notification, Repair, StoreError,
@@ -58,18 +60,18 @@ impl Marks for PostgresStore {
         &self,
         resources: &[ResourceKey],
     ) -> Result<Vec<(MarkRow, Vec<Epoch>)>, StoreError> {
-        self.look_over(&self.reader, resources).await
+        self.look_at(Turn::Look, resources).await
     }
 
     async fn cede(&self, epochs: &[(ResourceKey, Epoch)]) -> Result<Vec<ResourceKey>, StoreError> {
-        let statement = self
-            .query_as(CEDE)
-            .bind(each(epochs, |(resource, _)| resource.as_str()))
-            .bind(each(epochs, |(_, epoch)| epoch.instance.get()))
-            .bind(each(epochs, |(_, epoch)| epoch.opening))
-            .bind(&self.channel);
+        let named = vec![
+            Texts(each(epochs, |(resource, _)| resource.to_string())),
+            Numbers(each(epochs, |(_, epoch)| epoch.instance.get())),
+            Numbers(each(epochs, |(_, epoch)| epoch.opening)),
+            Text(self.channel.clone()),
+        ];
         let key = |(resource,): (String,)| rows::key(&resource);
-        self.rows(&self.ceding, statement, key).await
+        self.fetch(Turn::Cede, CEDE, named, key).await
     }
 
     /// Over the connection of [`Self::cede`]: a row that is locked is waited for, and that must
@@ -98,21 +100,19 @@ impl Marks for PostgresStore {
     }
 
     async fn give_back(&self, spends: &[(ResourceKey, Token, String)]) -> Result<(), StoreError> {
-        let statement = self
-            .query(GIVE_BACK)
-            .bind(each(spends, |(resource, ..)| resource.as_str()))
-            .bind(each(spends, |(_, token, _)| token.get()))
-            .bind(each(spends, |(.., name)| name.as_str()));
-        self.execute(&self.ceding, statement).await.map(drop)
+        let spends = vec![
+            Texts(each(spends, |(resource, ..)| resource.to_string())),
+            Numbers(each(spends, |(_, token, _)| token.get())),
+            Texts(each(spends, |(.., name)| name.clone())),
+        ];
+        self.change(Turn::Cede, GIVE_BACK, spends).await.map(drop)
     }
 
     async fn notify(&self, notifications: &[Notification]) -> Result<(), StoreError> {
         let payloads = notifications.iter().filter_map(notifications::encode);
-        let statement =
-            sqlx::query("SELECT pg_notify($1, payload) FROM unnest($2::text[]) AS payload")
-                .bind(&self.channel)
-                .bind(payloads.collect::<Vec<_>>());
-        self.execute(&self.notifying, statement).await.map(drop)
+        let values = vec![Text(self.channel.clone()), Texts(payloads.collect())];
+        let sql = "SELECT pg_notify($2, payload) FROM unnest($3::text[]) AS payload";
+        self.change(Turn::Notify, sql, values).await.map(drop)
     }
 
     fn listen(&self) -> Option<mpsc::Receiver<Heard>> {
@@ -125,23 +125,6 @@ impl Marks for PostgresStore {
 }
 
 impl PostgresStore {
-    /// [`Marks::look`] over the requests' or the operators' connection.
-    pub(super) async fn look_over(
-        &self,
-        slot: &DedicatedConnection,
-        resources: &[ResourceKey],
-    ) -> Result<Vec<(MarkRow, Vec<Epoch>)>, StoreError> {
-        let statement = self
-            .query_as(LOOK)
-            .bind(each(resources, ResourceKey::as_str));
-        let row = |row: LookColumns| {
-            let (resource, token, spent, era, since, open) = row;
-            let mark = rows::mark((resource, token, spent, era, since))?;
-            Ok((mark, rows::epochs(&open)?))
-        };
-        self.rows(slot, statement, row).await
-    }
-
     /// Runs a statement that returns rows; gives that of each key, whose token was asked for.
     async fn found<'k>(
         &self,
@@ -177,9 +160,6 @@ fn found(row: &PgRow, token: Token) -> Result<Found, Failure> {
         open: rows::epochs(&open)?,
     })
 }
-
-/// [`rows::MarkColumns`], and the epochs.
-type LookColumns = (String, i64, bool, i64, i64, Vec<i64>);
 
 /// A column of an argument.
 fn each<'a, T, V>(items: &'a [T], column: impl Fn(&'a T) -> V) -> Vec<V> {

@@ -1,8 +1,8 @@
 //! [`PostgresStore`]: the shared store, for any number of proxies per namespace.
 //!
 //! Each call is one statement, committed by itself, except
-//! [`override_mark`](Administration::override_mark), a prune and the replacement of the route
-//! table. It is prepared once per connection, and its arguments are bound: nothing that comes from
+//! [`override_mark`](crate::store::Administration::override_mark), a prune and the replacement of
+//! the route table. It is prepared once per connection, and its arguments are bound: nothing that comes from
 //! a request is ever SQL.
 //!
 //! Each kind of call has a connection of its own, so that none waits for another. It is opened when
@@ -15,17 +15,16 @@
 //! sqlx's `begin` and `commit` are not used: `begin` is not safe to cancel, and `commit` accepts a
 //! ROLLBACK as an answer.
 
-mod administration;
 mod connect;
 mod count;
+mod engine;
 mod errors;
-mod instances;
 mod marks;
 mod notifications;
 mod options;
-mod prune;
 mod roles;
 mod slot;
+mod start;
 mod statements;
 mod warnings;
 
@@ -34,18 +33,18 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migrator};
-use sqlx::postgres::{PgArguments, PgRow};
-use sqlx::query::{Query, QueryAs};
-use sqlx::{FromRow, PgConnection, Postgres};
+use sqlx::postgres::PgArguments;
+use sqlx::query::Query;
+use sqlx::{PgConnection, Postgres};
 
 use self::connect::{Connector, Phase, Session};
 use self::count::Counting;
-use self::errors::error_of;
+use self::errors::{error_of, failure_of};
 pub use self::roles::grant;
 use self::slot::DedicatedConnection;
 use super::rows::{self, Applied, Failure, Schema};
 use crate::config::settings::PostgresAddress;
-use crate::store::{Administration, MarkStore, StoreError};
+use crate::store::{MarkStore, StoreError};
 
 /// How long a migration may take, waiting for another one included.
 const MIGRATION: Duration = Duration::from_mins(1);
@@ -83,7 +82,7 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Does not connect yet: see [`Administration::prepare`]. `timeout` bounds each call; a row
+    /// Does not connect yet: see [`MarkStore::prepare`]. `timeout` bounds each call; a row
     /// lock is waited for half as long.
     #[must_use]
     pub fn new(
@@ -115,7 +114,7 @@ impl PostgresStore {
         }
     }
 
-    /// [`Self::new`] and [`Administration::prepare`].
+    /// [`Self::new`] and [`MarkStore::prepare`].
     ///
     /// # Errors
     ///
@@ -148,58 +147,9 @@ impl PostgresStore {
         .await
     }
 
-    /// This process's place on its machine, if it has one.
-    fn place(&self) -> &str {
-        self.place.get().map_or("", String::as_str)
-    }
-
     /// A statement whose `$1` is the namespace.
     fn query(&self, sql: &'static str) -> Query<'static, Postgres, PgArguments> {
         sqlx::query(sql).bind(&*self.namespace)
-    }
-
-    /// A statement whose `$1` is the namespace, and whose answer has rows.
-    fn query_as<R>(&self, sql: &'static str) -> QueryAs<'_, Postgres, R, PgArguments>
-    where
-        R: for<'r> FromRow<'r, PgRow>,
-    {
-        sqlx::query_as(sql).bind(&*self.namespace)
-    }
-
-    /// Runs one statement; returns how many rows it has changed.
-    async fn execute(
-        &self,
-        slot: &DedicatedConnection,
-        statement: Query<'_, Postgres, PgArguments>,
-    ) -> Result<u64, StoreError> {
-        let work = async |c: &mut PgConnection| Ok(statement.execute(c).await?.rows_affected());
-        self.on(slot, work).await
-    }
-
-    /// Runs one statement, and turns every row of its answer.
-    async fn rows<R, T>(
-        &self,
-        slot: &DedicatedConnection,
-        statement: QueryAs<'_, Postgres, R, PgArguments>,
-        turn: fn(R) -> Result<T, StoreError>,
-    ) -> Result<Vec<T>, StoreError>
-    where
-        R: for<'r> FromRow<'r, PgRow> + Send + Unpin,
-    {
-        let work = async |c: &mut PgConnection| Ok(rows::all(statement.fetch_all(c).await?, turn)?);
-        self.on(slot, work).await
-    }
-
-    /// Runs one statement whose answer is one row.
-    async fn one<R>(
-        &self,
-        slot: &DedicatedConnection,
-        statement: QueryAs<'_, Postgres, R, PgArguments>,
-    ) -> Result<R, StoreError>
-    where
-        R: for<'r> FromRow<'r, PgRow> + Send + Unpin,
-    {
-        only(self.rows(slot, statement, Ok).await?)
     }
 
     async fn bounded<T>(
@@ -222,7 +172,7 @@ pub async fn migrate(address: impl Into<PostgresAddress>) -> Result<(), StoreErr
     let work = async {
         let mut line = connector.connect(Session::Other, Phase::Start).await?;
         // A role that may not change the schema is enough while nothing is to be changed.
-        if schema(line.bare()).await? == Schema::Current {
+        if schema(line.bare()).await.map_err(failure_of)? == Schema::Current {
             return Ok(());
         }
         // A warning here costs nothing: the first durable mark comes after this in the server's
@@ -235,9 +185,7 @@ pub async fn migrate(address: impl Into<PostgresAddress>) -> Result<(), StoreErr
                 MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
                     error_of(error)
                 }
-                other => StoreError::Unfit(format!(
-                    "the schema could not be brought up to date: {other}"
-                )),
+                other => rows::not_migrated(&other),
             })
         // The connection is dropped here, which gives up the migrator's lock in any case.
     };
@@ -250,40 +198,17 @@ fn migrator() -> Migrator {
     rows::migrator(include_str!("schema.sql"))
 }
 
-async fn schema(connection: &mut PgConnection) -> Result<Schema, StoreError> {
+async fn schema(connection: &mut PgConnection) -> Result<Schema, Failure> {
     let known: Vec<bool> =
         sqlx::query_scalar("SELECT to_regclass('fencepost_migrations') IS NOT NULL")
             .fetch_all(&mut *connection)
-            .await
-            .map_err(error_of)?;
+            .await?;
     if known != [true] {
         return Ok(Schema::Behind);
     }
     let applied: Vec<Applied> =
         sqlx::query_as("SELECT version, checksum, success FROM fencepost_migrations")
             .fetch_all(connection)
-            .await
-            .map_err(error_of)?;
-    rows::judge_schema(&migrator(), &applied)
-}
-
-/// The one row of a statement that always returns one.
-fn only<T>(rows: Vec<T>) -> Result<T, StoreError> {
-    let mut rows = rows.into_iter();
-    match (rows.next(), rows.next()) {
-        (Some(row), None) => Ok(row),
-        _ => Err(StoreError::Statement(
-            "not the one row that was asked for".to_owned(),
-        )),
-    }
-}
-
-impl MarkStore for PostgresStore {
-    fn kind(&self) -> &'static str {
-        "postgres"
-    }
-
-    fn shared(&self) -> bool {
-        true
-    }
+            .await?;
+    Ok(rows::judge_schema(&migrator(), &applied)?)
 }

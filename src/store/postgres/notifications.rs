@@ -4,15 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::sync::mpsc::Sender;
 
 use super::connect::{Connector, Session};
 use super::errors::error_of;
-use crate::routing::{ResourceKey, Token};
-use crate::store::{Heard, InstanceId, Notification, StoreError};
+use crate::store::{Heard, Notification, StoreError};
 
 /// The pauses between attempts to subscribe: the first, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -33,34 +31,13 @@ pub(super) fn channel(namespace: &str) -> String {
     name
 }
 
-/// A message as it is sent. An instance's id has the range of a token, and is written like one.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Payload {
-    r: ResourceKey,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    w: Option<Token>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    o: Option<Token>,
-}
-
 pub(super) fn encode(notification: &Notification) -> Option<String> {
-    let payload = Payload {
-        r: notification.resource.clone(),
-        w: notification.waits,
-        o: notification.to.and_then(|owner| Token::new(owner.get())),
-    };
-    serde_json::to_string(&payload).ok()
+    serde_json::to_string(notification).ok()
 }
 
 /// `None` for a payload that no fencepost sends: any login may notify.
 fn decode(payload: &str) -> Option<Notification> {
-    let Payload { r, w, o } = serde_json::from_str(payload).ok()?;
-    Some(Notification {
-        resource: r,
-        waits: w,
-        to: o.map(|owner| InstanceId::from_row(owner.get())),
-    })
+    serde_json::from_str(payload).ok()
 }
 
 /// Listens until the receiver is gone.
@@ -151,6 +128,8 @@ async fn relay(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::routing::{ResourceKey, Token};
+    use crate::store::InstanceId;
 
     #[test]
     fn notifications_survive_the_wire_and_nothing_else_is_read() {

@@ -7,10 +7,9 @@ use std::time::Duration;
 use sqlx::{Executor as _, PgConnection};
 
 use super::connect::{Connector, Phase, Session};
-use super::only;
 use crate::config::settings::PostgresAddress;
 use crate::store::StoreError;
-use crate::store::rows::Failure;
+use crate::store::rows::{Failure, only};
 
 /// The timeout for all of the grants.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,6 +1,5 @@
 //! [`DedicatedConnection`]: a connection that one call uses at a time, and none after a doubt.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,10 +19,8 @@ const STALE: Duration = Duration::from_secs(1);
 pub(super) struct DedicatedConnection {
     connector: Arc<Connector>,
     session: Session,
-    /// The connection while it is idle, its number, and since when. Never held across an await.
-    idle: Mutex<Option<(Line, u64, Instant)>>,
-    /// How many connections were made.
-    made: AtomicU64,
+    /// The connection while it is idle, and since when. Never held across an await.
+    idle: Mutex<Option<(Line, Instant)>>,
 }
 
 /// The use of a slot's connection. If it is dropped before [`Turn::done`], for whatever reason, the
@@ -33,7 +30,6 @@ pub(super) struct DedicatedConnection {
 pub(super) struct Turn<'a> {
     slot: &'a DedicatedConnection,
     line: Line,
-    number: u64,
 }
 
 impl DedicatedConnection {
@@ -42,24 +38,19 @@ impl DedicatedConnection {
             connector,
             session,
             idle: Mutex::new(None),
-            made: AtomicU64::new(0),
         }
     }
 
     /// Takes the idle connection, or opens one.
     pub(super) async fn turn(&self) -> Result<Turn<'_>, StoreError> {
         let idle = self.lock().take();
-        if let Some((mut line, number, since)) = idle {
+        if let Some((mut line, since)) = idle {
             let fresh = since.elapsed() < STALE
                 || tokio::time::timeout(self.connector.timeout() / 4, line.bare().ping())
                     .await
                     .is_ok_and(|pinged| pinged.is_ok());
             if fresh {
-                return Ok(Turn {
-                    slot: self,
-                    line,
-                    number,
-                });
+                return Ok(Turn { slot: self, line });
             }
         }
         self.fresh(Phase::Running).await
@@ -68,23 +59,18 @@ impl DedicatedConnection {
     /// Opens a new connection, even if there is an idle one.
     pub(super) async fn fresh(&self, phase: Phase) -> Result<Turn<'_>, StoreError> {
         let line = self.connector.connect(self.session, phase).await?;
-        let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
-        Ok(Turn {
-            slot: self,
-            line,
-            number,
-        })
+        Ok(Turn { slot: self, line })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<(Line, u64, Instant)>> {
+    fn lock(&self) -> MutexGuard<'_, Option<(Line, Instant)>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Turn<'_> {
-    /// Names the connection among those of its slot.
+    /// Names the connection.
     pub(super) fn number(&self) -> u64 {
-        self.number
+        self.line.number
     }
 
     /// Runs work on the connection; see [`Line::run`].
@@ -98,6 +84,6 @@ impl Turn<'_> {
     /// Gives the connection back. Only after every answer was read to its end and none was an
     /// error.
     pub(super) fn done(self) {
-        *self.slot.lock() = Some((self.line, self.number, Instant::now()));
+        *self.slot.lock() = Some((self.line, Instant::now()));
     }
 }

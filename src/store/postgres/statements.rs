@@ -10,6 +10,8 @@
 //! the instances is from the snapshot. An epoch that is over stays over, so an older snapshot only
 //! keeps an epoch for longer.
 
+use crate::store::engine::Texts;
+
 /// The epochs of a row (`m`, or `EXCLUDED`) for which a condition holds, in their order. In the
 /// condition, `s.i` is where the epoch's triple begins.
 macro_rules! epochs {
@@ -39,6 +41,13 @@ macro_rules! not_over {
 macro_rules! open {
     () => {
         epochs!("m", not_over!())
+    };
+}
+
+/// A moment as milliseconds since the Unix epoch.
+macro_rules! millis {
+    ($column:literal) => {
+        concat!("floor(extract(epoch FROM ", $column, ") * 1000)::bigint")
     };
 }
 
@@ -143,33 +152,52 @@ pub(super) const ADVANCE_ONE: &str = advance!(
     ""
 );
 
-pub(super) const LOOK: &str = concat!(
-    "SELECT m.resource, m.token, m.spent_by IS NOT NULL, m.era, \
-     floor(extract(epoch FROM m.changed_at) * 1000)::bigint, ",
-    open!(),
-    " FROM marks AS m JOIN ( \
-         SELECT DISTINCT $1::text AS namespace, k.resource FROM unnest($2::text[]) AS k(resource) \
-     ) AS k ON m.namespace = k.namespace AND m.resource = k.resource"
-);
-
-/// For an override. Once the lock is held, no epoch can be opened before the transaction ends, and
-/// the row has all that were.
-pub(super) const LOCK_ONE: &str = concat!(
-    "SELECT m.token, ",
-    open!(),
-    " FROM marks AS m WHERE m.namespace = $1 AND m.resource = $2 FOR UPDATE"
-);
-
-/// The same for a prune: the marks of a range that have not changed for so many milliseconds, and
-/// whether epochs are open.
-pub(super) const LOCK_UNCHANGED: &str = concat!(
-    "SELECT m.resource, cardinality(",
-    open!(),
-    ") > 0 FROM marks AS m WHERE m.namespace = $1 AND m.resource >= $2 \
-     AND ($3::text IS NULL OR m.resource > $3) AND m.resource <= $4 \
-     AND m.changed_at < now() - $5 * interval '1 millisecond' \
-     ORDER BY m.resource FOR UPDATE SKIP LOCKED"
-);
+/// The statements of [`Engine`](crate::store::engine::Engine).
+pub(super) const TEXTS: Texts = Texts {
+    look: concat!(
+        "SELECT m.resource, m.token, m.spent_by IS NOT NULL, m.era, ",
+        millis!("m.changed_at"),
+        ", array_to_json(",
+        open!(),
+        ")::text FROM marks AS m JOIN ( \
+             SELECT DISTINCT $1::text AS namespace, k.resource FROM unnest($2::text[]) AS k(resource) \
+         ) AS k ON m.namespace = k.namespace AND m.resource = k.resource"
+    ),
+    lock: concat!(
+        "SELECT m.token, array_to_json(",
+        open!(),
+        ")::text FROM marks AS m WHERE m.namespace = $1 AND m.resource = $2 FOR UPDATE"
+    ),
+    lock_unchanged: concat!(
+        "SELECT m.resource, cardinality(",
+        open!(),
+        ") > 0 FROM marks AS m WHERE m.namespace = $1 AND m.resource >= $2 AND m.resource <= $3 \
+         AND m.changed_at < now() - $4 * interval '1 millisecond' \
+         ORDER BY m.resource FOR UPDATE SKIP LOCKED"
+    ),
+    list: concat!(
+        "SELECT resource, token, spent_by IS NOT NULL, era, ",
+        millis!("changed_at"),
+        " FROM marks WHERE namespace = $1 AND resource >= $2 AND resource < $3 \
+          ORDER BY resource LIMIT $4"
+    ),
+    set_mark: "UPDATE marks SET previous = token, token = $3, spent_by = NULL, era = $4, \
+         changed_at = now() WHERE namespace = $1 AND resource = $2",
+    right_to_delete: "SELECT quote_ident(current_user), has_table_privilege('marks', 'DELETE')",
+    delete: "DELETE FROM marks WHERE namespace = $1 AND resource = ANY($2)",
+    record_audit: "INSERT INTO audit \
+         (namespace, resource, action, before, after, reason, actor, at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, now())",
+    audit: concat!(
+        "SELECT resource, action, before, after, reason, actor, ",
+        millis!("at"),
+        " FROM audit WHERE namespace = $1 AND resource = $2 ORDER BY id DESC LIMIT $3"
+    ),
+    unknown: "SELECT DISTINCT m.open[s.i] FROM marks AS m \
+         CROSS JOIN LATERAL generate_series(1, cardinality(m.open), 3) AS s(i) \
+         WHERE m.namespace = $1 AND (SELECT true FROM instances AS i \
+             WHERE i.namespace = $1 AND i.id = m.open[s.i]) IS NULL",
+};
 
 /// The epochs of `m` that a row `k` of arrays does not name.
 macro_rules! not_named {

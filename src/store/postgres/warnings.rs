@@ -33,9 +33,10 @@ use sqlx::PgConnection;
 use tracing::field::{Field, Visit};
 use tracing::instrument::WithSubscriber as _;
 use tracing::level_filters::LevelFilter;
-use tracing::span;
-use tracing::subscriber::Interest;
-use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
+use tracing::{Dispatch, Event, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
 use super::errors::{error_of, failure_of};
 use crate::store::StoreError;
@@ -55,6 +56,8 @@ pub(super) struct Line {
     connection: PgConnection,
     dispatch: Dispatch,
     heard: HeardWarnings,
+    /// Its number among those of its connector.
+    pub(super) number: u64,
 }
 
 /// The second subscriber: see the module's documentation. Must live as long as any [`Line`].
@@ -63,7 +66,7 @@ pub(super) struct Anchor(#[allow(dead_code, reason = "it is there to be alive")]
 
 impl Anchor {
     pub(super) fn new() -> Self {
-        Self(Dispatch::new(Ear(HeardWarnings::default())))
+        Self(Ear(HeardWarnings::default()).dispatch())
     }
 }
 
@@ -72,8 +75,9 @@ impl Line {
         let heard = HeardWarnings::default();
         Self {
             connection,
-            dispatch: Dispatch::new(Ear(heard.clone())),
+            dispatch: Ear(heard.clone()).dispatch(),
             heard,
+            number: 0,
         }
     }
 
@@ -134,51 +138,23 @@ impl HeardWarnings {
     }
 }
 
-/// The subscriber that collects warnings and errors of sqlx.
+/// Collects warnings and errors of sqlx.
 struct Ear(HeardWarnings);
 
-fn concerns(metadata: &Metadata<'_>) -> bool {
-    metadata.target() == TARGET && *metadata.level() <= Level::WARN
+impl Ear {
+    /// The subscriber of this ear alone. No span is ever enabled in it.
+    fn dispatch(self) -> Dispatch {
+        let concerns = Targets::new().with_target(TARGET, LevelFilter::WARN);
+        Dispatch::new(tracing_subscriber::registry().with(concerns).with(self))
+    }
 }
 
-impl Subscriber for Ear {
-    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
-        if concerns(metadata) {
-            Interest::always()
-        } else {
-            Interest::never()
-        }
+impl<S: Subscriber> Layer<S> for Ear {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut text = WarningText(String::new());
+        event.record(&mut text);
+        self.0.add(text.0);
     }
-
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        concerns(metadata)
-    }
-
-    fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(LevelFilter::WARN)
-    }
-
-    fn event(&self, event: &Event<'_>) {
-        if concerns(event.metadata()) {
-            let mut text = WarningText(String::new());
-            event.record(&mut text);
-            self.0.add(text.0);
-        }
-    }
-
-    // No span is ever enabled here.
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
 }
 
 /// An event's message.

@@ -4,12 +4,11 @@
 use std::collections::BTreeMap;
 
 use futures_util::TryStreamExt as _;
-use serde::Serialize;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Either, Executor as _, FromRow as _, Row as _, SqliteConnection};
 
-use super::epochs::epochs;
 use crate::routing::Needs;
+use crate::store::engine::json;
 use crate::store::rows::{self, Failure};
 use crate::store::{Ask, Batch, Era, Found, InstanceId, Opening, Repair, StoreError};
 
@@ -159,7 +158,7 @@ impl BatchJson {
                 era,
                 spent_by: spent_by.filter(|_| mark == ask.token.get()),
                 given_back,
-                open: epochs(&open)?,
+                open: rows::json_epochs(&open)?,
             })
         });
         Ok(found.collect::<Result<_, _>>()?)
@@ -236,10 +235,4 @@ async fn command(
         }
     }
     Ok(results)
-}
-
-/// JSON as one parameter of a statement. Texts and numbers can always be written; an empty text is
-/// not JSON, and the statement would refuse it.
-pub(super) fn json(value: &(impl Serialize + ?Sized)) -> String {
-    serde_json::to_string(value).unwrap_or_default()
 }

@@ -36,7 +36,6 @@ use std::sync::Arc;
 use rustix::fs::{XattrFlags, fgetxattr, fsetxattr};
 use sqlx::SqliteConnection;
 
-use super::errors::error_of;
 use super::file::{FileLock, blocking, cannot_look};
 use crate::store::StoreError;
 use crate::store::rows::Failure;
@@ -214,10 +213,8 @@ pub(super) fn fits_its_log(lock: &FileLock) -> Result<(), StoreError> {
 pub(super) async fn missing(
     connection: &mut SqliteConnection,
     lock: &FileLock,
-) -> Result<Option<(Heartbeats, Heartbeats)>, StoreError> {
-    let found = read(connection)
-        .await
-        .map_err(|error| error_of(error.into()))?;
+) -> Result<Option<(Heartbeats, Heartbeats)>, Failure> {
+    let found = read(connection).await?;
     let noted = noted(lock).map(|noted| noted.beats);
     Ok(noted
         .filter(|noted| noted.store != found.store || noted.count > found.count)
@@ -228,7 +225,7 @@ pub(super) async fn missing(
 pub(super) async fn check(
     connection: &mut SqliteConnection,
     lock: &FileLock,
-) -> Result<(), StoreError> {
+) -> Result<(), Failure> {
     let Some((found, noted)) = missing(connection, lock).await? else {
         return Ok(());
     };
@@ -247,5 +244,6 @@ pub(super) async fn check(
         lock.path().display(),
         noted.count,
         lock.log().display(),
-    )))
+    ))
+    .into())
 }

@@ -1,8 +1,5 @@
 //! The epochs in the row of a resource: a JSON array of triples, and the SQL for it.
 
-use crate::store::rows;
-use crate::store::{Epoch, StoreError};
-
 /// Reads the epochs of a row, which stand in it as a JSON array of triples.
 macro_rules! triples {
     ($open:literal) => {
@@ -53,8 +50,9 @@ macro_rules! open {
     };
 }
 
-/// The epochs in a row.
-pub(super) fn epochs(open: &str) -> Result<Vec<Epoch>, StoreError> {
-    let numbers: Vec<i64> = serde_json::from_str(open).map_err(|_| rows::odd(open))?;
-    rows::epochs(&numbers)
+/// The time by the clock of the machine.
+macro_rules! now {
+    () => {
+        "CAST(unixepoch('subsec') * 1000 AS INTEGER)"
+    };
 }

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use super::connection::HeldConnection;
 use super::count::{ATTRIBUTE, missing};
+use super::errors::error_of;
 use super::file::{FileLock, blocking};
 use crate::config::settings::Create;
 use crate::store::StoreError;
@@ -29,7 +30,7 @@ pub async fn lost_marks(path: impl AsRef<Path>) -> Result<Option<LostMarks>, Sto
     let lock = Arc::new(lock);
     let mut held = HeldConnection::open(&lock).await?;
     let missing = match held.get() {
-        Ok(connection) => missing(connection, &lock).await,
+        Ok(connection) => missing(connection, &lock).await.map_err(error_of),
         Err(error) => Err(error),
     };
     held.close().await;

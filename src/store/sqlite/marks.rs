@@ -3,20 +3,17 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use sqlx::SqliteConnection;
 use tokio::sync::mpsc;
 
 use super::SqliteStore;
-use super::batch::{self, BatchJson, json};
-use super::epochs::epochs;
+use super::batch::{self, BatchJson};
 use crate::routing::{ResourceKey, Token};
-use crate::store::rows::{self, Failure};
+use crate::store::engine::Value::Text;
+use crate::store::engine::{Engine as _, Turn, json};
+use crate::store::rows;
 use crate::store::{
     Batch, Epoch, Found, Heard, Lane, MarkRow, Marks, Notification, Repair, StoreError,
 };
-
-/// `(resource, token, spent, era, since_ms, open)`.
-type LookRow = (String, i64, bool, i64, i64, String);
 
 #[async_trait]
 impl Marks for SqliteStore {
@@ -34,11 +31,7 @@ impl Marks for SqliteStore {
         &self,
         resources: &[ResourceKey],
     ) -> Result<Vec<(MarkRow, Vec<Epoch>)>, StoreError> {
-        let keys = json(resources);
-        self.read(move |connection, namespace| {
-            Box::pin(async move { look(connection, namespace, &keys).await })
-        })
-        .await
+        self.look_at(Turn::Look, resources).await
     }
 
     async fn cede(&self, ceded: &[(ResourceKey, Epoch)]) -> Result<Vec<ResourceKey>, StoreError> {
@@ -56,24 +49,19 @@ impl Marks for SqliteStore {
             .iter()
             .map(|(resource, epoch)| (resource, epoch.instance.get(), epoch.opening));
         let ceded = json(&ceded.collect::<Vec<_>>());
-        self.write(|connection, namespace| {
-            Box::pin(async move {
-                let written = sqlx::query_scalar(CEDE).bind(namespace).bind(ceded);
-                let written: Vec<String> = written.fetch_all(connection).await?;
-                Ok(rows::all(written, |resource| rows::key(&resource))?)
-            })
-        })
-        .await
+        let key = |(resource,): (String,)| rows::key(&resource);
+        self.fetch(Turn::Write, CEDE, vec![Text(ceded)], key).await
     }
 
     async fn repair(&self, repairs: &[Repair]) -> Result<Vec<Found>, StoreError> {
         let (repairs, known) = (repairs.to_vec(), Arc::clone(&self.known));
-        self.write(|connection, namespace| {
+        self.run(Turn::Write, |mut session| {
             Box::pin(async move {
+                let namespace = session.namespace;
                 let mut done = Vec::with_capacity(repairs.len());
                 for repair in &repairs {
                     let load = BatchJson::of_repair(repair);
-                    done.extend(batch::run_within(connection, namespace, &load).await?);
+                    done.extend(batch::run_within(session.sqlite(), namespace, &load).await?);
                 }
                 known.adds(done.iter().filter(|found| found.before.is_none()).count());
                 Ok(done)
@@ -86,14 +74,11 @@ impl Marks for SqliteStore {
         let spends = spends
             .iter()
             .map(|(resource, token, name)| (resource, token.get(), name));
-        let update = self
-            .query(
-                "UPDATE marks SET given_back = given_back + 1, spent_by = NULL \
-                 FROM json_each(?2) AS s WHERE namespace = ?1 AND resource = s.value ->> 0 \
-                 AND token = s.value ->> 1 AND spent_by = s.value ->> 2",
-            )
-            .bind(json(&spends.collect::<Vec<_>>()));
-        self.execute(update).await.map(drop)
+        let spends = vec![Text(json(&spends.collect::<Vec<_>>()))];
+        let sql = "UPDATE marks SET given_back = given_back + 1, spent_by = NULL \
+             FROM json_each(?2) AS s WHERE namespace = ?1 AND resource = s.value ->> 0 \
+             AND token = s.value ->> 1 AND spent_by = s.value ->> 2";
+        self.change(Turn::Write, sql, spends).await.map(drop)
     }
 
     async fn notify(&self, _notifications: &[Notification]) -> Result<(), StoreError> {
@@ -103,26 +88,4 @@ impl Marks for SqliteStore {
     fn listen(&self) -> Option<mpsc::Receiver<Heard>> {
         None
     }
-}
-
-/// The marks of the keys in a JSON array, and their epochs that are not over.
-pub(super) async fn look(
-    connection: &mut SqliteConnection,
-    namespace: &str,
-    keys: &str,
-) -> Result<Vec<(MarkRow, Vec<Epoch>)>, Failure> {
-    let rows: Vec<LookRow> = sqlx::query_as(concat!(
-        "SELECT resource, token, spent_by IS NOT NULL, era, changed_at, ",
-        open!(),
-        " FROM marks AS m WHERE namespace = ?1 AND resource IN (SELECT value FROM json_each(?2))"
-    ))
-    .bind(namespace)
-    .bind(keys)
-    .fetch_all(connection)
-    .await?;
-    let look = |(resource, token, spent, era, since_ms, open): LookRow| {
-        let mark = rows::mark((resource, token, spent, era, since_ms))?;
-        Ok((mark, epochs(&open)?))
-    };
-    Ok(rows::all(rows, look)?)
 }

@@ -13,13 +13,12 @@
 #[macro_use]
 mod epochs;
 
-mod administration;
 mod batch;
 mod connection;
 mod count;
+mod engine;
 mod errors;
 mod file;
-mod instances;
 mod log;
 mod lost;
 mod marks;
@@ -32,10 +31,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use sqlx::SqliteConnection;
 use sqlx::migrate::{MigrateError, Migrator};
-use sqlx::query::Query;
-use sqlx::sqlite::{SqliteArguments, SqliteRow};
-use sqlx::{FromRow, Sqlite, SqliteConnection};
 use tokio::sync::{Mutex, oneshot};
 
 use self::batch::LogLength;
@@ -43,10 +40,10 @@ use self::connection::HeldConnection;
 use self::errors::error_of;
 use self::file::FileLock;
 pub use self::lost::{LostMarks, lost_marks};
-use self::session::{Kind, Known, Session, Work};
-use super::rows::{self, Applied, Schema};
+use self::session::{Known, Session};
+use super::rows::{self, Applied, Failure, Schema};
 use crate::config::settings::Create;
-use crate::store::{MarkStore, StoreError, place};
+use crate::store::{StoreError, place};
 
 /// Marks in an embedded database.
 #[derive(Debug)]
@@ -73,28 +70,15 @@ pub struct Opened {
 }
 
 impl SqliteStore {
-    /// Opens the file (creates it if it is missing), locks it, and brings its schema up to date or
-    /// checks that it is. `timeout` bounds each call.
+    /// Opens the file, locks it, and brings its schema up to date or checks that it is. `create`
+    /// says whether a missing store is created. `timeout` bounds each call.
     ///
     /// # Errors
     ///
     /// [`StoreError::Unfit`] if the file cannot be created or written, is not a database, is in
-    /// use, or has a schema that this program cannot serve.
+    /// use, or has a schema that this program cannot serve; and if there is no store and none may
+    /// be created.
     pub async fn open(
-        path: impl AsRef<Path>,
-        timeout: Duration,
-        migrate: bool,
-        namespace: &str,
-    ) -> Result<Self, StoreError> {
-        Self::open_or_refuse(path, timeout, migrate, namespace, Create::IfMissing).await
-    }
-
-    /// As [`Self::open`]; `create` says whether a missing store is created.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::open`], and if there is no store and none may be created.
-    pub async fn open_or_refuse(
         path: impl AsRef<Path>,
         timeout: Duration,
         migrate: bool,
@@ -109,7 +93,7 @@ impl SqliteStore {
             Ok(started) => started,
             Err(error) => {
                 held.close().await;
-                return Err(error);
+                return Err(error_of(error));
             }
         };
         let noted = Arc::clone(&lock);
@@ -149,68 +133,6 @@ impl SqliteStore {
             held.close().await;
         }
         session.lock = None;
-    }
-
-    /// A statement whose `?1` is the namespace.
-    fn query(&self, sql: &'static str) -> Query<'static, Sqlite, SqliteArguments> {
-        sqlx::query(sql).bind(&*self.known.namespace)
-    }
-
-    /// Runs one statement that writes, as [`Self::write`] does; returns how many rows it has
-    /// changed.
-    async fn execute(
-        &self,
-        statement: Query<'static, Sqlite, SqliteArguments>,
-    ) -> Result<u64, StoreError> {
-        self.write(|connection, _| {
-            Box::pin(async { Ok(statement.execute(connection).await?.rows_affected()) })
-        })
-        .await
-    }
-
-    /// Runs one statement that reads, and turns every row of its answer.
-    async fn rows<R, T>(
-        &self,
-        statement: Query<'static, Sqlite, SqliteArguments>,
-        turn: fn(R) -> Result<T, StoreError>,
-    ) -> Result<Vec<T>, StoreError>
-    where
-        R: for<'r> FromRow<'r, SqliteRow> + 'static,
-        T: Send + 'static,
-    {
-        self.read(move |connection, _| {
-            Box::pin(async move {
-                let rows = statement.fetch_all(connection).await?;
-                let turned = rows.iter().map(|row| Ok(turn(R::from_row(row)?)?));
-                turned.collect()
-            })
-        })
-        .await
-    }
-
-    /// Runs work that only reads.
-    async fn read<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T, StoreError> {
-        self.turn(Kind::Read, work).await
-    }
-
-    /// Runs work in one transaction that holds the write lock from its start.
-    async fn write<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T, StoreError> {
-        self.turn(Kind::Write, work).await
-    }
-
-    /// Runs work when its turn has come.
-    async fn turn<T: Send + 'static>(
-        &self,
-        kind: Kind,
-        work: impl Work<T>,
-    ) -> Result<T, StoreError> {
-        self.in_turn(move |session, known| {
-            Box::pin(async move {
-                let done = session.run(known, kind, work).await?;
-                Ok((done, (kind == Kind::Read).then_some((0, 0))))
-            })
-        })
-        .await
     }
 
     /// Gives the session to work when its turn has come. The work returns the length of the log,
@@ -272,7 +194,7 @@ pub async fn check_place(path: &Path, create: Create, volatile: bool) -> Result<
 ///
 /// As [`SqliteStore::open`].
 pub async fn migrate(path: impl AsRef<Path>) -> Result<Opened, StoreError> {
-    let store = SqliteStore::open(path, Duration::MAX, true, "").await?;
+    let store = SqliteStore::open(path, Duration::MAX, true, "", Create::IfMissing).await?;
     store.close().await;
     Ok(store.opened.clone())
 }
@@ -285,21 +207,17 @@ async fn start(
     migrate: bool,
     namespace: &str,
     create: Create,
-) -> Result<(Opened, i64), StoreError> {
+) -> Result<(Opened, i64), Failure> {
     let connection = held.get()?;
     count::check(connection, lock).await?;
     let created = !has_schema(connection).await?;
     if created && create == Create::Never {
-        return Err(file::not_there(lock.path(), "holds no store"));
+        return Err(file::not_there(lock.path(), "holds no store").into());
     }
     prepare_schema(connection, migrate).await?;
-    count::name(connection).await.map_err(error_of)?;
-    let (marks, latest_ms) = administration::count(connection, namespace)
-        .await
-        .map_err(error_of)?;
-    let commits = count::latest(connection)
-        .await
-        .map_err(|error| error_of(error.into()))?;
+    count::name(connection).await?;
+    let (marks, latest_ms) = engine::count_all(connection, namespace).await?;
+    let commits = count::latest(connection).await?;
     let opened = Opened {
         path: lock.path().to_owned(),
         created,
@@ -314,56 +232,35 @@ fn migrator() -> Migrator {
 }
 
 /// True if there has ever been a store in the file.
-async fn has_schema(connection: &mut SqliteConnection) -> Result<bool, StoreError> {
-    let known: i64 = sqlx::query_scalar(
-        "SELECT count(*) FROM sqlite_schema WHERE name = 'fencepost_migrations'",
-    )
-    .fetch_one(connection)
-    .await
-    .map_err(|error| error_of(error.into()))?;
-    Ok(known > 0)
+async fn has_schema(connection: &mut SqliteConnection) -> Result<bool, Failure> {
+    let known = sqlx::query("SELECT name FROM sqlite_schema WHERE name = 'fencepost_migrations'");
+    Ok(known.fetch_optional(connection).await?.is_some())
 }
 
-async fn schema(connection: &mut SqliteConnection) -> Result<Schema, StoreError> {
+async fn schema(connection: &mut SqliteConnection) -> Result<Schema, Failure> {
     if !has_schema(&mut *connection).await? {
         return Ok(Schema::Behind);
     }
     let applied: Vec<Applied> =
         sqlx::query_as("SELECT version, checksum, success FROM fencepost_migrations")
             .fetch_all(connection)
-            .await
-            .map_err(|error| error_of(error.into()))?;
-    rows::judge_schema(&migrator(), &applied)
+            .await?;
+    Ok(rows::judge_schema(&migrator(), &applied)?)
 }
 
-async fn prepare_schema(
-    connection: &mut SqliteConnection,
-    migrate: bool,
-) -> Result<(), StoreError> {
+async fn prepare_schema(connection: &mut SqliteConnection, migrate: bool) -> Result<(), Failure> {
     if schema(connection).await? == Schema::Current {
         return Ok(());
     }
     if !migrate {
-        return Err(rows::schema_behind());
+        return Err(rows::schema_behind().into());
     }
     // `run` is the same, but its future cannot be sent between threads.
     migrator()
         .run_direct(None, connection, false)
         .await
         .map_err(|error| match error {
-            MigrateError::Execute(error) => error_of(error.into()),
-            other => StoreError::Unfit(format!(
-                "the schema could not be brought up to date: {other}"
-            )),
+            MigrateError::Execute(error) => error.into(),
+            other => rows::not_migrated(&other).into(),
         })
-}
-
-impl MarkStore for SqliteStore {
-    fn kind(&self) -> &'static str {
-        "sqlite"
-    }
-
-    fn shared(&self) -> bool {
-        false
-    }
 }

@@ -4,14 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use futures_util::future::BoxFuture;
-use sqlx::SqliteConnection;
-
 use super::batch::{self, BatchJson, LogLength};
 use super::connection::HeldConnection;
 use super::count;
 use super::errors::error_of;
 use super::file::{FileLock, blocking};
+use crate::store::engine::{self, Connection, Work};
 use crate::store::rows::Failure;
 use crate::store::{Found, StoreError};
 
@@ -52,21 +50,6 @@ pub(super) enum Kind {
     Write,
     /// In a transaction that counts as a heartbeat.
     Heartbeat,
-}
-
-/// Work at the connection, in a namespace.
-pub(super) trait Work<T>:
-    for<'c> FnOnce(&'c mut SqliteConnection, &'c str) -> BoxFuture<'c, Result<T, Failure>>
-    + Send
-    + 'static
-{
-}
-
-impl<T, F> Work<T> for F where
-    F: for<'c> FnOnce(&'c mut SqliteConnection, &'c str) -> BoxFuture<'c, Result<T, Failure>>
-        + Send
-        + 'static
-{
 }
 
 impl Session {
@@ -137,7 +120,7 @@ impl Session {
         known: &Known,
         work: impl Work<T>,
     ) -> Result<T, Failure> {
-        let done = work(held.get()?, &known.namespace).await?;
+        let done = work(session(held, known)?).await?;
         self.latest(held, 0).await?;
         Ok(done)
     }
@@ -230,7 +213,7 @@ impl Session {
             .await?;
         let commits = count::next(held.get()?).await?;
         self.follows(commits, 1, 1)?;
-        let done = work(held.get()?, &known.namespace).await?;
+        let done = work(session(held, known)?).await?;
         let mut beats = None;
         if kind == Kind::Heartbeat {
             let raised = count::raise(held.get()?).await?;
@@ -258,6 +241,16 @@ impl Session {
             }
         }
     }
+}
+
+fn session<'c>(
+    held: &'c mut HeldConnection,
+    known: &'c Known,
+) -> Result<engine::Session<'c>, StoreError> {
+    Ok(engine::Session {
+        namespace: &known.namespace,
+        connection: Connection::Sqlite(held.get()?),
+    })
 }
 
 impl Known {

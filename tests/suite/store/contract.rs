@@ -16,7 +16,7 @@ mod prune;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost::config::settings::Secret;
+use fencepost::config::settings::{Create, Secret};
 use fencepost::routing::{Needs, ResourceKey, Token};
 use fencepost::store::postgres::PostgresStore;
 use fencepost::store::sqlite::SqliteStore;
@@ -65,7 +65,14 @@ impl Home {
     ) -> Result<Arc<dyn MarkStore>, StoreError> {
         Ok(match self {
             Self::Sqlite(dir) => Arc::new(
-                SqliteStore::open(dir.path().join("marks.db"), TIMEOUT, migrate, namespace).await?,
+                SqliteStore::open(
+                    dir.path().join("marks.db"),
+                    TIMEOUT,
+                    migrate,
+                    namespace,
+                    Create::IfMissing,
+                )
+                .await?,
             ),
             Self::Postgres(url) => {
                 let url = Secret::Literal(url.clone());

@@ -83,7 +83,7 @@ async fn an_instance_that_only_epochs_know_is_waited_for_and_then_recorded() {
     let id = one.instance();
     store.rows().instances.remove(&id);
     two.run();
-    two.lanes.tell(vec![Older {
+    two.tell(vec![Older {
         resource: key("a"),
         epoch: store.rows().open(&key("a"))[0],
         waits: token(6),

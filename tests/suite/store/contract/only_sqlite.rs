@@ -4,8 +4,9 @@ use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use fencepost::config::settings::Create;
 use fencepost::store::sqlite::{SqliteStore, migrate};
-use fencepost::store::{Administration, Instances, Lane, Marks, StoreError, Terms};
+use fencepost::store::{Administration, Instances, Lane, MarkStore, Marks, StoreError, Terms};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
@@ -16,7 +17,7 @@ use crate::support::sql::{open_file, sqlite};
 use crate::support::store::tool;
 
 async fn refusal(path: impl AsRef<std::path::Path>) -> String {
-    match SqliteStore::open(path, TIMEOUT, true, "test").await {
+    match SqliteStore::open(path, TIMEOUT, true, "test", Create::IfMissing).await {
         Err(StoreError::Unfit(why)) => why,
         Err(error) => panic!("not Unfit: {error}"),
         Ok(_) => panic!("it opened"),
@@ -78,7 +79,7 @@ async fn reopened(path: &std::path::Path) -> SqliteStore {
 async fn opened(path: &std::path::Path, migrate: bool) -> SqliteStore {
     let deadline = tokio::time::Instant::now() + TIMEOUT;
     loop {
-        match SqliteStore::open(path, TIMEOUT, migrate, "test").await {
+        match SqliteStore::open(path, TIMEOUT, migrate, "test", Create::IfMissing).await {
             Ok(store) => return store,
             Err(error) => assert!(
                 error.to_string().contains("in use") && tokio::time::Instant::now() < deadline,
@@ -176,9 +177,15 @@ async fn a_shell_that_holds_the_write_lock_costs_errors_and_nothing_else() {
 async fn a_timeout_leaves_no_half_work() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("marks.db");
-    let store = SqliteStore::open(&path, Duration::from_nanos(1), true, "test")
-        .must()
-        .await;
+    let store = SqliteStore::open(
+        &path,
+        Duration::from_nanos(1),
+        true,
+        "test",
+        Create::IfMissing,
+    )
+    .must()
+    .await;
     let asks: Vec<_> = (0..500).map(|n| opening(&format!("k{n}"), n, n)).collect();
     let late = store.advance(Lane::Main(0), batch(&asks)).await;
     if let Err(error) = late {

@@ -29,10 +29,10 @@ pub const ALL: [(Statement, &str); 12] = [
     (Statement::Repair, "AS r(resource, token, spend,"),
     (Statement::GiveBack, "spent_by = NULL FROM mine"),
     (Statement::Notify, "SELECT pg_notify("),
-    (Statement::Join, "WITH born AS ( INSERT INTO instances"),
-    (Statement::Renew, "SET renewals = GREATEST"),
+    (Statement::Join, "INSERT INTO instances (namespace"),
+    (Statement::Renew, "renewals = CASE WHEN"),
     (Statement::Instances, "SELECT id, renewals, lease_ms"),
-    (Statement::DeclareDead, "WITH declared AS"),
+    (Statement::DeclareDead, "UPDATE instances SET state = 1"),
     (Statement::Settle, "INSERT INTO instances AS i"),
     (Statement::Leave, "UPDATE instances SET state = $3"),
 ];

@@ -1,6 +1,8 @@
 //! Row locks: in which order they are taken, how long they are waited for, and what a statement
 //! finds that has waited.
 
+use fencepost::store::MarkStore as _;
+
 use super::*;
 use crate::support::Must;
 

@@ -1,0 +1,104 @@
+//! [`Engine`] for [`PostgresStore`].
+
+use std::sync::atomic::Ordering;
+
+use sqlx::PgConnection;
+
+use super::connect::{self, Session as Use};
+use super::statements::TEXTS;
+use super::{PostgresStore, notifications};
+use crate::store::engine::{Connection, Engine, Session, Texts, Turn, Work};
+use crate::store::rows::{self, Failure};
+use crate::store::{StoreError, place};
+
+impl Engine for PostgresStore {
+    const TEXTS: Texts = TEXTS;
+    const SHARED: bool = true;
+
+    async fn run<T: Send + 'static>(
+        &self,
+        turn: Turn,
+        work: impl Work<T>,
+    ) -> Result<T, StoreError> {
+        let slot = match turn {
+            Turn::Look => &self.reader,
+            Turn::Read | Turn::Write | Turn::Transaction => &self.operators,
+            Turn::Renew | Turn::Leave | Turn::Watch | Turn::Declare => &self.heartbeat,
+            Turn::Cede => &self.ceding,
+            Turn::Notify => &self.notifying,
+        };
+        self.bounded(async {
+            let mut held = slot.turn().await?;
+            let over = self.instances_over.load(Ordering::Relaxed);
+            if turn == Turn::Declare && over != 0 && over != held.number() {
+                // The connection is fresh and healthy: the next read goes over it.
+                held.done();
+                let why = "this is another connection than the one that the counter was read over";
+                return Err(StoreError::Connection(why.to_owned()));
+            }
+            let done = held.run(async |c| match turn {
+                Turn::Transaction => self.transact(c, work).await,
+                _ => work(self.session(c)).await,
+            });
+            let done = done.await?;
+            if turn == Turn::Watch {
+                self.instances_over.store(held.number(), Ordering::Relaxed);
+            }
+            held.done();
+            Ok(done)
+        })
+        .await
+    }
+
+    /// Taken by the first instance of this process that joins.
+    async fn place(&self) -> Result<String, StoreError> {
+        // A name for the marks that proxies on this machine may share.
+        let mut shared = self.namespace.to_string();
+        for host in self.connector.hosts(Use::Other).await? {
+            shared.push('\n');
+            shared.push_str(&connect::name(&host));
+            shared.push('/');
+            shared.push_str(host.get_database().unwrap_or_default());
+        }
+        let take = || place::take(&notifications::channel(&shared));
+        Ok(self.place.get_or_init(take).clone())
+    }
+
+    fn known_place(&self) -> String {
+        self.place.get().cloned().unwrap_or_default()
+    }
+
+    fn pruned(&self, _marks: u64) {}
+}
+
+impl PostgresStore {
+    pub(super) fn session<'c>(&'c self, connection: &'c mut PgConnection) -> Session<'c> {
+        Session {
+            namespace: &self.namespace,
+            connection: Connection::Postgres(connection),
+        }
+    }
+
+    /// Any error leaves the transaction open. The connection is then dropped, which ends it.
+    async fn transact<T>(&self, c: &mut PgConnection, work: impl Work<T>) -> Result<T, Failure> {
+        run(c, "BEGIN ISOLATION LEVEL READ COMMITTED").await?;
+        let done = work(self.session(c)).await?;
+        let id: Vec<Option<i64>> = sqlx::query_scalar("SELECT txid_current_if_assigned()")
+            .fetch_all(&mut *c)
+            .await?;
+        let id = rows::only(id)?;
+        run(c, "COMMIT").await?;
+        // A COMMIT may be answered with ROLLBACK, which is no error on the wire.
+        let kept = sqlx::query_scalar("SELECT COALESCE(txid_status($1) = 'committed', $1 IS NULL)");
+        if rows::only::<bool>(kept.bind(id).fetch_all(c).await?)? {
+            return Ok(done);
+        }
+        let message = "the change was rolled back";
+        Err(StoreError::Statement(message.to_owned()).into())
+    }
+}
+
+async fn run(connection: &mut PgConnection, statement: &'static str) -> Result<(), Failure> {
+    sqlx::raw_sql(statement).execute(connection).await?;
+    Ok(())
+}
