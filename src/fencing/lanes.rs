@@ -24,16 +24,11 @@ impl Fencing {
     pub(super) fn start_lanes(self: &Arc<Self>, workers: &[Handle]) -> Vec<JoinHandle<()>> {
         let main = (0..self.epoch_table.lanes()).map(Lane::Main);
         let lanes = main.chain([Lane::Aside]);
-        let started = lanes.map(|lane| {
-            let run = Arc::clone(self).run_lane(lane);
-            let worker = match lane {
-                Lane::Main(index) => workers.get(index),
-                Lane::Aside => None,
-            };
-            match worker {
-                Some(worker) => worker.spawn(run),
-                None => tokio::spawn(run),
+        let started = lanes.map(|lane| match lane {
+            Lane::Main(index) if index < workers.len() => {
+                workers[index].spawn(Arc::clone(self).run_lane(lane))
             }
+            _ => tokio::spawn(Arc::clone(self).run_lane(lane)),
         });
         started.collect()
     }

@@ -123,12 +123,8 @@ impl Fencing {
             capacity: settings.store.cached_marks,
             settle: settings.barrier.settle,
             quarantine_time: reckoning.after_loss(),
-            lanes: match store.lanes() {
-                // One connection that any thread may use: each worker sends its own.
-                1 => setup.workers.len().max(1),
-                more => more,
-            },
-            one_by_one: store.lanes() == 1,
+            lanes: store.lanes(),
+            workers: setup.workers.len(),
             shared: store.shared(),
             growth: Arc::clone(&growth),
             metrics: Arc::clone(setup.metrics.store()),

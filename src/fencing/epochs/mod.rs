@@ -92,10 +92,10 @@ pub struct EpochTableSetup {
     pub settle: Duration,
     /// How long a resource is refused after its lost mark was written back.
     pub quarantine_time: Duration,
-    /// How many main lanes there are.
+    /// How many batches the store takes at a time.
     pub lanes: usize,
-    /// The store takes one statement at a time.
-    pub one_by_one: bool,
+    /// How many runtimes serve requests.
+    pub workers: usize,
     /// Whether other instances can share the marks.
     pub shared: bool,
     pub growth: Arc<Growth>,
@@ -153,7 +153,7 @@ impl EpochTable {
             opening: AtomicI64::new(1),
             active: AtomicUsize::new(0),
             numbers: AtomicU64::new(1),
-            ready: Ready::new(setup.lanes, setup.one_by_one),
+            ready: Ready::new(setup.lanes, setup.workers),
             errands: Errands::default(),
             losses: Throttle::of_many(),
             setup,
@@ -169,7 +169,7 @@ impl EpochTable {
     /// How many main lanes there are.
     #[must_use]
     pub fn lanes(&self) -> usize {
-        self.setup.lanes
+        self.ready.lanes()
     }
 
     /// Decides about a request from memory alone, as far as that is possible.

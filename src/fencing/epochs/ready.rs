@@ -70,21 +70,32 @@ impl Main {
 }
 
 impl Ready {
-    /// With this many main lanes. `one_by_one`: the store takes one statement at a time.
-    pub(super) fn new(lanes: usize, one_by_one: bool) -> Self {
-        let main = Main {
-            due: VecDeque::new(),
-            on_way: vec![None; lanes].into(),
-            one_by_one,
+    /// For a store that takes this many statements at a time, each from a lane of its own. Where it
+    /// takes one, any worker may send it.
+    pub(super) fn new(statements: usize, workers: usize) -> Self {
+        let one_by_one = statements == 1;
+        let lanes = if one_by_one {
+            workers.max(1)
+        } else {
+            statements
         };
         Self {
-            main: Mutex::new(main),
+            main: Mutex::new(Main {
+                due: VecDeque::new(),
+                on_way: vec![None; lanes].into(),
+                one_by_one,
+            }),
             bells: (0..lanes).map(|_| Notify::new()).collect(),
             aside: Mutex::default(),
             aside_bell: Notify::new(),
             suspects: Mutex::default(),
             suspicious: AtomicBool::new(false),
         }
+    }
+
+    /// How many main lanes there are.
+    pub(super) fn lanes(&self) -> usize {
+        self.bells.len()
     }
 
     /// The lane of requests that come on this worker.
@@ -165,10 +176,10 @@ impl Ready {
 
     /// Rings the lanes that have nothing on their way.
     fn ring_idle(&self, main: &Main) {
-        if !main.one_by_one {
-            let lanes = self.bells.iter().zip(&main.on_way);
-            let idle = lanes.filter(|(_, on_way)| on_way.is_none());
-            idle.for_each(|(bell, _)| bell.notify_one());
+        for (bell, on_way) in self.bells.iter().zip(&main.on_way) {
+            if on_way.is_none() && !main.one_by_one {
+                bell.notify_one();
+            }
         }
     }
 

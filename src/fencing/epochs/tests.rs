@@ -57,7 +57,7 @@ impl One {
             settle: SETTLE,
             quarantine_time: LOSS,
             lanes: 2,
-            one_by_one: false,
+            workers: 2,
             shared: true,
             growth: Arc::new(Growth::new(None)),
             metrics: Arc::clone(Metrics::new(&[]).store()),

@@ -193,7 +193,7 @@ impl Process {
                 settle: SETTLE,
                 quarantine_time: reckoning.after_loss(),
                 lanes: LANES,
-                one_by_one: false,
+                workers: 2,
                 shared: true,
                 growth: Arc::new(Growth::new(None)),
                 metrics,

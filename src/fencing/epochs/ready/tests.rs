@@ -26,7 +26,7 @@ async fn waits(ready: &Ready, lane: Lane) -> Option<Duration> {
 #[tokio::test(start_paused = true)]
 async fn what_is_due_gathers_while_a_large_statement_is_on_its_way_and_all_of_it_goes_with_the_next()
  {
-    let ready = Ready::new(2, false);
+    let ready = Ready::new(2, 2);
     push(&ready, ONE, 9);
     assert_eq!(waits(&ready, ONE).await, Some(Duration::ZERO));
     assert_eq!(take(&ready, ONE), 9);
@@ -44,7 +44,7 @@ async fn what_is_due_gathers_while_a_large_statement_is_on_its_way_and_all_of_it
 
 #[tokio::test(start_paused = true)]
 async fn a_statement_that_takes_long_is_not_waited_for() {
-    let ready = Ready::new(2, false);
+    let ready = Ready::new(2, 2);
     push(&ready, ONE, 9);
     assert_eq!(take(&ready, ONE), 9);
     // Its own worker has more, and the other one nothing that would ring its lane.
@@ -63,7 +63,7 @@ async fn a_statement_that_takes_long_is_not_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn a_small_statement_is_not_waited_for() {
     for (resources, waited) in [(FEW, Duration::ZERO), (FEW + 1, PATIENCE)] {
-        let ready = Ready::new(2, false);
+        let ready = Ready::new(2, 2);
         push(&ready, ONE, resources);
         assert_eq!(take(&ready, ONE), resources);
         push(&ready, OTHER, 1);
@@ -73,7 +73,7 @@ async fn a_small_statement_is_not_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn what_gathers_goes_as_soon_as_only_a_small_statement_is_on_its_way() {
-    let ready = Ready::new(2, false);
+    let ready = Ready::new(2, 2);
     push(&ready, ONE, 9);
     assert_eq!(take(&ready, ONE), 9);
     push(&ready, OTHER, 1);
@@ -91,7 +91,7 @@ async fn what_gathers_goes_as_soon_as_only_a_small_statement_is_on_its_way() {
 /// The youngest of two large statements is waited for, and for the rest of its time only.
 #[tokio::test(start_paused = true)]
 async fn the_wait_counts_from_when_the_statement_was_composed() {
-    let ready = Ready::new(3, false);
+    let ready = Ready::new(3, 3);
     push(&ready, ONE, 9);
     assert_eq!(take(&ready, ONE), 9);
     tokio::time::advance(PATIENCE / 5).await;
@@ -100,13 +100,13 @@ async fn the_wait_counts_from_when_the_statement_was_composed() {
     tokio::time::advance(PATIENCE / 5).await;
     let last = Lane::Main(2);
     push(&ready, last, 1);
-    let left = PATIENCE - PATIENCE / 5;
+    let left = PATIENCE * 4 / 5;
     assert_eq!(waits(&ready, last).await, Some(left));
 }
 
 #[tokio::test(start_paused = true)]
 async fn where_the_store_takes_one_statement_at_a_time_the_next_lets_it_end() {
-    let ready = Ready::new(2, true);
+    let ready = Ready::new(1, 2);
     push(&ready, ONE, 1);
     // Both were rung, and one of them is to send.
     ready.bells[1].notify_one();
@@ -121,8 +121,8 @@ async fn where_the_store_takes_one_statement_at_a_time_the_next_lets_it_end() {
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_lane_is_rung_by_what_comes_later() {
-    for (one_by_one, rings) in [(false, 2), (true, 1)] {
-        let ready = Ready::new(2, one_by_one);
+    for (statements, rings) in [(2, 2), (1, 1)] {
+        let ready = Ready::new(statements, 2);
         let one = async {
             let waited = waits(&ready, ONE).await;
             assert_eq!(take(&ready, ONE), 1);
@@ -142,7 +142,7 @@ async fn an_idle_lane_is_rung_by_what_comes_later() {
 
 #[tokio::test(start_paused = true)]
 async fn what_one_statement_cannot_take_is_left_to_another_lane() {
-    let ready = Ready::new(2, false);
+    let ready = Ready::new(2, 2);
     let taking = async {
         tokio::task::yield_now().await;
         for number in 0..=TOGETHER {
