@@ -50,6 +50,7 @@ pub mod demo;
 pub mod fencing;
 mod http1;
 mod json_values;
+mod locked;
 pub mod log_filter;
 pub mod metrics;
 pub mod printable;

@@ -7,12 +7,13 @@
 //! the second read was sent.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::json_values::seconds;
+use crate::locked::locked;
 use crate::store::reckoning::Reckoning;
 use crate::store::{InstanceId, InstanceRow};
 
@@ -108,7 +109,7 @@ impl FailureDetector {
 
     /// Evaluates one successful read. Ignores `me`.
     pub fn observe(&self, me: InstanceId, rows: &[InstanceRow], read: Read) -> Verdict {
-        let mut table = self.lock();
+        let mut table = locked(&self.table);
         if std::mem::replace(&mut table.connection, read.connection) != read.connection {
             table.interrupt();
         }
@@ -186,7 +187,7 @@ impl FailureDetector {
 
     /// The compare-and-set has declared this instance dead.
     pub fn declared(&self, id: InstanceId, answered: Duration) {
-        if let Some(entry) = self.lock().instances.get_mut(&id) {
+        if let Some(entry) = locked(&self.table).instances.get_mut(&id) {
             entry.dead_since.get_or_insert(answered);
         }
     }
@@ -194,7 +195,7 @@ impl FailureDetector {
     /// An epoch of this instance is in the way here. If no row knows the instance by the read after
     /// the next, it counts as dead.
     pub fn meet(&self, id: InstanceId) {
-        let mut table = self.lock();
+        let mut table = locked(&self.table);
         if !table.instances.contains_key(&id) && !table.vanished.contains_key(&id) {
             table.strangers.1.insert(id);
         }
@@ -202,21 +203,21 @@ impl FailureDetector {
 
     /// It is on record that this instance has settled, or that it lives after all.
     pub fn forget(&self, id: InstanceId, now: Duration) {
-        let mut table = self.lock();
+        let mut table = locked(&self.table);
         table.instances.remove(&id);
         table.vanished.insert(id, now);
     }
 
     /// A read has failed, so it is unknown whether the counters moved meanwhile.
     pub fn interrupted(&self) {
-        self.lock().interrupt();
+        locked(&self.table).interrupt();
     }
 
     /// The time until the work of a dead instance has settled. `None` if the instance lives, or was
     /// not seen yet.
     #[must_use]
     pub fn settles_in(&self, id: InstanceId, now: Duration) -> Option<Duration> {
-        let table = self.lock();
+        let table = locked(&self.table);
         let entry = table.instances.get(&id)?;
         let end = entry.dead_since? + entry.settling;
         Some(end.saturating_sub(now))
@@ -225,7 +226,7 @@ impl FailureDetector {
     /// The other instances as they were last seen.
     #[must_use]
     pub fn others(&self, now: Duration) -> Vec<InstanceView> {
-        let table = self.lock();
+        let table = locked(&self.table);
         let others = table.instances.iter().map(|(id, seen)| InstanceView {
             id: id.to_string(),
             state: match seen.dead_since {
@@ -243,13 +244,9 @@ impl FailureDetector {
     /// Whether the instance was declared dead. One that only epochs know may still have a lease.
     #[must_use]
     pub fn is_dead(&self, id: InstanceId) -> bool {
-        let table = self.lock();
+        let table = locked(&self.table);
         let entry = table.instances.get(&id);
         entry.is_some_and(|entry| entry.dead_since.is_some() && !entry.unknown)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, WatchedInstances> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,9 +4,11 @@
 //! It is unknown here which keys have a mark. So each request for a key that may be new takes from
 //! the bucket before the store is asked, and gives back what it took if the resource had a mark.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use tokio::time::Instant;
+
+use crate::locked::locked;
 
 /// How many seconds' worth the bucket holds. A start with many resources comes in a burst.
 const BURST_SECONDS: u32 = 10;
@@ -63,7 +65,7 @@ impl Growth {
 
     /// A short section, never across an await.
     fn with<R>(&self, f: impl FnOnce(&mut Bucket) -> R) -> R {
-        let mut bucket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bucket = locked(&self.0);
         let now = Instant::now();
         let passed = now.saturating_duration_since(bucket.at).as_secs_f64();
         bucket.at = now;

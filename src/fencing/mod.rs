@@ -30,8 +30,8 @@ mod refused;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
@@ -89,7 +89,8 @@ pub struct Fencing {
     locked_batches: Throttle,
     /// Batches that the store did not take.
     refused_batches: Throttle,
-    announcement: prune::Announcement,
+    /// From when on marks may be deleted by the prune that was announced last. Held for a look.
+    announcement: Mutex<Option<Instant>>,
     /// How long the store may take over an answer.
     timeout: Duration,
 }
@@ -144,7 +145,7 @@ impl Fencing {
             crowd: Arc::default(),
             locked_batches: Throttle::of_repeats(),
             refused_batches: Throttle::of_repeats(),
-            announcement: prune::Announcement::default(),
+            announcement: Mutex::default(),
             timeout: settings.store.timeout,
         })
     }

@@ -12,13 +12,13 @@
 //! that is learned again in between can still be written back, which costs that wait, and nothing
 //! else.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::Fencing;
 use super::operators::OperatorError;
+use crate::locked::locked;
 use crate::store::{PruneStep, Pruned, StoreError};
 
 /// For how long after an announcement marks are deleted before the next one.
@@ -26,13 +26,6 @@ const HOLDS: Duration = Duration::from_mins(10);
 /// The longest lease is watched by another clock than the one that it runs by, and a renewal's
 /// answer takes its time.
 const MARGIN: Duration = Duration::from_secs(1);
-
-/// The prune that this instance has announced last.
-#[derive(Debug, Default)]
-pub(super) struct Announcement(
-    /// From when on marks may be deleted. Held for a look.
-    Mutex<Option<Instant>>,
-);
 
 /// The result of one call.
 #[derive(Debug)]
@@ -68,7 +61,7 @@ impl Fencing {
 
     /// How long a prune still has to wait; `None`: it may begin.
     async fn announced(&self) -> Result<Option<Duration>, OperatorError> {
-        let last = *self.announcement();
+        let last = *locked(&self.announcement);
         let ripe = match last {
             Some(ripe) if ripe + HOLDS > Instant::now() => ripe,
             _ => {
@@ -85,17 +78,12 @@ impl Fencing {
                     longest => longest + longest / 5 + MARGIN,
                 };
                 let ripe = Instant::now() + wait;
-                *self.announcement() = Some(ripe);
+                *locked(&self.announcement) = Some(ripe);
                 ripe
             }
         };
         let wait = ripe.saturating_duration_since(Instant::now());
         Ok((!wait.is_zero()).then_some(wait))
-    }
-
-    fn announcement(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
-        let announcement = self.announcement.0.lock();
-        announcement.unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,10 +6,11 @@
 
 use std::collections::HashSet;
 use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use tokio::sync::Notify;
 
+use crate::locked::locked;
 use crate::routing::ResourceKey;
 use crate::store::{Epoch, Notification};
 
@@ -54,7 +55,7 @@ impl<T> Default for ErrandQueue<T> {
 impl<T: Eq + Hash + Clone> ErrandQueue<T> {
     /// Adds these, as far as there is room.
     pub fn add(&self, errands: impl IntoIterator<Item = T>) {
-        let mut waiting = self.lock();
+        let mut waiting = locked(&self.waiting);
         let before = waiting.len();
         for errand in errands {
             if waiting.len() >= MOST {
@@ -71,7 +72,7 @@ impl<T: Eq + Hash + Clone> ErrandQueue<T> {
 
     /// Adds these, whether there is room or not.
     pub fn must(&self, errands: impl IntoIterator<Item = T>) {
-        self.lock().extend(errands);
+        locked(&self.waiting).extend(errands);
         self.bell.notify_one();
     }
 
@@ -88,7 +89,7 @@ impl<T: Eq + Hash + Clone> ErrandQueue<T> {
 
     /// Takes at most `most`.
     pub fn take(&self, most: usize) -> Vec<T> {
-        let mut waiting = self.lock();
+        let mut waiting = locked(&self.waiting);
         if waiting.len() <= most {
             return std::mem::take(&mut *waiting).into_iter().collect();
         }
@@ -97,9 +98,5 @@ impl<T: Eq + Hash + Clone> ErrandQueue<T> {
             waiting.remove(errand);
         }
         taken
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashSet<T>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

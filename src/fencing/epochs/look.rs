@@ -8,10 +8,11 @@ use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
 
+use super::EpochTable;
 use super::entry::EpochEntry;
 use super::spent::Spend;
-use super::{EpochTable, lock};
 use crate::fencing::lease::Identity;
+use crate::locked::locked;
 use crate::routing::{ResourceKey, Token};
 use crate::store::{Epoch, Era, MarkRow, Notification, Opening};
 
@@ -101,7 +102,7 @@ impl EpochTable {
     /// The resources of one shard at which an epoch is open here.
     #[must_use]
     pub fn open_in(&self, shard: usize) -> Vec<ResourceKey> {
-        let shard = self.shards.get(shard).map(lock);
+        let shard = self.shards.get(shard).map(locked);
         let active = shard.iter().flat_map(|shard| &shard.active);
         let open = active.filter(|(_, entry)| !entry.epochs.is_empty());
         open.map(|(key, _)| key.clone()).collect()

@@ -1,12 +1,12 @@
 //! Eras and incarnations: what makes this memory void.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use lru::LruCache;
 
+use super::EpochTable;
 use super::entry::OwnEpoch;
-use super::{EpochTable, lock};
+use crate::locked::locked;
 use crate::store::Era;
 
 impl EpochTable {
@@ -24,7 +24,7 @@ impl EpochTable {
         if era <= self.era() {
             return;
         }
-        let _turn = self.adopting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = locked(&self.adopting);
         if self.newest.fetch_max(era, Ordering::AcqRel) < era {
             self.forget();
             self.era.store(era, Ordering::Release);
@@ -37,7 +37,7 @@ impl EpochTable {
     pub fn forget(&self) {
         let incarnation = self.incarnation.load(Ordering::Acquire);
         for shard in &self.shards {
-            let mut shard = lock(shard);
+            let mut shard = locked(shard);
             let shard = &mut *shard;
             shard.remembered.clear();
             let mut spends = std::mem::replace(&mut shard.spends, LruCache::unbounded());

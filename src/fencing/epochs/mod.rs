@@ -26,7 +26,7 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use lru::LruCache;
@@ -35,6 +35,7 @@ use tokio::time::Instant;
 
 use crate::fencing::growth::Growth;
 use crate::fencing::refused::Refused;
+use crate::locked::locked;
 use crate::metrics::{DecidedBy, StoreMetrics};
 use crate::routing::{ResourceKey, Token, stale_by};
 use crate::store::{Era, InstanceId, Lane};
@@ -439,7 +440,7 @@ impl EpochTable {
 
     fn every(&self, mut f: impl FnMut(&ResourceKey, &mut EpochEntry)) {
         for shard in &self.shards {
-            self.each(&mut lock(shard), &mut f);
+            self.each(&mut locked(shard), &mut f);
         }
     }
 
@@ -477,10 +478,6 @@ impl EpochTable {
 
     fn shard(&self, key: &ResourceKey) -> MutexGuard<'_, Shard> {
         let index = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).unwrap_or(0);
-        lock(&self.shards[index])
+        locked(&self.shards[index])
     }
-}
-
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

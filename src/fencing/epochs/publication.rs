@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::EpochTable;
 use super::entry::{EpochEntry, OwnEpoch, Quarantine, Statement};
-use super::{EpochTable, lock};
+use crate::locked::locked;
 use crate::routing::ResourceKey;
 use crate::store::{InstanceId, Opening, Publication};
 
@@ -36,7 +37,7 @@ impl EpochTable {
         let mut left = Vec::new();
         let mut long = Vec::new();
         for shard in &self.shards {
-            let mut shard = lock(shard);
+            let mut shard = locked(shard);
             self.each(&mut shard, |key, entry| {
                 entry.close_idle(idle, now);
                 left.extend(entry.openings(instance));

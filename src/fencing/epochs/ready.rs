@@ -10,12 +10,13 @@
 //! locked row delays the other resources of its batch once, and no others.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
 
+use crate::locked::locked;
 use crate::routing::ResourceKey;
 use crate::store::Lane;
 
@@ -108,8 +109,8 @@ impl Ready {
     pub(super) fn push(&self, lane: Lane, key: ResourceKey) {
         let suspicious = self.suspicious.load(Ordering::Acquire);
         match lane {
-            Lane::Main(lane) if !suspicious || !lock(&self.suspects).contains(&key) => {
-                let mut main = lock(&self.main);
+            Lane::Main(lane) if !suspicious || !locked(&self.suspects).contains(&key) => {
+                let mut main = locked(&self.main);
                 let first = main.due.is_empty();
                 main.due.push_back(key);
                 // Another lane that gathers need not be rung again, nor one that is to let another end.
@@ -122,7 +123,7 @@ impl Ready {
                 }
             }
             Lane::Main(_) | Lane::Aside => {
-                lock(&self.aside).push_back(key);
+                locked(&self.aside).push_back(key);
                 self.aside_bell.notify_one();
             }
         }
@@ -132,7 +133,7 @@ impl Ready {
     pub(super) fn take(&self, lane: Lane, now: Instant) -> Vec<ResourceKey> {
         match lane {
             Lane::Main(lane) => {
-                let mut main = lock(&self.main);
+                let mut main = locked(&self.main);
                 let taken = main.due.len().min(TOGETHER);
                 main.on_way[lane] = Some((taken, now));
                 let keys = main.due.drain(..taken).collect();
@@ -141,7 +142,7 @@ impl Ready {
                 }
                 keys
             }
-            Lane::Aside => lock(&self.aside).pop_front().into_iter().collect(),
+            Lane::Aside => locked(&self.aside).pop_front().into_iter().collect(),
         }
     }
 
@@ -149,16 +150,16 @@ impl Ready {
     /// from then on.
     pub(super) async fn due(&self, lane: Lane) {
         let Lane::Main(lane) = lane else {
-            if lock(&self.aside).is_empty() {
+            if locked(&self.aside).is_empty() {
                 self.aside_bell.notified().await;
             }
             return;
         };
-        lock(&self.main).on_way[lane] = None;
+        locked(&self.main).on_way[lane] = None;
         loop {
             let now = Instant::now();
             let gathers = {
-                let mut main = lock(&self.main);
+                let mut main = locked(&self.main);
                 let gathers = main.gathers(now);
                 if gathers == Some(Duration::ZERO) {
                     main.on_way[lane] = Some((0, now));
@@ -185,7 +186,7 @@ impl Ready {
 
     /// A statement with this resource met a row lock.
     pub(super) fn suspect(&self, key: &ResourceKey) {
-        let mut suspects = lock(&self.suspects);
+        let mut suspects = locked(&self.suspects);
         if suspects.len() == MAX_SUSPECTS {
             suspects.clear();
         }
@@ -196,16 +197,12 @@ impl Ready {
     /// A statement with this resource met none.
     pub(super) fn passed(&self, key: &ResourceKey) {
         if self.suspicious.load(Ordering::Acquire) {
-            let mut suspects = lock(&self.suspects);
+            let mut suspects = locked(&self.suspects);
             suspects.remove(key);
             self.suspicious
                 .store(!suspects.is_empty(), Ordering::Release);
         }
     }
-}
-
-fn lock<T>(one: &Mutex<T>) -> MutexGuard<'_, T> {
-    one.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

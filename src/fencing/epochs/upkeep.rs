@@ -4,7 +4,8 @@ use tokio::time::Instant;
 
 use super::answer::Older;
 use super::entry::Statement;
-use super::{EpochTable, ResourceActivity, lock};
+use super::{EpochTable, ResourceActivity};
+use crate::locked::locked;
 use crate::routing::ResourceKey;
 use crate::store::{Epoch, InstanceId};
 
@@ -14,7 +15,7 @@ impl EpochTable {
     pub fn waited_for(&self) -> Vec<Older> {
         let mut all = Vec::new();
         for shard in &self.shards {
-            let shard = lock(shard);
+            let shard = locked(shard);
             for key in &shard.waited {
                 let foreign = shard.active.get(key).into_iter();
                 let foreign = foreign.flat_map(super::entry::EpochEntry::foreign);
@@ -32,7 +33,7 @@ impl EpochTable {
     /// example).
     pub fn ring_all(&self) {
         for shard in &self.shards {
-            let shard = lock(shard);
+            let shard = locked(shard);
             for entry in shard.waited.iter().filter_map(|key| shard.active.get(key)) {
                 entry.ring();
             }
@@ -75,7 +76,7 @@ impl EpochTable {
     ) -> Vec<(ResourceKey, ResourceActivity)> {
         let mut all = Vec::new();
         for shard in &self.shards {
-            for (key, entry) in &lock(shard).active {
+            for (key, entry) in &locked(shard).active {
                 let activity = entry.activity(now);
                 if wanted(&activity) {
                     all.push((key.clone(), activity));
