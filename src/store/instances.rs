@@ -49,7 +49,9 @@ pub trait Instances: Send + Sync + 'static {
 
     /// Declares an instance dead if its counter is still at `renewals`; says whether it is dead
     /// now. Fails if the instances were read, but over another connection than this one (see
-    /// [`MarkStore::instances_over`](super::MarkStore::instances_over)): the counter may stand still because this server is behind.
+    /// [`instances_over`]): the counter may stand still because this server is behind.
+    ///
+    /// [`instances_over`]: super::MarkStore::instances_over
     async fn declare_dead(&self, instance: InstanceId, renewals: i64) -> Result<bool, StoreError>;
 
     /// Records that a dead instance has settled: all its epochs are over. An id that is not on

@@ -42,7 +42,7 @@ pub(crate) struct Double {
     listeners: Mutex<Vec<mpsc::Sender<Heard>>>,
     /// Notifications are lost.
     deaf: AtomicBool,
-    /// The answers of [`Instances::connections`] and [`Instances::instances_over`].
+    /// The answers of [`MarkStore::connections`] and [`MarkStore::instances_over`].
     pub(crate) connections: AtomicU64,
     pub(crate) instances_over: AtomicU64,
     /// No other instance can have this store.

@@ -393,7 +393,7 @@ impl Process {
         }
     }
 
-    /// As [`Lanes::tell`](crate::fencing::lanes).
+    /// As [`Fencing::tell`](crate::fencing::lanes).
     fn tell(&self, older: Vec<Older>) {
         for one in older {
             let id = one.epoch.instance;
