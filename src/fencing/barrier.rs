@@ -15,8 +15,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Fencing;
-use crate::fencing::epochs::{Ending, Entered, EpochTable, Settles, Ticket};
+use crate::fencing::epochs::{Ending, Entered, EpochTable};
 use crate::fencing::lease::PermitTerms;
+use crate::fencing::permit::{Permit, Sending};
 use crate::fencing::refused::{Refused, TRY_AGAIN, Undecided};
 use crate::routing::{ResourceKey, Token};
 use crate::store::InstanceId;
@@ -150,104 +151,6 @@ impl Drop for InCrowd {
 impl Drop for QueuePlace {
     fn drop(&mut self) {
         self.epoch_table.unqueue(&self.key, self.token);
-    }
-}
-
-/// The right to send one request upstream. If it is dropped before [`Permit::begin`], nothing was
-/// sent under it.
-#[must_use = "a permit keeps newer tokens waiting until it ends"]
-pub struct Permit(Sending);
-
-impl Permit {
-    #[must_use]
-    pub fn key(&self) -> &ResourceKey {
-        &self.0.key
-    }
-
-    #[must_use]
-    pub fn token(&self) -> Token {
-        self.0.token
-    }
-
-    /// The lease's incarnation that the permit was given under.
-    #[must_use]
-    pub fn incarnation(&self) -> u64 {
-        self.0.incarnation()
-    }
-
-    /// Cancelled once a newer token is known: it waits until this permit ends.
-    #[must_use]
-    pub fn superseded(&self) -> &CancellationToken {
-        self.0.superseded()
-    }
-
-    /// Cancelled when the lease has been lapsed for so long that nothing more may be sent.
-    #[must_use]
-    pub fn cutoff(&self) -> &CancellationToken {
-        self.0.cutoff()
-    }
-
-    /// From here on a byte may go upstream.
-    pub fn begin(mut self) -> Sending {
-        self.0.ending = Ending::Unknown;
-        self.0
-    }
-}
-
-/// A permit in use. It ends by [`Sending::settled`]; dropped in any other way (a panic, an aborted
-/// task) it counts as an unknown outcome, and the epoch stays in flight until that settles.
-#[must_use = "newer tokens wait until this ends"]
-pub struct Sending {
-    epoch_table: Arc<EpochTable>,
-    cutoff: Arc<CancellationToken>,
-    key: ResourceKey,
-    token: Token,
-    ticket: Ticket,
-    /// [`Ending::Unknown`] from [`Permit::begin`] until it has settled.
-    ending: Ending,
-}
-
-impl Sending {
-    /// The lease's incarnation that every write must still be under.
-    #[must_use]
-    pub fn incarnation(&self) -> u64 {
-        self.ticket.incarnation
-    }
-
-    /// Cancelled once a newer token is known. From then on the exchange must end within
-    /// `barrier.grace`.
-    #[must_use]
-    pub fn superseded(&self) -> &CancellationToken {
-        &self.ticket.superseded
-    }
-
-    /// Cancelled when the lease has been lapsed for too long: the exchange is reset.
-    #[must_use]
-    pub fn cutoff(&self) -> &CancellationToken {
-        &self.cutoff
-    }
-
-    /// Nothing was sent, or the upstream's response has been received whole.
-    pub fn settled(mut self) {
-        self.ending = Ending::Settled;
-    }
-}
-
-impl Drop for Sending {
-    fn drop(&mut self) {
-        let now = Instant::now();
-        let ended = self
-            .epoch_table
-            .end(&self.key, &self.ticket, self.ending, now);
-        if let Some(Settles { number, at }) = ended
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            let (epoch_table, key) = (Arc::clone(&self.epoch_table), self.key.clone());
-            runtime.spawn(async move {
-                tokio::time::sleep_until(at).await;
-                epoch_table.settled(&key, number, at);
-            });
-        }
     }
 }
 

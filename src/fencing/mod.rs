@@ -16,7 +16,7 @@
 //! the view of other instances ([`FailureDetector`]). The [`Background`] owns their tasks.
 
 mod background;
-pub mod barrier;
+mod barrier;
 pub mod epochs;
 pub mod failure_detector;
 pub mod growth;
@@ -25,6 +25,7 @@ pub mod lease;
 pub mod membership;
 pub mod operators;
 pub mod overview;
+pub mod permit;
 pub mod prune;
 mod refused;
 #[cfg(test)]
@@ -42,11 +43,11 @@ pub use self::background::{Background, Running};
 pub use self::refused::{NoAnswer, Refused, Undecided};
 use crate::boot_clock::BootClock;
 use crate::config::Settings;
-use crate::fencing::barrier::Permit;
 use crate::fencing::epochs::{EpochTable, EpochTableSetup, Recalled, RequestLimits, Waiter, Want};
 use crate::fencing::failure_detector::FailureDetector;
 use crate::fencing::growth::Growth;
 use crate::fencing::lease::Lease;
+use crate::fencing::permit::Permit;
 use crate::metrics::{CheckResult, DecidedBy, Limit, Metrics, RouteMetrics};
 use crate::routing::{Needs, ResourceKey, Token};
 use crate::store::reckoning::Reckoning;
@@ -113,9 +114,7 @@ impl Fencing {
 
     /// The parts. No lane runs yet.
     fn assemble(setup: &FencingSetup<'_>, clock: BootClock) -> Arc<Self> {
-        let FencingSetup {
-            store, settings, ..
-        } = setup;
+        let (store, settings) = (&setup.store, setup.settings);
         let limits = &settings.limits;
         let growth = Arc::new(Growth::new(limits.new_resources));
         let reckoning = reckoning(&**store, settings);

@@ -72,12 +72,9 @@ impl Fencing {
                 }
                 let (era, longest) = self.store.announce_prune(self.instance()).await?;
                 self.epoch_table.adopt(era);
-                let wait = match longest {
-                    Duration::ZERO => Duration::ZERO,
-                    // Clocks may run at different rates.
-                    longest => longest + longest / 5 + MARGIN,
-                };
-                let ripe = Instant::now() + wait;
+                let margin = if longest.is_zero() { longest } else { MARGIN };
+                // Clocks may run at different rates.
+                let ripe = Instant::now() + longest + longest / 5 + margin;
                 *locked(&self.announcement) = Some(ripe);
                 ripe
             }

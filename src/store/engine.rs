@@ -84,7 +84,10 @@ pub(super) enum Turn {
     Write,
     /// All statements in one transaction.
     Transaction,
-    /// Writes at the connection of the renewals. With `SQLite` it counts as a heartbeat.
+    /// All statements in one transaction, at the connection of the renewals. With `SQLite` it counts
+    /// as a heartbeat, and so does [`Turn::Renew`].
+    Join,
+    /// Writes at the connection of the renewals.
     Renew,
     /// The same, and no heartbeat.
     Leave,

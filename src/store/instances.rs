@@ -70,8 +70,8 @@ pub trait Instances: Send + Sync + 'static {
 
 #[async_trait]
 impl<E: Engine> Instances for E {
-    /// Locks the namespace's row behind the record of the instance: whoever holds that lock has
-    /// seen the instance, or is waited for.
+    /// In one transaction, behind the lock of the namespace's row: whoever holds that lock later sees
+    /// the instance, and whoever holds it now is waited for. A join that fails leaves no row.
     async fn join(&self, instance: InstanceId, terms: &Terms) -> Result<Era, StoreError> {
         let born = vec![
             Number(instance.get()),
@@ -83,13 +83,13 @@ impl<E: Engine> Instances for E {
             Numbers(vec![]),
             Text(self.place().await?),
         ];
-        self.run(Turn::Renew, move |mut session| {
+        self.run(Turn::Join, move |mut session| {
             Box::pin(async move {
+                let (era,) = session.one(TOUCH, vec![]).await?;
                 let sql = "INSERT INTO instances (namespace, id, state, renewals, lease_ms, \
                          settle_ms, undelivered_ms, routes, closed_below, left_open, place) \
                      VALUES ($1, $2, 0, $3, $4, $5, $6, $7, 0, $8, $9)";
                 session.execute(sql, born).await?;
-                let (era,) = session.one(TOUCH, vec![]).await?;
                 Ok(era)
             })
         })
@@ -118,13 +118,11 @@ impl<E: Engine> Instances for E {
                 if let Some((era,)) = session.rows(sql, renewal).await?.pop() {
                     return Ok(Renewal::Alive(era));
                 }
-                let sql = "SELECT id FROM instances WHERE namespace = $1 AND id = $2";
+                // An own join that has come late leaves it alive: the update did not see that.
+                let sql = "SELECT id FROM instances WHERE namespace = $1 AND id = $2 AND state > 0";
                 let id = vec![Number(instance.get())];
-                let known: Vec<(i64,)> = session.rows(sql, id).await?;
-                Ok(match known[..] {
-                    [] => Renewal::Unknown,
-                    _ => Renewal::Dead,
-                })
+                let dead: Vec<(i64,)> = session.rows(sql, id).await?;
+                Ok(dead.first().map_or(Renewal::Unknown, |_| Renewal::Dead))
             })
         })
         .await
@@ -148,10 +146,9 @@ impl<E: Engine> Instances for E {
     async fn declare_dead(&self, instance: InstanceId, renewals: i64) -> Result<bool, StoreError> {
         self.run(Turn::Declare, move |mut session| {
             Box::pin(async move {
-                let id = Number(instance.get());
                 let sql = "UPDATE instances SET state = 1 \
                      WHERE namespace = $1 AND id = $2 AND renewals = $3 AND state = 0";
-                let counter = vec![id, Number(renewals)];
+                let counter = vec![Number(instance.get()), Number(renewals)];
                 session.execute(sql, counter).await?;
                 let id = vec![Number(instance.get())];
                 let sql = "SELECT id FROM instances WHERE namespace = $1 AND id = $2 AND state = 0";

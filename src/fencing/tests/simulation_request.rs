@@ -140,7 +140,7 @@ impl Process {
         Ok(())
     }
 
-    /// As the [`Barrier`](crate::fencing::barrier::Barrier).
+    /// As the [`Fencing::enter`](crate::fencing::Fencing).
     fn enter(&mut self, wish: &Wish, bell: Option<Arc<Notify>>, dice: &mut Dice) -> State {
         let (key, token) = (&wish.key, wish.token);
         let PermitTerms {

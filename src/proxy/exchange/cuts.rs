@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::ExchangeLimits;
-use crate::fencing::barrier::Sending;
+use crate::fencing::permit::Sending;
 use crate::proxy::refusal::{Refusal, Why};
 use crate::proxy::upstream::SendError;
 

@@ -34,7 +34,7 @@ use super::reserve::Ready;
 use super::task::SpawnOnDrop;
 use super::{Answered, Ended, Exchange, FenceTerms, HeadTx, refuse, unanswered};
 use crate::fencing::Fencing;
-use crate::fencing::barrier::Permit;
+use crate::fencing::permit::Permit;
 use crate::proxy::access_log::AccessClock;
 use crate::proxy::refusal::{Refusal, Why};
 use crate::proxy::response_watch::ResponseWatch;

@@ -4,7 +4,7 @@
 use super::ExchangeLimits;
 use super::cuts::{Cuts, ExchangeFailure};
 use crate::fencing::Fencing;
-use crate::fencing::barrier::Sending;
+use crate::fencing::permit::Sending;
 use crate::metrics::InFlightGuard;
 use crate::proxy::refusal::Refusal;
 use crate::routing::{ResourceKey, Token};

@@ -2,7 +2,7 @@
 
 use super::HeadTx;
 use crate::fencing::Fencing;
-use crate::fencing::barrier::Permit;
+use crate::fencing::permit::Permit;
 use crate::proxy::refusal::Refusal;
 use crate::proxy::upstream::{Reserved, Upstream};
 

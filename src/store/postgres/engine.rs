@@ -23,7 +23,7 @@ impl Engine for PostgresStore {
         let slot = match turn {
             Turn::Look => &self.reader,
             Turn::Read | Turn::Write | Turn::Transaction => &self.operators,
-            Turn::Renew | Turn::Leave | Turn::Watch | Turn::Declare => &self.heartbeat,
+            Turn::Join | Turn::Renew | Turn::Leave | Turn::Watch | Turn::Declare => &self.heartbeat,
             Turn::Cede => &self.ceding,
             Turn::Notify => &self.notifying,
         };
@@ -37,7 +37,7 @@ impl Engine for PostgresStore {
                 return Err(StoreError::Connection(why.to_owned()));
             }
             let done = held.run(async |c| match turn {
-                Turn::Transaction => self.transact(c, work).await,
+                Turn::Transaction | Turn::Join => self.transact(c, work).await,
                 _ => work(self.session(c)).await,
             });
             let done = done.await?;

@@ -1,9 +1,8 @@
 //! [`PostgresStore`]: the shared store, for any number of proxies per namespace.
 //!
-//! Each call is one statement, committed by itself, except
-//! [`override_mark`](crate::store::Administration::override_mark), a prune and the replacement of
-//! the route table. It is prepared once per connection, and its arguments are bound: nothing that comes from
-//! a request is ever SQL.
+//! A call for requests is one statement, committed by itself. A join, an override, a prune and the
+//! replacement of the route table are a transaction each. Statements are prepared once per
+//! connection, and their arguments are bound: nothing that comes from a request is ever SQL.
 //!
 //! Each kind of call has a connection of its own, so that none waits for another. It is opened when
 //! it is first used. A call that finds it in use opens another.

@@ -67,7 +67,7 @@ impl Engine for SqliteStore {
         let kind = match turn {
             Turn::Look | Turn::Read | Turn::Watch => Kind::Read,
             // Without the log, all that a new instance forwards is missing.
-            Turn::Renew => Kind::Heartbeat,
+            Turn::Join | Turn::Renew => Kind::Heartbeat,
             _ => Kind::Write,
         };
         self.in_turn(move |session, known| {

@@ -14,6 +14,7 @@ const LAYERS: &[&[&str]] = &[
         "printable",
         "counts",
         "json_values",
+        "locked",
         "worker",
         "socket",
         "timed_socket",

@@ -1,7 +1,7 @@
 //! Row locks: in which order they are taken, how long they are waited for, and what a statement
 //! finds that has waited.
 
-use fencepost::store::MarkStore as _;
+use fencepost::store::{MarkStore as _, Publication, Renewal};
 
 use super::*;
 use crate::support::Must;
@@ -358,6 +358,29 @@ async fn a_join_and_a_replacement_of_the_routes_see_each_other() {
     sql(&mut holder, "COMMIT").await;
     let recorded = joining.must().await.expect("an answer");
     assert_eq!(recorded.as_deref(), Some("new"));
+}
+
+/// Else an instance whose row a failover has lost would be on record again without having waited
+/// for the replacement.
+#[tokio::test]
+async fn a_join_that_does_not_get_the_lock_leaves_no_row() {
+    let (url, store) = or_return!(fresh().await);
+    let mut holder = shell(&url).await;
+    sql(&mut holder, "BEGIN; UPDATE namespaces SET routes = 'new'").await;
+    let joined = store.join(instance(1), &Terms::default()).await;
+    assert!(
+        matches!(joined, Err(StoreError::LockTimeout(_))),
+        "{joined:?}"
+    );
+    let visible: i64 = sqlx::query_scalar("SELECT count(*) FROM instances")
+        .fetch_one(&mut holder)
+        .must()
+        .await;
+    assert_eq!(visible, 0);
+    sql(&mut holder, "COMMIT").await;
+    let (terms, publication) = (Terms::default(), Publication::default());
+    let renewal = store.renew(instance(1), &terms, &publication);
+    assert_eq!(renewal.must().await, Renewal::Unknown);
 }
 
 /// A prune leaves out the row that a request has locked, and a request that waits for a prune's row
