@@ -8,7 +8,7 @@ use fencepost::cli::Invocation;
 use fencepost::printable;
 use mimalloc::MiMalloc;
 
-/// A request has many pieces of a few KiB, which glibc's allocator does not keep for each thread.
+/// Requests allocate many blocks of a few KiB, which glibc's allocator does not cache per thread.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

@@ -76,7 +76,7 @@ struct Run {
 pub async fn run(mut options: AttachOptions, settings: Settings) -> anyhow::Result<u8> {
     // Install signal handlers before reading the token, so that an early SIGTERM is not lost.
     let signals = signals::catch()?;
-    // The allocator has switched them off for this process, and a command would inherit that.
+    // mimalloc disables transparent huge pages for this process, and a command would inherit that.
     let _ = rustix::thread::disable_transparent_huge_pages(false);
     let stamp = FencingStamp {
         token: options.token.read().await?,

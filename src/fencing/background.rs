@@ -134,7 +134,7 @@ impl Running {
                 match fencing.store.leave(me, &publication).await {
                     Ok(()) => return,
                     Err(error) => {
-                        tracing::warn!(%error, "the store could not be told that this instance has ended; the other replicas will find out");
+                        tracing::warn!(%error, "could not record in the store that this instance has stopped; the other instances will detect it");
                     }
                 }
             }

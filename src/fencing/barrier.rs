@@ -87,15 +87,18 @@ impl Fencing {
     }
 
     fn wait_at(&self, key: &ResourceKey, token: Token) -> Result<QueuePlace, Refused> {
-        let in_crowd = InCrowd::of(&self.crowd, self.room.waiting).ok_or(Refused::CrowdFull)?;
         let bell = self.epoch_table.queue(key, token, self.room)?;
-        Ok(QueuePlace {
+        let place = QueuePlace {
             epoch_table: Arc::clone(&self.epoch_table),
             key: key.clone(),
             token,
             bell,
-            _in_crowd: in_crowd,
-        })
+            crowd: Arc::clone(&self.crowd),
+        };
+        if self.crowd.fetch_add(1, Ordering::Relaxed) >= self.room.waiting {
+            return Err(Refused::CrowdFull);
+        }
+        Ok(place)
     }
 
     /// Checks the lease, then enters the critical section. Also returns the token that cuts
@@ -113,8 +116,8 @@ impl Fencing {
             let why = Undecided::without_lease(self.lease.begun());
             return Err(Refused::unavailable(why));
         }
-        let now = self.lease.clock().now();
-        let left = |id: InstanceId| self.detector.settles_in(id, now);
+        let clock = self.lease.clock();
+        let left = |id: InstanceId| self.detector.settles_in(id, clock.now());
         let now = Instant::now();
         let entered = self.epoch_table.enter(key, token, incarnation, left, now)?;
         Ok((entered, cutoff))
@@ -128,29 +131,14 @@ struct QueuePlace {
     token: Token,
     /// Rings whenever something has changed at the resource.
     bell: Arc<Notify>,
-    _in_crowd: InCrowd,
-}
-
-/// One of the waiting requests, at any resource.
-struct InCrowd(Arc<AtomicUsize>);
-
-impl InCrowd {
-    fn of(crowd: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
-        let more = |count| (count < most).then_some(count + 1);
-        let joined = crowd.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        joined.ok().map(|_| Self(Arc::clone(crowd)))
-    }
-}
-
-impl Drop for InCrowd {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+    /// How many requests wait, at all resources.
+    crowd: Arc<AtomicUsize>,
 }
 
 impl Drop for QueuePlace {
     fn drop(&mut self) {
         self.epoch_table.unqueue(&self.key, self.token);
+        self.crowd.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -1,9 +1,9 @@
 //! The lanes: tasks that send the statements of requests to the store, many requests in each (group
 //! commit).
 //!
-//! Each lane has one statement on its way at a time. While it commits, what is due at all lanes
-//! gathers, unless it is small. A lane runs on the worker whose requests ring it. Where there are as
-//! many lanes as workers, a lone request waits for no other thread.
+//! Each lane has one statement on its way at a time. While a large statement commits, resources that
+//! are due at any lane gather. A main lane runs on the worker of its number, if there is one. Where
+//! there are as many lanes as workers, a lone request waits for no other thread.
 
 use std::sync::Arc;
 
@@ -107,12 +107,15 @@ impl Fencing {
             self.detector.meet(older.epoch.instance);
             self.store.shared() && !self.detector.is_dead(older.epoch.instance)
         });
-        let errands = self.epoch_table.errands();
-        errands.notifications.add(living.map(|older| Notification {
+        let notifications = living.map(|older| Notification {
             resource: older.resource,
             waits: Some(older.waits),
             to: Some(older.epoch.instance),
-        }));
+        });
+        // Outside of the queue's lock.
+        let notifications: Vec<Notification> = notifications.collect();
+        let errands = self.epoch_table.errands();
+        errands.notifications.add(notifications);
     }
 }
 

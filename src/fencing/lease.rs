@@ -167,6 +167,11 @@ impl Lease {
         self.revoked.store(true, Ordering::Release);
         self.ends
             .fetch_min(nanos(self.clock.now()), Ordering::AcqRel);
+        self.cut();
+    }
+
+    /// Cuts all running exchanges, those of earlier incarnations too.
+    pub fn cut(&self) {
         let mut state = self.state();
         state.identity.cutoff.cancel();
         for (_, cutoff) in state.earlier.drain(..) {

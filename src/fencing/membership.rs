@@ -10,6 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::Fencing;
+use super::epochs::EpochTable;
 use super::failure_detector::Read;
 use super::lease::Identity;
 use crate::config::{Finding, Settings};
@@ -30,7 +31,7 @@ const RETRY: Duration = Duration::from_millis(200);
 /// See the module's documentation.
 pub struct Membership {
     fencing: Arc<Fencing>,
-    /// The terms that this instance records about itself, but its counter and its routes.
+    /// The terms that this instance records about itself, except its counter and its routes.
     terms: Terms,
     routes: Arc<RouteRecord>,
     /// The store has lost this instance's row, and what follows from that is still to be done.
@@ -72,7 +73,7 @@ impl Membership {
             self.fencing.lease.rename();
         }
         let era = joined?;
-        self.fencing.epoch_table.adopt(era);
+        self.table().adopt(era);
         self.fencing.lease.renewed(sent);
         self.fencing.metrics.store().answered();
         Ok(findings)
@@ -85,11 +86,15 @@ impl Membership {
         let era = self.fencing.store.join(id, &self.own_terms()).await?;
         if let Err(error) = self.routes.confirm(&*self.fencing.store).await {
             // It has forwarded nothing. If this fails too, the others will find out.
-            let nothing = self.fencing.epoch_table.finish(id);
+            let nothing = self.table().finish(id);
             let _ = self.fencing.store.leave(id, &nothing).await;
             return Err(error);
         }
         Ok(era)
+    }
+
+    fn table(&self) -> &EpochTable {
+        &self.fencing.epoch_table
     }
 
     /// The terms that this instance records.
@@ -122,24 +127,23 @@ impl Membership {
     async fn renewals(&self) {
         let pause = crate::store::renewal_pause(self.terms.lease);
         let outage = Outage::default();
-        let mut connections = self.fencing.store.connections();
+        let mut servers = self.fencing.store.servers();
         loop {
             match self.round().await {
                 Ok(()) => {
-                    let over = outage.over(Instant::now());
-                    let recovered = over.is_some();
-                    if let Some(over) = over {
+                    if let Some(over) = outage.over(Instant::now()) {
                         tracing::info!(
                             down_for = over.lasted(),
                             tries = over.tries,
                             "the store answers again"
                         );
+                        self.table().errands().recheck.notify_one();
                     }
-                    let now = self.fencing.store.connections();
-                    if std::mem::replace(&mut connections, now) != now || recovered {
+                    let now = self.fencing.store.servers();
+                    if std::mem::replace(&mut servers, now) != now {
                         // After a failover this instance's epochs may be gone. No round fails if
                         // the failover is between two rounds.
-                        self.fencing.epoch_table.errands().recheck.notify_one();
+                        self.table().another_server();
                     }
                     tokio::time::sleep(pause).await;
                 }
@@ -181,12 +185,12 @@ impl Membership {
         let mut rows = self.bounded(self.fencing.store.instances()).await?;
         self.fencing.metrics.store().answered();
         for row in rows.iter_mut().filter(|row| row.id != me) {
-            // An earlier id of this very process is none that has ended.
+            // An earlier id of this process has not ended.
             row.ended &= !self.fencing.lease.has_used(row.id);
             // Only one process can have a file: every other instance is dead.
             if !row.dead && (row.ended || !self.fencing.store.shared()) {
                 let declared = self.fencing.store.declare_dead(row.id, row.renewals);
-                // A row that another session has locked keeps nobody else's end from being found.
+                // A locked row must not stop the detection of other deaths.
                 let declared = self.bounded(declared).await;
                 row.dead = declared.unwrap_or_else(|error| {
                     self.fencing.metrics.store().failed(&error);
@@ -202,7 +206,7 @@ impl Membership {
         };
         let verdict = self.fencing.detector.observe(me, &rows, read);
         if verdict.changed {
-            self.fencing.epoch_table.ring_all();
+            self.table().ring_all();
         }
         // At least one step. The rest is left to the next rounds: each step may take half a lease,
         // and the lease must be renewed in between. Any may be the first, so that a row that is
@@ -234,7 +238,7 @@ impl Membership {
                 self.fencing
                     .detector
                     .declared(id, self.fencing.lease.clock().now());
-                self.fencing.epoch_table.ring_all();
+                self.table().ring_all();
             }
             (Ok(true), None) => {
                 tracing::info!(instance = %id, "a dead instance's work has settled");
@@ -264,7 +268,7 @@ impl Membership {
         let identity = self.fencing.lease.identity();
         let me = identity.instance;
         let sent = self.fencing.lease.clock().now();
-        let publication = self.fencing.epoch_table.publish(me, Instant::now());
+        let publication = self.table().publish(me, Instant::now());
         let terms = self.own_terms();
         let renewal = self.fencing.store.renew(me, &terms, &publication);
         match self.bounded(renewal).await? {
@@ -281,19 +285,17 @@ impl Membership {
 
     /// Goes on under a new id: this instance was declared dead.
     async fn rejoin(&self, identity: &Identity) -> Result<(), StoreError> {
-        let id = self.fencing.lease.next_id();
         // While this instance counted as dead, another table may have come into force.
         self.bounded(self.routes.confirm(&*self.fencing.store))
             .await?;
+        let id = self.fencing.lease.next_id();
         let sent = self.fencing.lease.clock().now();
         let era = self.bounded(self.enrol(id)).await?;
         // Before the new lease begins, because the epoch table must be right under a lease that
         // holds.
-        self.fencing
-            .epoch_table
-            .retire_before(identity.incarnation + 1);
-        self.fencing.epoch_table.adopt(era);
-        self.fencing.epoch_table.forget();
+        self.table().retire_before(identity.incarnation + 1);
+        self.table().adopt(era);
+        self.table().forget();
         self.lost.store(false, Ordering::Relaxed);
         let old = self.fencing.lease.rejoined(id, sent);
         tracing::warn!(old = %old.instance, new = %id,
@@ -333,19 +335,19 @@ impl Membership {
                 "the store has lost this instance, which is recorded again; marks may be lost as well");
             // Its epochs may be lost too. So memory gives no more permits, and each epoch is opened
             // again.
-            self.fencing.epoch_table.retire_all();
-            self.fencing.epoch_table.errands().recheck.notify_one();
+            self.table().retire_all();
+            self.table().errands().recheck.notify_one();
             self.lost.store(false, Ordering::Relaxed);
         }
         let lapsed = !self.fencing.lease.valid();
         // Before the lease runs again: what a prune has deleted meanwhile would count as lost.
-        self.fencing.epoch_table.adopt(era);
+        self.table().adopt(era);
         self.fencing.lease.renewed(sent);
         if lapsed && self.fencing.lease.valid() {
             tracing::info!("the lease had lapsed and runs again, under the same id");
-            self.fencing.epoch_table.ring_all();
+            self.table().ring_all();
         }
-        let known = self.fencing.epoch_table.era();
+        let known = self.table().era();
         if era < known {
             // A failover has lost an override. The next one must not get the same era.
             self.bounded(self.fencing.store.raise_era(known)).await?;
@@ -387,16 +389,16 @@ impl Membership {
         loop {
             tick.tick().await;
             self.look_for_waiting();
-            let errands = self.fencing.epoch_table.errands();
+            let errands = self.table().errands();
             errands.looks.add(errands.later.take(usize::MAX));
         }
     }
 
     /// Has the rows read at which requests wait for other instances, and notifies those.
     fn look_for_waiting(&self) {
-        let waited_for = self.fencing.epoch_table.waited_for();
+        let waited_for = self.table().waited_for();
         let keys = waited_for.iter().map(|older| older.resource.clone());
-        self.fencing.epoch_table.errands().looks.add(keys);
+        self.table().errands().looks.add(keys);
         self.fencing.tell(waited_for);
     }
 }

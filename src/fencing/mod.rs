@@ -191,14 +191,11 @@ impl Fencing {
         let mut advanced = false;
         for round in 0..MAX_ROUNDS {
             let checked = self.check(needs, key, token, trace).await;
-            let has_waited = |refused| {
-                if round > 0 {
-                    overtaken(refused)
-                } else {
-                    refused
-                }
+            advanced |= if round > 0 {
+                checked.map_err(overtaken)?
+            } else {
+                checked?
             };
-            advanced |= checked.map_err(has_waited)?;
             let began = Instant::now();
             let entered = self.enter(key, token, deadline);
             let entered = route.waiting(entered).await;
@@ -337,7 +334,7 @@ impl Fencing {
         // Before the statement is sent: from now on the token may be found given back, even if no
         // answer comes.
         self.epoch_table.give_up_spent(key, &name);
-        let given = self.store.give_back(&[(key.clone(), token, name)]).await;
+        let given = self.store.give_back(key, token, &name).await;
         if let Err(error) = &given {
             self.metrics.store().failed(error);
             tracing::warn!(resource = %key, %error, "an unused token could not be given back and counts as spent");
@@ -369,7 +366,7 @@ impl Fencing {
 
     /// Cuts the exchanges that are still in flight: they stay on record as unknown.
     pub fn cut(&self) {
-        self.lease.identity().cutoff.cancel();
+        self.lease.cut();
     }
 
     /// Takes over how many resources may be new.

@@ -220,15 +220,11 @@ impl Fencing {
             // Idle epochs have nothing in flight: they are ceded first, here and elsewhere.
             let idle = self.epoch_table.release(resource, me, open);
             let others = open.iter().filter(|epoch| epoch.instance != me);
-            let stays = if idle.is_empty() {
-                others.clone().next().is_none()
-                    || others
-                        .clone()
-                        .any(|epoch| self.detector.is_dead(epoch.instance))
-            } else {
-                false
-            };
-            if attempt == PATIENCE.0 || stays {
+            let mut living = others
+                .clone()
+                .map(|epoch| !self.detector.is_dead(epoch.instance));
+            let stays = living.next() != Some(true) || living.any(|lives| !lives);
+            if attempt == PATIENCE.0 || idle.is_empty() && stays {
                 return Ok(done);
             }
             if !idle.is_empty() {

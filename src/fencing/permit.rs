@@ -1,5 +1,6 @@
 //! [`Permit`]: the right to send one request upstream, and [`Sending`], its use.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -13,35 +14,15 @@ use crate::routing::{ResourceKey, Token};
 #[must_use = "a permit keeps newer tokens waiting until it ends"]
 pub struct Permit(pub(super) Sending);
 
+impl Deref for Permit {
+    type Target = Sending;
+
+    fn deref(&self) -> &Sending {
+        &self.0
+    }
+}
+
 impl Permit {
-    #[must_use]
-    pub fn key(&self) -> &ResourceKey {
-        &self.0.key
-    }
-
-    #[must_use]
-    pub fn token(&self) -> Token {
-        self.0.token
-    }
-
-    /// The lease's incarnation that the permit was given under.
-    #[must_use]
-    pub fn incarnation(&self) -> u64 {
-        self.0.incarnation()
-    }
-
-    /// Cancelled once a newer token is known: it waits until this permit ends.
-    #[must_use]
-    pub fn superseded(&self) -> &CancellationToken {
-        self.0.superseded()
-    }
-
-    /// Cancelled when the lease has been lapsed for so long that nothing more may be sent.
-    #[must_use]
-    pub fn cutoff(&self) -> &CancellationToken {
-        self.0.cutoff()
-    }
-
     /// From here on a byte may go upstream.
     pub fn begin(mut self) -> Sending {
         self.0.ending = Ending::Unknown;
@@ -63,6 +44,16 @@ pub struct Sending {
 }
 
 impl Sending {
+    #[must_use]
+    pub fn key(&self) -> &ResourceKey {
+        &self.key
+    }
+
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.token
+    }
+
     /// The lease's incarnation that every write must still be under.
     #[must_use]
     pub fn incarnation(&self) -> u64 {

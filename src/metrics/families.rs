@@ -114,8 +114,9 @@ families! {
     /// Requests forwarded without an idempotency key because none could be made for them.
     idempotency_keyless: IntCounterVec =
         counters("fencepost_idempotency_keyless_total", &["route"]);
-    /// Marks that the store has lost: it answered with a lower mark than this instance knew to be
-    /// durable.
+    /// Losses of the store that were seen: it answered with a lower mark than this instance knew to be
+    /// durable, or without an open epoch or a spending. A lost mark counts again when it is written
+    /// back.
     mark_regressions: IntCounter = counter("fencepost_mark_regressions_total");
     /// Marks that operators lowered through this instance.
     overrides: IntCounter = counter("fencepost_overrides_total");

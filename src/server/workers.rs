@@ -6,7 +6,7 @@
 //! would spread few connections unevenly. The limits on connections need one place. And a second
 //! process could bind the same port unnoticed.
 //!
-//! The lanes to the store run here too. Everything else (admin, lease, what blocks) runs on other
+//! Main lanes run here too, one on a worker each. Everything else (admin, lease, what blocks) runs on other
 //! threads, so that neither starves the other.
 
 use std::io;

@@ -26,7 +26,8 @@ pub(super) const COUNT: &str = "SELECT count(*), max(piece.resource) FROM ( \
          SELECT resource FROM marks WHERE namespace = $1 AND resource >= $2 AND resource < $3 \
          ORDER BY resource LIMIT $4) AS piece";
 
-/// Any caller may use these. They share no connection with requests and heartbeats.
+/// Any caller may use these. With Postgres they share no connection with requests and renewals; with
+/// `SQLite` all calls take turns at one.
 #[async_trait]
 pub trait Administration: Send + Sync + 'static {
     /// Marks whose key starts with `prefix` and sorts (bytewise) after `after`, in key order.
@@ -71,7 +72,7 @@ pub trait Administration: Send + Sync + 'static {
     /// The audit rows of a resource, the latest first.
     async fn audit(&self, resource: &ResourceKey, limit: u32) -> Result<Vec<AuditRow>, StoreError>;
 
-    /// The route table on record, as `config::RouteTable` writes it; `None` until an instance joins.
+    /// The route table on record, as `config::RouteTable` writes it; `None`: none is on record.
     async fn routes(&self) -> Result<Option<String>, StoreError>;
 
     /// Records a route table if `known` is still the one on record; says whether.
@@ -162,8 +163,13 @@ impl<E: Engine> Administration for E {
             return Ok(Pruned::default());
         };
         let step = step.clone();
+        let turn = if step.dry_run {
+            Turn::Read
+        } else {
+            Turn::Transaction
+        };
         let done = self
-            .run(Turn::Transaction, move |session| {
+            .run(turn, move |session| {
                 Box::pin(prune::<E>(session, step, span))
             })
             .await?;
@@ -217,9 +223,9 @@ impl<E: Engine> Administration for E {
         Ok(changed.await? == 1)
     }
 
-    /// Locks the namespace's row first. Every join does, once its instance is on record. So an
-    /// instance that is not seen here has not joined before this commits. The instances are read
-    /// by a statement of its own after that, whose snapshot shows all that have joined.
+    /// Locks the namespace's row first. Every join does, in the transaction that inserts its
+    /// instance. So an instance that is not seen here does not join before this commits. The
+    /// instances are read by a later statement, whose snapshot shows all that have joined.
     async fn replace_routes(&self, document: &str) -> Result<Vec<InstanceRow>, StoreError> {
         let (place, document) = (self.known_place(), document.to_owned());
         self.run(Turn::Transaction, move |mut session| {
@@ -261,7 +267,8 @@ fn audit_entry(
     ]
 }
 
-/// Within a transaction. Locks the marks' rows first: see [`Texts`](super::engine::Texts).
+/// Within a transaction, unless it is a dry run. Locks the marks' rows first: see
+/// [`Texts`](super::engine::Texts).
 async fn prune<E: Engine>(
     mut session: Session<'_>,
     step: PruneStep,
@@ -278,7 +285,12 @@ async fn prune<E: Engine>(
         Text(last.clone()),
         Number(rows::millis(step.unchanged)),
     ];
-    let old: Vec<(String, bool)> = session.rows(E::TEXTS.lock_unchanged, range).await?;
+    let sql = if step.dry_run {
+        E::TEXTS.unchanged
+    } else {
+        E::TEXTS.lock_unchanged
+    };
+    let old: Vec<(String, bool)> = session.rows(sql, range).await?;
     let all = old.len();
     let old = old.into_iter().filter(|(_, open)| !open);
     let old: Vec<String> = old.map(|(resource, _)| resource).collect();

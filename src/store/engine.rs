@@ -10,13 +10,13 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{FromRow, PgConnection, Postgres, Sqlite, SqliteConnection};
 
 use super::rows::{self, Failure};
-use crate::routing::ResourceKey;
+use crate::routing::{ResourceKey, Token};
 use crate::store::{Epoch, MarkRow, StoreError};
 
 /// A store's way to run statements.
 pub(super) trait Engine: Send + Sync + 'static {
     const TEXTS: Texts;
-    /// See [`MarkStore::shared`](super::MarkStore::shared).
+    /// See [`Instances::shared`](super::Instances::shared).
     const SHARED: bool;
 
     /// Runs work at a connection, within the timeout. After an error, or if the future is dropped,
@@ -63,6 +63,22 @@ pub(super) trait Engine: Send + Sync + 'static {
         self.fetch(turn, Self::TEXTS.look, keys, rows::look)
     }
 
+    /// See [`Marks::give_back`](super::Marks::give_back). An update that waited for the row compares
+    /// the name again when it has it.
+    fn unspend(
+        &self,
+        resource: &ResourceKey,
+        token: Token,
+        name: &str,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send {
+        let sql = "UPDATE marks SET given_back = given_back + 1, spent_by = NULL \
+             WHERE namespace = $1 AND resource = $2 AND token = $3 AND spent_by = $4";
+        let resource = Value::Text(resource.to_string());
+        let (token, name) = (Value::Number(token.get()), Value::Text(name.to_owned()));
+        let spent = vec![resource, token, name];
+        async { self.change(Turn::Cede, sql, spent).await.map(drop) }
+    }
+
     /// What an instance of this process records as the column `place`.
     fn place(&self) -> impl Future<Output = Result<String, StoreError>> + Send;
 
@@ -89,13 +105,11 @@ pub(super) enum Turn {
     Join,
     /// Writes at the connection of the renewals.
     Renew,
-    /// The same, and no heartbeat.
-    Leave,
     /// Reads the counters of the instances, at that connection.
     Watch,
     /// Writes at that connection, if it is the one that the counters were read over.
     Declare,
-    /// Writes for other instances, which wait for it.
+    /// Writes that other instances wait for, and tokens that are given back.
     Cede,
     /// Notifies other instances.
     Notify,
@@ -109,7 +123,9 @@ pub(super) struct Texts {
     /// transaction ends.
     pub lock: &'static str,
     /// The marks from `$2` to `$3`, both inclusive, that have not changed for `$4` ms, and whether
-    /// epochs are open. Locks them, and leaves out those that are locked.
+    /// epochs are open.
+    pub unchanged: &'static str,
+    /// The same. Locks them, and leaves out those that are locked.
     pub lock_unchanged: &'static str,
     /// The marks from `$2`, inclusive, to `$3`, exclusive; `$4` at most.
     pub list: &'static str,

@@ -19,13 +19,17 @@ pub(super) const NOT_SETTLED: &str = "SELECT id, renewals, lease_ms, settle_ms, 
      routes, state > 0, place <> '' AND place = $2 FROM instances \
      WHERE namespace = $1 AND state < 2";
 
-/// The instances of a namespace. The membership task alone calls these, over a dedicated
-/// connection.
+/// The instances of a namespace: mostly for the membership task. With Postgres the renewals, and the
+/// reads that watch the others, have a connection of their own.
 ///
 /// A row stays for ever: the primary key decides between an instance whose row a failover has lost,
 /// and that records itself again, and a watcher that has waited it out.
 #[async_trait]
 pub trait Instances: Send + Sync + 'static {
+    /// True if other instances can share the marks. `false` (`SQLite`): every other instance found
+    /// in the store is dead, none declares this one dead, and none listens to notifications.
+    fn shared(&self) -> bool;
+
     /// Records a new instance, and returns the namespace's era. Fails if the id is on record.
     async fn join(&self, instance: InstanceId, terms: &Terms) -> Result<Era, StoreError>;
 
@@ -70,8 +74,13 @@ pub trait Instances: Send + Sync + 'static {
 
 #[async_trait]
 impl<E: Engine> Instances for E {
-    /// In one transaction, behind the lock of the namespace's row: whoever holds that lock later sees
-    /// the instance, and whoever holds it now is waited for. A join that fails leaves no row.
+    fn shared(&self) -> bool {
+        E::SHARED
+    }
+
+    /// In one transaction, behind the lock of the namespace's row. A transaction that takes the lock
+    /// later sees the instance, and the join waits for one that holds it now. A join that fails leaves
+    /// no row.
     async fn join(&self, instance: InstanceId, terms: &Terms) -> Result<Era, StoreError> {
         let born = vec![
             Number(instance.get()),
@@ -189,6 +198,6 @@ impl<E: Engine> Instances for E {
         ];
         let sql = "UPDATE instances SET state = $3, closed_below = $4, left_open = $5 \
              WHERE namespace = $1 AND id = $2 AND state = 0";
-        self.change(Turn::Leave, sql, last).await.map(drop)
+        self.change(Turn::Renew, sql, last).await.map(drop)
     }
 }

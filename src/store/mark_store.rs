@@ -6,12 +6,12 @@
 //! - *Check-and-advance is one call*, [`Marks::advance`], and one atomic statement. It returns only
 //!   after the change is as durable as the engine can make it.
 //! - All that is known of a resource stands in its row, its open epochs too. An epoch is *over* once
-//!   its instance has published that ([`Publication`]), or has settled. Whoever meets an epoch that
-//!   is over ignores it, and drops it when it writes the row.
+//!   its instance has published that ([`Publication`]), or has settled. A statement
+//!   ignores an epoch that is over, and drops it when it writes the row.
 //! - An epoch is named by its instance and its epoch id (`opening`), which is never used twice. So a
 //!   statement that commits late (its answer lost, its connection long dropped) can only raise a
-//!   mark, drop what was out of use when it was sent, and open an epoch that nobody was ever
-//!   permitted under, which the next publication covers.
+//!   mark, drop what was out of use when it was sent, and open an epoch under which no permit was
+//!   ever given, which the next publication covers.
 //! - Any error means *doubt*: the statement may still commit. Nothing is concluded from the error,
 //!   and its connection is closed, never reused.
 //! - Rows are locked in the byte order of their keys, so that two batches cannot deadlock.
@@ -51,9 +51,9 @@ pub trait MarkStore: Marks + Instances + Administration {
     /// has no log; it stays locked until the process ends.
     async fn disconnect(&self) {}
 
-    /// Counts the connections made so far. Over a new connection another server may answer, which
-    /// may have lost data of the last one. Always 0 for a file.
-    fn connections(&self) -> u64;
+    /// Counts how often a new connection has led to another server than the last one (or to one that
+    /// was restarted), which may lack data. Always 0 for a file.
+    fn servers(&self) -> u64;
 
     /// Identifies the connection that answered the last [`Instances::instances`]; 0 before the first.
     /// Another connection may lead to another server, whose counters are behind.
@@ -65,8 +65,4 @@ pub trait MarkStore: Marks + Instances + Administration {
 
     /// The marks of the namespace as of the last complete count; `None` before the first.
     fn counted(&self) -> Option<u64>;
-
-    /// True if other instances can share the marks. `false` (`SQLite`): every other instance found
-    /// in the store is dead, none declares this one dead, and none listens to notifications.
-    fn shared(&self) -> bool;
 }

@@ -8,8 +8,8 @@ use crate::routing::{ResourceKey, Token};
 /// Marks, and the epochs in their rows.
 #[async_trait]
 pub trait Marks: Send + Sync + 'static {
-    /// How many batches may be on their way at once. Each lane has a connection of its own, which
-    /// is opened where the first call over it runs.
+    /// How many batches it takes at a time. If more than one, each lane has a connection of its own,
+    /// which is opened where the first call over it runs.
     fn lanes(&self) -> usize;
 
     /// One statement: locks every row named, in key order; raises the marks that are lower; spends
@@ -37,8 +37,13 @@ pub trait Marks: Send + Sync + 'static {
     /// found, in the order asked.
     async fn repair(&self, repairs: &[Repair]) -> Result<Vec<Found>, StoreError>;
 
-    /// Gives spent tokens back, each only if it is still spent under that name.
-    async fn give_back(&self, spends: &[(ResourceKey, Token, String)]) -> Result<(), StoreError>;
+    /// Gives a spent token back, if it is still spent under that name.
+    async fn give_back(
+        &self,
+        resource: &ResourceKey,
+        token: Token,
+        name: &str,
+    ) -> Result<(), StoreError>;
 
     /// Notifies other instances. Best effort; does nothing where the store is not shared.
     async fn notify(&self, notifications: &[Notification]) -> Result<(), StoreError>;

@@ -114,8 +114,8 @@ impl Publication {
     }
 }
 
-/// Counts the overrides of a namespace. A statement that knows a lower era than a row's changes
-/// nothing on that row.
+/// Counts the overrides and prunes of a namespace, and the announcements of prunes. A statement that
+/// knows a lower era than a row's changes no mark there, spends nothing and opens nothing.
 pub type Era = i64;
 
 /// One row of a batch. A batch holds at most one ask per resource.
@@ -129,8 +129,8 @@ pub struct Ask {
     /// Spend `token` (`reuse: once`) under this name, if the mark under the lock is not above
     /// `token` and the token is not spent yet.
     pub spend: Option<String>,
-    /// The condition on the mark under the lock. If it is not met, nothing is changed and no mark
-    /// is made.
+    /// The condition on the mark under the lock. If it is not met, no mark is changed or made, and
+    /// nothing spent or opened.
     pub needs: Needs,
 }
 
@@ -139,7 +139,7 @@ pub struct Ask {
 pub struct Found {
     /// The mark under the lock *before* this statement; `None`: there was none.
     pub before: Option<Token>,
-    /// The row's era. Above the era that was asked with: nothing was changed on this row.
+    /// The row's era. Above the era that was asked with: nothing was raised, spent or opened.
     pub era: Era,
     /// The name under which the asked token is spent after this statement, if it is spent and the
     /// mark is that token. Equal to [`Ask::spend`] if this ask has spent it.
@@ -147,8 +147,8 @@ pub struct Found {
     /// How often tokens of this resource were given back so far. If a token was spent and no longer
     /// is, it was given back if this number has risen since; if not, its spending was lost.
     pub given_back: i64,
-    /// The epochs of the row after this statement, of all instances. Complete under the row's lock,
-    /// and from then on the older ones can only become fewer.
+    /// The epochs of the row after this statement, of all instances. Complete under the row's lock.
+    /// Older ones can be added only by a repair.
     pub open: Vec<Epoch>,
 }
 
@@ -168,10 +168,10 @@ pub struct Batch<'a> {
     pub next: Opening,
 }
 
-/// The connection that a batch goes over.
+/// The lane that sends a batch. With Postgres each has a connection of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// One of [`Marks::lanes`](super::Marks::lanes).
+    /// By its number.
     Main(usize),
     /// For rows that another session may have locked: it waits for a lock much less.
     Aside,
@@ -237,7 +237,7 @@ impl InstanceRow {
 /// The terms that an instance records when it joins. The other instances use them after its death.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// The start of its counter.
+    /// The start of its counter, and the number of each renewal.
     pub renewals: i64,
     pub lease: Duration,
     pub settle: Duration,

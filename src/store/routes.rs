@@ -4,8 +4,8 @@
 //! Every instance of the namespace may serve the table on record. A table that gives a request
 //! another key, or stops fencing it, is refused. An instance compares its table *after* it is on
 //! record and *before* its lease begins. An operator can replace the table
-//! ([`replace_routes`](crate::store::Administration::replace_routes)) only in a namespace without
-//! instances, and none can join meanwhile. So either the replacement sees the instance, or the
+//! ([`replace_routes`](crate::store::Administration::replace_routes)) only if every
+//! instance of the namespace has settled, and none can join meanwhile. So either the replacement sees the instance, or the
 //! instance sees the new table.
 
 use std::fmt::Write as _;

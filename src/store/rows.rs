@@ -72,7 +72,7 @@ pub(super) fn json_epochs(open: &str) -> Result<Vec<Epoch>, StoreError> {
     epochs(&numbers)
 }
 
-/// The same, the other way.
+/// The inverse of [`epochs`].
 pub(super) fn triples(open: &[Epoch]) -> Vec<i64> {
     let triple = |epoch: &Epoch| [epoch.instance.get(), epoch.opening, epoch.token.get()];
     open.iter().flat_map(triple).collect()

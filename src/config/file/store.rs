@@ -47,7 +47,7 @@ pub struct StoreFile {
     /// renews every second, so with the default a Postgres that stalls for up to about 3 s causes
     /// no refusal. Postgres: when an instance dies, its resources wait for this, then for
     /// `upstream.undelivered` and `barrier.settle`, and a fifth longer, because clocks may run at
-    /// different rates. `SQLite`: while an fsync takes longer than this, fenced requests are
+    /// different rates. `SQLite`: if fsyncs repeatedly take a sixth of this, fenced requests are
     /// refused. At least 1s.
     pub lease: Time,
     /// Time for one statement. A request that the store cannot decide in time gets a 503.

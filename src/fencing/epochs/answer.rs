@@ -1,8 +1,10 @@
 //! Enters the answer of a statement, and answers the requests that waited for it.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::EpochTable;
 use super::compose::{Asked, Composed, MarkRoom};
@@ -40,6 +42,7 @@ struct Sent<'a> {
     /// The identity of this instance then.
     by: &'a Identity,
     era: Era,
+    server: u64,
     lane: Lane,
     /// Whether the lease of `by` holds.
     holds: bool,
@@ -60,6 +63,7 @@ impl EpochTable {
             lane,
             by,
             era,
+            server,
             asks,
             asked,
             ..
@@ -67,6 +71,7 @@ impl EpochTable {
         let sent = Sent {
             by: &by,
             era,
+            server,
             lane,
             holds,
             now,
@@ -158,6 +163,7 @@ impl EpochTable {
             if let Some(mark) = mark
                 && unchanged
             {
+                entry.want_below(mark);
                 entry.learn(mark, sent.era);
             }
             let (waiters, room) = (asked.waiters, asked.room);
@@ -218,11 +224,21 @@ impl EpochTable {
             epoch: *epoch,
             waits: own.token,
         }));
-        for same in &mut entry.epochs {
-            same.closing |= same.epoch.token == own.token;
-        }
-        let own = OwnEpoch::new(own, sent.by.incarnation, foreign, sent.now);
-        entry.epochs.push(own);
+        entry.close(|same| same.epoch.token == own.token);
+        entry.epochs.push(OwnEpoch {
+            epoch: own,
+            incarnation: sent.by.incarnation,
+            server: sent.server,
+            foreign,
+            permits: 0,
+            unknown: Vec::new(),
+            closing: false,
+            wanted: false,
+            superseded: Arc::new(CancellationToken::new()),
+            opened: sent.now,
+            used: sent.now,
+            looked: sent.now,
+        });
         // No override lowers the mark below an open epoch, whatever the era.
         entry.learn(ask.token, sent.era);
         entry.ring();

@@ -21,6 +21,7 @@ pub struct Composed {
     pub(super) lane: Lane,
     pub(super) by: Identity,
     pub(super) era: Era,
+    pub(super) server: u64,
     pub(super) asks: Vec<Ask>,
     /// One for each ask.
     pub(super) asked: Vec<Asked>,
@@ -83,6 +84,7 @@ impl EpochTable {
             // asked again. In the other order, a mark of the previous era would be missing in the
             // new one, and be taken for lost.
             era: self.era(),
+            server: self.server(),
             asks: Vec::new(),
             asked: Vec::new(),
             used: Vec::new(),
@@ -113,10 +115,10 @@ impl EpochTable {
     ) {
         let mut shard = self.shard(key);
         let spent = shard.spends.peek(key).cloned();
-        let by = &composed.by;
+        let (by, server) = (&composed.by, composed.server);
         let asked = self.within(&mut shard, key, |entry| {
             entry.statement = Statement::None;
-            let waiters = entry.still_asking(by.incarnation, answers);
+            let waiters = entry.still_asking((by.incarnation, server), answers);
             let renewed = entry.renewed(by, now);
             let known = entry.known.map(|known| (known, entry.known_in));
             let chosen = choose(&waiters, entry.known, || self.setup.growth.take());
@@ -124,7 +126,8 @@ impl EpochTable {
             let opens = chosen.opens || renewed == Some(chosen.token);
             let opening = opens.then(|| self.opening.fetch_add(1, Ordering::AcqRel));
             if chosen.believed {
-                entry.close_idle_below(chosen.token);
+                // Without use from now on: the statement may drop them.
+                entry.close(|own| own.epoch.token < chosen.token && own.idle());
             }
             entry.statement = Statement::Sent(opening);
             let ask = Ask {
@@ -156,16 +159,20 @@ impl EpochTable {
 impl EpochEntry {
     /// Takes the requests that ask, but those that have left and those that memory can answer by
     /// now. A quarantined resource is asked for nevertheless, because the statement finds out more.
-    fn still_asking(&mut self, incarnation: u64, answers: &mut Answers) -> Vec<Waiter> {
+    fn still_asking(
+        &mut self,
+        (incarnation, server): (u64, u64),
+        answers: &mut Answers,
+    ) -> Vec<Waiter> {
         let mut asking = std::mem::take(&mut self.asking);
         asking.retain(|waiter| !waiter.has_left());
         let mut left = Vec::with_capacity(asking.len());
         for waiter in asking {
+            let usable = || self.usable(waiter.token, incarnation, server);
             if let Some(mark) = stale_by(self.known, waiter.token) {
                 let stale = Refused::stale(mark, DecidedBy::Store);
                 answers.push(waiter, Err(stale));
-            } else if waiter.want == Want::Open && self.usable(waiter.token, incarnation).is_some()
-            {
+            } else if waiter.want == Want::Open && usable().is_some() {
                 answers.push(waiter, Ok(false));
             } else {
                 left.push(waiter);
@@ -184,15 +191,6 @@ impl EpochEntry {
         let newest = newest.max_by_key(|own| own.epoch.token)?;
         newest.looked = now;
         Some(newest.epoch.token)
-    }
-
-    /// Closes the epochs that a newer token leaves without use, so that the statement may drop
-    /// them.
-    fn close_idle_below(&mut self, token: Token) {
-        let idle = |own: &&mut OwnEpoch| own.epoch.token < token && own.idle();
-        for own in self.epochs.iter_mut().filter(idle) {
-            own.closing = true;
-        }
     }
 }
 

@@ -35,29 +35,17 @@ pub(super) struct OwnEpoch {
     /// stays empty.
     pub(super) foreign: Vec<Epoch>,
     pub(super) superseded: Arc<CancellationToken>,
+    /// The server that was last seen to have it: see [`EpochTable::another_server`].
+    ///
+    /// [`EpochTable::another_server`]: super::EpochTable::another_server
+    pub(super) server: u64,
     pub(super) opened: Instant,
     pub(super) used: Instant,
-    /// When its row was last read, or a read was last asked for.
+    /// When its row was last read, or queued to be read.
     pub(super) looked: Instant,
 }
 
 impl OwnEpoch {
-    pub(super) fn new(epoch: Epoch, incarnation: u64, foreign: Vec<Epoch>, now: Instant) -> Self {
-        Self {
-            epoch,
-            incarnation,
-            permits: 0,
-            unknown: Vec::new(),
-            closing: false,
-            wanted: false,
-            foreign,
-            superseded: Arc::new(CancellationToken::new()),
-            opened: now,
-            used: now,
-            looked: now,
-        }
-    }
-
     pub(super) fn idle(&self) -> bool {
         self.permits == 0 && self.unknown.is_empty()
     }
@@ -152,9 +140,10 @@ impl EpochEntry {
     }
 
     /// The epoch that can give a permit for this token.
-    pub(super) fn usable(&self, token: Token, incarnation: u64) -> Option<usize> {
+    pub(super) fn usable(&self, token: Token, incarnation: u64, server: u64) -> Option<usize> {
         self.epochs.iter().position(|own| {
-            !own.closing && own.epoch.token == token && own.incarnation == incarnation
+            let current = own.incarnation == incarnation && own.server == server;
+            !own.closing && own.epoch.token == token && current
         })
     }
 
@@ -174,6 +163,26 @@ impl EpochEntry {
         let used = self.epochs.iter().filter(|own| !own.drained());
         let used = used.filter(move |own| own.epoch.instance == instance);
         used.map(|own| own.epoch.opening)
+    }
+
+    /// Those of these epochs, which are open in the store, that this instance does not use: they give
+    /// no permit any more, or never did.
+    pub(super) fn unused(&self, me: InstanceId, open: &[Epoch]) -> impl Iterator<Item = Epoch> {
+        let own = open
+            .iter()
+            .copied()
+            .filter(move |epoch| epoch.instance == me);
+        own.filter(move |epoch| {
+            let known = self.epochs.iter().any(|own| own.epoch == *epoch);
+            !known && self.statement != Statement::Sent(Some(epoch.opening))
+        })
+    }
+
+    /// Closes the epochs of which this is true: they give no further permit.
+    pub(super) fn close(&mut self, which: impl Fn(&OwnEpoch) -> bool) {
+        for own in &mut self.epochs {
+            own.closing |= which(own);
+        }
     }
 
     pub(super) fn ring(&self) {
@@ -201,9 +210,7 @@ impl EpochEntry {
     /// recorded again.
     pub(super) fn lift(&mut self) {
         self.quarantine = None;
-        for own in &mut self.epochs {
-            own.closing = true;
-        }
+        self.close(|_| true);
     }
 
     /// Raises the known mark, and closes every older epoch.

@@ -1,8 +1,8 @@
-//! [`Errands`]: work at the store apart from the statements of requests. One task for each queue
-//! does it, on connections of their own, so that no request waits for it.
+//! [`Errands`]: work at the store apart from the statements of requests. The membership task does it;
+//! with Postgres over other connections than theirs, so that no request waits for it.
 //!
-//! Each may be dropped: a look is asked for again while a request waits, an epoch that is not ceded
-//! is over with the next publication, and a notification is a hint.
+//! All but a repair may be dropped: a look is asked for again while a request waits, an epoch that is
+//! not ceded is over with a publication to come, and a notification is a hint.
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -36,7 +36,7 @@ pub struct Errands {
     pub recheck: Notify,
 }
 
-/// Each once, in no order.
+/// A queue without duplicates or order.
 pub struct ErrandQueue<T> {
     /// Short sections, never across an await.
     waiting: Mutex<HashSet<T>>,

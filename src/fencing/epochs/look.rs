@@ -23,21 +23,27 @@ pub struct Looking {
     known: Option<(Token, Era)>,
     spent: Option<Spend>,
     used: Vec<Opening>,
+    server: u64,
 }
 
 impl EpochTable {
     /// Reads of these rows are about to be sent.
     #[must_use]
     pub fn looking(&self, keys: Vec<ResourceKey>, by: &Identity) -> Vec<Looking> {
-        let looking = keys.into_iter().filter_map(|key| {
+        let looking = keys.into_iter().map(|key| {
             let shard = self.shard(&key);
-            let entry = shard.active.get(&key)?;
-            Some(Looking {
-                known: entry.known.map(|known| (known, entry.known_in)),
+            let entry = shard.active.get(&key);
+            let known = entry.and_then(|entry| Some((entry.known?, entry.known_in)));
+            let used = entry
+                .into_iter()
+                .flat_map(|entry| entry.used_by(by.instance));
+            Looking {
+                known,
                 spent: shard.spends.peek(&key).cloned(),
-                used: entry.used_by(by.instance).collect(),
+                used: used.collect(),
+                server: self.server(),
                 key: key.clone(),
-            })
+            }
         });
         looking.collect()
     }
@@ -61,7 +67,7 @@ impl EpochTable {
         let open = row.map_or(&[][..], |(_, open)| open.as_slice());
         let found = row.map(|(mark, _)| mark.token);
         let mut shard = self.shard(key);
-        if !shard.active.contains_key(key) || self.newest.load(Ordering::Acquire) != era {
+        if self.newest.load(Ordering::Acquire) != era {
             return;
         }
         let spent = shard.spends.peek(key) == looking.spent.as_ref();
@@ -76,11 +82,18 @@ impl EpochTable {
             if let Some(mark) = found {
                 entry.want_below(mark);
                 entry.learn(mark, era);
+                // Closed here, or never used: a newer token need not wait for the publication.
+                let unused = entry.unused(by.instance, open);
+                let older = unused.filter(|epoch| epoch.token < mark);
+                self.errands
+                    .cedes
+                    .add(older.map(|epoch| (key.clone(), epoch)));
             }
             for own in &mut entry.epochs {
                 // A row from before its opening says nothing of the older ones.
                 if open.contains(&own.epoch) {
                     own.foreign.retain(|foreign| open.contains(foreign));
+                    own.server = own.server.max(looking.server);
                 }
             }
             entry.ring();
@@ -119,23 +132,24 @@ impl EpochTable {
     pub fn hinted(&self, notification: &Notification, now: Instant) {
         let key = &notification.resource;
         let mut shard = self.shard(key);
-        if !shard.active.contains_key(key) {
-            return;
-        }
-        let look = self.within(&mut shard, key, |entry| match notification.waits {
-            Some(token) => {
-                if entry.waiting == 0 {
-                    entry.cede_below(token);
+        let look = if shard.active.contains_key(key) {
+            self.within(&mut shard, key, |entry| match notification.waits {
+                Some(token) => {
+                    if entry.waiting == 0 {
+                        entry.cede_below(token);
+                    }
+                    let older = entry.epochs.iter_mut();
+                    let mut older: Vec<_> = older.filter(|own| own.epoch.token < token).collect();
+                    let busy = older.iter_mut().find(|own| !own.wanted);
+                    let looks = busy.map(|own| own.looked = now).is_some();
+                    // None: the row may have one that is closed here, and not over.
+                    looks || older.is_empty()
                 }
-                let mut own = entry.epochs.iter_mut();
-                let busy = own.find(|own| own.epoch.token < token && !own.wanted);
-                busy.is_some_and(|own| {
-                    own.looked = now;
-                    true
-                })
-            }
-            None => entry.foreign().next().is_some(),
-        });
+                None => entry.foreign().next().is_some(),
+            })
+        } else {
+            notification.waits.is_some()
+        };
         drop(shard);
         if look {
             self.errands.looks.add([key.clone()]);
@@ -154,7 +168,7 @@ impl EpochEntry {
     }
 
     /// Another instance has raised the mark, and may wait for the older epochs.
-    fn want_below(&mut self, mark: Token) {
+    pub(super) fn want_below(&mut self, mark: Token) {
         for own in &mut self.epochs {
             own.wanted |= own.epoch.token < mark;
         }

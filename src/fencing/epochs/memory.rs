@@ -61,19 +61,13 @@ impl EpochTable {
     pub fn retire_before(&self, incarnation: u64) {
         self.incarnation.fetch_max(incarnation, Ordering::AcqRel);
         self.every(|_, entry| {
-            for own in &mut entry.epochs {
-                own.closing |= own.incarnation < incarnation;
-            }
+            entry.close(|own| own.incarnation < incarnation);
             entry.ring();
         });
     }
 
     /// Closes every epoch, because their rows may be lost.
     pub fn retire_all(&self) {
-        self.every(|_, entry| {
-            for own in &mut entry.epochs {
-                own.closing = true;
-            }
-        });
+        self.every(|_, entry| entry.close(|_| true));
     }
 }

@@ -1,6 +1,7 @@
 //! The epoch table: the marks that this instance knows, the epochs that it has open, the requests
 //! in flight under each, and those that wait for the store. One state machine: it takes events and
-//! the time, and returns what is to be sent. It has no clock, no socket and no SQL.
+//! the time, and returns what is to be sent. It has no socket and no SQL, and reads a clock only for
+//! the log and where a lane waits.
 //!
 //! - A request: [`EpochTable::recall`], [`EpochTable::ask`], [`EpochTable::enter`],
 //!   [`EpochTable::end`].
@@ -119,6 +120,8 @@ pub struct EpochTable {
     /// The current incarnation. Epochs of an earlier one protect nothing: this instance was
     /// declared dead under that id.
     incarnation: AtomicU64,
+    /// How often another server may have taken over.
+    server: AtomicU64,
     /// The opening that the next statement uses. Given out under the lock of its resource's shard.
     opening: AtomicI64,
     active: AtomicUsize,
@@ -151,6 +154,7 @@ impl EpochTable {
             newest: AtomicI64::new(0),
             adopting: Mutex::new(()),
             incarnation: AtomicU64::new(0),
+            server: AtomicU64::new(0),
             opening: AtomicI64::new(1),
             active: AtomicUsize::new(0),
             numbers: AtomicU64::new(1),
@@ -165,6 +169,18 @@ impl EpochTable {
     #[must_use]
     pub fn errands(&self) -> &Errands {
         &self.errands
+    }
+
+    /// Another server may answer from now on, which may lack epochs (a failover). All rows of open
+    /// epochs are to be read. Until its row was, an epoch gives no permit from memory: another
+    /// instance that has noticed the loss waits only as long as a lease may run.
+    pub fn another_server(&self) {
+        self.server.fetch_add(1, Ordering::AcqRel);
+        self.errands.recheck.notify_one();
+    }
+
+    fn server(&self) -> u64 {
+        self.server.load(Ordering::Acquire)
     }
 
     /// How many main lanes there are.
@@ -193,7 +209,7 @@ impl EpochTable {
             if let Some(left) = entry.quarantined(self.setup.quarantine_time, now) {
                 return Err(Refused::repairing(left));
             }
-            return Ok(match entry.usable(token, incarnation) {
+            return Ok(match entry.usable(token, incarnation, self.server()) {
                 Some(_) => Recalled::Open,
                 None => Recalled::AskStore,
             });
@@ -246,7 +262,7 @@ impl EpochTable {
         if let Some(left) = entry.quarantined(self.setup.quarantine_time, now) {
             return Err(Refused::repairing(left));
         }
-        let Some(index) = entry.usable(token, incarnation) else {
+        let Some(index) = entry.usable(token, incarnation, self.server()) else {
             return Ok(Entered::NotOpen);
         };
         let mut clear = entry.epochs[index].foreign.is_empty();

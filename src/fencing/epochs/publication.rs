@@ -74,13 +74,11 @@ impl EpochTable {
     pub fn finish(&self, instance: InstanceId) -> Publication {
         let mut left = Vec::new();
         self.every(|_, entry| {
-            for own in &mut entry.epochs {
-                own.closing = true;
-            }
+            entry.close(|_| true);
             left.extend(entry.used_by(instance));
             entry.ring();
         });
-        // The lanes have ended: what was sent and not answered is never registered.
+        // No lane runs: what was sent and not answered is never registered.
         name_some(self.opening.load(Ordering::Acquire), left)
     }
 }
@@ -103,12 +101,8 @@ impl EpochEntry {
         {
             self.lift();
         }
-        if self.waiting > 0 {
-            return;
-        }
-        let unused = |own: &OwnEpoch| now.saturating_duration_since(own.used) >= idle;
-        for own in &mut self.epochs {
-            own.closing |= own.idle() && unused(own);
+        if self.waiting == 0 {
+            self.close(|own| own.idle() && now.saturating_duration_since(own.used) >= idle);
         }
     }
 

@@ -25,27 +25,27 @@ const TOGETHER: usize = 1024;
 /// A statement about so few resources is not waited for: with little to do, an answer that comes
 /// soon is worth more than a large batch.
 const FEW: usize = 4;
-/// How long the statement of another lane is waited for.
+/// The longest wait for another lane's large statement.
 const PATIENCE: Duration = Duration::from_millis(5);
 /// The most suspects that are known at once.
 const MAX_SUSPECTS: usize = 16 << 10;
 
 pub(super) struct Ready {
-    /// What the main lanes take their statements from.
+    /// The queue of the main lanes.
     main: Mutex<Main>,
     /// One for each main lane.
     bells: Box<[Notify]>,
     aside: Mutex<VecDeque<ResourceKey>>,
     aside_bell: Notify,
     suspects: Mutex<HashSet<ResourceKey>>,
-    /// There may be suspects: saves their lock where there is none.
+    /// Set if some resources may be suspects: spares the lock otherwise.
     suspicious: AtomicBool,
 }
 
 /// Short sections, never across an await.
 struct Main {
     due: VecDeque<ResourceKey>,
-    /// What each lane has on its way: how many resources, and since when.
+    /// The statement that each lane has sent: its number of resources, and when.
     on_way: Box<[Option<(usize, Instant)>]>,
     /// The store takes one statement at a time.
     one_by_one: bool,
@@ -104,8 +104,8 @@ impl Ready {
         Lane::Main(worker % self.bells.len())
     }
 
-    /// The resource is due, aside if it is a suspect. Rings this lane if it has nothing on its way.
-    /// If it has, it looks when that ends, and the others when it has taken long.
+    /// Queues a resource (aside if it is a suspect), and rings this lane if it is idle. A busy lane
+    /// looks when its statement ends; the idle ones are rung in case that takes long.
     pub(super) fn push(&self, lane: Lane, key: ResourceKey) {
         let suspicious = self.suspicious.load(Ordering::Acquire);
         match lane {
@@ -113,7 +113,7 @@ impl Ready {
                 let mut main = locked(&self.main);
                 let first = main.due.is_empty();
                 main.due.push_back(key);
-                // Another lane that gathers need not be rung again, nor one that is to let another end.
+                // A lane that gathers needs no second ring.
                 if main.on_way[lane].is_some() {
                     if first {
                         self.ring_idle(&main);

@@ -1,4 +1,5 @@
-//! What is written back after a loss, and when its resource serves again.
+//! Repair after a loss: composes the rows to write back, and ends the quarantine once they have
+//! settled.
 
 use std::sync::atomic::Ordering;
 
@@ -11,9 +12,9 @@ use crate::routing::ResourceKey;
 use crate::store::{Epoch, Found, Repair};
 
 impl EpochTable {
-    /// What this instance knows of these resources: the mark, that its token is spent, and the
-    /// epochs that are in use. Only under a lease that holds after this may it be written back: an
-    /// instance that was declared dead may have missed an override.
+    /// Composes the repair of each resource: its mark, whether its token is spent, and the epochs in
+    /// use. Write it back only under a lease that still holds after this: an instance that was
+    /// declared dead may have missed an override.
     #[must_use]
     pub fn to_repair(&self, keys: &[ResourceKey], by: &Identity) -> Vec<Repair> {
         let repairs = keys.iter().map(|key| {
@@ -45,7 +46,7 @@ impl EpochTable {
         repairs
     }
 
-    /// What was lost of this resource is in the store again. The settling runs from now.
+    /// The resource was repaired. Its quarantine runs from now.
     pub fn repaired(&self, repair: &Repair, found: &Found, now: Instant) {
         let key = &repair.resource;
         if found.era > repair.era {
@@ -73,7 +74,7 @@ impl EpochTable {
         });
     }
 
-    /// Nothing is known of this resource that could be written back.
+    /// This instance knows nothing of the resource to write back.
     pub fn nothing_to_repair(&self, key: &ResourceKey, now: Instant) {
         let until = now + self.setup.quarantine_time;
         self.with(key, |entry| {

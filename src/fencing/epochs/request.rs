@@ -72,7 +72,7 @@ impl Waiter {
 #[must_use = "requests wait for them"]
 pub struct Answers(Vec<Bundle>);
 
-/// Those of one runtime; of none, where the caller waits on none.
+/// The answers for one runtime. `None`: the caller runs on no runtime.
 struct Bundle {
     runtime: Option<Handle>,
     answers: Vec<(oneshot::Sender<Answer>, Answer)>,

@@ -3,7 +3,6 @@
 use tokio::time::Instant;
 
 use super::answer::Older;
-use super::entry::Statement;
 use super::{EpochTable, ResourceActivity};
 use crate::locked::locked;
 use crate::routing::ResourceKey;
@@ -47,15 +46,9 @@ impl EpochTable {
     pub fn release(&self, key: &ResourceKey, me: InstanceId, open: &[Epoch]) -> Vec<Epoch> {
         self.with(key, |entry| {
             let waits = entry.waiting > 0;
-            for own in &mut entry.epochs {
-                own.closing |= own.idle() && !waits;
-            }
+            entry.close(|own| own.idle() && !waits);
             entry.drained();
-            let sent = entry.statement;
-            let own = open.iter().copied().filter(|epoch| epoch.instance == me);
-            own.filter(|epoch| sent != Statement::Sent(Some(epoch.opening)))
-                .filter(|epoch| entry.epoch(me, epoch.opening).is_none())
-                .collect()
+            entry.unused(me, open).collect()
         })
     }
 

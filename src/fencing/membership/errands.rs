@@ -42,15 +42,12 @@ impl Membership {
                 Heard::Notification(notification) => {
                     let me = self.fencing.lease.identity().instance;
                     if notification.to.is_none_or(|to| to == me) {
-                        self.fencing
-                            .epoch_table
-                            .hinted(&notification, Instant::now());
+                        self.table().hinted(&notification, Instant::now());
                     }
                 }
                 Heard::Resumed => {
-                    // Another server may answer now, one that was behind, even if no call has
-                    // failed. And notifications may have been missed.
-                    self.fencing.epoch_table.errands().recheck.notify_one();
+                    // Notifications may have been missed.
+                    self.table().errands().recheck.notify_one();
                     self.look_for_waiting();
                 }
             }
@@ -59,9 +56,9 @@ impl Membership {
 
     async fn looking(&self) {
         loop {
-            let keys = self.fencing.epoch_table.errands().looks.next().await;
+            let keys = self.table().errands().looks.next().await;
             if let Err(error) = self.look(keys).await {
-                // Not tried again: who waits has it read again.
+                // Not retried: a waiting request asks again.
                 self.fencing.metrics.store().failed(&error);
                 tracing::debug!(%error, "rows could not be read");
                 tokio::time::sleep(RETRY).await;
@@ -72,11 +69,8 @@ impl Membership {
     async fn look(&self, keys: Vec<ResourceKey>) -> Result<(), StoreError> {
         // The era is taken before the read, so that a mark is not learned if its era is over when
         // the answer comes.
-        let (era, by) = (
-            self.fencing.epoch_table.era(),
-            self.fencing.lease.identity(),
-        );
-        let looking = self.fencing.epoch_table.looking(keys, &by);
+        let (era, by) = (self.table().era(), self.fencing.lease.identity());
+        let looking = self.table().looking(keys, &by);
         if looking.is_empty() {
             return Ok(());
         }
@@ -90,9 +84,7 @@ impl Membership {
         let holds = self.fencing.lease.holds(by.incarnation);
         for one in &looking {
             let row = rows.get(&one.key);
-            self.fencing
-                .epoch_table
-                .looked(one, row, (era, &by, holds), 0);
+            self.table().looked(one, row, (era, &by, holds), 0);
         }
         Ok(())
     }
@@ -100,9 +92,9 @@ impl Membership {
     /// Reads all rows of open epochs again, whenever another server may answer.
     async fn rechecking(&self) {
         loop {
-            self.fencing.epoch_table.errands().recheck.notified().await;
-            for shard in 0..self.fencing.epoch_table.shards() {
-                for keys in self.fencing.epoch_table.open_in(shard).chunks(READ) {
+            self.table().errands().recheck.notified().await;
+            for shard in 0..self.table().shards() {
+                for keys in self.table().open_in(shard).chunks(READ) {
                     while let Err(error) = self.look(keys.to_vec()).await {
                         self.fencing.metrics.store().failed(&error);
                         tracing::debug!(%error, "rows could not be read yet");
@@ -115,7 +107,7 @@ impl Membership {
 
     async fn ceding(&self) {
         loop {
-            let epochs = self.fencing.epoch_table.errands().cedes.next().await;
+            let epochs = self.table().errands().cedes.next().await;
             if let Err(error) = self.fencing.store.cede(&epochs).await {
                 self.fencing.metrics.store().failed(&error);
                 tracing::debug!(%error, "epochs could not be ceded; they are over with the next publication");
@@ -125,16 +117,10 @@ impl Membership {
 
     async fn notifying(&self) {
         loop {
-            let notifications = self
-                .fencing
-                .epoch_table
-                .errands()
-                .notifications
-                .next()
-                .await;
+            let notifications = self.table().errands().notifications.next().await;
             if let Err(error) = self.fencing.store.notify(&notifications).await {
                 self.fencing.metrics.store().failed(&error);
-                tracing::debug!(%error, "a notification was lost; who waits polls");
+                tracing::debug!(%error, "a notification was lost; waiting requests poll");
             }
         }
     }
@@ -148,7 +134,7 @@ impl Membership {
         loop {
             tokio::time::sleep(LOOK_AGAIN).await;
             let now = Instant::now();
-            let repairs = &self.fencing.epoch_table.errands().repairs;
+            let repairs = &self.table().errands().repairs;
             let due = postponed.extract_if(|_, at| *at <= now);
             repairs.must(due.map(|(key, _)| key));
             loop {
@@ -192,23 +178,19 @@ impl Membership {
     /// the mark that is written back. `false`: the lease does not hold.
     async fn repair(&self, keys: &[ResourceKey]) -> Result<bool, StoreError> {
         let by = self.fencing.lease.identity();
-        let repairs: Vec<Repair> = self.fencing.epoch_table.to_repair(keys, &by);
+        let repairs: Vec<Repair> = self.table().to_repair(keys, &by);
         if !self.fencing.lease.holds(by.incarnation) {
             return Ok(false);
         }
         if !repairs.is_empty() {
             let found = self.fencing.store.repair(&repairs).await?;
             for (repair, found) in repairs.iter().zip(&found) {
-                self.fencing
-                    .epoch_table
-                    .repaired(repair, found, Instant::now());
+                self.table().repaired(repair, found, Instant::now());
             }
         }
         let known = |key: &&ResourceKey| repairs.iter().any(|repair| repair.resource == **key);
         for key in keys.iter().filter(|key| !known(key)) {
-            self.fencing
-                .epoch_table
-                .nothing_to_repair(key, Instant::now());
+            self.table().nothing_to_repair(key, Instant::now());
         }
         Ok(true)
     }

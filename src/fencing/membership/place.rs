@@ -26,7 +26,7 @@ impl Membership {
                     self.fencing.lease.revoke();
                     self.fencing.metrics.store().failed(&error);
                     tracing::error!(%error, "the store is unfit for the rest of this run");
-                    self.fencing.epoch_table.ring_all();
+                    self.table().ring_all();
                     return;
                 }
                 Err(error) => {

@@ -52,7 +52,7 @@ async fn an_override_is_refused_while_something_is_in_flight() {
         assert_eq!(open[0].instance, rig.instance());
         drop(permit);
     }
-    // Whatever the owner says, nothing of a dead one is ceded.
+    // An epoch of a dead instance is never ceded, even if a notification names it.
     assert!(two.open("a", 5).await.is_ok());
     {
         let mut rows = store.rows();

@@ -42,8 +42,8 @@ pub(crate) struct Double {
     listeners: Mutex<Vec<mpsc::Sender<Heard>>>,
     /// Notifications are lost.
     deaf: AtomicBool,
-    /// The answers of [`MarkStore::connections`] and [`MarkStore::instances_over`].
-    pub(crate) connections: AtomicU64,
+    /// The answers of [`MarkStore::servers`] and [`MarkStore::instances_over`].
+    pub(crate) servers: AtomicU64,
     pub(crate) instances_over: AtomicU64,
     /// No other instance can have this store.
     alone: bool,
@@ -85,7 +85,7 @@ impl Double {
     /// Another server answers from now on, with these rows.
     pub(crate) fn fail_over(&self, to: Rows) {
         *self.rows() = to;
-        self.connections.fetch_add(1, Ordering::SeqCst);
+        self.servers.fetch_add(1, Ordering::SeqCst);
         self.instances_over.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -204,8 +204,14 @@ impl Marks for Double {
         self.run("repair", |rows| rows.repair(repairs)).await
     }
 
-    async fn give_back(&self, spends: &[(ResourceKey, Token, String)]) -> Result<(), StoreError> {
-        self.run("give_back", |rows| rows.give_back(spends)).await
+    async fn give_back(
+        &self,
+        resource: &ResourceKey,
+        token: Token,
+        name: &str,
+    ) -> Result<(), StoreError> {
+        self.run("give_back", |rows| rows.give_back(resource, token, name))
+            .await
     }
 
     async fn notify(&self, notifications: &[Notification]) -> Result<(), StoreError> {
@@ -223,6 +229,10 @@ impl Marks for Double {
 
 #[async_trait]
 impl Instances for Double {
+    fn shared(&self) -> bool {
+        !self.alone
+    }
+
     async fn join(&self, instance: InstanceId, terms: &Terms) -> Result<Era, StoreError> {
         self.attempt("join", |rows| rows.join(instance, terms))
             .await
@@ -349,8 +359,8 @@ impl MarkStore for Double {
         Ok(())
     }
 
-    fn connections(&self) -> u64 {
-        self.connections.load(Ordering::SeqCst)
+    fn servers(&self) -> u64 {
+        self.servers.load(Ordering::SeqCst)
     }
 
     fn instances_over(&self) -> u64 {
@@ -366,9 +376,5 @@ impl MarkStore for Double {
 
     fn counted(&self) -> Option<u64> {
         None
-    }
-
-    fn shared(&self) -> bool {
-        !self.alone
     }
 }

@@ -236,15 +236,13 @@ impl Rows {
         found
     }
 
-    pub fn give_back(&mut self, spends: &[(ResourceKey, Token, String)]) {
-        for (resource, token, name) in spends {
-            if let Some(mark) = self.marks.get_mut(resource)
-                && mark.token == *token
-                && mark.spent_by.as_ref() == Some(name)
-            {
-                mark.spent_by = None;
-                mark.given_back += 1;
-            }
+    pub fn give_back(&mut self, resource: &ResourceKey, token: Token, name: &str) {
+        if let Some(mark) = self.marks.get_mut(resource)
+            && mark.token == token
+            && mark.spent_by.as_deref() == Some(name)
+        {
+            mark.spent_by = None;
+            mark.given_back += 1;
         }
     }
 

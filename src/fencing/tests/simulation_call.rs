@@ -124,7 +124,7 @@ impl Call {
             Self::Cede(epochs) => Reply::Ceded(rows.cede(epochs)),
             Self::Repair(repairs) => Reply::Repaired(rows.repair(repairs)),
             Self::GiveBack(resource, token, name) => {
-                rows.give_back(&[(resource.clone(), *token, name.clone())]);
+                rows.give_back(resource, *token, name);
                 Reply::Done
             }
             Self::Renew(id, terms, publication) => {

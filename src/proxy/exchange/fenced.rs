@@ -96,7 +96,6 @@ fn follow<G: Send + 'static, E: Ended>(
                 return;
             }
         };
-        let (key, token) = (permit.key().clone(), permit.token());
         let in_flight = terms.metrics.in_flight();
         let sending = permit.begin();
         let clock = request.extensions().get::<AccessClock>().cloned();
@@ -104,8 +103,6 @@ fn follow<G: Send + 'static, E: Ended>(
         let open = OpenExchange {
             sending,
             counted: (in_flight, held),
-            key,
-            token,
             limits: terms.limits,
         };
         // Declared after the permit, and so dropped before it.

@@ -7,7 +7,6 @@ use crate::fencing::Fencing;
 use crate::fencing::permit::Sending;
 use crate::metrics::InFlightGuard;
 use crate::proxy::refusal::Refusal;
-use crate::routing::{ResourceKey, Token};
 
 /// An exchange that has begun. The response, and with it the connection, must be dropped before its
 /// permit ends: the drop resets what the upstream has not taken, and the settling starts after that.
@@ -16,8 +15,6 @@ pub(super) struct OpenExchange<G> {
     /// Counts the exchange as in flight, and keeps what [`Exchange::held`](super::Exchange::held)
     /// has.
     pub counted: (InFlightGuard, G),
-    pub key: ResourceKey,
-    pub token: Token,
     pub limits: ExchangeLimits,
 }
 
@@ -36,9 +33,10 @@ impl<G> OpenExchange<G> {
     ) -> Refusal {
         let mut lost = false;
         if failed.is_without_effect() {
+            let (key, token) = (self.sending.key().clone(), self.sending.token());
             self.sending.settled();
             if let Some(name) = spend {
-                lost = !fencing.give_back(&self.key, self.token, name).await;
+                lost = !fencing.give_back(&key, token, name).await;
             }
         } else {
             drop(self.sending);

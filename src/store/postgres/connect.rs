@@ -37,6 +37,7 @@
 //! `statement_timeout` is not changed and no cancel is ever sent. A cancel that arrives while a
 //! commit waits for its standby makes the server report success without the standby.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -47,6 +48,7 @@ use super::errors::error_of;
 use super::options;
 use super::warnings::{Anchor, Line};
 use crate::config::settings::PostgresAddress;
+use crate::locked::locked;
 use crate::store::StoreError;
 
 const POOLER: &str = "the session's settings did not reach the server. Do not connect through PgBouncer or \
@@ -105,12 +107,15 @@ pub(super) struct Connector {
     last: AtomicUsize,
     /// How many connections were made.
     made: AtomicU64,
+    /// When the server of the latest connection was started, and how often that has changed.
+    server: Mutex<(i64, u64)>,
     _anchor: Anchor,
 }
 
-/// The columns of the proving query: `synchronous_commit`, `fsync`, `full_page_writes`, read-only,
-/// whether the startup options have taken effect, and the database's encoding.
-type SessionProof = (String, Option<String>, Option<String>, bool, bool, String);
+/// The columns of the proving query: `synchronous_commit`, no `fsync`, no `full_page_writes`, read-only,
+/// whether the startup options have taken effect, the database's encoding, and when the server was
+/// started (µs), which no two servers share.
+type SessionProof = (String, bool, bool, bool, bool, String, i64);
 
 impl Connector {
     /// `timeout` bounds a connect over all hosts.
@@ -120,6 +125,7 @@ impl Connector {
             timeout,
             last: AtomicUsize::new(0),
             made: AtomicU64::new(0),
+            server: Mutex::default(),
             _anchor: Anchor::new(),
         }
     }
@@ -128,8 +134,8 @@ impl Connector {
         self.timeout
     }
 
-    pub(super) fn made(&self) -> u64 {
-        self.made.load(Ordering::Relaxed)
+    pub(super) fn servers(&self) -> u64 {
+        locked(&self.server).1
     }
 
     /// The options for each host. Files are read each time, since a mounted secret may have
@@ -172,17 +178,16 @@ impl Connector {
         let share = self.timeout / u32::try_from(count).unwrap_or(u32::MAX);
         let first = self.last.load(Ordering::Relaxed);
         let mut errors = Vec::new();
-        for offset in 0..count {
-            let at = (first + offset) % count;
-            let Some(options) = hosts.get(at) else {
-                continue;
-            };
+        let each = hosts.iter().cycle().skip(first).take(count);
+        for (offset, options) in each.enumerate() {
             let tried = tokio::time::timeout(share, prove(options, session, phase))
                 .await
                 .unwrap_or(Err(StoreError::Timeout(share)));
             match tried {
-                Ok(mut line) => {
-                    self.last.store(at, Ordering::Relaxed);
+                Ok((mut line, started)) => {
+                    self.last.store((first + offset) % count, Ordering::Relaxed);
+                    let mut server = locked(&self.server);
+                    *server = (started, server.1 + u64::from(server.0 != started));
                     line.number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
                     return Ok(line);
                 }
@@ -204,28 +209,20 @@ pub(super) fn name(options: &PgConnectOptions) -> String {
     }
 }
 
-fn combine(mut errors: Vec<(String, StoreError)>) -> StoreError {
-    if errors.len() == 1
-        && let Some((name, error)) = errors.pop()
-    {
-        return match error {
-            StoreError::Connection(why) => StoreError::Connection(format!("{name}: {why}")),
-            StoreError::Unfit(why) => StoreError::Unfit(format!("{name}: {why}")),
-            other => other,
-        };
-    }
-    let unfit = errors
-        .iter()
-        .all(|(_, error)| matches!(error, StoreError::Unfit(_)));
-    let said = errors
-        .iter()
-        .map(|(name, error)| format!("{name}: {error}"))
-        .collect::<Vec<_>>()
-        .join("; ");
+fn combine(errors: Vec<(String, StoreError)>) -> StoreError {
+    let mut unfit = true;
+    let each = errors.into_iter().map(|(name, error)| {
+        unfit &= matches!(error, StoreError::Unfit(_));
+        match error {
+            StoreError::Connection(why) | StoreError::Unfit(why) => format!("{name}: {why}"),
+            other => format!("{name}: {other}"),
+        }
+    });
+    let text = each.collect::<Vec<_>>().join("; ");
     if unfit {
-        StoreError::Unfit(said)
+        StoreError::Unfit(text)
     } else {
-        StoreError::Connection(said)
+        StoreError::Connection(text)
     }
 }
 
@@ -260,7 +257,7 @@ async fn prove(
     options: &PgConnectOptions,
     session: Session,
     phase: Phase,
-) -> Result<Line, StoreError> {
+) -> Result<(Line, i64), StoreError> {
     let mut connection = options.connect().await.map_err(|error| {
         let said = error.to_string();
         if said.contains("unsupported startup parameter") {
@@ -279,18 +276,21 @@ async fn prove(
     })?;
     set_up(&mut connection, session).await?;
     let mut rows: Vec<SessionProof> = sqlx::query_as(
-        "SELECT current_setting('synchronous_commit'), current_setting('fsync', true), \
-         current_setting('full_page_writes', true), \
+        "SELECT current_setting('synchronous_commit'), \
+         coalesce(current_setting('fsync', true) = 'off', false), \
+         coalesce(current_setting('full_page_writes', true) = 'off', false), \
          pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on', \
          (SELECT count(*) FROM pg_settings WHERE source = 'client' AND name IN \
          ('lock_timeout', 'default_transaction_isolation', 'client_min_messages', \
          'idle_in_transaction_session_timeout')) = 4, \
-         current_setting('server_encoding')",
+         current_setting('server_encoding'), \
+         (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint",
     )
     .fetch_all(&mut connection)
     .await
     .map_err(error_of)?;
-    let Some((commit, fsync, pages, read_only, took_effect, encoding)) = rows.pop() else {
+    let Some((commit, no_fsync, no_pages, read_only, took_effect, encoding, started)) = rows.pop()
+    else {
         return Err(StoreError::Connection("the proving query is empty".into()));
     };
     if !took_effect || !["on", "remote_apply"].contains(&commit.as_str()) {
@@ -308,12 +308,12 @@ async fn prove(
             Phase::Running => StoreError::Connection(why.to_owned()),
         });
     }
-    if fsync.as_deref() == Some("off") {
+    if no_fsync {
         return Err(StoreError::Unfit(
             "the server runs with fsync=off and would lose marks in a crash: turn it on".to_owned(),
         ));
     }
-    if pages.as_deref() == Some("off") && phase == Phase::Start {
+    if no_pages && phase == Phase::Start {
         tracing::warn!(
             "the server runs with full_page_writes=off: safe only where the file system never \
              tears a page"
@@ -323,5 +323,5 @@ async fn prove(
     if !line.hears().await? {
         return Err(StoreError::Unfit(DEAF.to_owned()));
     }
-    Ok(line)
+    Ok((line, started))
 }

@@ -23,7 +23,7 @@ impl Engine for PostgresStore {
         let slot = match turn {
             Turn::Look => &self.reader,
             Turn::Read | Turn::Write | Turn::Transaction => &self.operators,
-            Turn::Join | Turn::Renew | Turn::Leave | Turn::Watch | Turn::Declare => &self.heartbeat,
+            Turn::Join | Turn::Renew | Turn::Watch | Turn::Declare => &self.heartbeat,
             Turn::Cede => &self.ceding,
             Turn::Notify => &self.notifying,
         };

@@ -11,7 +11,7 @@ use sqlx::query::Query;
 use tokio::sync::mpsc;
 
 use super::slot::DedicatedConnection;
-use super::statements::{ADVANCE, ADVANCE_ONE, CEDE, GIVE_BACK, REPAIR};
+use super::statements::{ADVANCE, ADVANCE_ONE, CEDE, REPAIR};
 use super::{LANES, PostgresStore, UNREAD_NOTIFICATIONS, notifications};
 use crate::routing::{ResourceKey, Token};
 use crate::store::engine::Value::{Numbers, Text, Texts};
@@ -99,13 +99,13 @@ impl Marks for PostgresStore {
         all.ok_or_else(|| StoreError::Statement("a repair has not made its row".to_owned()))
     }
 
-    async fn give_back(&self, spends: &[(ResourceKey, Token, String)]) -> Result<(), StoreError> {
-        let spends = vec![
-            Texts(each(spends, |(resource, ..)| resource.to_string())),
-            Numbers(each(spends, |(_, token, _)| token.get())),
-            Texts(each(spends, |(.., name)| name.clone())),
-        ];
-        self.change(Turn::Cede, GIVE_BACK, spends).await.map(drop)
+    async fn give_back(
+        &self,
+        resource: &ResourceKey,
+        token: Token,
+        name: &str,
+    ) -> Result<(), StoreError> {
+        self.unspend(resource, token, name).await
     }
 
     async fn notify(&self, notifications: &[Notification]) -> Result<(), StoreError> {
@@ -125,24 +125,31 @@ impl Marks for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Runs a statement that returns rows; gives that of each key, whose token was asked for.
+    /// Runs a statement that returns rows, within the timeout; gives that of each key, whose token
+    /// was asked for.
     async fn found<'k>(
         &self,
         slot: &DedicatedConnection,
         statement: Query<'_, Postgres, PgArguments>,
         keys: impl Iterator<Item = (&'k ResourceKey, Token)>,
     ) -> Result<Vec<Option<Found>>, StoreError> {
-        self.on(slot, async |c| {
-            let answer = statement.fetch_all(c).await?;
-            let mut by_key = HashMap::with_capacity(answer.len());
-            for row in &answer {
-                by_key.insert(row.try_get::<&str, _>(0)?, row);
-            }
-            keys.map(|(key, token)| {
-                let row = by_key.get(key.as_str());
-                row.map(|row| found(row, token)).transpose()
-            })
-            .collect()
+        self.bounded(async {
+            let mut turn = slot.turn().await?;
+            let found = turn.run(async |c| {
+                let answer = statement.fetch_all(c).await?;
+                let mut by_key = HashMap::with_capacity(answer.len());
+                for row in &answer {
+                    by_key.insert(row.try_get::<&str, _>(0)?, row);
+                }
+                let row = |(key, token): (&ResourceKey, Token)| {
+                    let row = by_key.get(key.as_str());
+                    row.map(|row| found(row, token)).transpose()
+                };
+                keys.map(row).collect()
+            });
+            let found = found.await?;
+            turn.done();
+            Ok(found)
         })
         .await
     }

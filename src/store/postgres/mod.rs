@@ -4,8 +4,8 @@
 //! replacement of the route table are a transaction each. Statements are prepared once per
 //! connection, and their arguments are bound: nothing that comes from a request is ever SQL.
 //!
-//! Each kind of call has a connection of its own, so that none waits for another. It is opened when
-//! it is first used. A call that finds it in use opens another.
+//! Each kind of call has a connection of its own, so that none waits for another kind. It is opened
+//! when it is first used. A call that finds it in use waits for it.
 //!
 //! An answer counts only when it has been read to its end: the server reports a statement complete
 //! *before* it commits it, and ready for the next one after. So rows are always fetched to the last
@@ -64,11 +64,11 @@ pub struct PostgresStore {
     address: PostgresAddress,
     migrate: bool,
     connector: Arc<Connector>,
-    /// What requests wait for.
+    /// For batches of requests.
     lanes: [DedicatedConnection; LANES],
     aside: DedicatedConnection,
     reader: DedicatedConnection,
-    /// What other instances wait for, and repairs.
+    /// For cedes, repairs, and tokens that are given back.
     ceding: DedicatedConnection,
     notifying: DedicatedConnection,
     heartbeat: DedicatedConnection,
@@ -76,7 +76,7 @@ pub struct PostgresStore {
     /// Which of the membership task's connections answered the last read of the instances.
     instances_over: AtomicU64,
     count: Counting,
-    /// Taken by the first instance of this process that joins; empty: there is none.
+    /// Taken at the first join. Empty: no place was free.
     place: OnceLock<String>,
 }
 
@@ -128,22 +128,6 @@ impl PostgresStore {
         let store = Self::new(address, namespace, timeout, migrate);
         store.prepare().await?;
         Ok(store)
-    }
-
-    /// Runs work on a slot's connection, within the timeout. The connection is closed if the future
-    /// is dropped, or the work fails, takes too long or draws a warning.
-    async fn on<T>(
-        &self,
-        slot: &DedicatedConnection,
-        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, Failure>,
-    ) -> Result<T, StoreError> {
-        self.bounded(async {
-            let mut turn = slot.turn().await?;
-            let done = turn.run(work).await?;
-            turn.done();
-            Ok(done)
-        })
-        .await
     }
 
     /// A statement whose `$1` is the namespace.

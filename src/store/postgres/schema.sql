@@ -4,7 +4,7 @@
 
 CREATE TABLE namespaces (
     namespace text COLLATE "C" NOT NULL PRIMARY KEY,
-    -- Counts the overrides.
+    -- Counts the overrides and prunes, and the announcements of prunes.
     era bigint NOT NULL CHECK (era >= 0),
     -- The route table in force, as a JSON document: it names the marks. NULL: none is recorded yet. Every
     -- instance locks this row when it joins, so none joins while the table is replaced.
@@ -22,7 +22,7 @@ CREATE TABLE marks (
     previous bigint,
     -- The token is spent (reuse: once), under this name. NULL: it is not.
     spent_by text,
-    -- The era of the override that set this row, or in which it was first written.
+    -- The era of the last override that set this row, or that a repair knew of; 0: none has.
     era bigint NOT NULL CHECK (era >= 0),
     -- When the mark last rose or was overridden.
     changed_at timestamptz NOT NULL,

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use async_trait::async_trait;
 use sqlx::PgConnection;
 
-use super::connect::Phase;
 use super::count::PIECE;
 use super::{PostgresStore, options, schema};
 use crate::config::settings::Secret;
@@ -47,8 +46,8 @@ impl MarkStore for PostgresStore {
         }
     }
 
-    fn connections(&self) -> u64 {
-        self.connector.made()
+    fn servers(&self) -> u64 {
+        self.connector.servers()
     }
 
     fn instances_over(&self) -> u64 {
@@ -71,17 +70,13 @@ impl MarkStore for PostgresStore {
     fn counted(&self) -> Option<u64> {
         self.count.whole()
     }
-
-    fn shared(&self) -> bool {
-        Self::SHARED
-    }
 }
 
 impl PostgresStore {
     /// Proves a new connection, and reads the schema's version. `write` proves too that rows may be
     /// written.
     async fn prove(&self, write: bool) -> Result<Schema, StoreError> {
-        let mut turn = self.operators.fresh(Phase::Start).await?;
+        let mut turn = self.operators.fresh().await?;
         let schema = turn
             .run(async |c| {
                 let schema = schema(c).await?;

@@ -153,6 +153,19 @@ pub(super) const ADVANCE_ONE: &str = advance!(
 );
 
 /// The statements of [`Engine`](crate::store::engine::Engine).
+/// See [`Texts::unchanged`].
+macro_rules! unchanged {
+    () => {
+        concat!(
+            "SELECT m.resource, cardinality(",
+            open!(),
+            ") > 0 FROM marks AS m \
+             WHERE m.namespace = $1 AND m.resource >= $2 AND m.resource <= $3 \
+             AND m.changed_at < now() - $4 * interval '1 millisecond' ORDER BY m.resource"
+        )
+    };
+}
+
 pub(super) const TEXTS: Texts = Texts {
     look: concat!(
         "SELECT m.resource, m.token, m.spent_by IS NOT NULL, m.era, ",
@@ -168,13 +181,8 @@ pub(super) const TEXTS: Texts = Texts {
         open!(),
         ")::text FROM marks AS m WHERE m.namespace = $1 AND m.resource = $2 FOR UPDATE"
     ),
-    lock_unchanged: concat!(
-        "SELECT m.resource, cardinality(",
-        open!(),
-        ") > 0 FROM marks AS m WHERE m.namespace = $1 AND m.resource >= $2 AND m.resource <= $3 \
-         AND m.changed_at < now() - $4 * interval '1 millisecond' \
-         ORDER BY m.resource FOR UPDATE SKIP LOCKED"
-    ),
+    unchanged: unchanged!(),
+    lock_unchanged: concat!(unchanged!(), " FOR UPDATE SKIP LOCKED"),
     list: concat!(
         "SELECT resource, token, spent_by IS NOT NULL, era, ",
         millis!("changed_at"),
@@ -254,17 +262,3 @@ ON CONFLICT (namespace, resource) DO UPDATE SET ",
     ),
     returning!()
 );
-
-/// Locks the rows first, in key order: these are the rows that advances lock. Both halves compare
-/// the name, since each sees the row as it is when it has the lock.
-pub(super) const GIVE_BACK: &str = "WITH mine AS ( \
-         SELECT s.* FROM marks AS m \
-         JOIN (SELECT $1::text AS namespace, k.* \
-             FROM unnest($2::text[], $3::bigint[], $4::text[]) \
-                 AS k(resource, token, name) OFFSET 0) AS s \
-             ON m.namespace = s.namespace AND m.resource = s.resource \
-             AND m.token = s.token AND m.spent_by = s.name \
-         ORDER BY m.resource FOR UPDATE OF m) \
-     UPDATE marks AS m SET given_back = m.given_back + 1, spent_by = NULL FROM mine \
-     WHERE m.namespace = mine.namespace AND m.resource = mine.resource \
-     AND m.token = mine.token AND m.spent_by = mine.name";

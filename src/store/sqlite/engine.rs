@@ -13,6 +13,16 @@ use crate::store::instances::TOUCH;
 use crate::store::rows::{self, Failure, Schema};
 use crate::store::{Count, Era, MarkStore, StoreError};
 
+/// See [`Texts::unchanged`].
+const UNCHANGED: &str = concat!(
+    "SELECT resource, ",
+    open!(),
+    " <> '[]' FROM marks AS m WHERE namespace = $1 AND resource >= $2 AND resource <= $3 \
+              AND changed_at < ",
+    now!(),
+    " - $4 ORDER BY resource"
+);
+
 /// A lock is for the whole file here.
 impl Engine for SqliteStore {
     const TEXTS: Texts = Texts {
@@ -27,14 +37,8 @@ impl Engine for SqliteStore {
             open!(),
             " FROM marks AS m WHERE namespace = $1 AND resource = $2"
         ),
-        lock_unchanged: concat!(
-            "SELECT resource, ",
-            open!(),
-            " <> '[]' FROM marks AS m WHERE namespace = $1 AND resource >= $2 AND resource <= $3 \
-              AND changed_at < ",
-            now!(),
-            " - $4 ORDER BY resource"
-        ),
+        unchanged: UNCHANGED,
+        lock_unchanged: UNCHANGED,
         list: "SELECT resource, token, spent_by IS NOT NULL, era, changed_at FROM marks \
              WHERE namespace = $1 AND resource >= $2 AND resource < $3 ORDER BY resource LIMIT $4",
         set_mark: concat!(
@@ -137,7 +141,7 @@ impl MarkStore for SqliteStore {
         SqliteStore::close(self).await;
     }
 
-    fn connections(&self) -> u64 {
+    fn servers(&self) -> u64 {
         0
     }
 
@@ -168,10 +172,6 @@ impl MarkStore for SqliteStore {
 
     fn counted(&self) -> Option<u64> {
         Some(self.known.marks.load(Ordering::Acquire))
-    }
-
-    fn shared(&self) -> bool {
-        Self::SHARED
     }
 }
 

@@ -70,15 +70,13 @@ impl Marks for SqliteStore {
         .await
     }
 
-    async fn give_back(&self, spends: &[(ResourceKey, Token, String)]) -> Result<(), StoreError> {
-        let spends = spends
-            .iter()
-            .map(|(resource, token, name)| (resource, token.get(), name));
-        let spends = vec![Text(json(&spends.collect::<Vec<_>>()))];
-        let sql = "UPDATE marks SET given_back = given_back + 1, spent_by = NULL \
-             FROM json_each(?2) AS s WHERE namespace = ?1 AND resource = s.value ->> 0 \
-             AND token = s.value ->> 1 AND spent_by = s.value ->> 2";
-        self.change(Turn::Write, sql, spends).await.map(drop)
+    async fn give_back(
+        &self,
+        resource: &ResourceKey,
+        token: Token,
+        name: &str,
+    ) -> Result<(), StoreError> {
+        self.unspend(resource, token, name).await
     }
 
     async fn notify(&self, _notifications: &[Notification]) -> Result<(), StoreError> {

@@ -1,7 +1,6 @@
 //! [`SqliteStore`]: the embedded store. One file, one process, one connection.
 //!
-//! Each call waits for its turn at the connection. Its work runs in its own task, at the latest
-//! when its caller leaves or gets [`StoreError::Timeout`]. So no transaction is abandoned halfway:
+//! Each call waits for its turn at the connection. Its work runs in a task of its own, so no transaction is abandoned halfway:
 //! the work runs to its end, and until then no other call uses the connection. If the caller leaves
 //! before its turn, the work is not started. After any error the connection is closed, and the next
 //! call opens a new one.

@@ -123,7 +123,7 @@ async fn who_lapsed_and_was_not_missed_goes_on_under_the_same_id() {
     a.until_status(503, put("/orders/7").token(41)).await;
     // A living proxy cedes its epochs, lapsed or not.
     b.send(put("/orders/7").token(42)).await.assert_forwarded();
-    a.refuse(put("/orders/7").token(41), 503, "store-unavailable")
+    a.refuse(put("/orders/8").token(41), 503, "store-unavailable")
         .await;
     drop(held);
     a.until_forwarded(put("/orders/7").token(43)).await;

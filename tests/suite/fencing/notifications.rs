@@ -85,13 +85,16 @@ async fn a_hand_over_costs_four_statements() {
     }
     let after = all();
     let [advances, notifies, cedes, looks] = std::array::from_fn(|i| after[i] - before[i]);
-    assert_eq!((advances, cedes), (hand_overs, hand_overs));
-    // Each proxy polls while a request waits, four times a second: it looks, and notifies again.
+    assert_eq!(advances, hand_overs);
+    // Each proxy polls while a request waits, four times a second: it looks, and notifies again. A
+    // look may find an epoch that is just being ceded.
     let polls = 2 * usize::try_from(began.elapsed().as_millis() / 250).expect("small") + 2;
     let expected = hand_overs..=hand_overs + polls;
     assert!(
-        expected.contains(&notifies) && expected.contains(&looks),
-        "{notifies} notifications and {looks} looks, {polls} polls at the most"
+        [notifies, cedes, looks]
+            .iter()
+            .all(|some| expected.contains(some)),
+        "{notifies} notifications, {cedes} cedes and {looks} looks, {polls} polls at the most"
     );
     pair.upstream.assert_no_overtaking();
 }

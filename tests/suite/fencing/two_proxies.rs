@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use crate::support::postgres::Cluster;
+use crate::support::store::has_postgres;
 use crate::support::{
     Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, forwarded, joined,
-    or_return, post, put,
+    or_return, post, put, return_unless,
 };
 
 /// The set-up of a test; `None`, and a line that says so, without Postgres.
@@ -165,22 +167,19 @@ async fn under_reuse_once_a_token_whose_spending_was_lost_passes_no_second_time(
     assert_eq!(upstream.tokens("order:8"), [41]);
 }
 
-/// Nobody asks the proxy that has spent it. That its connection is another one is reason enough to
-/// look.
+/// Nobody asks the proxy that has spent it. That another server answers is reason enough to look.
 #[tokio::test]
 async fn under_reuse_once_a_lost_spending_is_missed_by_the_proxy_that_made_it() {
-    let store = or_return!(Store::postgres().await);
+    return_unless!(has_postgres());
+    let cluster = Cluster::start();
+    let store = Store::on(&cluster).await;
     let more = "{ upstream: { undelivered: 100ms }, store: { lease: 5s }, barrier: { wait: 25s, settle: 400ms }, \
         routes: [{ path: '/orders/{id}', resource: 'order:{id}', reuse: once }] }";
     let (upstream, a, b) = two_on(&store, more).await;
     a.forward(post("/orders/7").token(41)).await;
     store.execute("UPDATE marks SET spent_by = NULL").await;
-    store
-        .execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
-             WHERE datname = current_database() AND application_name LIKE 'fencepost%'",
-        )
-        .await;
+    cluster.stop();
+    cluster.start_again();
     a.until_some("fencepost_mark_regressions_total").await;
     store
         .until("SELECT count(*) FROM marks WHERE spent_by IS NULL", 0)

@@ -66,21 +66,43 @@ fn a_hint_closes_nothing_that_requests_wait_with() {
 }
 
 #[test]
-fn a_hint_that_is_not_newer_or_about_nothing_here_does_nothing() {
+fn a_hint_that_is_not_newer_or_about_nothing_here_changes_nothing() {
     let one = One::alone();
     assert!(one.open("a", 5).is_ok());
-    for (on, waits) in [
-        ("a", Some(5)),
-        ("a", Some(4)),
-        ("a", None),
-        ("b", Some(i64::MAX)),
-        ("b", None),
+    for (on, waits, read) in [
+        ("a", Some(5), true),
+        ("a", Some(4), true),
+        ("a", None, false),
+        ("b", Some(i64::MAX), true),
+        ("b", None, false),
     ] {
         hinted(&one, on, waits);
+        let read = if read { vec![key(on)] } else { vec![] };
+        assert_eq!((looks(&one), one.cede()), (read, vec![]), "{on} {waits:?}");
+        one.look(on);
     }
-    assert_eq!((looks(&one), one.cede()), (vec![], vec![]));
+    assert!(one.cede().is_empty());
     one.passes("a", 5);
     assert_eq!((one.known("b"), one.active()), (None, 1));
+}
+
+/// The statement was given up, and has opened an epoch after all.
+#[test]
+fn a_hint_about_an_epoch_that_was_never_used_cedes_it() {
+    let (one, two) = One::pair();
+    let asked = one.ask("a", 5);
+    let sent = one.compose();
+    one.advance(&sent);
+    one.give_up(sent);
+    drop(asked);
+    assert!(two.open("a", 6).is_ok());
+    assert!(two.waits("a", 6));
+    hinted(&one, "a", Some(6));
+    assert_eq!(looks(&one), [key("a")]);
+    one.look("a");
+    assert_eq!(one.cede(), [5]);
+    two.look("a");
+    two.passes("a", 6);
 }
 
 // --- overrides ---

@@ -22,6 +22,34 @@ fn a_newer_mark_supersedes_and_what_is_left_is_ceded() {
     assert!(two.cede().is_empty(), "nobody waits for it");
 }
 
+/// The next server may lack the epoch, and what others let in behind it.
+#[test]
+fn after_a_change_of_servers_memory_permits_nothing_before_the_row_was_read() {
+    let one = One::alone();
+    assert!(one.open("a", 5).is_ok());
+    let held = one.permit("a", 5);
+    let before = one.looking("a");
+    one.table.another_server();
+    assert_eq!(one.recall("a", 5), Ok(Recalled::AskStore));
+    assert!(matches!(one.enter("a", 5), Ok(Entered::NotOpen)));
+    assert!(!held.superseded.is_cancelled());
+    one.looked(&before, one.row("a").as_ref(), 0);
+    assert!(!one.is_open("a", 5), "read from the server of before");
+    one.look("a");
+    one.passes("a", 5);
+}
+
+#[test]
+fn a_newer_mark_that_a_statement_finds_is_wanted_by_others() {
+    let (one, two) = One::pair();
+    assert!(one.open("a", 5).is_ok());
+    let held = one.permit("a", 5);
+    assert!(two.open("a", 6).is_ok());
+    assert_eq!(one.want("a", 5, Want::Raise), stale(6, DecidedBy::Store));
+    one.end("a", &held, Ending::Settled);
+    assert_eq!(one.cede(), [5]);
+}
+
 #[test]
 fn an_older_epoch_is_waited_for_until_it_is_not_in_the_row() {
     let (one, two) = One::pair();

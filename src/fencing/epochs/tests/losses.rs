@@ -1,4 +1,4 @@
-//! What a failover has lost: it is seen, refused, written back, and serves again once it has settled.
+//! Losses after a failover: detected, refused, written back, and served again once settled.
 
 use super::*;
 
@@ -119,7 +119,7 @@ fn a_repair_writes_all_back_that_may_be_in_flight() {
     assert_eq!(one.losses(), 2, "the mark was missing too");
 }
 
-/// What was let in behind the lost mark is waited for after the repair.
+/// After the repair, a request waits for epochs that were opened behind the lost mark.
 #[test]
 fn an_epoch_from_before_a_loss_serves_no_more() {
     let (one, two) = One::pair();

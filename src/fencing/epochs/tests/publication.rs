@@ -1,4 +1,4 @@
-//! What is over with the next heartbeat, and what stays open by name.
+//! Publications: which epochs the next heartbeat ends, and which it leaves open by name.
 
 use super::*;
 

@@ -25,8 +25,7 @@ fn lose_spending(one: &One) {
 
 fn give_back(one: &One, name: &str) {
     one.table.give_up_spent(&key("a"), name);
-    let spend = (key("a"), token(5), name.to_owned());
-    one.rows.borrow_mut().give_back(&[spend]);
+    one.rows.borrow_mut().give_back(&key("a"), token(5), name);
 }
 
 /// Refuses the token until it is repaired and has settled, and then because it is spent.
@@ -107,7 +106,7 @@ fn a_spending_is_missed_in_a_later_era_too_while_its_epoch_is_open() {
     assert_eq!(spent_by(&one).as_deref(), Some("x"));
 }
 
-/// A mark that is made anew after a prune has the first era.
+/// A mark that is made again after a prune has era 0.
 #[test]
 fn a_spending_that_was_pruned_is_no_loss() {
     let one = One::alone();

@@ -143,13 +143,19 @@ pub async fn spending_goes_back_only_under_its_name(home: Home) {
     advance(&*store, spending("a", 5, "mine")).await;
     advance(&*store, spending("b", 5, "mine")).await;
     advance(&*store, spending("c", 5, "mine")).await;
-    let gave = [
-        (key("a"), token(5), "another".to_owned()),
-        (key("b"), token(4), "mine".to_owned()),
-        (key("c"), token(5), "mine".to_owned()),
-        (key("nowhere"), token(5), "mine".to_owned()),
-    ];
-    store.give_back(&gave).must().await;
+    let give = async || {
+        for (resource, number, name) in [
+            ("a", 5, "another"),
+            ("b", 4, "mine"),
+            ("c", 5, "mine"),
+            ("nowhere", 5, "mine"),
+        ] {
+            let resource = key(resource);
+            let given = store.give_back(&resource, token(number), name);
+            given.must().await;
+        }
+    };
+    give().await;
     for (resource, name, given_back) in [
         ("a", Some("mine"), 0),
         ("b", Some("mine"), 0),
@@ -162,7 +168,7 @@ pub async fn spending_goes_back_only_under_its_name(home: Home) {
     let again = advance(&*store, spending("c", 5, "next")).await;
     assert_eq!(again.spent_by.as_deref(), Some("next"));
     // Too late: somebody else has it by now.
-    store.give_back(&gave).must().await;
+    give().await;
     let found = advance(&*store, ask("c", 5)).await;
     assert_eq!(found.spent_by.as_deref(), Some("next"));
     assert_eq!(found.given_back, 1);

@@ -87,11 +87,7 @@ async fn each_statement(store: &PostgresStore, resources: &[ResourceKey], found:
     store.view(&resources[0]).must().await;
     let named: Vec<_> = resources.iter().map(|key| (key.clone(), epoch)).collect();
     assert_eq!(store.cede(&named).must().await.len(), found);
-    let spends: Vec<_> = resources
-        .iter()
-        .map(|key| (key.clone(), token(2), "a".to_owned()))
-        .collect();
-    store.give_back(&spends).must().await;
+    store.give_back(&resources[0], token(2), "a").must().await;
     let repair = |resource: &ResourceKey| Repair {
         resource: resource.clone(),
         token: token(3),

@@ -27,7 +27,7 @@ pub const ALL: [(Statement, &str); 12] = [
     (Statement::Look, "SELECT m.resource, m.token, m.spent_by IS"),
     (Statement::Cede, "FROM ceded AS c"),
     (Statement::Repair, "AS r(resource, token, spend,"),
-    (Statement::GiveBack, "spent_by = NULL FROM mine"),
+    (Statement::GiveBack, "given_back + 1"),
     (Statement::Notify, "SELECT pg_notify("),
     (Statement::Join, "INSERT INTO instances (namespace"),
     (Statement::Renew, "renewals = CASE WHEN"),

@@ -1,7 +1,7 @@
 //! Row locks: in which order they are taken, how long they are waited for, and what a statement
 //! finds that has waited.
 
-use fencepost::store::{MarkStore as _, Publication, Renewal};
+use fencepost::store::{Publication, Renewal};
 
 use super::*;
 use crate::support::Must;
@@ -223,29 +223,6 @@ async fn a_notification_that_is_refused_costs_its_cede_alone() {
     assert!(refused.to_string().contains("NOTIFY queue"), "{refused}");
     let found = advance(&store, opening("a", 6, 2)).await;
     assert_eq!(found.open, [epoch(1, 1, 5), epoch(1, 2, 6)]);
-}
-
-/// Reads by operators while a lane works cost neither of them a connection: after a new
-/// one, the lane would have to ask whether it is another server's.
-#[tokio::test]
-async fn operators_who_look_leave_the_lane_its_connection() {
-    let (url, store) = or_return!(fresh().await);
-    let store = Arc::new(store);
-    advance(&*store, opening("a", 5, 1)).await;
-    store.view(&key("a")).must().await;
-    let made = store.connections();
-    let mut holder = shell(&url).await;
-    let mut watcher = shell(&url).await;
-    sql(&mut holder, "BEGIN; SELECT * FROM marks FOR UPDATE").await;
-    let waiting = beside(&store, |store| async move {
-        advance(&*store, ask("a", 6)).await
-    });
-    until(&mut watcher, "the advance waits", WAITS_FOR_A_LOCK).await;
-    let seen = store.view(&key("a")).must().await;
-    assert_eq!(seen.expect("a mark").1, [epoch(1, 1, 5)]);
-    sql(&mut holder, "COMMIT").await;
-    assert_eq!(waiting.must().await.before, Some(token(5)));
-    assert_eq!(store.connections(), made);
 }
 
 /// A caller that leaves sends no cancel: what the server was told happens there, late.

@@ -15,7 +15,9 @@ async fn a_frozen_server_costs_timeouts_and_nothing_else() {
     for _ in 0..2 {
         let late = batch(&store, Lane::Main(0), &[ask("a", 2)]).await;
         let late = late.expect_err("it is frozen");
-        assert!(matches!(late, StoreError::Timeout(_)), "{late}");
+        // The second has to connect first.
+        let in_time = matches!(late, StoreError::Timeout(_) | StoreError::Connection(_));
+        assert!(in_time, "{late}");
     }
     cluster.thaw();
     let deadline = tokio::time::Instant::now() + TIMEOUT;

@@ -1,6 +1,9 @@
 //! Which servers, roles and URLs are good enough, and what is said of those that are not.
 
+use fencepost::store::MarkStore as _;
+
 use super::*;
+use crate::support::wait::eventually;
 use crate::support::{Must, return_unless};
 
 async fn note_settings(url: &str) -> PgConnection {
@@ -51,6 +54,29 @@ async fn commits_are_flushed_whatever_the_server_says() {
         let expected = (session.into(), "read committed".into(), "fencepost".into());
         assert_eq!(seen, [expected], "server: {server}");
     }
+}
+
+/// Over one that is another, or was restarted, open epochs may be missing.
+#[tokio::test]
+async fn a_server_is_told_from_the_last_one() {
+    return_unless!(has_postgres());
+    let cluster = Cluster::start();
+    let url = cluster.create_database().await;
+    let store = open(&url).must().await;
+    advance(&store, ask("a", 1)).await;
+    store.view(&key("a")).must().await;
+    assert_eq!(store.servers(), 1);
+    let mut shell = shell(&url).await;
+    let others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+        WHERE application_name = 'fencepost'";
+    sql(&mut shell, others).await;
+    let again = || async { store.view(&key("a")).await.ok() };
+    eventually("the mark", again).await;
+    assert_eq!(store.servers(), 1, "only the connections are new");
+    cluster.stop();
+    cluster.start_again();
+    eventually("the mark", again).await;
+    assert_eq!(store.servers(), 2);
 }
 
 #[tokio::test]
