@@ -17,7 +17,7 @@ use crate::socket::Listener;
 const BACKLOG: u32 = 1024;
 
 /// Binds an address; returns the one that was got. `mode` is that of a Unix socket.
-pub(super) async fn bind(listen: &Listen, mode: Option<u32>) -> anyhow::Result<(Listener, String)> {
+pub(crate) async fn bind(listen: &Listen, mode: Option<u32>) -> anyhow::Result<(Listener, String)> {
     match listen {
         Listen::Tcp(address) => {
             let listener = TcpListener::bind(address)

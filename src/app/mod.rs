@@ -3,7 +3,7 @@
 
 mod found;
 mod keys;
-mod listen;
+pub(crate) mod listen;
 mod log_output;
 mod log_writer;
 mod reload;
@@ -33,7 +33,6 @@ use crate::config::{self, Loader, RouteTable, Settings, Warning};
 use crate::fencing::{Background, Fencing, FencingSetup, Running};
 use crate::log_filter::LogFilter;
 use crate::metrics::Metrics;
-use crate::proxy::attachment::Attachment;
 use crate::proxy::headers::via::Via;
 use crate::proxy::{Proxy, ProxySetup};
 use crate::rejections::Rejections;
@@ -98,7 +97,7 @@ impl Bound {
 
         // Start the fencing, and the tasks beside it.
         let (settings, filter) = (self.settings, Arc::clone(&log.filter));
-        let (app, background) = App::start(settings, self.store, self.instance, filter, None)?;
+        let (app, background) = App::start(settings, self.store, self.instance, filter)?;
         let side_tasks = app.start_side_tasks(self.admin_listener, log.writer);
 
         // Serve.
@@ -144,51 +143,6 @@ impl Bound {
         drop(port);
         tracing::info!("stopped");
         Ok(())
-    }
-}
-
-/// The data port of `fencepost attach`, which judges nothing.
-pub(crate) struct Attached {
-    pub address: String,
-    app: App,
-    port: DataPort,
-    /// Lives as long as the port.
-    _background: Background,
-}
-
-impl Attached {
-    /// Binds the port and begins to accept. The store is never joined, so a request that were
-    /// judged after all would be refused.
-    pub(crate) async fn open(
-        settings: Settings,
-        attachment: Arc<Attachment>,
-    ) -> anyhow::Result<Self> {
-        let instance = InstanceId::from_bits(rand::random());
-        let bound = App::bind(Arc::new(settings), instance).await?;
-        let level = bound.settings.log.level.clone();
-        let log = Arc::new(LogFilter::new(level, None));
-        let (settings, attachment) = (bound.settings, Some(attachment));
-        let (app, background) = App::start(settings, bound.store, bound.instance, log, attachment)?;
-        Ok(Self {
-            address: bound.data,
-            port: app.accept(bound.data_listener),
-            app,
-            _background: background,
-        })
-    }
-
-    /// The request path.
-    pub(crate) fn proxy(&self) -> &Proxy {
-        &self.app.live.proxy
-    }
-
-    /// Lets requests in flight end, and cuts them after `within`.
-    pub(crate) async fn close(mut self, within: Duration) {
-        self.port.departure.announced.cancel();
-        let deadline = Instant::now() + within;
-        if !self.app.finish(&mut self.port, deadline).await {
-            self.port.departure.cut.cancel();
-        }
     }
 }
 
@@ -243,14 +197,12 @@ impl App {
         })
     }
 
-    /// Starts the fencing, and builds the request path around it. With an `attachment` nothing is
-    /// judged.
+    /// Starts the fencing, and builds the request path around it.
     fn start(
         settings: Arc<Settings>,
         store: Arc<dyn MarkStore>,
         instance: InstanceId,
         log: Arc<LogFilter>,
-        attachment: Option<Arc<Attachment>>,
     ) -> anyhow::Result<(Self, Background)> {
         server::descriptors::provide(&settings.limits);
         let metrics = Arc::new(Metrics::new(&route_labels(&settings)));
@@ -287,7 +239,6 @@ impl App {
             stopping: tunnels.clone(),
             rejections: Arc::clone(&rejections),
             via,
-            attachment,
         })?);
         let live = Live {
             proxy,
@@ -388,7 +339,15 @@ impl App {
         let settings = &self.settings.shutdown;
         tokio::time::sleep(settings.delay).await;
         let deadline = Instant::now() + settings.deadline;
-        if !self.finish(port, deadline).await {
+        // End the connections and tunnels.
+        port.departure.now.cancel();
+        self.tunnels.cancel();
+        self.tasks.close();
+        let ended = tokio::time::timeout_at(deadline, async {
+            let _ = (&mut port.server).await;
+            self.tasks.wait().await;
+        });
+        if ended.await.is_err() {
             shutdown::say_what_is_cut(&self.live.fencing, settings.deadline);
             self.live.fencing.cut();
             let _ = tokio::time::timeout(AFTER_CUT, self.tasks.wait()).await;
@@ -401,18 +360,6 @@ impl App {
             }
         }
         deadline
-    }
-
-    /// Ends the connections and tunnels. False: the deadline came while exchanges were in flight.
-    async fn finish(&self, port: &mut DataPort, deadline: Instant) -> bool {
-        port.departure.now.cancel();
-        self.tunnels.cancel();
-        self.tasks.close();
-        let ended = tokio::time::timeout_at(deadline, async {
-            let _ = (&mut port.server).await;
-            self.tasks.wait().await;
-        });
-        ended.await.is_ok()
     }
 
     /// Leaves the store and closes it. After a drain by SIGUSR1, the admin port answers until a

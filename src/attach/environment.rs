@@ -17,7 +17,7 @@ pub(super) fn variables(
             variables.push(("FENCEPOST_SOCKET", path.to_owned()));
             "localhost"
         }
-        None => port.address(),
+        None => port.address.as_str(),
     };
     let url = format!("http://{authority}");
     // Some programs read the one (curl), some the other.

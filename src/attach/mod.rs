@@ -2,11 +2,14 @@
 //! token to the requests that the command sends through a loopback port, and ends the command once
 //! the lock has another holder. Without a command it serves the other containers of a pod.
 //!
-//! [`port`] is the data path, [`token`] the token, [`command`] the command, [`environment`] what it
+//! A request comes by the [`port`], and goes on with the token of the [`hold`] in [`forward`].
+//! [`token`] reads the token, [`command`] runs the command, [`environment`] is what the command
 //! inherits, [`report`] the end.
 
 mod command;
 mod environment;
+mod forward;
+mod hold;
 mod port;
 mod report;
 mod signals;
@@ -15,25 +18,26 @@ mod token;
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::process::ExitStatus;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::ensure;
-use http::HeaderValue;
+use http::{HeaderValue, Request};
 use rustix::process::Signal;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::command::{Holder, code};
+use self::forward::{Fencepost, Forwarder, with_port};
+use self::hold::{Hold, Lost};
 use self::port::AttachedPort;
 use self::report::Reason;
 use self::signals::code_of;
 use crate::config::Settings;
-use crate::proxy::attachment::{Attachment, Lost};
-use crate::proxy::headers::attached::FencingStamp;
+use crate::locked::locked;
+use crate::proxy::headers::TARGET;
 use crate::signals::Signals;
 
-pub use self::port::AttachClaim;
 pub use self::token::TokenSource;
 
 /// The command exited with 0, and the fencepost refused its token itself: `EX_DATAERR` of
@@ -51,7 +55,7 @@ pub struct AttachOptions {
     /// `X-Fencing-Operation` of requests without one.
     pub operation: Option<HeaderValue>,
     /// What is claimed before the command starts.
-    pub claims: Vec<AttachClaim>,
+    pub claims: Vec<Request<()>>,
     /// How long a request is sent again where nothing was sent to the service.
     pub retry_for: Duration,
     /// From SIGTERM to SIGKILL.
@@ -65,7 +69,7 @@ pub struct AttachOptions {
 /// One run. The command begins after the claims.
 struct Run {
     options: AttachOptions,
-    attachment: Arc<Attachment>,
+    forwarder: Arc<Forwarder>,
     port: AttachedPort,
     signals: Signals<Signal>,
     claims: u64,
@@ -78,49 +82,58 @@ pub async fn run(mut options: AttachOptions, settings: Settings) -> anyhow::Resu
     let signals = signals::catch()?;
     // mimalloc disables transparent huge pages for this process, and a command would inherit that.
     let _ = rustix::thread::disable_transparent_huge_pages(false);
-    let stamp = FencingStamp {
-        token: options.token.read().await?,
-        operation: options.operation.take(),
-    };
-    let attachment = Arc::new(Attachment::new(stamp, options.retry_for));
-    let port = AttachedPort::open(settings, Arc::clone(&attachment)).await?;
+    let token = options.token.read().await?;
+    let (listener, address) = port::bind(&settings).await?;
+    let mut hosts = options.http_proxy.clone().unwrap_or_default();
+    if !address.starts_with("unix:") {
+        hosts.push(address.clone());
+    }
     ensure!(
-        options.http_proxy.is_none() || port.socket().is_none(),
+        options.http_proxy.is_none() || hosts.contains(&address),
         "--http-proxy needs a port: give --listen an address, not a Unix socket"
     );
-    let mut hosts = options.http_proxy.clone().unwrap_or_default();
-    hosts.push(port.address().to_owned());
-    attachment.stand_for(&hosts);
+    let forwarder = Arc::new(Forwarder {
+        hold: watch::Sender::new(Hold { token, lost: None }),
+        counts: Mutex::default(),
+        operation: options.operation.take(),
+        retry_for: options.retry_for,
+        hosts: hosts.iter().map(|host| with_port(host)).collect(),
+        fencepost: Fencepost::new(&settings.upstream)?,
+    });
     let began = Instant::now();
     let mut run = Run {
         options,
-        attachment,
-        port,
+        port: AttachedPort::open((listener, address), Arc::clone(&forwarder)),
+        forwarder,
         signals,
         claims: 0,
     };
     let (reason, code) = run.execute().await?;
     let held = began.elapsed();
-    let totals = run.attachment.counts.totals();
-    let grace = run.options.grace;
-    run.port
-        .close(if reason == Reason::Signal {
-            grace
-        } else {
-            Duration::ZERO
-        })
-        .await;
-    report::log(reason, code, held, run.claims, &totals);
+    if reason == Reason::Signal {
+        run.port.close(run.options.grace).await;
+    }
+    report::log(
+        reason,
+        code,
+        held,
+        run.claims,
+        &locked(&run.forwarder.counts),
+    );
     Ok(code)
 }
 
 impl Run {
+    fn lost(&self) -> Option<Arc<Lost>> {
+        self.forwarder.hold.borrow().lost.clone()
+    }
+
     async fn execute(&mut self) -> anyhow::Result<(Reason, u8)> {
         if let Err(end) = self.claim_all().await {
             return Ok(end);
         }
         let Some((name, arguments)) = self.options.command.split_first() else {
-            tracing::info!(listen = self.port.address(), "attached; no command is run");
+            tracing::info!(listen = self.port.address, "attached; no command is run");
             return Ok(self.serve().await);
         };
         let variables = environment::variables(&self.port, self.options.http_proxy.as_deref());
@@ -146,14 +159,14 @@ impl Run {
     /// Claims, one after the other. An error is the end of the run.
     async fn claim_all(&mut self) -> Result<(), (Reason, u8)> {
         for claim in &self.options.claims {
-            let target = claim.target.to_str().unwrap_or_default();
+            let target = claim.headers()[TARGET].to_str().unwrap_or_default();
             tokio::select! {
                 biased;
-                claimed = self.port.claim(claim) => match claimed {
+                claimed = self.forwarder.claim(claim) => match claimed {
                     Ok(()) => self.claims += 1,
                     Err(error) => {
-                        if let Some(lost) = &*self.attachment.lost().borrow() {
-                            tracing::error!("{lost}");
+                        if let Some(lost) = self.lost() {
+                            tracing::error!("{}", lost.why);
                             return Err((Reason::Stale, EXIT_STALE));
                         }
                         tracing::error!("the claim of {target} was not granted: {error:#}");
@@ -170,18 +183,18 @@ impl Run {
 
     /// Waits for the end of the command, or for a reason to end it.
     async fn hold(&mut self, holder: &mut Holder) -> anyhow::Result<(Reason, u8)> {
-        let mut lost = self.attachment.lost();
+        let mut hold = self.forwarder.hold.subscribe();
         loop {
             tokio::select! {
                 biased;
-                () = becomes(&mut lost, true) => {
+                () = becomes(&mut hold, true) => {
                     self.say_lost(Some(holder));
                     return Ok((Reason::Stale, EXIT_STALE));
                 }
                 status = holder.wait() => {
                     let status = status?;
                     // It may have ended because it was refused.
-                    if self.attachment.lost().borrow().is_some() {
+                    if self.lost().is_some() {
                         self.say_lost(None);
                         return Ok((Reason::Stale, EXIT_STALE));
                     }
@@ -200,7 +213,7 @@ impl Run {
 
     /// The exit code for a command that has ended by itself.
     fn code(&self, status: ExitStatus) -> u8 {
-        if status.success() && self.attachment.counts.totals().token_refused() {
+        if status.success() && locked(&self.forwarder.counts).token_refused() {
             tracing::error!("the command exited with 0, but its token was refused");
             return EXIT_TOKEN_REFUSED;
         }
@@ -210,12 +223,12 @@ impl Run {
     /// Serves until a signal. Once the hold is lost it goes on to refuse: a container that is
     /// started again would read the token again.
     async fn serve(&mut self) -> (Reason, u8) {
-        let mut lost = self.attachment.lost();
+        let mut hold = self.forwarder.hold.subscribe();
         loop {
-            let known = lost.borrow_and_update().is_some();
+            let known = hold.borrow_and_update().lost.is_some();
             tokio::select! {
                 biased;
-                () = becomes(&mut lost, !known) => {
+                () = becomes(&mut hold, !known) => {
                     if !known {
                         self.say_lost(None);
                     }
@@ -232,12 +245,12 @@ impl Run {
 
     /// Says who is newer, and what is ended.
     fn say_lost(&self, holder: Option<&Holder>) {
-        if let Some(lost) = &*self.attachment.lost().borrow() {
+        if let Some(lost) = self.lost() {
             let then = match holder {
                 Some(holder) => format!("ending the command (pid {})", holder.id()),
                 None => "nothing more is forwarded".to_owned(),
             };
-            tracing::error!("{lost}; {then}");
+            tracing::error!("{}; {then}", lost.why);
         }
     }
 
@@ -248,12 +261,16 @@ impl Run {
             return;
         }
         match self.options.token.read().await {
-            Ok(token) if token == self.attachment.token() => {
+            Ok(token) if token == self.forwarder.hold.borrow().token => {
                 tracing::info!("the token is the same as before");
             }
             Ok(token) => {
+                let hold = Hold {
+                    token: token.clone(),
+                    lost: None,
+                };
+                self.forwarder.hold.send_replace(hold);
                 tracing::info!(token = ?token, "the token was read again");
-                self.attachment.renew(token);
             }
             Err(error) => tracing::error!("{error:#}; the token stays as it was"),
         }
@@ -261,8 +278,9 @@ impl Run {
 }
 
 /// Waits until the hold is lost, or is not. Cancel-safe.
-async fn becomes(lost: &mut watch::Receiver<Option<Arc<Lost>>>, so: bool) {
-    if lost.wait_for(|lost| lost.is_some() == so).await.is_err() {
+async fn becomes(hold: &mut watch::Receiver<Hold>, lost: bool) {
+    let becomes_so = hold.wait_for(|hold| hold.lost.is_some() == lost);
+    if becomes_so.await.is_err() {
         // Its sender lives in the run.
         std::future::pending::<()>().await;
     }

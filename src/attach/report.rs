@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::proxy::attachment::AttachTotals;
+use super::hold::Counts;
 
 /// How a run has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +32,10 @@ impl Reason {
 }
 
 /// Logs the numbers of one run.
-pub(super) fn log(reason: Reason, code: u8, held: Duration, claims: u64, totals: &AttachTotals) {
-    let refused: u64 = totals.refused.values().sum();
+pub(super) fn log(reason: Reason, code: u8, held: Duration, claims: u64, counts: &Counts) {
+    let refused: u64 = counts.refused.values().sum();
     if refused > 0 {
-        let by_outcome = totals.refused.iter();
+        let by_outcome = counts.refused.iter();
         let by_outcome: Vec<String> = by_outcome
             .map(|(outcome, count)| format!("{outcome} {count}"))
             .collect();
@@ -44,7 +44,7 @@ pub(super) fn log(reason: Reason, code: u8, held: Duration, claims: u64, totals:
             by_outcome.join(", ")
         );
     }
-    if reason == Reason::Exited && totals.requests == claims {
+    if reason == Reason::Exited && counts.requests == claims {
         tracing::warn!(
             "the command sent no request through fencepost attach, so what it wrote was not \
              fenced: its requests must go to FENCEPOST_URL, or use http_proxy (--http-proxy)"
@@ -55,9 +55,9 @@ pub(super) fn log(reason: Reason, code: u8, held: Duration, claims: u64, totals:
         exit_code = code,
         held_seconds = held.as_secs_f64(),
         claims,
-        requests = totals.requests,
-        retries = totals.retries,
-        stale = totals.stale,
+        requests = counts.requests,
+        retries = counts.retries,
+        stale = counts.stale,
         refused,
         "the hold has ended"
     );

@@ -8,14 +8,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{ArgGroup, Args};
+use http::header::AUTHORIZATION;
 use http::uri::Authority;
-use http::{HeaderValue, Method, Uri};
+use http::{HeaderValue, Method, Request, Uri};
 
 use super::admin::read_token;
 use super::arguments::path_and_query;
 use super::logging;
-use crate::attach::{self, AttachClaim, AttachOptions, TokenSource};
+use crate::attach::{self, AttachOptions, TokenSource};
 use crate::config::{self, Overrides};
+use crate::proxy::headers::TARGET;
 
 /// The end of `--help`. Paragraphs have no line breaks of their own, because clap wraps them.
 pub(super) const AFTER_HELP: &str = "COMMAND finds the address in FENCEPOST_URL, such as \
@@ -38,20 +40,11 @@ Example:
   etcdctl lock orders -- fencepost attach --to http://orders:7080 \\
       --token-env ETCD_LOCK_REV -- ./nightly.sh";
 
-/// The configuration beside the flags: the data path without limits of its own, since
-/// those of the client and of the fencepost apply.
-const SETTINGS: &str = "\
-upstream: {host: rewrite, timeout: 24h, idle_timeout: 4s, http2: false}
-store: {url: 'postgres:///never-joined', namespace: attach}
-admin: {listen: 'off'}
-";
-
 #[expect(clippy::doc_markdown, reason = "clap prints doc comments as they are")]
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("source").required(true).args(["token", "token_env", "token_file", "token_cmd"]))]
 pub(super) struct AttachArgs {
-    /// The fencepost that the requests go to: http://host:port, https://host, h2c://host:port or
-    /// unix:/path.
+    /// The fencepost that the requests go to: http://host:port, https://host or unix:/path.
     #[arg(long, value_name = "URL")]
     to: String,
     /// The holder's token.
@@ -110,17 +103,14 @@ pub(super) struct AttachArgs {
 #[command(next_help_heading = "TLS to the fencepost")]
 struct TlsArgs {
     /// The CAs for the fencepost's certificate, instead of the system's (PEM).
-    #[arg(long, value_name = "FILE")]
-    ca_file: Option<String>,
+    #[arg(long = "ca-file", value_name = "FILE")]
+    ca: Option<String>,
     /// The client certificate, followed by its chain (PEM).
-    #[arg(long, value_name = "FILE", requires = "key_file")]
-    cert_file: Option<String>,
+    #[arg(long = "cert-file", value_name = "FILE", requires = "key")]
+    cert: Option<String>,
     /// Its key (PEM).
-    #[arg(long, value_name = "FILE", requires = "cert_file")]
-    key_file: Option<String>,
-    /// The name in the fencepost's certificate. The default is the host of --to.
-    #[arg(long, value_name = "NAME")]
-    server_name: Option<String>,
+    #[arg(long = "key-file", value_name = "FILE", requires = "cert")]
+    key: Option<String>,
 }
 
 /// A method and a path.
@@ -144,16 +134,16 @@ impl AttachArgs {
         overrides.set("upstream.url", &self.to, "--to");
         overrides.set("listen", listen, "--listen");
         overrides.set("log.format", format, "");
+        overrides.set("admin.listen", "off", "");
         // Everyone who may connect writes with the token.
         if listen.starts_with("unix:") {
             overrides.set("listen_mode", "0600", "");
         }
         let tls = &self.tls;
         for (field, value, flag) in [
-            ("ca_file", &tls.ca_file, "--ca-file"),
-            ("cert_file", &tls.cert_file, "--cert-file"),
-            ("key_file", &tls.key_file, "--key-file"),
-            ("server_name", &tls.server_name, "--server-name"),
+            ("ca_file", &tls.ca, "--ca-file"),
+            ("cert_file", &tls.cert, "--cert-file"),
+            ("key_file", &tls.key, "--key-file"),
         ] {
             if let Some(value) = value {
                 overrides.set(&format!("upstream.tls.{field}"), value, flag);
@@ -174,7 +164,7 @@ impl AttachArgs {
         source.context("no source of the token is given")
     }
 
-    fn claims(&self) -> anyhow::Result<Vec<AttachClaim>> {
+    fn claims(&self) -> anyhow::Result<Vec<Request<()>>> {
         let flag = "--claim-token-file";
         let authorization = self.claim_token_file.as_deref().map(|file| {
             let token = read_token(flag, file)?;
@@ -184,11 +174,11 @@ impl AttachArgs {
         });
         let authorization = authorization.transpose()?;
         let claims = self.claims.iter().map(|target| {
-            Ok(AttachClaim {
-                target: HeaderValue::try_from(target).context("--claim")?,
-                path: self.claim_path.clone(),
-                authorization: authorization.clone(),
-            })
+            let mut claim = Request::post(self.claim_path.clone()).header(TARGET, target);
+            if let Some(authorization) = &authorization {
+                claim = claim.header(AUTHORIZATION, authorization);
+            }
+            claim.body(()).context("--claim")
         });
         claims.collect()
     }
@@ -219,7 +209,7 @@ impl AttachArgs {
 
 /// Runs the command, and returns its exit code.
 pub(super) async fn run(args: AttachArgs) -> anyhow::Result<ExitCode> {
-    let (settings, _) = match config::parse(SETTINGS, &args.overrides()) {
+    let (settings, _) = match config::parse("", &args.overrides()) {
         Ok(parsed) => parsed,
         Err(problems) => {
             writeln!(std::io::stderr(), "{problems}")?;

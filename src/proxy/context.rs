@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Request, Version};
+use http::{Request, Version};
 
 use super::access_log::AccessClock;
 use super::body::Received;
@@ -80,11 +80,6 @@ impl<'a> Context<'a> {
     /// Sets the resource and the token of the request.
     pub(super) fn is_about(&self, subject: Subject) {
         let _ = self.facts.subject.set(subject);
-    }
-
-    /// Whether a request is a gRPC call that its upstream can handle as one.
-    pub(super) fn is_call(&self, headers: &HeaderMap) -> bool {
-        self.snapshot.upstream.h2 && is_grpc(headers)
     }
 
     pub(super) fn style(&self) -> AnswerStyle<'_> {

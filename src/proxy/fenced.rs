@@ -91,7 +91,6 @@ impl Proxy {
         };
         let body = upload.send(terms.sent.clone());
         let additions = Additions {
-            stamp: None,
             fenced: Some((token, &key)),
             idempotency,
             opening: None,

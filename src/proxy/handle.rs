@@ -8,7 +8,6 @@ use http::request::Parts;
 use http::{HeaderValue, Request, Response};
 
 use super::answer::Scope;
-use super::attachment::Attachment;
 use super::body::{ClientBody, Received};
 use super::classify::{self, Class};
 use super::client::Client;
@@ -45,10 +44,6 @@ impl Proxy {
         if client.mutual || context.table().settings.asks_clients() {
             identity::strip(&mut head.headers);
         }
-        if let Some(attachment) = &self.attachment {
-            // Boxed: what no other request needs is not in its future.
-            return Box::pin(self.handle_attached(&context, attachment, head, body)).await;
-        }
         let mut class = match self.check(&context, &head) {
             Ok(()) => classify::classify(context.table(), &head, context.client),
             Err(refusal) => Class::Refused(None, refusal),
@@ -72,21 +67,6 @@ impl Proxy {
             tokio::time::sleep(SHED_PAUSE).await;
         }
         response
-    }
-
-    /// As [`Self::handle`], in `fencepost attach`, where no request is judged.
-    async fn handle_attached(
-        &self,
-        context: &Context<'_>,
-        attachment: &Attachment,
-        head: Parts,
-        body: Received,
-    ) -> Response<ClientBody> {
-        let done = match self.check(context, &head) {
-            Ok(()) => self.attached(context, attachment, head, body).await,
-            Err(refusal) => Err(refusal),
-        };
-        self.answer(context, &Scope::Route(None), done)
     }
 
     /// The checks of every request.

@@ -10,8 +10,6 @@
 
 mod access_log;
 mod answer;
-mod attached;
-pub(crate) mod attachment;
 mod body;
 pub(crate) mod buffer_pool;
 mod claim;
@@ -46,9 +44,11 @@ mod upstream_request;
 pub(crate) use self::body::BoxError;
 pub use self::body::{ClientBody, full};
 pub(crate) use self::body::{Feed, Received, Wish, streamed};
+pub(crate) use self::classify::host;
 pub(crate) use self::client::{Client, ClientNames};
 pub(crate) use self::handle::limit_of;
 pub(crate) use self::limits::network::{ConnectionInFlight, Network};
+pub(crate) use self::refusal::DetailReader;
 pub use self::refusal::problem::{AnswerStyle, Retry, claimed};
 pub use self::refusal::{Refusal, Subject, Why};
 pub(crate) use self::setup::ProxySetup;

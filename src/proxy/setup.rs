@@ -8,7 +8,6 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::attachment::Attachment;
 use super::body::BodyMemory;
 use super::body::BodyRules;
 use super::headers::via::Via;
@@ -60,8 +59,6 @@ pub struct Proxy {
     pub(super) spends: AtomicU64,
     /// The name of this process in `Via`.
     pub(super) via: Via,
-    /// Set only by `fencepost attach`: headers to add; requests are then not checked here.
-    pub(super) attachment: Option<Arc<Attachment>>,
 }
 
 /// The arguments of [`Proxy::new`].
@@ -74,8 +71,6 @@ pub(crate) struct ProxySetup {
     pub rejections: Arc<Rejections>,
     /// The name of this process in `Via`.
     pub via: Via,
-    /// Set only by `fencepost attach`: headers to add; requests are then not checked here.
-    pub attachment: Option<Arc<Attachment>>,
 }
 
 /// Starts to trace requests, if the settings say so.
@@ -101,7 +96,6 @@ impl Proxy {
             stopping,
             rejections,
             via,
-            attachment,
         } = setup;
         let upstream = Upstream::new(&settings.upstream, fencing.lease(), &metrics)?;
         let upstream = Arc::new(upstream);
@@ -129,7 +123,6 @@ impl Proxy {
             notes,
             spends: AtomicU64::new(0),
             via,
-            attachment,
         })
     }
 

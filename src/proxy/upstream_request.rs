@@ -14,7 +14,6 @@ use super::classify::{self, Fenced};
 use super::client::Client;
 use super::context::Context;
 use super::exchange::Exchange;
-use super::headers::attached::{FencingStamp, ForFencepost, request_for_fencepost};
 use super::headers::{self, ForUpstream, http2};
 use super::idempotency::{self, Choice, IdempotencyError, RequestDigest};
 use super::limits::in_flight::InFlightPermit;
@@ -32,8 +31,6 @@ pub(super) struct Additions<'a> {
     pub idempotency: Option<(HeaderName, Choice)>,
     /// The tunnel that it asks for.
     pub opening: Option<TunnelOpening>,
-    /// The upstream is a fencepost, and gets these fields.
-    pub stamp: Option<&'a FencingStamp>,
 }
 
 impl Proxy {
@@ -65,7 +62,6 @@ impl Proxy {
                 route.settings.upstream_timeout
             }),
             via: self.via,
-            to_fencepost: additions.stamp.is_some(),
             held: permit,
         }
     }
@@ -83,20 +79,8 @@ impl Proxy {
         let host = classify::host(&head).ok();
         let slash = || PathAndQuery::from_static("/");
         let target = head.uri.path_and_query().cloned().unwrap_or_else(slash);
-        if let Some(stamp) = additions.stamp {
-            request_for_fencepost(
-                &mut head.headers,
-                &ForFencepost {
-                    stamp,
-                    version: head.version,
-                    http2: upstream.h2,
-                    via: self.via,
-                },
-            );
-        } else {
-            let added = self.for_upstream(context, &head, additions);
-            headers::request_for_upstream(&mut head.headers, added);
-        }
+        let added = self.for_upstream(context, &head, additions);
+        headers::request_for_upstream(&mut head.headers, added);
         // Behind the edits, which look at every field.
         if let Some(logged) = &context.facts.head {
             logged.identify(&mut head.headers);

@@ -80,7 +80,6 @@ fn follow<G: Send + 'static, E: Ended>(
         opening: _,
         timeout: _,
         via,
-        to_fencepost: _,
         held,
     } = exchange;
     async move {

@@ -37,8 +37,6 @@ pub(crate) struct Exchange<G> {
     pub timeout: Duration,
     /// The name of this process in `Via`.
     pub via: Via,
-    /// The upstream is a fencepost, and the client gets the `X-Fencing-…` fields of its answers.
-    pub to_fencepost: bool,
     /// Held until the exchange is over: the request's in-flight permit.
     pub held: G,
 }

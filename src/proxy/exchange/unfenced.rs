@@ -36,7 +36,6 @@ pub(crate) async fn forward(
         opening,
         timeout,
         via,
-        to_fencepost,
         held,
     } = exchange;
     let clock = request.extensions().get::<AccessClock>().cloned();
@@ -75,12 +74,7 @@ pub(crate) async fn forward(
         return Ok(answer);
     }
     let (mut parts, body) = response.into_parts();
-    let edit = if to_fencepost {
-        headers::attached::response_for_client
-    } else {
-        headers::response_for_client
-    };
-    let rules = edit(&mut parts.headers, parts.version, via);
+    let rules = headers::response_for_client(&mut parts.headers, parts.version, via);
     parts.version = Version::default();
     let mut body = if is_uploading(&body) {
         relayed(body, rules, watch)

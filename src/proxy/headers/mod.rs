@@ -13,7 +13,6 @@
 //! 6.6.2), and is not among the connection's own fields (7.6.1). [`trailers`] decides what it may
 //! say.
 
-pub mod attached;
 mod connection;
 mod edit;
 mod fields;

@@ -76,18 +76,6 @@ impl Via {
         Ok(())
     }
 
-    /// Whether a message has passed another fencepost.
-    pub fn is_behind_another(self, headers: &HeaderMap) -> bool {
-        let lines = headers.get_all(VIA).iter();
-        let mut members = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
-        members.any(|member| {
-            let name = member.rsplit(|byte| *byte == b' ').next();
-            name.is_some_and(|name| {
-                name.starts_with(b"fencepost-") && name != self.0.name.as_bytes()
-            })
-        })
-    }
-
     /// Adds this process to those that a message has passed. `version`: of the message as it was
     /// received.
     pub(super) fn append(self, headers: &mut HeaderMap, version: Version) {

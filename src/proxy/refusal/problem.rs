@@ -168,11 +168,6 @@ impl Refusal {
         }
     }
 
-    /// Nothing was sent upstream, so the same request may be sent again with the same token.
-    pub(crate) fn was_not_sent(&self) -> bool {
-        self.retry() == Retry::SameToken
-    }
-
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {

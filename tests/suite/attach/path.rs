@@ -115,6 +115,65 @@ async fn what_may_have_taken_effect_is_not_sent_again() {
     assert_eq!(upstream.count(), 2);
 }
 
+/// With a connection that is kept, and without one.
+#[tokio::test]
+async fn a_connection_that_breaks_repeats_no_request() {
+    let upstream = Upstream::start().await;
+    let sidecar = Sidecar::start(upstream.url(), &["--token", "41"]).await;
+    for request in [put("/orders/7").body("x"), get("/orders/7")] {
+        for kept in [false, true] {
+            if kept {
+                assert_eq!(request.send(sidecar.at).await.status(), 200);
+            }
+            let before = upstream.count();
+            upstream.next([Step::Close]);
+            let answer = request.send(sidecar.at).await;
+            answer.assert_problem(502, "outcome-unknown");
+            assert_eq!(answer.header("x-fencing-retry"), Some("check-first"));
+            assert_eq!(upstream.count(), before + 1);
+        }
+    }
+}
+
+/// A fencepost must judge the path that the client has sent.
+#[tokio::test]
+async fn a_path_passes_unchanged_or_not_at_all() {
+    let (upstream, proxy) = fenced().await;
+    let sidecar = Sidecar::start(&url(&proxy), &["--token", "41"]).await;
+    for target in [
+        "/orders/7/../8",
+        "/orders/7/%2e%2e/8",
+        "/orders/{7}",
+        "/orders\\7",
+        "*",
+    ] {
+        let answer = put(target).send(sidecar.at).await;
+        answer.assert_problem(400, "ambiguous-request");
+    }
+    assert_eq!(upstream.count(), 0);
+    for (sent, arrives) in [
+        ("/orders/7'8?x=%20a//../b", "/orders/7'8?x=%20a//../b"),
+        ("/orders/7?x='8'", "/orders/7?x=%278%27"),
+    ] {
+        put(sent).send(sidecar.at).await.assert_forwarded();
+        assert_eq!(upstream.last().target(), arrives);
+    }
+}
+
+#[tokio::test]
+async fn an_upgrade_is_a_plain_request_behind_attach() {
+    let (upstream, proxy) = fenced().await;
+    let sidecar = Sidecar::start(&url(&proxy), &["--token", "41"]).await;
+    let asks = get("/orders/7").header("Connection", "Upgrade, X-Own");
+    let asks = asks.header("Upgrade", "websocket").header("X-Own", "1");
+    assert_eq!(asks.send(sidecar.at).await.status(), 200);
+    let got = upstream.only();
+    assert_eq!(
+        (got.head.get("upgrade"), got.head.get("x-own")),
+        (None, None)
+    );
+}
+
 #[tokio::test]
 async fn a_fencepost_that_comes_back_gets_the_request_then() {
     let (upstream, mut proxy) = fenced().await;

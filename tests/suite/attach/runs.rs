@@ -233,6 +233,13 @@ async fn the_token_comes_from_one_of_four_places() {
             ran.said
         );
     }
+    let ran = run(&mut attach(
+        "h2c://127.0.0.1:1",
+        &["--token", "1", "--", "true"],
+    ))
+    .await;
+    assert_eq!(ran.code, Some(1), "{}", ran.said);
+    assert!(ran.said.contains("HTTP/1.1"), "{}", ran.said);
     for wrong in [&[][..], &["--token", "1", "--token-cmd", "echo 1"]] {
         assert_eq!(run_script(&proxy, wrong, "true").await.code, Some(2));
     }

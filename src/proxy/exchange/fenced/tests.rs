@@ -88,7 +88,6 @@ impl Bench {
             request,
             opening: None,
             timeout: LONG,
-            to_fencepost: false,
             via: Via::new(InstanceId::from_bits(1)),
             held: (),
         };
