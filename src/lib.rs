@@ -28,7 +28,7 @@
 //! - [`traces`]: spans of requests, for a collector.
 //! - [`throttle`]: limits how often a log line is written.
 //! - [`printable`]: makes text from clients safe to print.
-//! - `counts`: how many of something each holder has.
+//! - `deadline_timer`: one timer for all deadlines of a connection.
 //! - `worker`: the core whose runtime a thread runs.
 //! - `json_values`: tokens, keys and times in the JSON of the admin API.
 //! - `socket`: TCP and Unix sockets, which can move between runtimes.
@@ -45,7 +45,7 @@ pub mod boot_clock;
 pub mod build_info;
 pub mod cli;
 pub mod config;
-mod counts;
+mod deadline_timer;
 pub mod demo;
 pub mod fencing;
 mod http1;
@@ -66,4 +66,3 @@ mod timed_socket;
 pub mod traces;
 pub mod wire;
 mod worker;
-mod write_timeout;

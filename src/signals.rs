@@ -22,12 +22,12 @@ impl<T: Copy> Signals<T> {
     /// Waits for the next one. Cancel-safe.
     pub(crate) async fn next(&mut self) -> T {
         poll_fn(|context| {
-            let mut caught = self.0.iter_mut();
-            let come = caught.find_map(|(signal, meaning)| {
-                let ready = signal.poll_recv(context).is_ready();
-                ready.then_some(Poll::Ready(*meaning))
-            });
-            come.unwrap_or(Poll::Pending)
+            for (signal, meaning) in &mut self.0 {
+                if signal.poll_recv(context).is_ready() {
+                    return Poll::Ready(*meaning);
+                }
+            }
+            Poll::Pending
         })
         .await
     }

@@ -1,9 +1,8 @@
 //! A client's socket with a timeout on writes.
 //!
 //! A client that sends requests and does not read would keep its connection, its buffers and its
-//! request's in-flight permit. So a write that finds no room starts the [`WriteTimeout`], and
-//! progress stops it. When it ends, the connection is reset: otherwise the kernel would go on
-//! sending.
+//! request's in-flight permit. So the timeout runs while a write finds no room. When it ends, the
+//! connection is reset: otherwise the kernel would go on sending.
 
 use std::io;
 use std::pin::Pin;
@@ -11,31 +10,36 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
 use tokio_util::either::Either;
 
+use crate::deadline_timer::DeadlineTimer;
 use crate::socket::Socket;
-use crate::write_timeout::WriteTimeout;
 
-/// The part of the server that has accepted a socket. It lives as long as the socket.
-pub(crate) trait SocketOwner: Send {
-    /// Notes that the client took nothing of its answer for too long.
-    fn timed_out(&self);
-}
-
-/// The socket and its owner.
+/// The socket and its timeout.
 pub(crate) struct TimedSocket {
     socket: Socket,
-    /// Runs while a write waits.
-    timeout: WriteTimeout,
-    owner: Box<dyn SocketOwner>,
+    limit: Duration,
+    /// Since when a write finds no room.
+    full_since: Option<Instant>,
+    timer: DeadlineTimer,
+    /// Is called when the client has taken nothing for too long. Lives as long as the socket, so it
+    /// also keeps what the open socket counts for.
+    on_timeout: Box<dyn Fn() + Send>,
 }
 
 impl TimedSocket {
-    pub(crate) fn new(socket: Socket, limit: Duration, owner: Box<dyn SocketOwner>) -> Self {
+    pub(crate) fn new(
+        socket: Socket,
+        limit: Duration,
+        on_timeout: impl Fn() + Send + 'static,
+    ) -> Self {
         Self {
             socket,
-            timeout: WriteTimeout::new(limit),
-            owner,
+            limit,
+            full_since: None,
+            timer: DeadlineTimer::default(),
+            on_timeout: Box::new(on_timeout),
         }
     }
 
@@ -54,11 +58,12 @@ impl TimedSocket {
         written: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if written.is_ready() {
-            self.timeout.progressed();
+            self.full_since = None;
             return written;
         }
-        ready!(self.timeout.poll_expired(cx));
-        self.owner.timed_out();
+        let since = *self.full_since.get_or_insert_with(Instant::now);
+        ready!(self.timer.poll(cx, since + self.limit));
+        (self.on_timeout)();
         self.reset();
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }

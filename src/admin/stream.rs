@@ -11,7 +11,7 @@ use tokio_util::either::Either;
 
 use crate::metrics::{AdminRefusal, Metrics};
 use crate::socket::Socket;
-use crate::timed_socket::{SocketOwner, TimedSocket};
+use crate::timed_socket::TimedSocket;
 
 /// The time in which a client has to take something of an answer that waits for it.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -31,15 +31,6 @@ pub fn bound_buffers(listener: &TcpListener) -> io::Result<()> {
     socket.set_recv_buffer_size(RECEIVE_BUFFER)
 }
 
-/// Counts the clients that do not read.
-struct AdminPort(Arc<Metrics>);
-
-impl SocketOwner for AdminPort {
-    fn timed_out(&self) {
-        self.0.admin_refused(AdminRefusal::WriteTimeout);
-    }
-}
-
 /// The socket of a new connection.
 pub fn timed(socket: Socket, metrics: &Arc<Metrics>) -> TimedSocket {
     // These fail only on a socket that is closed already.
@@ -54,6 +45,8 @@ pub fn timed(socket: Socket, metrics: &Arc<Metrics>) -> TimedSocket {
             let _ = SockRef::from(unix).set_send_buffer_size(SEND_BUFFER);
         }
     }
-    let owner = Box::new(AdminPort(Arc::clone(metrics)));
-    TimedSocket::new(socket, WRITE_TIMEOUT, owner)
+    let metrics = Arc::clone(metrics);
+    TimedSocket::new(socket, WRITE_TIMEOUT, move || {
+        metrics.admin_refused(AdminRefusal::WriteTimeout);
+    })
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use rustls::pki_types::CertificateDer;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use webpki::EndEntityCert;
 
+use super::headers::forwarded_for;
 use super::headers::identity::of_certificate;
-use super::limits::network::ConnectionInFlight;
 use crate::config::{ClaimSettings, ClientPattern, RouteSettings};
 
 /// The most names in a log line.
@@ -32,8 +33,8 @@ pub(crate) struct Client {
     pub identity: Option<HeaderValue>,
     /// When its connection becomes too old for its certificate.
     pub until: Option<Instant>,
-    /// Its connection's requests in flight.
-    pub in_flight: ConnectionInFlight,
+    /// The requests that its connection may still have in flight.
+    pub in_flight: Arc<Semaphore>,
 }
 
 /// The names in a client's verified certificate; none if it showed none.
@@ -47,17 +48,26 @@ pub(crate) struct ClientNames {
 }
 
 impl Client {
-    /// This process itself. `text`: for log lines.
-    pub(crate) fn of_this_process(text: &str) -> Self {
+    /// The client of a connection that may have `in_flight` requests. `ip` is `None` on a Unix
+    /// socket.
+    pub(crate) fn at(ip: Option<IpAddr>, in_flight: usize) -> Self {
         Self {
-            ip: None,
-            forwarded: None,
-            text: text.into(),
+            ip,
+            forwarded: ip.and_then(forwarded_for),
+            text: ip.map_or_else(|| "unix".into(), |ip| ip.to_string().into()),
             tls: None,
             mutual: false,
             identity: None,
             until: None,
-            in_flight: ConnectionInFlight::default(),
+            in_flight: Arc::new(Semaphore::new(in_flight)),
+        }
+    }
+
+    /// This process itself. `text`: for log lines.
+    pub(crate) fn of_this_process(text: &str) -> Self {
+        Self {
+            text: text.into(),
+            ..Self::at(None, Semaphore::MAX_PERMITS)
         }
     }
 

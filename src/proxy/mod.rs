@@ -47,7 +47,7 @@ pub(crate) use self::body::{Feed, Received, Wish, streamed};
 pub(crate) use self::classify::host;
 pub(crate) use self::client::{Client, ClientNames};
 pub(crate) use self::handle::limit_of;
-pub(crate) use self::limits::network::{ConnectionInFlight, Network};
+pub(crate) use self::limits::{ClientPermit, ClientShares, Network};
 pub(crate) use self::refusal::DetailReader;
 pub use self::refusal::problem::{AnswerStyle, Retry, claimed};
 pub use self::refusal::{Refusal, Subject, Why};

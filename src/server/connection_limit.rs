@@ -1,116 +1,268 @@
-//! The limits on open connections: in all, and of one client address.
+//! The limits on open connections, in all and of one client address, and the list of them.
 //!
-//! The socket's wrapper holds the [`ConnectionPermit`]. So a tunnel, which has left HTTP, keeps its
-//! permit until its descriptor is closed.
+//! A new connection that finds no permit waits for one, and the connection that has been without a
+//! request for the longest time is closed. A connection is idle while it has no request, not a byte
+//! of one, and its client has taken all of the last answer. Its own task closes it, after a request
+//! that has begun by then.
+//!
+//! The socket holds the [`OpenConnection`]. So a tunnel, which has left HTTP, keeps its permit
+//! until its descriptor is closed.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use crate::config::{ClientShare, LimitSettings};
-use crate::counts::{CountGuard, Counts};
-use crate::metrics::{InFlightGuard, Limit, Metrics};
-use crate::proxy::Network;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, sleep};
 
-/// The limits of the data port.
+use super::connection_state::{ConnectionState, Signal};
+use crate::config::LimitSettings;
+use crate::locked::locked;
+use crate::metrics::{InFlightGuard, Limit, Metrics};
+use crate::proxy::{ClientPermit, ClientShares, Network};
+
+/// A connection is idle for this long before it makes room. A client that has just connected is
+/// about to send a request, and a connection in constant use should not be closed between two
+/// requests.
+const MIN_IDLE: Duration = Duration::from_secs(1);
+/// An idle connection has this long to close before another one is asked to.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// The limits of the data port, and its open connections.
 pub(super) struct ConnectionLimit {
-    all: Arc<Semaphore>,
-    /// `None`: no limit.
-    per_client: Option<(ClientShare, Arc<Counts<Network>>)>,
+    free: Arc<Semaphore>,
+    clients: Arc<ClientShares>,
+    open: Mutex<OpenConnections>,
     metrics: Arc<Metrics>,
 }
 
-/// One of `limits.connections`, before the client is known.
-#[must_use = "dropping it frees the permit"]
-pub(super) struct FreePermit(OwnedSemaphorePermit);
+/// Locked for short sections, never across an await.
+#[derive(Default)]
+struct OpenConnections {
+    next: u64,
+    /// The signals that all connections have got.
+    signals: u8,
+    all: HashMap<u64, Arc<ConnectionState>>,
+}
 
-/// A client's network has its share of the connections.
-#[derive(Debug)]
-pub(super) struct ShareTaken;
-
-/// The permit of an open connection.
-#[must_use = "dropping it frees the permit"]
-pub(super) struct ConnectionPermit {
-    of_client: Option<CountGuard<Network>>,
+/// An open connection with its permits.
+#[must_use = "dropping it frees its permits"]
+pub(super) struct OpenConnection {
+    pub state: Arc<ConnectionState>,
+    number: u64,
+    limit: Arc<ConnectionLimit>,
     _counted: InFlightGuard,
+    _of_client: Option<ClientPermit>,
     /// Freed last: the next connection must not find this one in its client's share.
-    _of_all: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl ConnectionLimit {
     pub(super) fn new(limits: &LimitSettings, metrics: Arc<Metrics>) -> Self {
-        let per_client = limits.connections_per_client;
         Self {
-            all: Arc::new(Semaphore::new(limits.connections)),
-            per_client: per_client.map(|share| (share, Arc::default())),
+            free: Arc::new(Semaphore::new(limits.connections)),
+            clients: ClientShares::new(limits.connections_per_client),
+            open: Mutex::default(),
             metrics,
         }
     }
 
-    /// Takes a permit if one is free. If not, counts that the limit was reached.
-    pub(super) fn try_acquire(&self) -> Option<FreePermit> {
-        let permit = Arc::clone(&self.all).try_acquire_owned().ok();
-        if permit.is_none() {
+    /// Waits until a connection that counts for `ip` has a permit. `None`: its network has its
+    /// share, and no idle connection that could be closed for it.
+    pub(super) async fn enter(self: &Arc<Self>, ip: Option<IpAddr>) -> Option<OpenConnection> {
+        let free = self.free.available_permits();
+        // Until an idle one has gone, both count.
+        let of_client = self.clients.take(ip, free.max(1));
+        let over = of_client.as_ref().filter(|own| own.is_over);
+        let over = over.map(|own| own.network);
+        if free == 0 {
             self.metrics.limit(Limit::Connections);
         }
-        permit.map(FreePermit)
-    }
-
-    /// Waits for a free permit.
-    pub(super) async fn acquire(&self) -> FreePermit {
-        let permit = Arc::clone(&self.all).acquire_owned().await;
-        FreePermit(permit.unwrap_or_else(|_| unreachable!("the semaphore is never closed")))
-    }
-
-    /// The network whose connections must make room for one more from `ip` when no permit is free:
-    /// its own network, if that has its share. `None`: any.
-    pub(super) fn over_share(&self, ip: Option<IpAddr>) -> Option<Network> {
-        let (share, peers) = self.per_client.as_ref()?;
-        let ip = ip.filter(|ip| share.counts(*ip))?;
-        let network = Network::of(ip);
-        (!share.gives(peers.of(network), 1)).then_some(network)
-    }
-
-    /// Counts a connection that was closed at once, since its network has its share.
-    pub(super) fn refused(&self) {
-        self.metrics.limit(Limit::ConnectionsPerClient);
-    }
-
-    /// Makes the permit of a connection that counts for `ip`. If its network has its share, `closes`
-    /// has one of its connections closed, whose place this one takes.
-    pub(super) fn assign(
-        &self,
-        permit: FreePermit,
-        ip: Option<IpAddr>,
-        closes: impl FnOnce(Network) -> bool,
-    ) -> Result<ConnectionPermit, ShareTaken> {
-        let of_client = match (&self.per_client, ip) {
-            (Some((share, peers)), Some(ip)) if share.counts(ip) => {
-                let network = Network::of(ip);
-                // With the permit that is taken already.
-                let free = self.all.available_permits() + 1;
-                let taken = peers.take(network, |held| share.gives(held, free));
-                let taken = taken.or_else(|| {
-                    self.metrics.limit(Limit::ConnectionsPerClient);
-                    // Until that has gone, both count.
-                    closes(network).then(|| peers.take(network, |_| true))?
-                });
-                Some(taken.ok_or(ShareTaken)?)
-            }
-            _ => None,
+        if over.is_some() {
+            self.metrics.limit(Limit::ConnectionsPerClient);
+        }
+        // A network that has its share gives up a connection of its own.
+        if (free == 0 || over.is_some()) && !self.close_idle(over) && over.is_some() {
+            return None;
+        }
+        let mut acquiring = pin!(Arc::clone(&self.free).acquire_owned());
+        let permit = loop {
+            tokio::select! {
+                biased;
+                permit = &mut acquiring => break permit.ok()?,
+                () = sleep(LOOK_AGAIN) => self.close_idle(over),
+            };
         };
-        let counted = InFlightGuard::over(&self.metrics.series.connections);
-        Ok(ConnectionPermit {
-            of_client,
-            _counted: counted,
-            _of_all: permit.0,
-        })
+        Some(self.add(permit, of_client))
+    }
+
+    fn add(
+        self: &Arc<Self>,
+        permit: OwnedSemaphorePermit,
+        of_client: Option<ClientPermit>,
+    ) -> OpenConnection {
+        let network = of_client.as_ref().map(|of_client| of_client.network);
+        let mut open = locked(&self.open);
+        let number = open.next;
+        open.next += 1;
+        let state = Arc::new(ConnectionState::new(network, open.signals));
+        open.all.insert(number, Arc::clone(&state));
+        OpenConnection {
+            state,
+            number,
+            limit: Arc::clone(self),
+            _counted: InFlightGuard::over(&self.metrics.series.connections),
+            _of_client: of_client,
+            _permit: permit,
+        }
+    }
+
+    /// Sends a signal to all connections, and to later ones.
+    pub(super) fn signal(&self, signal: Signal) {
+        let mut open = locked(&self.open);
+        open.signals |= signal as u8;
+        for state in open.all.values() {
+            state.signal(signal);
+        }
+    }
+
+    /// Has the longest idle connection closed: of all, or of one client network. `false`: none has
+    /// been idle for long enough.
+    fn close_idle(&self, of: Option<Network>) -> bool {
+        let now = Instant::now();
+        let open = locked(&self.open);
+        let among = open.all.values();
+        let among = among.filter(|state| of.is_none() || state.network == of);
+        let idle = among.filter_map(|state| Some((state.idle_since()?, state)));
+        let idle = idle.filter(|(since, _)| now.saturating_duration_since(*since) >= MIN_IDLE);
+        let Some((_, longest)) = idle.min_by_key(|(since, _)| *since) else {
+            return false;
+        };
+        longest.signal(Signal::MakeRoom);
+        self.metrics.limit(Limit::IdleClosed);
+        tracing::debug!("an idle connection is closed to make room for a new one");
+        true
     }
 }
 
-impl ConnectionPermit {
-    /// The client network that it counts for.
-    pub(super) fn network(&self) -> Option<Network> {
-        self.of_client.as_ref().map(CountGuard::holder)
+impl OpenConnection {
+    /// Notes that the client took nothing of its answer for too long.
+    pub(super) fn write_timed_out(&self) {
+        self.limit.metrics.limit(Limit::WriteTimeout);
+        tracing::debug!("a client took nothing of its answer: its connection is reset");
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        locked(&self.limit.open).all.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Overrides, parse};
+    use crate::server::connection_state::ActiveStream;
+
+    fn limit(limits: &str) -> Arc<ConnectionLimit> {
+        let mut overrides = Overrides::default();
+        overrides.set("upstream.url", "http://127.0.0.1:3000", "--upstream");
+        let parsed = parse(&format!("limits: {{ {limits} }}\n"), &overrides);
+        let (settings, _) = parsed.unwrap_or_else(|problems| panic!("{problems}"));
+        let metrics = Arc::new(Metrics::new(&[]));
+        Arc::new(ConnectionLimit::new(&settings.limits, metrics))
+    }
+
+    async fn enter(limit: &Arc<ConnectionLimit>, ip: Option<&str>) -> Option<OpenConnection> {
+        let ip = ip.map(|ip| ip.parse().expect("an address"));
+        limit.enter(ip).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_longest_idle_one_goes_first_and_none_that_is_busy() {
+        let all = limit("connections: 9");
+        let mut open = Vec::new();
+        for _ in 0..4 {
+            open.push(enter(&all, None).await.expect("a permit"));
+            tokio::time::sleep(MIN_IDLE / 10).await;
+        }
+        let asked = || {
+            open.iter()
+                .map(|one| one.state.is(Signal::MakeRoom))
+                .collect::<Vec<_>>()
+        };
+        assert!(!all.close_idle(None), "all are new");
+        tokio::time::sleep(MIN_IDLE).await;
+        // The first has a request under way, the second the beginning of one; the fourth's client
+        // does not take the end of its answer.
+        let request = ActiveStream::begin(&open[0].state);
+        open[1].state.set_under_way(true);
+        open[3].state.set_under_way(true);
+        assert!(all.close_idle(None));
+        assert_eq!(asked(), [false, false, true, false]);
+        assert!(!all.close_idle(None), "no other one is idle");
+        open[3].state.set_under_way(false);
+        assert!(all.close_idle(None));
+        assert!(!all.close_idle(None), "all others are asked or busy");
+        assert_eq!(asked(), [false, false, true, true]);
+        drop(request);
+        assert!(!all.close_idle(None), "the first has just answered");
+        tokio::time::sleep(MIN_IDLE).await;
+        assert!(all.close_idle(None));
+        assert_eq!(asked(), [true, false, true, true]);
+        drop(open);
+        assert!(locked(&all.open).all.is_empty());
+        all.signal(Signal::Leave);
+        let late = enter(&all, None).await.expect("a permit");
+        assert!(late.state.is(Signal::Leave), "it came later");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_beyond_the_limit_waits_and_an_idle_one_makes_room() {
+        let all = limit("connections: 2");
+        let (first, second) = (enter(&all, None).await, enter(&all, None).await);
+        let second = second.expect("a permit");
+        second.state.set_under_way(true);
+        let waiting = tokio::spawn({
+            let all = Arc::clone(&all);
+            async move { enter(&all, None).await }
+        });
+        tokio::time::sleep(MIN_IDLE / 2).await;
+        let first = first.expect("a permit");
+        assert!(!first.state.is(Signal::MakeRoom), "it is new");
+        tokio::time::sleep(MIN_IDLE).await;
+        assert!(first.state.is(Signal::MakeRoom));
+        assert!(!waiting.is_finished());
+        drop(first);
+        assert!(waiting.await.expect("no panic").is_some());
+        assert!(!second.state.is(Signal::MakeRoom));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_with_its_share_gives_up_one_of_its_own() {
+        let all = limit("connections: 4, connections_per_client: 3");
+        let other = enter(&all, Some("192.0.2.8")).await.expect("a permit");
+        let mut own = Vec::new();
+        for _ in 0..2 {
+            own.push(enter(&all, Some("192.0.2.7")).await.expect("a permit"));
+        }
+        assert!(enter(&all, Some("192.0.2.7")).await.is_some());
+        own.push(enter(&all, Some("192.0.2.7")).await.expect("a permit"));
+        let refused = enter(&all, Some("192.0.2.7")).await;
+        assert!(refused.is_none(), "none of its own is idle");
+        tokio::time::sleep(MIN_IDLE).await;
+        let waiting = tokio::spawn({
+            let all = Arc::clone(&all);
+            async move { enter(&all, Some("192.0.2.7")).await }
+        });
+        tokio::task::yield_now().await;
+        let asked = |one: &&OpenConnection| one.state.is(Signal::MakeRoom);
+        assert_eq!(own.iter().filter(asked).count(), 1);
+        own.retain(|one| !one.state.is(Signal::MakeRoom));
+        assert!(waiting.await.expect("no panic").is_some());
+        assert!(!other.state.is(Signal::MakeRoom));
     }
 }

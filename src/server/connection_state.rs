@@ -4,29 +4,43 @@
 //! Everything is an atomic, and there is one waker. A request changes one or two words that no
 //! other connection touches, and wakes no task.
 
-use std::pin::pin;
+use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
 
-use super::signals::Signal;
+use crate::proxy::Network;
 
 /// Requests that a client may cancel at once, however few it waits for.
 const MAX_CANCELLED: u64 = 256;
 /// A request that is cancelled later than this does not count: its client has waited long enough.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
+/// A signal to a connection, as one bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Signal {
+    /// See [`DrainPhases::announced`](super::DrainPhases::announced).
+    Announced = 1,
+    /// See [`DrainPhases::now`](super::DrainPhases::now).
+    Leave = 2,
+    /// See [`DrainPhases::cut`](super::DrainPhases::cut). Also for a client that cancels too many
+    /// requests.
+    Cut = 4,
+    /// Close for another connection, after a request that has begun.
+    MakeRoom = 8,
+}
+
 /// The requests and signals of a connection.
 pub(super) struct ConnectionState {
+    /// The client network that the connection counts for.
+    pub network: Option<Network>,
     born: Instant,
-    /// Requests that have not been answered.
+    /// Requests of which a part has come, and a part of the answer has not gone.
     open: AtomicUsize,
-    /// A part of a request has come, or a part of an answer has not gone.
-    under_way: AtomicBool,
     /// The end of the last request, in nanoseconds after `born`.
     since: AtomicU64,
     signals: AtomicU8,
@@ -38,13 +52,14 @@ pub(super) struct ConnectionState {
 }
 
 impl ConnectionState {
-    pub(super) fn new() -> Self {
+    /// `signals`: the bits of those that all connections have got so far.
+    pub(super) fn new(network: Option<Network>, signals: u8) -> Self {
         Self {
+            network,
             born: Instant::now(),
             open: AtomicUsize::new(0),
-            under_way: AtomicBool::new(false),
             since: AtomicU64::new(0),
-            signals: AtomicU8::new(0),
+            signals: AtomicU8::new(signals),
             begun: AtomicU64::new(0),
             cancelled: AtomicU64::new(0),
             task: AtomicWaker::new(),
@@ -62,14 +77,24 @@ impl ConnectionState {
         self.signals.load(Ordering::Acquire) & signal as u8 != 0
     }
 
-    /// Registers the connection's task, before the task reads anything here.
-    pub(super) fn register(&self, cx: &Context<'_>) {
-        self.task.register(cx.waker());
+    /// Resolves once the connection has got one of these signals. Only its own task may await this:
+    /// the task then wakes for all signals and ends of requests.
+    pub(super) async fn signalled(&self, any: &[Signal]) {
+        poll_fn(|cx| {
+            self.task.register(cx.waker());
+            if any.iter().any(|signal| self.is(*signal)) {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
     }
 
-    /// Sets whether a part of a request has come, or a part of an answer has not gone.
+    /// Sets whether HTTP/1 has a request, of which a part has come, and a part of the answer has not
+    /// gone.
     pub(super) fn set_under_way(&self, under_way: bool) {
-        self.under_way.store(under_way, Ordering::Release);
+        self.open.store(usize::from(under_way), Ordering::Release);
     }
 
     /// A request is over.
@@ -79,48 +104,23 @@ impl ConnectionState {
         self.since.store(since, Ordering::Relaxed);
     }
 
-    /// True if a request is in progress, or a part of one.
-    pub(super) fn is_busy(&self) -> bool {
-        self.under_way.load(Ordering::Acquire) || self.is_open()
-    }
-
-    fn is_open(&self) -> bool {
-        self.open.load(Ordering::Acquire) > 0
-    }
-
-    /// Since when no request is in progress. `None`: one is, or the connection closes anyway.
+    /// Since when there is no request, nor a part of one. `None`: there is one, or the connection
+    /// closes anyway.
     pub(super) fn idle_since(&self) -> Option<Instant> {
-        let idle = !self.is(Signal::MakeRoom) && !self.is_busy();
-        idle.then(|| self.latest())
+        let closes = self.is(Signal::MakeRoom);
+        self.without_request_since().filter(|_| !closes)
     }
 
-    /// Resolves at [`Signal::MakeRoom`]. Only the connection's own task may await it.
-    pub(super) async fn asked_to_make_room(&self) {
-        std::future::poll_fn(|cx| {
-            self.register(cx);
-            if self.is(Signal::MakeRoom) {
-                Poll::Ready(())
-            } else {
-                Poll::Pending
-            }
-        })
-        .await;
-    }
-
-    /// The end of the last request, or the beginning of the connection.
-    pub(super) fn latest(&self) -> Instant {
-        self.born + Duration::from_nanos(self.since.load(Ordering::Relaxed))
+    /// Since when there is no request. `None`: there is one.
+    pub(super) fn without_request_since(&self) -> Option<Instant> {
+        let since = Duration::from_nanos(self.since.load(Ordering::Relaxed));
+        (self.open.load(Ordering::Acquire) == 0).then(|| self.born + since)
     }
 
     /// True if the client has cancelled more requests than it may.
     pub(super) fn cancels_too_much(&self) -> bool {
         let cancelled = self.cancelled.load(Ordering::Relaxed);
         cancelled > MAX_CANCELLED && cancelled * 2 > self.begun.load(Ordering::Relaxed)
-    }
-
-    /// Since when an HTTP/2 connection has had no request. `None`: it has one.
-    pub(super) fn without_request_since(&self) -> Option<Instant> {
-        (!self.is_open()).then(|| self.latest())
     }
 }
 
@@ -158,23 +158,14 @@ impl Drop for ActiveStream {
         if !self.answered && now - self.began < AT_ONCE {
             state.cancelled.fetch_add(1, Ordering::Relaxed);
         }
-        if state.open.fetch_sub(1, Ordering::AcqRel) == 1 || state.cancels_too_much() {
+        let last = state.open.fetch_sub(1, Ordering::AcqRel) == 1;
+        if state.cancels_too_much() {
+            // A graceful GOAWAY would wait for an answer that such a client does not send.
+            state.signal(Signal::Cut);
+        } else if last {
             state.task.wake();
         }
     }
-}
-
-/// Runs a connection until it ends, or until [`Signal::Cut`].
-pub(super) async fn until_cut(state: &ConnectionState, connection: impl Future<Output = ()>) {
-    let mut connection = pin!(connection);
-    std::future::poll_fn(|cx| {
-        state.register(cx);
-        if state.is(Signal::Cut) {
-            return Poll::Ready(());
-        }
-        connection.as_mut().poll(cx)
-    })
-    .await;
 }
 
 #[cfg(test)]
@@ -183,7 +174,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_with_a_request_is_not_idle() {
-        let state = Arc::new(ConnectionState::new());
+        let state = Arc::new(ConnectionState::new(None, 0));
         let began = Instant::now();
         assert_eq!(state.idle_since(), Some(began));
         let mut stream = ActiveStream::begin(&state);
@@ -204,7 +195,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_only_takes_back_is_known_and_one_that_does_it_now_and_then_is_not() {
-        let state = Arc::new(ConnectionState::new());
+        let state = Arc::new(ConnectionState::new(None, 0));
         let answer = || ActiveStream::begin(&state).answered();
         for _ in 0..MAX_CANCELLED * 2 {
             drop(ActiveStream::begin(&state));

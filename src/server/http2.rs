@@ -19,32 +19,40 @@
 //!
 //! A silent client gets pings, and its connection is closed if it does not answer. TCP alone would
 //! not notice for hours that a machine has vanished in the middle of a request.
+//!
+//! *A client that takes nothing of one stream* does not show at the socket, since it takes the other
+//! streams. hyper waits for the stream's window without polling the response's body, so the body
+//! cannot end the stream. Both run in the stream's own task, which sees that a piece was handed out
+//! and the next one not asked for. After `limits.write_timeout` the task is dropped, and h2 resets
+//! the stream. The last piece is not watched: its stream stays until the connection ends.
 
+use std::cell::Cell;
 use std::convert::Infallible;
-use std::io;
+use std::future::poll_fn;
+use std::io::Cursor;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use http::Request;
+use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use hyper::rt::Executor;
 use hyper::server::conn::http2::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Instant;
+use tokio::io::AsyncReadExt as _;
+use tokio::time::{Instant, sleep};
 
-use super::connection_state::{ActiveStream, ConnectionState};
-use super::deadline_timer::DeadlineTimer;
-use super::idle_connections::Presence;
-use super::signals::Signal;
-use super::stalled_streams::{StreamExecutor, TrackedBody};
+use super::connection_state::{ActiveStream, ConnectionState, Signal};
+use super::http1::Site;
 use super::tls::ClientIo;
 use crate::config::LimitSettings;
+use crate::deadline_timer::DeadlineTimer;
 use crate::metrics::{Limit, Metrics};
-use crate::proxy::{Client, Proxy, Received};
+use crate::proxy::{BoxError, ClientBody, Received};
 use crate::wire::request::RequestError;
 
 /// A client has this long to close a connection that makes room.
@@ -97,203 +105,188 @@ fn builder(limits: &LimitSettings, streams: StreamExecutor) -> Builder<StreamExe
     builder
 }
 
-/// HTTP/2 for all connections of the data port.
-pub(super) struct Http2 {
-    limits: LimitSettings,
+/// Serves a connection to its end. `begun`: its first bytes. `spoken`: HTTP/2 is allowed on it.
+pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>, spoken: bool) {
+    let (read, write) = tokio::io::split(stream);
+    // Copied, since the buffer is much longer than the preface.
+    let first = Cursor::new(Box::<[u8]>::from(&begun[..]));
+    drop(begun);
+    let stream = tokio::io::join(first.chain(read), write);
+    let streams = StreamExecutor {
+        limit: site.limits.write_timeout,
+        metrics: Arc::clone(site.metrics),
+    };
+    let (proxy, peer, state) = (site.proxy, site.peer, site.state);
+    let service = service_fn(|request: Request<Incoming>| {
+        let (proxy, peer) = (Arc::clone(proxy), Arc::clone(peer));
+        let mut stream = ActiveStream::begin(state);
+        async move {
+            let response = if spoken {
+                proxy.handle(request.map(Received::Http2), &peer).await
+            } else {
+                proxy.refuse(RequestError::Version, &peer)
+            };
+            stream.answered();
+            Ok::<_, Infallible>(response.map(|body| WatchedBody {
+                body,
+                _request: stream,
+            }))
+        }
+    });
+    let builder = builder(site.limits, streams);
+    let mut serving = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let served = tokio::select! {
+        biased;
+        // Reads first, so that a request that has begun is served.
+        served = &mut serving => served,
+        patience = due(site) => {
+            serving.as_mut().graceful_shutdown();
+            tokio::select! {
+                biased;
+                served = &mut serving => served,
+                () = without_request(state, patience) => return,
+            }
+        }
+    };
+    if let Err(error) = served {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+/// Resolves when GOAWAY must be sent. Returns how long the client may then keep the connection open
+/// without a request: HTTP/2 ends in two steps, and waits for the client in between. A drain has
+/// its own deadline.
+async fn due(site: &Site<'_>) -> Duration {
+    let Site { state, limits, .. } = site;
+    let mut timer = DeadlineTimer::default();
+    poll_fn(|cx| {
+        // GOAWAY precedes the end, so it can go out while clients are still served.
+        if state.is(Signal::Leave) || state.is(Signal::Announced) {
+            return Poll::Ready(Duration::MAX);
+        }
+        if state.is(Signal::MakeRoom) {
+            return Poll::Ready(GOODBYE);
+        }
+        let Some(since) = state.without_request_since() else {
+            return Poll::Pending;
+        };
+        ready!(timer.poll(cx, since + limits.idle_timeout));
+        site.metrics.limit(Limit::IdleTimeout);
+        Poll::Ready(limits.head_timeout)
+    })
+    .await
+}
+
+/// Resolves when the connection has no request after `patience`, or a multiple of it.
+async fn without_request(state: &ConnectionState, patience: Duration) {
+    loop {
+        sleep(patience).await;
+        if state.without_request_since().is_some() {
+            return;
+        }
+    }
+}
+
+tokio::task_local! {
+    /// Since when a piece of the current task's stream waits for the client.
+    static WAITS_SINCE: Cell<Option<Instant>>;
+}
+
+/// Runs each stream in a task of its own, which ends if the client takes nothing.
+#[derive(Clone)]
+struct StreamExecutor {
+    limit: Duration,
     metrics: Arc<Metrics>,
 }
 
-impl Http2 {
-    pub(super) fn new(limits: &LimitSettings, metrics: Arc<Metrics>) -> Self {
-        Self {
-            limits: *limits,
-            metrics,
-        }
-    }
-
-    /// Serves a connection to its end. `begun`: its first bytes. `spoken`: HTTP/2 is allowed on it.
-    pub(super) async fn serve(
-        &self,
-        (stream, begun): (ClientIo, BytesMut),
-        proxy: Arc<Proxy>,
-        peer: Arc<Client>,
-        presence: &Presence,
-        spoken: bool,
-    ) {
-        let stream = BegunTransport {
-            stream,
-            begun,
-            state: Arc::clone(&presence.state),
-        };
-        let streams = StreamExecutor {
-            limit: self.limits.write_timeout,
-            metrics: Arc::clone(&self.metrics),
-        };
-        let state = Arc::clone(&presence.state);
-        let service = service_fn(move |request: Request<Incoming>| {
-            let (proxy, peer) = (Arc::clone(&proxy), Arc::clone(&peer));
-            let mut stream = ActiveStream::begin(&state);
-            async move {
-                let response = if spoken {
-                    proxy.handle(request.map(Received::Http2), &peer).await
-                } else {
-                    proxy.refuse(RequestError::Version, &peer)
-                };
-                stream.answered();
-                Ok::<_, Infallible>(response.map(|body| TrackedBody::new(body, stream)))
+impl<F: Future + Send + 'static> Executor<F> for StreamExecutor {
+    fn execute(&self, stream: F) {
+        let Self { limit, metrics } = self.clone();
+        tokio::spawn(WAITS_SINCE.scope(Cell::new(None), async move {
+            if stalls(stream, limit).await {
+                metrics.limit(Limit::WriteTimeout);
+                tracing::debug!("a client took nothing of its answer: its stream is reset");
             }
-        });
-        let builder = builder(&self.limits, streams);
-        let serving = builder.serve_connection(TokioIo::new(stream), service);
-        let mut serving = pin!(serving);
-        let mut end = Http2ConnectionEnd::None;
-        let mut clock = DeadlineTimer::default();
-        std::future::poll_fn(|cx| {
-            loop {
-                // Reads first, so that a request that has begun is served.
-                if let Poll::Ready(served) = serving.as_mut().poll(cx) {
-                    if let Err(error) = served {
-                        tracing::debug!(%error, "a connection ended early");
-                    }
-                    return Poll::Ready(());
-                }
-                match ready!(self.poll_end(&mut end, &mut clock, presence, cx)) {
-                    Http2Due::Goodbye => serving.as_mut().graceful_shutdown(),
-                    Http2Due::Again => {}
-                    Http2Due::Now => return Poll::Ready(()),
-                }
-            }
-        })
-        .await;
-    }
-
-    /// True if the connection has to close.
-    fn poll_end(
-        &self,
-        end: &mut Http2ConnectionEnd,
-        clock: &mut DeadlineTimer,
-        presence: &Presence,
-        cx: &mut Context<'_>,
-    ) -> Poll<Http2Due> {
-        let state = &presence.state;
-        if state.cancels_too_much() {
-            // At once: a graceful GOAWAY would wait for an answer that such a client does not send.
-            self.metrics.limit(Limit::StreamResets);
-            return Poll::Ready(Http2Due::Now);
-        }
-        match end {
-            Http2ConnectionEnd::Leaving => return Poll::Pending,
-            Http2ConnectionEnd::Goodbye(timeout, until) => {
-                ready!(clock.poll(cx, *until));
-                if state.without_request_since().is_some() {
-                    return Poll::Ready(Http2Due::Now);
-                }
-                *until = Instant::now() + *timeout;
-                return Poll::Ready(Http2Due::Again);
-            }
-            Http2ConnectionEnd::None => {}
-        }
-        // GOAWAY precedes the end, so it can go out while clients are still served.
-        if state.is(Signal::Leave) || state.is(Signal::Announced) {
-            *end = Http2ConnectionEnd::Leaving;
-            return Poll::Ready(Http2Due::Goodbye);
-        }
-        let timeout = if state.is(Signal::MakeRoom) {
-            self.metrics.limit(Limit::IdleClosed);
-            tracing::debug!("an idle connection is closed to make room for a new one");
-            GOODBYE
-        } else {
-            let Some(since) = state.without_request_since() else {
-                return Poll::Pending;
-            };
-            ready!(clock.poll(cx, since + self.limits.idle_timeout));
-            self.metrics.limit(Limit::IdleTimeout);
-            self.limits.head_timeout
-        };
-        *end = Http2ConnectionEnd::Goodbye(timeout, Instant::now() + timeout);
-        Poll::Ready(Http2Due::Goodbye)
+        }));
     }
 }
 
-/// The state of a connection's end.
-enum Http2ConnectionEnd {
-    None,
-    /// GOAWAY has been sent, and the open streams may end.
-    Leaving,
-    /// GOAWAY has been sent without an open stream. HTTP/2 ends in two steps, and waits for the
-    /// client in between: for this long, and for the end of streams that came meanwhile.
-    Goodbye(Duration, Instant),
-}
-
-enum Http2Due {
-    /// GOAWAY must be sent.
-    Goodbye,
-    Again,
-    Now,
-}
-
-/// A client's connection whose first bytes have been read.
-struct BegunTransport {
-    stream: ClientIo,
-    begun: BytesMut,
-    state: Arc<ConnectionState>,
-}
-
-impl BegunTransport {
-    /// Notes whether a write waits for the client.
-    fn written<T>(&self, written: Poll<T>) -> Poll<T> {
-        self.state.set_under_way(written.is_pending());
-        written
-    }
-}
-
-impl AsyncRead for BegunTransport {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        if this.begun.is_empty() {
-            return Pin::new(&mut this.stream).poll_read(cx, buf);
+/// Runs a stream to its end. `true`: its client has taken nothing for too long.
+async fn stalls(stream: impl Future, limit: Duration) -> bool {
+    let mut stream = pin!(stream);
+    let mut timer = DeadlineTimer::default();
+    poll_fn(|cx| {
+        if stream.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(false);
         }
-        let now = this.begun.len().min(buf.remaining());
-        buf.put_slice(&this.begun.split_to(now));
-        if this.begun.is_empty() {
-            this.begun = BytesMut::new();
+        match WAITS_SINCE.with(Cell::get) {
+            Some(since) => timer.poll(cx, since + limit).map(|()| true),
+            None => Poll::Pending,
         }
-        Poll::Ready(Ok(()))
-    }
+    })
+    .await
 }
 
-impl AsyncWrite for BegunTransport {
-    fn poll_write(
+/// A response's body that notes when a piece waits for the client. Polled by the stream's own task.
+struct WatchedBody {
+    body: ClientBody,
+    /// The request is in progress until this is dropped.
+    _request: ActiveStream,
+}
+
+impl Body for WatchedBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.written(written)
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        WAITS_SINCE.with(|since| since.set(None));
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        WAITS_SINCE.with(|since| since.set(Some(Instant::now())));
+        Poll::Ready(frame)
     }
 
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
-        self.written(written)
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
     }
 
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    fn waits(since: Option<Instant>) {
+        WAITS_SINCE.with(|cell| cell.set(since));
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_ends_once_a_piece_has_waited_for_its_client() {
+        let began = Instant::now();
+        let stream = std::future::pending::<()>();
+        let stalled = WAITS_SINCE.scope(Cell::new(Some(began)), stalls(stream, LIMIT));
+        assert!(stalled.await);
+        assert_eq!(began.elapsed(), LIMIT);
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    #[tokio::test(start_paused = true)]
+    async fn waiting_for_the_upstream_is_not_the_clients_doing() {
+        let stream = async {
+            for _ in 0..3 {
+                waits(None);
+                sleep(LIMIT * 5).await;
+                waits(Some(Instant::now()));
+                sleep(LIMIT * 9 / 10).await;
+            }
+        };
+        let stalled = WAITS_SINCE.scope(Cell::new(None), stalls(stream, LIMIT));
+        assert!(!stalled.await);
     }
 }

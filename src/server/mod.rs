@@ -5,32 +5,43 @@ mod accept;
 mod connection;
 mod connection_limit;
 mod connection_state;
-mod deadline_timer;
-pub(crate) mod descriptors;
 mod http1;
 mod http2;
-mod idle_connections;
-mod signals;
-mod stalled_streams;
 mod tls;
 mod workers;
 
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use self::accept::Acceptor;
-use self::connection::DataConnections;
+pub(crate) use self::accept::provide_descriptors;
 use self::connection_limit::ConnectionLimit;
-use self::idle_connections::IdleConnections;
-pub(crate) use self::signals::DrainPhases;
-use self::signals::Signal;
+use self::connection_state::Signal;
 pub(crate) use self::workers::Workers;
 use crate::config::LimitSettings;
 use crate::metrics::Metrics;
 use crate::proxy::Proxy;
 use crate::socket::Listener;
+
+/// The phases of the process's stop. Each is cancelled when it begins.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DrainPhases {
+    /// It will stop: clients are told so, and are still served.
+    pub announced: CancellationToken,
+    /// No new connection, and no new request on the open ones.
+    pub now: CancellationToken,
+    /// The remaining requests of all connections are cut.
+    pub cut: CancellationToken,
+}
+
+/// State that all connections share.
+struct Shared {
+    proxy: Arc<Proxy>,
+    limits: LimitSettings,
+    metrics: Arc<Metrics>,
+}
 
 /// Accepts connections until the drain begins. Then waits until all connections have ended their
 /// requests.
@@ -43,41 +54,43 @@ pub(crate) async fn serve(
     workers: Arc<Workers>,
 ) {
     let limit = Arc::new(ConnectionLimit::new(&limits, Arc::clone(&metrics)));
-    let idle: Arc<IdleConnections> = Arc::default();
-    let signals = tokio::spawn(broadcast(drain.clone(), Arc::clone(&idle)));
+    let signals = tokio::spawn(broadcast(drain.clone(), Arc::clone(&limit)));
     let _signals = AbortOnDropHandle::new(signals);
-    let mut acceptor = Acceptor::new(
+    let shared = Arc::new(Shared {
+        proxy,
+        limits,
+        metrics,
+    });
+    let mut acceptor = Acceptor {
         listener,
         limit,
-        Arc::clone(&idle),
-        Arc::clone(&proxy),
-        Arc::clone(&metrics),
-    );
-    let connections = DataConnections::new(proxy, limits, metrics, drain.clone(), idle);
-    let connections = Arc::new(connections);
+        shared: Arc::clone(&shared),
+        reported: None,
+    };
+    let open = TaskTracker::new();
     loop {
-        let (stream, permit) = tokio::select! {
+        let accepted = tokio::select! {
             () = drain.now.cancelled() => break,
             accepted = acceptor.next() => accepted,
         };
-        connections.serve(stream, permit, workers.next());
+        // In a task of its own, which stays with this worker.
+        let serving = connection::serve(Arc::clone(&shared), accepted);
+        open.spawn_on(serving, workers.next());
     }
     drop(acceptor);
-    connections.ended().await;
+    open.close();
+    open.wait().await;
 }
 
 /// Sends the phases of the drain to all connections, so that none of them watches shared state.
-async fn broadcast(drain: DrainPhases, connections: Arc<IdleConnections>) {
-    let send = |phase: CancellationToken, signal| {
-        let connections = &connections;
-        async move {
-            phase.cancelled().await;
-            connections.signal(signal);
-        }
+async fn broadcast(drain: DrainPhases, connections: Arc<ConnectionLimit>) {
+    let send = async |phase: &CancellationToken, signal| {
+        phase.cancelled().await;
+        connections.signal(signal);
     };
     tokio::join!(
-        send(drain.announced, Signal::Announced),
-        send(drain.now, Signal::Leave),
-        send(drain.cut, Signal::Cut),
+        send(&drain.announced, Signal::Announced),
+        send(&drain.now, Signal::Leave),
+        send(&drain.cut, Signal::Cut),
     );
 }

@@ -6,72 +6,59 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderValue;
-use rustls::ServerConfig;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
-use crate::metrics::HandshakeError;
-use crate::proxy::ClientNames;
+use crate::config::TlsSettings;
+use crate::metrics::{HandshakeError, Limit, Metrics};
+use crate::proxy::{Client, ClientNames};
 use crate::timed_socket::TimedSocket;
+
+/// How long a connection with a client certificate accepts new requests, since a certificate may be
+/// revoked meanwhile. Its requests then have as long again to end; its tunnels are closed.
+pub(super) const CLIENT_MAX_AGE: Duration = Duration::from_hours(1);
 
 /// A client's connection, without TLS or with it.
 pub(super) type ClientIo = Either<TimedSocket, Box<TlsStream<TimedSocket>>>;
 
-/// A connection after its handshake.
-pub(super) struct Secured {
-    pub stream: TlsStream<TimedSocket>,
-    /// The client has chosen HTTP/2. That takes ALPN (RFC 9113, section 3.3).
-    pub http2: bool,
-    /// The names in its certificate.
-    pub names: Arc<ClientNames>,
-    /// The certificate as the upstream gets it. `None`: there is none.
-    pub identity: Option<HeaderValue>,
-}
-
-/// The reason why the handshake failed.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
-pub(super) struct Failed {
-    pub reason: HandshakeError,
-    error: io::Error,
-}
-
-/// Does the handshake.
+/// Does the handshake within `limit`, and notes in `client` the certificate that it has. Returns
+/// the connection, and true if the client has chosen HTTP/2. That takes ALPN (RFC 9113, section
+/// 3.3). `None`: the handshake failed, which is counted.
 pub(super) async fn accept(
-    config: Arc<ServerConfig>,
+    tls: TlsSettings,
     socket: TimedSocket,
     limit: Duration,
-) -> Result<Secured, Failed> {
-    let accepting = TlsAcceptor::from(config).accept(socket);
-    let stream = match tokio::time::timeout(limit, accepting).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => {
+    client: &mut Client,
+    metrics: &Metrics,
+) -> Option<(ClientIo, bool)> {
+    let accepting = TlsAcceptor::from(tls.config).accept(socket);
+    let accepted = timeout(limit, accepting).await;
+    let accepted = accepted.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+    let stream = match accepted {
+        Ok(stream) => stream,
+        Err(error) => {
             let reason = reason(&error);
-            return Err(Failed { reason, error });
-        }
-        Err(_) => {
-            return Err(Failed {
-                reason: HandshakeError::Timeout,
-                error: io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    "no handshake within limits.head_timeout",
-                ),
-            });
+            metrics.series.tls_handshake_errors.of(reason).inc();
+            if reason == HandshakeError::Timeout {
+                metrics.limit(Limit::HeadTimeout);
+            }
+            tracing::debug!(%error, reason = reason.as_str(), client = &*client.text, "a TLS handshake failed");
+            return None;
         }
     };
     let (_, session) = stream.get_ref();
     let http2 = session.alpn_protocol() == Some(b"h2");
     let certificate = session.peer_certificates().and_then(|chain| chain.first());
     let names = certificate.map(ClientNames::of).unwrap_or_default();
-    let identity = certificate.and_then(|certificate| names.identity(certificate));
-    Ok(Secured {
-        http2,
-        names: Arc::new(names),
-        identity,
-        stream,
-    })
+    client.identity = certificate.and_then(|certificate| names.identity(certificate));
+    client.tls = Some(Arc::new(names));
+    client.mutual = tls.clients.is_some();
+    if client.mutual && client.identity.is_some() {
+        client.until = Some(Instant::now() + CLIENT_MAX_AGE);
+    }
+    Some((Either::Right(Box::new(stream)), http2))
 }
 
 fn reason(error: &io::Error) -> HandshakeError {
@@ -84,6 +71,7 @@ fn reason(error: &io::Error) -> HandshakeError {
         }
         Some(rustls::Error::AlertReceived(_)) => HandshakeError::RefusedByClient,
         Some(_) => HandshakeError::Protocol,
+        None if error.kind() == io::ErrorKind::TimedOut => HandshakeError::Timeout,
         None => HandshakeError::Closed,
     }
 }

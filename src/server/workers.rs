@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::worker;
 
@@ -35,36 +35,21 @@ async fn tick() {
 pub(crate) struct Workers {
     handles: Vec<Handle>,
     next: AtomicUsize,
-    stop: CancellationToken,
+    _stop: DropGuard,
 }
 
 impl Workers {
     /// Starts one for each core that this process may use.
     pub(crate) fn start() -> io::Result<Self> {
         let count = thread::available_parallelism().map_or(1, usize::from);
-        let mut workers = Self {
-            handles: Vec::with_capacity(count),
+        let stop = CancellationToken::new();
+        let guard = stop.clone().drop_guard();
+        let handles = (0..count).map(|index| start_one(index, stop.clone()));
+        Ok(Self {
+            handles: handles.collect::<io::Result<_>>()?,
             next: AtomicUsize::new(0),
-            stop: CancellationToken::new(),
-        };
-        for index in 0..count {
-            workers.add(index)?;
-        }
-        Ok(workers)
-    }
-
-    fn add(&mut self, index: usize) -> io::Result<()> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        self.handles.push(runtime.handle().clone());
-        let stop = self.stop.clone();
-        let name = format!("worker-{index}");
-        thread::Builder::new().name(name).spawn(move || {
-            worker::set_index(index);
-            runtime.block_on(stop.run_until_cancelled_owned(tick()));
-            // Does not wait for blocking tasks on other threads.
-            runtime.shutdown_background();
-        })?;
-        Ok(())
+            _stop: guard,
+        })
     }
 
     /// The workers' runtimes, in the order of their numbers.
@@ -79,10 +64,17 @@ impl Workers {
     }
 }
 
-impl Drop for Workers {
-    fn drop(&mut self) {
-        self.stop.cancel();
-    }
+fn start_one(index: usize, stop: CancellationToken) -> io::Result<Handle> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    let name = format!("worker-{index}");
+    thread::Builder::new().name(name).spawn(move || {
+        worker::set_index(index);
+        runtime.block_on(stop.run_until_cancelled_owned(tick()));
+        // Does not wait for blocking tasks on other threads.
+        runtime.shutdown_background();
+    })?;
+    Ok(handle)
 }
 
 #[cfg(test)]

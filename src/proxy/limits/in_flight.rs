@@ -11,9 +11,8 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::network::{ConnectionRequestPermit, Network};
-use crate::config::{ClientShare, LimitSettings};
-use crate::counts::{CountGuard, Counts};
+use super::{ClientPermit, ClientShares};
+use crate::config::LimitSettings;
 use crate::metrics::{InFlightGuard, Limit, Metrics};
 use crate::proxy::client::Client;
 use crate::proxy::refusal::Refusal;
@@ -31,9 +30,7 @@ const TUNNELS_FULL: &str = "Tunnels hold three quarters of all in-flight permits
 pub(crate) struct InFlightLimit {
     free: Arc<Semaphore>,
     tunnels: Arc<Semaphore>,
-    per_connection: usize,
-    /// `None`: no limit.
-    per_client: Option<(ClientShare, Arc<Counts<Network>>)>,
+    clients: Arc<ClientShares>,
     metrics: Arc<Metrics>,
 }
 
@@ -45,18 +42,16 @@ pub(crate) type InFlightPermit = Arc<HeldPermits>;
 pub(crate) struct HeldPermits {
     _counted: InFlightGuard,
     _permit: OwnedSemaphorePermit,
-    _connection: ConnectionRequestPermit,
-    _client: Option<CountGuard<Network>>,
+    _connection: OwnedSemaphorePermit,
+    _client: Option<ClientPermit>,
 }
 
 impl InFlightLimit {
     pub(crate) fn new(limits: &LimitSettings, metrics: Arc<Metrics>) -> Self {
-        let per_client = limits.in_flight_per_client;
         Self {
             free: Arc::new(Semaphore::new(limits.in_flight)),
             tunnels: Arc::new(Semaphore::new(limits.tunnels())),
-            per_connection: limits.in_flight_per_connection,
-            per_client: per_client.map(|share| (share, Arc::default())),
+            clients: ClientShares::new(limits.in_flight_per_client),
             metrics,
         }
     }
@@ -76,20 +71,15 @@ impl InFlightLimit {
             self.metrics.limit(limit);
             Refusal::Overloaded(why)
         };
-        let connection = client
-            .in_flight
-            .take(self.per_connection)
-            .ok_or_else(|| refused(Limit::InFlightPerConnection, CONNECTION_FULL))?;
-        let of_client = match (&self.per_client, client.ip) {
-            (Some((share, counts)), Some(ip)) if share.counts(ip) => {
-                // If none is free, the refusal says so.
-                let free = self.free.available_permits().max(1);
-                let network = Network::of(ip);
-                let taken = counts.take(network, |held| share.gives(held, free));
-                Some(taken.ok_or_else(|| refused(Limit::InFlightPerClient, CLIENT_FULL))?)
-            }
-            _ => None,
-        };
+        let connection = Arc::clone(&client.in_flight).try_acquire_owned();
+        let connection =
+            connection.map_err(|_| refused(Limit::InFlightPerConnection, CONNECTION_FULL))?;
+        // If none is free, the refusal says so.
+        let free = self.free.available_permits().max(1);
+        let of_client = self.clients.take(client.ip, free);
+        if of_client.as_ref().is_some_and(|own| own.is_over) {
+            return Err(refused(Limit::InFlightPerClient, CLIENT_FULL));
+        }
         let permit = Arc::clone(&self.free).try_acquire_owned();
         let permit = permit.map_err(|_| refused(Limit::InFlight, FULL))?;
         let counted = InFlightGuard::over(&self.metrics.series.requests_in_flight);
@@ -108,56 +98,53 @@ mod tests {
 
     use super::*;
     use crate::config::{Overrides, parse};
-    use crate::proxy::ConnectionInFlight;
 
-    fn places(limits: &str) -> InFlightLimit {
+    /// A limit, and the share of each connection.
+    struct Places {
+        limit: InFlightLimit,
+        of_connection: usize,
+    }
+
+    fn places(limits: &str) -> Places {
         let mut overrides = Overrides::default();
         overrides.set("upstream.url", "http://127.0.0.1:3000", "--upstream");
         let parsed = parse(&format!("limits: {{ {limits} }}\n"), &overrides);
         let (settings, _) = parsed.unwrap_or_else(|problems| panic!("{problems}"));
-        InFlightLimit::new(&settings.limits, Arc::new(Metrics::new(&[])))
-    }
-
-    /// A new connection of an address; `None`: of a Unix socket.
-    fn connection(ip: Option<&str>) -> Client {
-        let ip: Option<IpAddr> = ip.map(|ip| ip.parse().expect("an address"));
-        Client {
-            ip,
-            forwarded: None,
-            text: "test".into(),
-            tls: None,
-            mutual: false,
-            identity: None,
-            until: None,
-            in_flight: ConnectionInFlight::default(),
+        Places {
+            limit: InFlightLimit::new(&settings.limits, Arc::new(Metrics::new(&[]))),
+            of_connection: settings.limits.in_flight_per_connection,
         }
     }
 
-    /// How many permits the connections get in all, each as many as it can.
-    fn taken(places: &InFlightLimit, connections: &[Client]) -> Vec<InFlightPermit> {
-        let all = connections.iter().flat_map(|one| {
-            std::iter::repeat_with(move || places.take(one).ok()).map_while(|place| place)
-        });
-        all.collect()
-    }
+    impl Places {
+        /// A new connection of an address; `None`: of a Unix socket.
+        fn connection(&self, ip: Option<&str>) -> Client {
+            let ip: Option<IpAddr> = ip.map(|ip| ip.parse().expect("an address"));
+            Client::at(ip, self.of_connection)
+        }
 
-    fn of(count: usize, ip: Option<&str>) -> Vec<Client> {
-        (0..count).map(|_| connection(ip)).collect()
+        /// The permits that this many new connections of an address get, each as many as it can.
+        fn taken(&self, connections: usize, ip: Option<&str>) -> Vec<InFlightPermit> {
+            let mut taken = Vec::new();
+            for _ in 0..connections {
+                let one = self.connection(ip);
+                taken.extend(std::iter::from_fn(|| self.limit.take(&one).ok()));
+            }
+            taken
+        }
     }
 
     #[test]
     fn one_connection_gets_a_quarter_and_one_address_leaves_a_quarter() {
         let places = places("in_flight: 16");
         let address = Some("192.0.2.7");
-        assert_eq!(taken(&places, &of(1, address)).len(), 4);
-        let held = taken(&places, &of(9, address));
+        assert_eq!(places.taken(1, address).len(), 4);
+        let held = places.taken(9, address);
         assert_eq!(held.len(), 12);
-        assert_eq!(taken(&places, &of(9, Some("::ffff:192.0.2.7"))).len(), 0);
-        assert_eq!(taken(&places, &of(9, Some("192.0.2.8"))).len(), 3);
+        assert_eq!(places.taken(9, Some("::ffff:192.0.2.7")).len(), 0);
+        assert_eq!(places.taken(9, Some("192.0.2.8")).len(), 3);
         drop(held);
-        assert_eq!(taken(&places, &of(9, address)).len(), 12);
-        let (_, counts) = places.per_client.expect("a share");
-        assert!(counts.is_empty(), "no entry without a place");
+        assert_eq!(places.taken(9, address).len(), 12);
     }
 
     #[test]
@@ -169,20 +156,21 @@ mod tests {
             loop {
                 let before = held.len();
                 for number in 0..addresses {
-                    let one = connection(Some(&format!("192.0.2.{number}")));
-                    held.extend(places.take(&one));
+                    let one = places.connection(Some(&format!("192.0.2.{number}")));
+                    held.extend(places.limit.take(&one));
                 }
                 if held.len() == before {
                     break;
                 }
             }
-            let left = places.free.available_permits();
+            let left = places.limit.free.available_permits();
             let share = 128 / (1 + 3 * addresses);
             assert!(
                 (share..=share + 2).contains(&left),
                 "{addresses} leave {left}"
             );
-            assert!(places.take(&connection(Some("198.51.100.1"))).is_ok());
+            let another = places.connection(Some("198.51.100.1"));
+            assert!(places.limit.take(&another).is_ok());
         }
     }
 
@@ -196,22 +184,22 @@ mod tests {
             Some("::ffff:127.0.0.1"),
         ] {
             let some = places("in_flight: 16");
-            assert_eq!(taken(&some, &of(9, ip)).len(), 16, "{ip:?}");
+            assert_eq!(some.taken(9, ip).len(), 16, "{ip:?}");
         }
         let some = places("in_flight: 16, in_flight_per_client: 5");
-        let held = taken(&some, &of(9, Some("127.0.0.1")));
+        let held = some.taken(9, Some("127.0.0.1"));
         assert_eq!(held.len(), 5);
-        assert_eq!(taken(&some, &of(9, None)).len(), 11);
+        assert_eq!(some.taken(9, None).len(), 11);
         let some = places("in_flight: 16, in_flight_per_client: none");
-        assert_eq!(taken(&some, &of(9, Some("192.0.2.7"))).len(), 16);
+        assert_eq!(some.taken(9, Some("192.0.2.7")).len(), 16);
     }
 
     #[test]
     fn the_smallest_numbers_of_places_have_shares_too() {
         for (in_flight, of_client) in [(1, 1), (2, 1), (3, 2), (4, 3), (5, 4)] {
             let places = places(&format!("in_flight: {in_flight}"));
-            assert_eq!(taken(&places, &of(1, Some("192.0.2.7"))).len(), 1);
-            assert_eq!(taken(&places, &of(9, Some("192.0.2.7"))).len(), of_client);
+            assert_eq!(places.taken(1, Some("192.0.2.7")).len(), 1);
+            assert_eq!(places.taken(9, Some("192.0.2.7")).len(), of_client);
         }
     }
 }

@@ -11,7 +11,7 @@ use super::response_head::{Last, ResponseConstraints, ResponseContent};
 use super::{AfterAnswer, Http1Connection, Site, request_head};
 use crate::proxy::headers::OUTCOME;
 use crate::proxy::{BoxError, ClientBody, Handover, buffer_pool, handover, limit_of};
-use crate::server::signals::Signal;
+use crate::server::connection_state::Signal;
 use crate::wire::request::{RequestError, RequestHead};
 
 impl Http1Connection {
@@ -88,7 +88,7 @@ impl Http1Connection {
             self.drain().await;
         }
         let unread = parts.headers.contains_key(OUTCOME) && !self.input.is_whole();
-        let state = &site.presence.state;
+        let state = site.state;
         let leaves = state.is(Signal::Announced) || state.is(Signal::Leave);
         let switches = parts.status == StatusCode::SWITCHING_PROTOCOLS;
         let last = if switches {

@@ -32,11 +32,10 @@ use tokio::time::Instant;
 
 use self::input::{Input, Next};
 use self::output::Output;
-use super::deadline_timer::DeadlineTimer;
-use super::idle_connections::Presence;
-use super::signals::Signal;
+use super::connection_state::{ConnectionState, Signal};
 use super::tls::ClientIo;
 use crate::config::LimitSettings;
+use crate::deadline_timer::DeadlineTimer;
 use crate::metrics::{Limit, Metrics};
 use crate::proxy::{Client, Handover, Proxy};
 use crate::wire::head::HeadLimits;
@@ -48,9 +47,9 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// The surroundings of a connection.
 pub(super) struct Site<'a> {
-    pub proxy: &'a Proxy,
-    pub peer: &'a Client,
-    pub presence: &'a Presence,
+    pub proxy: &'a Arc<Proxy>,
+    pub peer: &'a Arc<Client>,
+    pub state: &'a Arc<ConnectionState>,
     pub limits: &'a LimitSettings,
     pub metrics: &'a Arc<Metrics>,
     /// True if HTTP/1 is allowed on this connection.
@@ -107,7 +106,7 @@ pub(super) async fn serve(io: ClientIo, site: &Site<'_>) -> Option<(ClientIo, By
         began: None,
         lingers: None,
     };
-    let state = &site.presence.state;
+    let state = site.state;
     loop {
         let begun = std::future::poll_fn(|cx| connection.poll_head(site, cx)).await;
         let then = match begun {
@@ -144,7 +143,7 @@ pub(super) async fn serve(io: ClientIo, site: &Site<'_>) -> Option<(ClientIo, By
 impl Http1Connection {
     /// Waits for the head of a request, within the timeouts.
     fn poll_head(&mut self, site: &Site<'_>, cx: &mut Context<'_>) -> Poll<HeadOutcome> {
-        let state = &site.presence.state;
+        let state = site.state;
         loop {
             let begun = match self.input.next() {
                 Next::Head(head) => HeadOutcome::Request(head),
@@ -168,15 +167,10 @@ impl Http1Connection {
 
     /// Nothing more has come: checks the timeouts and signals of the connection.
     fn poll_head_timeout(&mut self, site: &Site<'_>, cx: &mut Context<'_>) -> Poll<HeadOutcome> {
-        let state = &site.presence.state;
+        let state = site.state;
         let in_head = self.input.is_in_head();
         state.set_under_way(in_head);
-        if state.is(Signal::Leave) {
-            return Poll::Ready(HeadOutcome::End);
-        }
-        if state.is(Signal::MakeRoom) && !in_head {
-            site.metrics.limit(Limit::IdleClosed);
-            tracing::debug!("an idle connection is closed to make room for a new one");
+        if state.is(Signal::Leave) || state.is(Signal::MakeRoom) && !in_head {
             return Poll::Ready(HeadOutcome::End);
         }
         if in_head {

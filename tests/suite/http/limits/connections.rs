@@ -59,8 +59,8 @@ async fn connections_over_the_limit_wait_for_a_place() {
     let gate = Gate::shut();
     let mut first = busy(&upstream, &proxy, &gate).await;
     let second = busy(&upstream, &proxy, &gate).await;
-    until_reached(&proxy, "connections").await;
     let mut third = proxy.begin(&get("/third"), b"").await;
+    until_reached(&proxy, "connections").await;
     open(&proxy, 2.0).await;
     assert_eq!(upstream.count(), 2, "the third is not served yet");
     drop(second);

@@ -1,0 +1,56 @@
+//! One timer for all deadlines of a connection.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// A timer that is only reset for an earlier deadline. Most deadlines move on before they are
+/// reached. Then the timer fires once and finds a later deadline.
+#[derive(Default)]
+pub(crate) struct DeadlineTimer(Option<Pin<Box<Sleep>>>);
+
+impl DeadlineTimer {
+    /// Ready once `deadline` has passed.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
+        let sleep = self
+            .0
+            .get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        if sleep.deadline() > deadline {
+            sleep.as_mut().reset(deadline);
+        }
+        loop {
+            ready!(sleep.as_mut().poll(cx));
+            if sleep.deadline() >= deadline {
+                return Poll::Ready(());
+            }
+            sleep.as_mut().reset(deadline);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn it_ends_with_the_latest_deadline_that_it_was_polled_for() {
+        let second = Duration::from_secs(1);
+        let mut timer = DeadlineTimer::default();
+        let began = Instant::now();
+        for deadline in [began + second * 2, began + second * 3] {
+            let polled = poll_fn(|cx| Poll::Ready(timer.poll(cx, deadline)));
+            assert!(polled.await.is_pending());
+        }
+        poll_fn(|cx| timer.poll(cx, began + second * 3)).await;
+        assert_eq!(began.elapsed(), second * 3);
+        let mut timer = DeadlineTimer::default();
+        let later = poll_fn(|cx| Poll::Ready(timer.poll(cx, began + second * 60)));
+        assert!(later.await.is_pending());
+        poll_fn(|cx| timer.poll(cx, began + second * 4)).await;
+        assert_eq!(began.elapsed(), second * 4, "an earlier one resets it");
+    }
+}
