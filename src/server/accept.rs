@@ -11,8 +11,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::time::Instant;
 use tokio_util::either::Either;
 
-use super::Shared;
-use super::connection_limit::{ConnectionLimit, OpenConnection};
+use super::connection::{Accepted, Shared};
+use super::connection_limit::ConnectionLimit;
 use crate::config::LimitSettings;
 use crate::metrics::Limit;
 use crate::socket::{self, DetachedSocket, Listener};
@@ -26,15 +26,6 @@ const REPORT_AGAIN: Duration = Duration::from_secs(10);
 const PER_CONNECTION: u64 = 2;
 /// The store, listeners, logs, the runtime; and the connections of the admin port.
 const BESIDE: u64 = 64 + crate::admin::CONNECTIONS as u64;
-
-/// A client's connection that has its permits.
-pub(super) struct Accepted {
-    pub socket: DetachedSocket,
-    /// The client's address, taken at accept because a socket whose client has left no longer has
-    /// it. `None`: a Unix socket.
-    pub ip: Option<IpAddr>,
-    pub open: OpenConnection,
-}
 
 /// The listener with its limits.
 pub(super) struct Acceptor {
@@ -101,10 +92,7 @@ impl Acceptor {
 /// Raises the soft limit on file descriptors to the hard one if `limits.connections` may need it,
 /// and warns if even that does not suffice.
 pub(crate) fn provide_descriptors(limits: &LimitSettings) {
-    let connections = u64::try_from(limits.connections).unwrap_or(u64::MAX);
-    let needed = connections
-        .saturating_mul(PER_CONNECTION)
-        .saturating_add(BESIDE);
+    let needed = limits.connections as u64 * PER_CONNECTION + BESIDE;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let too_low = |limit: Option<u64>| limit.is_some_and(|limit| limit < needed);
     if !too_low(current) {

@@ -1,25 +1,43 @@
 //! One connection of a client, from its first byte to its end: socket, then TLS if there is any,
 //! then HTTP of either version.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use socket2::SockRef;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::either::Either;
 
-use super::accept::Accepted;
+use super::connection_limit::OpenConnection;
 use super::connection_state::{ConnectionState, Signal};
 use super::http1::{self, Site};
-use super::{Shared, http2, tls};
-use crate::metrics::Limit;
-use crate::proxy::Client;
-use crate::socket::{self, Socket};
+use super::{http2, tls};
+use crate::config::LimitSettings;
+use crate::metrics::{Limit, Metrics};
+use crate::proxy::{Client, Proxy};
+use crate::socket::{self, DetachedSocket, Socket};
 use crate::timed_socket::TimedSocket;
 
 /// How many bytes may wait in the kernel before a write finds no room. By default the kernel takes
 /// up to megabytes, and reports room only once a third of them has gone. A slow client that reads
 /// all the time would then look like one that does not read.
 const MAX_UNSENT_BYTES: u32 = 128 << 10;
+
+/// State that all connections share.
+pub(super) struct Shared {
+    pub proxy: Arc<Proxy>,
+    pub limits: LimitSettings,
+    pub metrics: Arc<Metrics>,
+}
+
+/// A client's connection that has its permits.
+pub(super) struct Accepted {
+    pub socket: DetachedSocket,
+    /// The client's address, taken at accept because a socket whose client has left no longer has
+    /// it. `None`: a Unix socket.
+    pub ip: Option<IpAddr>,
+    pub open: OpenConnection,
+}
 
 /// Serves a connection to its end, or until [`Signal::Cut`].
 pub(super) async fn serve(shared: Arc<Shared>, accepted: Accepted) {

@@ -73,10 +73,7 @@ const PSEUDO: usize = 4;
 
 /// The largest header list, as HTTP/2 counts it (RFC 9113, 6.5.2).
 fn header_list(limits: &LimitSettings) -> usize {
-    let lines = limits.header_count.saturating_add(PSEUDO);
-    limits
-        .header_bytes
-        .saturating_add(lines.saturating_mul(LINE))
+    limits.header_bytes + (limits.header_count + PSEUDO) * LINE
 }
 
 /// How many streams a client may have open at once. A client that knows the number waits, or opens
@@ -87,8 +84,12 @@ fn most_streams(limits: &LimitSettings) -> u32 {
 }
 
 /// The settings of a connection.
-fn builder(limits: &LimitSettings, streams: StreamExecutor) -> Builder<StreamExecutor> {
-    let mut builder = Builder::new(streams);
+fn builder(site: &Site<'_>) -> Builder<StreamExecutor> {
+    let limits = site.limits;
+    let mut builder = Builder::new(StreamExecutor {
+        limit: limits.write_timeout,
+        metrics: Arc::clone(site.metrics),
+    });
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(most_streams(limits))
@@ -112,10 +113,6 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>, sp
     let first = Cursor::new(Box::<[u8]>::from(&begun[..]));
     drop(begun);
     let stream = tokio::io::join(first.chain(read), write);
-    let streams = StreamExecutor {
-        limit: site.limits.write_timeout,
-        metrics: Arc::clone(site.metrics),
-    };
     let (proxy, peer, state) = (site.proxy, site.peer, site.state);
     let service = service_fn(|request: Request<Incoming>| {
         let (proxy, peer) = (Arc::clone(proxy), Arc::clone(peer));
@@ -133,8 +130,7 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>, sp
             }))
         }
     });
-    let builder = builder(site.limits, streams);
-    let mut serving = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let mut serving = pin!(builder(site).serve_connection(TokioIo::new(stream), service));
     let served = tokio::select! {
         biased;
         // Reads first, so that a request that has begun is served.

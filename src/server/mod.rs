@@ -17,6 +17,7 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use self::accept::Acceptor;
 pub(crate) use self::accept::provide_descriptors;
+use self::connection::Shared;
 use self::connection_limit::ConnectionLimit;
 use self::connection_state::Signal;
 pub(crate) use self::workers::Workers;
@@ -34,13 +35,6 @@ pub(crate) struct DrainPhases {
     pub now: CancellationToken,
     /// The remaining requests of all connections are cut.
     pub cut: CancellationToken,
-}
-
-/// State that all connections share.
-struct Shared {
-    proxy: Arc<Proxy>,
-    limits: LimitSettings,
-    metrics: Arc<Metrics>,
 }
 
 /// Accepts connections until the drain begins. Then waits until all connections have ended their

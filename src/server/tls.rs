@@ -55,9 +55,8 @@ pub(super) async fn accept(
     client.identity = certificate.and_then(|certificate| names.identity(certificate));
     client.tls = Some(Arc::new(names));
     client.mutual = tls.clients.is_some();
-    if client.mutual && client.identity.is_some() {
-        client.until = Some(Instant::now() + CLIENT_MAX_AGE);
-    }
+    let certified = client.identity.as_ref();
+    client.until = certified.map(|_| Instant::now() + CLIENT_MAX_AGE);
     Some((Either::Right(Box::new(stream)), http2))
 }
 

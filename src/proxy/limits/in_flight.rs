@@ -71,9 +71,8 @@ impl InFlightLimit {
             self.metrics.limit(limit);
             Refusal::Overloaded(why)
         };
-        let connection = Arc::clone(&client.in_flight).try_acquire_owned();
-        let connection =
-            connection.map_err(|_| refused(Limit::InFlightPerConnection, CONNECTION_FULL))?;
+        let own = Arc::clone(&client.in_flight).try_acquire_owned();
+        let own = own.map_err(|_| refused(Limit::InFlightPerConnection, CONNECTION_FULL))?;
         // If none is free, the refusal says so.
         let free = self.free.available_permits().max(1);
         let of_client = self.clients.take(client.ip, free);
@@ -86,7 +85,7 @@ impl InFlightLimit {
         Ok(Arc::new(HeldPermits {
             _counted: counted,
             _permit: permit,
-            _connection: connection,
+            _connection: own,
             _client: of_client,
         }))
     }
