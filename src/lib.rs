@@ -14,7 +14,8 @@
 //!
 //! Two modules are below all of these. [`wire`] is the strict syntax of HTTP/1 and HTTP/2.
 //! [`server`] reads every connection with it, so that badly framed requests never reach `proxy`.
-//! `http1` has the same messages in the types of the `http` crate, for both sides of the proxy.
+//! [`http1`] has what both sides of the proxy have in common: the fields of a message, its content,
+//! and the bytes that wait for a socket.
 //!
 //! The other modules:
 //!
@@ -48,7 +49,7 @@ pub mod config;
 mod deadline_timer;
 pub mod demo;
 pub mod fencing;
-mod http1;
+pub mod http1;
 mod json_values;
 mod locked;
 pub mod log_filter;

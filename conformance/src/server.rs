@@ -9,12 +9,12 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use fencepost::http1::Fields;
 use fencepost::proxy::headers::{self, RESOURCE, TARGET};
 use fencepost::proxy::{ClientBody, Refusal, Retry, Subject, claimed, full};
 use fencepost::routing::{ResourceKey, Token, TokenFormat};
 use http::header::{CONTENT_TYPE, HOST, HeaderValue, VIA};
-use http::request::Parts;
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
@@ -147,9 +147,10 @@ impl State {
     ) -> Answered {
         let came = Instant::now();
         let (head, body) = request.into_parts();
+        let fields = Fields::from(&head.headers);
         let path = target.split('?').next().unwrap_or_default();
         let (kind, named) = match head.method {
-            _ if path == CLAIM => (RequestKind::Claim, claim(&head)),
+            _ if path == CLAIM => (RequestKind::Claim, claim(&head.method, &fields)),
             Method::GET | Method::HEAD | Method::OPTIONS => (RequestKind::Read, Ok(path)),
             _ => (RequestKind::Write, Ok(path)),
         };
@@ -157,7 +158,7 @@ impl State {
             RequestKind::Claim => format!("the claim of {}", named.as_ref().unwrap_or(&"nothing")),
             RequestKind::Read | RequestKind::Write => format!("{} {target}", head.method),
         };
-        let token = token(&head.headers);
+        let token = token(&fields);
         let mut subject = named.and_then(|named| Ok((key(named)?, token.clone()?)));
         let content = match Limited::new(body, MAX_BODY).collect().await {
             Ok(content) => content.to_bytes(),
@@ -249,21 +250,21 @@ fn key(named: &str) -> Result<ResourceKey, Refusal> {
     ResourceKey::new(key).map_err(|error| ambiguous(&error))
 }
 
-fn token(headers: &HeaderMap) -> Result<Token, Refusal> {
-    let value = headers::fencing_token(headers)
+fn token(fields: &Fields) -> Result<Token, Refusal> {
+    let value = headers::fencing_token(fields)
         .map_err(|error| Refusal::MalformedToken(error.to_string()))?
         .ok_or(Refusal::TokenRequired)?;
-    let token = TokenFormat::Decimal.parse(value.as_bytes());
+    let token = TokenFormat::Decimal.parse(value);
     token.map_err(|error| Refusal::MalformedToken(error.to_string()))
 }
 
 /// The target or resource that a claim names.
-fn claim(head: &Parts) -> Result<&str, Refusal> {
-    if head.method != Method::POST {
+fn claim<'a>(method: &Method, fields: &'a Fields) -> Result<&'a str, Refusal> {
+    if *method != Method::POST {
         return Err(Refusal::MethodNotAllowed("POST".into()));
     }
-    let field = |name| headers::text(&head.headers, name).map_err(|error| ambiguous(&error));
-    match (field(&TARGET)?, field(&RESOURCE)?) {
+    let field = |name| headers::text(fields, name).map_err(|error| ambiguous(&error));
+    match (field(TARGET)?, field(RESOURCE)?) {
         (Some(of), None) if of.contains(" /") => Ok(of),
         (None, Some(of)) => Ok(of),
         _ => Err(Refusal::Ambiguous(
@@ -276,9 +277,10 @@ fn claim(head: &Parts) -> Result<&str, Refusal> {
 fn respond(answer: &Answer, subject: Option<&Subject>) -> Answered {
     Ok(match answer {
         Answer::Accepted => reply(StatusCode::OK, JSON, "{\"accepted\":true}\n"),
-        Answer::Claimed => claimed(),
+        Answer::Claimed => claimed().into(),
         Answer::Refused(refusal, form) => {
-            refusal.respond(form.style, subject.filter(|_| form.has_subject))
+            let subject = subject.filter(|_| form.has_subject);
+            refusal.respond(form.style, subject).into()
         }
         Answer::UpstreamError => {
             let status = StatusCode::SERVICE_UNAVAILABLE;

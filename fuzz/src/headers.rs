@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use fencepost::http1::Fields;
 use fencepost::proxy::headers::trailers::TrailerRules;
 use fencepost::proxy::headers::via::{Loop, Via};
 use fencepost::proxy::headers::{
@@ -23,11 +24,11 @@ use crate::{Seen, Verdict, hold, target};
 target!("headers", &request_for_upstream);
 
 /// The function under test.
-pub type ToUpstream = dyn Fn(&mut HeaderMap, ForUpstream<'_>);
+pub type ToUpstream = dyn Fn(&mut Fields, ForUpstream<'_>);
 
 /// The proxy's name for itself.
 static VIA: LazyLock<Via> = LazyLock::new(|| Via::new(InstanceId::from_bits(0xfe2c_e905)));
-static CLIENT: HeaderValue = HeaderValue::from_static("192.0.2.7");
+const CLIENT: &str = "192.0.2.7";
 const MEMBER: &str = "1.1 fencepost-0000fe2ce905";
 
 /// Of one connection, no matter who names them.
@@ -73,29 +74,29 @@ pub fn check_of(to_upstream: &ToUpstream, data: &[u8]) -> Verdict {
     taken(&sent)?;
     let bit = |i: u8| bits >> i & 1 == 1;
     let key = ResourceKey::new("order:é 42").map_err(|error| error.to_string())?;
-    let name = HeaderName::from_static("idempotency-key");
-    let ours = HeaderValue::from_static("ours");
+    let name = "idempotency-key";
     let choice = match bits >> 1 & 3 {
         0 => None,
-        1 => Some((&name, Choice::KeepClients)),
-        2 => Some((&name, Choice::Nothing)),
-        _ => Some((&name, Choice::Send(name.clone(), ours))),
+        1 => Some((name, Choice::KeepClients)),
+        2 => Some((name, Choice::Nothing)),
+        _ => Some((name, Choice::Send("ours".to_owned()))),
     };
     let via = *VIA;
     let add = ForUpstream {
         fenced: bit(0).then_some((Token::MAX, &key)),
-        idempotency: choice.clone(),
-        client: bit(3).then_some(&CLIENT),
+        idempotency: choice.as_ref().map(|(name, choice)| (*name, choice)),
+        client: bit(3).then_some(CLIENT),
         identity: None,
         scheme: "http",
-        host: bit(4).then(|| HeaderValue::from_static("seen.example")),
+        host: bit(4).then_some(&b"seen.example"[..]),
         by_proxy: bit(6),
         version: Version::HTTP_11,
         http2: bit(5),
         via,
     };
-    let mut found = sent.clone();
-    to_upstream(&mut found, add);
+    let mut edited = Fields::from(&sent);
+    to_upstream(&mut edited, add);
+    let found = edited.to_map();
     let view = cgi(&found);
 
     for (name, value) in [
@@ -148,7 +149,7 @@ pub fn check_of(to_upstream: &ToUpstream, data: &[u8]) -> Verdict {
     }
     ends_with(&view, "VIA", MEMBER)?;
     hold!(
-        via.check(&found) == Err(Loop::Own),
+        via.check(&edited) == Err(Loop::Own),
         "it comes back, and is not known again: {found:?}"
     );
     kept(&sent, &found)?;
@@ -191,40 +192,39 @@ fn fields(lines: &[u8]) -> HeaderMap {
 
 /// Fields of which one value matters.
 fn taken(sent: &HeaderMap) -> Result<(), String> {
-    let view = cgi(sent);
+    let (view, fields) = (cgi(sent), Fields::from(sent));
     for name in ["x-fencing-token", "x-tenant", "x-fencing-operation"] {
-        let name = HeaderName::from_static(name);
-        let all = view.get(&variable(name.as_str())).map_or(0, Vec::len);
-        match single(sent, &name) {
+        let all = view.get(&variable(name)).map_or(0, Vec::len);
+        match single(&fields, name) {
             Ok(None) => hold!(all == 0, "{name} is passed over: {sent:?}"),
             Ok(Some(value)) => {
                 hold!(
-                    all == 1 && sent.get(&name) == Some(value),
+                    all == 1 && fields.get(name) == Some(value),
                     "{name} has one value: {sent:?}"
                 );
             }
             Err(_) => hold!(all > 0, "{name} is refused: {sent:?}"),
         }
-        if let Ok(Some(text)) = text(sent, &name) {
+        if let Ok(Some(text)) = text(&fields, name) {
             hold!(
-                !options(sent).contains(&name.as_str().to_owned()),
+                !options(sent).contains(&name.to_owned()),
                 "{name} makes a key, and Connection names it"
             );
             let mut on = sent.clone();
             strip_by_the_letter(&mut on);
             hold!(
-                on.contains_key(&name),
+                on.contains_key(name),
                 "{name} makes a key of {text}, and is dropped"
             );
         }
     }
     hold!(
-        fencing_token(sent) == single(sent, &HeaderName::from_static("x-fencing-token")),
+        fencing_token(&fields) == single(&fields, "x-fencing-token"),
         "the token is another field"
     );
     let any = OVERRIDES.iter().any(|name| view.contains_key(*name));
     hold!(
-        method_overrides(sent).next().is_some() == any,
+        method_overrides(&fields).next().is_some() == any,
         "a method override is passed over: {sent:?}"
     );
     Ok(())
@@ -289,8 +289,9 @@ fn trailers(rules: &TrailerRules, sent: &HeaderMap, found: &HeaderMap) -> Result
 }
 
 fn answer(via: Via, sent: &HeaderMap) -> Result<(), String> {
-    let mut found = sent.clone();
-    let rules = response_for_client(&mut found, Version::HTTP_11, via);
+    let mut edited = Fields::from(sent);
+    let rules = response_for_client(&mut edited, Version::HTTP_11, via);
+    let found = edited.to_map();
     trailers(&rules, sent, &found)?;
     let view = cgi(&found);
     hold!(

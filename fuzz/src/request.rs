@@ -2,7 +2,7 @@
 //! no server that knows a field by two names finds more; and pieces decide nothing.
 
 use fencepost::wire::head::HeadLimits;
-use fencepost::wire::request::{RequestHead, RequestReader};
+use fencepost::wire::request::{RequestReader, WholeHead};
 
 use crate::message::{Message, growing, head_of, in_pieces, is_token, lines};
 use crate::{Seen, Verdict, hold, target};
@@ -17,10 +17,10 @@ pub const LIMITS: HeadLimits = HeadLimits {
 };
 
 /// The reading of the bytes so far by the function under test.
-pub type Read = dyn Fn(&[&[u8]]) -> Result<Option<RequestHead>, String>;
+pub type Read = dyn Fn(&[&[u8]]) -> Result<Option<WholeHead>, String>;
 
 /// The proxy's reading of a head that comes in these pieces.
-pub fn real(pieces: &[&[u8]]) -> Result<Option<RequestHead>, String> {
+pub fn real(pieces: &[&[u8]]) -> Result<Option<WholeHead>, String> {
     let mut reader = RequestReader::default();
     growing(pieces, |come| reader.read(come, &LIMITS))
 }
@@ -106,7 +106,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    fn promises(&self, head: &RequestHead) -> Result<(), String> {
+    fn promises(&self, head: &WholeHead) -> Result<(), String> {
         let framing = self.message.framing()?;
         hold!(
             framing == head.framing,

@@ -17,10 +17,7 @@ pub struct Codec {
 }
 
 const REAL: Codec = Codec {
-    write: |key| {
-        let value = resource_value(key);
-        value.to_str().expect("it is visible ASCII").to_owned()
-    },
+    write: resource_value,
     read: |value| resource_of(value).ok(),
 };
 

@@ -133,7 +133,12 @@ impl Access {
         files: &str,
         expected: &[BearerTokens],
     ) -> Result<(), AdminProblem> {
-        let Some(token) = bearer(headers) else {
+        let Some(token) = bearer(
+            headers
+                .get_all(header::AUTHORIZATION)
+                .iter()
+                .map(HeaderValue::as_bytes),
+        ) else {
             return Err(unauthorized(format!(
                 "Send one `Authorization: Bearer …` with the token of {files}."
             )));

@@ -25,12 +25,13 @@ use tokio::time::{Instant, timeout};
 
 use super::hold::{Counts, Hold, Lost};
 use crate::config::{UpstreamSettings, UpstreamUrl};
+use crate::http1::Fields;
 use crate::locked::locked;
 use crate::metrics::Outcome;
 use crate::proxy::headers::{
     OPERATION, OUTCOME, RETRY, TARGET, TOKEN, fencing_token, strip_hop_by_hop, text,
 };
-use crate::proxy::{AnswerStyle, DetailReader, Refusal, Retry, Why, host};
+use crate::proxy::{AnswerStyle, DetailReader, Refusal, Retry, Why, host_of};
 use crate::routing::is_address_or_localhost;
 
 /// The longest body that is kept, so that its request can be sent again.
@@ -119,8 +120,9 @@ impl Fencepost {
             Refusal::Ambiguous(why.into())
         })?;
         let mut request = reqwest::Request::new(head.method, url);
-        let mut headers = head.headers;
-        strip_hop_by_hop(&mut headers);
+        let mut fields = Fields::from(&head.headers);
+        strip_hop_by_hop(&mut fields);
+        let mut headers = fields.to_map();
         // hyper answers `Expect`, and sends no trailers that are not announced.
         headers.remove(EXPECT);
         headers.remove(TRAILER);
@@ -142,7 +144,9 @@ impl Fencepost {
             }
         })?;
         let mut answer = Response::from(answer);
-        strip_hop_by_hop(answer.headers_mut());
+        let mut fields = Fields::from(answer.headers());
+        strip_hop_by_hop(&mut fields);
+        *answer.headers_mut() = fields.to_map();
         Ok(answer)
     }
 }
@@ -202,7 +206,7 @@ impl Forwarder {
             Err(refusal) => {
                 let why = refusal.detail(DetailReader::Log, None);
                 self.refused(&asked, refusal.outcome().as_str(), Some(&why));
-                let (head, body) = refusal.respond(STYLE, None).into_parts();
+                let (head, body) = Response::from(refusal.respond(STYLE, None)).into_parts();
                 let body = body.collect().await.map(Collected::to_bytes);
                 Response::from_parts(head, body.unwrap_or_default().into())
             }
@@ -325,8 +329,13 @@ impl Forwarder {
     /// this machine (DNS rebinding).
     fn check(&self, head: &Parts, token: &HeaderValue) -> Result<(), Refusal> {
         let ambiguous = |why: String| Err(Refusal::Ambiguous(why));
-        let host = host(head)?;
-        let host = host.to_str().unwrap_or_default();
+        let fields = Fields::from(&head.headers);
+        let authority = head
+            .uri
+            .authority()
+            .map(|authority| authority.as_str().as_bytes());
+        let host = host_of(&fields, authority)?;
+        let host = std::str::from_utf8(host).unwrap_or_default();
         let by_socket = self.hosts.is_empty();
         // The client takes this port for a proxy (RFC 9112, 3.2.2).
         let proxied = head.uri.authority().is_some();
@@ -353,8 +362,8 @@ impl Forwarder {
                     .into(),
             );
         }
-        match fencing_token(&head.headers) {
-            Ok(own) if own.is_none_or(|own| own == token) => Ok(()),
+        match fencing_token(&fields) {
+            Ok(own) if own.is_none_or(|own| own == token.as_bytes()) => Ok(()),
             Ok(_) => ambiguous(
                 "The request has an X-Fencing-Token of its own, and fencepost attach sends another \
                  one: leave one of them out."
@@ -387,7 +396,7 @@ fn again(lost: &Lost) -> Response<Body> {
 
 /// For people: `PUT /orders/7`. A query may have secrets.
 fn described(head: &Parts) -> String {
-    match text(&head.headers, &TARGET) {
+    match text(&Fields::from(&head.headers), TARGET) {
         Ok(Some(target)) => format!("the claim of {target}"),
         Ok(None) | Err(_) => format!("{} {}", head.method, head.uri.path()),
     }

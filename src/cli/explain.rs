@@ -6,13 +6,16 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Args;
-use http::{HeaderName, HeaderValue, Method, Request, Uri, header};
+use http::{HeaderName, HeaderValue, Method, Uri, Version};
 
 use super::arguments::{field, path_and_query};
 use super::overrides::ConfigArgs;
 use crate::config::Settings;
+use crate::http1::Fields;
+use crate::http1::names::HOST;
 use crate::printable;
 use crate::proxy::explain::{self, Explanation, PathVerdict, RequestVerdict};
+use crate::proxy::{RequestHead, Target};
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
@@ -43,17 +46,15 @@ pub(super) fn run(args: &ExplainArgs, settings: Settings) -> anyhow::Result<()> 
 
 /// The text to print.
 fn explained(args: &ExplainArgs, settings: Settings) -> anyhow::Result<String> {
-    let mut request = Request::new(());
-    *request.method_mut() = args.method.clone();
-    *request.uri_mut() = args.target.clone();
-    let headers = request.headers_mut();
+    let mut fields = Fields::default();
     for (name, value) in &args.headers {
-        headers.append(name, value.clone());
+        fields.append(name.as_str(), value);
     }
-    if !headers.contains_key(header::HOST) {
-        headers.insert(header::HOST, HeaderValue::from_static("localhost"));
+    if !fields.contains(HOST) {
+        fields.append(HOST, "localhost");
     }
-    let (head, ()) = request.into_parts();
+    let target = Target::new(args.target.to_string().into(), None);
+    let head = RequestHead::new(args.method.clone(), target, Version::HTTP_11, fields);
     let body = args.data.as_deref().map(str::as_bytes);
     let explained = explain::explain(Arc::new(settings), head, body)
         .map_err(|conflicts| anyhow::anyhow!("routes conflict: {}", conflicts[0]))?;

@@ -2,8 +2,6 @@
 
 use std::io;
 
-use http::HeaderMap;
-use http::header::AUTHORIZATION;
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
@@ -60,12 +58,10 @@ impl BearerTokens {
 
 /// The one bearer token of a request (RFC 6750, 2.1).
 #[must_use]
-pub fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
-    let mut lines = headers.get_all(AUTHORIZATION).iter();
+pub fn bearer<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
     let (Some(line), None) = (lines.next(), lines.next()) else {
         return None;
     };
-    let line = line.as_bytes();
     let (scheme, token) = line.split_at_checked(line.iter().position(|byte| *byte == b' ')?)?;
     scheme
         .eq_ignore_ascii_case(b"bearer")

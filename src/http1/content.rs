@@ -1,8 +1,10 @@
 //! Content as it comes from a socket: data apart from its framing.
 
 use bytes::{Buf as _, Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::wire::content::ContentPart;
+use crate::wire::head;
 
 /// Takes the next data off `buf`, and the framing before and behind it: its end may have come with
 /// it. Trailers go into `trailers`; a request's are discarded. `next` reads a part; it gets whether there is data already, and
@@ -32,4 +34,17 @@ pub(crate) fn take_data<E>(
         }
     }
     (data, Ok(()))
+}
+
+/// The fields of a trailer section that [`crate::wire::chunked`] has checked. `None`: there are
+/// none.
+pub(crate) fn read_trailers(section: &[u8]) -> Option<HeaderMap> {
+    let mut trailers = HeaderMap::new();
+    for field in head::fields(section) {
+        let field = field.ok()?;
+        let name = HeaderName::from_bytes(field.name).ok()?;
+        let value = HeaderValue::from_bytes(field.value).ok()?;
+        trailers.try_append(name, value).ok()?;
+    }
+    (!trailers.is_empty()).then_some(trailers)
 }

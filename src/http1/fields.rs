@@ -1,84 +1,339 @@
-//! Field lines: made into a header map from the ranges that a reader has found, and written with
-//! the spelling of their names.
+//! [`Fields`]: the fields of a message as they came, without those that were removed and with those
+//! that were added.
+//!
+//! A message is edited as the bytes that came and the places of its lines in them. So a field goes on
+//! in the spelling and order in which it came, and writing a head copies long runs of bytes.
+
+use std::ops::Range;
 
 use bytes::Bytes;
-use http::header::InvalidHeaderValue;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::wire::head::{self, FieldRange, HeadError};
-use crate::wire::spelling::Spelling;
+use super::names::title;
+use crate::wire::head::{FieldRange, is_in_value, trim};
 
-/// Moves the fields of a head into `headers`, and returns how their names were spelled. `room`: for
-/// so many fields that are added later.
-///
-/// # Errors
-///
-/// The map takes no more fields, or no name or value that is so long.
-pub(crate) fn read(
-    head: &Bytes,
-    fields: &[FieldRange],
-    headers: &mut HeaderMap,
-    room: usize,
-) -> Result<Spelling, HeadError> {
-    let too_many = |_| HeadError::Fields(fields.len());
-    headers.try_reserve(fields.len() + room).map_err(too_many)?;
-    let mut spelling = Spelling::default();
-    for field in fields {
-        let spelled = &head[field.name.clone()];
-        let first = spelled.first().copied().unwrap_or_default();
-        let name = HeaderName::from_bytes(spelled).map_err(|_| HeadError::Name(first))?;
-        let value = HeaderValue::from_maybe_shared(head.slice(field.value.clone()))
-            .or_else(|_| without_controls(&head[field.value.clone()]))
-            .map_err(|_| HeadError::Value(first))?;
-        let known = headers.try_append(&name, value).map_err(too_many)?;
-        let before = |headers: &HeaderMap| headers.get_all(&name).iter().count() - 1;
-        let nth = if known { before(headers) } else { 0 };
-        spelling.note_line(spelled, nth);
-    }
-    Ok(spelling)
+/// Room for what is usually added to a head.
+const ADDED_LINES: usize = 8;
+const ADDED_BYTES: usize = 384;
+
+/// See the module's documentation. Names are compared without case, and given in lower case.
+#[derive(Clone, Debug, Default)]
+pub struct Fields {
+    /// The head that came.
+    came: Bytes,
+    /// The lines that were added.
+    added: Vec<u8>,
+    lines: Vec<Line>,
+    /// A bit for each name that may be here; see [`bit`].
+    names: u64,
 }
 
-/// A value of a response with spaces in place of its control bytes (RFC 9110, 5.5), and with them
-/// of the line ends in a folded one (RFC 9112, 5.2).
-fn without_controls(value: &[u8]) -> Result<HeaderValue, InvalidHeaderValue> {
-    let plain = |byte: &u8| {
-        if head::is_in_value(*byte) {
-            *byte
-        } else {
-            b' '
+#[derive(Clone, Debug)]
+struct Line {
+    name: Range<usize>,
+    value: Range<usize>,
+    /// It stands in [`Fields::added`].
+    added: bool,
+}
+
+impl Fields {
+    /// The fields of a head, at these places.
+    #[must_use]
+    pub fn of(head: Bytes, places: &[FieldRange]) -> Self {
+        let mut fields = Self {
+            lines: Vec::with_capacity(places.len() + ADDED_LINES),
+            added: Vec::with_capacity(ADDED_BYTES),
+            ..Self::default()
+        };
+        for FieldRange { name, value } in places {
+            fields.names |= bit(&head[name.clone()]);
+            fields.lines.push(Line {
+                name: name.clone(),
+                value: value.clone(),
+                added: false,
+            });
         }
-    };
-    let value: Vec<u8> = value.iter().map(plain).collect();
-    HeaderValue::from_bytes(head::trim(&value))
-}
-
-/// The fields of a trailer section that [`crate::wire::chunked`] has checked. `None`: there are
-/// none.
-pub(crate) fn read_trailers(section: &[u8]) -> Option<HeaderMap> {
-    let mut trailers = HeaderMap::new();
-    for field in head::fields(section) {
-        let field = field.ok()?;
-        let name = HeaderName::from_bytes(field.name).ok()?;
-        let value = HeaderValue::from_bytes(field.value).ok()?;
-        trailers.try_append(name, value).ok()?;
+        fields.came = head;
+        fields
     }
-    (!trailers.is_empty()).then_some(trailers)
+
+    /// The same for a response, whose values may have control bytes and folded lines: these become
+    /// spaces (RFC 9110, 5.5; RFC 9112, 5.2).
+    #[must_use]
+    pub fn repaired(head: Bytes, places: &[FieldRange]) -> Self {
+        let odd = |place: &FieldRange| !head[place.value.clone()].iter().all(|b| is_in_value(*b));
+        if !places.iter().any(odd) {
+            return Self::of(head, places);
+        }
+        let mut fields = Self::default();
+        for place in places {
+            let plain = |byte: &u8| if is_in_value(*byte) { *byte } else { b' ' };
+            let value: Vec<u8> = head[place.value.clone()].iter().map(plain).collect();
+            fields.append_as(&head[place.name.clone()], trim(&value));
+        }
+        fields
+    }
+
+    fn text(&self, line: &Line) -> &[u8] {
+        if line.added { &self.added } else { &self.came }
+    }
+
+    fn name(&self, line: &Line) -> &[u8] {
+        &self.text(line)[line.name.clone()]
+    }
+
+    fn value(&self, line: &Line) -> &[u8] {
+        &self.text(line)[line.value.clone()]
+    }
+
+    fn with_name<'a>(&'a self, name: &'a str) -> impl DoubleEndedIterator<Item = &'a Line> {
+        let some = self.names & bit(name.as_bytes()) != 0;
+        let lines = if some { &self.lines[..] } else { &[] };
+        let is = |line: &&Line| self.name(line).eq_ignore_ascii_case(name.as_bytes());
+        lines.iter().filter(is)
+    }
+
+    /// The value of the first line of a name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
+        let line = self.with_name(name).next();
+        line.map(|line| self.value(line))
+    }
+
+    /// The same as text. `None` too if it is not UTF-8.
+    #[must_use]
+    pub fn get_str(&self, name: &str) -> Option<&str> {
+        std::str::from_utf8(self.get(name)?).ok()
+    }
+
+    /// The same for who keeps it: it shares the memory of the head that came.
+    #[must_use]
+    pub fn shared(&self, name: &str) -> Option<Bytes> {
+        let line = self.with_name(name).next()?;
+        Some(if line.added {
+            Bytes::copy_from_slice(self.value(line))
+        } else {
+            self.came.slice(line.value.clone())
+        })
+    }
+
+    /// The values of all lines of a name.
+    pub fn get_all<'a>(&'a self, name: &'a str) -> impl DoubleEndedIterator<Item = &'a [u8]> {
+        self.with_name(name).map(|line| self.value(line))
+    }
+
+    #[must_use]
+    pub fn contains(&self, name: &str) -> bool {
+        self.with_name(name).next().is_some()
+    }
+
+    /// Each line: its name as it is spelled, and its value.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let lines = self.lines.iter();
+        lines.map(|line| (self.name(line), self.value(line)))
+    }
+
+    /// Adds a line behind all others. Its name is written in `Title-Case`, as people do.
+    pub fn append(&mut self, name: &str, value: impl AsRef<[u8]>) {
+        let begin = self.added.len();
+        title(name, &mut self.added);
+        self.append_value(begin, value.as_ref());
+    }
+
+    /// The same with the name as it is.
+    pub fn append_as(&mut self, name: &[u8], value: &[u8]) {
+        let begin = self.added.len();
+        self.added.extend_from_slice(name);
+        self.append_value(begin, value);
+    }
+
+    fn append_value(&mut self, begin: usize, value: &[u8]) {
+        debug_assert!(value.iter().all(|byte| is_in_value(*byte)));
+        let name = begin..self.added.len();
+        self.names |= bit(&self.added[name.clone()]);
+        let value_begin = name.end + 2;
+        for part in [b": ", value, b"\r\n"] {
+            self.added.extend_from_slice(part);
+        }
+        self.lines.push(Line {
+            name,
+            value: value_begin..value_begin + value.len(),
+            added: true,
+        });
+    }
+
+    /// Replaces all lines of a name by one.
+    pub fn insert(&mut self, name: &str, value: impl AsRef<[u8]>) {
+        self.remove(name);
+        self.append(name, value);
+    }
+
+    /// Removes all lines of a name.
+    pub fn remove(&mut self, name: &str) {
+        if self.names & bit(name.as_bytes()) != 0 {
+            self.remove_where(|known| known.eq_ignore_ascii_case(name.as_bytes()));
+        }
+    }
+
+    /// Removes the lines whose name is unwanted.
+    pub fn remove_where(&mut self, unwanted: impl Fn(&[u8]) -> bool) {
+        let Self {
+            came, added, lines, ..
+        } = self;
+        lines.retain(|line| {
+            let text = if line.added { &added[..] } else { &came[..] };
+            !unwanted(&text[line.name.clone()])
+        });
+    }
+
+    /// Joins the members of a list to one line, with one more behind them.
+    pub fn join(&mut self, name: &str, member: &str) {
+        let lines = self.get_all(name).filter(|line| !line.is_empty());
+        let lines: Vec<&[u8]> = lines.collect();
+        if lines.is_empty() {
+            return self.insert(name, member);
+        }
+        let line = [&lines.join(&b", "[..]), &b", "[..], member.as_bytes()].concat();
+        self.insert(name, line);
+    }
+
+    /// For a library that writes them. A line that it cannot hold is left out.
+    #[must_use]
+    pub fn to_map(&self) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in self.iter() {
+            let (name, value) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value));
+            if let (Ok(name), Ok(value)) = (name, value) {
+                let _ = map.try_append(name, value);
+            }
+        }
+        map
+    }
+
+    /// Writes the lines.
+    pub fn write_to(&self, out: &mut Vec<u8>) {
+        // What is together in the head that came, and has one blank behind each colon.
+        let mut run = 0..0;
+        for line in &self.lines {
+            let (name, value) = (&line.name, &line.value);
+            let as_written = !line.added
+                && self.came.get(name.end..value.start) == Some(b": ")
+                && self.came.get(value.end..value.end + 2) == Some(b"\r\n");
+            if as_written && run.end == name.start {
+                run.end = value.end + 2;
+                continue;
+            }
+            out.extend_from_slice(&self.came[run]);
+            run = 0..0;
+            if as_written {
+                run = name.start..value.end + 2;
+            } else {
+                write(self.name(line), self.value(line), out);
+            }
+        }
+        out.extend_from_slice(&self.came[run]);
+    }
 }
 
-/// Writes a field line with the first spelling of its name.
-pub(crate) fn write(spelling: &Spelling, name: &HeaderName, value: &[u8], out: &mut Vec<u8>) {
-    write_nth(spelling, (name, 0), value, out);
+/// What a library has read.
+impl From<&HeaderMap> for Fields {
+    fn from(map: &HeaderMap) -> Self {
+        let mut fields = Self::default();
+        for (name, value) in map {
+            fields.append_as(name.as_str().as_bytes(), value.as_bytes());
+        }
+        fields
+    }
 }
 
-/// Writes the line of a name with this number, counted from 0.
-pub(crate) fn write_nth(
-    spelling: &Spelling,
-    (name, nth): (&HeaderName, usize),
-    value: &[u8],
-    out: &mut Vec<u8>,
-) {
-    spelling.write_line(name.as_str(), nth, out);
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value);
-    out.extend_from_slice(b"\r\n");
+/// Writes a line.
+fn write(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    for part in [name, b": ", value, b"\r\n"] {
+        out.extend_from_slice(part);
+    }
+}
+
+/// The same with the name in `Title-Case`.
+pub(crate) fn title_line(name: &str, value: &[u8], out: &mut Vec<u8>) {
+    title(name, out);
+    write(b"", value, out);
+}
+
+/// Tells most names from each other: whether one is absent is mostly known without a look at the
+/// lines.
+fn bit(name: &[u8]) -> u64 {
+    let [first, .., last] = name else { return 1 };
+    let mixed = name.len() * 7 + usize::from(first | 0x20) * 3 + usize::from(last | 0x20);
+    1 << (mixed & 63)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(head: &'static str) -> Fields {
+        let mut places = Vec::new();
+        let mut at = 0;
+        for line in head
+            .split_inclusive("\r\n")
+            .take_while(|line| *line != "\r\n")
+        {
+            let colon = line.find(':').expect("a colon");
+            let value = line[colon + 1..].trim();
+            let start = at + colon + 1 + line[colon + 1..].find(value).expect("its value");
+            places.push(FieldRange {
+                name: at..at + colon,
+                value: start..start + value.len(),
+            });
+            at += line.len();
+        }
+        Fields::of(Bytes::from_static(head.as_bytes()), &places)
+    }
+
+    fn written(fields: &Fields) -> String {
+        let mut out = Vec::new();
+        fields.write_to(&mut out);
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn lines_go_on_as_they_came() {
+        let head = "host: a\r\nX-A: 1\r\nx-a: 2\r\nSOAPAction:\r\nB:  3 \r\n\r\n";
+        let mut fields = of(head);
+        assert_eq!(
+            written(&fields),
+            "host: a\r\nX-A: 1\r\nx-a: 2\r\nSOAPAction: \r\nB: 3\r\n"
+        );
+        assert_eq!(fields.get("x-a"), Some(&b"1"[..]));
+        assert_eq!(fields.get_all("x-a").collect::<Vec<_>>(), [b"1", b"2"]);
+        assert!(fields.contains("soapaction") && !fields.contains("soapactio"));
+        fields.remove("x-a");
+        fields.append("x-fencing-token", "42");
+        fields.insert("b", "4");
+        fields.append_as(b"te", b"trailers");
+        assert_eq!(
+            written(&fields),
+            "host: a\r\nSOAPAction: \r\nX-Fencing-Token: 42\r\nB: 4\r\nte: trailers\r\n"
+        );
+        assert_eq!(fields.get_str("x-fencing-token"), Some("42"));
+    }
+
+    #[test]
+    fn members_are_joined_to_one_line() {
+        let mut fields = of("Via: 1.1 a\r\nX: y\r\nvia: 1.1 b\r\n\r\n");
+        fields.join("via", "1.1 c");
+        assert_eq!(written(&fields), "X: y\r\nVia: 1.1 a, 1.1 b, 1.1 c\r\n");
+        let mut fields = Fields::default();
+        fields.join("via", "1.1 c");
+        assert_eq!(written(&fields), "Via: 1.1 c\r\n");
+    }
+
+    #[test]
+    fn odd_values_of_responses_are_repaired() {
+        let head = Bytes::from_static(b"A: 1\x01 2\r\n\t3\r\nB: 4\r\n\r\n");
+        let places = [(0..1, 3..11), (13..14, 16..17)];
+        let places = places.map(|(name, value)| FieldRange { name, value });
+        let fields = Fields::repaired(head, &places);
+        assert_eq!(written(&fields), "A: 1  2  \t3\r\nB: 4\r\n");
+    }
 }

@@ -1,10 +1,12 @@
-//! HTTP/1 messages in the types of the `http` crate: the part that the client's side and the
-//! upstream's side have in common. [`crate::wire`] decides what is well-formed; nothing is checked
-//! twice here.
+//! HTTP/1 messages: the part that the client's side and the upstream's side have in common.
+//! [`crate::wire`] decides what is well-formed; nothing is checked twice here.
 
 mod content;
-pub(crate) mod fields;
+mod fields;
+pub mod names;
 mod write_queue;
 
-pub(crate) use self::content::take_data;
+pub(crate) use self::content::{read_trailers, take_data};
+pub use self::fields::Fields;
+pub(crate) use self::fields::title_line;
 pub(crate) use self::write_queue::WriteQueue;

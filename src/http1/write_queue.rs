@@ -9,8 +9,7 @@ use bytes::{Buf as _, Bytes};
 use http::{HeaderName, HeaderValue};
 use tokio::io::AsyncWrite;
 
-use super::fields;
-use crate::wire::spelling::Spelling;
+use super::names::title;
 
 /// A longer piece of content is not copied.
 const MAX_COPIED: usize = 4 << 10;
@@ -22,6 +21,8 @@ pub(crate) struct WriteQueue {
     buf: Vec<u8>,
     /// This much of `buf` has been written.
     written: usize,
+    /// `buf` is all there will be, and stays when it is written.
+    kept: bool,
     /// Goes behind `buf`.
     data: Bytes,
     /// Goes behind `data`; empty without it.
@@ -34,6 +35,7 @@ impl WriteQueue {
         Self {
             buf,
             written: 0,
+            kept: false,
             data: Bytes::new(),
             tail: Vec::new(),
         }
@@ -83,16 +85,24 @@ impl WriteQueue {
     ) {
         let end = self.end();
         end.extend_from_slice(b"0\r\n");
-        let spelling = Spelling::default();
         for (name, value) in trailers {
-            fields::write(&spelling, name, value.as_bytes(), end);
+            title(name.as_str(), end);
+            for part in [b": ", value.as_bytes(), b"\r\n"] {
+                end.extend_from_slice(part);
+            }
         }
         end.extend_from_slice(b"\r\n");
     }
 
-    /// Bytes that wait for the socket, up to a longer piece of content.
-    pub(crate) fn unwritten(&self) -> &[u8] {
-        &self.buf[self.written..]
+    /// Keeps what is in the queue when it is written, so that it can be written again. Nothing else
+    /// may be added.
+    pub(crate) const fn keep(&mut self) {
+        self.kept = true;
+    }
+
+    /// Begins again with what was kept.
+    pub(crate) const fn rewind(&mut self) {
+        self.written = 0;
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -132,7 +142,7 @@ impl WriteQueue {
         let of_buf = count.min(self.buf.len() - self.written);
         self.written += of_buf;
         count -= of_buf;
-        if self.written < self.buf.len() {
+        if self.written < self.buf.len() || self.kept {
             return;
         }
         self.buf.clear();
@@ -153,11 +163,6 @@ impl WriteQueue {
                 self.tail.clear();
             }
         }
-    }
-
-    /// Gives back the buffer.
-    pub(crate) fn take_buffer(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.buf)
     }
 
     /// Frees buffers with more room than this. There must be nothing in the queue.

@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
-use http::{Response, StatusCode};
+use http::StatusCode;
 use opentelemetry::KeyValue;
 
 use super::access_log::AccessRecord;
 use super::body::ClientBody;
 use super::classify::Class;
 use super::context::Context;
+use super::message::Response;
 use super::notes::Noted;
 use super::refusal::Refusal;
 use super::request_facts::RequestFacts;
@@ -134,7 +135,7 @@ impl Proxy {
         self.notes.note(settings, noted);
         if let Some(head) = &facts.head {
             // What the caller quotes is what the log says.
-            head.identify(response.headers_mut());
+            head.identify(&mut response.head.fields);
         }
         trace_answer(facts, scope, response.status(), Some(outcome), mark);
         time(facts, metrics, &mut response);
@@ -146,9 +147,7 @@ impl Proxy {
 fn time(facts: &RequestFacts, metrics: &RouteMetrics, response: &mut Response<ClientBody>) {
     let trace = facts.trace();
     let timer = metrics.duration(facts.began);
-    response
-        .body_mut()
-        .time(timer, trace.map(RequestTrace::guard));
+    response.body.time(timer, trace.map(RequestTrace::guard));
 }
 
 /// Says in the request's span how it is answered.
@@ -198,7 +197,7 @@ fn log_answered(
     if wanted {
         let subject = facts.subject.get();
         let status = response.status();
-        response.body_mut().log(AccessRecord {
+        response.body.log(AccessRecord {
             clock: clock.clone(),
             label: label.to_owned(),
             outcome,

@@ -4,8 +4,7 @@
 
 use std::sync::Arc;
 
-use http::request::Parts;
-use http::{HeaderMap, HeaderName, Method, Uri};
+use http::Method;
 
 use super::answer::{CountAs, Forwarded};
 use super::body::Received;
@@ -15,10 +14,12 @@ use super::client::Client;
 use super::context::Context;
 use super::headers::{self, RESOURCE, TARGET};
 use super::limits::in_flight::InFlightPermit;
+use super::message::RequestHead;
 use super::refusal::{Refusal, problem};
 use super::routing_table::Route;
 use super::setup::Proxy;
 use crate::config::{ClaimSettings, bearer};
+use crate::http1::Fields;
 use crate::metrics::Outcome;
 use crate::routing::{Needs, ResourceKey, Token};
 
@@ -35,19 +36,18 @@ impl Proxy {
     pub(super) async fn claim(
         &self,
         context: &Context<'_>,
-        head: Parts,
+        head: RequestHead,
         body: Received,
     ) -> Result<Forwarded, Refusal> {
         // Before a permit is taken, and before the answer can show anything about a route.
         if let Some(claim) = &context.table().claim {
-            may_claim(claim, &head.headers, context.client)?;
+            may_claim(claim, &head.fields, context.client)?;
         }
         let permit = self.in_flight.take(context.client)?;
-        let field = |name: &HeaderName| {
-            headers::text(&head.headers, name)
-                .map_err(|error| Refusal::Ambiguous(error.to_string()))
+        let field = |name| {
+            headers::text(&head.fields, name).map_err(|error| Refusal::Ambiguous(error.to_string()))
         };
-        let claim = match (field(&TARGET)?, field(&RESOURCE)?) {
+        let claim = match (field(TARGET)?, field(RESOURCE)?) {
             (Some(target), None) => {
                 self.by_target(context, target, &head, (body, Arc::clone(&permit)))
                     .await?
@@ -86,7 +86,7 @@ impl Proxy {
         &self,
         context: &Context<'_>,
         target: &str,
-        head: &Parts,
+        head: &RequestHead,
         body: (Received, InFlightPermit),
     ) -> Result<Claim, Refusal> {
         let malformed = || {
@@ -101,9 +101,10 @@ impl Proxy {
         let mut aimed = head.clone();
         aimed.method = Method::from_bytes(method.as_bytes()).map_err(|_| malformed())?;
         // The authority of the claim itself stays: `{host}` is the same for both.
-        let mut parts = aimed.uri.clone().into_parts();
-        parts.path_and_query = Some(path.parse().map_err(|_| malformed())?);
-        aimed.uri = Uri::from_parts(parts).map_err(|_| malformed())?;
+        if !path.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(malformed());
+        }
+        aimed.target = head.target.at(path);
         let fenced = match classify::classify(context.table(), &aimed, context.client) {
             Class::Fenced(fenced) => fenced,
             Class::Refused(_, refusal) => return Err(refusal),
@@ -129,22 +130,24 @@ impl Proxy {
     async fn key_from_body(
         &self,
         fenced: &Fenced,
-        aimed: &Parts,
+        aimed: &RequestHead,
         (body, permit): (Received, InFlightPermit),
     ) -> Result<ResourceKey, Refusal> {
         let rules = self.body_rules(fenced.route.settings.body);
-        let upload = Upload::read(body, &aimed.headers, &rules, None).await?;
+        let upload = Upload::read(body, &aimed.fields, &rules, None).await?;
         self.key_of_body(fenced, aimed, upload, permit).await.1
     }
 }
 
 /// Checks the limits on clients that may claim.
-fn may_claim(claim: &ClaimSettings, headers: &HeaderMap, client: &Client) -> Result<(), Refusal> {
+fn may_claim(claim: &ClaimSettings, fields: &Fields, client: &Client) -> Result<(), Refusal> {
     if !client.may_claim(claim) {
         return Err(Refusal::ClaimRefused);
     }
     match &claim.tokens {
-        Some(tokens) if !bearer(headers).is_some_and(|token| tokens.take(token)) => {
+        Some(tokens)
+            if !bearer(fields.get_all("authorization")).is_some_and(|token| tokens.take(token)) =>
+        {
             Err(Refusal::Unauthorized)
         }
         _ => Ok(()),
@@ -155,7 +158,7 @@ fn may_claim(claim: &ClaimSettings, headers: &HeaderMap, client: &Client) -> Res
 /// protects nothing, and is refused. If several routes can yield it, the proxy does not know which
 /// one the holder will use. So each must admit the client, and each must read the token in the same
 /// way: `10` is another token in decimal than in hexadecimal.
-fn by_resource(context: &Context<'_>, key: &str, head: &Parts) -> Result<Claim, Refusal> {
+fn by_resource(context: &Context<'_>, key: &str, head: &RequestHead) -> Result<Claim, Refusal> {
     let (table, client) = (context.table(), context.client);
     let key = headers::resource_of(key)
         .map_err(|error| Refusal::Ambiguous(format!("X-Fencing-Resource: {error}")))?;
@@ -179,11 +182,11 @@ fn by_resource(context: &Context<'_>, key: &str, head: &Parts) -> Result<Claim, 
         );
         return Err(Refusal::Ambiguous(why));
     }
-    let token = headers::fencing_token(&head.headers)
+    let token = headers::fencing_token(&head.fields)
         .map_err(|error| Refusal::MalformedToken(error.to_string()))?
         .ok_or(Refusal::TokenRequired)?;
     let token = format
-        .parse(token.as_bytes())
+        .parse(token)
         .map_err(|error| Refusal::MalformedToken(error.to_string()))?;
     // The token must be plausible to each of them.
     let needs = routes.iter();

@@ -5,21 +5,22 @@
 
 use std::sync::Arc;
 
-use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use http::Method;
 
 use super::client::Client;
 use super::destination;
 use super::headers::{self, FieldError};
+use super::message::RequestHead;
 use super::refusal::Refusal;
 use super::routing_table::{Route, RoutingTable};
 use super::tunnel;
 use crate::config::{Mode, SafeMethods, Unmatched};
+use crate::http1::Fields;
+use crate::http1::names::HOST;
 use crate::routing::method::SAFE_METHODS;
 use crate::routing::{
     Allow, Captures, CheckedPath, KeyTemplate, ResourceKey, Source, Token, query_value,
 };
-use crate::wire::head::framing_twin;
 
 /// The class of a request.
 pub(crate) enum Class {
@@ -49,12 +50,12 @@ pub(crate) struct Fenced {
 }
 
 /// Classifies a request by its head.
-pub(crate) fn classify(table: &RoutingTable, head: &Parts, client: &Client) -> Class {
+pub(crate) fn classify(table: &RoutingTable, head: &RequestHead, client: &Client) -> Class {
     if let Err(refusal) = whole_head(head) {
         return Class::Refused(None, refusal);
     }
     if let Some(claim) = &table.claim
-        && claim.path == head.uri.path()
+        && claim.path == head.target.path()
     {
         return if head.method == Method::POST {
             Class::Claim
@@ -62,7 +63,7 @@ pub(crate) fn classify(table: &RoutingTable, head: &Parts, client: &Client) -> C
             Class::Refused(None, Refusal::MethodNotAllowed("POST".into()))
         };
     }
-    let path = match CheckedPath::parse(head.uri.path()) {
+    let path = match CheckedPath::parse(head.target.path()) {
         Ok(path) => path,
         Err(_) if !table.strict => return pass(None, head),
         Err(ambiguity) => return Class::Refused(None, Refusal::Ambiguous(ambiguity.to_string())),
@@ -114,31 +115,21 @@ pub(crate) fn classify(table: &RoutingTable, head: &Parts, client: &Client) -> C
     }
 }
 
-fn pass(route: Option<Arc<Route>>, head: &Parts) -> Class {
+fn pass(route: Option<Arc<Route>>, head: &RequestHead) -> Class {
     Class::Pass {
         route,
-        upgrade: tunnel::wanted(&head.headers),
+        upgrade: tunnel::wanted(&head.fields),
     }
 }
 
 /// The rules for requests of every route.
-pub(super) fn whole_head(head: &Parts) -> Result<(), Refusal> {
+pub(super) fn whole_head(head: &RequestHead) -> Result<(), Refusal> {
     if matches!(head.method, Method::CONNECT | Method::TRACE) {
         return Err(Refusal::MethodNotAllowed(String::new()));
     }
-    if !head.uri.path().starts_with('/') {
+    if !head.target.path().starts_with('/') {
         let why = "The request target names no path (asterisk-form or authority-form).";
         return Err(Refusal::Ambiguous(why.into()));
-    }
-    // For HTTP/1, the reader of the head has checked this. HTTP/2 has its own framing, but the
-    // upstream may speak HTTP/1.
-    if let Some(name) = head
-        .headers
-        .keys()
-        .find_map(|name| framing_twin(name.as_str().as_bytes()))
-    {
-        let why = format!("A name that some servers take for {name}; send {name} only.");
-        return Err(Refusal::Ambiguous(why));
     }
     host(head).map(|_| ())
 }
@@ -148,11 +139,11 @@ fn ambiguous(error: &FieldError) -> Refusal {
 }
 
 /// The path has one reading, and no header field names another one in its place.
-fn one_target(allow: Allow, head: &Parts, path: &CheckedPath) -> Result<(), Refusal> {
+fn one_target(allow: Allow, head: &RequestHead, path: &CheckedPath) -> Result<(), Refusal> {
     if let Some(ambiguity) = path.oddity_not_in(allow) {
         return Err(Refusal::Ambiguous(ambiguity.to_string()));
     }
-    match headers::path_override(&head.headers) {
+    match headers::path_override(&head.fields) {
         Some(name) => Err(Refusal::Ambiguous(format!(
             "Some servers take the path in {name} for the request's own; leave it out."
         ))),
@@ -161,34 +152,38 @@ fn one_target(allow: Allow, head: &Parts, path: &CheckedPath) -> Result<(), Refu
 }
 
 /// The one host a request is for (RFC 9112 section 3.2, RFC 9113 section 8.3.1).
-pub(crate) fn host(head: &Parts) -> Result<HeaderValue, Refusal> {
-    let mut lines = head.headers.get_all(header::HOST).iter();
+pub(crate) fn host(head: &RequestHead) -> Result<&[u8], Refusal> {
+    host_of(&head.fields, head.target.authority())
+}
+
+/// The same of a head's parts.
+pub(crate) fn host_of<'a>(
+    fields: &'a Fields,
+    authority: Option<&'a [u8]>,
+) -> Result<&'a [u8], Refusal> {
+    let mut lines = fields.get_all(HOST);
     let first = lines.next();
     if lines.next().is_some() {
         return Err(Refusal::Ambiguous("There is more than one Host.".into()));
     }
-    let authority = head.uri.authority().map(http::uri::Authority::as_str);
     match (first, authority) {
         (None, None) => Err(Refusal::Ambiguous("There is no Host.".into())),
-        (Some(host), None) => Ok(host.clone()),
-        (Some(host), Some(authority))
-            if !host.as_bytes().eq_ignore_ascii_case(authority.as_bytes()) =>
-        {
+        (Some(host), None) => Ok(host),
+        (Some(host), Some(authority)) if !host.eq_ignore_ascii_case(authority) => {
             let why = "Host and the target's authority differ.";
             Err(Refusal::Ambiguous(why.into()))
         }
-        (_, Some(authority)) => HeaderValue::from_str(authority)
-            .map_err(|_| Refusal::Ambiguous("The target's authority is not a host.".into())),
+        (_, Some(authority)) => Ok(authority),
     }
 }
 
-fn unmatched(table: &RoutingTable, head: &Parts, path: &CheckedPath) -> Class {
+fn unmatched(table: &RoutingTable, head: &RequestHead, path: &CheckedPath) -> Class {
     if let Some(ambiguity) = path.oddity_not_in(crate::routing::Allow::default())
         && table.strict
     {
         return Class::Refused(None, Refusal::Ambiguous(ambiguity.to_string()));
     }
-    if table.unmatched == Unmatched::SafeOnly && is_safe(&head.method, &head.headers) {
+    if table.unmatched == Unmatched::SafeOnly && is_safe(&head.method, &head.fields) {
         return Class::Pass {
             route: None,
             upgrade: false,
@@ -200,17 +195,17 @@ fn unmatched(table: &RoutingTable, head: &Parts, path: &CheckedPath) -> Class {
 /// The judgement of an enforcing route: `None` passes unfenced.
 fn judge(
     route: &Arc<Route>,
-    head: &Parts,
+    head: &RequestHead,
     path: CheckedPath,
     captures: Captures,
 ) -> Result<Option<Fenced>, Refusal> {
     let settings = &route.settings;
     one_target(settings.allow, head, &path)?;
     // The content of a tunnel has no tokens.
-    if tunnel::wanted(&head.headers) {
+    if tunnel::wanted(&head.fields) {
         return Err(Refusal::UpgradeRefused);
     }
-    let safe = is_safe(&head.method, &head.headers);
+    let safe = is_safe(&head.method, &head.fields);
     if safe && settings.safe_methods == SafeMethods::Ignored {
         return Ok(None);
     }
@@ -221,7 +216,7 @@ fn judge(
         let allowed: Vec<&str> = settings.methods.iter().map(String::as_str).collect();
         return Err(Refusal::MethodNotAllowed(allowed.join(", ")));
     }
-    let token = headers::fencing_token(&head.headers)
+    let token = headers::fencing_token(&head.fields)
         .map_err(|error| Refusal::MalformedToken(error.to_string()))?;
     let Some(token) = token else {
         return if safe && settings.safe_methods == SafeMethods::Optional {
@@ -232,7 +227,7 @@ fn judge(
     };
     let token = settings
         .token_format
-        .parse(token.as_bytes())
+        .parse(token)
         .map_err(|error| Refusal::MalformedToken(error.to_string()))?;
     one_reading(route, head, !safe)?;
     Ok(Some(Fenced {
@@ -245,7 +240,11 @@ fn judge(
 }
 
 /// Checks that what a fenced request names beside its target has the same key.
-fn same_key_elsewhere(table: &RoutingTable, fenced: &Fenced, head: &Parts) -> Result<(), Refusal> {
+fn same_key_elsewhere(
+    table: &RoutingTable,
+    fenced: &Fenced,
+    head: &RequestHead,
+) -> Result<(), Refusal> {
     let names_none = destination::methods(head).next().is_none();
     if names_none || destination::is_unchecked(head, &fenced.route)? {
         return Ok(());
@@ -254,7 +253,7 @@ fn same_key_elsewhere(table: &RoutingTable, fenced: &Fenced, head: &Parts) -> Re
     let host = host(head)?;
     if found
         .authority
-        .is_some_and(|authority| !host.as_bytes().eq_ignore_ascii_case(authority.as_bytes()))
+        .is_some_and(|authority| !host.eq_ignore_ascii_case(authority.as_bytes()))
     {
         return destination::refuse("is not on the host of this request");
     }
@@ -287,23 +286,23 @@ fn same_key_elsewhere(table: &RoutingTable, fenced: &Fenced, head: &Parts) -> Re
 }
 
 /// Checks that the parts which decide about a fenced request mean the same to the upstream.
-fn one_reading(route: &Route, head: &Parts, unsafe_method: bool) -> Result<(), Refusal> {
+fn one_reading(route: &Route, head: &RequestHead, unsafe_method: bool) -> Result<(), Refusal> {
     let settings = &route.settings;
     for source in settings.key.iter().flat_map(KeyTemplate::parts) {
         match source {
             Source::Host => {
                 let own = host(head)?;
-                let own = text(&own, "Host").map_err(Refusal::Ambiguous)?;
-                headers::hosts::are_all(&head.headers, own)
+                let own = text(own, "Host").map_err(Refusal::Ambiguous)?;
+                headers::hosts::are_all(&head.fields, own)
             }
-            Source::Json(_) => headers::media::json(&head.headers),
+            Source::Json(_) => headers::media::json(&head.fields),
             _ => Ok(()),
         }
         .map_err(|error| ambiguous(&error))?;
     }
     match &settings.idempotency {
         Some(idempotency) if unsafe_method => {
-            headers::at_most_one(&head.headers, &idempotency.header)
+            headers::at_most_one(&head.fields, &idempotency.header)
                 .map_err(|error| ambiguous(&error))
         }
         _ => Ok(()),
@@ -315,8 +314,8 @@ fn is_safe_method(method: &Method) -> bool {
 }
 
 /// A safe method that no header overrides.
-pub(crate) fn is_safe(method: &Method, headers: &HeaderMap) -> bool {
-    is_safe_method(method) && headers::method_overrides(headers).next().is_none()
+pub(crate) fn is_safe(method: &Method, fields: &Fields) -> bool {
+    is_safe_method(method) && headers::method_overrides(fields).next().is_none()
 }
 
 impl Fenced {
@@ -330,7 +329,11 @@ impl Fenced {
     }
 
     /// Derives the resource key. `body`: the whole body, where the template reads it.
-    pub(crate) fn key(&self, head: &Parts, body: Option<&[u8]>) -> Result<ResourceKey, Refusal> {
+    pub(crate) fn key(
+        &self,
+        head: &RequestHead,
+        body: Option<&[u8]>,
+    ) -> Result<ResourceKey, Refusal> {
         let wanted = self.template()?.json_paths();
         let json = match body {
             Some(body) if !wanted.is_empty() => json_members(body, &wanted)?,
@@ -342,7 +345,7 @@ impl Fenced {
     /// Derives the resource key. `json`: what [`json_members`] has found for the template's paths.
     pub(super) fn key_with(
         &self,
-        head: &Parts,
+        head: &RequestHead,
         json: Vec<Option<String>>,
     ) -> Result<ResourceKey, Refusal> {
         let mut json = json.into_iter();
@@ -350,10 +353,10 @@ impl Fenced {
             .render(&self.captures, &self.path, &mut |source| match source {
                 Source::Host => {
                     let host = host(head).map_err(|_| "there is no single Host".to_owned())?;
-                    text(&host, "Host").map(|host| Some(host.to_owned()))
+                    text(host, "Host").map(|host| Some(host.to_owned()))
                 }
-                Source::Header(name) => header_part(&head.headers, name),
-                Source::Query(name) => query_value(head.uri.query().unwrap_or_default(), name),
+                Source::Header(name) => header_part(&head.fields, name),
+                Source::Query(name) => query_value(head.target.query().unwrap_or_default(), name),
                 Source::Json(_) => Ok(json.next().flatten()),
                 Source::Path(_) | Source::WholePath => Ok(None),
             })
@@ -384,13 +387,12 @@ pub(super) fn json_members(
 }
 
 /// A header's one value (see [`headers::text`] for what is refused).
-fn header_part(headers: &HeaderMap, name: &str) -> Result<Option<String>, String> {
-    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|error| error.to_string())?;
-    let value = headers::text(headers, &name).map_err(|error| error.to_string())?;
+fn header_part(fields: &Fields, name: &str) -> Result<Option<String>, String> {
+    let value = headers::text(fields, name).map_err(|error| error.to_string())?;
     Ok(value.map(|value| value.trim_matches([' ', '\t']).to_owned()))
 }
 
-fn text<'a>(value: &'a HeaderValue, name: &str) -> Result<&'a str, String> {
-    std::str::from_utf8(value.as_bytes())
+fn text<'a>(value: &'a [u8], name: &str) -> Result<&'a str, String> {
+    std::str::from_utf8(value)
         .map_err(|_| format!("the header {name} is not UTF-8; send it in UTF-8"))
 }

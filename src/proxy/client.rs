@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::HeaderValue;
 use rustls::pki_types::CertificateDer;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -22,7 +21,7 @@ pub(crate) struct Client {
     /// `None` on a Unix socket.
     pub ip: Option<IpAddr>,
     /// Its address as the upstream reads it.
-    pub forwarded: Option<HeaderValue>,
+    pub forwarded: Option<Arc<str>>,
     /// For log lines: the IP address, or `unix`.
     pub text: Arc<str>,
     /// The names from its TLS handshake; `None`: it speaks plain HTTP.
@@ -30,7 +29,7 @@ pub(crate) struct Client {
     /// It was asked for a certificate.
     pub mutual: bool,
     /// The certificate that it showed, as the upstream reads it.
-    pub identity: Option<HeaderValue>,
+    pub identity: Option<Arc<str>>,
     /// When its connection becomes too old for its certificate.
     pub until: Option<Instant>,
     /// The requests that its connection may still have in flight.
@@ -53,7 +52,7 @@ impl Client {
     pub(crate) fn at(ip: Option<IpAddr>, in_flight: usize) -> Self {
         Self {
             ip,
-            forwarded: ip.and_then(forwarded_for),
+            forwarded: ip.map(|ip| forwarded_for(ip).into()),
             text: ip.map_or_else(|| "unix".into(), |ip| ip.to_string().into()),
             tls: None,
             mutual: false,
@@ -116,7 +115,7 @@ impl ClientNames {
     }
 
     /// A certificate with these names, as the upstream reads it.
-    pub(crate) fn identity(&self, certificate: &CertificateDer<'_>) -> Option<HeaderValue> {
+    pub(crate) fn identity(&self, certificate: &CertificateDer<'_>) -> String {
         of_certificate(certificate, &self.uris, &self.dns)
     }
 

@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use http::uri::PathAndQuery;
-use http::{Request, Version};
+use http::Version;
 
 use super::access_log::AccessClock;
-use super::body::Received;
 use super::client::Client;
 use super::headers;
 use super::headers::media::is_grpc;
 use super::logged_head::LoggedHead;
+use super::message::RequestHead;
 use super::refusal::Subject;
 use super::refusal::problem::AnswerStyle;
 use super::request_facts::RequestFacts;
@@ -38,29 +37,24 @@ impl<'a> Context<'a> {
         }
     }
 
-    pub(super) fn of(
-        request: &Request<Received>,
-        snapshot: Arc<Snapshot>,
-        client: &'a Client,
-    ) -> Self {
+    pub(super) fn of(head: &RequestHead, snapshot: Arc<Snapshot>, client: &'a Client) -> Self {
         let mut facts = RequestFacts::unread(client);
-        let parent = TraceParent::of(request.headers());
+        let parent = TraceParent::of(&head.fields);
         let mut trace = None;
         if let Some(traces) = &snapshot.traces {
             let head = TraceHead {
                 began: facts.began,
-                method: request.method(),
-                path: request.uri().path_and_query().map(PathAndQuery::path),
-                version: request.version(),
-                headers: request.headers(),
+                method: &head.method,
+                path: head.target.path(),
+                version: head.version,
+                fields: &head.fields,
                 client: &client.text,
             };
             trace = traces.request(parent.as_ref(), head);
         }
-        let head = LoggedHead::of(request, parent.as_ref(), trace);
-        facts.head = Some(head);
+        facts.head = Some(LoggedHead::of(head, parent.as_ref(), trace));
         facts.clock = AccessClock::of(snapshot.table.settings.log.access);
-        facts.grpc = reads_grpc(request);
+        facts.grpc = reads_grpc(head);
         Self {
             snapshot,
             client,
@@ -91,7 +85,7 @@ impl<'a> Context<'a> {
 /// Any other client would take that for a success. gRPC is HTTP/2 with `te: trailers`; a content
 /// type can stand on any request (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>,
 /// Requests).
-fn reads_grpc<B>(request: &Request<B>) -> bool {
-    let headers = request.headers();
-    is_grpc(headers) && request.version() == Version::HTTP_2 && headers::takes_trailers(headers)
+fn reads_grpc(head: &RequestHead) -> bool {
+    let fields = &head.fields;
+    is_grpc(fields) && head.version == Version::HTTP_2 && headers::takes_trailers(fields)
 }

@@ -9,20 +9,17 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use http::request::Parts;
-use http::uri::PathAndQuery;
-use http::{HeaderName, HeaderValue};
-
 use super::headers;
+use super::message::RequestHead;
 use super::refusal::Refusal;
 use super::routing_table::{Route, RoutingTable};
 use crate::routing::method::{NAMING_OTHERS, WITH_DESTINATION};
 use crate::routing::{ANY_DESTINATION, Captures, CheckedPath};
 use crate::wire::request::is_host;
 
-const DESTINATION: HeaderName = HeaderName::from_static("destination");
+const DESTINATION: &str = "destination";
 /// `OpenStack` Swift writes the `Destination` of a COPY below this account.
-const DESTINATION_ACCOUNT: HeaderName = HeaderName::from_static("destination-account");
+const DESTINATION_ACCOUNT: &str = "destination-account";
 
 /// The `Destination` of a fenced request, as the target's route reads it.
 pub(super) struct Destination<'a> {
@@ -34,10 +31,9 @@ pub(super) struct Destination<'a> {
 
 /// The methods of a request that name a second resource: its own, and those in a field that
 /// overrides it. In any case, since an upstream may fold it.
-pub(super) fn methods(head: &Parts) -> impl Iterator<Item = &'static str> {
-    let overrides = headers::method_overrides(&head.headers);
-    let lines = overrides.map(HeaderValue::as_bytes);
-    let words = lines.flat_map(|line| line.split(|byte| !is_of_a_word(*byte)));
+pub(super) fn methods(head: &RequestHead) -> impl Iterator<Item = &'static str> {
+    let overrides = headers::method_overrides(&head.fields);
+    let words = overrides.flat_map(|line| line.split(|byte| !is_of_a_word(*byte)));
     let all = words.chain([head.method.as_str().as_bytes()]);
     let naming = |word: &[u8]| {
         let mut known = WITH_DESTINATION.into_iter().chain(NAMING_OTHERS);
@@ -53,17 +49,14 @@ fn is_of_a_word(byte: u8) -> bool {
 
 /// All that a fenced request writes: its target, and behind a space each what it names in
 /// `Destination` and the methods that override its own.
-pub(super) fn targets(head: &Parts) -> Cow<'_, str> {
-    let target = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
-    let second = methods(head).next().and(head.headers.get(DESTINATION));
+pub(super) fn targets(head: &RequestHead) -> Cow<'_, str> {
+    let target = head.target.as_str();
+    let second = methods(head).next().and(head.fields.get(DESTINATION));
     let more = second
         .into_iter()
-        .chain(headers::method_overrides(&head.headers));
+        .chain(headers::method_overrides(&head.fields));
     more.fold(Cow::Borrowed(target), |all, value| {
-        Cow::Owned(format!(
-            "{all} {}",
-            String::from_utf8_lossy(value.as_bytes())
-        ))
+        Cow::Owned(format!("{all} {}", String::from_utf8_lossy(value)))
     })
 }
 
@@ -71,7 +64,7 @@ pub(super) fn targets(head: &Parts) -> Cow<'_, str> {
 /// operator vouches for the route. The resource may be fenced, and only the operator knows how the
 /// server reads `Destination`: at the root, below the account, below the database, or without as many
 /// bytes as it cuts from the target.
-pub(super) fn is_unfenced(head: &Parts, route: &Route) -> Result<(), Refusal> {
+pub(super) fn is_unfenced(head: &RequestHead, route: &Route) -> Result<(), Refusal> {
     let mut named = methods(head).peekable();
     if named.peek().is_none() {
         return Ok(());
@@ -89,11 +82,11 @@ pub(super) fn is_unfenced(head: &Parts, route: &Route) -> Result<(), Refusal> {
 }
 
 /// Returns whether the operator vouches for what `Destination` names.
-pub(super) fn is_unchecked(head: &Parts, route: &Route) -> Result<bool, Refusal> {
+pub(super) fn is_unchecked(head: &RequestHead, route: &Route) -> Result<bool, Refusal> {
     if !route.settings.allow.allows(ANY_DESTINATION) {
         return Ok(false);
     }
-    match text(head, &DESTINATION)? {
+    match text(head, DESTINATION)? {
         Some(_) => Ok(true),
         None => refuse("is missing"),
     }
@@ -103,13 +96,13 @@ pub(super) fn is_unchecked(head: &Parts, route: &Route) -> Result<bool, Refusal>
 /// host and the rest of its key in another way.
 pub(super) fn find<'a>(
     table: &RoutingTable,
-    head: &'a Parts,
+    head: &'a RequestHead,
     own: &Arc<Route>,
 ) -> Result<Destination<'a>, Refusal> {
-    if text(head, &DESTINATION_ACCOUNT)?.is_some() {
+    if text(head, DESTINATION_ACCOUNT)?.is_some() {
         return refuse("must name the account itself, without Destination-Account beside it");
     }
-    let Some((authority, path)) = text(head, &DESTINATION)?.and_then(split) else {
+    let Some((authority, path)) = text(head, DESTINATION)?.and_then(split) else {
         return refuse(
             "must be one absolute URI, or a path without a colon, and have neither query nor \
              fragment",
@@ -131,8 +124,8 @@ pub(super) fn find<'a>(
     })
 }
 
-fn text<'a>(head: &'a Parts, name: &HeaderName) -> Result<Option<&'a str>, Refusal> {
-    headers::text(&head.headers, name).map_err(|error| Refusal::Ambiguous(error.to_string()))
+fn text<'a>(head: &'a RequestHead, name: &str) -> Result<Option<&'a str>, Refusal> {
+    headers::text(&head.fields, name).map_err(|error| Refusal::Ambiguous(error.to_string()))
 }
 
 /// Authority and path of a Simple-ref (RFC 4918, 8.3).

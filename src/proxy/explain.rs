@@ -3,14 +3,12 @@
 
 use std::sync::Arc;
 
-use http::HeaderValue;
-use http::request::Parts;
-use http::uri::PathAndQuery;
 use serde::Serialize;
 
 use super::classify::{Class, Fenced, classify};
 use super::client::Client;
 use super::headers::{TOKEN, identity};
+use super::message::RequestHead;
 use super::refusal::problem::AnswerStyle;
 use super::refusal::{DetailReader, Refusal};
 use super::routing_table::{Route, RoutingTable};
@@ -61,23 +59,22 @@ pub enum PathVerdict {
 /// Explains a request. `body`: its whole body, if a key is taken from it.
 pub fn explain(
     settings: Arc<Settings>,
-    mut head: Parts,
+    mut head: RequestHead,
     body: Option<&[u8]>,
 ) -> Result<Explanation, Vec<RouteConflict>> {
     let asks_clients = settings.asks_clients();
     let table = RoutingTable::new(settings, &Metrics::new(&[]))?;
     if asks_clients {
-        identity::strip(&mut head.headers);
+        identity::strip(&mut head.fields);
     }
-    let target = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
     Ok(Explanation {
         method: head.method.to_string(),
-        target: target.to_owned(),
+        target: head.target.as_str().to_owned(),
         verdict: judge(&table, &head, body),
     })
 }
 
-fn judge(table: &RoutingTable, head: &Parts, body: Option<&[u8]>) -> RequestVerdict {
+fn judge(table: &RoutingTable, head: &RequestHead, body: Option<&[u8]>) -> RequestVerdict {
     let refused = |route: Option<&Arc<Route>>, refusal: &Refusal| {
         verdict_of(PathVerdict::Refused, route, String::new()).refused(table, refusal)
     };
@@ -98,14 +95,12 @@ fn judge(table: &RoutingTable, head: &Parts, body: Option<&[u8]>) -> RequestVerd
         }
         Class::Refused(route, refusal) => {
             let judged = refused(route.as_ref(), &refusal);
-            if !matches!(refusal, Refusal::TokenRequired) || head.headers.contains_key(TOKEN) {
+            if !matches!(refusal, Refusal::TokenRequired) || head.fields.contains(TOKEN) {
                 return judged;
             }
             // With a token it has a key, which is what the caller wants to know.
             let mut with_token = head.clone();
-            with_token
-                .headers
-                .insert(TOKEN, HeaderValue::from_static("1"));
+            with_token.fields.insert(TOKEN, "1");
             match classify(table, &with_token, &Client::of_this_process("explain")) {
                 Class::Fenced(fenced) => RequestVerdict {
                     resource: fenced.key(head, body).ok().map(|key| key.to_string()),
@@ -166,7 +161,7 @@ fn keyed(
     table: &RoutingTable,
     verdict: PathVerdict,
     fenced: &Fenced,
-    head: &Parts,
+    head: &RequestHead,
     body: Option<&[u8]>,
 ) -> RequestVerdict {
     let route = Some(&fenced.route);

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use http::Method;
-use http::request::Parts;
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{CountAs, Forwarded};
@@ -18,6 +17,7 @@ use super::headers::media::is_grpc;
 use super::idempotency::RequestDigest;
 use super::limits::in_flight::InFlightPermit;
 use super::long_body::LongBodies;
+use super::message::RequestHead;
 use super::notes::Noted;
 use super::refusal::Refusal;
 use super::routing_table::Route;
@@ -34,13 +34,13 @@ impl Proxy {
         &self,
         context: &Context<'_>,
         fenced: Fenced,
-        head: Parts,
+        head: RequestHead,
         body: Received,
     ) -> Result<Forwarded, Refusal> {
         let permit = self.in_flight.take(context.client)?;
         let (route, token) = (Arc::clone(&fenced.route), fenced.token);
         let settings = &route.settings;
-        let is_grpc = is_grpc(&head.headers);
+        let is_grpc = is_grpc(&head.fields);
         let is_head = head.method == Method::HEAD;
 
         // Phase 2: the body up to `body.buffer`, and the keys that are derived from it.
@@ -104,7 +104,7 @@ impl Proxy {
         let counted = CountAs::AtEnd((!answered.in_doubt).then_some(outcome));
         // The exchange may end long before or after the client has taken its answer.
         let mut response = answered.response;
-        response.body_mut().keep(permit, None);
+        response.body.keep(permit, None);
         Ok(Forwarded { response, counted })
     }
 
@@ -113,7 +113,7 @@ impl Proxy {
         &self,
         context: &Context<'_>,
         fenced: &Fenced,
-        head: &Parts,
+        head: &RequestHead,
         (body, permit): (Received, InFlightPermit),
         is_grpc: bool,
     ) -> Result<(Upload, ResourceKey), Refusal> {
@@ -136,7 +136,7 @@ impl Proxy {
         let limits = settings.body;
         let hold = is_grpc.then_some(limits.stream_after);
         let rules = self.body_rules(limits);
-        let upload = Upload::read(body, &head.headers, &rules, hold).await?;
+        let upload = Upload::read(body, &head.fields, &rules, hold).await?;
         if let Some(key) = early {
             return Ok((upload, key));
         }
@@ -150,7 +150,7 @@ impl Proxy {
     pub(super) async fn key_of_body(
         &self,
         fenced: &Fenced,
-        head: &Parts,
+        head: &RequestHead,
         upload: Upload,
         permit: InFlightPermit,
     ) -> (Upload, Result<ResourceKey, Refusal>) {
@@ -169,13 +169,13 @@ impl Proxy {
     async fn digest(
         &self,
         fenced: &Fenced,
-        head: &Parts,
+        head: &RequestHead,
         upload: Upload,
         permit: &InFlightPermit,
     ) -> (Upload, Option<RequestDigest>) {
         let wanted = fenced.unsafe_method
             && fenced.route.settings.idempotency.is_some()
-            && !head.headers.contains_key(headers::OPERATION);
+            && !head.fields.contains(headers::OPERATION);
         if !wanted || !LongBodies::is_long(&upload) {
             return (upload, None);
         }

@@ -3,19 +3,17 @@
 
 use std::time::Duration;
 
-use http::header::CONNECTION;
-use http::request::Parts;
-use http::{HeaderValue, Request, Response};
-
 use super::answer::Scope;
 use super::body::{ClientBody, Received};
 use super::classify::{self, Class};
 use super::client::Client;
 use super::context::Context;
-use super::headers::{http2, identity};
+use super::headers::identity;
+use super::message::{RequestHead, Response};
 use super::refusal::Refusal;
 use super::setup::Proxy;
 use super::trusted_proxies;
+use crate::http1::names::CONNECTION;
 use crate::metrics::Limit;
 use crate::wire::request::{RequestError, RequestErrorKind};
 
@@ -28,7 +26,8 @@ impl Proxy {
     /// Handles one request of any class.
     pub(crate) async fn handle(
         &self,
-        request: Request<Received>,
+        mut head: RequestHead,
+        body: Received,
         client: &Client,
     ) -> Response<ClientBody> {
         let snapshot = self.snapshot();
@@ -36,17 +35,17 @@ impl Proxy {
         let by_proxy = client
             .ip
             .is_none_or(|ip| trusted_proxies::have(trusted, ip));
-        let behind = client.behind(trusted, request.headers());
+        let behind = client.behind(trusted, &head.fields);
         let client = behind.as_ref().unwrap_or(client);
-        let mut context = Context::of(&request, snapshot, client);
+        let mut context = Context::of(&head, snapshot, client);
         context.by_proxy = by_proxy;
-        let (mut head, body) = request.into_parts();
         if client.mutual || context.table().settings.asks_clients() {
-            identity::strip(&mut head.headers);
+            identity::strip(&mut head.fields);
         }
-        let mut class = match self.check(&context, &head) {
+        // A request in a loop would wait for itself, on any route.
+        let mut class = match self.via.check(&head.fields) {
             Ok(()) => classify::classify(context.table(), &head, context.client),
-            Err(refusal) => Class::Refused(None, refusal),
+            Err(in_loop) => Class::Refused(None, Refusal::Loop(in_loop)),
         };
         let scope = Scope::of(&mut class);
         let done = match class {
@@ -69,24 +68,11 @@ impl Proxy {
         response
     }
 
-    /// The checks of every request.
-    fn check(&self, context: &Context<'_>, head: &Parts) -> Result<(), Refusal> {
-        if let Err(error) = http2::check(head, &context.table().settings.limits) {
-            if let Some(limit) = limit_of(error) {
-                self.metrics.limit(limit);
-            }
-            return Err(error.into());
-        }
-        // A request in a loop would wait for itself, on any route.
-        self.via.check(&head.headers).map_err(Refusal::Loop)
-    }
-
     /// Refuses a request whose head could not be read. The connection ends with the answer.
     pub(crate) fn refuse(&self, error: RequestError, client: &Client) -> Response<ClientBody> {
         let context = Context::unread(self.snapshot(), client);
         let mut response = self.answer(&context, &Scope::Route(None), Err(error.into()));
-        let close = HeaderValue::from_static("close");
-        response.headers_mut().insert(CONNECTION, close);
+        response.head.fields.insert(CONNECTION, "close");
         response
     }
 }

@@ -8,11 +8,11 @@
 
 use std::fmt;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 
 use super::headers::names::same_name;
 use crate::config::{ClientKey, IdempotencyPart, IdempotencySettings};
+use crate::http1::Fields;
 use crate::routing::{ResourceKey, Token};
 
 /// The SHA-256 of a request's method, target and body, each behind its length.
@@ -63,9 +63,6 @@ pub enum IdempotencyError {
     /// The route has `client_key: reject` (400).
     #[error("this route makes its own idempotency keys; leave {0} out")]
     ClientKey(String),
-    /// The configured header cannot be sent.
-    #[error("the idempotency header {0:?} cannot be sent; correct `idempotency.header`")]
-    Header(String),
 }
 
 /// The key of one request: `None` if the template needs a digest, there is none, and the route does
@@ -79,7 +76,7 @@ pub fn key(
     token: Token,
     operation: Option<&str>,
     digest: Option<&RequestDigest>,
-) -> Result<Option<HeaderValue>, IdempotencyError> {
+) -> Result<Option<String>, IdempotencyError> {
     let Some(text) = rendered(settings, resource, token, operation, digest)? else {
         return Ok(None);
     };
@@ -88,9 +85,7 @@ pub fn key(
         // RFC 9651, 3.3.3. A UUID has nothing to escape.
         key = format!("\"{key}\"");
     }
-    HeaderValue::try_from(key)
-        .map(Some)
-        .map_err(|_| IdempotencyError::Header(settings.header.clone()))
+    Ok(Some(key))
 }
 
 /// The text of the template, of which a key is made. Different requests have different texts.
@@ -151,19 +146,20 @@ pub enum Choice {
     /// No key is made, and the client's own is removed (`replace`).
     Nothing,
     /// This one, in the place of any that the client sent.
-    Send(HeaderName, HeaderValue),
+    Send(String),
 }
 
 /// Decides between the client's key and the proxy's. `make` is called only if the proxy's key is
 /// needed.
 pub fn choose(
     settings: &IdempotencySettings,
-    request: &HeaderMap,
-    make: impl FnOnce() -> Result<Option<HeaderValue>, IdempotencyError>,
+    request: &Fields,
+    make: impl FnOnce() -> Result<Option<String>, IdempotencyError>,
 ) -> Result<Choice, IdempotencyError> {
-    let name = HeaderName::from_bytes(settings.header.as_bytes())
-        .map_err(|_| IdempotencyError::Header(settings.header.clone()))?;
-    if request.keys().any(|known| same_name(known, name.as_str())) {
+    if request
+        .iter()
+        .any(|(known, _)| same_name(known, &settings.header))
+    {
         match settings.client_key {
             ClientKey::Keep => return Ok(Choice::KeepClients),
             ClientKey::Reject => {
@@ -172,7 +168,7 @@ pub fn choose(
             ClientKey::Replace => {}
         }
     }
-    Ok(make()?.map_or(Choice::Nothing, |value| Choice::Send(name, value)))
+    Ok(make()?.map_or(Choice::Nothing, Choice::Send))
 }
 
 /// The characters that end a variable. They are escaped inside every variable.
@@ -396,32 +392,17 @@ mod tests {
 
     #[test]
     fn whose_key() {
-        let ours = HeaderValue::from_static("ours");
-        let name = HeaderName::from_static("idempotency-key");
+        let ours = "ours".to_owned();
         let mut settings = settings(&usual());
-        let empty = HeaderMap::new();
+        let empty = Fields::default();
         for twin in ["idempotency-key", "idempotency_key"] {
-            let theirs = HeaderMap::from_iter([(
-                HeaderName::from_static(twin),
-                HeaderValue::from_static("theirs"),
-            )]);
+            let mut theirs = Fields::default();
+            theirs.append(twin, "theirs");
             for (policy, request, expected) in [
-                (
-                    ClientKey::Keep,
-                    &empty,
-                    Ok(Choice::Send(name.clone(), ours.clone())),
-                ),
+                (ClientKey::Keep, &empty, Ok(Choice::Send(ours.clone()))),
                 (ClientKey::Keep, &theirs, Ok(Choice::KeepClients)),
-                (
-                    ClientKey::Replace,
-                    &theirs,
-                    Ok(Choice::Send(name.clone(), ours.clone())),
-                ),
-                (
-                    ClientKey::Reject,
-                    &empty,
-                    Ok(Choice::Send(name.clone(), ours.clone())),
-                ),
+                (ClientKey::Replace, &theirs, Ok(Choice::Send(ours.clone()))),
+                (ClientKey::Reject, &empty, Ok(Choice::Send(ours.clone()))),
                 (
                     ClientKey::Reject,
                     &theirs,
@@ -436,9 +417,6 @@ mod tests {
             }
         }
         assert_eq!(choose(&settings, &empty, || Ok(None)), Ok(Choice::Nothing));
-        settings.header = "a b".to_owned();
-        let error = choose(&settings, &empty, || Ok(None)).unwrap_err();
-        assert_eq!(error, IdempotencyError::Header("a b".into()));
     }
 
     #[test]

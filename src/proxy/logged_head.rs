@@ -3,16 +3,18 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use http::header::{AsHeaderName, USER_AGENT};
-use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request};
+use bytes::Bytes;
+use http::Method;
 
 use super::headers::FORWARDED_FOR;
+use super::message::{RequestHead, Target};
+use crate::http1::Fields;
+use crate::http1::names::USER_AGENT;
 use crate::rejections::RequestText;
 use crate::traces::{RequestTrace, TraceParent};
 
 /// The name under which a client, this proxy and the upstream log one request.
-pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(super) const REQUEST_ID: &str = "x-request-id";
 
 /// The most bytes of a header field in a log line.
 const FIELD_SHOWN: usize = 256;
@@ -24,10 +26,10 @@ const PATH_SHOWN: usize = 2048;
 #[derive(Clone, Debug)]
 pub(super) struct LoggedHead {
     method: Method,
-    target: Option<PathAndQuery>,
+    target: Target,
     request_id: RequestId,
-    forwarded_for: Option<HeaderValue>,
-    user_agent: Option<HeaderValue>,
+    forwarded_for: Option<Bytes>,
+    user_agent: Option<Bytes>,
     trace_id: Option<String>,
     /// `None`: it is not traced.
     pub(super) trace: Option<Arc<RequestTrace>>,
@@ -35,18 +37,18 @@ pub(super) struct LoggedHead {
 
 impl LoggedHead {
     /// Makes a request id if the request has none.
-    pub(super) fn of<B>(
-        request: &Request<B>,
+    pub(super) fn of(
+        head: &RequestHead,
         parent: Option<&TraceParent<'_>>,
         trace: Option<Arc<RequestTrace>>,
     ) -> Self {
-        let headers = request.headers();
+        let first = |name| head.fields.shared(name);
         Self {
-            method: request.method().clone(),
-            target: request.uri().path_and_query().cloned(),
-            request_id: first(headers, REQUEST_ID).map_or_else(RequestId::new, RequestId::Given),
-            forwarded_for: first(headers, FORWARDED_FOR),
-            user_agent: first(headers, USER_AGENT),
+            method: head.method.clone(),
+            target: head.target.clone(),
+            request_id: first(REQUEST_ID).map_or_else(RequestId::new, RequestId::Given),
+            forwarded_for: first(FORWARDED_FOR),
+            user_agent: first(USER_AGENT),
             trace_id: match &trace {
                 Some(trace) => Some(trace.trace_id().to_string()),
                 None => parent.map(|parent| parent.trace_id.to_owned()),
@@ -56,36 +58,27 @@ impl LoggedHead {
     }
 
     /// Adds the request id where there is none.
-    pub(super) fn identify(&self, headers: &mut HeaderMap) {
+    pub(super) fn identify(&self, fields: &mut Fields) {
+        if fields.contains(REQUEST_ID) {
+            return;
+        }
         match &self.request_id {
-            RequestId::Made(id) => {
-                let value = HeaderValue::from_bytes(id);
-                let value = value.unwrap_or_else(|_| unreachable!("hex digits are visible ASCII"));
-                headers.entry(REQUEST_ID).or_insert(value);
-            }
-            RequestId::Given(id) => {
-                headers.entry(REQUEST_ID).or_insert_with(|| id.clone());
-            }
+            RequestId::Made(id) => fields.append(REQUEST_ID, id),
+            RequestId::Given(id) => fields.append(REQUEST_ID, id),
         }
     }
 
     /// In words. `query`: with the query.
     pub(super) fn text(&self, query: bool) -> RequestText {
-        let field = |value: &HeaderValue| {
-            let text = String::from_utf8_lossy(value.as_bytes());
-            cut(&text, FIELD_SHOWN)
+        let field = |value: &Bytes| cut(&String::from_utf8_lossy(value), FIELD_SHOWN);
+        let path = if query {
+            self.target.as_str()
+        } else {
+            self.target.path()
         };
-        let target = self.target.as_ref();
-        let path = target.map(|target| {
-            if query {
-                target.as_str()
-            } else {
-                target.path()
-            }
-        });
         RequestText {
             method: Some(self.method.to_string()),
-            path: path.map(|path| cut(path, PATH_SHOWN)),
+            path: Some(cut(path, PATH_SHOWN)),
             request_id: Some(match &self.request_id {
                 RequestId::Made(id) => String::from_utf8_lossy(id).into_owned(),
                 RequestId::Given(id) => field(id),
@@ -97,15 +90,11 @@ impl LoggedHead {
     }
 }
 
-fn first(headers: &HeaderMap, name: impl AsHeaderName) -> Option<HeaderValue> {
-    headers.get(name).cloned()
-}
-
 /// The name of one request.
 #[derive(Clone, Debug)]
 enum RequestId {
     /// The client's own.
-    Given(HeaderValue),
+    Given(Bytes),
     /// 32 hex digits, as nginx makes its `$request_id`.
     Made([u8; 32]),
 }
@@ -145,20 +134,21 @@ mod tests {
 
     use super::*;
 
-    fn request(fields: &[(&str, &str)]) -> Request<()> {
-        let mut request = Request::builder().method("PUT").uri("/orders/7?secret=1");
-        for (name, value) in fields {
-            request = request.header(*name, *value);
+    fn request(lines: &[(&str, &str)]) -> RequestHead {
+        let mut fields = Fields::default();
+        for (name, value) in lines {
+            fields.append(name, value);
         }
-        request.body(()).expect("a request")
+        let target = Target::new(Bytes::from_static(b"/orders/7?secret=1"), None);
+        RequestHead::new(Method::PUT, target, http::Version::HTTP_11, fields)
     }
 
     #[test]
     fn a_request_keeps_its_id_and_gets_one_otherwise() {
         let id = |head: &LoggedHead| {
-            let mut headers = HeaderMap::new();
-            head.identify(&mut headers);
-            headers[REQUEST_ID].to_str().expect("text").to_owned()
+            let mut fields = Fields::default();
+            head.identify(&mut fields);
+            fields.get_str(REQUEST_ID).expect("text").to_owned()
         };
         let given = LoggedHead::of(&request(&[("X-Request-Id", "a-1")]), None, None);
         assert_eq!(id(&given), "a-1");
@@ -175,10 +165,14 @@ mod tests {
             );
             assert_eq!(head.text(false).request_id, Some(id(head)));
         }
-        let mut headers = HeaderMap::new();
-        given.identify(&mut headers);
-        heads[0].identify(&mut headers);
-        assert_eq!(headers[REQUEST_ID], "a-1", "it has one already");
+        let mut fields = Fields::default();
+        given.identify(&mut fields);
+        heads[0].identify(&mut fields);
+        assert_eq!(
+            fields.get_str(REQUEST_ID),
+            Some("a-1"),
+            "it has one already"
+        );
     }
 
     #[test]

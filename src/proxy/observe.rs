@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use http::request::Parts;
 use opentelemetry::KeyValue;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -14,6 +13,7 @@ use super::answer::{CountAs, Forwarded};
 use super::body::{BodyRules, Received, Upload};
 use super::classify::Fenced;
 use super::context::Context;
+use super::message::RequestHead;
 use super::notes::RefusalLine;
 use super::refusal::{Refusal, Subject};
 use super::request_facts::RequestFacts;
@@ -33,7 +33,7 @@ impl Proxy {
         context: &Context<'_>,
         route: Arc<Route>,
         judged: Result<Fenced, Refusal>,
-        head: Parts,
+        head: RequestHead,
         body: Received,
     ) -> Result<Forwarded, Refusal> {
         let permit = self.in_flight.take(context.client)?;
@@ -52,7 +52,7 @@ impl Proxy {
         let reads_body = |fenced: &Fenced| fenced.template().is_ok_and(KeyTemplate::uses_json);
         let (upload, key) = match &judged {
             Ok(fenced) if reads_body(fenced) => {
-                let upload = Upload::read(body, &head.headers, &rules, None).await?;
+                let upload = Upload::read(body, &head.fields, &rules, None).await?;
                 let kept = Arc::clone(&permit);
                 self.key_of_body(fenced, &head, upload, kept).await
             }
@@ -81,7 +81,7 @@ impl Proxy {
             in_flight,
             exchange,
         );
-        let upgrade = tunnel::wanted(&head.headers);
+        let upgrade = tunnel::wanted(&head.fields);
         let passed = self.pass(context, Some(&route), upgrade, (head, upload), permit);
         match passed.await {
             Ok(Forwarded { response, .. }) => Ok(Forwarded {

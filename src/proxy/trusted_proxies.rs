@@ -6,11 +6,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::HeaderMap;
-
 use super::client::Client;
 use super::headers::FORWARDED_FOR;
 use crate::config::AddressRange;
+use crate::http1::Fields;
 
 /// Whether an address is among the trusted ones.
 pub(super) fn have(trusted: &[AddressRange], ip: IpAddr) -> bool {
@@ -19,9 +18,9 @@ pub(super) fn have(trusted: &[AddressRange], ip: IpAddr) -> bool {
 
 impl Client {
     /// The client behind this one, which is a trusted proxy. `None`: it is not, or names none.
-    pub(super) fn behind(&self, trusted: &[AddressRange], headers: &HeaderMap) -> Option<Self> {
+    pub(super) fn behind(&self, trusted: &[AddressRange], fields: &Fields) -> Option<Self> {
         let peer = self.ip?;
-        let ip = walk(peer, trusted, headers);
+        let ip = walk(peer, trusted, fields);
         (ip != peer).then(|| Self {
             ip: Some(ip),
             text: ip.to_string().into(),
@@ -32,10 +31,10 @@ impl Client {
 
 /// The rightmost address that is not a trusted proxy's. If all are, or one cannot be read, the last
 /// that was reached.
-fn walk(peer: IpAddr, trusted: &[AddressRange], headers: &HeaderMap) -> IpAddr {
+fn walk(peer: IpAddr, trusted: &[AddressRange], fields: &Fields) -> IpAddr {
     let mut client = peer;
-    let lines = headers.get_all(FORWARDED_FOR).iter().rev();
-    let mut members = lines.flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b','));
+    let lines = fields.get_all(FORWARDED_FOR).rev();
+    let mut members = lines.flat_map(|line| line.rsplit(|byte| *byte == b','));
     while have(trusted, client) {
         let Some(named) = members.next().and_then(address) else {
             break;
@@ -61,7 +60,6 @@ fn address(member: &[u8]) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
 
     use super::*;
     use crate::config::{Overrides, parse};
@@ -71,10 +69,9 @@ mod tests {
         overrides.set("upstream.url", "http://127.0.0.1:3000", "--upstream");
         let parsed = parse("trusted_proxies: [10.0.0.0/8, 'fd00::/8']\n", &overrides);
         let (settings, _) = parsed.unwrap_or_else(|problems| panic!("{problems}"));
-        let mut headers = HeaderMap::new();
+        let mut headers = Fields::default();
         for line in lines {
-            let value = HeaderValue::from_bytes(line.as_bytes()).expect("a value");
-            headers.append(FORWARDED_FOR, value);
+            headers.append(FORWARDED_FOR, line);
         }
         let peer = IpAddr::from([10, 0, 0, 1]);
         walk(peer, &settings.trusted_proxies, &headers).to_string()

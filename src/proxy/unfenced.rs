@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use http::request::Parts;
-
 use super::answer::{CountAs, Forwarded};
 use super::body::{Received, Upload, UploadProgress};
 use super::context::Context;
 use super::exchange::unfenced;
 use super::limits::in_flight::InFlightPermit;
+use super::message::RequestHead;
 use super::refusal::Refusal;
 use super::routing_table::Route;
 use super::setup::Proxy;
@@ -22,7 +21,7 @@ impl Proxy {
         context: &Context<'_>,
         route: Option<&Arc<Route>>,
         upgrade: bool,
-        head: Parts,
+        head: RequestHead,
         body: Received,
     ) -> Result<Forwarded, Refusal> {
         let permit = self.in_flight.take(context.client)?;
@@ -42,7 +41,7 @@ impl Proxy {
         context: &Context<'_>,
         route: Option<&Arc<Route>>,
         upgrade: bool,
-        (mut head, upload): (Parts, Upload),
+        (mut head, upload): (RequestHead, Upload),
         permit: InFlightPermit,
     ) -> Result<Forwarded, Refusal> {
         let mut additions = Additions::default();

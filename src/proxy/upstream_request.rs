@@ -3,32 +3,29 @@
 
 use std::sync::Arc;
 
-use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
-use http::request::Parts;
-use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Version};
-use http_body::Body as _;
+use http::{Method, Version};
 
 use super::body::{Upload, UpstreamBody};
-use super::classify::{self, Fenced};
+use super::classify::Fenced;
 use super::client::Client;
 use super::context::Context;
 use super::exchange::Exchange;
 use super::headers::{self, ForUpstream, http2};
 use super::idempotency::{self, Choice, IdempotencyError, RequestDigest};
 use super::limits::in_flight::InFlightPermit;
+use super::message::{RequestHead, UpstreamRequest};
 use super::refusal::Refusal;
 use super::routing_table::Route;
 use super::setup::Proxy;
 use super::tunnel::TunnelOpening;
-use super::tunnel::client_socket::UpgradeSlot;
+use crate::http1::names::HOST;
 use crate::routing::{ResourceKey, Token};
 
 /// The additions to a request besides those of every request.
 #[derive(Default)]
 pub(super) struct Additions<'a> {
     pub fenced: Option<(Token, &'a ResourceKey)>,
-    pub idempotency: Option<(HeaderName, Choice)>,
+    pub idempotency: Option<(&'a str, Choice)>,
     /// The tunnel that it asks for.
     pub opening: Option<TunnelOpening>,
 }
@@ -39,7 +36,7 @@ impl Proxy {
         &self,
         context: &Context<'_>,
         route: Option<&Arc<Route>>,
-        head: Parts,
+        head: RequestHead,
         body: UpstreamBody,
         additions: Additions<'_>,
         permit: InFlightPermit,
@@ -47,12 +44,12 @@ impl Proxy {
         let table = context.table();
         let mut request = self.upstream_request(context, head, body, &additions);
         if let Some(opening) = &additions.opening {
-            opening.ask(request.headers_mut());
+            opening.ask(&mut request.head.fields);
         }
         let trace = context.facts.trace();
         let span = trace.map(|trace| trace.upstream(&context.snapshot.upstream.authority));
         if let Some(span) = &span {
-            span.propagate(request.headers_mut());
+            span.propagate(&mut request.head.fields);
         }
         Exchange {
             request,
@@ -62,6 +59,7 @@ impl Proxy {
                 route.settings.upstream_timeout
             }),
             via: self.via,
+            clock: context.facts.clock.clone(),
             held: permit,
         }
     }
@@ -71,101 +69,66 @@ impl Proxy {
     fn upstream_request(
         &self,
         context: &Context<'_>,
-        mut head: Parts,
+        mut head: RequestHead,
         body: UpstreamBody,
         additions: &Additions<'_>,
-    ) -> Request<UpstreamBody> {
+    ) -> UpstreamRequest {
         let upstream = &context.snapshot.upstream;
-        let host = classify::host(&head).ok();
-        let slash = || PathAndQuery::from_static("/");
-        let target = head.uri.path_and_query().cloned().unwrap_or_else(slash);
-        let added = self.for_upstream(context, &head, additions);
-        headers::request_for_upstream(&mut head.headers, added);
-        // Behind the edits, which look at every field.
-        if let Some(logged) = &context.facts.head {
-            logged.identify(&mut head.headers);
-        }
-        if upstream.h2 {
-            head.headers.remove(HOST);
-        } else {
-            if head.version == Version::HTTP_2 {
-                http2::join_cookies(&mut head.headers);
-            }
-            match upstream.host(host.as_ref()) {
-                Some(host) => head.headers.insert(HOST, host),
-                None => head.headers.remove(HOST),
-            };
-            frame(&head.method, &mut head.headers, &body);
-        }
-        let mut request = Request::new(body);
-        *request.method_mut() = head.method;
-        *request.uri_mut() = upstream.uri(target);
-        *request.version_mut() = if upstream.h2 {
-            Version::HTTP_2
-        } else {
-            Version::HTTP_11
-        };
-        *request.headers_mut() = head.headers;
-        // The spelling of the names by the client travels here. Its side of an upgrade is not the
-        // upstream's.
-        *request.extensions_mut() = head.extensions;
-        request.extensions_mut().remove::<UpgradeSlot>();
-        if let Some(clock) = &context.facts.clock {
-            request.extensions_mut().insert(clock.clone());
-        }
-        request
-    }
-
-    /// The fields that the proxy adds to a request.
-    fn for_upstream<'a>(
-        &'a self,
-        context: &Context<'a>,
-        head: &Parts,
-        additions: &'a Additions<'_>,
-    ) -> ForUpstream<'a> {
         let client = context.client;
-        let idempotency = additions.idempotency.as_ref();
-        ForUpstream {
+        let host = head.target.host(&head.fields);
+        let added = ForUpstream {
             fenced: additions.fenced,
-            idempotency: idempotency.map(|(name, choice)| (name, choice.clone())),
-            client: client.forwarded.as_ref(),
-            identity: client.identity.as_ref(),
+            idempotency: additions
+                .idempotency
+                .as_ref()
+                .map(|(name, choice)| (*name, choice)),
+            client: client.forwarded.as_deref(),
+            identity: client.identity.as_deref(),
             scheme: if client.tls.is_some() {
                 "https"
             } else {
                 "http"
             },
-            host: classify::host(head).ok(),
+            host: host.as_deref(),
             by_proxy: context.by_proxy,
             version: head.version,
-            http2: context.snapshot.upstream.h2,
+            http2: upstream.h2,
             via: self.via,
+        };
+        let fields = &mut head.fields;
+        headers::request_for_upstream(fields, added);
+        // Behind the edits, which look at every field.
+        if let Some(logged) = &context.facts.head {
+            logged.identify(fields);
+        }
+        if upstream.h2 {
+            fields.remove(HOST);
+        } else {
+            if head.version == Version::HTTP_2 {
+                http2::join_cookies(fields);
+            }
+            let named = upstream.host(host.as_deref());
+            if fields.get(HOST) != Some(named) {
+                fields.insert(HOST, named);
+            }
+        }
+        // The client's side of an upgrade is not the upstream's.
+        head.upgrade = None;
+        UpstreamRequest {
+            uri: upstream.uri(&head.target),
+            head,
+            body,
         }
     }
 
     /// The tunnel that a request asks for, if it asks for one and there is room.
     pub(super) fn tunnel(
         &self,
-        head: &mut Parts,
+        head: &mut RequestHead,
         client: &Client,
     ) -> Result<Option<TunnelOpening>, Refusal> {
         let permit = || self.in_flight.take_tunnel();
         TunnelOpening::take(head, &self.stopping, client.until, permit)
-    }
-}
-
-/// Says how the body is framed. An empty POST says so (RFC 9110, 8.6: a sender should), since some
-/// servers answer 411 otherwise.
-fn frame(method: &Method, headers: &mut HeaderMap, body: &UpstreamBody) {
-    if headers.contains_key(CONTENT_LENGTH) {
-        return;
-    }
-    if !body.is_end_stream() {
-        if body.size_hint().exact().is_none() {
-            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-        }
-    } else if matches!(*method, Method::POST | Method::PUT | Method::PATCH) {
-        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
 }
 
@@ -177,12 +140,12 @@ pub(super) fn digest(method: &Method, targets: &str, upload: &Upload) -> Option<
 }
 
 /// The idempotency key that goes upstream.
-pub(super) fn idempotency_key(
-    fenced: &Fenced,
-    head: &Parts,
+pub(super) fn idempotency_key<'a>(
+    fenced: &'a Fenced,
+    head: &RequestHead,
     key: &ResourceKey,
     digest: impl FnOnce() -> Option<RequestDigest>,
-) -> Result<Option<(HeaderName, Choice)>, Refusal> {
+) -> Result<Option<(&'a str, Choice)>, Refusal> {
     let route = &fenced.route;
     let Some(settings) = route
         .settings
@@ -193,11 +156,9 @@ pub(super) fn idempotency_key(
         return Ok(None);
     };
     let ambiguous = |error: &dyn std::fmt::Display| Refusal::Ambiguous(error.to_string());
-    let name =
-        HeaderName::from_bytes(settings.header.as_bytes()).map_err(|error| ambiguous(&error))?;
     let operation =
-        headers::text(&head.headers, &headers::OPERATION).map_err(|error| ambiguous(&error))?;
-    let choice = idempotency::choose(settings, &head.headers, || {
+        headers::text(&head.fields, headers::OPERATION).map_err(|error| ambiguous(&error))?;
+    let choice = idempotency::choose(settings, &head.fields, || {
         let digest = digest();
         let made = idempotency::key(settings, key, fenced.token, operation, digest.as_ref())?;
         if made.is_none() {
@@ -206,7 +167,7 @@ pub(super) fn idempotency_key(
         Ok(made)
     });
     match choice {
-        Ok(choice) => Ok(Some((name, choice))),
+        Ok(choice) => Ok(Some((&settings.header, choice))),
         Err(error @ IdempotencyError::NoKey) => Err(Refusal::TooLarge(error.to_string())),
         Err(error) => Err(ambiguous(&error)),
     }

@@ -52,7 +52,7 @@ use super::tls::ClientIo;
 use crate::config::LimitSettings;
 use crate::deadline_timer::DeadlineTimer;
 use crate::metrics::{Limit, Metrics};
-use crate::proxy::{BoxError, ClientBody, Received};
+use crate::proxy::{BoxError, ClientBody, Received, http2, limit_of};
 use crate::wire::request::RequestError;
 
 /// A client has this long to close a connection that makes room.
@@ -117,17 +117,28 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>, sp
     let service = service_fn(|request: Request<Incoming>| {
         let (proxy, peer) = (Arc::clone(proxy), Arc::clone(peer));
         let mut stream = ActiveStream::begin(state);
+        let read = if spoken {
+            http2::read(&request, site.limits)
+        } else {
+            Err(RequestError::Version)
+        };
+        if let Some(limit) = read.as_ref().err().and_then(|error| limit_of(*error)) {
+            site.metrics.limit(limit);
+        }
         async move {
-            let response = if spoken {
-                proxy.handle(request.map(Received::Http2), &peer).await
-            } else {
-                proxy.refuse(RequestError::Version, &peer)
+            let response = match read {
+                Ok(head) => {
+                    let body = Received::Http2(request.into_body());
+                    proxy.handle(head, body, &peer).await
+                }
+                Err(error) => proxy.refuse(error, &peer),
             };
             stream.answered();
-            Ok::<_, Infallible>(response.map(|body| WatchedBody {
+            let response = response.map(|body| WatchedBody {
                 body,
                 _request: stream,
-            }))
+            });
+            Ok::<http::Response<_>, Infallible>(response.into())
         }
     });
     let mut serving = pin!(builder(site).serve_connection(TokioIo::new(stream), service));

@@ -52,7 +52,7 @@ pub(super) async fn accept(
     let http2 = session.alpn_protocol() == Some(b"h2");
     let certificate = session.peer_certificates().and_then(|chain| chain.first());
     let names = certificate.map(ClientNames::of).unwrap_or_default();
-    client.identity = certificate.and_then(|certificate| names.identity(certificate));
+    client.identity = certificate.map(|certificate| names.identity(certificate).into());
     client.tls = Some(Arc::new(names));
     client.mutual = tls.clients.is_some();
     let certified = client.identity.as_ref();

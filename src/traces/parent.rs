@@ -3,11 +3,11 @@
 
 use std::str::FromStr;
 
-use http::{HeaderMap, HeaderName};
+use crate::http1::Fields;
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
 
-pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-pub(super) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+pub(super) const TRACEPARENT: &str = "traceparent";
+pub(super) const TRACESTATE: &str = "tracestate";
 
 /// The context that a request came with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,24 +23,20 @@ pub struct TraceParent<'a> {
 impl<'a> TraceParent<'a> {
     /// `None` if the request has no valid `traceparent`, or more than one.
     #[must_use]
-    pub fn of(headers: &'a HeaderMap) -> Option<Self> {
-        let mut lines = headers.get_all(TRACEPARENT).iter();
-        let line = lines.next()?.to_str().ok()?;
+    pub fn of(fields: &'a Fields) -> Option<Self> {
+        let mut lines = fields.get_all(TRACEPARENT);
+        let line = std::str::from_utf8(lines.next()?).ok()?;
         if lines.next().is_some() {
             return None;
         }
-        let (fields, later) = line.split_at_checked(55)?;
+        let (parts, later) = line.split_at_checked(55)?;
         let lower_hex = |text: &str| {
             text.bytes()
                 .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
         };
-        let mut fields = fields.split('-');
-        let (version, trace, parent, flags) = (
-            fields.next()?,
-            fields.next()?,
-            fields.next()?,
-            fields.next()?,
-        );
+        let mut parts = parts.split('-');
+        let (version, trace, parent, flags) =
+            (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
         let good = [(version, 2), (trace, 32), (parent, 16), (flags, 2)]
             .iter()
             .all(|(field, length)| field.len() == *length && lower_hex(field));
@@ -61,9 +57,11 @@ impl<'a> TraceParent<'a> {
     }
 
     /// For the SDK, with the `tracestate` beside it, which it repeats in the span.
-    pub(super) fn context(&self, headers: &HeaderMap) -> SpanContext {
-        let lines = headers.get_all(TRACESTATE).iter();
-        let state: Vec<_> = lines.filter_map(|line| line.to_str().ok()).collect();
+    pub(super) fn context(&self, fields: &Fields) -> SpanContext {
+        let lines = fields.get_all(TRACESTATE);
+        let state: Vec<_> = lines
+            .filter_map(|line| std::str::from_utf8(line).ok())
+            .collect();
         SpanContext::new(
             TraceId::from_hex(self.trace_id).unwrap_or(TraceId::INVALID),
             SpanId::from_hex(self.parent_id).unwrap_or(SpanId::INVALID),
@@ -76,21 +74,16 @@ impl<'a> TraceParent<'a> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
 
     const GOOD: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-    fn headers(lines: &[&str]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
+    fn headers(lines: &[&str]) -> Fields {
+        let mut fields = Fields::default();
         for line in lines {
-            headers.append(
-                TRACEPARENT,
-                HeaderValue::from_bytes(line.as_bytes()).unwrap(),
-            );
+            fields.append(TRACEPARENT, line);
         }
-        headers
+        fields
     }
 
     #[test]
@@ -154,7 +147,7 @@ mod tests {
     #[test]
     fn its_context_for_the_sdk_has_the_state_beside_it() {
         let mut headers = headers(&[GOOD]);
-        headers.insert(TRACESTATE, HeaderValue::from_static("a=1,b=2"));
+        headers.insert(TRACESTATE, "a=1,b=2");
         let parent = TraceParent::of(&headers).expect("a context");
         let context = parent.context(&headers);
         assert!(context.is_valid() && context.is_remote() && context.is_sampled());

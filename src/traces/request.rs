@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use http::uri::Authority;
-use http::{HeaderMap, Method, StatusCode, Version};
+use http::{Method, StatusCode, Version};
 use opentelemetry::trace::{
     Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, TraceId, Tracer as _,
 };
@@ -15,6 +15,8 @@ use tokio::time::Instant;
 
 use super::clock::SpanClock;
 use super::{TraceParent, Traces, UpstreamSpan};
+use crate::http1::Fields;
+use crate::http1::names::USER_AGENT;
 
 /// The facts of a request when its head has arrived. The names are those of the semantic
 /// conventions (<https://opentelemetry.io/docs/specs/semconv/http/http-spans/>).
@@ -23,9 +25,9 @@ pub struct TraceHead<'a> {
     pub began: Instant,
     pub method: &'a Method,
     /// Without its query.
-    pub path: Option<&'a str>,
+    pub path: &'a str,
     pub version: Version,
-    pub headers: &'a HeaderMap,
+    pub fields: &'a Fields,
     pub client: &'a str,
 }
 
@@ -50,7 +52,7 @@ impl RequestTrace {
         head: TraceHead<'_>,
     ) -> Self {
         let outside = parent.map_or_else(Context::new, |parent| {
-            Context::new().with_remote_span_context(parent.context(head.headers))
+            Context::new().with_remote_span_context(parent.context(head.fields))
         });
         let clock = SpanClock::new();
         let mut attributes = vec![
@@ -58,11 +60,9 @@ impl RequestTrace {
             KeyValue::new("network.protocol.version", version(head.version)),
             KeyValue::new("client.address", head.client.to_owned()),
         ];
-        if let Some(path) = head.path {
-            attributes.push(KeyValue::new("url.path", path.to_owned()));
-        }
-        if let Some(agent) = head.headers.get(http::header::USER_AGENT) {
-            let agent = String::from_utf8_lossy(agent.as_bytes()).into_owned();
+        attributes.push(KeyValue::new("url.path", head.path.to_owned()));
+        if let Some(agent) = head.fields.get(USER_AGENT) {
+            let agent = String::from_utf8_lossy(agent).into_owned();
             attributes.push(KeyValue::new("user_agent.original", agent));
         }
         let builder = SpanBuilder::from_name(head.method.as_str().to_owned())

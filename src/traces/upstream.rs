@@ -1,12 +1,12 @@
 //! [`UpstreamSpan`]: the span of an exchange with the upstream.
 
-use http::{HeaderMap, HeaderValue};
 use opentelemetry::KeyValue;
 use opentelemetry::trace::{Span as _, Status, TraceId};
 use opentelemetry_sdk::trace::Span;
 
 use super::clock::SpanClock;
 use super::parent::{TRACEPARENT, TRACESTATE};
+use crate::http1::Fields;
 
 /// From before a connection is taken to the end of the response. It ends when it is dropped.
 #[derive(Debug)]
@@ -41,14 +41,12 @@ impl UpstreamSpan {
 
     /// Lets the upstream continue the trace. The `tracestate` of the caller's trace stays as it is;
     /// that of no valid trace goes (W3C Trace Context, 4.3).
-    pub fn propagate(&self, headers: &mut HeaderMap) {
+    pub fn propagate(&self, fields: &mut Fields) {
         let context = self.0.span.span_context();
         let line = format!("00-{}-{}-01", context.trace_id(), context.span_id());
-        let value = HeaderValue::from_str(&line);
-        let value = value.unwrap_or_else(|_| unreachable!("hex digits and dashes"));
-        headers.insert(TRACEPARENT, value);
+        fields.insert(TRACEPARENT, line);
         if !self.0.continued {
-            headers.remove(TRACESTATE);
+            fields.remove(TRACESTATE);
         }
     }
 

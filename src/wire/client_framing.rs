@@ -7,7 +7,7 @@
 use super::chunked::{BodyError, trailer_limits};
 use super::content::{ContentPart, ContentReader};
 use super::head::HeadLimits;
-use super::request::{RequestError, RequestHead, RequestReader};
+use super::request::{RequestError, RequestReader, WholeHead};
 
 /// The first bytes of an HTTP/2 connection (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -40,7 +40,7 @@ pub enum ClientPart {
     /// Nothing before more bytes have come.
     None,
     /// A whole head, which [`ClientFraming::reader`] has read.
-    Head(RequestHead),
+    Head(WholeHead),
     Body(ContentPart),
     /// This many bytes of HTTP/2.
     Http2(usize),

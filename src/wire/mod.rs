@@ -14,7 +14,6 @@ pub mod content;
 pub mod head;
 pub mod request;
 pub mod response;
-pub mod spelling;
 pub mod upstream_framing;
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ const LONGEST_TARGET: usize = 65_534;
 
 /// The parts of a head that the end of the request depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestHead {
+pub struct WholeHead {
     /// The length of the head, up to the end of its empty line.
     pub length: usize,
     pub framing: Framing,
@@ -49,7 +49,7 @@ pub struct StartLine {
     pub target: Range<usize>,
     pub http_11: bool,
     /// The range of an absolute-form target's authority in the head.
-    authority: Option<Range<usize>>,
+    pub authority: Option<Range<usize>>,
 }
 
 /// Reads one head, piece by piece.
@@ -126,7 +126,7 @@ impl RequestReader {
         &mut self,
         bytes: &[u8],
         limits: &HeadLimits,
-    ) -> Result<Option<RequestHead>, RequestError> {
+    ) -> Result<Option<WholeHead>, RequestError> {
         let head = &bytes[..bytes.len().min(limits.bytes)];
         // Refuses anything else at once, without waiting for the end of the line.
         if self.start.is_none()
@@ -211,7 +211,7 @@ impl RequestReader {
     }
 
     /// Checks all lines together.
-    fn whole(&self, head: &[u8]) -> Result<RequestHead, RequestError> {
+    fn whole(&self, head: &[u8]) -> Result<WholeHead, RequestError> {
         let framing = self.fields.framing.framing()?;
         let Some(start) = &self.start else {
             return Err(RequestError::StartLine);
@@ -229,7 +229,7 @@ impl RequestReader {
                 }
             }
         }
-        Ok(RequestHead {
+        Ok(WholeHead {
             length: self.lines.position(),
             framing,
             // RFC 9110, 7.8: to be ignored on HTTP/1.0.

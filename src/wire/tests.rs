@@ -9,7 +9,7 @@ mod requests;
 use super::chunked::{BodyError, Chunks};
 use super::client_framing::{ClientFraming, ClientPart, Violation};
 use super::head::HeadLimits;
-use super::request::{RequestError, RequestHead, RequestReader};
+use super::request::{RequestError, RequestReader, WholeHead};
 
 const LIMITS: HeadLimits = HeadLimits {
     bytes: 512,
@@ -17,7 +17,7 @@ const LIMITS: HeadLimits = HeadLimits {
     target: 64,
 };
 
-fn read(head: &[u8]) -> Result<Option<RequestHead>, RequestError> {
+fn read(head: &[u8]) -> Result<Option<WholeHead>, RequestError> {
     RequestReader::default().read(head, &LIMITS)
 }
 

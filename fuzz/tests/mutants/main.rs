@@ -229,13 +229,13 @@ fn json_of_which_the_last_member_counts() {
 
 #[test]
 fn headers_that_a_client_can_take_off_or_double() {
+    use fencepost::http1::Fields;
     use fencepost::proxy::headers::{ForUpstream, TOKEN, request_for_upstream, strip_hop_by_hop};
-    use http::HeaderMap;
-    let late = |headers: &mut HeaderMap, add: ForUpstream<'_>| {
-        let named = headers.get("connection").cloned();
+    let late = |headers: &mut Fields, add: ForUpstream<'_>| {
+        let named = headers.get_str("connection").map(str::to_owned);
         request_for_upstream(headers, add);
-        if let Some(named) = named.as_ref().and_then(|named| named.to_str().ok()) {
-            headers.remove(named);
+        if let Some(named) = named {
+            headers.remove(&named);
         }
     };
     notices!(
@@ -244,8 +244,8 @@ fn headers_that_a_client_can_take_off_or_double() {
         b"\x01Connection: x-fencing-token\n",
         "X_FENCING_TOKEN is None"
     );
-    let dashes = |headers: &mut HeaderMap, add: ForUpstream<'_>| {
-        let twin = headers.get("x_fencing_token").cloned();
+    let dashes = |headers: &mut Fields, add: ForUpstream<'_>| {
+        let twin = headers.get("x_fencing_token").map(<[u8]>::to_vec);
         request_for_upstream(headers, add);
         if let Some(twin) = twin {
             headers.insert("x_fencing_token", twin);
@@ -257,10 +257,10 @@ fn headers_that_a_client_can_take_off_or_double() {
         b"\x01x_fencing_token: 41\n",
         "X_FENCING_TOKEN is Some"
     );
-    let bare = |headers: &mut HeaderMap, add: ForUpstream<'_>| {
+    let bare = |headers: &mut Fields, add: ForUpstream<'_>| {
         strip_hop_by_hop(headers);
         let token = add.fenced.map(|(token, _)| token.get());
-        headers.insert(TOKEN, token.unwrap_or_default().into());
+        headers.insert(TOKEN, token.unwrap_or_default().to_string());
     };
     notices!(headers, &bare, b"\x01A: b\n", "X_FENCING_RESOURCE is None");
 }

@@ -5,13 +5,13 @@ use super::*;
 #[test]
 fn heads_that_are_read_as_httparse_reads_them() {
     use fencepost::wire::head::Framing;
-    use fencepost::wire::request::RequestHead;
+    use fencepost::wire::request::WholeHead;
     let mutant: &request::Read = &|pieces| {
         let come = pieces.concat();
         let mut space = [httparse::EMPTY_HEADER; 16];
         let mut parsed = httparse::Request::new(&mut space);
         match parsed.parse(&come) {
-            Ok(httparse::Status::Complete(length)) => Ok(Some(RequestHead {
+            Ok(httparse::Status::Complete(length)) => Ok(Some(WholeHead {
                 length,
                 framing: Framing::None,
                 upgrade: false,

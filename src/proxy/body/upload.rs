@@ -11,7 +11,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
 use http_body::Body as _;
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +20,8 @@ use super::memory::{BufferedBody, NoRoom, WholeBody};
 use super::received::Received;
 use super::rules::BodyRules;
 use super::upstream_body::UpstreamBody;
+use crate::http1::Fields;
+use crate::http1::names::CONTENT_LENGTH;
 
 /// The part that is read before admission of a body known to be longer than `body.buffer`. A client
 /// that announces one and sends nothing delays no other request.
@@ -41,17 +42,17 @@ impl Upload {
     /// Reads up to `body.buffer` bytes. `hold`: after this time, the rest is left to be streamed.
     pub(crate) async fn read(
         incoming: Received,
-        headers: &HeaderMap,
+        fields: &Fields,
         rules: &BodyRules,
         hold: Option<Duration>,
     ) -> Result<Self, UploadError> {
-        let read = Self::read_within(incoming, headers, rules, hold).await;
+        let read = Self::read_within(incoming, fields, rules, hold).await;
         read.inspect_err(|error| rules.count(error))
     }
 
     async fn read_within(
         mut incoming: Received,
-        headers: &HeaderMap,
+        fields: &Fields,
         rules: &BodyRules,
         hold: Option<Duration>,
     ) -> Result<Self, UploadError> {
@@ -60,7 +61,7 @@ impl Upload {
         let mut upload = Self {
             pieces: BufferedBody::new(Some(rules.memory.share())),
             rest: None,
-            sized: headers.contains_key(http::header::CONTENT_LENGTH),
+            sized: fields.contains(CONTENT_LENGTH),
             rules: Some(rules.clone()),
         };
         if limits.buffer == 0 && !incoming.is_end_stream() {
@@ -146,11 +147,12 @@ impl Upload {
         rules
             .admit(&incoming)
             .inspect_err(|error| rules.count(error))?;
+        let rest = (!incoming.is_end_stream()).then_some(incoming);
         Ok(Self {
             pieces: BufferedBody::new(None),
-            rest: (!incoming.is_end_stream()).then_some(incoming),
+            rules: rest.is_some().then(|| rules.clone()),
+            rest,
             sized: false,
-            rules: Some(rules.clone()),
         })
     }
 

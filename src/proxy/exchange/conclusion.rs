@@ -10,14 +10,14 @@
 
 use std::sync::Arc;
 
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::response::Parts;
-use http::{HeaderMap, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, StatusCode, Version};
 
 use crate::config::UnknownStatuses;
+use crate::http1::names::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use crate::metrics::Outcome;
 use crate::proxy::headers::OUTCOME;
 use crate::proxy::headers::media::is_grpc;
+use crate::proxy::message::ResponseHead;
 
 /// Judges the response to one request.
 #[derive(Clone, Debug)]
@@ -84,7 +84,8 @@ impl GrpcStatus {
     /// The trailers have come.
     pub(crate) fn read(&mut self, trailers: &HeaderMap) {
         if !self.in_head || trailers.contains_key(GRPC_STATUS) {
-            self.doubt = grpc_doubt(&self.unknown, trailers);
+            let lines = trailers.get_all(GRPC_STATUS).iter();
+            self.doubt = grpc_doubt(&self.unknown, lines.map(HeaderValue::as_bytes));
         }
     }
 
@@ -97,21 +98,18 @@ impl GrpcStatus {
 impl Conclusion {
     /// Why the outcome is unknown although the response is whole, judged by the head. `None`: there
     /// is no doubt. Call this before hop-by-hop fields are removed.
-    pub(crate) fn doubt(&self, response: &Parts) -> Option<Doubt> {
-        let (status, headers) = (response.status.as_u16(), &response.headers);
+    pub(crate) fn doubt(&self, response: &ResponseHead) -> Option<Doubt> {
+        let (status, fields) = (response.status.as_u16(), &response.fields);
         if self.unknown.http.contains(&status) {
             return Some(Doubt::Status(status));
         }
-        let outcome = headers.get_all(OUTCOME).iter();
-        if outcome
-            .into_iter()
-            .any(|word| word == Outcome::OutcomeUnknown.as_str())
-        {
+        let mut outcome = fields.get_all(OUTCOME);
+        if outcome.any(|word| word == Outcome::OutcomeUnknown.as_str().as_bytes()) {
             return Some(Doubt::Fencepost);
         }
-        if headers.contains_key(GRPC_STATUS)
+        if fields.contains(GRPC_STATUS)
             && !self.unknown.grpc.is_empty()
-            && let Some(doubt) = grpc_doubt(&self.unknown.grpc, headers)
+            && let Some(doubt) = grpc_doubt(&self.unknown.grpc, fields.get_all(GRPC_STATUS))
         {
             return Some(doubt);
         }
@@ -122,21 +120,21 @@ impl Conclusion {
             );
         // `wire::head` lets no Transfer-Encoding but chunked through.
         let framed = response.version > Version::HTTP_11
-            || headers.contains_key(CONTENT_LENGTH)
-            || headers.contains_key(TRANSFER_ENCODING);
+            || fields.contains(CONTENT_LENGTH)
+            || fields.contains(TRANSFER_ENCODING);
         (self.unsafe_method && !bodiless && !framed).then_some(Doubt::NoLength)
     }
 
     /// The reader for the response's trailers, which may say more than its head.
-    pub(crate) fn in_trailers(&self, response: &Parts) -> Option<GrpcStatus> {
-        let (status, headers) = (response.status, &response.headers);
+    pub(crate) fn in_trailers(&self, response: &ResponseHead) -> Option<GrpcStatus> {
+        let (status, fields) = (response.status, &response.fields);
         // A call that fails without a gRPC status is judged by its HTTP status.
         let is_grpc =
-            self.grpc && status.is_success() || status == StatusCode::OK && is_grpc(headers);
+            self.grpc && status.is_success() || status == StatusCode::OK && is_grpc(fields);
         if !is_grpc || self.unknown.grpc.is_empty() {
             return None;
         }
-        let in_head = headers.contains_key(GRPC_STATUS);
+        let in_head = fields.contains(GRPC_STATUS);
         Some(GrpcStatus {
             unknown: Arc::clone(&self.unknown.grpc),
             in_head,
@@ -149,13 +147,11 @@ const GRPC_STATUS: &str = "grpc-status";
 
 /// The doubt that the status in these fields leaves. If there are several, any one may be the
 /// gateway's.
-fn grpc_doubt(unknown: &[u16], headers: &HeaderMap) -> Option<Doubt> {
+fn grpc_doubt<'a>(unknown: &[u16], lines: impl Iterator<Item = &'a [u8]>) -> Option<Doubt> {
     let mut doubt = Some(Doubt::NoGrpcStatus);
-    for value in headers.get_all(GRPC_STATUS) {
-        let status = value
-            .to_str()
-            .ok()
-            .and_then(|text| text.trim().parse().ok());
+    for line in lines {
+        let text = std::str::from_utf8(line).ok();
+        let status = text.and_then(|text| text.trim().parse().ok());
         match status {
             Some(status) if unknown.contains(&status) => return Some(Doubt::Grpc(status)),
             Some(_) => doubt = None,

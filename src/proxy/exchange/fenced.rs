@@ -35,7 +35,6 @@ use super::task::SpawnOnDrop;
 use super::{Answered, Ended, Exchange, FenceTerms, HeadTx, refuse, unanswered};
 use crate::fencing::Fencing;
 use crate::fencing::permit::Permit;
-use crate::proxy::access_log::AccessClock;
 use crate::proxy::refusal::{Refusal, Why};
 use crate::proxy::response_watch::ResponseWatch;
 
@@ -80,6 +79,7 @@ fn follow<G: Send + 'static, E: Ended>(
         opening: _,
         timeout: _,
         via,
+        clock,
         held,
     } = exchange;
     async move {
@@ -97,7 +97,6 @@ fn follow<G: Send + 'static, E: Ended>(
         };
         let in_flight = terms.metrics.in_flight();
         let sending = permit.begin();
-        let clock = request.extensions().get::<AccessClock>().cloned();
         let began = Instant::now();
         let open = OpenExchange {
             sending,

@@ -13,13 +13,15 @@ pub(crate) mod unfenced;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode};
+use http::StatusCode;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use self::conclusion::Conclusion;
-use super::body::{ClientBody, MemoryShare, UpstreamBody};
+use super::access_log::AccessClock;
+use super::body::{ClientBody, MemoryShare};
 use super::headers::via::Via;
+use super::message::{Response, UpstreamRequest};
 use super::refusal::Refusal;
 use super::tunnel::TunnelOpening;
 use super::upstream::Upstream;
@@ -28,7 +30,7 @@ use crate::traces::UpstreamSpan;
 
 /// An exchange that is ready to begin.
 pub(crate) struct Exchange<G> {
-    pub request: Request<UpstreamBody>,
+    pub request: UpstreamRequest,
     /// `None`: the request is not traced.
     pub span: Option<UpstreamSpan>,
     /// The tunnel that it asks for.
@@ -37,6 +39,7 @@ pub(crate) struct Exchange<G> {
     pub timeout: Duration,
     /// The name of this process in `Via`.
     pub via: Via,
+    pub clock: Option<AccessClock>,
     /// Held until the exchange is over: the request's in-flight permit.
     pub held: G,
 }

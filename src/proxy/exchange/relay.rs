@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use bytes::Bytes;
-use http::{Response, Version};
 use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
 
@@ -20,6 +19,7 @@ use crate::proxy::body::{AnswerFraming, ClientBody};
 use crate::proxy::headers;
 use crate::proxy::headers::trailers::TrailerRules;
 use crate::proxy::headers::via::Via;
+use crate::proxy::message::Response;
 use crate::proxy::refusal::{Refusal, Why};
 use crate::proxy::response_watch::ResponseWatch;
 use crate::proxy::upstream::{ResponseBody, poll_taken, taken, upload};
@@ -46,17 +46,18 @@ impl<G, E: Ended> AnsweredExchange<G, E> {
             ended,
         } = self;
         let cuts = open.cuts();
-        let (mut parts, body) = response.into_parts();
         // However this ends, the body is dropped before the permit, which is declared before it.
-        let mut body = body;
-        let status = parts.status;
-        let mut later = conclusion.in_trailers(&parts);
-        let doubt = conclusion.doubt(&parts);
-        let trailers = headers::response_for_client(&mut parts.headers, parts.version, via);
-        parts.version = Version::default();
+        let Response {
+            head: mut said,
+            mut body,
+        } = response;
+        let status = said.status;
+        let mut later = conclusion.in_trailers(&said);
+        let doubt = conclusion.doubt(&said);
+        let trailers = headers::response_for_client(&mut said.fields, said.version, via);
         let framing = AnswerFraming::of(&body);
         let answered = |body, in_doubt| Answered {
-            response: Response::from_parts(parts, body),
+            response: Response { head: said, body },
             in_doubt,
         };
         let mut reading = Relay {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{Response, StatusCode, Version};
+use http::StatusCode;
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::sync::mpsc;
@@ -11,12 +11,12 @@ use tokio_util::task::TaskTracker;
 
 use super::{Exchange, unanswered};
 use crate::metrics::RouteMetrics;
-use crate::proxy::access_log::AccessClock;
 use crate::proxy::body::{AnswerFraming, ClientBody, RelayedFrame, UploadProgress};
 use crate::proxy::classify::is_safe;
 use crate::proxy::headers;
 use crate::proxy::headers::trailers::TrailerRules;
 use crate::proxy::limits::in_flight::InFlightPermit;
+use crate::proxy::message::Response;
 use crate::proxy::refusal::Refusal;
 use crate::proxy::response_watch::ResponseWatch;
 use crate::proxy::tunnel::TunnelOpening;
@@ -36,15 +36,15 @@ pub(crate) async fn forward(
         opening,
         timeout,
         via,
+        clock,
         held,
     } = exchange;
-    let clock = request.extensions().get::<AccessClock>().cloned();
     let began = Instant::now();
     let reserved = match upstream.reserve_plain().await {
         Ok(reserved) => reserved,
         Err(error) => return Err(unanswered(span, error.into())),
     };
-    let repeatable = is_safe(request.method(), request.headers());
+    let repeatable = is_safe(&request.head.method, &request.head.fields);
     let pending = reserved.send(request, repeatable);
     let response = tokio::select! {
         biased;
@@ -73,16 +73,15 @@ pub(crate) async fn forward(
         });
         return Ok(answer);
     }
-    let (mut parts, body) = response.into_parts();
-    let rules = headers::response_for_client(&mut parts.headers, parts.version, via);
-    parts.version = Version::default();
+    let Response { mut head, body } = response;
+    let rules = headers::response_for_client(&mut head.fields, head.version, via);
     let mut body = if is_uploading(&body) {
         relayed(body, rules, watch)
     } else {
         ClientBody::passed(body, rules, watch)
     };
     body.keep(held, Some(progress.answering()));
-    Ok(Response::from_parts(parts, body))
+    Ok(Response { head, body })
 }
 
 /// Relays a response in a task of its own, which goes on with the upload: the client may send all

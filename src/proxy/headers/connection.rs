@@ -1,21 +1,20 @@
 //! The members of `Connection`: its options, and the fields that it names.
 
-use http::header::CONNECTION;
-use http::{HeaderMap, HeaderName};
-
 use super::fields::members;
 use super::names::end_to_end;
+use crate::http1::Fields;
+use crate::http1::names::CONNECTION;
 
 /// Says if `Connection` has this option.
 #[must_use]
-pub fn connection_has(headers: &HeaderMap, option: &str) -> bool {
-    members(headers, &CONNECTION).any(|known| known.eq_ignore_ascii_case(option.as_bytes()))
+pub fn connection_has(fields: &Fields, option: &str) -> bool {
+    members(fields, CONNECTION).any(|known| known.eq_ignore_ascii_case(option.as_bytes()))
 }
 
-/// The fields that `Connection` names and may name.
-pub(super) fn connection_named(headers: &HeaderMap) -> Vec<HeaderName> {
-    members(headers, &CONNECTION)
-        .filter_map(|option| HeaderName::from_bytes(option).ok())
-        .filter(|name| !end_to_end(name.as_str()))
-        .collect()
+/// The fields that `Connection` names and may name, in lower case.
+pub(super) fn connection_named(fields: &Fields) -> Vec<String> {
+    let named = members(fields, CONNECTION)
+        .filter_map(|option| std::str::from_utf8(option).ok())
+        .map(str::to_ascii_lowercase);
+    named.filter(|name| !end_to_end(name)).collect()
 }

@@ -12,32 +12,27 @@
 
 use std::fmt::Write as _;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
 use rustls::pki_types::CertificateDer;
 use sha2::{Digest as _, Sha256};
 
-use super::edit::remove_where;
+use crate::http1::Fields;
 use crate::routing::names_a_peer;
 
-pub const XFCC: HeaderName = HeaderName::from_static("x-forwarded-client-cert");
+pub const XFCC: &str = "x-forwarded-client-cert";
 
 /// Removes the fields that name the client by its certificate.
-pub fn strip(headers: &mut HeaderMap) {
-    remove_where(headers, is_identity);
+pub fn strip(fields: &mut Fields) {
+    fields.remove_where(is_identity);
 }
 
 /// Whether an upstream may believe that the server that terminated TLS has set this field.
-pub(super) fn is_identity(name: &HeaderName) -> bool {
-    names_a_peer(name.as_str())
+pub(super) fn is_identity(name: &[u8]) -> bool {
+    std::str::from_utf8(name).is_ok_and(names_a_peer)
 }
 
 /// The value of [`XFCC`] for a verified certificate with these URIs and DNS names.
 #[must_use]
-pub fn of_certificate(
-    certificate: &CertificateDer<'_>,
-    uris: &[String],
-    dns: &[String],
-) -> Option<HeaderValue> {
+pub fn of_certificate(certificate: &CertificateDer<'_>, uris: &[String], dns: &[String]) -> String {
     let mut text = String::from("Hash=");
     for byte in Sha256::digest(certificate) {
         let _ = write!(text, "{byte:02x}");
@@ -55,7 +50,7 @@ pub fn of_certificate(
         };
         text.extend([";", kind, "=", quote, name, quote]);
     }
-    HeaderValue::from_str(&text).ok()
+    text
 }
 
 #[cfg(test)]
@@ -64,7 +59,7 @@ mod tests {
 
     #[test]
     fn what_names_a_client_goes_and_its_neighbours_stay() {
-        let mut headers = HeaderMap::new();
+        let mut headers = Fields::default();
         let gone = [
             "x-forwarded-client-cert",
             "x_forwarded_client_cert",
@@ -108,10 +103,13 @@ mod tests {
             "x-cert",
         ];
         for name in gone.iter().chain(&stays) {
-            headers.append(*name, HeaderValue::from_static("1"));
+            headers.append_as(name.as_bytes(), b"1");
         }
         strip(&mut headers);
-        let left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        let names = headers
+            .iter()
+            .map(|(name, _)| str::from_utf8(name).expect("text"));
+        let left: Vec<&str> = names.collect();
         assert_eq!(left, stays);
     }
 
@@ -123,8 +121,7 @@ mod tests {
             let [uris, dns] =
                 [uris, dns].map(|names| names.iter().map(ToString::to_string).collect());
             let (uris, dns): (Vec<String>, Vec<String>) = (uris, dns);
-            let value = of_certificate(&certificate, &uris, &dns).expect("a value");
-            let text = value.to_str().expect("ASCII").to_owned();
+            let text = of_certificate(&certificate, &uris, &dns);
             text.strip_prefix(&format!("Hash={hash}"))
                 .expect("the hash")
                 .to_owned()

@@ -2,38 +2,36 @@
 //! that is declared once, in UTF-8, not encoded. A reader that takes `text/plain` for a form, or
 //! inflates deflated content, finds other members than those that the key was made of.
 
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue};
-
 use super::fields::{FieldError, text};
 use super::pairs::pair;
+use crate::http1::Fields;
+use crate::http1::names::{CONTENT_ENCODING, CONTENT_TYPE};
 use crate::wire::head::is_token;
 
 const WANTED: &str = "application/json or a type that ends in +json, in UTF-8; the resource key of \
                       this route is taken from the body";
 
 /// Refuses a header that does not announce plain JSON.
-pub fn json(headers: &HeaderMap) -> Result<(), FieldError> {
-    if text(headers, &CONTENT_ENCODING)?.is_some() {
+pub fn json(fields: &Fields) -> Result<(), FieldError> {
+    if text(fields, CONTENT_ENCODING)?.is_some() {
         return Err(FieldError::Malformed {
-            name: CONTENT_ENCODING,
+            name: CONTENT_ENCODING.into(),
             wanted: "taken on this route, whose resource key is taken from the body; send it plain",
         });
     }
-    if text(headers, &CONTENT_TYPE)?.is_some_and(is_json) {
+    if text(fields, CONTENT_TYPE)?.is_some_and(is_json) {
         return Ok(());
     }
     Err(FieldError::Malformed {
-        name: CONTENT_TYPE,
+        name: CONTENT_TYPE.into(),
         wanted: WANTED,
     })
 }
 
 /// Says if a message is one of a gRPC call. gRPC-Web does not count: its trailers are in the body.
-pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+pub(crate) fn is_grpc(fields: &Fields) -> bool {
     const TYPE: &[u8] = b"application/grpc";
-    let content = headers.get(CONTENT_TYPE);
-    let content = content.map_or(&b""[..], HeaderValue::as_bytes);
+    let content = fields.get(CONTENT_TYPE).unwrap_or_default();
     let (start, rest) = content.split_at(TYPE.len().min(content.len()));
     start.eq_ignore_ascii_case(TYPE) && matches!(rest, [] | [b'+' | b';' | b' ' | b'\t', ..])
 }
@@ -82,17 +80,14 @@ const BLANK: [char; 2] = [' ', '\t'];
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderName;
-
     use super::*;
 
     fn taken(lines: &[(&'static str, &str)]) -> bool {
-        let mut headers = HeaderMap::new();
+        let mut fields = Fields::default();
         for (name, value) in lines {
-            let value = HeaderValue::from_str(value).expect("a value");
-            headers.append(HeaderName::from_static(name), value);
+            fields.append(name, value);
         }
-        json(&headers).is_ok()
+        json(&fields).is_ok()
     }
 
     #[test]

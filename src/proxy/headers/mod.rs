@@ -17,7 +17,7 @@ mod connection;
 mod edit;
 mod fields;
 pub mod hosts;
-pub(super) mod http2;
+pub(crate) mod http2;
 pub mod identity;
 pub mod media;
 pub(super) mod names;
@@ -27,80 +27,70 @@ pub mod via;
 
 use std::net::IpAddr;
 
-use http::header::{EXPECT, TE, TRAILER, VIA};
-use http::{HeaderMap, HeaderName, HeaderValue, Version};
+use http::Version;
 
 pub use self::connection::connection_has;
 use self::connection::connection_named;
-use self::edit::{append, remove_where, set};
+use self::edit::set;
 pub use self::fields::{FieldError, at_most_one, members, single, text};
 pub(super) use self::names::FORWARDED_FOR;
-use self::names::{FORWARDED_HOST, FORWARDED_PROTO, HOP_BY_HOP, is_fencing};
+use self::names::{FORWARDED_HOST, FORWARDED_PROTO, is_fencing, is_hop_by_hop, is_one_of};
 pub use self::names::{method_overrides, path_override, same_name};
 use self::trailers::TrailerRules;
 use self::via::Via;
 use super::idempotency::Choice;
+use crate::http1::Fields;
+use crate::http1::names::{EXPECT, TE, TRAILER, VIA};
 use crate::routing::{KeyError, ResourceKey, Token};
 
 /// The token of a request; of a claim, too.
-pub const TOKEN: HeaderName = HeaderName::from_static("x-fencing-token");
+pub const TOKEN: &str = "x-fencing-token";
 /// The resource key: to the upstream, and of a claim.
-pub const RESOURCE: HeaderName = HeaderName::from_static("x-fencing-resource");
+pub const RESOURCE: &str = "x-fencing-resource";
 /// The caller's name for the operation.
-pub const OPERATION: HeaderName = HeaderName::from_static("x-fencing-operation");
+pub const OPERATION: &str = "x-fencing-operation";
 /// The method and target of a claim.
-pub const TARGET: HeaderName = HeaderName::from_static("x-fencing-target");
+pub const TARGET: &str = "x-fencing-target";
 /// Tells the proxy's own answers from the upstream's.
-pub const OUTCOME: HeaderName = HeaderName::from_static("x-fencing-outcome");
+pub const OUTCOME: &str = "x-fencing-outcome";
 
 /// What the client of a refusal does next: `never`, `same-token`, `check-first`.
-pub const RETRY: HeaderName = HeaderName::from_static("x-fencing-retry");
+pub const RETRY: &str = "x-fencing-retry";
 
 /// The raw token of a request.
-pub fn fencing_token(headers: &HeaderMap) -> Result<Option<&HeaderValue>, FieldError> {
-    single(headers, &TOKEN)
+pub fn fencing_token(fields: &Fields) -> Result<Option<&[u8]>, FieldError> {
+    single(fields, TOKEN)
 }
 
 /// Removes the fields of one connection: those of [`HOP_BY_HOP`] and those that `Connection` names.
 /// `Connection` must not name a field that is meant for all recipients (RFC 9110, 7.6.1). If it
 /// does (`Connection: host, content-length, if-match`), the field stays: see [`end_to_end`].
-pub fn strip_hop_by_hop(headers: &mut HeaderMap) {
-    strip_and(headers, &[]);
+pub fn strip_hop_by_hop(fields: &mut Fields) {
+    strip(fields, |_| false);
 }
 
-/// Removes from a request also the fields about the exchange with the client that this proxy ends
-/// itself: it answers `Expect` (RFC 9110, 10.1.1), and discards trailers (RFC 9112, 7.1.2).
-fn strip_request(headers: &mut HeaderMap) {
-    strip_and(headers, &[EXPECT, TRAILER]);
-}
-
-fn strip_and(headers: &mut HeaderMap, more: &[HeaderName]) {
-    let named = connection_named(headers);
-    remove_where(headers, |name| {
-        named.contains(name) || HOP_BY_HOP.contains(name) || more.contains(name)
-    });
-}
-
-/// Removes every `X-Fencing-…`, with dashes, underscores or any mixture.
-pub fn strip_fencing(headers: &mut HeaderMap) {
-    remove_where(headers, is_fencing);
+/// Removes these too.
+fn strip(fields: &mut Fields, too: impl Fn(&[u8]) -> bool) {
+    let named = connection_named(fields);
+    let named: Vec<&str> = named.iter().map(String::as_str).collect();
+    fields.remove_where(|name| is_hop_by_hop(name) || is_one_of(name, &named) || too(name));
 }
 
 /// The fields that go upstream besides those that the client sent.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct ForUpstream<'a> {
     /// `None` where the request passes unfenced.
     pub fenced: Option<(Token, &'a ResourceKey)>,
     /// `None` if the route sends no keys: the client's own stays.
-    pub idempotency: Option<(&'a HeaderName, Choice)>,
+    pub idempotency: Option<(&'a str, &'a Choice)>,
     /// The client's address ([`forwarded_for`]); `None` on a Unix socket.
-    pub client: Option<&'a HeaderValue>,
+    pub client: Option<&'a str>,
     /// Its identity by its certificate ([`identity`]).
-    pub identity: Option<&'a HeaderValue>,
+    pub identity: Option<&'a str>,
     /// `http` or `https`: how the client reached the proxy.
     pub scheme: &'static str,
     /// The authority that the client asked for: the Host header's, or HTTP/2's `:authority`.
-    pub host: Option<HeaderValue>,
+    pub host: Option<&'a [u8]>,
     /// The request comes from a proxy that may say how its client came.
     pub by_proxy: bool,
     /// The version of the client's request.
@@ -114,8 +104,8 @@ pub struct ForUpstream<'a> {
 
 /// Whether the client accepts trailers (RFC 9110, 10.1.4).
 #[must_use]
-pub fn takes_trailers(headers: &HeaderMap) -> bool {
-    members(headers, &TE).any(|member| member.eq_ignore_ascii_case(b"trailers"))
+pub fn takes_trailers(fields: &Fields) -> bool {
+    members(fields, TE).any(|member| member.eq_ignore_ascii_case(b"trailers"))
 }
 
 /// Turns a client's header into the upstream's. Host stays as it is, because the route's policy
@@ -127,63 +117,63 @@ pub fn takes_trailers(headers: &HeaderMap) -> bool {
 /// - `X-Forwarded-Client-Cert`: the certificate that the client has shown ([`identity`]).
 /// - `Via`: `1.1 fencepost-4f0c2a91b6d3e857` is appended ([`via`]).
 /// - `Expect` and `Trailer` are removed.
-pub fn request_for_upstream(headers: &mut HeaderMap, add: ForUpstream<'_>) {
-    let wants_trailers = takes_trailers(headers);
-    strip_request(headers);
-    strip_fencing(headers);
-    if wants_trailers && add.http2 {
-        headers.insert(TE, HeaderValue::from_static("trailers"));
+pub fn request_for_upstream(fields: &mut Fields, add: ForUpstream<'_>) {
+    let wants_trailers = add.http2 && takes_trailers(fields);
+    // This proxy answers `Expect` itself (RFC 9110, 10.1.1), and discards trailers (RFC 9112, 7.1.2).
+    strip(fields, |name| {
+        is_fencing(name) || is_one_of(name, &[EXPECT, TRAILER])
+    });
+    if wants_trailers {
+        fields.append(TE, "trailers");
     }
     if let Some((token, resource)) = add.fenced {
-        headers.insert(TOKEN, HeaderValue::from(token.get()));
-        headers.insert(RESOURCE, resource_value(resource));
+        fields.append(TOKEN, token.to_string());
+        fields.append(RESOURCE, resource_value(resource));
     }
     match add.idempotency {
         None | Some((_, Choice::KeepClients)) => {}
-        Some((name, Choice::Nothing)) => {
-            remove_where(headers, |known| same_name(known, name.as_str()));
-        }
-        Some((_, Choice::Send(name, value))) => set(headers, name, value),
+        Some((name, Choice::Nothing)) => fields.remove_where(|known| same_name(known, name)),
+        Some((name, Choice::Send(value))) => set(fields, name, value),
     }
-    for name in [FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, VIA] {
-        remove_where(headers, |known| {
-            *known != name && same_name(known, name.as_str())
-        });
-    }
+    fields.remove_where(|known| {
+        let twin = |name: &&str| same_name(known, name) && !is_one_of(known, &[name]);
+        [FORWARDED_FOR, FORWARDED_PROTO, FORWARDED_HOST, VIA]
+            .iter()
+            .any(twin)
+    });
     if let Some(client) = add.client {
-        append(headers, FORWARDED_FOR, client.clone());
+        fields.join(FORWARDED_FOR, client);
     }
-    let proto = HeaderValue::from_static(add.scheme);
-    for (name, value) in [(FORWARDED_PROTO, Some(proto)), (FORWARDED_HOST, add.host)] {
-        if add.by_proxy && headers.contains_key(&name) {
+    let proto = Some(add.scheme.as_bytes());
+    for (name, value) in [(FORWARDED_PROTO, proto), (FORWARDED_HOST, add.host)] {
+        if add.by_proxy && fields.contains(name) {
             continue;
         }
-        match value {
-            Some(value) => headers.insert(name, value),
-            None => headers.remove(name),
-        };
+        fields.remove(name);
+        if let Some(value) = value {
+            fields.append(name, value);
+        }
     }
     if let Some(identity) = add.identity {
-        set(headers, identity::XFCC, identity.clone());
+        set(fields, identity::XFCC, identity);
     }
-    add.via.append(headers, add.version);
+    add.via.append(fields, add.version);
 }
 
 /// Turns an upstream's header into the client's. `version` is that of the upstream's response.
 /// Returns the rules for its trailers.
-pub fn response_for_client(headers: &mut HeaderMap, version: Version, via: Via) -> TrailerRules {
-    let trailers = TrailerRules::of(headers);
-    strip_hop_by_hop(headers);
-    strip_fencing(headers);
-    trailers.announce(headers);
-    via.append(headers, version);
+pub fn response_for_client(fields: &mut Fields, version: Version, via: Via) -> TrailerRules {
+    let trailers = TrailerRules::of(fields);
+    strip(fields, is_fencing);
+    trailers.announce(fields);
+    via.append(fields, version);
     trailers
 }
 
 /// A client's address as a member of `X-Forwarded-For`.
 #[must_use]
-pub fn forwarded_for(ip: IpAddr) -> Option<HeaderValue> {
-    HeaderValue::try_from(ip.to_canonical().to_string()).ok()
+pub fn forwarded_for(ip: IpAddr) -> String {
+    ip.to_canonical().to_string()
 }
 
 /// A resource key as a header value: what is not visible ASCII is percent-encoded, byte by byte.
@@ -194,7 +184,7 @@ pub fn forwarded_for(ip: IpAddr) -> Option<HeaderValue> {
 ///
 /// Never: visible ASCII is a header value.
 #[must_use]
-pub fn resource_value(key: &ResourceKey) -> HeaderValue {
+pub fn resource_value(key: &ResourceKey) -> String {
     let mut text = String::with_capacity(key.as_str().len());
     for byte in key.as_str().bytes() {
         if byte.is_ascii_graphic() {
@@ -203,7 +193,7 @@ pub fn resource_value(key: &ResourceKey) -> HeaderValue {
             text.extend(["%".to_owned(), format!("{byte:02X}")]);
         }
     }
-    HeaderValue::from_str(&text).expect("visible ASCII is a header value")
+    text
 }
 
 /// The key that a client names in `X-Fencing-Resource`: as the proxy writes it there, or in UTF-8.

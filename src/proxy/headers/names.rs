@@ -1,14 +1,11 @@
 //! Names of header fields: how two spellings compare, and the groups that decide what a proxy does
 //! with a field.
 
-use http::header::{
-    CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
-};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use crate::http1::Fields;
 
-pub(in crate::proxy) const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-pub(super) const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-pub(super) const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+pub(in crate::proxy) const FORWARDED_FOR: &str = "x-forwarded-for";
+pub(super) const FORWARDED_PROTO: &str = "x-forwarded-proto";
+pub(super) const FORWARDED_HOST: &str = "x-forwarded-host";
 
 pub(super) const METHOD_OVERRIDES: [&str; 4] = [
     "x-http-method-override",
@@ -24,24 +21,34 @@ pub(super) const METHOD_OVERRIDES: [&str; 4] = [
 pub(super) const PATH_OVERRIDES: [&str; 2] = ["x-original-url", "x-rewrite-url"];
 
 /// Fields of one connection only (RFC 9110, 7.6.1; 11.7; `HTTP2-Settings`: RFC 7540, 3.2.1).
-pub(super) static HOP_BY_HOP: [HeaderName; 10] = [
-    CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    TE,
-    TRANSFER_ENCODING,
-    UPGRADE,
-    PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION,
-    HeaderName::from_static("proxy-authentication-info"),
-    HeaderName::from_static("http2-settings"),
+const HOP_BY_HOP: [&str; 10] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-authentication-info",
+    "http2-settings",
 ];
+
+/// True of a field of one connection.
+pub(super) fn is_hop_by_hop(name: &[u8]) -> bool {
+    is_one_of(name, &HOP_BY_HOP)
+}
+
+/// True if this is one of these names, without case.
+pub(super) fn is_one_of(name: &[u8], known: &[&str]) -> bool {
+    let mut known = known.iter();
+    known.any(|known| known.as_bytes().eq_ignore_ascii_case(name))
+}
 
 /// Whether a server that turns headers into variables, as in CGI (RFC 3875, 4.1.18), treats both
 /// names as one: letters without case, and every sign read as `-`.
 #[must_use]
-pub fn same_name(name: &HeaderName, dashed: &str) -> bool {
-    let name = name.as_str().as_bytes();
+pub fn same_name(name: &[u8], dashed: &str) -> bool {
     name.len() == dashed.len()
         && name
             .iter()
@@ -59,19 +66,21 @@ pub(super) fn plain(byte: u8) -> u8 {
 }
 
 /// The values of the fields by which an upstream may take a method for another one.
-pub fn method_overrides(headers: &HeaderMap) -> impl Iterator<Item = &HeaderValue> {
+pub fn method_overrides(fields: &Fields) -> impl Iterator<Item = &[u8]> {
     let is_override = |name| METHOD_OVERRIDES.iter().any(|known| same_name(name, known));
-    let fields = headers.iter().filter(move |(name, _)| is_override(name));
+    let fields = fields.iter().filter(move |(name, _)| is_override(name));
     fields.map(|(_, value)| value)
 }
 
 /// A field that names another path beside the request's own.
 #[must_use]
-pub fn path_override(headers: &HeaderMap) -> Option<&HeaderName> {
-    headers.keys().find(|name| is_path_override(name))
+pub fn path_override(fields: &Fields) -> Option<String> {
+    let mut names = fields.iter().map(|(name, _)| name);
+    let name = names.find(|name| is_path_override(name))?;
+    Some(String::from_utf8_lossy(name).to_ascii_lowercase())
 }
 
-pub(super) fn is_path_override(name: &HeaderName) -> bool {
+pub(super) fn is_path_override(name: &[u8]) -> bool {
     PATH_OVERRIDES.iter().any(|known| same_name(name, known))
 }
 
@@ -119,9 +128,8 @@ pub(super) fn end_to_end(name: &str) -> bool {
     NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-pub(super) fn is_fencing(name: &HeaderName) -> bool {
+pub(super) fn is_fencing(name: &[u8]) -> bool {
     let prefix = b"x-fencing-";
-    let name = name.as_str().as_bytes();
     name.len() >= prefix.len()
         && prefix
             .iter()

@@ -4,78 +4,76 @@
 //! removed (RFC 9110, 6.5.1), and so are those that the response's `Connection` names. `Trailer`
 //! never announces a field that is removed. Requests' trailers are not forwarded at all.
 
-use http::header::TRAILER;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::HeaderMap;
 
 use super::connection::connection_named;
-use super::edit::remove_where;
 use super::fields::members;
-use super::names::{HOP_BY_HOP, end_to_end, is_fencing, plain, same_name};
+use super::names::{end_to_end, is_fencing, is_hop_by_hop, plain, same_name};
+use crate::http1::Fields;
+use crate::http1::names::TRAILER;
+use crate::wire::head::is_token;
 
 /// The fields that are not allowed in one message's trailers.
 #[derive(Clone, Debug, Default)]
 pub struct TrailerRules {
     /// The fields besides those that are never allowed.
-    barred: Vec<HeaderName>,
+    barred: Vec<String>,
 }
 
 impl TrailerRules {
-    /// Of a message with this header, as it came: `Connection` names trailers too (RFC 9110,
+    /// Of a message with these fields, as they came: `Connection` names trailers too (RFC 9110,
     /// 7.6.1).
     #[must_use]
-    pub fn of(headers: &HeaderMap) -> Self {
+    pub fn of(fields: &Fields) -> Self {
         Self {
-            barred: connection_named(headers),
+            barred: connection_named(fields),
         }
     }
 
-    fn forbids(&self, name: &HeaderName) -> bool {
-        forbidden(name)
-            || self
-                .barred
-                .iter()
-                .any(|barred| same_name(name, barred.as_str()))
+    fn forbids(&self, name: &[u8]) -> bool {
+        forbidden(name) || self.barred.iter().any(|barred| same_name(name, barred))
     }
 
-    /// Removes the forbidden fields from a message's trailers.
+    /// Removes from trailers what is not allowed there.
     pub fn strip(&self, trailers: &mut HeaderMap) {
-        remove_where(trailers, |name| self.forbids(name));
+        let names: Vec<_> = trailers.keys().cloned().collect();
+        for name in names {
+            if self.forbids(name.as_str().as_bytes()) {
+                trailers.remove(name);
+            }
+        }
     }
 
-    /// Removes from `Trailer` the fields that [`Self::strip`] will remove from the trailers.
-    pub fn announce(&self, headers: &mut HeaderMap) {
-        let members = || members(headers, &TRAILER);
-        let stays =
-            |member: &&[u8]| HeaderName::from_bytes(member).is_ok_and(|name| !self.forbids(&name));
-        if members().all(|member| stays(&member)) {
+    /// Removes from `Trailer` what will not come. A correct list stays as it was written.
+    pub fn announce(&self, fields: &mut Fields) {
+        let stays = |member: &&[u8]| is_token(member) && !self.forbids(member);
+        if members(fields, TRAILER).all(|member| stays(&member)) {
             return;
         }
-        let kept: Vec<&[u8]> = members().filter(stays).collect();
-        let line = HeaderValue::from_bytes(&kept.join(&b", "[..]));
-        match line {
-            Ok(line) if !kept.is_empty() => headers.insert(TRAILER, line),
-            _ => headers.remove(TRAILER),
-        };
+        let kept: Vec<&[u8]> = members(fields, TRAILER).filter(stays).collect();
+        let line = kept.join(&b", "[..]);
+        fields.remove(TRAILER);
+        if !line.is_empty() {
+            fields.append(TRAILER, line);
+        }
     }
 }
 
-/// Fields that may only stand in a header (RFC 9110, 6.5.1): framing, routing, authentication,
-/// modifiers of the request, controls of the response, and the format of the content; and those
-/// that this proxy adds. Digests are what trailers are for (RFC 9530), and stay, as do
-/// `ETag` (RFC 9110, 8.8.3) and gRPC's status.
-fn forbidden(name: &HeaderName) -> bool {
-    if ["content-digest", "etag"].contains(&name.as_str()) {
+/// True of a field that is never a trailer, in any spelling: it frames or routes messages, or stands
+/// in the header for all recipients.
+fn forbidden(name: &[u8]) -> bool {
+    let dashed = name.iter().map(|byte| char::from(plain(*byte)));
+    let dashed: String = dashed.collect();
+    if ["content-digest", "etag"]
+        .iter()
+        .any(|known| known.as_bytes().eq_ignore_ascii_case(name))
+    {
         return false;
     }
-    let dashed: String = name
-        .as_str()
-        .bytes()
-        .map(|byte| char::from(plain(byte)))
-        .collect();
     is_fencing(name)
         || end_to_end(&dashed)
         || dashed.starts_with("proxy-")
-        || HOP_BY_HOP.iter().any(|field| *field == *dashed)
+        || is_hop_by_hop(dashed.as_bytes())
 }
 
 #[cfg(test)]
@@ -83,16 +81,14 @@ mod tests {
     use super::*;
 
     fn announced(header: &[(&str, &str)]) -> Vec<String> {
-        let mut headers = HeaderMap::new();
+        let mut fields = Fields::default();
         for (name, value) in header {
-            let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
-            headers.append(name, HeaderValue::from_str(value).expect("a value"));
+            fields.append(name, value);
         }
-        TrailerRules::of(&headers).announce(&mut headers);
-        let lines = headers.get_all(TRAILER).iter();
-        lines
-            .map(|line| line.to_str().expect("text").to_owned())
-            .collect()
+        TrailerRules::of(&fields).announce(&mut fields);
+        let lines = fields.get_all(TRAILER);
+        let text = |line: &[u8]| String::from_utf8(line.to_vec()).expect("text");
+        lines.map(text).collect()
     }
 
     #[test]
@@ -120,12 +116,12 @@ mod tests {
 
     #[test]
     fn what_connection_names_is_no_trailer() {
-        let mut headers = HeaderMap::new();
-        headers.insert("connection", HeaderValue::from_static("X-Hop, close"));
-        let rules = TrailerRules::of(&headers);
+        let mut fields = Fields::default();
+        fields.insert("connection", "X-Hop, close");
+        let rules = TrailerRules::of(&fields);
         let mut trailers = HeaderMap::new();
         for name in ["x-hop", "x_hop", "x-other"] {
-            trailers.insert(name, HeaderValue::from_static("1"));
+            trailers.insert(name, http::HeaderValue::from_static("1"));
         }
         rules.strip(&mut trailers);
         assert_eq!(trailers.keys().collect::<Vec<_>>(), ["x-other"]);

@@ -5,10 +5,10 @@
 //! round would wait at the barrier for the previous round, or pass with an equal token for ever. So
 //! a request with our name is refused before anything else is checked.
 
-use http::header::VIA;
-use http::{HeaderMap, HeaderValue, Version};
+use http::Version;
 
-use super::edit::append;
+use crate::http1::Fields;
+use crate::http1::names::VIA;
 use crate::store::InstanceId;
 
 /// The number of intermediaries that a request may have passed. A loop through several proxies that
@@ -57,10 +57,9 @@ impl Via {
     /// # Errors
     ///
     /// [`Loop`] if the request is in a loop.
-    pub fn check(self, headers: &HeaderMap) -> Result<(), Loop> {
+    pub fn check(self, fields: &Fields) -> Result<(), Loop> {
         let mut members = 0;
-        for line in headers.get_all(VIA) {
-            let line = line.as_bytes();
+        for line in fields.get_all(VIA) {
             let name = self.0.name.as_bytes();
             if line
                 .windows(name.len())
@@ -78,13 +77,13 @@ impl Via {
 
     /// Adds this process to those that a message has passed. `version`: of the message as it was
     /// received.
-    pub(super) fn append(self, headers: &mut HeaderMap, version: Version) {
+    pub(super) fn append(self, fields: &mut Fields, version: Version) {
         let member = match version {
             Version::HTTP_10 => self.0.http_10,
             Version::HTTP_2 => self.0.http_2,
             _ => self.0.http_11,
         };
-        append(headers, VIA, HeaderValue::from_static(member));
+        fields.join(VIA, member);
     }
 }
 
@@ -112,10 +111,9 @@ mod tests {
     use super::*;
 
     fn checked(lines: &[&str]) -> Result<(), Loop> {
-        let mut headers = HeaderMap::new();
+        let mut headers = Fields::default();
         for line in lines {
-            let value = HeaderValue::from_str(line).expect("a value");
-            headers.append(VIA, value);
+            headers.append(VIA, line);
         }
         Via::new(InstanceId::from_bits(0x1a2b_3c4d)).check(&headers)
     }

@@ -4,14 +4,15 @@
 
 use std::time::Duration;
 
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{Response, StatusCode};
-use serde_json::{Map, Value, json};
+use http::StatusCode;
+use serde::Serialize;
 
 use super::{DetailReader, Refusal, Subject};
+use crate::http1::names::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use crate::metrics::Outcome;
 use crate::proxy::body::{ClientBody, full};
 use crate::proxy::headers::{OUTCOME, RETRY};
+use crate::proxy::message::Response;
 
 /// The style of this answer.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +31,25 @@ impl AnswerStyle<'_> {
             disclose: self.disclose,
         }
     }
+}
+
+/// The body of a refusal (RFC 9457). Numbers are strings: JavaScript would round those above 2^53.
+#[derive(Serialize)]
+struct Problem<'a> {
+    #[serde(rename = "type")]
+    kind: String,
+    title: &'static str,
+    status: u16,
+    detail: String,
+    retry: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mark: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gap: Option<String>,
 }
 
 /// The parts of a refusal's answer that do not depend on the request.
@@ -189,60 +209,47 @@ impl Refusal {
         let mut response = if style.grpc {
             self.trailers_only(style, subject)
         } else {
-            let body = self.problem(style, subject).to_string();
-            let mut response = Response::new(full(body));
-            *response.status_mut() = self.status(style);
-            let kind = HeaderValue::from_static("application/problem+json");
-            response.headers_mut().insert(CONTENT_TYPE, kind);
+            let body = self.problem(style, subject);
+            let mut response = Response::new(self.status(style), full(body));
+            let fields = &mut response.head.fields;
+            fields.append(CONTENT_TYPE, "application/problem+json");
             response
         };
-        let headers = response.headers_mut();
-        headers.insert(OUTCOME, HeaderValue::from_static(word));
-        headers.insert(RETRY, HeaderValue::from_static(self.retry().as_str()));
+        let fields = &mut response.head.fields;
+        fields.append(OUTCOME, word);
+        fields.append(RETRY, self.retry().as_str());
         if let Some(after) = self.retry_after() {
-            headers.insert(RETRY_AFTER, whole_seconds(after).into());
+            fields.append(RETRY_AFTER, whole_seconds(after).to_string());
         }
         if let Self::Unauthorized = self {
-            let asks = HeaderValue::from_static("Bearer realm=\"fencepost claims\"");
-            headers.insert(WWW_AUTHENTICATE, asks);
+            fields.append(WWW_AUTHENTICATE, "Bearer realm=\"fencepost claims\"");
         }
-        if let Self::MethodNotAllowed(allowed) = self
-            && let Ok(allowed) = HeaderValue::from_str(allowed)
-        {
-            headers.insert(ALLOW, allowed);
+        if let Self::MethodNotAllowed(allowed) = self {
+            fields.append(ALLOW, allowed);
         }
         response
     }
 
-    fn problem(&self, style: AnswerStyle<'_>, subject: Option<&Subject>) -> Value {
-        let mut problem = Map::new();
-        problem.insert(
-            "type".into(),
-            json!(format!(
+    fn problem(&self, style: AnswerStyle<'_>, subject: Option<&Subject>) -> String {
+        let shown = subject.filter(|_| style.disclose);
+        let mark = self.mark(subject).filter(|_| style.disclose);
+        let gap = shown.zip(mark).filter(|((_, token), mark)| token <= mark);
+        let problem = Problem {
+            kind: format!(
                 "{}{}",
                 style.problems.unwrap_or("urn:fencepost:problem:"),
                 self.word()
-            )),
-        );
-        problem.insert("title".into(), json!(self.row().title));
-        problem.insert("status".into(), json!(self.status(style).as_u16()));
-        problem.insert("detail".into(), json!(self.detail(style.reader(), subject)));
-        problem.insert("retry".into(), json!(self.retry().as_str()));
-        if style.disclose {
-            // Numbers as strings: JavaScript would round those above 2^53.
-            let mark = self.mark(subject);
-            if let Some((key, token)) = subject {
-                problem.insert("resource".into(), json!(key.as_str()));
-                problem.insert("token".into(), json!(token.to_string()));
-                if let Some(mark) = mark.filter(|mark| token <= mark) {
-                    problem.insert("gap".into(), json!(token.gap_to(mark).to_string()));
-                }
-            }
-            if let Some(mark) = mark {
-                problem.insert("mark".into(), json!(mark.to_string()));
-            }
-        }
-        Value::Object(problem)
+            ),
+            title: self.row().title,
+            status: self.status(style).as_u16(),
+            detail: self.detail(style.reader(), subject),
+            retry: self.retry().as_str(),
+            resource: shown.map(|(key, _)| key.as_str()),
+            token: shown.map(|(_, token)| token.to_string()),
+            mark: mark.map(|mark| mark.to_string()),
+            gap: gap.map(|((_, token), mark)| token.gap_to(mark).to_string()),
+        };
+        serde_json::to_string(&problem).unwrap_or_default()
     }
 
     /// gRPC's form of an answer without a message: status in the headers, HTTP 200
@@ -252,14 +259,12 @@ impl Refusal {
         style: AnswerStyle<'_>,
         subject: Option<&Subject>,
     ) -> Response<ClientBody> {
-        let mut response = Response::new(full(bytes::Bytes::new()));
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        headers.insert("grpc-status", u16::from(self.row().grpc).into());
+        let mut response = Response::new(StatusCode::OK, full(bytes::Bytes::new()));
+        let fields = &mut response.head.fields;
+        fields.append(CONTENT_TYPE, "application/grpc");
+        fields.append("grpc-status", self.row().grpc.to_string());
         let message = format!("{}: {}", self.word(), self.detail(style.reader(), subject));
-        if let Ok(message) = HeaderValue::from_str(&grpc_message(&message)) {
-            headers.insert("grpc-message", message);
-        }
+        fields.append("grpc-message", grpc_message(&message));
         response
     }
 }
@@ -271,10 +276,9 @@ pub fn claimed() -> Response<ClientBody> {
 }
 
 fn no_content(outcome: &'static str) -> Response<ClientBody> {
-    let mut response = Response::new(full(bytes::Bytes::new()));
-    *response.status_mut() = StatusCode::NO_CONTENT;
-    let outcome = HeaderValue::from_static(outcome);
-    response.headers_mut().insert(OUTCOME, outcome);
+    let empty = full(bytes::Bytes::new());
+    let mut response = Response::new(StatusCode::NO_CONTENT, empty);
+    response.head.fields.append(OUTCOME, outcome);
     response
 }
 
@@ -324,13 +328,18 @@ mod tests {
         problems: None,
     };
 
+    fn parsed(problem: &str) -> serde_json::Value {
+        serde_json::from_str(problem).expect("JSON")
+    }
+
     #[test]
     fn stale_is_a_verdict() {
         let response = stale().respond(STYLE, None);
         assert_eq!(response.status(), 412);
-        assert_eq!(response.headers()["x-fencing-outcome"], "stale-token");
-        assert!(!response.headers().contains_key(RETRY_AFTER));
-        let problem = stale().problem(STYLE, Some(&subject()));
+        let fields = &response.head.fields;
+        assert_eq!(fields.get_str(OUTCOME), Some("stale-token"));
+        assert!(!fields.contains(RETRY_AFTER));
+        let problem = parsed(&stale().problem(STYLE, Some(&subject())));
         assert_eq!(problem["type"], "urn:fencepost:problem:stale-token");
         assert_eq!(problem["mark"], "9223372036854775807");
         assert_eq!(problem["gap"], "9223372036854775766");
@@ -343,7 +352,7 @@ mod tests {
             problems: Some("https://wiki.internal/fencepost/"),
             ..STYLE
         };
-        let problem = stale().problem(style, None);
+        let problem = parsed(&stale().problem(style, None));
         assert_eq!(
             problem["type"],
             "https://wiki.internal/fencepost/stale-token"
@@ -356,7 +365,7 @@ mod tests {
             disclose: false,
             ..STYLE
         };
-        let text = stale().problem(style, Some(&subject())).to_string();
+        let text = stale().problem(style, Some(&subject()));
         assert!(
             !text.contains("order:7") && !text.contains("\"41\"") && !text.contains("9223"),
             "{text}"
@@ -379,7 +388,7 @@ mod tests {
         ] {
             for disclose in [true, false] {
                 let style = AnswerStyle { disclose, ..STYLE };
-                let problem = refusal.problem(style, None).to_string();
+                let problem = refusal.problem(style, None);
                 let call = refusal.respond(
                     AnswerStyle {
                         grpc: true,
@@ -387,7 +396,7 @@ mod tests {
                     },
                     None,
                 );
-                let message = call.headers()["grpc-message"].to_str().expect("text");
+                let message = call.head.fields.get_str("grpc-message").expect("text");
                 for text in [&*problem, message] {
                     assert!(
                         !text.contains("10.1") && !text.contains("os error"),
@@ -410,8 +419,9 @@ mod tests {
         };
         let response = stale().respond(style, None);
         assert_eq!(response.status(), 200);
-        assert_eq!(response.headers()["grpc-status"], "9");
-        assert_eq!(response.headers()[CONTENT_TYPE], "application/grpc");
+        let fields = &response.head.fields;
+        assert_eq!(fields.get_str("grpc-status"), Some("9"));
+        assert_eq!(fields.get_str(CONTENT_TYPE), Some("application/grpc"));
     }
 
     #[test]

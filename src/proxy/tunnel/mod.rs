@@ -9,20 +9,21 @@ pub(super) mod client_socket;
 
 use std::time::Duration;
 
-use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
-use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
+use http::StatusCode;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::client_socket::{ClientSocket, PendingSocket, UpgradeSlot};
+use self::client_socket::{ClientSocket, PendingSocket};
 use super::body::{ClientBody, full};
 use super::headers;
 use super::headers::via::Via;
+use super::message::{RequestHead, Response};
 use super::refusal::{Refusal, Why};
 use super::upstream::{ResponseBody, Upgraded, into_upgraded};
+use crate::http1::Fields;
+use crate::http1::names::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
 
 /// The time that a client may take to end its side after the upstream has ended the other.
 const LINGER: Duration = Duration::from_secs(2);
@@ -31,7 +32,7 @@ const LINGER: Duration = Duration::from_secs(2);
 pub(crate) struct TunnelOpening {
     client: PendingSocket,
     /// The protocols that it asks for, as one line.
-    protocols: HeaderValue,
+    protocols: Vec<u8>,
     /// Cancelled when the process stops.
     stopping: CancellationToken,
     /// When the client's connection is too old.
@@ -44,7 +45,7 @@ impl TunnelOpening {
     /// Removes from a request the fields that ask for a tunnel, and returns the opening. `None` if
     /// it asks for none.
     pub(crate) fn take(
-        head: &mut Parts,
+        head: &mut RequestHead,
         stopping: &CancellationToken,
         until: Option<Instant>,
         permit: impl FnOnce() -> Result<OwnedSemaphorePermit, Refusal>,
@@ -62,17 +63,17 @@ impl TunnelOpening {
     }
 
     /// Asks the upstream for the same.
-    pub(crate) fn ask(&self, headers: &mut HeaderMap) {
-        headers.insert(UPGRADE, self.protocols.clone());
-        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    pub(crate) fn ask(&self, fields: &mut Fields) {
+        fields.insert(UPGRADE, &self.protocols);
+        fields.insert(CONNECTION, "upgrade");
     }
 
     /// Whether a 101 with this header switches to protocols that the client asked for, one or
     /// several in layers.
-    fn allows(&self, headers: &HeaderMap) -> bool {
-        let mut chosen = headers::members(headers, &UPGRADE).peekable();
+    fn allows(&self, fields: &Fields) -> bool {
+        let mut chosen = headers::members(fields, UPGRADE).peekable();
         let asked = |protocol: &[u8]| {
-            let mut asked = self.protocols.as_bytes().split(|byte| *byte == b',');
+            let mut asked = self.protocols.split(|byte| *byte == b',');
             asked.any(|asked| asked.trim_ascii().eq_ignore_ascii_case(protocol))
         };
         chosen.peek().is_some() && chosen.all(asked)
@@ -87,26 +88,24 @@ impl TunnelOpening {
         response: Response<ResponseBody>,
         via: Via,
     ) -> Result<(Response<ClientBody>, Tunnel), Refusal> {
-        let Some(opening) = opening.filter(|opening| opening.allows(response.headers())) else {
+        let Some(opening) = opening.filter(|opening| opening.allows(&response.head.fields)) else {
             let why = "The upstream switched protocols unasked";
             return Err(Refusal::Broken(Why::new(why)));
         };
-        let (mut parts, body) = response.into_parts();
-        let protocols = parts.headers.get_all(UPGRADE).iter().cloned();
-        let protocols: Vec<HeaderValue> = protocols.collect();
-        headers::response_for_client(&mut parts.headers, parts.version, via);
+        let Response { head, body } = response;
+        let mut fields = head.fields;
+        let protocols: Vec<Vec<u8>> = fields.get_all(UPGRADE).map(<[u8]>::to_vec).collect();
+        headers::response_for_client(&mut fields, head.version, via);
         // A 101 has no content (RFC 9110, 8.6).
-        parts.headers.remove(CONTENT_LENGTH);
-        parts.headers.remove(TRANSFER_ENCODING);
+        fields.remove(CONTENT_LENGTH);
+        fields.remove(TRANSFER_ENCODING);
         for protocol in protocols {
-            parts.headers.append(UPGRADE, protocol);
+            fields.append(UPGRADE, protocol);
         }
-        let upgrade = HeaderValue::from_static("upgrade");
-        parts.headers.insert(CONNECTION, upgrade);
-        let mut answer = Response::new(full(bytes::Bytes::new()));
-        *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-        *answer.version_mut() = Version::HTTP_11;
-        *answer.headers_mut() = parts.headers;
+        fields.insert(CONNECTION, "upgrade");
+        let empty = full(bytes::Bytes::new());
+        let mut answer = Response::new(StatusCode::SWITCHING_PROTOCOLS, empty);
+        answer.head.fields = fields;
         let tunnel = Tunnel {
             upstream: into_upgraded(body),
             opening,
@@ -116,28 +115,28 @@ impl TunnelOpening {
 }
 
 /// The client's socket to come, and the protocols that a request asks for.
-fn asked(head: &mut Parts) -> Option<(PendingSocket, HeaderValue)> {
-    if !headers::connection_has(&head.headers, "upgrade") {
+fn asked(head: &mut RequestHead) -> Option<(PendingSocket, Vec<u8>)> {
+    if !headers::connection_has(&head.fields, "upgrade") {
         return None;
     }
-    let wanted: Vec<&[u8]> = protocols(&head.headers).collect();
-    let protocols = HeaderValue::from_bytes(&wanted.join(&b", "[..])).ok()?;
+    let wanted: Vec<&[u8]> = protocols(&head.fields).collect();
+    let protocols = wanted.join(&b", "[..]);
     if wanted.is_empty() {
         return None;
     }
-    Some((head.extensions.remove::<UpgradeSlot>()?.take()?, protocols))
+    Some((head.upgrade.take()?.take()?, protocols))
 }
 
 /// The client asks to leave HTTP.
-pub(crate) fn wanted(headers: &HeaderMap) -> bool {
-    protocols(headers).next().is_some()
+pub(crate) fn wanted(fields: &Fields) -> bool {
+    protocols(fields).next().is_some()
 }
 
 /// The protocols that a client may ask for. Other versions of HTTP, with TLS or without, do not
 /// count: a server may pass such a wish over (RFC 9110, 7.8; RFC 9113 has retired `h2c`), and in a
 /// tunnel they would carry requests that were not judged.
-fn protocols(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
-    headers::members(headers, &UPGRADE).filter(|protocol| !carries_http(protocol))
+fn protocols(fields: &Fields) -> impl Iterator<Item = &[u8]> {
+    headers::members(fields, UPGRADE).filter(|protocol| !carries_http(protocol))
 }
 
 /// The beginnings of all names under which servers have spoken HTTP, in drafts too: `h2c`,
@@ -239,12 +238,12 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt as _, duplex};
 
-    fn map(lines: &[(&'static str, &str)]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
+    fn map(lines: &[(&'static str, &str)]) -> Fields {
+        let mut fields = Fields::default();
         for (name, value) in lines {
-            headers.append(*name, HeaderValue::from_str(value).expect("a value"));
+            fields.append(name, value);
         }
-        headers
+        fields
     }
 
     #[test]

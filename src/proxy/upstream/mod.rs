@@ -33,8 +33,8 @@ mod tls_records;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderValue, Request, Uri};
+use http::Uri;
+use http::uri::{Authority, Scheme};
 
 use self::connect::{Address, Connecting, Tls};
 pub use self::errors::UpstreamError;
@@ -46,7 +46,7 @@ pub(crate) use self::response::{
     PendingResponse, ResponseBody, into_upgraded, is_uploading, poll_taken, taken, upload,
 };
 use self::socket::LeaseGuard;
-use super::body::UpstreamBody;
+use super::message::{Target, UpstreamRequest};
 use crate::config::{HostPolicy, UpstreamSettings, UpstreamUrl};
 use crate::fencing::lease::Lease;
 use crate::metrics::Metrics;
@@ -97,7 +97,7 @@ pub(crate) enum Reserved {
 impl Reserved {
     /// Hands the request over. [`PendingResponse`] is to be polled for the response. `repeatable`:
     /// it is not fenced, and sending it twice does no harm.
-    pub(crate) fn send(self, request: Request<UpstreamBody>, repeatable: bool) -> PendingResponse {
+    pub(crate) fn send(self, request: UpstreamRequest, repeatable: bool) -> PendingResponse {
         match self {
             Self::Http1(pool) => {
                 let pending = Http1Pending::new(pool, request, repeatable);
@@ -281,24 +281,21 @@ impl Upstream {
 
     /// The URI of a request whose target is `target`, byte for byte. Over HTTP/2 it has an
     /// authority.
-    pub(crate) fn uri(&self, target: PathAndQuery) -> Uri {
-        if !self.h2 {
-            return Uri::from(target);
-        }
-        let mut parts = http::uri::Parts::default();
-        parts.scheme = Some(self.scheme.clone());
-        parts.authority = Some(self.authority.clone());
-        parts.path_and_query = Some(target);
-        Uri::from_parts(parts).unwrap_or_else(|_| unreachable!("all three parts are there"))
+    pub(crate) fn uri(&self, target: &Target) -> Option<Uri> {
+        let uri = Uri::builder()
+            .scheme(self.scheme.clone())
+            .authority(self.authority.clone())
+            .path_and_query(target.as_str());
+        self.h2.then(|| uri.build().ok()).flatten()
     }
 
     /// The Host that the upstream sees, given the client's.
-    pub(crate) fn host(&self, client: Option<&HeaderValue>) -> Option<HeaderValue> {
-        let rewritten = || HeaderValue::from_str(self.authority.as_str()).ok();
+    pub(crate) fn host<'a>(&'a self, client: Option<&'a [u8]>) -> &'a [u8] {
+        let own = self.authority.as_str().as_bytes();
         match &self.setup.settings.host {
-            HostPolicy::Preserve => client.cloned().or_else(rewritten),
-            HostPolicy::Rewrite => rewritten(),
-            HostPolicy::Literal(host) => HeaderValue::from_str(host).ok(),
+            HostPolicy::Preserve => client.unwrap_or(own),
+            HostPolicy::Rewrite => own,
+            HostPolicy::Literal(host) => host.as_bytes(),
         }
     }
 }

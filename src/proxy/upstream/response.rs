@@ -4,13 +4,13 @@ use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
-use http::Response;
 use http_body_util::Either;
 
 use super::errors::SendError;
 use super::http1::{Http1Body, Http1Pending, Upgraded};
 use super::http2::{Http2Body, Http2Pending};
 use crate::proxy::body::BoxError;
+use crate::proxy::message::Response;
 
 /// The response to come. Dropping it midway resets the connection of a fenced request.
 #[must_use = "a request is sent as its response is waited for"]

@@ -216,9 +216,10 @@ impl UpstreamSocket {
         self.records.as_ref().is_some_and(TlsRecords::is_inside)
     }
 
-    /// Whether reads ask the kernel, in place of the runtime. They wake no task then.
+    /// Whether reads of a fenced connection ask the kernel, in place of the runtime. They wake no task
+    /// then. For a request that is not fenced, what the runtime has heard is good enough.
     pub(super) fn read_unpolled(&mut self, unpolled: bool) {
-        self.unpolled = unpolled;
+        self.unpolled = unpolled && self.guard.is_some();
     }
 
     /// How many bytes the kernel has taken.

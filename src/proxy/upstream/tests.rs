@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode};
+use bytes::Bytes;
+use http::{Method, Response, StatusCode, Version};
 use tokio::io::AsyncReadExt as _;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::boot_clock::BootClock;
 use crate::config::UnknownStatuses;
+use crate::http1::Fields;
 use crate::proxy::body::Upload;
+use crate::proxy::message::RequestHead;
 use crate::store::InstanceId;
 
 fn lease() -> Arc<Lease> {
@@ -37,11 +40,15 @@ fn upstream(url: UpstreamUrl, lease: &Arc<Lease>) -> Upstream {
     Upstream::new(&settings, lease, &metrics).expect("an upstream")
 }
 
-fn request(upstream: &Upstream) -> Request<UpstreamBody> {
-    let body = Upload::empty().send(CancellationToken::new());
-    let mut request = Request::new(body);
-    *request.uri_mut() = upstream.uri(PathAndQuery::from_static("/"));
-    request
+fn request(upstream: &Upstream) -> UpstreamRequest {
+    let target = Target::new(Bytes::from_static(b"/"), None);
+    let uri = upstream.uri(&target);
+    let fields = Fields::default();
+    UpstreamRequest {
+        head: RequestHead::new(Method::GET, target, Version::HTTP_11, fields),
+        uri,
+        body: Upload::empty().send(CancellationToken::new()),
+    }
 }
 
 /// A single probe that is lost on a silent connection must not end it.

@@ -3,48 +3,47 @@
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{Method, StatusCode, Version};
 use http_body::Body as _;
 
 use super::input::Fed;
 use super::response_head::{Last, ResponseConstraints, ResponseContent};
 use super::{AfterAnswer, Http1Connection, Site, request_head};
 use crate::proxy::headers::OUTCOME;
-use crate::proxy::{BoxError, ClientBody, Handover, buffer_pool, handover, limit_of};
+use crate::proxy::{BoxError, ClientBody, Handover, Response, handover, limit_of};
 use crate::server::connection_state::Signal;
-use crate::wire::request::{RequestError, RequestHead};
+use crate::wire::request::{RequestError, WholeHead};
 
 impl Http1Connection {
     /// One request, and its answer.
-    pub(super) async fn exchange(&mut self, head: RequestHead, site: &Site<'_>) -> AfterAnswer {
+    pub(super) async fn exchange(&mut self, head: WholeHead, site: &Site<'_>) -> AfterAnswer {
         let bytes = self.input.take_head(head);
         let reader = self.input.reader();
         let keeps = reader.keeps();
-        let (mut parts, asked) = match request_head::parts(reader, &bytes) {
-            Ok(parts) => {
+        let (mut request, asked) = match request_head::read(reader, bytes) {
+            Ok(request) => {
                 let asked = ResponseConstraints {
-                    head: parts.method == Method::HEAD,
-                    http_11: parts.version == Version::HTTP_11,
+                    head: request.method == Method::HEAD,
+                    http_11: request.version == Version::HTTP_11,
                     trailers: reader.takes_trailers(),
                 };
-                (parts, asked)
+                (request, asked)
             }
             Err(error) => return self.refuse(error, site).await,
         };
-        drop(bytes);
         let mut switch = None;
         if head.upgrade {
             let (ours, theirs) = handover();
             switch = Some(ours);
-            parts.extensions.insert(theirs);
+            request.upgrade = Some(theirs);
         }
-        let request = Request::from_parts(parts, self.input.begin_body(head));
+        let body = self.input.begin_body(head);
         let response = if site.spoken {
-            let mut service = pin!(site.proxy.handle(request, site.peer));
+            let mut service = pin!(site.proxy.handle(request, body, site.peer));
             std::future::poll_fn(|cx| self.poll_service(service.as_mut(), cx)).await
         } else {
             // The body is not read.
-            drop(request);
+            drop(body);
             Some(site.proxy.refuse(RequestError::Version, site.peer))
         };
         match response {
@@ -81,16 +80,16 @@ impl Http1Connection {
         (asked, keeps, switch): (ResponseConstraints, bool, Option<Handover>),
         site: &Site<'_>,
     ) -> AfterAnswer {
-        let (parts, body) = response.into_parts();
+        let Response { mut head, body } = response;
         // After the answer no `100 Continue` is sent.
         let _ = self.input.takes_expectation();
         if !self.input.is_whole() && self.input.is_unwanted() {
             self.drain().await;
         }
-        let unread = parts.headers.contains_key(OUTCOME) && !self.input.is_whole();
+        let unread = head.fields.contains(OUTCOME) && !self.input.is_whole();
         let state = site.state;
         let leaves = state.is(Signal::Announced) || state.is(Signal::Leave);
-        let switches = parts.status == StatusCode::SWITCHING_PROTOCOLS;
+        let switches = head.status == StatusCode::SWITCHING_PROTOCOLS;
         let last = if switches {
             Last::No
         } else if leaves || unread {
@@ -106,8 +105,8 @@ impl Http1Connection {
             let length = body.size_hint().exact();
             length.map_or(ResponseContent::Unknown, ResponseContent::Length)
         };
-        self.output.head(&parts, asked, content, last);
-        buffer_pool::keep_map(parts.headers);
+        self.output.head(&mut head, asked, content, last);
+        drop(head);
         let to_end = self.output.is_to_end();
         let mut body = Some(body);
         let mut broken = false;

@@ -16,7 +16,7 @@ use crate::wire::chunked::BodyError;
 use crate::wire::client_framing::{ClientFraming, ClientPart, Violation};
 use crate::wire::content::ContentPart;
 use crate::wire::head::{Framing, HeadError, HeadLimits};
-use crate::wire::request::{RequestError, RequestHead, RequestReader};
+use crate::wire::request::{RequestError, RequestReader, WholeHead};
 
 /// The bytes of a head that are read at once.
 const HEAD_CHUNK: usize = 4 << 10;
@@ -43,7 +43,7 @@ pub(super) enum Fed {
 
 /// The result of looking for a head.
 pub(super) enum Next {
-    Head(RequestHead),
+    Head(WholeHead),
     Refused(RequestError),
     /// The client speaks HTTP/2.
     Http2,
@@ -122,12 +122,12 @@ impl Input {
     }
 
     /// Takes a complete head.
-    pub(super) fn take_head(&mut self, head: RequestHead) -> Bytes {
+    pub(super) fn take_head(&mut self, head: WholeHead) -> Bytes {
         self.buf.split_to(head.length).freeze()
     }
 
     /// Begins with the body behind the head that was taken.
-    pub(super) fn begin_body(&mut self, head: RequestHead) -> Received {
+    pub(super) fn begin_body(&mut self, head: WholeHead) -> Received {
         let length = match head.framing {
             Framing::None | Framing::Length(0) => return Received::Whole(Bytes::new()),
             Framing::Length(length) => Some(length),

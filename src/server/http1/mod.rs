@@ -39,7 +39,7 @@ use crate::deadline_timer::DeadlineTimer;
 use crate::metrics::{Limit, Metrics};
 use crate::proxy::{Client, Handover, Proxy};
 use crate::wire::head::HeadLimits;
-use crate::wire::request::{RequestError, RequestHead};
+use crate::wire::request::{RequestError, WholeHead};
 
 /// A client that is still sending may take this long to read its answer and close: closing before
 /// would reset the connection, and the answer might be lost (RFC 9112, 9.6).
@@ -58,7 +58,7 @@ pub(super) struct Site<'a> {
 
 /// The end of the wait for a head.
 enum HeadOutcome {
-    Request(RequestHead),
+    Request(WholeHead),
     Refused(RequestError),
     Http2,
     /// No more requests come.

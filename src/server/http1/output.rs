@@ -6,7 +6,6 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::HeaderMap;
-use http::response::Parts;
 use http_body::Frame;
 use tokio::io::AsyncWrite;
 
@@ -14,6 +13,7 @@ use super::response_head::{
     self, Last, ResponseConstraints, ResponseContent, ResponseFraming, may_trail,
 };
 use crate::http1::WriteQueue;
+use crate::proxy::ResponseHead;
 
 /// The most memory that an idle connection keeps in each buffer.
 const MAX_KEPT: usize = 2 << 10;
@@ -49,12 +49,12 @@ impl Output {
     /// Begins an answer.
     pub(super) fn head(
         &mut self,
-        parts: &Parts,
+        head: &mut ResponseHead,
         asked: ResponseConstraints,
         content: ResponseContent,
         last: Last,
     ) {
-        self.framed = response_head::write(parts, asked, content, last, self.queue.end());
+        self.framed = response_head::write(head, asked, content, last, self.queue.end());
     }
 
     /// True if the content of the current answer ends with the connection.
@@ -135,10 +135,11 @@ impl Output {
 
 #[cfg(test)]
 mod tests {
+    use http::StatusCode;
     use http::header::HeaderName;
-    use http::{Response, StatusCode};
 
     use super::*;
+    use crate::proxy::Response;
 
     /// A piece that is not copied.
     const LONG: usize = (4 << 10) + 1;
@@ -151,23 +152,24 @@ mod tests {
         }
     }
 
-    fn head(status: StatusCode, lines: &[(&'static str, &'static str)]) -> Parts {
-        let mut response = Response::builder().status(status).header("date", "now");
+    fn head(status: StatusCode, lines: &[(&'static str, &'static str)]) -> ResponseHead {
+        let mut head = Response::new(status, ()).head;
+        head.fields.append("date", "now");
         for (name, value) in lines {
-            response = response.header(*name, *value);
+            head.fields.append(name, value);
         }
-        response.body(()).expect("a response").into_parts().0
+        head
     }
 
     /// The bytes that are written for an answer with this content.
     async fn written(
-        parts: &Parts,
+        head: &ResponseHead,
         (asked, content): (ResponseConstraints, ResponseContent),
         pieces: &[usize],
         trailers: Option<HeaderMap>,
     ) -> Result<Vec<u8>, TooShort> {
         let mut output = Output::new();
-        output.head(parts, asked, content, Last::No);
+        output.head(&mut head.clone(), asked, content, Last::No);
         let mut io = Vec::new();
         for length in pieces {
             output.data(vec![b'x'; *length].into());

@@ -1,17 +1,12 @@
 //! The head of a response as it is written, and how its content is framed.
 
-use http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
-    CONTENT_TYPE, DATE, HOST, HeaderName, MAX_FORWARDS, SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING,
-};
-use http::response::Parts;
-use http::{HeaderMap, StatusCode};
-use hyper::ext::ReasonPhrase;
+use http::{HeaderName, StatusCode};
 
 use super::date;
-use crate::http1::fields;
+use crate::http1::names::{CONNECTION, CONTENT_LENGTH, DATE, TRAILER, TRANSFER_ENCODING, title};
+use crate::http1::title_line;
+use crate::proxy::ResponseHead;
 use crate::wire::head::content_length;
-use crate::wire::spelling::Spelling;
 
 /// The properties of a request that its response depends on.
 #[derive(Clone, Copy, Debug)]
@@ -52,70 +47,51 @@ pub(super) enum ResponseContent {
 
 /// Writes the head of a response.
 pub(super) fn write(
-    parts: &Parts,
+    head: &mut ResponseHead,
     asked: ResponseConstraints,
     content: ResponseContent,
     last: Last,
     out: &mut Vec<u8>,
 ) -> ResponseFraming {
-    let status = parts.status;
-    start_line(parts, asked, out);
-    let none = Spelling::default();
-    let spelling = parts.extensions.get().unwrap_or(&none);
+    let status = head.status;
+    start_line(head, asked, out);
     let bodiless = asked.head
         || status.is_informational()
         || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let chunks = asked.http_11 && !bodiless;
-    let mut length = None;
-    let mut trailers = Vec::new();
-    for name in parts.headers.keys() {
-        let lines = || parts.headers.get_all(name).iter();
-        match *name {
-            TRANSFER_ENCODING | CONNECTION => continue,
-            CONTENT_LENGTH => {
-                // Without content, only the response to HEAD may have a length.
-                let shown = content != ResponseContent::None || asked.head;
-                length = lines().next().filter(|_| shown);
-                let Some(length) = length else { continue };
-                fields::write(spelling, name, length.as_bytes(), out);
-                continue;
-            }
-            TRAILER => {
-                if !chunks {
-                    continue;
-                }
-                for value in lines() {
-                    let names = value.as_bytes().split(|byte| *byte == b',');
-                    let names = names.map(<[u8]>::trim_ascii).map(HeaderName::from_bytes);
-                    trailers.extend(names.filter_map(Result::ok));
-                }
-                joined(spelling, &parts.headers, name, out);
-                continue;
-            }
-            _ => {}
-        }
-        for (nth, value) in lines().enumerate() {
-            fields::write_nth(spelling, (name, nth), value.as_bytes(), out);
-        }
+    let fields = &mut head.fields;
+    fields.remove(TRANSFER_ENCODING);
+    if fields.contains(CONTENT_LENGTH) && content == ResponseContent::None && !asked.head {
+        // Without content, only the response to HEAD may have a length.
+        fields.remove(CONTENT_LENGTH);
     }
-    let declared = length.and_then(|length| content_length(length.as_bytes()).ok());
+    let mut trailers = Vec::new();
+    if !chunks {
+        fields.remove(TRAILER);
+    }
+    for value in fields.get_all(TRAILER) {
+        let names = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+        trailers.extend(names.map(HeaderName::from_bytes).filter_map(Result::ok));
+    }
+    let length = fields.get(CONTENT_LENGTH);
+    let declared = length.and_then(|length| content_length(length).ok());
+    fields.write_to(out);
     let mut framed = match (declared, content) {
         (Some(length), _) => ResponseFraming::Length(length),
         (None, ResponseContent::Unknown) if !chunks => ResponseFraming::ToEnd,
         (None, ResponseContent::Unknown) => {
-            fields::write(spelling, &TRANSFER_ENCODING, b"chunked", out);
+            title_line(TRANSFER_ENCODING, b"chunked", out);
             ResponseFraming::Chunked(if asked.trailers { trailers } else { Vec::new() })
         }
         (None, ResponseContent::Length(length)) => {
             if !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
-                let digits = length.to_string();
-                fields::write(spelling, &CONTENT_LENGTH, digits.as_bytes(), out);
+                title_line(CONTENT_LENGTH, length.to_string().as_bytes(), out);
             }
             ResponseFraming::Length(length)
         }
         (None, ResponseContent::None) => {
             if !bodiless {
-                fields::write(spelling, &CONTENT_LENGTH, b"0", out);
+                title_line(CONTENT_LENGTH, b"0", out);
             }
             ResponseFraming::Length(0)
         }
@@ -124,9 +100,9 @@ pub(super) fn write(
         framed = ResponseFraming::Length(0);
     }
     let to_end = framed == ResponseFraming::ToEnd;
-    connection(parts, asked, (last, to_end), spelling, out);
-    if !parts.headers.contains_key(DATE) {
-        spelling.write(DATE.as_str(), out);
+    connection(head, asked, (last, to_end), out);
+    if !head.fields.contains(DATE) {
+        title(DATE, out);
         out.extend_from_slice(b": ");
         date::write(out);
         out.extend_from_slice(b"\r\n");
@@ -135,28 +111,26 @@ pub(super) fn write(
     framed
 }
 
-fn start_line(parts: &Parts, asked: ResponseConstraints, out: &mut Vec<u8>) {
+fn start_line(head: &ResponseHead, asked: ResponseConstraints, out: &mut Vec<u8>) {
     let version = if asked.http_11 {
         b"HTTP/1.1 "
     } else {
         b"HTTP/1.0 "
     };
     out.extend_from_slice(version);
-    out.extend_from_slice(parts.status.as_str().as_bytes());
+    out.extend_from_slice(head.status.as_str().as_bytes());
     out.push(b' ');
-    let canonical = parts.status.canonical_reason().unwrap_or("<none>");
-    let own = parts.extensions.get::<ReasonPhrase>();
-    out.extend_from_slice(own.map_or(canonical.as_bytes(), ReasonPhrase::as_bytes));
+    let canonical = head.status.canonical_reason().unwrap_or("<none>");
+    out.extend_from_slice(head.reason.as_deref().unwrap_or(canonical.as_bytes()));
     out.extend_from_slice(b"\r\n");
 }
 
 /// Writes `Connection`: `close` on the last response, and `keep-alive` on other responses in
 /// HTTP/1.0, whose clients expect a close (RFC 9112, 9.3).
 fn connection(
-    parts: &Parts,
+    head: &ResponseHead,
     asked: ResponseConstraints,
     (last, to_end): (Last, bool),
-    spelling: &Spelling,
     out: &mut Vec<u8>,
 ) {
     let close = match last {
@@ -165,41 +139,31 @@ fn connection(
         Last::Announced => true,
     };
     let keeps = last == Last::No && !asked.http_11 && !to_end;
-    let switches = parts.status == StatusCode::SWITCHING_PROTOCOLS;
-    if parts.headers.contains_key(CONNECTION) {
-        joined(spelling, &parts.headers, &CONNECTION, out);
+    let switches = head.status == StatusCode::SWITCHING_PROTOCOLS;
+    if head.fields.contains(CONNECTION) {
+        // The proxy's own.
     } else if close && !switches {
-        fields::write(spelling, &CONNECTION, b"close", out);
+        title_line(CONNECTION, b"close", out);
     } else if keeps {
-        fields::write(spelling, &CONNECTION, b"keep-alive", out);
+        title_line(CONNECTION, b"keep-alive", out);
     }
-}
-
-/// Writes a field that is a list, on one line.
-fn joined(spelling: &Spelling, headers: &HeaderMap, name: &HeaderName, out: &mut Vec<u8>) {
-    let lines: Vec<&[u8]> = headers
-        .get_all(name)
-        .iter()
-        .map(http::HeaderValue::as_bytes)
-        .collect();
-    fields::write(spelling, name, &lines.join(&b", "[..]), out);
 }
 
 /// True if this field may be a trailer (RFC 9110, 6.5.1).
 pub(super) fn may_trail(name: &HeaderName) -> bool {
     ![
-        AUTHORIZATION,
-        CACHE_CONTROL,
-        CONTENT_ENCODING,
-        CONTENT_LENGTH,
-        CONTENT_RANGE,
-        CONTENT_TYPE,
-        HOST,
-        MAX_FORWARDS,
-        SET_COOKIE,
-        TRAILER,
-        TRANSFER_ENCODING,
-        TE,
+        "authorization",
+        "cache-control",
+        "content-encoding",
+        "content-length",
+        "content-range",
+        "content-type",
+        "host",
+        "max-forwards",
+        "set-cookie",
+        "trailer",
+        "transfer-encoding",
+        "te",
     ]
-    .contains(name)
+    .contains(&name.as_str())
 }

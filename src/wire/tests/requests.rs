@@ -1,10 +1,10 @@
 //! Heads of requests.
 
 use super::super::head::{Framing, HeadError};
-use super::super::request::{RequestError, RequestErrorKind, RequestHead, is_host};
+use super::super::request::{RequestError, RequestErrorKind, WholeHead, is_host};
 use super::read;
 
-fn taken(head: &str) -> RequestHead {
+fn taken(head: &str) -> WholeHead {
     let read = read(head.as_bytes());
     read.unwrap_or_else(|error| panic!("{head:?}: {error}"))
         .unwrap_or_else(|| panic!("{head:?} is not whole"))

@@ -1,15 +1,16 @@
 //! Which responses leave open what became of their requests.
 
-use http::Response;
-
 use super::*;
+use crate::proxy::message::Response;
 
-fn response(status: u16, version: Version, header: Option<(&str, &str)>) -> Parts {
-    let mut response = Response::builder().status(status).version(version);
+fn response(status: u16, version: Version, header: Option<(&str, &str)>) -> ResponseHead {
+    let status = StatusCode::from_u16(status).expect("a status");
+    let mut head = Response::new(status, ()).head;
+    head.version = version;
     if let Some((name, value)) = header {
-        response = response.header(name, value);
+        head.fields.append(name, value);
     }
-    response.body(()).expect("a response").into_parts().0
+    head
 }
 
 #[test]
@@ -59,11 +60,10 @@ fn call(grpc: &[u16]) -> Conclusion {
     }
 }
 
-fn head(code: u16, content: &str, status: &[&str]) -> Parts {
+fn head(code: u16, content: &str, status: &[&str]) -> ResponseHead {
     let mut parts = response(code, Version::HTTP_2, Some(("content-type", content)));
     for status in status {
-        let value = status.parse().expect("a value");
-        parts.headers.append(GRPC_STATUS, value);
+        parts.fields.append(GRPC_STATUS, status);
     }
     parts
 }
@@ -91,7 +91,7 @@ fn what_a_grpc_status_leaves_open() {
             assert_eq!(usual.doubt(&parts), expected, "{code} {status:?}");
             assert_eq!(call(&[]).doubt(&parts), None);
         }
-        let trailers = head(200, GRPC, status).headers;
+        let trailers = head(200, GRPC, status).fields.to_map();
         let first = head(200, GRPC, &[]);
         assert_eq!(usual.doubt(&first), None);
         let mut later = usual.in_trailers(&first).expect("the trailers tell");
@@ -141,7 +141,7 @@ fn which_responses_are_judged_by_their_trailers() {
         ("application/json", false),
     ] {
         assert_eq!(
-            is_grpc(&head(200, content, &[]).headers),
+            is_grpc(&head(200, content, &[]).fields),
             expected,
             "{content}"
         );

@@ -5,7 +5,6 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -14,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::config::{HostPolicy, UnknownStatuses, UpstreamSettings, UpstreamUrl};
 use crate::fencing::tests::{Double, Rig, clock, key};
+use crate::http1::Fields;
 use crate::metrics::Metrics;
 use crate::proxy::body::BodyMemory;
 use crate::proxy::body::ClientBody;
@@ -21,6 +21,7 @@ use crate::proxy::body::Upload;
 use crate::proxy::exchange::ExchangeLimits;
 use crate::proxy::exchange::conclusion::Conclusion;
 use crate::proxy::headers::via::Via;
+use crate::proxy::message::{RequestHead, Response, Target, UpstreamRequest};
 use crate::proxy::upstream::Upstream;
 use crate::proxy::{Feed, streamed};
 use crate::store::InstanceId;
@@ -79,15 +80,20 @@ impl Bench {
     ) -> (Exchange<()>, FenceTerms<impl Ended + use<>>) {
         let sent = CancellationToken::new();
         // No deadline for the upload: nothing but the exchange may end one.
-        let body = upload.send(sent.clone());
-        let mut request = Request::new(body);
-        *request.method_mut() = http::Method::PUT;
-        *request.uri_mut() = self.upstream.uri(http::uri::PathAndQuery::from_static("/"));
+        let target = Target::new(Bytes::from_static(b"/"), None);
+        let uri = self.upstream.uri(&target);
+        let fields = Fields::default();
+        let request = UpstreamRequest {
+            head: RequestHead::new(http::Method::PUT, target, http::Version::HTTP_11, fields),
+            uri,
+            body: upload.send(sent.clone()),
+        };
         let exchange = Exchange {
             span: None,
             request,
             opening: None,
             timeout: LONG,
+            clock: None,
             via: Via::new(InstanceId::from_bits(1)),
             held: (),
         };
@@ -160,7 +166,7 @@ async fn a_whole_answer_ends_its_upload_and_settles_where_what_was_sent_has_been
     let (upload, _client) = half_an_upload();
     let upstream = bench.serve(b"hello", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
     let (answer, mut socket) = tokio::join!(bench.forward(upload, LONG), upstream);
-    let body = answer.expect("a head").into_body().collect();
+    let body = answer.expect("a head").body.collect();
     assert_eq!(body.await.expect("whole").to_bytes(), "ok");
     // The client never sends the rest, and nothing waits for it.
     bench.ended().await;
@@ -229,7 +235,7 @@ async fn an_answer_that_came_whole_has_ended_its_exchange() {
         let (answered, _socket) = tokio::join!(bench.forward(Upload::empty(), LONG), upstream);
         assert_eq!(bench.in_flight(), (0, 0), "{answer:?}");
         assert!(bench.tasks.is_empty(), "{answer:?}");
-        let body = answered.expect("a head").into_body();
+        let body = answered.expect("a head").body;
         let exact = (!answer.contains("chunked")).then_some(content.len() as u64);
         assert_eq!(
             http_body::Body::size_hint(&body).exact(),
@@ -269,7 +275,7 @@ async fn every_break_after_the_send_is_an_unknown_outcome() {
         let upstream = async { drop(bench.serve(HEAD_END, part.as_bytes()).await) };
         let (answer, ()) = tokio::join!(bench.forward(Upload::empty(), LONG), upstream);
         match answer {
-            Ok(head) => assert!(head.into_body().collect().await.is_err(), "never whole"),
+            Ok(head) => assert!(head.body.collect().await.is_err(), "never whole"),
             Err(refusal) => assert!(matches!(refusal, Refusal::Broken(_)), "{part:?}"),
         }
         bench.ended().await;

@@ -13,7 +13,7 @@ use super::Http1Pool;
 use super::connection::{Http1UpstreamConnection, Upgraded};
 use super::head::response_limits;
 use super::upload::{Outgoing, Unwritten};
-use crate::http1::{fields, take_data};
+use crate::http1::{read_trailers, take_data};
 use crate::proxy::body::BoxError;
 use crate::proxy::upstream::socket::LAPSED;
 use crate::wire::chunked::MOST_TRAILER_BYTES;
@@ -82,7 +82,7 @@ impl Http1Body {
             } else {
                 Http1BodyState::Last {
                     data: first,
-                    trailers: fields::read_trailers(&decoder.trailers),
+                    trailers: read_trailers(&decoder.trailers),
                     sized,
                 }
             },
@@ -311,7 +311,7 @@ impl Body for Http1Body {
                     return Poll::Ready(Some(Err(error)));
                 }
             };
-            let trailers = fields::read_trailers(&reading.decoder.trailers);
+            let trailers = read_trailers(&reading.decoder.trailers);
             let last = Http1BodyState::Last {
                 data,
                 trailers,

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Buf as _;
-use http::header::UPGRADE;
-use http::{Method, Request, Response};
+use http::Method;
 
 use super::Http1Pool;
 use super::body::{Carrier, Http1Body};
 use super::connection::{Http1UpstreamConnection, Upgraded};
 use super::head::{self, response_limits};
 use super::upload::{Outgoing, Unwritten};
-use crate::proxy::body::UpstreamBody;
+use crate::http1::names::UPGRADE;
 use crate::proxy::headers;
+use crate::proxy::message::{Response, UpstreamRequest};
 use crate::proxy::upstream::errors::{SendError, chain};
 use crate::proxy::upstream::socket::LAPSED;
 use crate::wire::content::ContentReader;
@@ -42,14 +42,10 @@ enum Broke {
 
 impl Http1Pending {
     /// `repeatable`: sending it twice does no harm.
-    pub(crate) fn new(
-        pool: Arc<Http1Pool>,
-        request: Request<UpstreamBody>,
-        repeatable: bool,
-    ) -> Self {
+    pub(crate) fn new(pool: Arc<Http1Pool>, request: UpstreamRequest, repeatable: bool) -> Self {
         let asked = ResponseExpectation {
-            head: *request.method() == Method::HEAD,
-            upgrade: request.headers().contains_key(UPGRADE),
+            head: request.head.method == Method::HEAD,
+            upgrade: request.head.fields.contains(UPGRADE),
         };
         Self {
             pool,
@@ -64,10 +60,10 @@ impl Http1Pending {
     pub(crate) async fn response(mut self: Box<Self>) -> Result<Response<Http1Body>, SendError> {
         // `self` is dropped after the connection below: see the module's documentation.
         let mut reused = true;
-        let mut repetition = None;
+        let mut repeats = false;
         let mut connection = if let Some(connection) = self.pool.take() {
             if self.repeatable {
-                repetition = self.outgoing.copy().map(Box::new);
+                repeats = self.outgoing.keep();
             }
             connection
         } else {
@@ -85,10 +81,11 @@ impl Http1Pending {
                     let Self { pool, outgoing, .. } = *self;
                     return attempt.response(&pool, connection, outgoing, &head, content);
                 }
-                Err(Broke::Silent(why)) if let Some(outgoing) = repetition.take() => {
+                Err(Broke::Silent(why)) if std::mem::take(&mut repeats) => {
                     // The upstream has probably closed it while it was idle (RFC 9110, 9.2.2).
                     tracing::debug!(why, "a safe request goes over another connection");
-                    (reused, self.outgoing) = (false, *outgoing);
+                    reused = false;
+                    self.outgoing.rewind();
                     connection = self.pool.open().await.map_err(SendError::Broken)?;
                 }
                 Err(Broke::Silent(why) | Broke::Midway(why)) => {
@@ -100,7 +97,7 @@ impl Http1Pending {
                         return Err(SendError::NotSent(why));
                     }
                     // It was closed while it was idle.
-                    (reused, repetition) = (false, None);
+                    (reused, repeats) = (false, false);
                     connection = self.pool.open().await.map_err(SendError::NotSent)?;
                 }
             }
@@ -243,18 +240,16 @@ impl Attempt {
         content: Option<ContentReader>,
     ) -> Result<Response<Http1Body>, SendError> {
         let bytes = connection.take(head.length as u64);
-        let Some(response) = head::response(head, &bytes, self.reader.fields()) else {
+        let Some(said) = head::response(head, bytes, self.reader.fields()) else {
             return Err(SendError::Broken("the head of the response".to_owned()));
         };
         let Some(content) = content else {
             let body = Http1Body::switched(Upgraded::new(connection));
-            return Ok(response.map(|()| body));
+            return Ok(Response { head: said, body });
         };
         let carrier = Carrier {
             // An HTTP/1.0 upstream may disagree on where messages end.
-            keeps: head.http_11
-                && !head.odd
-                && !headers::connection_has(response.headers(), "close"),
+            keeps: head.http_11 && !head.odd && !headers::connection_has(&said.fields, "close"),
             connection,
             outgoing,
             unwritable: self.unwritable,
@@ -264,6 +259,6 @@ impl Attempt {
             tracing::warn!(%fault, "a connection to the upstream is given up");
             SendError::Broken(fault.to_string())
         })?;
-        Ok(response.map(|()| body))
+        Ok(Response { head: said, body })
     }
 }

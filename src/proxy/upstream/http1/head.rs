@@ -1,17 +1,14 @@
 //! Heads: the request's as it is written, the response's as it is read.
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{Method, Response, StatusCode, Uri, Version, request};
-use hyper::ext::ReasonPhrase;
+use http::{Method, StatusCode, Version};
 
-use crate::http1::fields;
-use crate::proxy::buffer_pool;
+use crate::http1::names::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use crate::http1::{Fields, title_line};
+use crate::proxy::message::{RequestHead, ResponseHead};
 use crate::wire::head::{FieldRange, HeadLimits};
-use crate::wire::response::ResponseHead;
-use crate::wire::spelling::Spelling;
+use crate::wire::response;
 
-/// The most field lines of a response's head, and of its trailers.
 const MAX_FIELDS: usize = 10_000;
 
 /// The limits of a response's head. `bytes`: `upstream.header_bytes`.
@@ -33,35 +30,36 @@ pub(super) enum RequestFraming {
 
 /// Writes the head of a request. `ended`: it has no body; `exact`: the length of its body, where it
 /// is known.
+///
+/// An empty POST says so (RFC 9110, 8.6: a sender should), since some servers answer 411 otherwise.
 pub(super) fn write(
-    head: &request::Parts,
+    head: &RequestHead,
     ended: bool,
     exact: Option<u64>,
     out: &mut Vec<u8>,
 ) -> RequestFraming {
-    start(&head.method, &head.uri, out);
-    let default = Spelling::default();
-    let spelling = head.extensions.get().unwrap_or(&default);
-    let all = head.headers.iter();
-    // All lines of a name come one behind the other.
-    let (mut before, mut nth) = (None, 0);
-    for (name, value) in all.filter(|(name, _)| *name != TRANSFER_ENCODING) {
-        nth = if before == Some(name) { nth + 1 } else { 0 };
-        before = Some(name);
-        fields::write_nth(spelling, (name, nth), value.as_bytes(), out);
+    for part in [
+        head.method.as_str(),
+        " ",
+        head.target.as_str(),
+        " HTTP/1.1\r\n",
+    ] {
+        out.extend_from_slice(part.as_bytes());
     }
-    let announced = head.headers.get(CONTENT_LENGTH);
-    let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
+    head.fields.write_to(out);
+    let announced = head.fields.get_str(CONTENT_LENGTH);
+    let announced = announced.and_then(|length| length.parse().ok());
+    let sends = matches!(head.method, Method::POST | Method::PUT | Method::PATCH);
     let framing = match (announced, exact) {
         (Some(length), _) => RequestFraming::Length(length),
-        (None, _) if ended => RequestFraming::Length(0),
-        (None, Some(length)) => {
-            let digits = length.to_string();
-            fields::write(spelling, &CONTENT_LENGTH, digits.as_bytes(), out);
+        (None, _) if ended && !sends => RequestFraming::Length(0),
+        (None, exact) if ended || exact.is_some() => {
+            let length = exact.filter(|_| !ended).unwrap_or_default();
+            title_line(CONTENT_LENGTH, length.to_string().as_bytes(), out);
             RequestFraming::Length(length)
         }
-        (None, None) => {
-            fields::write(spelling, &TRANSFER_ENCODING, b"chunked", out);
+        (None, _) => {
+            title_line(TRANSFER_ENCODING, b"chunked", out);
             RequestFraming::Chunked
         }
     };
@@ -69,42 +67,23 @@ pub(super) fn write(
     framing
 }
 
-fn start(method: &Method, uri: &Uri, out: &mut Vec<u8>) {
-    out.extend_from_slice(method.as_str().as_bytes());
-    out.push(b' ');
-    let target = uri.path_and_query().map_or("/", |target| target.as_str());
-    out.extend_from_slice(target.as_bytes());
-    out.extend_from_slice(b" HTTP/1.1\r\n");
-}
-
-/// Room for the fields that are added on the way to the client.
-const OURS: usize = 4;
-
-/// The response whose head these bytes are, with these fields. `None`: the `http` crate does not
-/// take them.
+/// The response with this head.
 pub(super) fn response(
-    head: &ResponseHead,
-    bytes: &Bytes,
-    ranges: &[FieldRange],
-) -> Option<Response<()>> {
-    let mut headers = buffer_pool::map();
-    let spelling = fields::read(bytes, ranges, &mut headers, OURS).ok()?;
-    let mut response = Response::new(());
-    *response.status_mut() = StatusCode::from_u16(head.status).ok()?;
-    *response.version_mut() = if head.http_11 {
-        Version::HTTP_11
-    } else {
-        Version::HTTP_10
-    };
-    *response.headers_mut() = headers;
-    if !spelling.is_empty() {
-        response.extensions_mut().insert(spelling);
-    }
-    let reason = &bytes[head.reason.clone()];
-    let usual = response.status().canonical_reason();
-    if usual.map(str::as_bytes) != Some(reason) {
-        let reason = ReasonPhrase::try_from(bytes.slice_ref(reason)).ok()?;
-        response.extensions_mut().insert(reason);
-    }
-    Some(response)
+    head: &response::ResponseHead,
+    bytes: Bytes,
+    places: &[FieldRange],
+) -> Option<ResponseHead> {
+    let status = StatusCode::from_u16(head.status).ok()?;
+    let reason = bytes.slice(head.reason.clone());
+    let usual = status.canonical_reason().map(str::as_bytes);
+    Some(ResponseHead {
+        status,
+        version: if head.http_11 {
+            Version::HTTP_11
+        } else {
+            Version::HTTP_10
+        },
+        reason: (usual != Some(&reason)).then_some(reason),
+        fields: Fields::repaired(bytes, places),
+    })
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response};
+use http::{Method, Version};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -15,15 +15,27 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::boot_clock::BootClock;
+use crate::fencing::lease::Lease;
+use crate::http1::Fields;
 use crate::metrics::Metrics;
-use crate::proxy::body::{Upload, UpstreamBody};
+use crate::proxy::body::Upload;
+use crate::proxy::message::{RequestHead, Response, Target, UpstreamRequest};
 use crate::proxy::upstream::connect::{Address, Connecting};
 use crate::proxy::upstream::errors::SendError;
-use crate::wire::spelling::Spelling;
+use crate::proxy::upstream::socket::LeaseGuard;
+use crate::store::InstanceId;
 
 const LONG: Duration = Duration::from_secs(20);
 const HEAD_END: &[u8] = b"\r\n\r\n";
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+/// For fenced connections.
+fn guard() -> LeaseGuard {
+    let lease = Lease::new(BootClock::boottime(), None, InstanceId::from_bits(1));
+    lease.renewed(Duration::ZERO);
+    LeaseGuard::new(&Arc::new(lease), 0, LONG)
+}
 
 struct Bench {
     listener: TcpListener,
@@ -36,11 +48,15 @@ impl Bench {
     }
 
     async fn with_idle_timeout(idle_timeout: Duration) -> Self {
+        Self::with(idle_timeout, None).await
+    }
+
+    async fn with(idle_timeout: Duration, guard: Option<LeaseGuard>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("bound").port();
         let address = Address::Tcp("127.0.0.1".into(), port);
         let metrics = Arc::new(Metrics::new(&[]));
-        let connecting = Connecting::new(address, None, None, (LONG, 64 << 10), metrics);
+        let connecting = Connecting::new(address, None, guard, (LONG, 64 << 10), metrics);
         let pool = Http1Pool::new(connecting, idle_timeout);
         Self {
             listener,
@@ -53,7 +69,7 @@ impl Bench {
         accepted.expect("in time").expect("a connection").0
     }
 
-    async fn send(&self, request: Request<UpstreamBody>) -> Result<Response<Http1Body>, SendError> {
+    async fn send(&self, request: UpstreamRequest) -> Result<Response<Http1Body>, SendError> {
         let pending = Http1Pending::new(Arc::clone(&self.pool), request, false);
         let answered = tokio::time::timeout(LONG, Box::new(pending).response()).await;
         answered.expect("in time")
@@ -86,17 +102,18 @@ impl Bench {
     }
 }
 
-fn request(method: Method, upload: Upload) -> Request<UpstreamBody> {
-    let body = upload.send(CancellationToken::new());
-    let mut request = Request::new(body);
-    *request.method_mut() = method;
-    *request.uri_mut() = "/a?b=%2f".parse().expect("a target");
-    let host = HeaderValue::from_static("x");
-    request.headers_mut().insert("host", host);
-    request
+fn request(method: Method, upload: Upload) -> UpstreamRequest {
+    let target = Target::new(Bytes::from_static(b"/a?b=%2f"), None);
+    let mut fields = Fields::default();
+    fields.append("host", "x");
+    UpstreamRequest {
+        head: RequestHead::new(method, target, Version::HTTP_11, fields),
+        uri: None,
+        body: upload.send(CancellationToken::new()),
+    }
 }
 
-fn get() -> Request<UpstreamBody> {
+fn get() -> UpstreamRequest {
     request(Method::GET, Upload::empty())
 }
 
@@ -122,7 +139,7 @@ async fn ends(mut socket: TcpStream) {
 
 /// The body's data, if it is whole.
 async fn whole(response: Response<Http1Body>) -> Option<Vec<u8>> {
-    let body = response.into_body().collect();
+    let body = response.body.collect();
     let collected = tokio::time::timeout(LONG, body).await.expect("in time");
     Some(collected.ok()?.to_bytes().to_vec())
 }
@@ -234,7 +251,7 @@ async fn an_answer_may_end_with_its_connection() {
     let served = async { drop(bench.serve(HEAD_END, answer).await) };
     let exchange = async {
         let response = bench.send(get()).await.expect("a head");
-        assert_eq!(response.body().size_hint().exact(), None);
+        assert_eq!(response.body.size_hint().exact(), None);
         whole(response).await
     };
     let (got, ()) = tokio::join!(exchange, served);
@@ -248,7 +265,7 @@ async fn a_connection_goes_back_before_the_last_frame_is_handed_on() {
         let bench = Bench::new().await;
         let served = bench.serve(HEAD_END, answer);
         let (response, _socket) = tokio::join!(bench.send(get()), served);
-        let mut body_read = response.expect("a head").into_body();
+        let mut body_read = response.expect("a head").body;
         let mut read = Vec::new();
         while read.len() < body.len() {
             let frame = body_read.frame().await.expect("more").expect("unbroken");
@@ -262,20 +279,15 @@ async fn a_connection_goes_back_before_the_last_frame_is_handed_on() {
 async fn heads_pass_as_they_are() {
     let bench = Bench::new().await;
     let mut asked = get();
-    let mut spelling = Spelling::default();
-    spelling.note(b"SOAPAction");
-    spelling.note(b"x-lower");
-    spelling.note_line(b"X-LOWER", 1);
     for (name, value) in [
-        ("soapaction", "\"u\""),
+        ("SOAPAction", "\"u\""),
         ("x-lower", "1"),
-        ("x-title", "a, b"),
-        ("x-lower", "2"),
+        ("X-Title", "a, b"),
+        ("X-LOWER", "2"),
     ] {
-        let value = HeaderValue::from_static(value);
-        asked.headers_mut().append(name, value);
+        let fields = &mut asked.head.fields;
+        fields.append_as(name.as_bytes(), value.as_bytes());
     }
-    asked.extensions_mut().insert(spelling);
     let served = async {
         let mut socket = bench.accept().await;
         let head = read_request(&mut socket).await;
@@ -284,33 +296,32 @@ async fn heads_pass_as_they_are() {
         head
     };
     let (response, head) = tokio::join!(bench.send(asked), served);
-    let wanted = "GET /a?b=%2f HTTP/1.1\r\nHost: x\r\nSOAPAction: \"u\"\r\nx-lower: 1\r\nX-LOWER: 2\r\nX-Title: a, b\r\n\r\n";
+    let wanted = "GET /a?b=%2f HTTP/1.1\r\nHost: x\r\nSOAPAction: \"u\"\r\nx-lower: 1\r\nX-Title: a, b\r\nX-LOWER: 2\r\n\r\n";
     assert_eq!(head, wanted);
     let response = response.expect("a head");
     assert_eq!(response.status(), 299);
-    assert_eq!(response.headers()["x-a"].as_bytes(), b"\xff\tb");
-    assert_eq!(response.headers()["x-empty"].as_bytes(), b"");
-    let reason = response.extensions().get::<hyper::ext::ReasonPhrase>();
-    assert_eq!(reason.expect("an odd one").as_bytes(), b"Odd one");
-    let mut written = Vec::new();
-    let spelling = response.extensions().get::<Spelling>();
-    let spelling = spelling.expect("odd ones");
-    spelling.write("etag", &mut written);
-    spelling.write_line("x-a", 1, &mut written);
-    assert_eq!(written, b"ETagx-a");
-    assert!(response.body().is_end_stream());
+    assert_eq!(response.head.reason.as_deref(), Some(&b"Odd one"[..]));
+    let lines: Vec<_> = response.head.fields.iter().collect();
+    let expected: [(&[u8], &[u8]); 5] = [
+        (b"ETag", b"\"a\""),
+        (b"X-A", b"\xff\tb"),
+        (b"x-a", b"c"),
+        (b"X-Empty", b""),
+        (b"Content-Length", b"0"),
+    ];
+    assert_eq!(lines, expected);
+    assert!(response.body.is_end_stream());
 }
 
 #[tokio::test]
 async fn a_tunnel_begins_behind_the_head_of_its_101() {
     let bench = Bench::new().await;
     let mut asked = get();
-    let protocol = HeaderValue::from_static("x");
-    asked.headers_mut().insert("upgrade", protocol);
+    asked.head.fields.append("upgrade", "x");
     let answer = b"HTTP/1.1 101 S\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nhello";
     let served = bench.serve(HEAD_END, answer);
     let (response, mut socket) = tokio::join!(bench.send(asked), served);
-    let body = response.expect("a head").into_body();
+    let body = response.expect("a head").body;
     let mut tunnel = body.into_upgraded().expect("a tunnel");
     let mut got = [0; 5];
     tunnel.read_exact(&mut got).await.expect("what has come");

@@ -5,14 +5,16 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::Request;
 use http_body::Body as _;
 
 use super::connection::Http1UpstreamConnection;
 use super::head::{self, RequestFraming};
 use crate::http1::WriteQueue;
 use crate::proxy::body::{UploadError, UpstreamBody};
-use crate::proxy::buffer_pool;
+use crate::proxy::message::UpstreamRequest;
+
+/// Room for a usual head and a short body.
+const ROOM: usize = 2 << 10;
 
 /// Why a request cannot be written whole.
 #[derive(Debug)]
@@ -39,12 +41,11 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    pub(super) fn new(request: Request<UpstreamBody>) -> Self {
-        let (head, body) = request.into_parts();
-        let mut out = buffer_pool::buffer();
+    pub(super) fn new(request: UpstreamRequest) -> Self {
+        let UpstreamRequest { head, body, .. } = request;
+        let mut out = Vec::with_capacity(ROOM);
         let ended = body.is_end_stream();
         let framing = head::write(&head, ended, body.size_hint().exact(), &mut out);
-        buffer_pool::keep_map(head.headers);
         Self {
             queue: WriteQueue::new(out),
             framing,
@@ -55,20 +56,18 @@ impl Outgoing {
         }
     }
 
-    /// The same request, if it has no body. It must not have begun.
-    pub(super) fn copy(&self) -> Option<Self> {
-        self.body_ended.then(|| {
-            let mut out = buffer_pool::buffer();
-            out.extend_from_slice(self.queue.unwritten());
-            Self {
-                queue: WriteQueue::new(out),
-                framing: self.framing,
-                body: None,
-                body_ended: true,
-                whole: false,
-                begun: false,
-            }
-        })
+    /// Keeps the request so that it can be sent again. False if it has content to come.
+    pub(super) fn keep(&mut self) -> bool {
+        if self.body_ended {
+            self.queue.keep();
+        }
+        self.body_ended
+    }
+
+    /// Begins again with a request that was kept.
+    pub(super) fn rewind(&mut self) {
+        self.queue.rewind();
+        (self.whole, self.begun) = (false, false);
     }
 
     /// Whether all of it is in the kernel.
@@ -113,7 +112,6 @@ impl Outgoing {
             }
             self.body = None;
             self.whole = true;
-            buffer_pool::keep_buffer(self.queue.take_buffer());
         }
         Poll::Ready(Ok(()))
     }

@@ -8,16 +8,18 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use h2::RecvStream;
 use h2::client::SendRequest;
-use http::header::CONTENT_LENGTH;
 use http::request::Parts;
-use http::{HeaderMap, Method, Request, Response};
+use http::{HeaderMap, Method, Request};
 use http_body::{Body, Frame, SizeHint};
 
 use super::Http2Pool;
 use super::connection::{Http2Connection, TRAILER_LIST};
 use super::shared::SharedStream;
 use super::upload::pour;
+use crate::http1::Fields;
+use crate::http1::names::CONTENT_LENGTH;
 use crate::proxy::body::{BoxError, UploadError, UpstreamBody};
+use crate::proxy::message::{Response, ResponseHead, UpstreamRequest};
 use crate::proxy::upstream::errors::{SendError, chain};
 use crate::proxy::upstream::pool::PooledConnection as _;
 use crate::proxy::upstream::socket::UpstreamSocket;
@@ -64,13 +66,13 @@ impl Http2Way {
 /// A request that is sent as its response is waited for.
 pub(crate) struct Http2Pending {
     way: Http2Way,
-    request: Request<UpstreamBody>,
+    request: UpstreamRequest,
     repeatable: bool,
 }
 
 impl Http2Pending {
     /// `repeatable`: sending it twice does no harm.
-    pub(crate) fn new(way: Http2Way, request: Request<UpstreamBody>, repeatable: bool) -> Self {
+    pub(crate) fn new(way: Http2Way, request: UpstreamRequest, repeatable: bool) -> Self {
         Self {
             way,
             request,
@@ -89,7 +91,12 @@ impl Http2Pending {
             request,
             repeatable,
         } = self;
-        let (mut head, body) = request.into_parts();
+        let UpstreamRequest { head, uri, body } = request;
+        let (mut sent, ()) = Request::new(()).into_parts();
+        sent.headers = head.fields.to_map();
+        sent.uri = uri.unwrap_or_default();
+        sent.method = head.method;
+        let mut head = sent;
         // As in an HTTP/1 request (RFC 9110, 8.6).
         let length = body.size_hint().exact();
         let length = length.filter(|length| *length > 0 || expects_content(&head.method));
@@ -156,20 +163,28 @@ impl Http2Pending {
         });
         let response = answered.await?;
         carrier.answered();
-        let mut lengths = response.headers().get_all(CONTENT_LENGTH).iter();
-        let length = lengths
-            .next()
-            .and_then(|length| length.to_str().ok()?.parse().ok());
-        Ok(response.map(|stream| Http2Body {
-            left: if stream.is_end_stream() {
-                Some(0)
-            } else {
-                length
+        let (head, stream) = response.into_parts();
+        let fields = Fields::from(&head.headers);
+        let length = fields.get_str(CONTENT_LENGTH);
+        let length = length.and_then(|length| length.parse().ok());
+        Ok(Response {
+            head: ResponseHead {
+                status: head.status,
+                version: head.version,
+                reason: None,
+                fields,
             },
-            carrier,
-            stream: Some(stream),
-            data_ended: false,
-        }))
+            body: Http2Body {
+                left: if stream.is_end_stream() {
+                    Some(0)
+                } else {
+                    length
+                },
+                carrier,
+                stream: Some(stream),
+                data_ended: false,
+            },
+        })
     }
 }
 

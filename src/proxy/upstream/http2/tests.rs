@@ -5,15 +5,17 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request};
+use http::{Method, Version};
 use http_body::Body as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::http1::Fields;
 use crate::metrics::Metrics;
 use crate::proxy::body::Upload;
+use crate::proxy::message::{RequestHead, Target, UpstreamRequest};
 use crate::proxy::streamed;
 use crate::proxy::upstream::connect::{Address, Connecting};
 
@@ -43,9 +45,13 @@ async fn a_connection_with_a_part_of_its_request_in_the_library_carries_no_other
         let (feed, body) = streamed(Some(10));
         let mut cx = Context::from_waker(Waker::noop());
         feed.give(Some(Bytes::from_static(b"hello")), false, &cx);
-        let mut request = Request::new(Upload::unlimited(body).send(CancellationToken::new()));
-        *request.method_mut() = Method::PUT;
-        *request.uri_mut() = "http://x/".parse().expect("a target");
+        let target = Target::new(Bytes::from_static(b"/"), None);
+        let fields = Fields::default();
+        let request = UpstreamRequest {
+            head: RequestHead::new(Method::PUT, target, Version::HTTP_2, fields),
+            uri: Some("http://x/".parse().expect("a target")),
+            body: Upload::unlimited(body).send(CancellationToken::new()),
+        };
         let connection = connection.expect("opened");
         let way = Http2Way::Own(Some(connection), Arc::clone(&pool));
         let mut sent = Box::pin(Http2Pending::new(way, request, false).response());
@@ -67,7 +73,7 @@ async fn a_connection_with_a_part_of_its_request_in_the_library_carries_no_other
         }
         feed.give(Some(Bytes::from_static(b"world")), true, &cx);
         let response = tokio::time::timeout(LONG, sent).await.expect("in time");
-        let mut body = response.expect("a head").into_body();
+        let mut body = response.expect("a head").body;
         assert!(body.is_end_stream());
         assert!(!body.is_uploading(), "the library has all of it");
         assert!(body.poll_upload(&mut cx).is_pending());

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::super::head::response_limits;
 use super::*;
-use crate::http1::fields;
+use crate::http1::read_trailers;
 use crate::proxy::Received;
 use crate::wire::chunked::Chunks;
 use crate::wire::content::ContentPart;
@@ -23,10 +23,12 @@ async fn begun(framing: &str, part: &[u8]) -> (Upload, DuplexStream) {
     let (tx, rx) = oneshot::channel();
     let tx = std::sync::Mutex::new(Some(tx));
     tokio::spawn(async move {
-        let service = service_fn(move |request: Request<Incoming>| {
+        let service = service_fn(move |request: http::Request<Incoming>| {
             let tx = tx.lock().expect("not poisoned").take();
             let _ = tx.expect("one request").send(request.into_body());
-            async { std::future::pending::<Result<Response<Empty<Bytes>>, Infallible>>().await }
+            async {
+                std::future::pending::<Result<http::Response<Empty<Bytes>>, Infallible>>().await
+            }
         });
         let connection = hyper::server::conn::http1::Builder::new();
         let _ = connection
@@ -41,7 +43,7 @@ async fn begun(framing: &str, part: &[u8]) -> (Upload, DuplexStream) {
     (Upload::unlimited(body), client)
 }
 
-fn put(upload: Upload) -> Request<UpstreamBody> {
+fn put(upload: Upload) -> UpstreamRequest {
     request(Method::PUT, upload)
 }
 
@@ -59,7 +61,7 @@ async fn read_chunked(socket: &mut TcpStream) -> (Vec<u8>, Option<http::HeaderMa
             ContentPart::Framing(_) => {}
         }
     }
-    (content, fields::read_trailers(&section))
+    (content, read_trailers(&section))
 }
 
 #[tokio::test]
@@ -126,7 +128,7 @@ async fn an_upload_goes_on_though_nobody_reads_its_answer() {
     let mut response = response.expect("a head");
     client.write_all(b"world").await.expect("room");
     tokio::select! {
-        error = poll_fn(|cx| response.body_mut().poll_upload(cx)) => panic!("{error}"),
+        error = poll_fn(|cx| response.body.poll_upload(cx)) => panic!("{error}"),
         _ = read_until(&mut socket, b"world") => {}
     }
     socket.write_all(b"k").await.expect("written");
@@ -196,8 +198,7 @@ async fn a_switch_in_the_middle_of_a_request_that_is_taken_no_further_is_an_end(
     // More than the kernel takes.
     let body = Received::Whole(Bytes::from(vec![b'x'; 64 << 20]));
     let mut asked = put(Upload::unlimited(body));
-    let protocol = HeaderValue::from_static("x");
-    asked.headers_mut().insert("upgrade", protocol);
+    asked.head.fields.append("upgrade", "x");
     let served = async {
         let mut socket = bench.accept().await;
         read_until(&mut socket, b"\r\n\r\n").await;
@@ -218,9 +219,7 @@ async fn a_body_that_is_not_as_long_as_it_says_breaks_the_request_and_the_reason
     let bench = Bench::new().await;
     let (upload, _client) = begun("content-length: 3", b"abc").await;
     let mut request = put(upload);
-    request
-        .headers_mut()
-        .insert(http::header::CONTENT_LENGTH, http::HeaderValue::from(5));
+    request.head.fields.append("content-length", "5");
     let Err(SendError::Broken(why)) = bench.send(request).await else {
         panic!("it is broken off");
     };
