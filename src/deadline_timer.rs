@@ -1,8 +1,10 @@
 //! One timer for all deadlines of a connection.
 
+use std::cell::RefCell;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use tokio::runtime::{Handle, Id};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// A timer that is only reset for an earlier deadline. Most deadlines move on before they are
@@ -26,6 +28,50 @@ impl DeadlineTimer {
             }
             sleep.as_mut().reset(deadline);
         }
+    }
+}
+
+thread_local! {
+    /// Timers that nobody uses, each with its runtime.
+    static SPARE: RefCell<Vec<(Id, DeadlineTimer)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The most spare timers of a thread.
+const MAX_SPARE: usize = 1024;
+
+/// A timer for a single wait. Most waits end long before their deadline, so timers are used again:
+/// then a wait costs the runtime nothing.
+pub(crate) struct SpareTimer {
+    runtime: Id,
+    timer: DeadlineTimer,
+}
+
+impl SpareTimer {
+    /// Call it within a runtime.
+    pub(crate) fn take() -> Self {
+        let runtime = Handle::current().id();
+        let spare = SPARE.with_borrow_mut(Vec::pop);
+        let timer = spare.filter(|(of, _)| *of == runtime);
+        Self {
+            runtime,
+            timer: timer.map(|(_, timer)| timer).unwrap_or_default(),
+        }
+    }
+
+    /// As [`DeadlineTimer::poll`].
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
+        self.timer.poll(cx, deadline)
+    }
+}
+
+impl Drop for SpareTimer {
+    fn drop(&mut self) {
+        let spare = (self.runtime, std::mem::take(&mut self.timer));
+        SPARE.with_borrow_mut(|all| {
+            if all.len() < MAX_SPARE {
+                all.push(spare);
+            }
+        });
     }
 }
 

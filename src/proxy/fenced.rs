@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use http::Method;
-use tokio_util::sync::CancellationToken;
 
 use super::answer::{CountAs, Forwarded};
 use super::body::{Received, Upload};
@@ -73,7 +72,7 @@ impl Proxy {
         let terms = FenceTerms {
             upstream: Arc::clone(&context.snapshot.upstream),
             metrics: Arc::clone(&route.metrics),
-            sent: CancellationToken::new(),
+            progress: Arc::default(),
             limits: ExchangeLimits {
                 timeout: settings.upstream_timeout,
                 upload: settings.body.timeout,
@@ -89,7 +88,7 @@ impl Proxy {
             memory: self.memory.share(),
             ended: reports_end(context, &route, outcome),
         };
-        let body = upload.send(terms.sent.clone());
+        let body = upload.send(Arc::clone(&terms.progress));
         let additions = Additions {
             fenced: Some((token, &key)),
             idempotency,

@@ -5,7 +5,7 @@
 //! more, and no clock that the client could lose against runs.
 
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -15,6 +15,7 @@ use futures_util::task::AtomicWaker;
 use tokio::time::{Instant, Sleep};
 
 use super::UploadError;
+use crate::deadline_timer::SpareTimer;
 
 /// The clocks of one upload.
 pub(crate) struct UploadDeadlines {
@@ -66,7 +67,7 @@ impl UploadDeadlines {
     }
 }
 
-/// The progress of an unfenced exchange, seen from both of its sides.
+/// The progress of an exchange, seen from both of its sides.
 #[derive(Default)]
 pub(crate) struct UploadProgress {
     /// Frames of the request that the upstream's side has taken.
@@ -122,28 +123,36 @@ impl UploadProgress {
         self.watcher.wake();
     }
 
+    /// Ready when nothing more of the request will be sent.
+    pub(crate) fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.sent.load(Ordering::Acquire) {
+            self.watcher.register(cx.waker());
+            if !self.sent.load(Ordering::Acquire) {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(())
+    }
+
     /// Resolves when the upstream has done nothing for `limit`: since the whole request was sent,
     /// or taken none of it though there was more (found within twice the time). A long upload that
     /// moves is not its fault.
     pub(crate) async fn silent(&self, limit: Duration) {
         let mut taken = self.taken.load(Ordering::Relaxed);
-        let mut sent = self.sent.load(Ordering::Acquire);
-        let mut clock = pin!(tokio::time::sleep(limit));
+        let mut sent = false;
+        let mut timer = SpareTimer::take();
+        let mut deadline = Instant::now() + limit;
         poll_fn(|cx| {
             loop {
-                if !sent {
-                    self.watcher.register(cx.waker());
-                    sent = self.sent.load(Ordering::Acquire);
-                    if sent {
-                        clock.as_mut().reset(Instant::now() + limit);
-                    }
+                if !sent && self.poll_sent(cx).is_ready() {
+                    (sent, deadline) = (true, Instant::now() + limit);
                 }
-                ready!(clock.as_mut().poll(cx));
+                ready!(timer.poll(cx, deadline));
                 let before = std::mem::replace(&mut taken, self.taken.load(Ordering::Relaxed));
                 if sent || (before == taken && !self.waits.load(Ordering::Relaxed)) {
                     return Poll::Ready(());
                 }
-                clock.as_mut().reset(Instant::now() + limit);
+                deadline = Instant::now() + limit;
             }
         })
         .await;

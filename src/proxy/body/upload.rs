@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::Body as _;
-use tokio_util::sync::CancellationToken;
 
 use super::deadlines::UploadProgress;
 use super::error::UploadError;
@@ -206,32 +205,31 @@ impl Upload {
         joined.map(Some).map_err(|NoRoom| UploadError::NoRoom)
     }
 
-    /// The body of a fenced request as it goes upstream. `over` is cancelled when nothing more of
-    /// it will be sent: it has been handed over whole, or was dropped. The upload has a deadline,
+    /// The body of a fenced request as it goes upstream. `progress` is told when nothing more
+    /// of it will be sent: it has been handed over whole, or was dropped. The upload has a deadline,
     /// because newer tokens wait for it.
-    pub(crate) fn send(self, over: CancellationToken) -> UpstreamBody {
+    pub(crate) fn send(self, progress: Arc<UploadProgress>) -> UpstreamBody {
         let whole = self.rules.as_ref().map(|rules| rules.settings.timeout);
-        self.send_at(whole, Some(over), None)
+        self.send_at(whole, (progress, true))
     }
 
     /// The body of an unfenced request. It delays no other request, so a long upload may go on for
     /// as long as it moves (images, backups, gRPC streams): only a client that pauses is cut.
     pub(crate) fn send_unfenced(self, progress: Arc<UploadProgress>) -> UpstreamBody {
-        self.send_at(None, None, Some(progress))
+        self.send_at(None, (progress, false))
     }
 
     fn send_at(
         self,
         whole: Option<Duration>,
-        over: Option<CancellationToken>,
-        progress: Option<Arc<UploadProgress>>,
+        progress: (Arc<UploadProgress>, bool),
     ) -> UpstreamBody {
         let streamed = self.rules.filter(|_| self.rest.is_some());
         UpstreamBody::new(
             (self.pieces, self.rest),
             self.sized,
             streamed.map(|rules| (rules.deadlines(whole), rules)),
-            (over, progress),
+            progress,
         )
     }
 }

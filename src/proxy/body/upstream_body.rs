@@ -6,7 +6,6 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use tokio_util::sync::CancellationToken;
 
 use super::deadlines::{UploadDeadlines, UploadProgress};
 use super::error::UploadError;
@@ -25,10 +24,10 @@ pub(crate) struct UpstreamBody {
     passed: u64,
     /// `None`: the whole body is here.
     deadlines: Option<Box<(UploadDeadlines, BodyRules)>>,
-    /// Cancelled by the drop: nothing more of this body will be sent. `None`: not fenced.
-    over: Option<CancellationToken>,
-    /// Told of the drop, too. `None`: fenced.
-    progress: Option<Arc<UploadProgress>>,
+    /// Told of the drop, too: nothing more of this body will be sent.
+    progress: Arc<UploadProgress>,
+    /// The client has to go on sending, whatever the upstream does.
+    fenced: bool,
 }
 
 impl UpstreamBody {
@@ -37,7 +36,7 @@ impl UpstreamBody {
         (pieces, rest): (BufferedBody, Option<Received>),
         sized: bool,
         deadlines: Option<(UploadDeadlines, BodyRules)>,
-        (over, progress): (Option<CancellationToken>, Option<Arc<UploadProgress>>),
+        (progress, fenced): (Arc<UploadProgress>, bool),
     ) -> Self {
         Self {
             exact: (sized && rest.is_none()).then_some(pieces.length()),
@@ -46,8 +45,8 @@ impl UpstreamBody {
             rest,
             passed: 0,
             deadlines: deadlines.map(Box::new),
-            over,
             progress,
+            fenced,
         }
     }
 
@@ -56,25 +55,17 @@ impl UpstreamBody {
         if let Some((_, rules)) = self.deadlines.as_deref() {
             rules.count(&error);
         }
-        let error = match &self.progress {
-            Some(progress) => {
-                progress.failed(error);
-                UploadError::Cut
-            }
-            None => error,
-        };
-        Poll::Ready(Some(Err(error)))
+        if self.fenced {
+            return Poll::Ready(Some(Err(error)));
+        }
+        self.progress.failed(error);
+        Poll::Ready(Some(Err(UploadError::Cut)))
     }
 }
 
 impl Drop for UpstreamBody {
     fn drop(&mut self) {
-        if let Some(over) = &self.over {
-            over.cancel();
-        }
-        if let Some(progress) = &self.progress {
-            progress.sent();
-        }
+        self.progress.sent();
     }
 }
 
@@ -94,9 +85,7 @@ impl Body for UpstreamBody {
             let length = data.len() as u64;
             this.passed += length;
             this.exact = this.exact.map(|left| left.saturating_sub(length));
-            if let Some(progress) = &this.progress {
-                progress.moved();
-            }
+            this.progress.moved();
             if this.pieces.is_empty() && this.rest.is_none() {
                 // It is not sent before it has been written: the drop says so.
                 this.ended = true;
@@ -126,17 +115,13 @@ impl Body for UpstreamBody {
                         return this.fail(UploadError::TooLarge(max));
                     }
                 }
-                if let Some(progress) = &this.progress {
-                    progress.moved();
-                }
+                this.progress.moved();
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(Some(Err(error))) => this.fail(UploadError::Broken(error)),
             Poll::Pending => {
-                let due = this.progress.as_ref().is_none_or(|progress| {
-                    progress.waits();
-                    progress.client_is_due()
-                });
+                this.progress.waits();
+                let due = this.fenced || this.progress.client_is_due();
                 let Some((deadlines, _)) = this.deadlines.as_deref_mut() else {
                     return Poll::Pending;
                 };

@@ -1,11 +1,15 @@
 //! Exchanges that end without a whole response: cut short, broken, or not sent at all.
 
+use std::future::poll_fn;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::ExchangeLimits;
+use crate::deadline_timer::SpareTimer;
 use crate::fencing::permit::Sending;
+use crate::proxy::body::UploadProgress;
 use crate::proxy::refusal::{Refusal, Why};
 use crate::proxy::upstream::SendError;
 
@@ -89,7 +93,15 @@ impl Cut {
 
 /// Resolves `timeout` after the request was handed over whole. If the upload does not end, it
 /// resolves after both limits together.
-pub(super) async fn too_slow(sent: &CancellationToken, limits: ExchangeLimits) {
-    let _ = tokio::time::timeout(limits.upload, sent.cancelled()).await;
-    tokio::time::sleep(limits.timeout).await;
+pub(super) async fn too_slow(progress: &UploadProgress, limits: ExchangeLimits) {
+    let mut timer = SpareTimer::take();
+    let mut sent = false;
+    let mut deadline = Instant::now() + limits.upload + limits.timeout;
+    poll_fn(|cx| {
+        if !sent && progress.poll_sent(cx).is_ready() {
+            (sent, deadline) = (true, Instant::now() + limits.timeout);
+        }
+        timer.poll(cx, deadline)
+    })
+    .await;
 }

@@ -110,7 +110,7 @@ fn follow<G: Send + 'static, E: Ended>(
             // before the deadline is polled, so its upload needs no timer and wakes no other task.
             biased;
             answered = pending.response() => answered.map_err(ExchangeFailure::Unanswered),
-            () = too_slow(&terms.sent, terms.limits) => Err(ExchangeFailure::Cut(Cut::TooSlow)),
+            () = too_slow(&terms.progress, terms.limits) => Err(ExchangeFailure::Cut(Cut::TooSlow)),
             cut = open.cuts().due() => Err(ExchangeFailure::Cut(cut)),
         };
         let response = match answered {

@@ -15,11 +15,10 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tokio::sync::oneshot;
-use tokio_util::sync::CancellationToken;
 
 use self::conclusion::Conclusion;
 use super::access_log::AccessClock;
-use super::body::{ClientBody, MemoryShare};
+use super::body::{ClientBody, MemoryShare, UploadProgress};
 use super::headers::via::Via;
 use super::message::{Response, UpstreamRequest};
 use super::refusal::Refusal;
@@ -48,9 +47,9 @@ pub(crate) struct Exchange<G> {
 pub(crate) struct FenceTerms<E> {
     pub upstream: Arc<Upstream>,
     pub metrics: Arc<RouteMetrics>,
-    /// Cancelled once nothing more of the request's body will be sent. The time for the response's
-    /// head runs from then on.
-    pub sent: CancellationToken,
+    /// Tells when nothing more of the request's body will be sent. The time for the response's head
+    /// runs from then on.
+    pub progress: Arc<UploadProgress>,
     pub limits: ExchangeLimits,
     /// Which responses end it.
     pub conclusion: Conclusion,

@@ -5,7 +5,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, Response, StatusCode, Version};
 use tokio::io::AsyncReadExt as _;
-use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::boot_clock::BootClock;
@@ -47,7 +46,7 @@ fn request(upstream: &Upstream) -> UpstreamRequest {
     UpstreamRequest {
         head: RequestHead::new(Method::GET, target, Version::HTTP_11, fields),
         uri,
-        body: Upload::empty().send(CancellationToken::new()),
+        body: Upload::empty().send(Arc::default()),
     }
 }
 

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::config::{HostPolicy, UnknownStatuses, UpstreamSettings, UpstreamUrl};
@@ -17,7 +16,7 @@ use crate::http1::Fields;
 use crate::metrics::Metrics;
 use crate::proxy::body::BodyMemory;
 use crate::proxy::body::ClientBody;
-use crate::proxy::body::Upload;
+use crate::proxy::body::{Upload, UploadProgress};
 use crate::proxy::exchange::ExchangeLimits;
 use crate::proxy::exchange::conclusion::Conclusion;
 use crate::proxy::headers::via::Via;
@@ -78,7 +77,7 @@ impl Bench {
         upload: Upload,
         grace: Duration,
     ) -> (Exchange<()>, FenceTerms<impl Ended + use<>>) {
-        let sent = CancellationToken::new();
+        let progress = Arc::<UploadProgress>::default();
         // No deadline for the upload: nothing but the exchange may end one.
         let target = Target::new(Bytes::from_static(b"/"), None);
         let uri = self.upstream.uri(&target);
@@ -86,7 +85,7 @@ impl Bench {
         let request = UpstreamRequest {
             head: RequestHead::new(http::Method::PUT, target, http::Version::HTTP_11, fields),
             uri,
-            body: upload.send(sent.clone()),
+            body: upload.send(Arc::clone(&progress)),
         };
         let exchange = Exchange {
             span: None,
@@ -100,7 +99,7 @@ impl Bench {
         let terms = FenceTerms {
             upstream: Arc::clone(&self.upstream),
             metrics: self.metrics.route("r"),
-            sent,
+            progress,
             limits: ExchangeLimits {
                 timeout: LONG,
                 upload: LONG,

@@ -12,7 +12,6 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::boot_clock::BootClock;
@@ -109,7 +108,7 @@ fn request(method: Method, upload: Upload) -> UpstreamRequest {
     UpstreamRequest {
         head: RequestHead::new(method, target, Version::HTTP_11, fields),
         uri: None,
-        body: upload.send(CancellationToken::new()),
+        body: upload.send(Arc::default()),
     }
 }
 

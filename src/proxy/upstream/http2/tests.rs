@@ -9,7 +9,6 @@ use http::{Method, Version};
 use http_body::Body as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::http1::Fields;
@@ -50,7 +49,7 @@ async fn a_connection_with_a_part_of_its_request_in_the_library_carries_no_other
         let request = UpstreamRequest {
             head: RequestHead::new(Method::PUT, target, Version::HTTP_2, fields),
             uri: Some("http://x/".parse().expect("a target")),
-            body: Upload::unlimited(body).send(CancellationToken::new()),
+            body: Upload::unlimited(body).send(Arc::default()),
         };
         let connection = connection.expect("opened");
         let way = Http2Way::Own(Some(connection), Arc::clone(&pool));
