@@ -1,8 +1,10 @@
 //! One timer for all deadlines of a connection.
 
 use std::cell::RefCell;
-use std::pin::Pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::runtime::{Handle, Id};
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -37,7 +39,7 @@ thread_local! {
 }
 
 /// The most spare timers of a thread.
-const MAX_SPARE: usize = 1024;
+const MAX_SPARE: usize = 256;
 
 /// A timer for a single wait. Most waits end long before their deadline, so timers are used again:
 /// then a wait costs the runtime nothing.
@@ -67,19 +69,31 @@ impl SpareTimer {
 impl Drop for SpareTimer {
     fn drop(&mut self) {
         let spare = (self.runtime, std::mem::take(&mut self.timer));
-        SPARE.with_borrow_mut(|all| {
+        let unwanted = SPARE.with_borrow_mut(|all| {
             if all.len() < MAX_SPARE {
                 all.push(spare);
+                return None;
             }
+            Some(spare)
         });
+        drop(unwanted);
     }
+}
+
+/// Awaits a future for this long at most. `None`: it has taken longer.
+pub(crate) async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    let mut timer = SpareTimer::take();
+    let deadline = Instant::now() + limit;
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending => timer.poll(cx, deadline).map(|()| None),
+    })
+    .await
 }
 
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
-    use std::time::Duration;
-
     use super::*;
 
     #[tokio::test(start_paused = true)]

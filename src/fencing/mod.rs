@@ -43,6 +43,7 @@ pub use self::background::{Background, Running};
 pub use self::refused::{NoAnswer, Refused, Undecided};
 use crate::boot_clock::BootClock;
 use crate::config::Settings;
+use crate::deadline_timer::within;
 use crate::fencing::epochs::{EpochTable, EpochTableSetup, Recalled, RequestLimits, Waiter, Want};
 use crate::fencing::failure_detector::FailureDetector;
 use crate::fencing::growth::Growth;
@@ -306,10 +307,10 @@ impl Fencing {
         }
         let (waiter, answer) = Waiter::new(token, want, needs);
         self.epoch_table.ask(key, waiter, worker::index());
-        match tokio::time::timeout(self.timeout, answer).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(failed("connection", "the proxy is stopping")),
-            Err(_) => {
+        match within(self.timeout, answer).await {
+            Some(Ok(answer)) => answer,
+            Some(Err(_)) => Err(failed("connection", "the proxy is stopping")),
+            None => {
                 let why = format!("the store did not answer within {:?}", self.timeout);
                 Err(failed("timeout", &why))
             }

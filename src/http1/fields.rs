@@ -67,8 +67,11 @@ impl Fields {
         }
         let mut fields = Self::default();
         for place in places {
-            let plain = |byte: &u8| if is_in_value(*byte) { *byte } else { b' ' };
-            let value: Vec<u8> = head[place.value.clone()].iter().map(plain).collect();
+            let value: Vec<u8> = head[place.value.clone()]
+                .iter()
+                .copied()
+                .map(plain)
+                .collect();
             fields.append_as(&head[place.name.clone()], trim(&value));
         }
         fields
@@ -148,24 +151,29 @@ impl Fields {
     }
 
     fn append_value(&mut self, begin: usize, value: &[u8]) {
-        debug_assert!(value.iter().all(|byte| is_in_value(*byte)));
         let name = begin..self.added.len();
         self.names |= bit(&self.added[name.clone()]);
-        let value_begin = name.end + 2;
-        for part in [b": ", value, b"\r\n"] {
-            self.added.extend_from_slice(part);
-        }
+        self.added.extend_from_slice(b": ");
+        let begin = self.added.len();
+        // Whatever it is made of, it stays one line.
+        self.added.extend(value.iter().copied().map(plain));
         self.lines.push(Line {
             name,
-            value: value_begin..value_begin + value.len(),
+            value: begin..self.added.len(),
             added: true,
         });
+        self.added.extend_from_slice(b"\r\n");
     }
 
-    /// Replaces all lines of a name by one.
+    /// Replaces all lines of a name by one, in the place of the first.
     pub fn insert(&mut self, name: &str, value: impl AsRef<[u8]>) {
+        let is = |line: &Line| self.name(line).eq_ignore_ascii_case(name.as_bytes());
+        let first = self.lines.iter().position(is);
         self.remove(name);
         self.append(name, value);
+        if let Some(first) = first {
+            self.lines[first..].rotate_right(1);
+        }
     }
 
     /// Removes all lines of a name.
@@ -259,6 +267,11 @@ pub(crate) fn title_line(name: &str, value: &[u8], out: &mut Vec<u8>) {
     write(b"", value, out);
 }
 
+/// A byte of a value, or a blank in place of a control byte.
+fn plain(byte: u8) -> u8 {
+    if is_in_value(byte) { byte } else { b' ' }
+}
+
 /// Tells most names from each other: whether one is absent is mostly known without a look at the
 /// lines.
 fn bit(name: &[u8]) -> u64 {
@@ -313,7 +326,7 @@ mod tests {
         fields.append_as(b"te", b"trailers");
         assert_eq!(
             written(&fields),
-            "host: a\r\nSOAPAction: \r\nX-Fencing-Token: 42\r\nB: 4\r\nte: trailers\r\n"
+            "host: a\r\nSOAPAction: \r\nB: 4\r\nX-Fencing-Token: 42\r\nte: trailers\r\n"
         );
         assert_eq!(fields.get_str("x-fencing-token"), Some("42"));
     }
@@ -322,7 +335,7 @@ mod tests {
     fn members_are_joined_to_one_line() {
         let mut fields = of("Via: 1.1 a\r\nX: y\r\nvia: 1.1 b\r\n\r\n");
         fields.join("via", "1.1 c");
-        assert_eq!(written(&fields), "X: y\r\nVia: 1.1 a, 1.1 b, 1.1 c\r\n");
+        assert_eq!(written(&fields), "Via: 1.1 a, 1.1 b, 1.1 c\r\nX: y\r\n");
         let mut fields = Fields::default();
         fields.join("via", "1.1 c");
         assert_eq!(written(&fields), "Via: 1.1 c\r\n");

@@ -8,7 +8,7 @@ use super::body::{ClientBody, Received};
 use super::classify::{self, Class};
 use super::client::Client;
 use super::context::Context;
-use super::headers::identity;
+use super::headers::{http2, identity};
 use super::message::{RequestHead, Response};
 use super::refusal::Refusal;
 use super::setup::Proxy;
@@ -74,6 +74,20 @@ impl Proxy {
         let mut response = self.answer(&context, &Scope::Route(None), Err(error.into()));
         response.head.fields.insert(CONNECTION, "close");
         response
+    }
+
+    /// Refuses a request over HTTP/2 whose head breaks a rule.
+    pub(crate) fn refuse_http2<B>(
+        &self,
+        error: RequestError,
+        request: &http::Request<B>,
+        client: &Client,
+    ) -> Response<ClientBody> {
+        if let Some(limit) = limit_of(error) {
+            self.metrics.limit(limit);
+        }
+        let context = Context::of(&http2::unchecked(request), self.snapshot(), client);
+        self.answer(&context, &Scope::Route(None), Err(error.into()))
     }
 }
 

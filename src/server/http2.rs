@@ -52,7 +52,7 @@ use super::tls::ClientIo;
 use crate::config::LimitSettings;
 use crate::deadline_timer::DeadlineTimer;
 use crate::metrics::{Limit, Metrics};
-use crate::proxy::{BoxError, ClientBody, Received, http2, limit_of};
+use crate::proxy::{BoxError, ClientBody, Received, http2};
 use crate::wire::request::RequestError;
 
 /// A client has this long to close a connection that makes room.
@@ -122,16 +122,13 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>, sp
         } else {
             Err(RequestError::Version)
         };
-        if let Some(limit) = read.as_ref().err().and_then(|error| limit_of(*error)) {
-            site.metrics.limit(limit);
-        }
         async move {
             let response = match read {
                 Ok(head) => {
                     let body = Received::Http2(request.into_body());
                     proxy.handle(head, body, &peer).await
                 }
-                Err(error) => proxy.refuse(error, &peer),
+                Err(error) => proxy.refuse_http2(error, &request, &peer),
             };
             stream.answered();
             let response = response.map(|body| WatchedBody {

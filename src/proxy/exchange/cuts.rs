@@ -99,7 +99,7 @@ pub(super) async fn too_slow(progress: &UploadProgress, limits: ExchangeLimits) 
     let mut deadline = Instant::now() + limits.upload + limits.timeout;
     poll_fn(|cx| {
         if !sent && progress.poll_sent(cx).is_ready() {
-            (sent, deadline) = (true, Instant::now() + limits.timeout);
+            (sent, deadline) = (true, deadline.min(Instant::now() + limits.timeout));
         }
         timer.poll(cx, deadline)
     })

@@ -106,7 +106,7 @@ fn follow<G: Send + 'static, E: Ended>(
         // Declared after the permit, and so dropped before it.
         let pending = reserved.send(request, false);
         let answered = tokio::select! {
-            // Biased: the first poll sends a request that is in one piece. `sent` is then cancelled
+            // Biased: the first poll sends a request that is in one piece. Its end is then known
             // before the deadline is polled, so its upload needs no timer and wakes no other task.
             biased;
             answered = pending.response() => answered.map_err(ExchangeFailure::Unanswered),

@@ -43,6 +43,18 @@ pub(crate) fn read<B>(
     ))
 }
 
+/// The head of a request that is refused, as it came.
+pub(crate) fn unchecked<B>(request: &http::Request<B>) -> RequestHead {
+    let target = request.uri().path_and_query();
+    let target = target.map_or("", |target| target.as_str());
+    RequestHead::new(
+        request.method().clone(),
+        Target::new(Bytes::copy_from_slice(target.as_bytes()), None),
+        Version::HTTP_2,
+        Fields::from(request.headers()),
+    )
+}
+
 /// The head as HTTP/1, as a person would write it. Its `:authority` is its Host, unless it has one.
 fn as_http1<B>(request: &http::Request<B>) -> Vec<u8> {
     let target = request.uri().path_and_query();

@@ -216,10 +216,9 @@ impl UpstreamSocket {
         self.records.as_ref().is_some_and(TlsRecords::is_inside)
     }
 
-    /// Whether reads of a fenced connection ask the kernel, in place of the runtime. They wake no task
-    /// then. For a request that is not fenced, what the runtime has heard is good enough.
+    /// Whether reads ask the kernel, in place of the runtime. They wake no task then.
     pub(super) fn read_unpolled(&mut self, unpolled: bool) {
-        self.unpolled = unpolled && self.guard.is_some();
+        self.unpolled = unpolled;
     }
 
     /// How many bytes the kernel has taken.

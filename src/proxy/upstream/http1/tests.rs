@@ -14,27 +14,16 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::boot_clock::BootClock;
-use crate::fencing::lease::Lease;
 use crate::http1::Fields;
 use crate::metrics::Metrics;
 use crate::proxy::body::Upload;
 use crate::proxy::message::{RequestHead, Response, Target, UpstreamRequest};
 use crate::proxy::upstream::connect::{Address, Connecting};
 use crate::proxy::upstream::errors::SendError;
-use crate::proxy::upstream::socket::LeaseGuard;
-use crate::store::InstanceId;
 
 const LONG: Duration = Duration::from_secs(20);
 const HEAD_END: &[u8] = b"\r\n\r\n";
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-
-/// For fenced connections.
-fn guard() -> LeaseGuard {
-    let lease = Lease::new(BootClock::boottime(), None, InstanceId::from_bits(1));
-    lease.renewed(Duration::ZERO);
-    LeaseGuard::new(&Arc::new(lease), 0, LONG)
-}
 
 struct Bench {
     listener: TcpListener,
@@ -47,15 +36,11 @@ impl Bench {
     }
 
     async fn with_idle_timeout(idle_timeout: Duration) -> Self {
-        Self::with(idle_timeout, None).await
-    }
-
-    async fn with(idle_timeout: Duration, guard: Option<LeaseGuard>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("bound").port();
         let address = Address::Tcp("127.0.0.1".into(), port);
         let metrics = Arc::new(Metrics::new(&[]));
-        let connecting = Connecting::new(address, None, guard, (LONG, 64 << 10), metrics);
+        let connecting = Connecting::new(address, None, None, (LONG, 64 << 10), metrics);
         let pool = Http1Pool::new(connecting, idle_timeout);
         Self {
             listener,

@@ -94,7 +94,13 @@ impl Http2Pending {
         let UpstreamRequest { head, uri, body } = request;
         let (mut sent, ()) = Request::new(()).into_parts();
         sent.headers = head.fields.to_map();
-        sent.uri = uri.unwrap_or_default();
+        // What was judged is what goes, or nothing does.
+        let whole = sent.headers.len() == head.fields.iter().count();
+        let Some(uri) = uri.filter(|_| whole) else {
+            let why = "HTTP/2 cannot carry this request";
+            return Err(SendError::NotSent(why.to_owned()));
+        };
+        sent.uri = uri;
         sent.method = head.method;
         let mut head = sent;
         // As in an HTTP/1 request (RFC 9110, 8.6).
@@ -164,7 +170,11 @@ impl Http2Pending {
         let response = answered.await?;
         carrier.answered();
         let (head, stream) = response.into_parts();
-        let fields = Fields::from(&head.headers);
+        let mut fields = Fields::from(&head.headers);
+        // The library has refused different ones.
+        if let Some(length) = fields.get(CONTENT_LENGTH).map(<[u8]>::to_vec) {
+            fields.insert(CONTENT_LENGTH, length);
+        }
         let length = fields.get_str(CONTENT_LENGTH);
         let length = length.and_then(|length| length.parse().ok());
         Ok(Response {

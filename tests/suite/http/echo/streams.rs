@@ -163,11 +163,11 @@ async fn http_2_arrives_as_a_person_would_write_it() {
     assert_eq!(
         end_to_end,
         [
+            line("Cookie", "a=1; b=2; c=3; d=4"),
             line("X-B", "2"),
             line("X-B", "1"),
             line("X-A", "1"),
             line("Soapaction", "\"urn:x\""),
-            line("Cookie", "a=1; b=2; c=3; d=4"),
         ]
     );
     assert_eq!(arrived.get("host"), Some("app.test"));

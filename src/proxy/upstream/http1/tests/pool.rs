@@ -23,13 +23,13 @@ fn connection() -> (Http1UpstreamConnection, UnixStream) {
 }
 
 fn between((near, far): (UnixStream, UnixStream)) -> (Http1UpstreamConnection, UnixStream) {
-    let socket = UpstreamSocket::new(Either::Right(near), Some(guard()));
+    let socket = UpstreamSocket::new(Either::Right(near), None);
     (Http1UpstreamConnection::new(Either::Left(socket)), far)
 }
 
 /// A pool with an idle connection, and its other end.
 async fn warmed() -> (Arc<Http1Pool>, std::net::TcpStream) {
-    let bench = Bench::with(LONG, Some(guard())).await;
+    let bench = Bench::new().await;
     let far = bench.warm().await;
     (bench.pool, far.into_std().expect("a socket"))
 }
