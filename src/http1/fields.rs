@@ -109,7 +109,7 @@ impl Fields {
         std::str::from_utf8(self.get(name)?).ok()
     }
 
-    /// The same for who keeps it: it shares the memory of the head that came.
+    /// The same, to keep: it shares the memory of the received head.
     #[must_use]
     pub fn shared(&self, name: &str) -> Option<Bytes> {
         let line = self.with_name(name).next()?;
@@ -155,7 +155,7 @@ impl Fields {
         self.names |= bit(&self.added[name.clone()]);
         self.added.extend_from_slice(b": ");
         let begin = self.added.len();
-        // Whatever it is made of, it stays one line.
+        // A control byte becomes a blank, so a value never adds a line.
         self.added.extend(value.iter().copied().map(plain));
         self.lines.push(Line {
             name,
@@ -220,7 +220,7 @@ impl Fields {
 
     /// Writes the lines.
     pub fn write_to(&self, out: &mut Vec<u8>) {
-        // What is together in the head that came, and has one blank behind each colon.
+        // Adjacent lines of the received head that are written `name: value`.
         let mut run = 0..0;
         for line in &self.lines {
             let (name, value) = (&line.name, &line.value);
@@ -243,7 +243,7 @@ impl Fields {
     }
 }
 
-/// What a library has read.
+/// The fields of a header map, in its order.
 impl From<&HeaderMap> for Fields {
     fn from(map: &HeaderMap) -> Self {
         let mut fields = Self::default();
@@ -272,7 +272,7 @@ fn plain(byte: u8) -> u8 {
     if is_in_value(byte) { byte } else { b' ' }
 }
 
-/// Tells most names from each other: whether one is absent is mostly known without a look at the
+/// A bit that differs for most names, so that an absent one is usually known without reading the
 /// lines.
 fn bit(name: &[u8]) -> u64 {
     let [first, .., last] = name else { return 1 };

@@ -94,7 +94,7 @@ impl Http2Pending {
         let UpstreamRequest { head, uri, body } = request;
         let (mut sent, ()) = Request::new(()).into_parts();
         sent.headers = head.fields.to_map();
-        // What was judged is what goes, or nothing does.
+        // Never send a request that differs from the one that was judged.
         let whole = sent.headers.len() == head.fields.iter().count();
         let Some(uri) = uri.filter(|_| whole) else {
             let why = "HTTP/2 cannot carry this request";
