@@ -67,7 +67,7 @@ impl Rig {
     async fn admit(&self, key: &ResourceKey, number: u64) -> Admitted {
         let watch = (&*self.route, None);
         let subject = (key, token(number));
-        let admitted = self.fencing.admit(Needs::default(), subject, WAIT, watch);
+        let admitted = self.fencing.admit(Needs::default(), subject, false, WAIT, watch);
         admitted.await.expect("a permit")
     }
 

@@ -17,7 +17,7 @@ pub struct Codec {
 }
 
 const REAL: Codec = Codec {
-    write: resource_value,
+    write: |key| resource_value(key).into_owned(),
     read: |value| resource_of(value).ok(),
 };
 

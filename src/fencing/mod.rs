@@ -86,7 +86,7 @@ pub struct Fencing {
     /// How many requests resources may have.
     room: RequestLimits,
     /// How many requests wait, at all resources.
-    crowd: Arc<AtomicUsize>,
+    crowd: AtomicUsize,
     /// Batches that ran into a row lock.
     locked_batches: Throttle,
     /// Batches that the store did not take.
@@ -142,7 +142,7 @@ impl Fencing {
                 share: limits.in_flight_per_resource.unwrap_or(usize::MAX),
                 waiting: limits.waiting(),
             },
-            crowd: Arc::default(),
+            crowd: AtomicUsize::new(0),
             locked_batches: Throttle::of_repeats(),
             refused_batches: Throttle::of_repeats(),
             announcement: Mutex::default(),
@@ -150,7 +150,7 @@ impl Fencing {
         })
     }
 
-    /// Answers from memory alone.
+    /// Answers from memory alone. Returns whether the token's epoch is open here.
     ///
     /// # Errors
     ///
@@ -160,54 +160,59 @@ impl Fencing {
         key: &ResourceKey,
         token: Token,
         trace: Option<&RequestTrace>,
-    ) -> Result<(), Refused> {
-        match self.recall(key, token) {
-            Err(stale @ Refused::Stale { .. }) => {
-                self.checked(CheckResult::StaleToken, Instant::now(), trace);
-                Err(stale)
-            }
-            Ok(_) | Err(_) => Ok(()),
+    ) -> Result<bool, Refused> {
+        let now = Instant::now();
+        let recalled = self.recall(key, token, now);
+        if let Err(stale @ Refused::Stale { .. }) = recalled {
+            self.checked(CheckResult::StaleToken, (now, now), trace);
+            return Err(stale);
         }
+        Ok(recalled == Ok(Recalled::Open))
     }
 
-    fn recall(&self, key: &ResourceKey, token: Token) -> Result<Recalled, Refused> {
-        self.epoch_table
-            .recall(key, token, self.lease.incarnation(), Instant::now())
+    fn recall(&self, key: &ResourceKey, token: Token, now: Instant) -> Result<Recalled, Refused> {
+        let incarnation = self.lease.incarnation();
+        self.epoch_table.recall(key, token, incarnation, now)
     }
 
-    /// Raises the mark to the token, and waits up to `wait` until nothing older is in flight. Counts
-    /// in the series of its route, and says so in the trace of its request.
+    /// Raises the mark to the token, and waits up to `wait` until nothing older is in flight.
+    /// `open`: memory has just found the epoch open, which the barrier sees for itself. Counts in
+    /// the series of its route, and says so in the trace of its request.
     ///
     /// # Errors
     ///
     /// Nothing was sent, and nothing may be sent. The mark may have risen nevertheless.
     pub async fn admit(
-        &self,
+        self: &Arc<Self>,
         needs: Needs,
         (key, token): (&ResourceKey, Token),
+        mut open: bool,
         wait: Duration,
         (route, trace): (&RouteMetrics, Option<&RequestTrace>),
     ) -> Result<Admitted, Refused> {
-        let deadline = Instant::now() + wait;
+        let mut now = Instant::now();
+        let deadline = now + wait;
         let mut advanced = false;
         for round in 0..MAX_ROUNDS {
-            let checked = self.check(needs, key, token, trace).await;
-            advanced |= if round > 0 {
-                checked.map_err(overtaken)?
+            if std::mem::take(&mut open) {
+                self.checked(CheckResult::Current, (now, now), trace);
             } else {
-                checked?
-            };
-            let began = Instant::now();
-            let entered = self.enter(key, token, deadline);
-            let entered = route.waiting(entered).await;
-            route.barrier_wait(began.elapsed());
+                let checked = self.check(needs, (key, token), &mut now, trace).await;
+                advanced |= if round > 0 {
+                    checked.map_err(overtaken)?
+                } else {
+                    checked?
+                };
+            }
+            let entered = self.enter((key, token), now, deadline, route).await;
             if let Some(trace) = trace {
-                trace.part("barrier wait", began, Vec::new());
+                trace.part("barrier wait", now, Vec::new());
             }
             // `None`: closed in between.
             if let Some(permit) = entered.map_err(|refused| self.noted(refused))? {
                 return Ok(Admitted { permit, advanced });
             }
+            now = Instant::now();
         }
         Err(Refused::unavailable(Undecided::ClosedAgain))
     }
@@ -232,25 +237,29 @@ impl Fencing {
     }
 
     /// Lets the token go on to the barrier once its epoch is open here, from memory if memory knows
-    /// it. Returns whether this request raised the mark.
+    /// it. Returns whether this request raised the mark. `now`: the time, before and after.
     async fn check(
         &self,
         needs: Needs,
-        key: &ResourceKey,
-        token: Token,
+        (key, token): (&ResourceKey, Token),
+        now: &mut Instant,
         trace: Option<&RequestTrace>,
     ) -> Result<bool, Refused> {
-        let began = Instant::now();
-        let checked = match self.recall(key, token) {
+        let began = *now;
+        let recalled = self.recall(key, token, began);
+        let checked = match recalled {
             Err(refused) => Err(refused),
             Ok(Recalled::Open) => Ok(false),
-            Ok(Recalled::AskStore) if !self.lease.valid() => {
-                let why = Undecided::without_lease(self.lease.begun());
-                Err(Refused::unavailable(why))
-            }
             Ok(Recalled::AskStore) => {
-                let appended = self.append(Some(needs), key, token, Want::Open).await;
-                appended.map_err(|refused| self.noted(refused))
+                let asked = if self.lease.valid() {
+                    let appended = self.append(Some(needs), key, token, Want::Open).await;
+                    appended.map_err(|refused| self.noted(refused))
+                } else {
+                    let why = Undecided::without_lease(self.lease.begun());
+                    Err(Refused::unavailable(why))
+                };
+                *now = Instant::now();
+                asked
             }
         };
         let result = match &checked {
@@ -261,13 +270,19 @@ impl Fencing {
             Err(Refused::TooManyNew) => CheckResult::Overloaded,
             Err(_) => CheckResult::StoreUnavailable,
         };
-        self.checked(result, began, trace);
+        self.checked(result, (began, *now), trace);
         checked
     }
 
-    /// Counts a check that began then, and says in the trace what has come of it.
-    fn checked(&self, result: CheckResult, began: Instant, trace: Option<&RequestTrace>) {
-        let took = began.elapsed().as_secs_f64();
+    /// Counts a check, and says in the trace what has come of it. An answer out of memory counts as
+    /// no time.
+    fn checked(
+        &self,
+        result: CheckResult,
+        (began, ended): (Instant, Instant),
+        trace: Option<&RequestTrace>,
+    ) {
+        let took = ended.duration_since(began).as_secs_f64();
         self.metrics.series.check_seconds.of(result).observe(took);
         if let Some(trace) = trace {
             let result = KeyValue::new("fencepost.check.result", result.as_str());
@@ -346,7 +361,7 @@ impl Fencing {
     /// Why a permit that has not begun is of no use any more: a newer token is known.
     #[must_use]
     pub fn superseded(&self, key: &ResourceKey, token: Token) -> Refused {
-        match self.recall(key, token) {
+        match self.recall(key, token, Instant::now()) {
             Err(refused) => overtaken(refused),
             // An operator's override, say.
             Ok(_) => Refused::unavailable(Undecided::ClosedUnsent),

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::fencing::epochs::{Ending, EpochTable, Settles, Ticket};
+use crate::fencing::Fencing;
+use crate::fencing::epochs::{Ending, Settles, Ticket};
 use crate::routing::{ResourceKey, Token};
 
 /// The right to send one request upstream. If it is dropped before [`Permit::begin`], nothing was
@@ -34,7 +35,7 @@ impl Permit {
 /// task) it counts as an unknown outcome, and the epoch stays in flight until that settles.
 #[must_use = "newer tokens wait until this ends"]
 pub struct Sending {
-    pub(super) epoch_table: Arc<EpochTable>,
+    pub(super) fencing: Arc<Fencing>,
     pub(super) cutoff: Arc<CancellationToken>,
     pub(super) key: ResourceKey,
     pub(super) token: Token,
@@ -44,6 +45,11 @@ pub struct Sending {
 }
 
 impl Sending {
+    #[must_use]
+    pub fn fencing(&self) -> &Arc<Fencing> {
+        &self.fencing
+    }
+
     #[must_use]
     pub fn key(&self) -> &ResourceKey {
         &self.key
@@ -82,13 +88,12 @@ impl Sending {
 impl Drop for Sending {
     fn drop(&mut self) {
         let now = Instant::now();
-        let ended = self
-            .epoch_table
-            .end(&self.key, &self.ticket, self.ending, now);
+        let epoch_table = &self.fencing.epoch_table;
+        let ended = epoch_table.end(&self.key, &self.ticket, self.ending, now);
         if let Some(Settles { number, at }) = ended
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            let (epoch_table, key) = (Arc::clone(&self.epoch_table), self.key.clone());
+            let (epoch_table, key) = (Arc::clone(epoch_table), self.key.clone());
             runtime.spawn(async move {
                 tokio::time::sleep_until(at).await;
                 epoch_table.settled(&key, number, at);

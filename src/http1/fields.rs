@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::names::title;
-use crate::wire::head::{FieldRange, is_in_value, trim};
+use crate::wire::head::{FieldRange, is_in_value, is_name, trim};
 
 /// Room for what is usually added to a head.
 const ADDED_LINES: usize = 8;
@@ -24,7 +24,7 @@ pub struct Fields {
     /// The lines that were added.
     added: Vec<u8>,
     lines: Vec<Line>,
-    /// A bit for each name that may be here; see [`bit`].
+    /// A bit for each [`mark`] of a name that may be here.
     names: u64,
 }
 
@@ -34,6 +34,8 @@ struct Line {
     value: Range<usize>,
     /// It stands in [`Fields::added`].
     added: bool,
+    /// Of its name.
+    mark: u8,
 }
 
 impl Fields {
@@ -46,11 +48,13 @@ impl Fields {
             ..Self::default()
         };
         for FieldRange { name, value } in places {
-            fields.names |= bit(&head[name.clone()]);
+            let mark = mark(&head[name.clone()]);
+            fields.names |= 1 << mark;
             fields.lines.push(Line {
                 name: name.clone(),
                 value: value.clone(),
                 added: false,
+                mark,
             });
         }
         fields.came = head;
@@ -90,10 +94,13 @@ impl Fields {
     }
 
     fn with_name<'a>(&'a self, name: &'a str) -> impl DoubleEndedIterator<Item = &'a Line> {
-        let some = self.names & bit(name.as_bytes()) != 0;
+        let mark = mark(name.as_bytes());
+        let some = self.names >> mark & 1 != 0;
         let lines = if some { &self.lines[..] } else { &[] };
-        let is = |line: &&Line| self.name(line).eq_ignore_ascii_case(name.as_bytes());
-        lines.iter().filter(is)
+        let is = |line: &Line| is_name(self.name(line), name.as_bytes());
+        lines
+            .iter()
+            .filter(move |line| line.mark == mark && is(line))
     }
 
     /// The value of the first line of a name.
@@ -152,22 +159,28 @@ impl Fields {
 
     fn append_value(&mut self, begin: usize, value: &[u8]) {
         let name = begin..self.added.len();
-        self.names |= bit(&self.added[name.clone()]);
+        let mark = mark(&self.added[name.clone()]);
+        self.names |= 1 << mark;
         self.added.extend_from_slice(b": ");
         let begin = self.added.len();
+        self.added.extend_from_slice(value);
+        let end = self.added.len();
         // A control byte becomes a blank, so a value never adds a line.
-        self.added.extend(value.iter().copied().map(plain));
+        for byte in &mut self.added[begin..] {
+            *byte = plain(*byte);
+        }
         self.lines.push(Line {
             name,
-            value: begin..self.added.len(),
+            value: begin..end,
             added: true,
+            mark,
         });
         self.added.extend_from_slice(b"\r\n");
     }
 
     /// Replaces all lines of a name by one, in the place of the first.
     pub fn insert(&mut self, name: &str, value: impl AsRef<[u8]>) {
-        let is = |line: &Line| self.name(line).eq_ignore_ascii_case(name.as_bytes());
+        let is = |line: &Line| is_name(self.name(line), name.as_bytes());
         let first = self.lines.iter().position(is);
         self.remove(name);
         self.append(name, value);
@@ -178,8 +191,8 @@ impl Fields {
 
     /// Removes all lines of a name.
     pub fn remove(&mut self, name: &str) {
-        if self.names & bit(name.as_bytes()) != 0 {
-            self.remove_where(|known| known.eq_ignore_ascii_case(name.as_bytes()));
+        if self.names >> mark(name.as_bytes()) & 1 != 0 {
+            self.remove_where(|known| is_name(known, name.as_bytes()));
         }
     }
 
@@ -199,7 +212,8 @@ impl Fields {
         let lines = self.get_all(name).filter(|line| !line.is_empty());
         let lines: Vec<&[u8]> = lines.collect();
         if lines.is_empty() {
-            return self.insert(name, member);
+            self.remove(name);
+            return self.append(name, member);
         }
         let line = [&lines.join(&b", "[..]), &b", "[..], member.as_bytes()].concat();
         self.insert(name, line);
@@ -272,12 +286,12 @@ fn plain(byte: u8) -> u8 {
     if is_in_value(byte) { byte } else { b' ' }
 }
 
-/// A bit that differs for most names, so that an absent one is usually known without reading the
-/// lines.
-fn bit(name: &[u8]) -> u64 {
-    let [first, .., last] = name else { return 1 };
+/// A number below 64 that differs for most names, so that an absent one is usually known without
+/// reading the lines, and no other line is compared with one that is there.
+fn mark(name: &[u8]) -> u8 {
+    let [first, .., last] = name else { return 0 };
     let mixed = name.len() * 7 + usize::from(first | 0x20) * 3 + usize::from(last | 0x20);
-    1 << (mixed & 63)
+    u8::try_from(mixed & 63).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -21,14 +21,13 @@ pub const WWW_AUTHENTICATE: &str = "www-authenticate";
 
 /// Writes a name in `Title-Case`.
 pub(crate) fn title(name: &str, out: &mut Vec<u8>) {
-    let mut first = true;
-    out.extend(name.bytes().map(|byte| {
-        let written = if first {
-            byte.to_ascii_uppercase()
-        } else {
-            byte
-        };
-        first = byte == b'-';
-        written
-    }));
+    let begin = out.len();
+    out.extend_from_slice(name.as_bytes());
+    let mut before = b'-';
+    for byte in &mut out[begin..] {
+        if before == b'-' {
+            byte.make_ascii_uppercase();
+        }
+        before = *byte;
+    }
 }

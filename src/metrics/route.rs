@@ -1,7 +1,5 @@
 //! One route's series, looked up once, so that counting a request hashes no label.
 
-use std::future::poll_fn;
-use std::pin::pin;
 use std::time::Duration;
 
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge};
@@ -69,19 +67,10 @@ impl RouteMetrics {
         self.barrier_wait.observe(waited.as_secs_f64());
     }
 
-    /// Waits at the barrier, and counts the request as waiting from the first time that it is not
-    /// let through at once. So a request that need not wait touches no shared gauge.
-    pub async fn waiting<F: Future>(&self, entry: F) -> F::Output {
-        let mut entry = pin!(entry);
-        let mut counted = None;
-        poll_fn(|context| {
-            let polled = entry.as_mut().poll(context);
-            if polled.is_pending() && counted.is_none() {
-                counted = Some(InFlightGuard::over(&self.waiting));
-            }
-            polled
-        })
-        .await
+    /// Counts a request as waiting at the barrier for as long as the guard lives. One that need not
+    /// wait touches no shared gauge.
+    pub fn waiting(&self) -> InFlightGuard {
+        InFlightGuard::over(&self.waiting)
     }
 
     /// Counts an exchange with the upstream for as long as the guard lives.

@@ -64,14 +64,14 @@ impl Proxy {
         };
         context.is_about((claim.key.clone(), claim.token));
         let trace = context.trace();
-        self.fencing
-            .unless_known_stale(&claim.key, claim.token, trace)?;
+        let (key, token) = (&claim.key, claim.token);
+        let open = self.fencing.unless_known_stale(key, token, trace)?;
         let wait = claim.route.settings.barrier_wait;
         let metrics = &context.table().claim_metrics;
-        let subject = (&claim.key, claim.token);
+        let (subject, watch) = ((key, token), (&**metrics, trace));
         let admitted = self
             .fencing
-            .admit(claim.needs, subject, wait, (metrics, trace))
+            .admit(claim.needs, subject, open, wait, watch)
             .await?;
         // Nothing is sent under the permit. The claim needed only the wait.
         drop(admitted.permit);

@@ -91,6 +91,9 @@ pub(crate) fn classify(table: &RoutingTable, head: &RequestHead, client: &Client
         return Class::Refused(Some(route), refusal);
     }
     let judged = |route: &Arc<Route>| {
+        if !table.strict {
+            one_target(route.settings.allow, head, &path)?;
+        }
         let judged = judge(route, head, path, captures)?;
         if let Some(fenced) = &judged {
             same_key_elsewhere(table, fenced, head)?;
@@ -192,7 +195,7 @@ fn unmatched(table: &RoutingTable, head: &RequestHead, path: &CheckedPath) -> Cl
     Class::Refused(None, Refusal::NoRoute)
 }
 
-/// The judgement of an enforcing route: `None` passes unfenced.
+/// The judgement of an enforcing route about a request with [`one_target`]: `None` passes unfenced.
 fn judge(
     route: &Arc<Route>,
     head: &RequestHead,
@@ -200,7 +203,6 @@ fn judge(
     captures: Captures,
 ) -> Result<Option<Fenced>, Refusal> {
     let settings = &route.settings;
-    one_target(settings.allow, head, &path)?;
     // The content of a tunnel has no tokens.
     if tunnel::wanted(&head.fields) {
         return Err(Refusal::UpgradeRefused);

@@ -10,16 +10,13 @@ use super::body::{Received, Upload};
 use super::classify::Fenced;
 use super::context::Context;
 use super::destination;
-use super::exchange::conclusion::Conclusion;
-use super::exchange::{Ended, ExchangeLimits, FenceTerms, fenced};
+use super::exchange::{FenceTerms, fenced};
 use super::headers::media::is_grpc;
 use super::idempotency::RequestDigest;
 use super::limits::in_flight::InFlightPermit;
 use super::long_body::LongBodies;
 use super::message::RequestHead;
-use super::notes::Noted;
 use super::refusal::Refusal;
-use super::routing_table::Route;
 use super::setup::Proxy;
 use super::upstream_request::{Additions, idempotency_key};
 use super::{classify, headers, upstream_request};
@@ -40,14 +37,19 @@ impl Proxy {
         let (route, token) = (Arc::clone(&fenced.route), fenced.token);
         let settings = &route.settings;
         let is_grpc = is_grpc(&head.fields);
-        let is_head = head.method == Method::HEAD;
 
         // Phase 2: the body up to `body.buffer`, and the keys that are derived from it.
-        let kept = Arc::clone(&permit);
-        let (upload, key) = self
-            .upload_and_key(context, &fenced, &head, (body, kept), is_grpc)
+        let (mut upload, key, open) = self
+            .upload_and_key(context, &fenced, &head, (body, &permit), is_grpc)
             .await?;
-        let (upload, digest) = self.digest(&fenced, &head, upload, &permit).await;
+        let mut digest = None;
+        if LongBodies::is_long(&upload)
+            && fenced.unsafe_method
+            && settings.idempotency.is_some()
+            && !head.fields.contains(headers::OPERATION)
+        {
+            (upload, digest) = self.digest(&head, upload, &permit).await;
+        }
         let idempotency = idempotency_key(&fenced, &head, &key, || {
             digest.or_else(|| {
                 upstream_request::digest(&head.method, &destination::targets(&head), &upload)
@@ -59,7 +61,7 @@ impl Proxy {
         let wait = settings.barrier_wait;
         let subject = (&key, token);
         let watch = (&*route.metrics, context.trace());
-        let admitted = self.fencing.admit(needs, subject, wait, watch);
+        let admitted = self.fencing.admit(needs, subject, open, wait, watch);
         let admitted = admitted.await?;
 
         // Phase 4: the exchange.
@@ -70,23 +72,15 @@ impl Proxy {
         };
         let once = settings.reuse == Reuse::Once && fenced.unsafe_method;
         let terms = FenceTerms {
-            upstream: Arc::clone(&context.snapshot.upstream),
-            metrics: Arc::clone(&route.metrics),
+            snapshot: Arc::clone(&context.snapshot),
+            route: Arc::clone(&route),
+            facts: Arc::clone(&context.facts),
             progress: Arc::default(),
-            limits: ExchangeLimits {
-                timeout: settings.upstream_timeout,
-                upload: settings.body.timeout,
-                grace: settings.barrier_grace,
-            },
-            conclusion: Conclusion {
-                unknown: settings.unknown.clone(),
-                head: is_head,
-                unsafe_method: fenced.unsafe_method,
-                grpc: is_grpc,
-            },
+            outcome,
+            head: head.method == Method::HEAD,
+            unsafe_method: fenced.unsafe_method,
+            grpc: is_grpc,
             spend: once.then(|| self.spend_name()),
-            memory: self.memory.share(),
-            ended: reports_end(context, &route, outcome),
         };
         let body = upload.send(Arc::clone(&terms.progress));
         let additions = Additions {
@@ -96,8 +90,7 @@ impl Proxy {
         };
         let in_flight = Arc::clone(&permit);
         let exchange = self.exchange(context, Some(&route), head, body, additions, in_flight);
-        let (fencing, tasks) = (&self.fencing, &self.tasks);
-        let answered = fenced::forward(admitted.permit, exchange, terms, fencing, tasks).await?;
+        let answered = fenced::forward(admitted.permit, exchange, terms, &self.tasks).await?;
 
         // Phase 5: the answer.
         let counted = CountAs::AtEnd((!answered.in_doubt).then_some(outcome));
@@ -107,15 +100,16 @@ impl Proxy {
         Ok(Forwarded { response, counted })
     }
 
-    /// Reads the body up to `body.buffer`, and derives the key.
+    /// Reads the body up to `body.buffer`, and derives the key. Says too whether memory has found the
+    /// epoch open.
     async fn upload_and_key(
         &self,
         context: &Context<'_>,
         fenced: &Fenced,
         head: &RequestHead,
-        (body, permit): (Received, InFlightPermit),
+        (body, permit): (Received, &InFlightPermit),
         is_grpc: bool,
-    ) -> Result<(Upload, ResourceKey), Refusal> {
+    ) -> Result<(Upload, ResourceKey, bool), Refusal> {
         let (settings, token) = (&fenced.route.settings, fenced.token);
 
         // A token that is known to be stale is refused before its body is asked for
@@ -125,9 +119,9 @@ impl Proxy {
         } else {
             let key = fenced.key(head, None)?;
             context.is_about((key.clone(), token));
-            self.fencing
-                .unless_known_stale(&key, token, context.trace())?;
-            Some(key)
+            let trace = context.trace();
+            let open = self.fencing.unless_known_stale(&key, token, trace)?;
+            Some((key, open))
         };
 
         // The body first, up to `body.buffer`: a client that pauses halfway through is judged when
@@ -136,13 +130,15 @@ impl Proxy {
         let hold = is_grpc.then_some(limits.stream_after);
         let rules = self.body_rules(limits);
         let upload = Upload::read(body, &head.fields, &rules, hold).await?;
-        if let Some(key) = early {
-            return Ok((upload, key));
+        if let Some((key, open)) = early {
+            return Ok((upload, key, open));
         }
-        let (upload, key) = self.key_of_body(fenced, head, upload, permit).await;
+        let (upload, key) = self
+            .key_of_body(fenced, head, upload, Arc::clone(permit))
+            .await;
         let key = key?;
         context.is_about((key.clone(), token));
-        Ok((upload, key))
+        Ok((upload, key, false))
     }
 
     /// Derives the key of a request whose key is read from its body.
@@ -164,43 +160,17 @@ impl Proxy {
         (upload, members.and_then(|json| fenced.key_with(head, json)))
     }
 
-    /// The digest of a request with a long body, if its idempotency key needs one.
+    /// The digest of a request with a long body.
     async fn digest(
         &self,
-        fenced: &Fenced,
         head: &RequestHead,
         upload: Upload,
         permit: &InFlightPermit,
     ) -> (Upload, Option<RequestDigest>) {
-        let wanted = fenced.unsafe_method
-            && fenced.route.settings.idempotency.is_some()
-            && !head.fields.contains(headers::OPERATION);
-        if !wanted || !LongBodies::is_long(&upload) {
-            return (upload, None);
-        }
         let (method, targets) = (head.method.clone(), destination::targets(head).into_owned());
         let digest = move |upload: &Upload| upstream_request::digest(&method, &targets, upload);
         self.long_bodies
             .work(upload, Arc::clone(permit), digest)
             .await
-    }
-}
-
-/// Counts a fenced request when its exchange has ended: with `outcome`, or as unknown.
-fn reports_end(context: &Context<'_>, route: &Arc<Route>, outcome: Outcome) -> impl Ended + use<> {
-    let (snapshot, facts) = (Arc::clone(&context.snapshot), Arc::clone(&context.facts));
-    let route = Arc::clone(route);
-    move |status, unknown| {
-        let Some(refusal) = unknown else {
-            return route.metrics.request(outcome);
-        };
-        route.metrics.request(refusal.outcome());
-        let noted = Noted {
-            label: &route.settings.label,
-            facts: &facts,
-            status: status.unwrap_or_else(|| refusal.status(snapshot.table.style(&facts))),
-            refusal: &refusal,
-        };
-        snapshot.notes.note(&snapshot.table.settings.log, noted);
     }
 }

@@ -6,7 +6,7 @@
 //! side by side with no sign between them, a `|` is put there. A caller's operation stays readable,
 //! and cannot be taken for a digest: that begins with `%s`, which no escape does.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use sha2::{Digest, Sha256};
 
@@ -14,6 +14,9 @@ use super::headers::names::same_name;
 use crate::config::{ClientKey, IdempotencyPart, IdempotencySettings};
 use crate::http1::Fields;
 use crate::routing::{ResourceKey, Token};
+
+/// Room for the text of a usual template behind its resource.
+const TEXT_ROOM: usize = 128;
 
 /// The SHA-256 of a request's method, target and body, each behind its length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +47,9 @@ impl RequestDigest {
 /// 64 lower-case hexadecimal digits.
 impl fmt::Display for RequestDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        hex(&self.0).fmt(f)
+        let mut text = String::new();
+        push_hex(&mut text, &self.0);
+        f.write_str(&text)
     }
 }
 
@@ -101,7 +106,7 @@ fn rendered(
     }
     let parts = &settings.key.parts;
     let separators = Separators::of(parts);
-    let mut raw = String::new();
+    let mut raw = String::with_capacity(resource.as_str().len() + TEXT_ROOM);
     // Whether the last part is a variable without a separator after it.
     let mut open = false;
     for part in parts {
@@ -117,15 +122,17 @@ fn rendered(
         match (part, operation, digest) {
             (IdempotencyPart::Literal(_), ..) => {}
             (IdempotencyPart::Resource, ..) => separators.push(&mut raw, resource.as_str()),
-            (IdempotencyPart::Token, ..) => raw.push_str(&token.to_string()),
+            (IdempotencyPart::Token, ..) => {
+                let _ = write!(raw, "{token}");
+            }
             (IdempotencyPart::Operation, Some(operation), _) => {
                 separators.push(&mut raw, operation);
             }
             (IdempotencyPart::Operation, None, Some(digest)) => {
                 raw.push_str("%sha256");
-                raw.push_str(&hex(&digest.0));
+                push_hex(&mut raw, &digest.0);
             }
-            (IdempotencyPart::Digest, _, Some(digest)) => raw.push_str(&hex(&digest.0)),
+            (IdempotencyPart::Digest, _, Some(digest)) => push_hex(&mut raw, &digest.0),
             (IdempotencyPart::Operation | IdempotencyPart::Digest, _, None) => {
                 return if settings.required {
                     Err(IdempotencyError::NoKey)
@@ -188,18 +195,14 @@ impl Separators {
     }
 
     fn push(&self, raw: &mut String, text: &str) {
-        for byte in text.bytes() {
-            let plain = byte.is_ascii_graphic() && byte != b'%' && self.0 >> byte & 1 == 0;
-            push_byte(raw, byte, plain);
-        }
+        let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'%' && self.0 >> byte & 1 == 0;
+        push(raw, text, plain);
     }
 }
 
 /// A literal stays as it is where a header can carry it.
 fn push_literal(raw: &mut String, text: &str) {
-    for byte in text.bytes() {
-        push_byte(raw, byte, byte.is_ascii_graphic() || byte == b' ');
-    }
+    push(raw, text, |byte| byte.is_ascii_graphic() || byte == b' ');
 }
 
 /// A visible ASCII sign or a space, but `%`, which begins escapes.
@@ -207,12 +210,17 @@ fn is_separator(byte: u8) -> bool {
     (byte.is_ascii_punctuation() || byte == b' ') && byte != b'%'
 }
 
-fn push_byte(raw: &mut String, byte: u8, plain: bool) {
-    if plain {
-        raw.push(char::from(byte));
-    } else {
-        raw.push('%');
-        raw.push_str(&hex(&[byte]).to_uppercase());
+/// Adds a text, with an escape for each byte that is not `plain`. Only ASCII may be.
+fn push(raw: &mut String, text: &str, plain: impl Fn(u8) -> bool) {
+    if text.bytes().all(&plain) {
+        return raw.push_str(text);
+    }
+    for byte in text.bytes() {
+        if plain(byte) {
+            raw.push(char::from(byte));
+        } else {
+            let _ = write!(raw, "%{byte:02X}");
+        }
     }
 }
 
@@ -226,15 +234,13 @@ fn uuid(raw: &str) -> String {
         .to_string()
 }
 
-fn hex(bytes: &[u8]) -> String {
+fn push_hex(text: &mut String, bytes: &[u8; 32]) {
     const DIGITS: [u8; 16] = *b"0123456789abcdef";
-    let mut text = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        for digit in [byte >> 4, byte & 15] {
-            text.push(char::from(DIGITS[usize::from(digit)]));
-        }
+    let mut digits = [0; 64];
+    for (pair, byte) in digits.as_chunks_mut().0.iter_mut().zip(bytes) {
+        *pair = [byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit)]);
     }
-    text
+    text.push_str(std::str::from_utf8(&digits).unwrap_or_default());
 }
 
 #[cfg(test)]

@@ -99,7 +99,7 @@ impl Target {
 pub(crate) struct UpstreamRequest {
     pub head: RequestHead,
     /// The target with scheme and authority, over HTTP/2.
-    pub uri: Option<Uri>,
+    pub uri: Option<Box<Uri>>,
     pub body: UpstreamBody,
 }
 

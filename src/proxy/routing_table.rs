@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Once};
 
+use super::body::BodyMemory;
 use super::notes::Notes;
 use super::refusal::problem::AnswerStyle;
 use super::request_facts::RequestFacts;
@@ -21,7 +22,7 @@ pub(crate) struct Route {
     pub keyless_said: Once,
 }
 
-/// The parts that a reload replaces.
+/// The parts that a reload replaces, and those that exchanges need besides.
 #[derive(Clone)]
 pub(crate) struct Snapshot {
     pub table: Arc<RoutingTable>,
@@ -29,6 +30,7 @@ pub(crate) struct Snapshot {
     /// `None`: no request is traced.
     pub traces: Option<Arc<Traces>>,
     pub notes: Arc<Notes>,
+    pub memory: Arc<BodyMemory>,
 }
 
 /// All routes of one configuration.

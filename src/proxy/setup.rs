@@ -105,11 +105,13 @@ impl Proxy {
         let table = Arc::new(table);
         let traces = traces(&table.settings, &fencing, &metrics)?;
         let notes = Arc::new(Notes::new(rejections));
+        let memory = BodyMemory::new(limits.body_memory, Arc::clone(&metrics));
         let snapshot = Snapshot {
             table,
             upstream,
             traces,
             notes: Arc::clone(&notes),
+            memory: Arc::clone(&memory),
         };
         Ok(Self {
             snapshot: PerWorker::new(|| Arc::new(snapshot.clone())),
@@ -118,7 +120,7 @@ impl Proxy {
             stopping,
             in_flight,
             long_bodies: LongBodies::new(),
-            memory: BodyMemory::new(limits.body_memory, Arc::clone(&metrics)),
+            memory,
             metrics,
             notes,
             spends: AtomicU64::new(0),
@@ -142,6 +144,7 @@ impl Proxy {
             upstream,
             traces,
             notes: Arc::clone(&self.notes),
+            memory: Arc::clone(&self.memory),
         })
     }
 

@@ -31,7 +31,7 @@ pub(super) struct Additions<'a> {
 }
 
 impl Proxy {
-    /// The exchange of a request, ready to be sent.
+    /// The exchange of a request, ready to be sent. Boxed, since it goes from hand to hand.
     pub(super) fn exchange(
         &self,
         context: &Context<'_>,
@@ -40,7 +40,7 @@ impl Proxy {
         body: UpstreamBody,
         additions: Additions<'_>,
         permit: InFlightPermit,
-    ) -> Exchange<InFlightPermit> {
+    ) -> Box<Exchange> {
         let table = context.table();
         let mut request = self.upstream_request(context, head, body, &additions);
         if let Some(opening) = &additions.opening {
@@ -51,7 +51,7 @@ impl Proxy {
         if let Some(span) = &span {
             span.propagate(&mut request.head.fields);
         }
-        Exchange {
+        Box::new(Exchange {
             request,
             span,
             opening: additions.opening,
@@ -61,7 +61,7 @@ impl Proxy {
             via: self.via,
             clock: context.facts.clock.clone(),
             held: permit,
-        }
+        })
     }
 
     /// The request as the upstream gets it: the target byte for byte as it was checked, hop-by-hop

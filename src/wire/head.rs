@@ -132,7 +132,7 @@ impl<'a> Field<'a> {
     /// True if this is the field of that name, which is in lower case.
     #[must_use]
     pub fn is(&self, name: &str) -> bool {
-        self.name.eq_ignore_ascii_case(name.as_bytes())
+        is_name(self.name, name.as_bytes())
     }
 }
 
@@ -281,9 +281,11 @@ const CODING: &str = "Transfer-Encoding";
 /// dash.
 #[must_use]
 pub fn framing_twin(name: &[u8]) -> Option<&'static str> {
-    [LENGTH, CODING]
+    let names = [(LENGTH, "content-length"), (CODING, "transfer-encoding")];
+    let twin = names
         .into_iter()
-        .find(|other| same_name(name, other) && !name.eq_ignore_ascii_case(other.as_bytes()))
+        .find(|(_, lower)| !is_name(name, lower.as_bytes()) && same_name(name, lower));
+    twin.map(|(shown, _)| shown)
 }
 
 /// The framing that the fields so far announce.
@@ -344,22 +346,56 @@ pub fn content_length(value: &[u8]) -> Result<u64, HeadError> {
         .ok_or(HeadError::Length)
 }
 
-/// True if both names are the same to a server that turns fields into variables (RFC 3875, 4.1.18):
-/// case is ignored, and every sign counts as `-`.
+/// True if the names are the same without case. `lower` is in lower case. Eight bytes at a step:
+/// heads are searched for a dozen names.
+#[must_use]
+pub fn is_name(name: &[u8], lower: &[u8]) -> bool {
+    const ONES: u64 = u64::MAX / 0xff;
+    // Sets 0x20 in each byte from `A` to `Z`. The sums carry into no other byte.
+    let lowered = |bytes: &[u8; 8]| {
+        let word = u64::from_ne_bytes(*bytes);
+        let low = word & (ONES * 0x7f);
+        let from_a = low + ONES * (0x80 - 0x41);
+        let beyond_z = low + ONES * (0x80 - 0x5b);
+        word | (from_a & !beyond_z & !word & (ONES << 7)) >> 2
+    };
+    let same = |(one, other): (&[u8; 8], &[u8; 8])| lowered(one) == u64::from_ne_bytes(*other);
+    if name.len() != lower.len() {
+        return false;
+    }
+    match (name.last_chunk(), lower.last_chunk()) {
+        // What is left is compared with some of what was.
+        (Some(end), Some(other)) => {
+            let words = name.as_chunks().0.iter().zip(lower.as_chunks().0);
+            same((end, other)) && words.into_iter().all(same)
+        }
+        _ => name.eq_ignore_ascii_case(lower),
+    }
+}
+
+/// True if both names are the same to a server that turns fields into variables, as in CGI
+/// (RFC 3875, 4.1.18): case is ignored, and every sign counts as `-`.
 #[must_use]
 pub fn same_name(name: &[u8], other: &str) -> bool {
-    const fn plain(byte: u8) -> u8 {
-        if byte.is_ascii_alphanumeric() {
-            byte.to_ascii_lowercase()
-        } else {
-            b'-'
+    let plain = |(a, b): (&u8, &u8)| plain(*a) == plain(*b);
+    name.len() == other.len() && name.iter().zip(other.as_bytes()).all(plain)
+}
+
+/// One letter of a name, as [`same_name`] compares it.
+#[must_use]
+pub const fn plain(byte: u8) -> u8 {
+    const TABLE: [u8; 256] = {
+        let mut table = [b'-'; 256];
+        let mut byte = 0_u8;
+        while byte < 128 {
+            if byte.is_ascii_alphanumeric() {
+                table[byte as usize] = byte.to_ascii_lowercase();
+            }
+            byte += 1;
         }
-    }
-    name.len() == other.len()
-        && name
-            .iter()
-            .zip(other.as_bytes())
-            .all(|(a, b)| plain(*a) == plain(*b))
+        table
+    };
+    TABLE[byte as usize]
 }
 
 /// True if these bytes are a token (RFC 9110, 5.6.2).
@@ -414,6 +450,47 @@ pub fn trim(mut value: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_the_same_without_case() {
+        let texts = [
+            "",
+            "a",
+            "A",
+            "te",
+            "TE",
+            "accept@",
+            "ACCEPT`",
+            "[ccepted",
+            "{CCEPTED",
+            "content-length",
+            "Content-Length",
+            "CONTENT-LENGTH",
+            "content_length",
+            "Content-Lengti",
+            "\u{c3}\u{e3}\u{c1}\u{e1}",
+        ];
+        for lower in texts.map(str::to_ascii_lowercase) {
+            for name in texts {
+                let same = name.eq_ignore_ascii_case(&lower);
+                assert_eq!(
+                    is_name(name.as_bytes(), lower.as_bytes()),
+                    same,
+                    "{name} {lower}"
+                );
+            }
+        }
+        for one in 0..=255_u8 {
+            for other in 0..=255_u8 {
+                let (name, lower) = ([one; 9], [other.to_ascii_lowercase(); 9]);
+                assert_eq!(
+                    is_name(&name, &lower),
+                    name.eq_ignore_ascii_case(&lower),
+                    "{one} {other}"
+                );
+            }
+        }
+    }
 
     fn lines(head: &[u8]) -> Result<Vec<&[u8]>, HeadError> {
         let mut reader = HeadLines::default();

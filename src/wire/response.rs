@@ -24,7 +24,7 @@ use std::ops::Range;
 
 use super::head::{
     FieldRange, Framing, HeadError, HeadLimits, HeadLines, content_length, framing_twin, is_blank,
-    is_in_value, is_tchar, trim,
+    is_in_value, is_name, is_tchar, trim,
 };
 
 /// The reason for refusing the head of a response.
@@ -212,7 +212,7 @@ impl ResponseReader {
         let from = at.start + colon + 1 + if value.is_empty() { 0 } else { blanks.count() };
         let mut range = from..from + value.len();
         self.last = LastLine::Framing;
-        if name.eq_ignore_ascii_case(b"content-length") {
+        if is_name(name, b"content-length") {
             match self.framing.length(value) {
                 Some(digits) => {
                     range.end = range.start + digits;
@@ -220,7 +220,7 @@ impl ResponseReader {
                 }
                 None => return Ok(()),
             }
-        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+        } else if is_name(name, b"transfer-encoding") {
             self.framing.coding(value);
         } else if let Some(byte) = name.iter().find(|byte| !is_tchar(**byte)) {
             if framing_twin(name).is_some() {

@@ -40,7 +40,9 @@ impl One {
     /// A permit; [`NOT_OPEN`] where the epoch is not open.
     async fn enter(&self, resource: &str, number: i64) -> Result<Permit, Refused> {
         let (key, token) = (key(resource), token(number));
-        let entered = self.rig.0.enter(&key, token, Instant::now() + WAIT).await?;
+        let (now, route) = (Instant::now(), self.rig.metrics().route("/orders/{id}"));
+        let subject = (&key, token);
+        let entered = self.rig.0.enter(subject, now, now + WAIT, &route).await?;
         entered.ok_or(NOT_OPEN)
     }
 

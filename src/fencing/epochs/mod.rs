@@ -24,12 +24,13 @@
 //! - Forgetting is always safe: the store is asked, under its lock, for everything that is not
 //!   here.
 
-use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher as _;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use hashbrown::hash_map::Entry;
+use hashbrown::{DefaultHashBuilder, HashMap, HashSet};
 use lru::LruCache;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -108,7 +109,7 @@ pub struct EpochTableSetup {
 pub struct EpochTable {
     /// Short sections, never across an await.
     shards: Box<[Mutex<Shard>]>,
-    hasher: RandomState,
+    hasher: DefaultHashBuilder,
     /// The era of this memory: statements carry it, and judge their answers by it.
     era: AtomicI64,
     /// The latest known era. Ahead of `era` while memory is being cleared: marks that were read
@@ -149,7 +150,7 @@ impl EpochTable {
             .collect();
         Self {
             shards,
-            hasher: RandomState::new(),
+            hasher: DefaultHashBuilder::default(),
             era: AtomicI64::new(0),
             newest: AtomicI64::new(0),
             adopting: Mutex::new(()),
@@ -410,25 +411,25 @@ impl EpochTable {
         key: &ResourceKey,
         f: impl FnOnce(&mut EpochEntry) -> R,
     ) -> R {
-        if !shard.active.contains_key(key) {
-            let remembered = shard.remembered.pop(key);
-            let entry = EpochEntry {
-                known: remembered.map(|(known, _)| known),
-                known_in: remembered.map_or(0, |(_, era)| era),
-                ..EpochEntry::default()
-            };
-            shard.active.insert(key.clone(), entry);
-            self.active.fetch_add(1, Ordering::Relaxed);
-        }
         let Shard {
             active,
             waited,
             remembered,
             ..
         } = shard;
-        let Some(entry) = active.get_mut(key) else {
-            unreachable!("it was inserted above, under the same lock")
+        let mut place = match active.entry(key.clone()) {
+            Entry::Occupied(place) => place,
+            Entry::Vacant(place) => {
+                let remembered = remembered.pop(key);
+                self.active.fetch_add(1, Ordering::Relaxed);
+                place.insert_entry(EpochEntry {
+                    known: remembered.map(|(known, _)| known),
+                    known_in: remembered.map_or(0, |(_, era)| era),
+                    ..EpochEntry::default()
+                })
+            }
         };
+        let entry = place.get_mut();
         let (open, waiting) = (entry.epochs.len(), entry.waiting);
         let result = f(entry);
         if waiting == 0 && entry.waiting > 0 {
@@ -437,7 +438,7 @@ impl EpochTable {
             waited.remove(key);
         }
         if self.tidied(key, entry, open, remembered) {
-            active.remove(key);
+            place.remove();
         }
         result
     }

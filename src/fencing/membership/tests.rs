@@ -27,7 +27,7 @@ mod rejoins;
 const MOMENT: Duration = Duration::from_millis(1);
 
 fn recall(rig: &Rig, on: &str, number: i64) -> Result<Recalled, Refused> {
-    rig.recall(&key(on), token(number))
+    rig.recall(&key(on), token(number), Instant::now())
 }
 
 /// A permit, and the name to end it by.

@@ -95,9 +95,15 @@ fn routes(metrics: &Metrics) -> Arc<RouteRecord> {
     Arc::new(RouteRecord::new(RouteTable::default(), mismatch))
 }
 
-async fn admit(fencing: &Fencing, key: &ResourceKey, token: Token) -> Permit {
+async fn admit(fencing: &Arc<Fencing>, key: &ResourceKey, token: Token) -> Permit {
     let route = fencing.metrics.route("/orders/{id}");
-    let admitted = fencing.admit(Needs::default(), (key, token), SETTLE, (&route, None));
+    let admitted = fencing.admit(
+        Needs::default(),
+        (key, token),
+        false,
+        SETTLE,
+        (&route, None),
+    );
     admitted.await.expect("a permit").permit
 }
 
@@ -145,7 +151,7 @@ impl Rig {
 
     /// The mark known here.
     pub(crate) fn known(&self, on: &str) -> Option<i64> {
-        match self.recall(&key(on), token(0)) {
+        match self.recall(&key(on), token(0), Instant::now()) {
             Err(Refused::Stale { mark, .. }) => Some(mark.get()),
             _ => None,
         }

@@ -20,9 +20,9 @@ use crate::proxy::headers::media::is_grpc;
 use crate::proxy::message::ResponseHead;
 
 /// Judges the response to one request.
-#[derive(Clone, Debug)]
-pub(crate) struct Conclusion {
-    pub unknown: UnknownStatuses,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Conclusion<'a> {
+    pub unknown: &'a UnknownStatuses,
     /// The request is a HEAD: no response to it has content.
     pub head: bool,
     /// The request can change something.
@@ -95,7 +95,7 @@ impl GrpcStatus {
     }
 }
 
-impl Conclusion {
+impl Conclusion<'_> {
     /// Why the outcome is unknown although the response is whole, judged by the head. `None`: there
     /// is no doubt. Call this before hop-by-hop fields are removed.
     pub(crate) fn doubt(&self, response: &ResponseHead) -> Option<Doubt> {

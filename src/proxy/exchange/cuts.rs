@@ -91,15 +91,17 @@ impl Cut {
     }
 }
 
-/// Resolves `timeout` after the request was handed over whole. If the upload does not end, it
-/// resolves after both limits together.
-pub(super) async fn too_slow(progress: &UploadProgress, limits: ExchangeLimits) {
+/// Resolves `timeout` after the request was handed over whole: one that `began` just now mostly is.
+/// If the upload does not end, it resolves after both limits together.
+pub(super) async fn too_slow(progress: &UploadProgress, limits: ExchangeLimits, began: Instant) {
     let mut timer = SpareTimer::take();
-    let mut sent = false;
-    let mut deadline = Instant::now() + limits.upload + limits.timeout;
+    let mut deadline = began + limits.upload + limits.timeout;
+    let (mut sent, mut now) = (false, Some(began));
     poll_fn(|cx| {
+        let now = now.take();
         if !sent && progress.poll_sent(cx).is_ready() {
-            (sent, deadline) = (true, deadline.min(Instant::now() + limits.timeout));
+            let since = now.unwrap_or_else(Instant::now);
+            (sent, deadline) = (true, deadline.min(since + limits.timeout));
         }
         timer.poll(cx, deadline)
     })

@@ -18,127 +18,107 @@
 //! the drop of the connection resets it, so that nothing more of the request arrives and the outcome
 //! settles from then on.
 
-use std::future::poll_fn;
-use std::sync::Arc;
-use std::task::Poll;
-
 use http::StatusCode;
-use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::cuts::{Cut, ExchangeFailure, too_slow};
-use super::open::OpenExchange;
-use super::relay::AnsweredExchange;
-use super::reserve::Ready;
-use super::task::SpawnOnDrop;
-use super::{Answered, Ended, Exchange, FenceTerms, HeadTx, refuse, unanswered};
-use crate::fencing::Fencing;
+use super::open::{OpenExchange, Unanswered};
+use super::relay::{Handed, hand_on};
+use super::reserve::{reserve, spend};
+use super::task::{Outlives, SpawnOnDrop};
+use super::{Answered, Exchange, FenceTerms, unanswered};
 use crate::fencing::permit::Permit;
 use crate::proxy::refusal::{Refusal, Why};
 use crate::proxy::response_watch::ResponseWatch;
+use crate::proxy::upstream::Reserved;
 
 /// Sends one request under its permit, and returns the head of the upstream's response with a
-/// streaming body. Dropping this future, or the body, does not end the exchange.
-pub(crate) async fn forward<G: Send + 'static, E: Ended>(
+/// streaming body. Dropping this future does not end an exchange that has begun, and dropping the
+/// body ends none.
+pub(in crate::proxy) async fn forward(
     permit: Permit,
-    exchange: Exchange<G>,
-    terms: FenceTerms<E>,
-    fencing: &Arc<Fencing>,
+    exchange: Box<Exchange>,
+    terms: FenceTerms,
     tasks: &TaskTracker,
 ) -> Result<Answered, Refusal> {
-    let (tx, mut head) = oneshot::channel();
-    let followed = follow(permit, exchange, terms, Arc::clone(fencing), tx);
-    let mut exchange = SpawnOnDrop::new(followed, tasks);
-    poll_fn(|cx| {
-        let over = exchange.poll(cx).is_ready();
-        match head.try_recv() {
-            Ok(answered) => Poll::Ready(answered),
-            Err(TryRecvError::Empty) if !over => Poll::Pending,
-            Err(_) => {
-                let why = "The exchange was aborted";
-                Poll::Ready(Err(Refusal::Broken(Why::new(why))))
+    let reserved = match reserve(&terms.snapshot.upstream, &permit).await {
+        Ok(reserved) => reserved,
+        Err(refusal) => return Err(unanswered(exchange.span, refusal)),
+    };
+    match SpawnOnDrop::new(follow(permit, reserved, exchange, terms), tasks).await {
+        Some(Ok(Handed { answered, rest })) => {
+            if let Some(rest) = rest {
+                tasks.spawn(rest);
             }
+            Ok(answered)
         }
-    })
-    .await
+        Some(Err(unanswered)) => Err(unanswered.refusal),
+        None => Err(Refusal::Broken(Why::new("The exchange was aborted"))),
+    }
 }
 
-/// Follows an exchange from its first step to its end: get ready, send, relay the response.
-fn follow<G: Send + 'static, E: Ended>(
+/// Follows an exchange from its first step to the head of its answer, and further if that came
+/// whole.
+async fn follow(
     permit: Permit,
-    exchange: Exchange<G>,
-    terms: FenceTerms<E>,
-    fencing: Arc<Fencing>,
-    mut head: HeadTx,
-) -> impl Future<Output = ()> + Send + 'static {
-    // Out here, so that the future holds each part once.
-    let Exchange {
-        request,
-        span,
-        opening: _,
-        timeout: _,
-        via,
-        clock,
-        held,
-    } = exchange;
-    async move {
-        let ready = Ready {
-            upstream: &terms.upstream,
-            spend: terms.spend.as_deref(),
-        };
-        let reserved = match ready.wait(&permit, &fencing, &mut head).await {
-            Ok(reserved) => reserved,
-            Err(refusal) => {
-                drop((permit, held));
-                let _ = head.send(Err(unanswered(span, refusal)));
-                return;
-            }
-        };
-        let in_flight = terms.metrics.in_flight();
-        let sending = permit.begin();
-        let began = Instant::now();
-        let open = OpenExchange {
-            sending,
-            counted: (in_flight, held),
-            limits: terms.limits,
-        };
-        // Declared after the permit, and so dropped before it.
-        let pending = reserved.send(request, false);
-        let answered = tokio::select! {
-            // Biased: the first poll sends a request that is in one piece. Its end is then known
-            // before the deadline is polled, so its upload needs no timer and wakes no other task.
-            biased;
-            answered = pending.response() => answered.map_err(ExchangeFailure::Unanswered),
-            () = too_slow(&terms.progress, terms.limits) => Err(ExchangeFailure::Cut(Cut::TooSlow)),
-            cut = open.cuts().due() => Err(ExchangeFailure::Cut(cut)),
-        };
-        let response = match answered {
-            Ok(response) => response,
-            Err(failed) => {
-                let refusal = open.unanswered(failed, &fencing, terms.spend).await;
-                refuse(head, unanswered(span, refusal), terms.ended);
-                return;
-            }
-        };
-        let status = response.status();
-        let watch = ResponseWatch::begin(&terms.metrics, began, status, clock.as_ref(), span);
-        if status == StatusCode::SWITCHING_PROTOCOLS {
-            // Nobody has asked for it: a fenced request opens no tunnel.
-            drop((response, open));
-            let why = Why::new("The upstream switched protocols unasked");
-            refuse(head, Refusal::Broken(why), terms.ended);
-            return;
+    reserved: Reserved,
+    exchange: Box<Exchange>,
+    terms: FenceTerms,
+) -> Result<Handed, Unanswered> {
+    if let Some(name) = &terms.spend
+        && let Err(refusal) = spend(&permit, name).await
+    {
+        drop(permit);
+        let refusal = unanswered(exchange.span, refusal);
+        return Err(Unanswered { refusal, terms });
+    }
+    let open = OpenExchange {
+        sending: permit.begin(),
+        counted: (terms.route.metrics.in_flight(), exchange.held),
+        terms,
+    };
+    let (began, limits) = (Instant::now(), open.terms.limits());
+    // Declared after the permit, and so dropped before it.
+    let pending = reserved.send(exchange.request, false);
+    let answered = tokio::select! {
+        // Biased: the first poll sends a request that is in one piece. Its end is then known
+        // before the deadline is polled, so its upload needs no timer and wakes no other task.
+        biased;
+        answered = pending.response() => answered.map_err(ExchangeFailure::Unanswered),
+        () = too_slow(&open.terms.progress, limits, began) => Err(ExchangeFailure::Cut(Cut::TooSlow)),
+        cut = open.cuts().due() => Err(ExchangeFailure::Cut(cut)),
+    };
+    let span = exchange.span;
+    let response = match answered {
+        Ok(response) => response,
+        Err(failed) => {
+            let mut left = open.unanswered(failed).await;
+            left.refusal = unanswered(span, left.refusal);
+            return Err(left);
         }
-        let relay = AnsweredExchange {
-            open,
-            head,
-            conclusion: terms.conclusion,
-            via,
-            memory: terms.memory,
-            ended: terms.ended,
-        };
-        relay.hand_on(response, watch).await;
+    };
+    let (status, clock) = (response.status(), exchange.clock.as_ref());
+    let watch = ResponseWatch::begin(&open.terms.route.metrics, began, status, clock, span);
+    if status == StatusCode::SWITCHING_PROTOCOLS {
+        // Nobody has asked for it: a fenced request opens no tunnel.
+        drop(response);
+        let why = Why::new("The upstream switched protocols unasked");
+        return Err(open.broken(Refusal::Broken(why)));
+    }
+    hand_on(open, response, exchange.via, watch).await
+}
+
+impl Outlives for Result<Handed, Unanswered> {
+    async fn finish(self) {
+        match self {
+            Ok(Handed { rest, .. }) => {
+                if let Some(rest) = rest {
+                    rest.await;
+                }
+            }
+            Err(unanswered) => unanswered.report(),
+        }
     }
 }
 

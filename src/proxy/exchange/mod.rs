@@ -14,21 +14,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use tokio::sync::oneshot;
 
 use self::conclusion::Conclusion;
 use super::access_log::AccessClock;
-use super::body::{ClientBody, MemoryShare, UploadProgress};
+use super::body::{ClientBody, UploadProgress};
 use super::headers::via::Via;
+use super::limits::in_flight::InFlightPermit;
 use super::message::{Response, UpstreamRequest};
+use super::notes::Noted;
 use super::refusal::Refusal;
+use super::request_facts::RequestFacts;
+use super::routing_table::{Route, Snapshot};
 use super::tunnel::TunnelOpening;
-use super::upstream::Upstream;
-use crate::metrics::{Outcome, RouteMetrics};
+use crate::metrics::Outcome;
 use crate::traces::UpstreamSpan;
 
 /// An exchange that is ready to begin.
-pub(crate) struct Exchange<G> {
+pub(crate) struct Exchange {
     pub request: UpstreamRequest,
     /// `None`: the request is not traced.
     pub span: Option<UpstreamSpan>,
@@ -39,36 +41,66 @@ pub(crate) struct Exchange<G> {
     /// The name of this process in `Via`.
     pub via: Via,
     pub clock: Option<AccessClock>,
-    /// Held until the exchange is over: the request's in-flight permit.
-    pub held: G,
+    /// Held until the exchange is over.
+    pub held: InFlightPermit,
 }
 
 /// The terms of a fenced exchange.
-pub(crate) struct FenceTerms<E> {
-    pub upstream: Arc<Upstream>,
-    pub metrics: Arc<RouteMetrics>,
+pub(in crate::proxy) struct FenceTerms {
+    pub snapshot: Arc<Snapshot>,
+    pub route: Arc<Route>,
+    pub facts: Arc<RequestFacts>,
     /// Tells when nothing more of the request's body will be sent. The time for the response's head
     /// runs from then on.
     pub progress: Arc<UploadProgress>,
-    pub limits: ExchangeLimits,
-    /// Which responses end it.
-    pub conclusion: Conclusion,
+    /// What the request counts as, unless its outcome is unknown.
+    pub outcome: Outcome,
+    /// See [`Conclusion`].
+    pub head: bool,
+    pub unsafe_method: bool,
+    pub grpc: bool,
     /// `reuse: once`: the name to spend the permit's token under before the send.
     pub spend: Option<String>,
-    /// For the part of the response that is kept for its client.
-    pub memory: MemoryShare,
-    /// Counts the request, and logs an unknown outcome: see [`Ended`].
-    pub ended: E,
 }
 
-/// Called when an exchange has ended that was answered, or whose outcome its client was not there to
-/// get. It gets the status of the answer, and the reason if the outcome is unknown.
-pub(crate) trait Ended:
-    FnOnce(Option<StatusCode>, Option<Refusal>) + Send + 'static
-{
-}
+impl FenceTerms {
+    fn limits(&self) -> ExchangeLimits {
+        let settings = &self.route.settings;
+        ExchangeLimits {
+            timeout: settings.upstream_timeout,
+            upload: settings.body.timeout,
+            grace: settings.barrier_grace,
+        }
+    }
 
-impl<E: FnOnce(Option<StatusCode>, Option<Refusal>) + Send + 'static> Ended for E {}
+    fn conclusion(&self) -> Conclusion<'_> {
+        Conclusion {
+            unknown: &self.route.settings.unknown,
+            head: self.head,
+            unsafe_method: self.unsafe_method,
+            grpc: self.grpc,
+        }
+    }
+
+    /// An exchange has ended that was answered, or whose unknown outcome its client was not there to
+    /// get: counts the request, and logs the reason if the outcome is `unknown`. `status`: of the
+    /// answer.
+    fn ended(&self, status: Option<StatusCode>, unknown: Option<&Refusal>) {
+        let (route, facts) = (&self.route, &self.facts);
+        let Some(refusal) = unknown else {
+            return route.metrics.request(self.outcome);
+        };
+        route.metrics.request(refusal.outcome());
+        let table = &self.snapshot.table;
+        let noted = Noted {
+            label: &route.settings.label,
+            facts,
+            status: status.unwrap_or_else(|| refusal.status(table.style(facts))),
+            refusal,
+        };
+        self.snapshot.notes.note(&table.settings.log, noted);
+    }
+}
 
 /// The limits of one fenced exchange.
 #[derive(Clone, Copy, Debug)]
@@ -89,22 +121,10 @@ pub(crate) struct Answered {
     pub in_doubt: bool,
 }
 
-/// Hands over the head of the answer, or the refusal in its place.
-type HeadTx = oneshot::Sender<Result<Answered, Refusal>>;
-
 /// Ends the span of an exchange without a response. Returns why there is none.
 fn unanswered(span: Option<UpstreamSpan>, refusal: Refusal) -> Refusal {
     if let Some(span) = span {
         span.failed(refusal.outcome().as_str());
     }
     refusal
-}
-
-/// Refuses the request. If its client has left, an unknown outcome is reported here.
-fn refuse(head: HeadTx, refusal: Refusal, ended: impl Ended) {
-    if let Err(Err(refusal)) = head.send(Err(refusal))
-        && refusal.outcome() == Outcome::OutcomeUnknown
-    {
-        ended(None, Some(refusal));
-    }
 }

@@ -5,16 +5,15 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use bytes::Bytes;
+use http::StatusCode;
 use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
 
+use super::Answered;
 use super::client_side::{self, ClientSender};
-use super::conclusion::{Conclusion, Doubt, GrpcStatus};
-use super::cuts::Cuts;
-use super::open::OpenExchange;
-use super::{Answered, Ended, ExchangeLimits, HeadTx, refuse};
+use super::conclusion::{Doubt, GrpcStatus};
+use super::open::{End, OpenExchange, Unanswered};
 use crate::proxy::body::BoxError;
-use crate::proxy::body::MemoryShare;
 use crate::proxy::body::{AnswerFraming, ClientBody};
 use crate::proxy::headers;
 use crate::proxy::headers::trailers::TrailerRules;
@@ -24,102 +23,76 @@ use crate::proxy::refusal::{Refusal, Why};
 use crate::proxy::response_watch::ResponseWatch;
 use crate::proxy::upstream::{ResponseBody, poll_taken, taken, upload};
 
-/// An exchange whose answer has begun.
-pub(super) struct AnsweredExchange<G, E> {
-    pub open: OpenExchange<G>,
-    pub head: HeadTx,
-    pub conclusion: Conclusion,
-    pub via: Via,
-    pub memory: MemoryShare,
-    pub ended: E,
+/// The client takes the rest of an answer, or the rest of an exchange is followed.
+pub(super) type Rest = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// An answer, and what is left of its exchange. `None`: that is over.
+pub(super) struct Handed {
+    pub answered: Answered,
+    pub rest: Option<Rest>,
 }
 
-impl<G, E: Ended> AnsweredExchange<G, E> {
-    /// Relays the whole response to the client, and ends the permit.
-    pub(super) async fn hand_on(self, response: Response<ResponseBody>, watch: ResponseWatch) {
-        let Self {
-            head,
-            open,
-            conclusion,
-            via,
-            memory,
-            ended,
-        } = self;
-        let cuts = open.cuts();
-        // However this ends, the body is dropped before the permit, which is declared before it.
-        let Response {
-            head: mut said,
-            mut body,
-        } = response;
-        let status = said.status;
-        let mut later = conclusion.in_trailers(&said);
-        let doubt = conclusion.doubt(&said);
-        let trailers = headers::response_for_client(&mut said.fields, said.version, via);
-        let framing = AnswerFraming::of(&body);
-        let answered = |body, in_doubt| Answered {
-            response: Response { head: said, body },
-            in_doubt,
-        };
-        let mut reading = Relay {
-            body: &mut body,
-            rules: &trailers,
-            later: &mut later,
-        };
-        let first = first_frame(reading.body).await;
-        let (left, read) = match reading.at_once(first) {
-            Ok(frame) => {
-                let in_doubt = doubt.or(reading.doubt()).is_some();
-                let answered = answered(ClientBody::whole(framing, frame), in_doubt);
-                (Remainder::Answer(head, answered), Ok(()))
-            }
-            Err(Poll::Ready(Some(Err(error)))) => {
-                // The client has got nothing yet.
-                drop((body, open.sending));
-                refuse(head, broken(&error), ended);
-                return;
-            }
-            Err(first) => {
-                let (mut client, relayed) = client_side::channel(framing, memory);
-                let _ = head.send(Ok(answered(relayed, doubt.is_some())));
-                let read = Box::pin(reading.pump(first, &mut client, cuts, open.limits)).await;
-                (Remainder::Frames(client), read)
-            }
-        };
-        let whole = read.is_ok();
-        watch.end(whole);
-        let (mut left, mut finish) = (Some(left), None);
-        let mut end = read.and(in_doubt(doubt.or(later.and_then(|later| later.doubt()))));
-        if whole {
-            let in_time = match poll_taken(&mut body) {
-                Poll::Ready(taken) => taken,
-                Poll::Pending => {
-                    finish = left.take().and_then(|left| left.finish(whole));
-                    Box::pin(early(&mut body, cuts, open.limits, &mut finish)).await
-                }
+/// Hands an answer on, and ends the permit if the answer came whole with its head.
+///
+/// # Errors
+///
+/// It broke off before the client got anything.
+pub(super) async fn hand_on(
+    open: OpenExchange,
+    response: Response<ResponseBody>,
+    via: Via,
+    watch: ResponseWatch,
+) -> Result<Handed, Unanswered> {
+    let Response { mut head, body } = response;
+    let conclusion = open.terms.conclusion();
+    let later = conclusion.in_trailers(&head);
+    let doubt = conclusion.doubt(&head);
+    let rules = headers::response_for_client(&mut head.fields, head.version, via);
+    let framing = AnswerFraming::of(&body);
+    let mut relay = Relay {
+        body,
+        rules,
+        later,
+        doubt,
+        status: head.status,
+        open,
+    };
+    let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut relay.body).poll_frame(cx))).await;
+    match relay.at_once(first) {
+        Ok(frame) => {
+            watch.end(true);
+            let answered = Answered {
+                response: Response {
+                    head,
+                    body: ClientBody::whole(framing, frame),
+                },
+                in_doubt: relay.doubt().is_some(),
             };
-            end = end.and(in_doubt((!in_time).then_some(Doubt::NotTaken)));
+            let rest = match poll_taken(&mut relay.body) {
+                Poll::Ready(taken) => {
+                    relay.conclude(taken);
+                    None
+                }
+                Poll::Pending => Some(Box::pin(relay.until_taken(None)) as Rest),
+            };
+            Ok(Handed { answered, rest })
         }
-        // A connection that has not been released is reset before the permit ends: nothing more is
-        // to arrive when the settling starts.
-        drop(body);
-        if end.is_ok() {
-            open.sending.settled();
-        } else {
-            drop(open.sending);
+        Err(Poll::Ready(Some(Err(error)))) => {
+            // The client has got nothing yet.
+            drop(relay.body);
+            Err(relay.open.broken(broken(&error)))
         }
-        drop(open.counted);
-        ended(Some(status), end.err());
-        let finish = left.map_or(finish, |left| left.finish(whole));
-        if let Some(finish) = finish {
-            finish.await;
+        Err(first) => {
+            let memory = relay.open.terms.snapshot.memory.share();
+            let (client, body) = client_side::channel(framing, memory);
+            let answered = Answered {
+                in_doubt: relay.doubt.is_some(),
+                response: Response { head, body },
+            };
+            let rest = Some(Box::pin(relay.follow(first, client, watch)) as Rest);
+            Ok(Handed { answered, rest })
         }
     }
-}
-
-/// The answer leaves open what became of the request.
-fn in_doubt(doubt: Option<Doubt>) -> Result<(), Refusal> {
-    let said = "The answer leaves open what became of the request";
-    doubt.map_or(Ok(()), |doubt| Err(Refusal::Broken(Why::of(said, &doubt))))
 }
 
 fn broken(error: &BoxError) -> Refusal {
@@ -127,77 +100,21 @@ fn broken(error: &BoxError) -> Refusal {
     Refusal::Broken(Why::of(said, error))
 }
 
-/// Waits until the upstream has taken what was sent of a request that was answered early, and says
-/// if it has. The client gets the answer meanwhile, because it may send no more until it has read
-/// it: `finish` is empty once it has all of it. The wait is as long as that for the head of a
-/// response, and shorter where a newer token waits.
-async fn early(
-    body: &mut ResponseBody,
-    cuts: Cuts<'_>,
-    limits: ExchangeLimits,
-    finish: &mut Option<Finish>,
-) -> bool {
-    let mut taken = std::pin::pin!(taken(body));
-    let mut cut = std::pin::pin!(cuts.due());
-    let mut late = std::pin::pin!(tokio::time::sleep(limits.timeout));
-    loop {
-        let passed_on = async {
-            match finish {
-                Some(finish) => finish.await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            taken = &mut taken => return taken,
-            _ = &mut cut => return false,
-            () = &mut late => return false,
-            () = passed_on => *finish = None,
-        }
-    }
-}
-
-/// The client takes the rest of an answer.
-type Finish = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// The part of an answer that the client has not got yet.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one for an exchange, and mostly it is the large one"
-)]
-enum Remainder {
-    /// All of an answer that came whole with its head.
-    Answer(HeadTx, Answered),
-    Frames(ClientSender),
-}
-
-impl Remainder {
-    /// Hands it over, if the response is `whole`. Returns what takes longer.
-    fn finish(self, whole: bool) -> Option<Finish> {
-        match self {
-            Self::Answer(head, answered) => {
-                let _ = head.send(Ok(answered));
-                None
-            }
-            Self::Frames(client) => whole.then(|| Box::pin(client.finish()) as Finish),
-        }
-    }
-}
-
 type NextFrame = Option<Result<Frame<Bytes>, BoxError>>;
 
-/// The first frame, if it is there already.
-async fn first_frame(body: &mut ResponseBody) -> Poll<NextFrame> {
-    poll_fn(|cx| Poll::Ready(Pin::new(&mut *body).poll_frame(cx))).await
+/// A response that is being read, and its exchange.
+struct Relay {
+    /// In this order: the connection is dropped before its permit ends.
+    body: ResponseBody,
+    rules: TrailerRules,
+    later: Option<GrpcStatus>,
+    /// The doubt that the head leaves.
+    doubt: Option<Doubt>,
+    status: StatusCode,
+    open: OpenExchange,
 }
 
-/// A response that is being read.
-struct Relay<'a> {
-    body: &'a mut ResponseBody,
-    rules: &'a TrailerRules,
-    later: &'a mut Option<GrpcStatus>,
-}
-
-impl Relay<'_> {
+impl Relay {
     /// All of a response that is whole with its `first` frame.
     ///
     /// # Errors
@@ -206,29 +123,85 @@ impl Relay<'_> {
         match first {
             Poll::Ready(None) => Ok(None),
             Poll::Ready(Some(Ok(mut frame))) if self.body.is_end_stream() => {
-                self.strip(&mut frame);
+                strip(&mut frame, &self.rules, &mut self.later);
                 Ok(Some(frame))
             }
             first => Err(first),
         }
     }
 
-    /// Removes the trailers that the client must not get.
-    fn strip(&mut self, frame: &mut Frame<Bytes>) {
-        if let Some(trailers) = frame.trailers_mut() {
-            if let Some(status) = self.later {
-                status.read(trailers);
-            }
-            self.rules.strip(trailers);
+    /// The doubt that the answer leaves, as far as it has come.
+    fn doubt(&self) -> Option<Doubt> {
+        let later = || self.later.as_ref().and_then(GrpcStatus::doubt);
+        self.doubt.or_else(later)
+    }
+
+    /// Ends an exchange whose answer is whole. `taken`: the upstream has taken what was sent.
+    fn conclude(self, taken: bool) {
+        let doubt = self.doubt().or((!taken).then_some(Doubt::NotTaken));
+        self.end(doubt.map_or(End::Whole, End::Doubt));
+    }
+
+    /// A connection that has not been released is reset before the permit ends: nothing more is to
+    /// arrive when the settling starts.
+    fn end(self, end: End) {
+        drop(self.body);
+        self.open.conclude(self.status, end);
+    }
+
+    /// Relays the response to its end, from its `first` frame on, and ends the permit.
+    async fn follow(
+        mut self,
+        first: Poll<NextFrame>,
+        mut client: ClientSender,
+        watch: ResponseWatch,
+    ) {
+        let read = self.pump(first, &mut client).await;
+        watch.end(read.is_ok());
+        match read {
+            Err(refusal) => self.end(End::Broken(refusal)),
+            Ok(()) => match poll_taken(&mut self.body) {
+                Poll::Ready(taken) => {
+                    self.conclude(taken);
+                    client.finish().await;
+                }
+                Poll::Pending => self.until_taken(Some(Box::pin(client.finish()))).await,
+            },
         }
     }
 
-    /// The doubt that the trailers leave, as far as they have come.
-    fn doubt(&self) -> Option<Doubt> {
-        self.later.as_ref().and_then(GrpcStatus::doubt)
+    /// Waits until the upstream has taken what was sent of a request that was answered early, and
+    /// ends the permit. The client gets the answer meanwhile, because it may send no more until it
+    /// has read it: `finish` is `None` once it has all of it. The wait is as long as that for the
+    /// head of a response, and shorter where a newer token waits.
+    async fn until_taken(mut self, mut finish: Option<Rest>) {
+        let (cuts, limits) = (self.open.cuts(), self.open.terms.limits());
+        let in_time = {
+            let mut taken = std::pin::pin!(taken(&mut self.body));
+            let mut cut = std::pin::pin!(cuts.due());
+            let mut late = std::pin::pin!(tokio::time::sleep(limits.timeout));
+            loop {
+                let passed_on = async {
+                    match &mut finish {
+                        Some(finish) => finish.await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    taken = &mut taken => break taken,
+                    _ = &mut cut => break false,
+                    () = &mut late => break false,
+                    () = passed_on => finish = None,
+                }
+            }
+        };
+        self.conclude(in_time);
+        if let Some(finish) = finish {
+            finish.await;
+        }
     }
 
-    /// Follows the response to its end, from its `first` frame on.
+    /// Follows the response to its end.
     ///
     /// # Errors
     ///
@@ -237,9 +210,8 @@ impl Relay<'_> {
         &mut self,
         mut first: Poll<NextFrame>,
         client: &mut ClientSender,
-        cuts: Cuts<'_>,
-        limits: ExchangeLimits,
     ) -> Result<(), Refusal> {
+        let (cuts, limits) = (self.open.cuts(), self.open.terms.limits());
         let cut = cuts.due();
         let mut cut = std::pin::pin!(cut);
         loop {
@@ -254,7 +226,7 @@ impl Relay<'_> {
                 None => return Ok(()),
                 Some(frame) => frame.map_err(|error| broken(&error))?,
             };
-            self.strip(&mut frame);
+            strip(&mut frame, &self.rules, &mut self.later);
             if self.body.is_end_stream() {
                 // The response is whole already. The rest is between the proxy and its client.
                 client.keep_last(frame);
@@ -263,9 +235,19 @@ impl Relay<'_> {
             tokio::select! {
                 () = client.give(frame, cuts.superseded) => {}
                 // The client may read no more before it has sent all.
-                error = upload(self.body) => return Err(broken(&error)),
+                error = upload(&mut self.body) => return Err(broken(&error)),
                 cut = &mut cut => return Err(cut.refusal(limits)),
             }
         }
+    }
+}
+
+/// Removes the trailers that the client must not get.
+fn strip(frame: &mut Frame<Bytes>, rules: &TrailerRules, later: &mut Option<GrpcStatus>) {
+    if let Some(trailers) = frame.trailers_mut() {
+        if let Some(status) = later {
+            status.read(trailers);
+        }
+        rules.strip(trailers);
     }
 }

@@ -8,11 +8,17 @@ use std::task::{Context, Poll};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-/// Runs an exchange in its caller's task. Dropped before the exchange's end, it spawns the rest.
+/// The result of an exchange.
+pub(super) trait Outlives: Send {
+    /// What is left to do where the client has left.
+    fn finish(self) -> impl Future<Output = ()> + Send;
+}
+
+/// Runs an exchange in its caller's task. Dropped before the exchange's result, it spawns the rest.
 ///
 /// If no runtime is left that could run the rest, the rest is dropped. The same happens if the
 /// runtime ends with the task in it. An exchange that has begun then counts as an unknown outcome.
-pub(super) struct SpawnOnDrop<'a, F: Future<Output = ()> + Send + 'static> {
+pub(super) struct SpawnOnDrop<'a, F: Future<Output: Outlives> + Send + 'static> {
     /// `None`: it is over.
     exchange: Option<Pin<Box<F>>>,
     tasks: &'a TaskTracker,
@@ -20,7 +26,7 @@ pub(super) struct SpawnOnDrop<'a, F: Future<Output = ()> + Send + 'static> {
     _counted: TaskTrackerToken,
 }
 
-impl<'a, F: Future<Output = ()> + Send + 'static> SpawnOnDrop<'a, F> {
+impl<'a, F: Future<Output: Outlives> + Send + 'static> SpawnOnDrop<'a, F> {
     pub(super) fn new(exchange: F, tasks: &'a TaskTracker) -> Self {
         Self {
             exchange: Some(Box::pin(exchange)),
@@ -28,28 +34,34 @@ impl<'a, F: Future<Output = ()> + Send + 'static> SpawnOnDrop<'a, F> {
             _counted: tasks.token(),
         }
     }
+}
 
-    /// Ready when the exchange is over. A panic ends it as it ends a task: all that it held is
-    /// dropped.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+impl<F: Future<Output: Outlives> + Send + 'static> Future for SpawnOnDrop<'_, F> {
+    /// `None`: it panicked. A panic ends it as it ends a task: all that it held is dropped.
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(exchange) = &mut self.exchange else {
-            return Poll::Ready(());
+            return Poll::Ready(None);
         };
         let polled = catch_unwind(AssertUnwindSafe(|| exchange.as_mut().poll(cx)));
-        if matches!(polled, Ok(Poll::Pending)) {
-            return Poll::Pending;
-        }
+        let over = match polled {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(result)) => Some(result),
+            Err(_) => None,
+        };
         self.exchange = None;
-        Poll::Ready(())
+        Poll::Ready(over)
     }
 }
 
-impl<F: Future<Output = ()> + Send + 'static> Drop for SpawnOnDrop<'_, F> {
+impl<F: Future<Output: Outlives> + Send + 'static> Drop for SpawnOnDrop<'_, F> {
     fn drop(&mut self) {
         if let Some(exchange) = self.exchange.take()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            self.tasks.spawn_on(exchange, &runtime);
+            let rest = async move { exchange.await.finish().await };
+            self.tasks.spawn_on(rest, &runtime);
         }
     }
 }
@@ -63,6 +75,10 @@ mod tests {
     use tokio::sync::Notify;
 
     use super::*;
+
+    impl Outlives for () {
+        async fn finish(self) {}
+    }
 
     /// An exchange that waits for the bell, and what it holds meanwhile.
     fn waiting() -> (impl Future<Output = ()> + Send, Arc<Notify>, Arc<()>) {
@@ -82,7 +98,8 @@ mod tests {
             let (exchange, bell, held) = waiting();
             let mut own = SpawnOnDrop::new(exchange, &tasks);
             if polled {
-                let pending = poll_fn(|cx| Poll::Ready(own.poll(cx).is_pending())).await;
+                let pending =
+                    poll_fn(|cx| Poll::Ready(Pin::new(&mut own).poll(cx).is_pending())).await;
                 assert!(pending);
             }
             assert_eq!(tasks.len(), 1, "counted in its first task too");
@@ -110,7 +127,7 @@ mod tests {
                 },
                 &tasks,
             );
-            poll_fn(|cx| own.poll(cx)).await;
+            assert_eq!((&mut own).await.is_none(), panics);
             assert_eq!(Arc::strong_count(&held), 1, "all that it held is dropped");
             drop(own);
             assert!(tasks.is_empty());
@@ -123,7 +140,7 @@ mod tests {
         let (exchange, _bell, held) = waiting();
         let mut own = SpawnOnDrop::new(exchange, &tasks);
         let mut cx = Context::from_waker(Waker::noop());
-        assert!(own.poll(&mut cx).is_pending());
+        assert!(Pin::new(&mut own).poll(&mut cx).is_pending());
         drop(own);
         assert_eq!(Arc::strong_count(&held), 1);
         assert!(tasks.is_empty());
@@ -137,8 +154,7 @@ mod tests {
         let runtime = runtime.expect("a runtime");
         let counted = tasks.clone();
         runtime.spawn(async move {
-            let mut own = SpawnOnDrop::new(exchange, &counted);
-            poll_fn(|cx| own.poll(cx)).await;
+            SpawnOnDrop::new(exchange, &counted).await;
         });
         runtime.block_on(tokio::task::yield_now());
         assert_eq!(Arc::strong_count(&held), 2);

@@ -15,7 +15,6 @@ use crate::proxy::body::{AnswerFraming, ClientBody, RelayedFrame, UploadProgress
 use crate::proxy::classify::is_safe;
 use crate::proxy::headers;
 use crate::proxy::headers::trailers::TrailerRules;
-use crate::proxy::limits::in_flight::InFlightPermit;
 use crate::proxy::message::Response;
 use crate::proxy::refusal::Refusal;
 use crate::proxy::response_watch::ResponseWatch;
@@ -25,27 +24,20 @@ use crate::proxy::upstream::{ResponseBody, Upstream, is_uploading, upload};
 /// Sends one request, and returns the upstream's response. Its body holds the in-flight permit to
 /// the end.
 pub(crate) async fn forward(
-    exchange: Exchange<InFlightPermit>,
+    exchange: Box<Exchange>,
     (upstream, metrics): (&Upstream, &RouteMetrics),
     progress: &Arc<UploadProgress>,
     tasks: &TaskTracker,
 ) -> Result<Response<ClientBody>, Refusal> {
-    let Exchange {
-        request,
-        span,
-        opening,
-        timeout,
-        via,
-        clock,
-        held,
-    } = exchange;
     let began = Instant::now();
     let reserved = match upstream.reserve_plain().await {
         Ok(reserved) => reserved,
-        Err(error) => return Err(unanswered(span, error.into())),
+        Err(error) => return Err(unanswered(exchange.span, error.into())),
     };
-    let repeatable = is_safe(&request.head.method, &request.head.fields);
-    let pending = reserved.send(request, repeatable);
+    let asked = &exchange.request.head;
+    let repeatable = is_safe(&asked.method, &asked.fields);
+    let timeout = exchange.timeout;
+    let pending = reserved.send(exchange.request, repeatable);
     let response = tokio::select! {
         biased;
         answered = pending.response() => match answered {
@@ -53,17 +45,18 @@ pub(crate) async fn forward(
             Err(error) => {
                 // The client's fault says more than what it made of the exchange.
                 let fault = progress.fault().map(Refusal::from);
-                return Err(unanswered(span, fault.unwrap_or_else(|| error.into())));
+                return Err(unanswered(exchange.span, fault.unwrap_or_else(|| error.into())));
             }
         },
         () = progress.silent(timeout) => {
-            return Err(unanswered(span, Refusal::TooSlow(timeout)));
+            return Err(unanswered(exchange.span, Refusal::TooSlow(timeout)));
         }
     };
-    let status = response.status();
-    let watch = ResponseWatch::begin(metrics, began, status, clock.as_ref(), span);
+    let (status, clock) = (response.status(), exchange.clock.as_ref());
+    let watch = ResponseWatch::begin(metrics, began, status, clock, exchange.span);
+    let (via, held) = (exchange.via, exchange.held);
     if status == StatusCode::SWITCHING_PROTOCOLS {
-        let (answer, tunnel) = TunnelOpening::switch(opening, response, via)?;
+        let (answer, tunnel) = TunnelOpening::switch(exchange.opening, response, via)?;
         tasks.spawn(async move {
             let _held = held;
             if let Some(rest) = tunnel.run().await {

@@ -25,6 +25,7 @@ mod pairs;
 pub mod trailers;
 pub mod via;
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use http::Version;
@@ -66,14 +67,12 @@ pub fn fencing_token(fields: &Fields) -> Result<Option<&[u8]>, FieldError> {
 /// `Connection` must not name a field that is meant for all recipients (RFC 9110, 7.6.1). If it
 /// does (`Connection: host, content-length, if-match`), the field stays: see [`end_to_end`].
 pub fn strip_hop_by_hop(fields: &mut Fields) {
-    strip(fields, |_| false);
+    strip(fields, &connection_named(fields), |_| false);
 }
 
-/// Removes these too.
-fn strip(fields: &mut Fields, too: impl Fn(&[u8]) -> bool) {
-    let named = connection_named(fields);
-    let named: Vec<&str> = named.iter().map(String::as_str).collect();
-    fields.remove_where(|name| is_hop_by_hop(name) || is_one_of(name, &named) || too(name));
+/// Removes these too. `named`: by `Connection`.
+fn strip(fields: &mut Fields, named: &[String], too: impl Fn(&[u8]) -> bool) {
+    fields.remove_where(|name| is_hop_by_hop(name) || is_one_of(name, named) || too(name));
 }
 
 /// The fields that go upstream besides those that the client sent.
@@ -120,7 +119,7 @@ pub fn takes_trailers(fields: &Fields) -> bool {
 pub fn request_for_upstream(fields: &mut Fields, add: ForUpstream<'_>) {
     let wants_trailers = add.http2 && takes_trailers(fields);
     // This proxy answers `Expect` itself (RFC 9110, 10.1.1), and discards trailers (RFC 9112, 7.1.2).
-    strip(fields, |name| {
+    strip(fields, &connection_named(fields), |name| {
         is_fencing(name) || is_one_of(name, &[EXPECT, TRAILER])
     });
     if wants_trailers {
@@ -128,7 +127,7 @@ pub fn request_for_upstream(fields: &mut Fields, add: ForUpstream<'_>) {
     }
     if let Some((token, resource)) = add.fenced {
         fields.append(TOKEN, token.to_string());
-        fields.append(RESOURCE, resource_value(resource));
+        fields.append(RESOURCE, &*resource_value(resource));
     }
     match add.idempotency {
         None | Some((_, Choice::KeepClients)) => {}
@@ -164,7 +163,7 @@ pub fn request_for_upstream(fields: &mut Fields, add: ForUpstream<'_>) {
 /// Returns the rules for its trailers.
 pub fn response_for_client(fields: &mut Fields, version: Version, via: Via) -> TrailerRules {
     let trailers = TrailerRules::of(fields);
-    strip(fields, is_fencing);
+    strip(fields, &trailers.barred, is_fencing);
     trailers.announce(fields);
     via.append(fields, version);
     trailers
@@ -184,16 +183,20 @@ pub fn forwarded_for(ip: IpAddr) -> String {
 ///
 /// Never: visible ASCII is a header value.
 #[must_use]
-pub fn resource_value(key: &ResourceKey) -> String {
-    let mut text = String::with_capacity(key.as_str().len());
-    for byte in key.as_str().bytes() {
+pub fn resource_value(key: &ResourceKey) -> Cow<'_, str> {
+    let key = key.as_str();
+    if key.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return key.into();
+    }
+    let mut text = String::with_capacity(key.len());
+    for byte in key.bytes() {
         if byte.is_ascii_graphic() {
             text.push(char::from(byte));
         } else {
             text.extend(["%".to_owned(), format!("{byte:02X}")]);
         }
     }
-    text
+    text.into()
 }
 
 /// The key that a client names in `X-Fencing-Resource`: as the proxy writes it there, or in UTF-8.

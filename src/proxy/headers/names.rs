@@ -2,6 +2,8 @@
 //! with a field.
 
 use crate::http1::Fields;
+pub use crate::wire::head::same_name;
+use crate::wire::head::{is_name, plain};
 
 pub(in crate::proxy) const FORWARDED_FOR: &str = "x-forwarded-for";
 pub(super) const FORWARDED_PROTO: &str = "x-forwarded-proto";
@@ -39,30 +41,10 @@ pub(super) fn is_hop_by_hop(name: &[u8]) -> bool {
     is_one_of(name, &HOP_BY_HOP)
 }
 
-/// True if this is one of these names, without case.
-pub(super) fn is_one_of(name: &[u8], known: &[&str]) -> bool {
+/// True if this is one of these names, which are in lower case.
+pub(super) fn is_one_of(name: &[u8], known: &[impl AsRef<[u8]>]) -> bool {
     let mut known = known.iter();
-    known.any(|known| known.as_bytes().eq_ignore_ascii_case(name))
-}
-
-/// Whether a server that turns headers into variables, as in CGI (RFC 3875, 4.1.18), treats both
-/// names as one: letters without case, and every sign read as `-`.
-#[must_use]
-pub fn same_name(name: &[u8], dashed: &str) -> bool {
-    name.len() == dashed.len()
-        && name
-            .iter()
-            .zip(dashed.as_bytes())
-            .all(|(one, other)| plain(*one) == plain(*other))
-}
-
-/// One letter of a name, as [`same_name`] compares it.
-pub(super) fn plain(byte: u8) -> u8 {
-    if byte.is_ascii_alphanumeric() {
-        byte.to_ascii_lowercase()
-    } else {
-        b'-'
-    }
+    known.any(|known| is_name(name, known.as_ref()))
 }
 
 /// The values of the fields by which an upstream may take a method for another one.

@@ -8,16 +8,16 @@ use http::HeaderMap;
 
 use super::connection::connection_named;
 use super::fields::members;
-use super::names::{end_to_end, is_fencing, is_hop_by_hop, plain, same_name};
+use super::names::{end_to_end, is_fencing, is_hop_by_hop, same_name};
 use crate::http1::Fields;
 use crate::http1::names::TRAILER;
-use crate::wire::head::is_token;
+use crate::wire::head::{is_token, plain};
 
 /// The fields that are not allowed in one message's trailers.
 #[derive(Clone, Debug, Default)]
 pub struct TrailerRules {
     /// The fields besides those that are never allowed.
-    barred: Vec<String>,
+    pub(super) barred: Vec<String>,
 }
 
 impl TrailerRules {

@@ -279,14 +279,16 @@ impl Upstream {
         self.plain.retire();
     }
 
-    /// The URI of a request whose target is `target`, byte for byte. Over HTTP/2 it has an
-    /// authority.
-    pub(crate) fn uri(&self, target: &Target) -> Option<Uri> {
+    /// The URI of a request whose target is `target`, byte for byte. `None` over HTTP/1.
+    pub(crate) fn uri(&self, target: &Target) -> Option<Box<Uri>> {
+        if !self.h2 {
+            return None;
+        }
         let uri = Uri::builder()
             .scheme(self.scheme.clone())
             .authority(self.authority.clone())
             .path_and_query(target.as_str());
-        self.h2.then(|| uri.build().ok()).flatten()
+        uri.build().ok().map(Box::new)
     }
 
     /// The Host that the upstream sees, given the client's.

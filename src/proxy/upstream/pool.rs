@@ -97,10 +97,11 @@ impl<C: PooledConnection> Pool<C> {
     pub(super) fn take(&self) -> Option<C> {
         let own = self.own();
         let (before, from_own) = self.shards.split_at(own);
+        let now = Instant::now();
         from_own.iter().chain(before).find_map(|shelf| {
             loop {
                 let mut newest = shelf.lock().pop()?;
-                if self.is_fit(&mut newest) && newest.connection.move_here() {
+                if self.is_fit(&mut newest, now) && newest.connection.move_here() {
                     return Some(newest.connection);
                 }
             }
@@ -145,14 +146,14 @@ impl<C: PooledConnection> Pool<C> {
 
     /// Closes idle connections that are not fit any more. `false`: none is left.
     fn prune(&self) -> bool {
-        let mut any = false;
+        let (mut any, now) = (false, Instant::now());
         for shelf in &self.shards {
             let mut gone = Vec::new();
             {
                 let mut idle = shelf.lock();
                 let mut at = 0;
                 while at < idle.len() {
-                    if self.is_fit(&mut idle[at]) {
+                    if self.is_fit(&mut idle[at], now) {
                         at += 1;
                     } else {
                         gone.push(idle.remove(at));
@@ -166,9 +167,9 @@ impl<C: PooledConnection> Pool<C> {
     }
 
     /// Whether it may carry another request.
-    fn is_fit(&self, idle: &mut IdleConnection<C>) -> bool {
-        idle.since.elapsed() < self.idle_timeout
-            && idle.connection.opened().elapsed() < MAX_AGE
+    fn is_fit(&self, idle: &mut IdleConnection<C>, now: Instant) -> bool {
+        now.saturating_duration_since(idle.since) < self.idle_timeout
+            && now.saturating_duration_since(idle.connection.opened()) < MAX_AGE
             && idle.connection.is_fit()
     }
 

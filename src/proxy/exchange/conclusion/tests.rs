@@ -15,8 +15,9 @@ fn response(status: u16, version: Version, header: Option<(&str, &str)>) -> Resp
 
 #[test]
 fn what_leaves_the_outcome_open() {
+    let unknown = UnknownStatuses::default();
     let of = |unsafe_method, head| Conclusion {
-        unknown: UnknownStatuses::default(),
+        unknown: &unknown,
         head,
         unsafe_method,
         grpc: false,
@@ -46,14 +47,18 @@ fn what_leaves_the_outcome_open() {
 
 const GRPC: &str = "application/grpc+proto";
 
-/// A request that can change something, as a gRPC call, with these
-/// `upstream.unknown_grpc_statuses`.
-fn call(grpc: &[u16]) -> Conclusion {
+/// With these `upstream.unknown_grpc_statuses`.
+fn unknown(grpc: &[u16]) -> UnknownStatuses {
+    UnknownStatuses {
+        grpc: grpc.into(),
+        ..UnknownStatuses::default()
+    }
+}
+
+/// A request that can change something, as a gRPC call.
+fn call(unknown: &UnknownStatuses) -> Conclusion<'_> {
     Conclusion {
-        unknown: UnknownStatuses {
-            grpc: grpc.into(),
-            ..UnknownStatuses::default()
-        },
+        unknown,
         head: false,
         unsafe_method: true,
         grpc: true,
@@ -70,7 +75,8 @@ fn head(code: u16, content: &str, status: &[&str]) -> ResponseHead {
 
 #[test]
 fn what_a_grpc_status_leaves_open() {
-    let usual = call(&[1, 4, 14]);
+    let some = unknown(&[1, 4, 14]);
+    let usual = call(&some);
     for (status, expected) in [
         (&["14"][..], Some(Doubt::Grpc(14))),
         (&["4"], Some(Doubt::Grpc(4))),
@@ -89,7 +95,7 @@ fn what_a_grpc_status_leaves_open() {
         ] {
             let parts = head(code, content, status);
             assert_eq!(usual.doubt(&parts), expected, "{code} {status:?}");
-            assert_eq!(call(&[]).doubt(&parts), None);
+            assert_eq!(call(&unknown(&[])).doubt(&parts), None);
         }
         let trailers = head(200, GRPC, status).fields.to_map();
         let first = head(200, GRPC, &[]);
@@ -112,7 +118,8 @@ fn what_a_grpc_status_leaves_open() {
 
 #[test]
 fn which_responses_are_judged_by_their_trailers() {
-    let usual = call(&[1, 4, 14]);
+    let some = unknown(&[1, 4, 14]);
+    let usual = call(&some);
     for (code, content, awaited) in [
         (200, "text/html", true),
         (204, "", true),
@@ -127,11 +134,15 @@ fn which_responses_are_judged_by_their_trailers() {
         );
         let web = Conclusion {
             grpc: false,
-            ..usual.clone()
+            ..usual
         };
         assert!(web.in_trailers(&parts).is_none(), "{code} {content}");
     }
-    assert!(call(&[]).in_trailers(&head(200, GRPC, &[])).is_none());
+    assert!(
+        call(&unknown(&[]))
+            .in_trailers(&head(200, GRPC, &[]))
+            .is_none()
+    );
     for (content, expected) in [
         ("application/grpc", true),
         ("Application/gRPC; x=1", true),

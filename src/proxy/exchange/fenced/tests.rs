@@ -1,6 +1,7 @@
 //! Exchanges with an upstream that answers before it has read, breaks off, or does not answer: when
 //! a permit ends, and as what.
 
+use std::sync::{Arc, Once};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -10,17 +11,19 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::config::{HostPolicy, UnknownStatuses, UpstreamSettings, UpstreamUrl};
+use crate::config::{Overrides, RouteSettings, parse};
+use crate::fencing::Fencing;
 use crate::fencing::tests::{Double, Rig, clock, key};
 use crate::http1::Fields;
-use crate::metrics::Metrics;
-use crate::proxy::body::BodyMemory;
-use crate::proxy::body::ClientBody;
-use crate::proxy::body::{Upload, UploadProgress};
-use crate::proxy::exchange::ExchangeLimits;
-use crate::proxy::exchange::conclusion::Conclusion;
+use crate::metrics::{Metrics, Outcome};
+use crate::proxy::body::{BodyMemory, ClientBody, Upload};
+use crate::proxy::client::Client;
 use crate::proxy::headers::via::Via;
+use crate::proxy::limits::in_flight::InFlightLimit;
 use crate::proxy::message::{RequestHead, Response, Target, UpstreamRequest};
+use crate::proxy::notes::Notes;
+use crate::proxy::request_facts::RequestFacts;
+use crate::proxy::routing_table::{Route, RoutingTable, Snapshot};
 use crate::proxy::upstream::Upstream;
 use crate::proxy::{Feed, streamed};
 use crate::store::InstanceId;
@@ -31,9 +34,11 @@ const HEAD_END: &[u8] = b"\r\n\r\n";
 struct Bench {
     rig: Rig,
     fencing: Arc<Fencing>,
-    metrics: Arc<Metrics>,
+    limit: InFlightLimit,
     tasks: TaskTracker,
-    upstream: Arc<Upstream>,
+    snapshot: Arc<Snapshot>,
+    route: RouteSettings,
+    metrics: Arc<Metrics>,
     listener: TcpListener,
 }
 
@@ -41,29 +46,33 @@ impl Bench {
     async fn new() -> Self {
         let rig = Rig::new(Arc::new(Double::default()), 1, clock()).await;
         let fencing = Arc::clone(&rig.0);
-        let metrics = Arc::new(Metrics::new(&[]));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("its address");
-        let settings = UpstreamSettings {
-            url: UpstreamUrl::Http(address.to_string()),
-            host: HostPolicy::Preserve,
-            connect_timeout: LONG,
-            timeout: LONG,
-            idle_timeout: LONG,
-            http2: false,
-            header_bytes: 64 << 10,
-            undelivered: Duration::from_secs(5),
-            unknown: UnknownStatuses::default(),
-            tls: crate::config::UpstreamTlsSettings::default(),
-        };
-        let upstream = Upstream::new(&settings, fencing.lease(), &metrics);
-        let upstream = Arc::new(upstream.expect("an upstream"));
+        // No deadline of the upstream or the upload: nothing but the exchange may end one.
+        let text = format!(
+            "upstream: {{ url: 'http://{address}', timeout: 20s }}
+body: {{ timeout: 20s }}
+routes: [{{ path: '/{{id}}', resource: '{{id}}' }}]"
+        );
+        let (settings, _) = parse(&text, &Overrides::default()).expect("a configuration");
+        let metrics = Arc::new(Metrics::new(&[]));
+        let upstream = Upstream::new(&settings.upstream, fencing.lease(), &metrics);
+        let (limits, route) = (settings.limits, settings.routes[0].clone());
+        let table = RoutingTable::new(Arc::new(settings), &metrics).expect("routes");
         Self {
+            limit: InFlightLimit::new(&limits, Arc::clone(&metrics)),
             rig,
             fencing,
-            metrics,
             tasks: TaskTracker::new(),
-            upstream,
+            snapshot: Arc::new(Snapshot {
+                table: Arc::new(table),
+                upstream: Arc::new(upstream.expect("an upstream")),
+                traces: None,
+                notes: Arc::new(Notes::new(Arc::default())),
+                memory: BodyMemory::new(64 << 20, Arc::clone(&metrics)),
+            }),
+            route,
+            metrics,
             listener,
         }
     }
@@ -72,50 +81,43 @@ impl Bench {
         self.rig.admit("a", number).await
     }
 
-    fn exchange(
-        &self,
-        upload: Upload,
-        grace: Duration,
-    ) -> (Exchange<()>, FenceTerms<impl Ended + use<>>) {
-        let progress = Arc::<UploadProgress>::default();
-        // No deadline for the upload: nothing but the exchange may end one.
-        let target = Target::new(Bytes::from_static(b"/"), None);
-        let uri = self.upstream.uri(&target);
-        let fields = Fields::default();
-        let request = UpstreamRequest {
-            head: RequestHead::new(http::Method::PUT, target, http::Version::HTTP_11, fields),
-            uri,
-            body: upload.send(Arc::clone(&progress)),
+    fn exchange(&self, upload: Upload, grace: Duration) -> (Box<Exchange>, FenceTerms) {
+        let client = Client::at(None, 4);
+        let route = RouteSettings {
+            barrier_grace: grace,
+            ..self.route.clone()
         };
+        let terms = FenceTerms {
+            snapshot: Arc::clone(&self.snapshot),
+            route: Arc::new(Route {
+                metrics: self.metrics.route(&route.label),
+                settings: route,
+                keyless_said: Once::new(),
+            }),
+            facts: Arc::new(RequestFacts::unread(&client)),
+            progress: Arc::default(),
+            outcome: Outcome::Current,
+            head: false,
+            unsafe_method: true,
+            grpc: false,
+            spend: None,
+        };
+        let target = Target::new(Bytes::from_static(b"/"), None);
+        let fields = Fields::default();
         let exchange = Exchange {
             span: None,
-            request,
+            request: UpstreamRequest {
+                head: RequestHead::new(http::Method::PUT, target, http::Version::HTTP_11, fields),
+                uri: None,
+                body: upload.send(Arc::clone(&terms.progress)),
+            },
             opening: None,
             timeout: LONG,
             clock: None,
             via: Via::new(InstanceId::from_bits(1)),
-            held: (),
+            held: self.limit.take(&client).expect("room"),
         };
-        let terms = FenceTerms {
-            upstream: Arc::clone(&self.upstream),
-            metrics: self.metrics.route("r"),
-            progress,
-            limits: ExchangeLimits {
-                timeout: LONG,
-                upload: LONG,
-                grace,
-            },
-            conclusion: Conclusion {
-                unknown: UnknownStatuses::default(),
-                grpc: false,
-                head: false,
-                unsafe_method: true,
-            },
-            spend: None,
-            memory: BodyMemory::new(64 << 20, Arc::clone(&self.metrics)).share(),
-            ended: |_, _| {},
-        };
-        (exchange, terms)
+        (Box::new(exchange), terms)
     }
 
     async fn forward(
@@ -125,7 +127,7 @@ impl Bench {
     ) -> Result<Response<ClientBody>, Refusal> {
         let permit = self.permit(5).await;
         let (exchange, terms) = self.exchange(upload, grace);
-        let answered = forward(permit, exchange, terms, &self.fencing, &self.tasks).await;
+        let answered = forward(permit, exchange, terms, &self.tasks).await;
         answered.map(|answered| answered.response)
     }
 
@@ -212,7 +214,7 @@ async fn a_request_whose_client_leaves_before_it_begins_is_let_go() {
     assert_eq!(bench.in_flight(), (0, 0));
     let permit = bench.permit(5).await;
     let (exchange, terms) = bench.exchange(Upload::empty(), LONG);
-    let request = forward(permit, exchange, terms, &bench.fencing, &bench.tasks);
+    let request = forward(permit, exchange, terms, &bench.tasks);
     assert_eq!(bench.in_flight(), (1, 0));
     drop(request);
     bench.ended().await;
@@ -303,7 +305,7 @@ async fn a_lapsed_lease_writes_nothing_even_on_a_connection_that_is_open() {
     bench.fencing.lease().end();
     let (exchange, terms) = bench.exchange(Upload::empty(), LONG);
     assert!(
-        forward(permit, exchange, terms, &bench.fencing, &bench.tasks)
+        forward(permit, exchange, terms, &bench.tasks)
             .await
             .is_err()
     );

@@ -100,7 +100,7 @@ impl Http2Pending {
             let why = "HTTP/2 cannot carry this request";
             return Err(SendError::NotSent(why.to_owned()));
         };
-        sent.uri = uri;
+        sent.uri = *uri;
         sent.method = head.method;
         let mut head = sent;
         // As in an HTTP/1 request (RFC 9110, 8.6).

@@ -48,7 +48,7 @@ async fn a_connection_with_a_part_of_its_request_in_the_library_carries_no_other
         let fields = Fields::default();
         let request = UpstreamRequest {
             head: RequestHead::new(Method::PUT, target, Version::HTTP_2, fields),
-            uri: Some("http://x/".parse().expect("a target")),
+            uri: Some(Box::new("http://x/".parse().expect("a target"))),
             body: Upload::unlimited(body).send(Arc::default()),
         };
         let connection = connection.expect("opened");
