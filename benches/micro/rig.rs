@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use fencepost::config::settings::Create;
 use fencepost::config::{self, RouteTable};
-use fencepost::fencing::{Admitted, Background, Fencing, FencingSetup, Running};
+use fencepost::fencing::permit::Admitted;
+use fencepost::fencing::{Background, Fencing, FencingSetup, Running};
 use fencepost::metrics::{Metrics, RouteMetrics};
 use fencepost::routing::{Needs, ResourceKey, Token, TokenFormat};
 use fencepost::store::routes::RouteRecord;
@@ -67,7 +68,9 @@ impl Rig {
     async fn admit(&self, key: &ResourceKey, number: u64) -> Admitted {
         let watch = (&*self.route, None);
         let subject = (key, token(number));
-        let admitted = self.fencing.admit(Needs::default(), subject, false, WAIT, watch);
+        let admitted = self
+            .fencing
+            .admit(Needs::default(), subject, false, WAIT, watch);
         admitted.await.expect("a permit")
     }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::overrides::OverrideArgs;
 use crate::config::{self, ConfigPlace, ConfigProblem, Loader, Settings, Severity, StoreTarget};
 use crate::printable;
-use crate::proxy::reach::reach;
+use crate::proxy::reach;
 use crate::store::MarkStore as _;
 use crate::store::postgres::PostgresStore;
 use crate::store::sqlite;

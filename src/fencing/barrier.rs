@@ -1,5 +1,5 @@
-//! The barrier: [`Fencing::enter`] waits until no older epoch of the resource is in flight,
-//! and yields a [`Permit`], the right to send one request upstream.
+//! The barrier: [`Fencing::admit`] has the mark raised, waits until no older epoch of the resource is
+//! in flight, and yields a [`Permit`], the right to send one request upstream.
 //!
 //! A check alone does not fence: 41 may pass it and stall, 42 pass and land, and 41 land last. So
 //! the barrier keeps the order of arrival. The last check of the mark and the registration of the
@@ -13,30 +13,104 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::Fencing;
-use crate::fencing::epochs::{Ending, Entered};
+use super::{Fencing, overtaken};
+use crate::fencing::epochs::{Ending, Entered, Recalled, Want};
 use crate::fencing::lease::PermitTerms;
-use crate::fencing::permit::{Permit, Sending};
+use crate::fencing::permit::{Admitted, Permit, Sending};
 use crate::fencing::refused::{Refused, TRY_AGAIN, Undecided};
-use crate::metrics::RouteMetrics;
-use crate::routing::{ResourceKey, Token};
+use crate::metrics::{CheckResult, RouteMetrics};
+use crate::routing::{Needs, ResourceKey, Token};
 use crate::store::InstanceId;
+use crate::traces::RequestTrace;
+
+/// How often an epoch may close between the store's answer and the barrier before the request is
+/// refused.
+const MAX_ROUNDS: usize = 8;
 
 /// How soon to look again at work elsewhere that should have settled by now.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// What a look at the barrier finds.
-enum Look {
-    Clear(Permit),
-    /// The epoch is not open here (any more).
-    NotOpen,
-    /// Older work is out. `known_left`: until all of it ends, if that is known.
-    Older {
-        known_left: Option<Duration>,
-    },
-}
-
 impl Fencing {
+    /// Raises the mark to the token, and waits up to `wait` until nothing older is in flight.
+    /// `open`: memory has just found the epoch open, which the barrier sees for itself. Counts in
+    /// the series of its route, and says so in the trace of its request.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was sent, and nothing may be sent. The mark may have risen nevertheless.
+    pub async fn admit(
+        self: &Arc<Self>,
+        needs: Needs,
+        (key, token): (&ResourceKey, Token),
+        mut open: bool,
+        wait: Duration,
+        (route, trace): (&RouteMetrics, Option<&RequestTrace>),
+    ) -> Result<Admitted, Refused> {
+        let mut now = Instant::now();
+        let deadline = now + wait;
+        let mut advanced = false;
+        for round in 0..MAX_ROUNDS {
+            if std::mem::take(&mut open) {
+                self.checked(CheckResult::Current, (now, now), trace);
+            } else {
+                let checked = self.check(needs, (key, token), &mut now, trace).await;
+                advanced |= if round > 0 {
+                    checked.map_err(overtaken)?
+                } else {
+                    checked?
+                };
+            }
+            let entered = self.enter((key, token), now, deadline, route).await;
+            if let Some(trace) = trace {
+                trace.part("barrier wait", now, Vec::new());
+            }
+            // `None`: closed in between.
+            if let Some(permit) = entered.map_err(|refused| self.noted(refused))? {
+                return Ok(Admitted { permit, advanced });
+            }
+            now = Instant::now();
+        }
+        Err(Refused::unavailable(Undecided::ClosedAgain))
+    }
+
+    /// Lets the token go on to the barrier once its epoch is open here, from memory if memory knows
+    /// it. Returns whether this request raised the mark. `now`: the time, before and after.
+    async fn check(
+        &self,
+        needs: Needs,
+        (key, token): (&ResourceKey, Token),
+        now: &mut Instant,
+        trace: Option<&RequestTrace>,
+    ) -> Result<bool, Refused> {
+        let began = *now;
+        let recalled = self.recall(key, token, began);
+        let checked = match recalled {
+            Err(refused) => Err(refused),
+            Ok(Recalled::Open) => Ok(false),
+            Ok(Recalled::AskStore) => {
+                let asked = if self.lease.valid() {
+                    let appended = self.append(Some(needs), key, token, Want::Open).await;
+                    appended.map_err(|refused| self.noted(refused))
+                } else {
+                    let why = Undecided::without_lease(self.lease.begun());
+                    Err(Refused::unavailable(why))
+                };
+                *now = Instant::now();
+                asked
+            }
+        };
+        let result = match &checked {
+            Ok(true) => CheckResult::Advanced,
+            Ok(false) => CheckResult::Current,
+            Err(Refused::Stale { .. } | Refused::Spent) => CheckResult::StaleToken,
+            Err(Refused::Implausible { .. }) => CheckResult::ImplausibleToken,
+            Err(Refused::TooManyNew) => CheckResult::Overloaded,
+            Err(_) => CheckResult::StoreUnavailable,
+        };
+        self.checked(result, (began, *now), trace);
+        checked
+    }
+
     /// Waits until `deadline` for older epochs of the resource. Dropping the future leaves the
     /// queue. `None`: the epoch is not open here (any more), and the store must be asked again.
     /// Counts the wait in the series of the route; a request that need not wait reads no clock.
@@ -51,17 +125,17 @@ impl Fencing {
         deadline: Instant,
         route: &RouteMetrics,
     ) -> Result<Option<Permit>, Refused> {
-        match self.look(key, token, now)? {
-            Look::Clear(permit) => {
-                route.barrier_wait(Duration::ZERO);
+        let looked = self.look(key, token, now);
+        if !matches!(looked, Ok(Entered::Wait { .. })) {
+            route.barrier_wait(Duration::ZERO);
+        }
+        match looked? {
+            Entered::Permit(permit) => {
                 let fits = permit.ticket.held <= self.room.share;
                 return fits.then_some(Some(permit)).ok_or(Refused::ShareTaken);
             }
-            Look::NotOpen => {
-                route.barrier_wait(Duration::ZERO);
-                return Ok(None);
-            }
-            Look::Older { .. } => {}
+            Entered::NotOpen => return Ok(None),
+            Entered::Wait { .. } => {}
         }
         let _counted = route.waiting();
         let entered = self.wait(key, token, deadline).await;
@@ -75,16 +149,24 @@ impl Fencing {
         token: Token,
         deadline: Instant,
     ) -> Result<Option<Permit>, Refused> {
-        let place = self.wait_at(key, token)?;
+        let place = QueuePlace {
+            bell: self.epoch_table.queue(key, token, self.room)?,
+            fencing: self,
+            key,
+            token,
+        };
+        if self.crowd.fetch_add(1, Ordering::Relaxed) >= self.room.waiting {
+            return Err(Refused::CrowdFull);
+        }
         loop {
             // Made before the look, so that a bell that rings after it is not missed.
             let rung = place.bell.notified();
             let now = Instant::now();
             let known_left = match self.look(key, token, now)? {
                 // A request that has waited was counted when it joined the queue.
-                Look::Clear(permit) => return Ok(Some(permit)),
-                Look::NotOpen => return Ok(None),
-                Look::Older { known_left } => known_left,
+                Entered::Permit(permit) => return Ok(Some(permit)),
+                Entered::NotOpen => return Ok(None),
+                Entered::Wait { known_left } => known_left,
             };
             let left = deadline.saturating_duration_since(now);
             if left.is_zero() || known_left.is_some_and(|known| known > left) {
@@ -103,30 +185,13 @@ impl Fencing {
         }
     }
 
-    fn wait_at<'a>(
-        &'a self,
-        key: &'a ResourceKey,
-        token: Token,
-    ) -> Result<QueuePlace<'a>, Refused> {
-        let place = QueuePlace {
-            bell: self.epoch_table.queue(key, token, self.room)?,
-            fencing: self,
-            key,
-            token,
-        };
-        if self.crowd.fetch_add(1, Ordering::Relaxed) >= self.room.waiting {
-            return Err(Refused::CrowdFull);
-        }
-        Ok(place)
-    }
-
     /// Checks the lease, then enters the critical section.
     fn look(
         self: &Arc<Self>,
         key: &ResourceKey,
         token: Token,
         now: Instant,
-    ) -> Result<Look, Refused> {
+    ) -> Result<Entered<Permit>, Refused> {
         let PermitTerms {
             incarnation,
             cutoff,
@@ -139,7 +204,7 @@ impl Fencing {
         let left = |id: InstanceId| self.detector.settles_in(id, clock.now());
         let entered = self.epoch_table.enter(key, token, incarnation, left, now)?;
         Ok(match entered {
-            Entered::Permit(ticket) => Look::Clear(Permit(Sending {
+            Entered::Permit(ticket) => Entered::Permit(Permit(Sending {
                 fencing: Arc::clone(self),
                 cutoff,
                 key: key.clone(),
@@ -147,8 +212,8 @@ impl Fencing {
                 ticket,
                 ending: Ending::Settled,
             })),
-            Entered::NotOpen => Look::NotOpen,
-            Entered::Wait { known_left } => Look::Older { known_left },
+            Entered::NotOpen => Entered::NotOpen,
+            Entered::Wait { known_left } => Entered::Wait { known_left },
         })
     }
 }

@@ -48,8 +48,7 @@ use crate::fencing::epochs::{EpochTable, EpochTableSetup, Recalled, RequestLimit
 use crate::fencing::failure_detector::FailureDetector;
 use crate::fencing::growth::Growth;
 use crate::fencing::lease::Lease;
-use crate::fencing::permit::Permit;
-use crate::metrics::{CheckResult, DecidedBy, Limit, Metrics, RouteMetrics};
+use crate::metrics::{CheckResult, DecidedBy, Limit, Metrics};
 use crate::routing::{Needs, ResourceKey, Token};
 use crate::store::reckoning::Reckoning;
 use crate::store::routes::RouteRecord;
@@ -57,10 +56,6 @@ use crate::store::{InstanceId, MarkStore};
 use crate::throttle::Throttle;
 use crate::traces::RequestTrace;
 use crate::worker;
-
-/// How often an epoch may close between the store's answer and the barrier before the request is
-/// refused.
-const MAX_ROUNDS: usize = 8;
 
 /// The arguments of [`Fencing::start`].
 pub struct FencingSetup<'a> {
@@ -95,12 +90,6 @@ pub struct Fencing {
     announcement: Mutex<Option<Instant>>,
     /// How long the store may take over an answer.
     timeout: Duration,
-}
-
-/// A permit, and whether its request raised the mark.
-pub struct Admitted {
-    pub permit: Permit,
-    pub advanced: bool,
 }
 
 impl Fencing {
@@ -175,48 +164,6 @@ impl Fencing {
         self.epoch_table.recall(key, token, incarnation, now)
     }
 
-    /// Raises the mark to the token, and waits up to `wait` until nothing older is in flight.
-    /// `open`: memory has just found the epoch open, which the barrier sees for itself. Counts in
-    /// the series of its route, and says so in the trace of its request.
-    ///
-    /// # Errors
-    ///
-    /// Nothing was sent, and nothing may be sent. The mark may have risen nevertheless.
-    pub async fn admit(
-        self: &Arc<Self>,
-        needs: Needs,
-        (key, token): (&ResourceKey, Token),
-        mut open: bool,
-        wait: Duration,
-        (route, trace): (&RouteMetrics, Option<&RequestTrace>),
-    ) -> Result<Admitted, Refused> {
-        let mut now = Instant::now();
-        let deadline = now + wait;
-        let mut advanced = false;
-        for round in 0..MAX_ROUNDS {
-            if std::mem::take(&mut open) {
-                self.checked(CheckResult::Current, (now, now), trace);
-            } else {
-                let checked = self.check(needs, (key, token), &mut now, trace).await;
-                advanced |= if round > 0 {
-                    checked.map_err(overtaken)?
-                } else {
-                    checked?
-                };
-            }
-            let entered = self.enter((key, token), now, deadline, route).await;
-            if let Some(trace) = trace {
-                trace.part("barrier wait", now, Vec::new());
-            }
-            // `None`: closed in between.
-            if let Some(permit) = entered.map_err(|refused| self.noted(refused))? {
-                return Ok(Admitted { permit, advanced });
-            }
-            now = Instant::now();
-        }
-        Err(Refused::unavailable(Undecided::ClosedAgain))
-    }
-
     /// Raises the mark to the token, and opens nothing. `needs`: the bounds that hold; an operator
     /// has none. Returns whether this has raised it.
     ///
@@ -234,44 +181,6 @@ impl Fencing {
             Err(Refused::Spent) => Ok(false),
             raised => raised.map_err(|refused| self.noted(refused)),
         }
-    }
-
-    /// Lets the token go on to the barrier once its epoch is open here, from memory if memory knows
-    /// it. Returns whether this request raised the mark. `now`: the time, before and after.
-    async fn check(
-        &self,
-        needs: Needs,
-        (key, token): (&ResourceKey, Token),
-        now: &mut Instant,
-        trace: Option<&RequestTrace>,
-    ) -> Result<bool, Refused> {
-        let began = *now;
-        let recalled = self.recall(key, token, began);
-        let checked = match recalled {
-            Err(refused) => Err(refused),
-            Ok(Recalled::Open) => Ok(false),
-            Ok(Recalled::AskStore) => {
-                let asked = if self.lease.valid() {
-                    let appended = self.append(Some(needs), key, token, Want::Open).await;
-                    appended.map_err(|refused| self.noted(refused))
-                } else {
-                    let why = Undecided::without_lease(self.lease.begun());
-                    Err(Refused::unavailable(why))
-                };
-                *now = Instant::now();
-                asked
-            }
-        };
-        let result = match &checked {
-            Ok(true) => CheckResult::Advanced,
-            Ok(false) => CheckResult::Current,
-            Err(Refused::Stale { .. } | Refused::Spent) => CheckResult::StaleToken,
-            Err(Refused::Implausible { .. }) => CheckResult::ImplausibleToken,
-            Err(Refused::TooManyNew) => CheckResult::Overloaded,
-            Err(_) => CheckResult::StoreUnavailable,
-        };
-        self.checked(result, (began, *now), trace);
-        checked
     }
 
     /// Counts a check, and says in the trace what has come of it. An answer out of memory counts as
@@ -332,14 +241,13 @@ impl Fencing {
         }
     }
 
-    /// Spends the permit's token (`reuse: once`) under `name`. A token whose fate is unknown counts
+    /// Spends the token of a permit (`reuse: once`) under `name`. A token whose fate is unknown counts
     /// as spent.
     ///
     /// # Errors
     ///
     /// The token is stale or spent, or the store gave no answer.
-    pub async fn spend(&self, permit: &Permit, name: &str) -> Result<(), Refused> {
-        let (key, token) = (permit.key(), permit.token());
+    pub async fn spend(&self, key: &ResourceKey, token: Token, name: &str) -> Result<(), Refused> {
         // The token is the mark already: no bounds are left to look at.
         let spent = self.append(None, key, token, Want::Spend(name.to_owned()));
         spent.await.map(drop)

@@ -31,6 +31,12 @@ impl Permit {
     }
 }
 
+/// A permit, and whether its request raised the mark.
+pub struct Admitted {
+    pub permit: Permit,
+    pub advanced: bool,
+}
+
 /// A permit in use. It ends by [`Sending::settled`]; dropped in any other way (a panic, an aborted
 /// task) it counts as an unknown outcome, and the epoch stays in flight until that settles.
 #[must_use = "newer tokens wait until this ends"]

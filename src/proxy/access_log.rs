@@ -1,5 +1,5 @@
-//! The line of a request that was answered (`log.access`), written when its answer has been taken.
-//! Nothing of this is done for a request that is not logged.
+//! What is measured and logged of an answer: [`ResponseWatch`], and the line of a request that was
+//! answered (`log.access`), written when its answer has been taken.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -8,8 +8,9 @@ use http::StatusCode;
 use tokio::time::Instant;
 
 use crate::config::AccessLog;
-use crate::metrics::Outcome;
+use crate::metrics::{Outcome, ResponseTimer, RouteMetrics};
 use crate::rejections::RequestText;
+use crate::traces::UpstreamSpan;
 
 /// The times of one request. It goes with the request to its exchange.
 #[derive(Clone, Debug)]
@@ -39,10 +40,40 @@ impl AccessClock {
     }
 }
 
-/// Notes when the upstream has answered, if somebody wants to know.
-pub(super) fn answered(clock: Option<&AccessClock>, began: Instant) {
-    if let Some(clock) = clock {
-        clock.answered(began.elapsed());
+/// A response that has begun. Dropped without [`Self::end`], it was incomplete.
+#[must_use = "the response ends where this is dropped"]
+#[derive(Debug)]
+pub(crate) struct ResponseWatch {
+    _timer: ResponseTimer,
+    span: Option<UpstreamSpan>,
+}
+
+impl ResponseWatch {
+    /// The head of the response has arrived, for a request that was sent at `sent`.
+    pub(super) fn begin(
+        metrics: &RouteMetrics,
+        sent: Instant,
+        status: StatusCode,
+        clock: Option<&AccessClock>,
+        mut span: Option<UpstreamSpan>,
+    ) -> Self {
+        if let Some(clock) = clock {
+            clock.answered(sent.elapsed());
+        }
+        if let Some(span) = &mut span {
+            span.answered(status.as_u16());
+        }
+        Self {
+            _timer: metrics.upstream(sent, status.as_u16()),
+            span,
+        }
+    }
+
+    /// The response has ended, whole or not.
+    pub(crate) fn end(mut self, whole: bool) {
+        if whole && let Some(span) = &mut self.span {
+            span.whole();
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use http::Method;
 
 use super::answer::{CountAs, Forwarded};
 use super::body::Received;
-use super::body::Upload;
+use super::body::RequestBody;
 use super::classify::{self, Class, Fenced};
 use super::client::Client;
 use super::context::Context;
@@ -134,7 +134,7 @@ impl Proxy {
         (body, permit): (Received, InFlightPermit),
     ) -> Result<ResourceKey, Refusal> {
         let rules = self.body_rules(fenced.route.settings.body);
-        let upload = Upload::read(body, &aimed.fields, &rules, None).await?;
+        let upload = RequestBody::read(body, &aimed.fields, &rules, None).await?;
         self.key_of_body(fenced, aimed, upload, permit).await.1
     }
 }

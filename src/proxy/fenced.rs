@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::Method;
 
 use super::answer::{CountAs, Forwarded};
-use super::body::{Received, Upload};
+use super::body::{Received, RequestBody};
 use super::classify::Fenced;
 use super::context::Context;
 use super::destination;
@@ -109,7 +109,7 @@ impl Proxy {
         head: &RequestHead,
         (body, permit): (Received, &InFlightPermit),
         is_grpc: bool,
-    ) -> Result<(Upload, ResourceKey, bool), Refusal> {
+    ) -> Result<(RequestBody, ResourceKey, bool), Refusal> {
         let (settings, token) = (&fenced.route.settings, fenced.token);
 
         // A token that is known to be stale is refused before its body is asked for
@@ -121,7 +121,8 @@ impl Proxy {
             context.is_about((key.clone(), token));
             let trace = context.trace();
             let open = self.fencing.unless_known_stale(&key, token, trace)?;
-            Some((key, open))
+            // A body that is still to come may take long.
+            Some((key, open && matches!(body, Received::Whole(_))))
         };
 
         // The body first, up to `body.buffer`: a client that pauses halfway through is judged when
@@ -129,7 +130,7 @@ impl Proxy {
         let limits = settings.body;
         let hold = is_grpc.then_some(limits.stream_after);
         let rules = self.body_rules(limits);
-        let upload = Upload::read(body, &head.fields, &rules, hold).await?;
+        let upload = RequestBody::read(body, &head.fields, &rules, hold).await?;
         if let Some((key, open)) = early {
             return Ok((upload, key, open));
         }
@@ -146,12 +147,12 @@ impl Proxy {
         &self,
         fenced: &Fenced,
         head: &RequestHead,
-        upload: Upload,
+        upload: RequestBody,
         permit: InFlightPermit,
-    ) -> (Upload, Result<ResourceKey, Refusal>) {
+    ) -> (RequestBody, Result<ResourceKey, Refusal>) {
         let wanted = fenced.template().map(KeyTemplate::json_paths);
         let buffer = fenced.route.settings.body.buffer;
-        let read = move |upload: &Upload| {
+        let read = move |upload: &RequestBody| {
             let whole = upload.whole()?;
             let whole = whole.ok_or_else(|| Refusal::too_long_for_key(buffer))?;
             classify::json_members(&whole.data, &wanted?)
@@ -164,11 +165,12 @@ impl Proxy {
     async fn digest(
         &self,
         head: &RequestHead,
-        upload: Upload,
+        upload: RequestBody,
         permit: &InFlightPermit,
-    ) -> (Upload, Option<RequestDigest>) {
+    ) -> (RequestBody, Option<RequestDigest>) {
         let (method, targets) = (head.method.clone(), destination::targets(head).into_owned());
-        let digest = move |upload: &Upload| upstream_request::digest(&method, &targets, upload);
+        let digest =
+            move |upload: &RequestBody| upstream_request::digest(&method, &targets, upload);
         self.long_bodies
             .work(upload, Arc::clone(permit), digest)
             .await

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use super::body::Upload;
+use super::body::RequestBody;
 
 /// The longest body that is worked over by its worker: some tenths of a millisecond.
 const SHORT: u64 = 128 << 10;
@@ -20,7 +20,7 @@ impl LongBodies {
         Self(Arc::new(Semaphore::new(cores)))
     }
 
-    pub(super) fn is_long(upload: &Upload) -> bool {
+    pub(super) fn is_long(upload: &RequestBody) -> bool {
         upload.whole_length().is_some_and(|length| length > SHORT)
     }
 
@@ -28,10 +28,10 @@ impl LongBodies {
     /// the in-flight permit, which bounds what waits here.
     pub(super) async fn work<T: Send + 'static>(
         &self,
-        upload: Upload,
+        upload: RequestBody,
         held: impl Send + 'static,
-        work: impl FnOnce(&Upload) -> T + Send + 'static,
-    ) -> (Upload, T) {
+        work: impl FnOnce(&RequestBody) -> T + Send + 'static,
+    ) -> (RequestBody, T) {
         if !Self::is_long(&upload) {
             let done = work(&upload);
             return (upload, done);
@@ -61,10 +61,10 @@ mod tests {
     use crate::metrics::Metrics;
     use crate::proxy::body::BodyMemory;
 
-    fn upload(length: u64) -> Upload {
+    fn upload(length: u64) -> RequestBody {
         let memory = BodyMemory::new(16 << 20, Arc::new(Metrics::new(&[])));
         let length = usize::try_from(length).expect("it is short");
-        Upload::buffered(vec![b'x'; length].into(), &memory)
+        RequestBody::buffered(vec![b'x'; length].into(), &memory)
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{Method, StatusCode, Uri, Version};
 
-use super::body::UpstreamBody;
+use super::body::RequestBody;
 use super::tunnel::client_socket::UpgradeSlot;
 use crate::http1::Fields;
 use crate::http1::names::HOST;
@@ -100,7 +100,7 @@ pub(crate) struct UpstreamRequest {
     pub head: RequestHead,
     /// The target with scheme and authority, over HTTP/2.
     pub uri: Option<Box<Uri>>,
-    pub body: UpstreamBody,
+    pub body: RequestBody,
 }
 
 /// The head of a response.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
-use super::refusal::throttles::RefusalThrottles;
 use super::refusal::{DetailReader, Refusal};
 use super::request_facts::RequestFacts;
 use crate::config::{AccessLog, LogSettings};
@@ -12,6 +11,7 @@ use crate::json_values::wall_clock;
 use crate::metrics::Outcome;
 use crate::rejections::{RecentRejection, Rejections, RequestText};
 use crate::routing::ResourceKey;
+use crate::throttle::Throttle;
 
 /// The refusals and unknown outcomes that operators see: in the log and in the admin API.
 pub(crate) struct Notes {
@@ -133,5 +133,29 @@ impl RefusalLine<'_> {
             left_out = (left_out > 0).then_some(left_out),
             "{message}"
         );
+    }
+}
+
+/// Limits the log lines for refusals, each reason by itself: a line for each refusal of a storm would
+/// cost more than the refusal, and hide the other reasons.
+#[derive(Debug)]
+pub(crate) struct RefusalThrottles(Vec<Throttle>);
+
+impl Default for RefusalThrottles {
+    fn default() -> Self {
+        let of = |outcome: &Outcome| match outcome {
+            Outcome::Overloaded => Throttle::of_many(),
+            _ => Throttle::of_refusals(),
+        };
+        Self(Outcome::ALL.iter().map(of).collect())
+    }
+}
+
+impl RefusalThrottles {
+    /// `Some` if a refusal of this kind is logged, with the number of similar ones left out before
+    /// it.
+    pub(crate) fn say(&self, outcome: Outcome) -> Option<u64> {
+        // In the order of `Outcome::ALL`.
+        self.0[outcome as usize].say(tokio::time::Instant::now())
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::answer::{CountAs, Forwarded};
-use super::body::{BodyRules, Received, Upload};
+use super::body::{BodyRules, Received, RequestBody};
 use super::classify::Fenced;
 use super::context::Context;
 use super::message::RequestHead;
@@ -52,12 +52,15 @@ impl Proxy {
         let reads_body = |fenced: &Fenced| fenced.template().is_ok_and(KeyTemplate::uses_json);
         let (upload, key) = match &judged {
             Ok(fenced) if reads_body(fenced) => {
-                let upload = Upload::read(body, &head.fields, &rules, None).await?;
+                let upload = RequestBody::read(body, &head.fields, &rules, None).await?;
                 let kept = Arc::clone(&permit);
                 self.key_of_body(fenced, &head, upload, kept).await
             }
-            Ok(fenced) => (Upload::streamed(body, &rules)?, fenced.key(&head, None)),
-            Err(refusal) => (Upload::streamed(body, &rules)?, Err(refusal.clone())),
+            Ok(fenced) => (
+                RequestBody::streamed(body, &rules)?,
+                fenced.key(&head, None),
+            ),
+            Err(refusal) => (RequestBody::streamed(body, &rules)?, Err(refusal.clone())),
         };
         let subject = judged.and_then(|fenced| {
             too_long?;

@@ -17,11 +17,14 @@ use super::notes::Notes;
 use super::routing_table::{RoutingTable, Snapshot};
 use super::trusted_proxies;
 use super::upstream::{Upstream, UpstreamError};
+use crate::boot_clock::BootClock;
 use crate::config::{BodySettings, Settings, TlsSettings};
 use crate::fencing::Fencing;
+use crate::fencing::lease::Lease;
 use crate::metrics::Metrics;
 use crate::rejections::Rejections;
 use crate::routing::RouteConflict;
+use crate::store::InstanceId;
 use crate::traces::{Traces, TracesError};
 use crate::worker::PerWorker;
 
@@ -189,4 +192,18 @@ impl Proxy {
         let number = self.spends.fetch_add(1, Ordering::Relaxed);
         format!("{}-{number}", self.fencing.instance())
     }
+}
+
+/// Opens one connection to the upstream, TLS included, and sends no request: whether it can be reached,
+/// as `fencepost check --connect` asks.
+///
+/// # Errors
+///
+/// Why there is none, for an operator.
+pub async fn reach(settings: &Settings) -> Result<(), String> {
+    let metrics = Arc::new(Metrics::new(&[]));
+    let unshared = Lease::new(BootClock::boottime(), None, InstanceId::from_bits(0));
+    let upstream = Upstream::new(&settings.upstream, &Arc::new(unshared), &metrics)
+        .map_err(|error| error.to_string())?;
+    upstream.reach().await
 }

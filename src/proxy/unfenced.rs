@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::answer::{CountAs, Forwarded};
-use super::body::{Received, Upload, UploadProgress};
+use super::body::{Received, RequestBody, UploadProgress};
 use super::context::Context;
 use super::exchange::unfenced;
 use super::limits::in_flight::InFlightPermit;
@@ -30,7 +30,7 @@ impl Proxy {
             None => context.table().settings.body,
         };
         let rules = self.body_rules(settings);
-        let upload = Upload::streamed(body, &rules)?;
+        let upload = RequestBody::streamed(body, &rules)?;
         self.pass(context, route, upgrade, (head, upload), permit)
             .await
     }
@@ -41,7 +41,7 @@ impl Proxy {
         context: &Context<'_>,
         route: Option<&Arc<Route>>,
         upgrade: bool,
-        (mut head, upload): (RequestHead, Upload),
+        (mut head, upload): (RequestHead, RequestBody),
         permit: InFlightPermit,
     ) -> Result<Forwarded, Refusal> {
         let mut additions = Additions::default();

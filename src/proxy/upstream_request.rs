@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::{Method, Version};
 
-use super::body::{Upload, UpstreamBody};
+use super::body::RequestBody;
 use super::classify::Fenced;
 use super::client::Client;
 use super::context::Context;
@@ -37,7 +37,7 @@ impl Proxy {
         context: &Context<'_>,
         route: Option<&Arc<Route>>,
         head: RequestHead,
-        body: UpstreamBody,
+        body: RequestBody,
         additions: Additions<'_>,
         permit: InFlightPermit,
     ) -> Box<Exchange> {
@@ -70,7 +70,7 @@ impl Proxy {
         &self,
         context: &Context<'_>,
         mut head: RequestHead,
-        body: UpstreamBody,
+        body: RequestBody,
         additions: &Additions<'_>,
     ) -> UpstreamRequest {
         let upstream = &context.snapshot.upstream;
@@ -133,7 +133,11 @@ impl Proxy {
 }
 
 /// The digest of a request whose body has been read whole.
-pub(super) fn digest(method: &Method, targets: &str, upload: &Upload) -> Option<RequestDigest> {
+pub(super) fn digest(
+    method: &Method,
+    targets: &str,
+    upload: &RequestBody,
+) -> Option<RequestDigest> {
     let pieces = upload.pieces().map(|piece| &**piece);
     let length = upload.whole_length()?;
     Some(RequestDigest::of(method.as_str(), targets, length, pieces))

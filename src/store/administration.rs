@@ -26,10 +26,26 @@ pub(super) const COUNT: &str = "SELECT count(*), max(piece.resource) FROM ( \
          SELECT resource FROM marks WHERE namespace = $1 AND resource >= $2 AND resource < $3 \
          ORDER BY resource LIMIT $4) AS piece";
 
-/// Any caller may use these. With Postgres they share no connection with requests and renewals; with
-/// `SQLite` all calls take turns at one.
+/// Any caller may use these, and [`Self::look`] and [`Self::give_back`] are for requests. With Postgres
+/// they share no connection with the statements of requests and renewals; with `SQLite` all calls take
+/// turns at one.
 #[async_trait]
 pub trait Administration: Send + Sync + 'static {
+    /// The rows of those of these resources that have one, in no order, without the epochs that
+    /// are over. One snapshot.
+    async fn look(
+        &self,
+        resources: &[ResourceKey],
+    ) -> Result<Vec<(MarkRow, Vec<Epoch>)>, StoreError>;
+
+    /// Gives a spent token back, if it is still spent under that name.
+    async fn give_back(
+        &self,
+        resource: &ResourceKey,
+        token: Token,
+        name: &str,
+    ) -> Result<(), StoreError>;
+
     /// Marks whose key starts with `prefix` and sorts (bytewise) after `after`, in key order.
     async fn list(
         &self,
@@ -87,6 +103,31 @@ pub trait Administration: Send + Sync + 'static {
 
 #[async_trait]
 impl<E: Engine> Administration for E {
+    async fn look(
+        &self,
+        resources: &[ResourceKey],
+    ) -> Result<Vec<(MarkRow, Vec<Epoch>)>, StoreError> {
+        let keys = resources.iter().map(|key| key.as_str().to_owned());
+        let keys = vec![Value::Texts(keys.collect())];
+        self.fetch(Turn::Look, E::TEXTS.look, keys, rows::look)
+            .await
+    }
+
+    async fn give_back(
+        &self,
+        resource: &ResourceKey,
+        token: Token,
+        name: &str,
+    ) -> Result<(), StoreError> {
+        // An update that waited for the row compares the name again when it has it.
+        let sql = "UPDATE marks SET given_back = given_back + 1, spent_by = NULL \
+             WHERE namespace = $1 AND resource = $2 AND token = $3 AND spent_by = $4";
+        let resource = Value::Text(resource.to_string());
+        let (token, name) = (Value::Number(token.get()), Value::Text(name.to_owned()));
+        let spent = vec![resource, token, name];
+        self.change(Turn::Cede, sql, spent).await.map(drop)
+    }
+
     async fn list(
         &self,
         prefix: &str,
@@ -105,8 +146,9 @@ impl<E: Engine> Administration for E {
         &self,
         resource: &ResourceKey,
     ) -> Result<Option<(MarkRow, Vec<Epoch>)>, StoreError> {
-        let resource = std::slice::from_ref(resource);
-        Ok(self.look_at(Turn::Read, resource).await?.pop())
+        let key = vec![Value::Texts(vec![resource.to_string()])];
+        let rows = self.fetch(Turn::Read, E::TEXTS.look, key, rows::look);
+        Ok(rows.await?.pop())
     }
 
     async fn override_mark(

@@ -10,8 +10,8 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{FromRow, PgConnection, Postgres, Sqlite, SqliteConnection};
 
 use super::rows::{self, Failure};
-use crate::routing::{ResourceKey, Token};
-use crate::store::{Epoch, MarkRow, StoreError};
+
+use crate::store::StoreError;
 
 /// A store's way to run statements.
 pub(super) trait Engine: Send + Sync + 'static {
@@ -50,33 +50,6 @@ pub(super) trait Engine: Send + Sync + 'static {
         self.run(turn, move |mut session| {
             Box::pin(async move { session.execute(sql, values).await })
         })
-    }
-
-    /// See [`Marks::look`](super::Marks::look).
-    fn look_at(
-        &self,
-        turn: Turn,
-        resources: &[ResourceKey],
-    ) -> impl Future<Output = Result<Vec<(MarkRow, Vec<Epoch>)>, StoreError>> + Send {
-        let keys = resources.iter().map(|key| key.as_str().to_owned());
-        let keys = vec![Value::Texts(keys.collect())];
-        self.fetch(turn, Self::TEXTS.look, keys, rows::look)
-    }
-
-    /// See [`Marks::give_back`](super::Marks::give_back). An update that waited for the row compares
-    /// the name again when it has it.
-    fn unspend(
-        &self,
-        resource: &ResourceKey,
-        token: Token,
-        name: &str,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send {
-        let sql = "UPDATE marks SET given_back = given_back + 1, spent_by = NULL \
-             WHERE namespace = $1 AND resource = $2 AND token = $3 AND spent_by = $4";
-        let resource = Value::Text(resource.to_string());
-        let (token, name) = (Value::Number(token.get()), Value::Text(name.to_owned()));
-        let spent = vec![resource, token, name];
-        async { self.change(Turn::Cede, sql, spent).await.map(drop) }
     }
 
     /// What an instance of this process records as the column `place`.

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 
-use super::records::{Batch, Epoch, Found, Heard, Lane, MarkRow, Notification, Repair, StoreError};
-use crate::routing::{ResourceKey, Token};
+use super::records::{Batch, Epoch, Found, Heard, Lane, Notification, Repair, StoreError};
+use crate::routing::ResourceKey;
 
 /// Marks, and the epochs in their rows.
 #[async_trait]
@@ -20,13 +20,6 @@ pub trait Marks: Send + Sync + 'static {
     /// the commit waits for standbys.
     async fn advance(&self, lane: Lane, batch: Batch<'_>) -> Result<Vec<Found>, StoreError>;
 
-    /// The rows of those of these resources that have one, in no order, without the epochs that
-    /// are over. One snapshot.
-    async fn look(
-        &self,
-        resources: &[ResourceKey],
-    ) -> Result<Vec<(MarkRow, Vec<Epoch>)>, StoreError>;
-
     /// Removes these epochs from their rows, and notifies all that one was closed. They give no
     /// permit any more. Leaves out rows that another session has locked, and returns the others.
     /// The commit need not be durable: a removal that is lost brings back an epoch that is over
@@ -36,14 +29,6 @@ pub trait Marks: Send + Sync + 'static {
     /// Writes back what was lost, in key order, and makes rows that are missing. Returns what it
     /// found, in the order asked.
     async fn repair(&self, repairs: &[Repair]) -> Result<Vec<Found>, StoreError>;
-
-    /// Gives a spent token back, if it is still spent under that name.
-    async fn give_back(
-        &self,
-        resource: &ResourceKey,
-        token: Token,
-        name: &str,
-    ) -> Result<(), StoreError>;
 
     /// Notifies other instances. Best effort; does nothing where the store is not shared.
     async fn notify(&self, notifications: &[Notification]) -> Result<(), StoreError>;

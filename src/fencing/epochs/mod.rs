@@ -24,13 +24,14 @@
 //! - Forgetting is always safe: the store is asked, under its lock, for everything that is not
 //!   here.
 
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher as _;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use hashbrown::hash_map::Entry;
-use hashbrown::{DefaultHashBuilder, HashMap, HashSet};
+use foldhash::fast::RandomState;
 use lru::LruCache;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -78,9 +79,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 struct Shard {
     /// Resources with an epoch, a waiter, a statement or a quarantine.
-    active: HashMap<ResourceKey, EpochEntry>,
+    active: HashMap<ResourceKey, EpochEntry, RandomState>,
     /// The active resources at which a request waits for older ones: few, and walked through often.
-    waited: HashSet<ResourceKey>,
+    waited: HashSet<ResourceKey, RandomState>,
     /// Marks of the others; bounded.
     remembered: LruCache<ResourceKey, (Token, Era)>,
     /// Tokens known to be spent. Bounded in the same way; empty unless a route has `reuse: once`.
@@ -109,7 +110,7 @@ pub struct EpochTableSetup {
 pub struct EpochTable {
     /// Short sections, never across an await.
     shards: Box<[Mutex<Shard>]>,
-    hasher: DefaultHashBuilder,
+    hasher: RandomState,
     /// The era of this memory: statements carry it, and judge their answers by it.
     era: AtomicI64,
     /// The latest known era. Ahead of `era` while memory is being cleared: marks that were read
@@ -140,8 +141,8 @@ impl EpochTable {
         let shards = (0..SHARDS)
             .map(|_| {
                 Mutex::new(Shard {
-                    active: HashMap::new(),
-                    waited: HashSet::new(),
+                    active: HashMap::default(),
+                    waited: HashSet::default(),
                     // Unbounded, so that they grow as they fill. Every insertion keeps the bound.
                     remembered: LruCache::unbounded(),
                     spends: LruCache::unbounded(),
@@ -150,7 +151,7 @@ impl EpochTable {
             .collect();
         Self {
             shards,
-            hasher: DefaultHashBuilder::default(),
+            hasher: RandomState::default(),
             era: AtomicI64::new(0),
             newest: AtomicI64::new(0),
             adopting: Mutex::new(()),

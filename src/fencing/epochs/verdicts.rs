@@ -20,8 +20,8 @@ pub enum Recalled {
 
 /// The answer of the barrier's critical section.
 #[derive(Debug)]
-pub enum Entered {
-    Permit(Ticket),
+pub enum Entered<P = Ticket> {
+    Permit(P),
     /// The epoch is not open here (any more): ask the store.
     NotOpen,
     /// Older work is out. `known_left` is set when all of it has a known end.

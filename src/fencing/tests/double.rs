@@ -183,13 +183,6 @@ impl Marks for Double {
         .await
     }
 
-    async fn look(
-        &self,
-        resources: &[ResourceKey],
-    ) -> Result<Vec<(MarkRow, Vec<Epoch>)>, StoreError> {
-        self.run("look", |rows| rows.look(resources)).await
-    }
-
     async fn cede(&self, epochs: &[(ResourceKey, Epoch)]) -> Result<Vec<ResourceKey>, StoreError> {
         let written = self.run("cede", |rows| rows.cede(epochs)).await?;
         self.send(written.iter().map(|resource| Notification {
@@ -202,16 +195,6 @@ impl Marks for Double {
 
     async fn repair(&self, repairs: &[Repair]) -> Result<Vec<Found>, StoreError> {
         self.run("repair", |rows| rows.repair(repairs)).await
-    }
-
-    async fn give_back(
-        &self,
-        resource: &ResourceKey,
-        token: Token,
-        name: &str,
-    ) -> Result<(), StoreError> {
-        self.run("give_back", |rows| rows.give_back(resource, token, name))
-            .await
     }
 
     async fn notify(&self, notifications: &[Notification]) -> Result<(), StoreError> {
@@ -282,6 +265,23 @@ impl Instances for Double {
 
 #[async_trait]
 impl Administration for Double {
+    async fn look(
+        &self,
+        resources: &[ResourceKey],
+    ) -> Result<Vec<(MarkRow, Vec<Epoch>)>, StoreError> {
+        self.run("look", |rows| rows.look(resources)).await
+    }
+
+    async fn give_back(
+        &self,
+        resource: &ResourceKey,
+        token: Token,
+        name: &str,
+    ) -> Result<(), StoreError> {
+        self.run("give_back", |rows| rows.give_back(resource, token, name))
+            .await
+    }
+
     async fn list(
         &self,
         prefix: &str,

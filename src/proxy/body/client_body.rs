@@ -10,10 +10,9 @@ use tokio::sync::mpsc;
 use super::BoxError;
 use super::deadlines::Answering;
 use crate::metrics::ResponseTimer;
-use crate::proxy::access_log::AccessRecord;
+use crate::proxy::access_log::{AccessRecord, ResponseWatch};
 use crate::proxy::headers::trailers::TrailerRules;
 use crate::proxy::limits::in_flight::InFlightPermit;
-use crate::proxy::response_watch::ResponseWatch;
 use crate::proxy::upstream::ResponseBody;
 use crate::traces::RequestSpanGuard;
 

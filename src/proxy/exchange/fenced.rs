@@ -25,13 +25,12 @@ use tokio_util::task::TaskTracker;
 use super::cuts::{Cut, ExchangeFailure, too_slow};
 use super::open::{OpenExchange, Unanswered};
 use super::relay::{Handed, hand_on};
-use super::reserve::{reserve, spend};
 use super::task::{Outlives, SpawnOnDrop};
 use super::{Answered, Exchange, FenceTerms, unanswered};
 use crate::fencing::permit::Permit;
+use crate::proxy::access_log::ResponseWatch;
 use crate::proxy::refusal::{Refusal, Why};
-use crate::proxy::response_watch::ResponseWatch;
-use crate::proxy::upstream::Reserved;
+use crate::proxy::upstream::{Reserved, Upstream};
 
 /// Sends one request under its permit, and returns the head of the upstream's response with a
 /// streaming body. Dropping this future does not end an exchange that has begun, and dropping the
@@ -109,10 +108,57 @@ async fn follow(
     hand_on(open, response, exchange.via, watch).await
 }
 
+/// Reserves a connection or stream upstream. The permit delays newer tokens meanwhile, so the wait
+/// ends as soon as one is known.
+async fn reserve(upstream: &Upstream, permit: &Permit) -> Result<Reserved, Refusal> {
+    let reserved = tokio::select! {
+        // Biased: mostly a connection is there, and nothing else need be waited for.
+        biased;
+        reserved = upstream.reserve(permit.incarnation()) => reserved?,
+        () = permit.superseded().cancelled() => return Err(superseded(permit)),
+        () = permit.cutoff().cancelled() => return Err(Refusal::cut_off()),
+    };
+    if permit.cutoff().is_cancelled() {
+        return Err(Refusal::cut_off());
+    }
+    if permit.superseded().is_cancelled() {
+        return Err(superseded(permit));
+    }
+    Ok(reserved)
+}
+
+fn superseded(permit: &Permit) -> Refusal {
+    let superseded = permit.fencing().superseded(permit.key(), permit.token());
+    superseded.into()
+}
+
+/// Spends the permit's token (`reuse: once`) under `name`. If the store does not answer, the token
+/// counts as spent, and the answer to the client says so.
+async fn spend(permit: &Permit, name: &str) -> Result<(), Refusal> {
+    let spent = permit
+        .fencing()
+        .spend(permit.key(), permit.token(), name)
+        .await;
+    spent.map_err(|refused| {
+        let mut refusal = Refusal::from(refused);
+        if let Refusal::StoreUnavailable { spent, .. } = &mut refusal {
+            *spent = true;
+        }
+        refusal
+    })?;
+    if permit.superseded().is_cancelled() {
+        // The token is stale now, spent or not.
+        return Err(superseded(permit));
+    }
+    Ok(())
+}
+
 impl Outlives for Result<Handed, Unanswered> {
     async fn finish(self) {
         match self {
-            Ok(Handed { rest, .. }) => {
+            Ok(Handed { answered, rest }) => {
+                // First: what reads the rest must see that its client has left.
+                drop(answered);
                 if let Some(rest) = rest {
                     rest.await;
                 }

@@ -6,7 +6,6 @@ mod cuts;
 pub(crate) mod fenced;
 mod open;
 mod relay;
-mod reserve;
 mod task;
 pub(crate) mod unfenced;
 

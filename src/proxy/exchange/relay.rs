@@ -13,6 +13,7 @@ use super::Answered;
 use super::client_side::{self, ClientSender};
 use super::conclusion::{Doubt, GrpcStatus};
 use super::open::{End, OpenExchange, Unanswered};
+use crate::proxy::access_log::ResponseWatch;
 use crate::proxy::body::BoxError;
 use crate::proxy::body::{AnswerFraming, ClientBody};
 use crate::proxy::headers;
@@ -20,7 +21,6 @@ use crate::proxy::headers::trailers::TrailerRules;
 use crate::proxy::headers::via::Via;
 use crate::proxy::message::Response;
 use crate::proxy::refusal::{Refusal, Why};
-use crate::proxy::response_watch::ResponseWatch;
 use crate::proxy::upstream::{ResponseBody, poll_taken, taken, upload};
 
 /// The client takes the rest of an answer, or the rest of an exchange is followed.

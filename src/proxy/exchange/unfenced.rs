@@ -11,13 +11,13 @@ use tokio_util::task::TaskTracker;
 
 use super::{Exchange, unanswered};
 use crate::metrics::RouteMetrics;
+use crate::proxy::access_log::ResponseWatch;
 use crate::proxy::body::{AnswerFraming, ClientBody, RelayedFrame, UploadProgress};
 use crate::proxy::classify::is_safe;
 use crate::proxy::headers;
 use crate::proxy::headers::trailers::TrailerRules;
 use crate::proxy::message::Response;
 use crate::proxy::refusal::Refusal;
-use crate::proxy::response_watch::ResponseWatch;
 use crate::proxy::tunnel::TunnelOpening;
 use crate::proxy::upstream::{ResponseBody, Upstream, is_uploading, upload};
 

@@ -1,8 +1,10 @@
-//! Fields whose one value matters: a second line, or a second spelling of the name, is malformed.
+//! The values of fields. Where one value matters, a second line or a second spelling of the name is
+//! malformed.
 
-use super::names::same_name;
+use super::names::{end_to_end, is_hop_by_hop, same_name};
 use crate::http1::Fields;
 use crate::http1::names::CONNECTION;
+use crate::wire::head::is_token;
 
 /// Why a field whose one value matters has none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -96,5 +98,85 @@ pub fn at_most_one(fields: &Fields, name: &str) -> Result<(), FieldError> {
     match (lines.next(), lines.next()) {
         (Some(_), Some((name, _))) => Err(FieldError::Repeated(name.into())),
         _ => Ok(()),
+    }
+}
+
+/// Sets a field, in place of all that have its name in any spelling.
+pub(super) fn set(fields: &mut Fields, name: &str, value: impl AsRef<[u8]>) {
+    fields.remove_where(|known| same_name(known, name));
+    fields.append(name, value);
+}
+
+/// Says if `Connection` has this option.
+#[must_use]
+pub fn connection_has(fields: &Fields, option: &str) -> bool {
+    members(fields, CONNECTION).any(|known| known.eq_ignore_ascii_case(option.as_bytes()))
+}
+
+/// The fields that `Connection` names and may name, in lower case. Without those that are of one
+/// connection anyway, as in nearly every message that has the field.
+pub(super) fn connection_named(fields: &Fields) -> Vec<String> {
+    let named = members(fields, CONNECTION)
+        .filter(|option| !is_hop_by_hop(option))
+        .filter_map(|option| std::str::from_utf8(option).ok())
+        .map(str::to_ascii_lowercase);
+    named.filter(|name| !end_to_end(name)).collect()
+}
+
+/// One pair `name=value`, the value a token or a quoted string (RFC 9110, 5.6.6), and what follows it. `None`: the text does not begin with one.
+///
+/// A value without quotes may have more signs than a token has: ports are often written so
+/// (`host=app.test:8080`). It ends at white space, `;`, `,` or a quote.
+pub(super) fn pair(text: &str) -> Option<(&str, String, &str)> {
+    let (name, rest) = text.split_once('=')?;
+    if !is_token(name.as_bytes()) {
+        return None;
+    }
+    if let Some(quoted) = rest.strip_prefix('"') {
+        let (value, rest) = unquoted(quoted)?;
+        return Some((name, value, rest));
+    }
+    let end = rest.find([' ', '\t', ';', ',', '"']).unwrap_or(rest.len());
+    let (value, rest) = rest.split_at(end);
+    (!value.is_empty()).then(|| (name, value.to_owned(), rest))
+}
+
+/// The text of a quoted string behind its first quote, and what follows the last one.
+fn unquoted(text: &str) -> Option<(String, &str)> {
+    let mut value = String::new();
+    let mut signs = text.char_indices();
+    while let Some((at, sign)) = signs.next() {
+        match sign {
+            '"' => return Some((value, &text[at + 1..])),
+            '\\' => value.push(signs.next()?.1),
+            _ => value.push(sign),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+#[test]
+fn pairs_are_read_to_their_end() {
+    let read = |text| {
+        let read = pair(text);
+        read.map(|(name, value, rest)| (name.to_owned(), value, rest.to_owned()))
+    };
+    for (text, name, value, rest) in [
+        ("a=b", "a", "b", ""),
+        ("a=b;c=d", "a", "b", ";c=d"),
+        ("host=x:80, for=y", "host", "x:80", ", for=y"),
+        (r#"a="b;c,d" x"#, "a", "b;c,d", " x"),
+        (r#"a="b\"\\c""#, "a", r#"b"\c"#, ""),
+        (r#"a="""#, "a", "", ""),
+        (r#"a=b"c""#, "a", "b", r#""c""#),
+    ] {
+        let expected = Some((name.to_owned(), value.to_owned(), rest.to_owned()));
+        assert_eq!(read(text), expected, "{text}");
+    }
+    for text in [
+        "", "a", "=b", "a=", "a =b", "a= b", r#"a="b"#, r#"a="b\"#, "a;b=c",
+    ] {
+        assert_eq!(read(text), None, "{text}");
     }
 }

@@ -1,9 +1,8 @@
 //! The hosts that proxies before this one name: `X-Forwarded-Host`, and `host=` in `Forwarded` (RFC
 //! 7239, 5.3). An upstream that uses them must not see another host than the one in the key.
 
-use super::fields::FieldError;
+use super::fields::{FieldError, pair};
 use super::names::FORWARDED_HOST;
-use super::pairs::pair;
 use crate::http1::Fields;
 use crate::http1::names::FORWARDED;
 use crate::routing::host_name;

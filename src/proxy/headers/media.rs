@@ -2,8 +2,7 @@
 //! that is declared once, in UTF-8, not encoded. A reader that takes `text/plain` for a form, or
 //! inflates deflated content, finds other members than those that the key was made of.
 
-use super::fields::{FieldError, text};
-use super::pairs::pair;
+use super::fields::{FieldError, pair, text};
 use crate::http1::Fields;
 use crate::http1::names::{CONTENT_ENCODING, CONTENT_TYPE};
 use crate::wire::head::is_token;

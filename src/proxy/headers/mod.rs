@@ -13,15 +13,12 @@
 //! 6.6.2), and is not among the connection's own fields (7.6.1). [`trailers`] decides what it may
 //! say.
 
-mod connection;
-mod edit;
 mod fields;
 pub mod hosts;
 pub(crate) mod http2;
 pub mod identity;
 pub mod media;
 pub(super) mod names;
-mod pairs;
 pub mod trailers;
 pub mod via;
 
@@ -30,10 +27,8 @@ use std::net::IpAddr;
 
 use http::Version;
 
-pub use self::connection::connection_has;
-use self::connection::connection_named;
-use self::edit::set;
-pub use self::fields::{FieldError, at_most_one, members, single, text};
+pub use self::fields::{FieldError, at_most_one, connection_has, members, single, text};
+use self::fields::{connection_named, set};
 pub(super) use self::names::FORWARDED_FOR;
 use self::names::{FORWARDED_HOST, FORWARDED_PROTO, is_fencing, is_hop_by_hop, is_one_of};
 pub use self::names::{method_overrides, path_override, same_name};

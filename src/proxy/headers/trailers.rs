@@ -6,8 +6,7 @@
 
 use http::HeaderMap;
 
-use super::connection::connection_named;
-use super::fields::members;
+use super::fields::{connection_named, members};
 use super::names::{end_to_end, is_fencing, is_hop_by_hop, same_name};
 use crate::http1::Fields;
 use crate::http1::names::TRAILER;

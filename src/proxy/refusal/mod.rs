@@ -2,7 +2,6 @@
 
 mod causes;
 pub(super) mod problem;
-pub(super) mod throttles;
 
 use std::time::Duration;
 

@@ -29,7 +29,6 @@ mod http2;
 mod pool;
 mod response;
 mod socket;
-mod tls_records;
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -10,7 +10,7 @@ use super::*;
 use crate::boot_clock::BootClock;
 use crate::config::UnknownStatuses;
 use crate::http1::Fields;
-use crate::proxy::body::Upload;
+use crate::proxy::body::RequestBody;
 use crate::proxy::message::RequestHead;
 use crate::store::InstanceId;
 
@@ -46,7 +46,7 @@ fn request(upstream: &Upstream) -> UpstreamRequest {
     UpstreamRequest {
         head: RequestHead::new(Method::GET, target, Version::HTTP_11, fields),
         uri,
-        body: Upload::empty().send(Arc::default()),
+        body: RequestBody::empty().send(Arc::default()),
     }
 }
 

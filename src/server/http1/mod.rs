@@ -14,7 +14,6 @@
 //! - A refused head gets its answer in its turn, and nothing is read behind it.
 //! - One timer serves heads and idleness. It is armed again only when it fires.
 
-mod date;
 mod exchange;
 mod input;
 mod output;

@@ -1,10 +1,13 @@
 //! The head of a response as it is written, and how its content is framed.
 
+use std::cell::RefCell;
+use std::time::{Duration, SystemTime};
+
 use http::{HeaderName, StatusCode};
 
-use super::date;
 use crate::http1::names::{CONNECTION, CONTENT_LENGTH, DATE, TRAILER, TRANSFER_ENCODING, title};
 use crate::http1::title_line;
+use crate::json_values::wall_clock;
 use crate::proxy::ResponseHead;
 use crate::wire::head::content_length;
 
@@ -104,7 +107,7 @@ pub(super) fn write(
     if !head.fields.contains(DATE) {
         title(DATE, out);
         out.extend_from_slice(b": ");
-        date::write(out);
+        write_date(out);
         out.extend_from_slice(b"\r\n");
     }
     out.extend_from_slice(b"\r\n");
@@ -166,4 +169,23 @@ pub(super) fn may_trail(name: &HeaderName) -> bool {
         "te",
     ]
     .contains(&name.as_str())
+}
+
+thread_local! {
+    /// The second, and its text.
+    static LATEST: RefCell<(u64, String)> = const { RefCell::new((u64::MAX, String::new())) };
+}
+
+/// Writes the time of day (RFC 9110, 6.6.1): made once a second in each thread.
+fn write_date(out: &mut Vec<u8>) {
+    let now = wall_clock();
+    let second = now.duration_since(SystemTime::UNIX_EPOCH);
+    let second = second.map_or(0, |since| since.as_secs());
+    LATEST.with_borrow_mut(|latest| {
+        if latest.0 != second {
+            let whole = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
+            *latest = (second, httpdate::fmt_http_date(whole));
+        }
+        out.extend_from_slice(latest.1.as_bytes());
+    });
 }

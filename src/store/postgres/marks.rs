@@ -18,7 +18,7 @@ use crate::store::engine::Value::{Numbers, Text, Texts};
 use crate::store::engine::{Engine as _, Turn};
 use crate::store::rows::{self, Failure};
 use crate::store::{
-    Ask, Batch, Epoch, Found, Heard, Lane, MarkRow, Marks, Notification, Repair, StoreError,
+    Ask, Batch, Epoch, Found, Heard, Lane, Marks, Notification, Repair, StoreError,
 };
 
 #[async_trait]
@@ -56,13 +56,6 @@ impl Marks for PostgresStore {
         asks.iter().zip(found).map(made).collect()
     }
 
-    async fn look(
-        &self,
-        resources: &[ResourceKey],
-    ) -> Result<Vec<(MarkRow, Vec<Epoch>)>, StoreError> {
-        self.look_at(Turn::Look, resources).await
-    }
-
     async fn cede(&self, epochs: &[(ResourceKey, Epoch)]) -> Result<Vec<ResourceKey>, StoreError> {
         let named = vec![
             Texts(each(epochs, |(resource, _)| resource.to_string())),
@@ -97,15 +90,6 @@ impl Marks for PostgresStore {
         }
         let all: Option<Vec<Found>> = all.into_iter().collect();
         all.ok_or_else(|| StoreError::Statement("a repair has not made its row".to_owned()))
-    }
-
-    async fn give_back(
-        &self,
-        resource: &ResourceKey,
-        token: Token,
-        name: &str,
-    ) -> Result<(), StoreError> {
-        self.unspend(resource, token, name).await
     }
 
     async fn notify(&self, notifications: &[Notification]) -> Result<(), StoreError> {

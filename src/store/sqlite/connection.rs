@@ -20,10 +20,6 @@ use crate::store::StoreError;
 /// How long to wait for a program that has the file open, such as the `sqlite3` shell.
 pub(super) const BUSY: Duration = Duration::from_millis(500);
 
-/// A batch writes the page of each of its marks, and a mark has about a hundred bytes. So pages are
-/// a quarter of `SQLite`'s default: less to copy, to sum up and to sync.
-const PAGE_BYTES: u32 = 1024;
-
 /// How much of the file is kept in memory: negative, so in KiB. `SQLite`'s default is 2 MiB. The
 /// tree of 150,000 marks has about this size. With fewer pages in memory, each batch reads again
 /// the pages that it writes.
@@ -32,8 +28,8 @@ const CACHE: &str = "-16384";
 /// How many rows of an answer the connection's thread reads ahead: as many as a large batch has.
 const MOST_ROWS: usize = 1024;
 
-/// From how many frames on the log is copied into the file: the bytes of `SQLite`'s own default.
-const MOST_FRAMES: i64 = 4000;
+/// From how many frames on the log is copied into the file: `SQLite`'s own default.
+const MOST_FRAMES: i64 = 1000;
 
 /// A connection and the lock of its file, which must outlive it: `SQLite`'s worker thread may
 /// still be running when the handle to it is dropped.
@@ -65,7 +61,6 @@ impl HeldConnection {
         let connection = SqliteConnectOptions::new()
             .filename(lock.path())
             .create_if_missing(false)
-            .page_size(PAGE_BYTES)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
             // fsync on Apple's systems does not reach the disk without these.

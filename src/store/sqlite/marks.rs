@@ -7,13 +7,11 @@ use tokio::sync::mpsc;
 
 use super::SqliteStore;
 use super::batch::{self, BatchJson};
-use crate::routing::{ResourceKey, Token};
+use crate::routing::ResourceKey;
 use crate::store::engine::Value::Text;
 use crate::store::engine::{Engine as _, Turn, json};
 use crate::store::rows;
-use crate::store::{
-    Batch, Epoch, Found, Heard, Lane, MarkRow, Marks, Notification, Repair, StoreError,
-};
+use crate::store::{Batch, Epoch, Found, Heard, Lane, Marks, Notification, Repair, StoreError};
 
 #[async_trait]
 impl Marks for SqliteStore {
@@ -25,13 +23,6 @@ impl Marks for SqliteStore {
         let load = BatchJson::new(batch);
         self.in_turn(move |session, known| Box::pin(session.batch(known, load)))
             .await
-    }
-
-    async fn look(
-        &self,
-        resources: &[ResourceKey],
-    ) -> Result<Vec<(MarkRow, Vec<Epoch>)>, StoreError> {
-        self.look_at(Turn::Look, resources).await
     }
 
     async fn cede(&self, ceded: &[(ResourceKey, Epoch)]) -> Result<Vec<ResourceKey>, StoreError> {
@@ -68,15 +59,6 @@ impl Marks for SqliteStore {
             })
         })
         .await
-    }
-
-    async fn give_back(
-        &self,
-        resource: &ResourceKey,
-        token: Token,
-        name: &str,
-    ) -> Result<(), StoreError> {
-        self.unspend(resource, token, name).await
     }
 
     async fn notify(&self, _notifications: &[Notification]) -> Result<(), StoreError> {

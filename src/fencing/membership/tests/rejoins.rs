@@ -202,7 +202,7 @@ async fn what_is_spent_is_looked_for_after_every_new_connection() {
     let mut permits = Vec::new();
     for on in ["a", "b"] {
         let permit = rig.admit(on, 5).await;
-        assert!(rig.spend(&permit, "x").await.is_ok());
+        assert!(rig.spend(permit.key(), permit.token(), "x").await.is_ok());
         permits.push(permit);
     }
     assert!(rig.give_back(&key("b"), token(5), "x".into()).await);

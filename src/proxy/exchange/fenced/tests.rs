@@ -16,7 +16,7 @@ use crate::fencing::Fencing;
 use crate::fencing::tests::{Double, Rig, clock, key};
 use crate::http1::Fields;
 use crate::metrics::{Metrics, Outcome};
-use crate::proxy::body::{BodyMemory, ClientBody, Upload};
+use crate::proxy::body::{BodyMemory, ClientBody, RequestBody};
 use crate::proxy::client::Client;
 use crate::proxy::headers::via::Via;
 use crate::proxy::limits::in_flight::InFlightLimit;
@@ -81,7 +81,7 @@ routes: [{{ path: '/{{id}}', resource: '{{id}}' }}]"
         self.rig.admit("a", number).await
     }
 
-    fn exchange(&self, upload: Upload, grace: Duration) -> (Box<Exchange>, FenceTerms) {
+    fn exchange(&self, upload: RequestBody, grace: Duration) -> (Box<Exchange>, FenceTerms) {
         let client = Client::at(None, 4);
         let route = RouteSettings {
             barrier_grace: grace,
@@ -122,7 +122,7 @@ routes: [{{ path: '/{{id}}', resource: '{{id}}' }}]"
 
     async fn forward(
         &self,
-        upload: Upload,
+        upload: RequestBody,
         grace: Duration,
     ) -> Result<Response<ClientBody>, Refusal> {
         let permit = self.permit(5).await;
@@ -154,11 +154,11 @@ routes: [{{ path: '/{{id}}', resource: '{{id}}' }}]"
 }
 
 /// A body of ten bytes with five arrived, and the connection that may bring the rest.
-fn half_an_upload() -> (Upload, Feed) {
+fn half_an_upload() -> (RequestBody, Feed) {
     let (feed, body) = streamed(Some(10));
     let hello = Some(Bytes::from_static(b"hello"));
     feed.give(hello, false, &Context::from_waker(Waker::noop()));
-    (Upload::unlimited(body), feed)
+    (RequestBody::unlimited(body), feed)
 }
 
 #[tokio::test]
@@ -190,7 +190,7 @@ async fn an_exchange_goes_on_wherever_its_client_leaves_before_the_head_of_the_a
         ("", "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok"),
     ] {
         let bench = Bench::new().await;
-        let mut request = Box::pin(bench.forward(Upload::empty(), LONG));
+        let mut request = Box::pin(bench.forward(RequestBody::empty(), LONG));
         let upstream = bench.serve(HEAD_END, said.as_bytes());
         let mut socket = tokio::select! {
             _ = &mut request => unreachable!("there is no head yet"),
@@ -206,14 +206,37 @@ async fn an_exchange_goes_on_wherever_its_client_leaves_before_the_head_of_the_a
     }
 }
 
+/// A frame is what one read from the upstream returned: more of them than a client that reads may lag
+/// behind, and as many.
+#[tokio::test]
+async fn an_answer_in_many_pieces_is_read_to_its_end_though_its_client_has_left() {
+    for pieces in [1, 2, 3, 8] {
+        let bench = Bench::new().await;
+        let mut request = Box::pin(bench.forward(RequestBody::empty(), LONG));
+        let mut socket = tokio::select! {
+            _ = &mut request => unreachable!("there is no head yet"),
+            socket = bench.serve(HEAD_END, b"") => socket,
+        };
+        drop(request);
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {pieces}\r\n\r\n");
+        socket.write_all(head.as_bytes()).await.expect("written");
+        for _ in 0..pieces {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            socket.write_all(b"x").await.expect("written");
+        }
+        let ended = tokio::time::timeout(LONG, bench.ended()).await;
+        assert_eq!((ended, bench.in_flight()), (Ok(()), (0, 0)), "{pieces}");
+    }
+}
+
 #[tokio::test]
 async fn a_request_whose_client_leaves_before_it_begins_is_let_go() {
     let bench = Bench::new().await;
     // Never polled, so that nothing has begun.
-    drop(bench.forward(Upload::empty(), LONG));
+    drop(bench.forward(RequestBody::empty(), LONG));
     assert_eq!(bench.in_flight(), (0, 0));
     let permit = bench.permit(5).await;
-    let (exchange, terms) = bench.exchange(Upload::empty(), LONG);
+    let (exchange, terms) = bench.exchange(RequestBody::empty(), LONG);
     let request = forward(permit, exchange, terms, &bench.tasks);
     assert_eq!(bench.in_flight(), (1, 0));
     drop(request);
@@ -233,7 +256,7 @@ async fn an_answer_that_came_whole_has_ended_its_exchange() {
     ] {
         let bench = Bench::new().await;
         let upstream = bench.serve(HEAD_END, answer.as_bytes());
-        let (answered, _socket) = tokio::join!(bench.forward(Upload::empty(), LONG), upstream);
+        let (answered, _socket) = tokio::join!(bench.forward(RequestBody::empty(), LONG), upstream);
         assert_eq!(bench.in_flight(), (0, 0), "{answer:?}");
         assert!(bench.tasks.is_empty(), "{answer:?}");
         let body = answered.expect("a head").body;
@@ -253,7 +276,7 @@ async fn a_whole_answer_settles_though_its_client_has_left() {
     let bench = Bench::new().await;
     let half = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nok";
     let upstream = bench.serve(HEAD_END, half);
-    let (answer, mut socket) = tokio::join!(bench.forward(Upload::empty(), LONG), upstream);
+    let (answer, mut socket) = tokio::join!(bench.forward(RequestBody::empty(), LONG), upstream);
     drop(answer.expect("a head"));
     assert_eq!(
         bench.in_flight(),
@@ -274,7 +297,7 @@ async fn every_break_after_the_send_is_an_unknown_outcome() {
     ] {
         let bench = Bench::new().await;
         let upstream = async { drop(bench.serve(HEAD_END, part.as_bytes()).await) };
-        let (answer, ()) = tokio::join!(bench.forward(Upload::empty(), LONG), upstream);
+        let (answer, ()) = tokio::join!(bench.forward(RequestBody::empty(), LONG), upstream);
         match answer {
             Ok(head) => assert!(head.body.collect().await.is_err(), "never whole"),
             Err(refusal) => assert!(matches!(refusal, Refusal::Broken(_)), "{part:?}"),
@@ -289,7 +312,7 @@ async fn a_refused_connection_settles_at_once() {
     let mut bench = Bench::new().await;
     let other = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     drop(std::mem::replace(&mut bench.listener, other));
-    let refused = bench.forward(Upload::empty(), LONG).await;
+    let refused = bench.forward(RequestBody::empty(), LONG).await;
     assert!(matches!(refused, Err(Refusal::Unreachable { .. })));
     bench.ended().await;
     assert_eq!(bench.in_flight(), (0, 0));
@@ -299,11 +322,11 @@ async fn a_refused_connection_settles_at_once() {
 async fn a_lapsed_lease_writes_nothing_even_on_a_connection_that_is_open() {
     let bench = Bench::new().await;
     let answer = bench.serve(HEAD_END, b"HTTP/1.1 204 No Content\r\n\r\n");
-    let (answered, mut socket) = tokio::join!(bench.forward(Upload::empty(), LONG), answer);
+    let (answered, mut socket) = tokio::join!(bench.forward(RequestBody::empty(), LONG), answer);
     answered.expect("a head");
     let permit = bench.permit(5).await;
     bench.fencing.lease().end();
-    let (exchange, terms) = bench.exchange(Upload::empty(), LONG);
+    let (exchange, terms) = bench.exchange(RequestBody::empty(), LONG);
     assert!(
         forward(permit, exchange, terms, &bench.tasks)
             .await

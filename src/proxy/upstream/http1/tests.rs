@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::*;
 use crate::http1::Fields;
 use crate::metrics::Metrics;
-use crate::proxy::body::Upload;
+use crate::proxy::body::RequestBody;
 use crate::proxy::message::{RequestHead, Response, Target, UpstreamRequest};
 use crate::proxy::upstream::connect::{Address, Connecting};
 use crate::proxy::upstream::errors::SendError;
@@ -86,7 +86,7 @@ impl Bench {
     }
 }
 
-fn request(method: Method, upload: Upload) -> UpstreamRequest {
+fn request(method: Method, upload: RequestBody) -> UpstreamRequest {
     let target = Target::new(Bytes::from_static(b"/a?b=%2f"), None);
     let mut fields = Fields::default();
     fields.append("host", "x");
@@ -98,7 +98,7 @@ fn request(method: Method, upload: Upload) -> UpstreamRequest {
 }
 
 fn get() -> UpstreamRequest {
-    request(Method::GET, Upload::empty())
+    request(Method::GET, RequestBody::empty())
 }
 
 async fn read_until(socket: &mut TcpStream, end: &[u8]) -> Vec<u8> {

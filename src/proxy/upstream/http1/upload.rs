@@ -10,7 +10,7 @@ use http_body::Body as _;
 use super::connection::Http1UpstreamConnection;
 use super::head::{self, RequestFraming};
 use crate::http1::WriteQueue;
-use crate::proxy::body::{UploadError, UpstreamBody};
+use crate::proxy::body::{RequestBody, UploadError};
 use crate::proxy::message::UpstreamRequest;
 
 /// Room for a usual head and a short body.
@@ -31,7 +31,7 @@ pub(super) struct Outgoing {
     queue: WriteQueue,
     framing: RequestFraming,
     /// `None`: there is none, or it has been written. The drop of the body reports that.
-    body: Option<UpstreamBody>,
+    body: Option<RequestBody>,
     /// The body has ended.
     body_ended: bool,
     /// Everything is in the kernel.

@@ -18,7 +18,7 @@ use super::shared::SharedStream;
 use super::upload::pour;
 use crate::http1::Fields;
 use crate::http1::names::CONTENT_LENGTH;
-use crate::proxy::body::{BoxError, UploadError, UpstreamBody};
+use crate::proxy::body::{BoxError, RequestBody, UploadError};
 use crate::proxy::message::{Response, ResponseHead, UpstreamRequest};
 use crate::proxy::upstream::errors::{SendError, chain};
 use crate::proxy::upstream::pool::PooledConnection as _;
@@ -130,7 +130,7 @@ impl Http2Pending {
     async fn send(
         mut way: Http2Way,
         head: Parts,
-        body: Option<UpstreamBody>,
+        body: Option<RequestBody>,
     ) -> Result<Response<Http2Body>, SendError> {
         let mut sender = way.sender().await.map_err(SendError::NotSent)?;
         let ended = body.as_ref().is_none_or(Body::is_end_stream);

@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::http1::Fields;
 use crate::metrics::Metrics;
-use crate::proxy::body::Upload;
+use crate::proxy::body::RequestBody;
 use crate::proxy::message::{RequestHead, Target, UpstreamRequest};
 use crate::proxy::streamed;
 use crate::proxy::upstream::connect::{Address, Connecting};
@@ -49,7 +49,7 @@ async fn a_connection_with_a_part_of_its_request_in_the_library_carries_no_other
         let request = UpstreamRequest {
             head: RequestHead::new(Method::PUT, target, Version::HTTP_2, fields),
             uri: Some(Box::new("http://x/".parse().expect("a target"))),
-            body: Upload::unlimited(body).send(Arc::default()),
+            body: RequestBody::unlimited(body).send(Arc::default()),
         };
         let connection = connection.expect("opened");
         let way = Http2Way::Own(Some(connection), Arc::clone(&pool));

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use h2::SendStream;
 use http_body::Body as _;
 
-use crate::proxy::body::{UploadError, UpstreamBody};
+use crate::proxy::body::{RequestBody, UploadError};
 
 /// A piece of a body that h2 has, and has not written. h2 drops it once it is encoded.
 struct Piece(
@@ -30,7 +30,7 @@ impl AsRef<[u8]> for Piece {
 ///
 /// The body broke off.
 pub(super) async fn pour(
-    mut body: UpstreamBody,
+    mut body: RequestBody,
     mut stream: SendStream<Bytes>,
     unwritten: Arc<()>,
 ) -> Result<bool, UploadError> {

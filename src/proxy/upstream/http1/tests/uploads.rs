@@ -18,7 +18,7 @@ use crate::wire::chunked::Chunks;
 use crate::wire::content::ContentPart;
 
 /// A body with `part` arrived, and the client that may send more.
-async fn begun(framing: &str, part: &[u8]) -> (Upload, DuplexStream) {
+async fn begun(framing: &str, part: &[u8]) -> (RequestBody, DuplexStream) {
     let (mut client, server) = tokio::io::duplex(1 << 20);
     let (tx, rx) = oneshot::channel();
     let tx = std::sync::Mutex::new(Some(tx));
@@ -40,10 +40,10 @@ async fn begun(framing: &str, part: &[u8]) -> (Upload, DuplexStream) {
     client.write_all(part).await.expect("room");
     // A body that hyper reads, whatever the version.
     let body = Received::Http2(rx.await.expect("a body"));
-    (Upload::unlimited(body), client)
+    (RequestBody::unlimited(body), client)
 }
 
-fn put(upload: Upload) -> UpstreamRequest {
+fn put(upload: RequestBody) -> UpstreamRequest {
     request(Method::PUT, upload)
 }
 
@@ -197,7 +197,7 @@ async fn a_switch_in_the_middle_of_a_request_that_is_taken_no_further_is_an_end(
     let bench = Bench::new().await;
     // More than the kernel takes.
     let body = Received::Whole(Bytes::from(vec![b'x'; 64 << 20]));
-    let mut asked = put(Upload::unlimited(body));
+    let mut asked = put(RequestBody::unlimited(body));
     asked.head.fields.append("upgrade", "x");
     let served = async {
         let mut socket = bench.accept().await;

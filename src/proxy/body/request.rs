@@ -1,4 +1,4 @@
-//! The upload of a request: read up to a limit before admission, streamed beyond it.
+//! [`RequestBody`]: read up to a limit before admission, streamed beyond it.
 //!
 //! A body that fits in `body.buffer` is read whole before the request is judged. So a client that
 //! pauses halfway through its upload is judged by the mark at the end of the upload, and delays no
@@ -7,18 +7,16 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::Body as _;
+use http_body::{Body, Frame, SizeHint};
 
-use super::deadlines::UploadProgress;
-use super::error::UploadError;
+use super::deadlines::{UploadDeadlines, UploadProgress};
 use super::memory::{BufferedBody, NoRoom, WholeBody};
 use super::received::Received;
-use super::rules::BodyRules;
-use super::upstream_body::UpstreamBody;
+use super::{BodyRules, UploadError};
 use crate::http1::Fields;
 use crate::http1::names::CONTENT_LENGTH;
 
@@ -26,8 +24,10 @@ use crate::http1::names::CONTENT_LENGTH;
 /// that announces one and sends nothing delays no other request.
 const BEGINNING: u64 = 16 << 10;
 
-/// A request's body: the part that was read before admission, and the rest, if it is longer.
-pub(crate) struct Upload {
+/// A request's body: the part that was read before admission, and the rest, if it is longer. On its
+/// way upstream it ends with an error (which resets the upstream exchange) when the client breaks off,
+/// takes too long, or sends more than it may.
+pub(crate) struct RequestBody {
     pieces: BufferedBody,
     /// `None`: the body has been read whole.
     rest: Option<Received>,
@@ -35,9 +35,36 @@ pub(crate) struct Upload {
     sized: bool,
     /// `None` only if there is no body.
     rules: Option<BodyRules>,
+    /// How many bytes have been handed on, and whether those were all.
+    passed: u64,
+    ended: bool,
+    /// `None`: it is not on its way yet.
+    way: Option<Way>,
 }
 
-impl Upload {
+/// The way of a body upstream.
+struct Way {
+    /// `None`: the whole body is here.
+    deadlines: Option<Box<UploadDeadlines>>,
+    /// Told of the drop, too: nothing more of this body will be sent.
+    progress: Arc<UploadProgress>,
+    /// The client has to go on sending, whatever the upstream does.
+    fenced: bool,
+}
+
+impl RequestBody {
+    fn new(pieces: BufferedBody, rules: Option<BodyRules>) -> Self {
+        Self {
+            pieces,
+            rest: None,
+            sized: false,
+            rules,
+            passed: 0,
+            ended: false,
+            way: None,
+        }
+    }
+
     /// Reads up to `body.buffer` bytes. `hold`: after this time, the rest is left to be streamed.
     pub(crate) async fn read(
         incoming: Received,
@@ -57,12 +84,9 @@ impl Upload {
     ) -> Result<Self, UploadError> {
         let limits = rules.settings;
         rules.admit(&incoming)?;
-        let mut upload = Self {
-            pieces: BufferedBody::new(Some(rules.memory.share())),
-            rest: None,
-            sized: fields.contains(CONTENT_LENGTH),
-            rules: Some(rules.clone()),
-        };
+        let pieces = BufferedBody::new(Some(rules.memory.share()));
+        let mut upload = Self::new(pieces, Some(rules.clone()));
+        upload.sized = fields.contains(CONTENT_LENGTH);
         if limits.buffer == 0 && !incoming.is_end_stream() {
             upload.rest = Some(incoming);
             return Ok(upload);
@@ -147,21 +171,18 @@ impl Upload {
             .admit(&incoming)
             .inspect_err(|error| rules.count(error))?;
         let rest = (!incoming.is_end_stream()).then_some(incoming);
-        Ok(Self {
-            pieces: BufferedBody::new(None),
-            rules: rest.is_some().then(|| rules.clone()),
-            rest,
-            sized: false,
-        })
+        let rules = rest.is_some().then(|| rules.clone());
+        let mut streamed = Self::new(BufferedBody::new(None), rules);
+        streamed.rest = rest;
+        Ok(streamed)
     }
 
     /// A body that is streamed from its first byte, without a deadline.
     #[cfg(test)]
     pub(crate) fn unlimited(incoming: Received) -> Self {
-        Self {
-            rest: Some(incoming),
-            ..Self::empty()
-        }
+        let mut unlimited = Self::empty();
+        unlimited.rest = Some(incoming);
+        unlimited
     }
 
     /// A body that has been read whole.
@@ -169,21 +190,13 @@ impl Upload {
     pub(crate) fn buffered(data: Bytes, memory: &Arc<super::BodyMemory>) -> Self {
         let mut pieces = BufferedBody::new(Some(memory.share()));
         pieces.push(data).expect("room");
-        Self {
-            pieces,
-            ..Self::empty()
-        }
+        Self::new(pieces, None)
     }
 
     /// No body.
     #[cfg(test)]
     pub(crate) fn empty() -> Self {
-        Self {
-            pieces: BufferedBody::new(None),
-            rest: None,
-            sized: false,
-            rules: None,
-        }
+        Self::new(BufferedBody::new(None), None)
     }
 
     /// The length of the body, if it has been read whole.
@@ -208,28 +221,129 @@ impl Upload {
     /// The body of a fenced request as it goes upstream. `progress` is told when nothing more
     /// of it will be sent: it has been handed over whole, or was dropped. The upload has a deadline,
     /// because newer tokens wait for it.
-    pub(crate) fn send(self, progress: Arc<UploadProgress>) -> UpstreamBody {
+    pub(crate) fn send(self, progress: Arc<UploadProgress>) -> Self {
         let whole = self.rules.as_ref().map(|rules| rules.settings.timeout);
-        self.send_at(whole, (progress, true))
+        self.send_at(whole, progress, true)
     }
 
     /// The body of an unfenced request. It delays no other request, so a long upload may go on for
     /// as long as it moves (images, backups, gRPC streams): only a client that pauses is cut.
-    pub(crate) fn send_unfenced(self, progress: Arc<UploadProgress>) -> UpstreamBody {
-        self.send_at(None, (progress, false))
+    pub(crate) fn send_unfenced(self, progress: Arc<UploadProgress>) -> Self {
+        self.send_at(None, progress, false)
     }
 
     fn send_at(
-        self,
+        mut self,
         whole: Option<Duration>,
-        progress: (Arc<UploadProgress>, bool),
-    ) -> UpstreamBody {
-        let streamed = self.rules.filter(|_| self.rest.is_some());
-        UpstreamBody::new(
-            (self.pieces, self.rest),
-            self.sized,
-            streamed.map(|rules| (rules.deadlines(whole), rules)),
+        progress: Arc<UploadProgress>,
+        fenced: bool,
+    ) -> Self {
+        let streamed = self.rules.as_ref().filter(|_| self.rest.is_some());
+        let deadlines = streamed.map(|rules| Box::new(rules.deadlines(whole)));
+        self.ended = self.pieces.is_empty() && self.rest.is_none();
+        self.way = Some(Way {
+            deadlines,
             progress,
-        )
+            fenced,
+        });
+        self
     }
+
+    /// Breaks off: the client has, or has reached a limit.
+    fn fail(&self, error: UploadError) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+        if let Some(rules) = &self.rules {
+            rules.count(&error);
+        }
+        match &self.way {
+            Some(way) if !way.fenced => {
+                way.progress.failed(error);
+                Poll::Ready(Some(Err(UploadError::Cut)))
+            }
+            _ => Poll::Ready(Some(Err(error))),
+        }
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        if let Some(way) = &self.way {
+            way.progress.sent();
+        }
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = UploadError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+        let this = &mut *self;
+        let (false, Some(way)) = (this.ended, &mut this.way) else {
+            return Poll::Ready(None);
+        };
+        if let Some(data) = this.pieces.pop() {
+            this.passed += data.len() as u64;
+            way.progress.moved();
+            // The last piece is not sent before it has been written: the drop says so.
+            this.ended = this.pieces.is_empty() && this.rest.is_none();
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
+        let Some(rest) = &mut this.rest else {
+            this.ended = true;
+            return Poll::Ready(None);
+        };
+        match Pin::new(rest).poll_frame(cx) {
+            Poll::Ready(None) => {
+                this.rest = None;
+                this.ended = true;
+                Poll::Ready(None)
+            }
+            Poll::Ready(Some(Ok(frame))) => {
+                this.passed += frame.data_ref().map_or(0, Bytes::len) as u64;
+                if let Some(deadlines) = &mut way.deadlines
+                    && !is_empty(&frame)
+                {
+                    deadlines.moved();
+                }
+                if let Some(max) = this.rules.as_ref().and_then(|rules| rules.settings.max)
+                    && this.passed > max
+                {
+                    return this.fail(UploadError::TooLarge(max));
+                }
+                way.progress.moved();
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(error))) => this.fail(UploadError::Broken(error)),
+            Poll::Pending => {
+                way.progress.waits();
+                let due = way.fenced || way.progress.client_is_due();
+                let Some(deadlines) = &mut way.deadlines else {
+                    return Poll::Pending;
+                };
+                let error = ready!(deadlines.wait(cx, due));
+                this.fail(error)
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ended || (self.pieces.is_empty() && self.rest.as_ref().is_none_or(Body::is_end_stream))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.rest {
+            _ if self.ended => SizeHint::with_exact(0),
+            None if self.sized => SizeHint::with_exact(self.pieces.length() - self.passed),
+            Some(rest) if self.pieces.is_empty() => rest.size_hint(),
+            _ => SizeHint::default(),
+        }
+    }
+}
+
+/// Says if it is an empty DATA frame.
+fn is_empty(frame: &Frame<Bytes>) -> bool {
+    frame.data_ref().is_some_and(Bytes::is_empty)
 }
