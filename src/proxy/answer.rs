@@ -8,13 +8,13 @@ use opentelemetry::KeyValue;
 
 use super::access_log::AccessRecord;
 use super::body::ClientBody;
-use super::classify::Class;
+use super::classify::Scope;
 use super::context::Context;
 use super::message::Response;
 use super::notes::Noted;
 use super::refusal::Refusal;
 use super::request_facts::RequestFacts;
-use super::routing_table::{Route, RoutingTable};
+use super::routing_table::RoutingTable;
 use super::setup::Proxy;
 use crate::config::AccessLog;
 use crate::metrics::{CLAIM, DecidedBy, Outcome, RouteMetrics, UNMATCHED};
@@ -36,32 +36,7 @@ pub(super) enum CountAs {
     Beside,
 }
 
-/// The series that a request is counted in.
-pub(super) enum Scope {
-    /// `None`: no route matched.
-    Route(Option<Arc<Route>>),
-    Claims,
-}
-
 impl Scope {
-    /// The scope of a request of this class. It takes the route over where no other part needs it:
-    /// a clone would be one more write to a line that all cores share.
-    pub(super) fn of(class: &mut Class) -> Self {
-        Self::Route(match class {
-            Class::Claim => return Self::Claims,
-            Class::Fenced(fenced) => Some(Arc::clone(&fenced.route)),
-            Class::Observed(route, _) => Some(Arc::clone(route)),
-            Class::Pass { route, .. } | Class::Refused(route, _) => route.take(),
-        })
-    }
-
-    pub(super) fn route(&self) -> Option<&Arc<Route>> {
-        match self {
-            Self::Route(route) => route.as_ref(),
-            Self::Claims => None,
-        }
-    }
-
     /// The series, and the label.
     fn series<'a>(&'a self, table: &'a RoutingTable) -> (&'a RouteMetrics, &'a str) {
         match self {

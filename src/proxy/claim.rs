@@ -105,9 +105,9 @@ impl Proxy {
             return Err(malformed());
         }
         aimed.target = head.target.at(path);
-        let fenced = match classify::classify(context.table(), &aimed, context.client) {
+        let fenced = match classify::classify(context.table(), &aimed, context.client).1 {
             Class::Fenced(fenced) => fenced,
-            Class::Refused(_, refusal) => return Err(refusal),
+            Class::Refused(refusal) => return Err(refusal),
             Class::Pass { .. } | Class::Observed(..) | Class::Claim => {
                 let why = "X-Fencing-Target names a request that no route enforces: there is nothing to claim.";
                 return Err(Refusal::Ambiguous(why.into()));

@@ -25,10 +25,7 @@ use crate::routing::{
 /// The class of a request.
 pub(crate) enum Class {
     /// Passed without being judged. `upgrade`: its tunnel may be opened.
-    Pass {
-        route: Option<Arc<Route>>,
-        upgrade: bool,
-    },
+    Pass { upgrade: bool },
     /// To be judged.
     Fenced(Fenced),
     /// Observe mode: forwarded even if it would be refused.
@@ -36,7 +33,23 @@ pub(crate) enum Class {
     /// A claim.
     Claim,
     /// Refused.
-    Refused(Option<Arc<Route>>, Refusal),
+    Refused(Refusal),
+}
+
+/// The series that a request is counted in.
+pub(crate) enum Scope {
+    /// `None`: no route matched.
+    Route(Option<Arc<Route>>),
+    Claims,
+}
+
+impl Scope {
+    pub(crate) fn route(&self) -> Option<&Arc<Route>> {
+        match self {
+            Self::Route(route) => route.as_ref(),
+            Self::Claims => None,
+        }
+    }
 }
 
 /// A request that carries a token for a route.
@@ -50,49 +63,62 @@ pub(crate) struct Fenced {
 }
 
 /// Classifies a request by its head.
-pub(crate) fn classify(table: &RoutingTable, head: &RequestHead, client: &Client) -> Class {
-    if let Err(refusal) = whole_head(head) {
-        return Class::Refused(None, refusal);
-    }
+pub(crate) fn classify(
+    table: &RoutingTable,
+    head: &RequestHead,
+    client: &Client,
+) -> (Scope, Class) {
+    let mut scope = Scope::Route(None);
+    let class = class_of(table, head, client, &mut scope).unwrap_or_else(Class::Refused);
+    (scope, class)
+}
+
+fn class_of(
+    table: &RoutingTable,
+    head: &RequestHead,
+    client: &Client,
+    scope: &mut Scope,
+) -> Result<Class, Refusal> {
+    whole_head(head)?;
+    let upgrade = || tunnel::wanted(&head.fields);
     if let Some(claim) = &table.claim
         && claim.path == head.target.path()
     {
-        return if head.method == Method::POST {
-            Class::Claim
-        } else {
-            Class::Refused(None, Refusal::MethodNotAllowed("POST".into()))
-        };
+        if head.method != Method::POST {
+            return Err(Refusal::MethodNotAllowed("POST".into()));
+        }
+        *scope = Scope::Claims;
+        return Ok(Class::Claim);
     }
     let path = match CheckedPath::parse(head.target.path()) {
         Ok(path) => path,
-        Err(_) if !table.strict => return pass(None, head),
-        Err(ambiguity) => return Class::Refused(None, Refusal::Ambiguous(ambiguity.to_string())),
+        Err(_) if !table.strict => return Ok(Class::Pass { upgrade: upgrade() }),
+        Err(ambiguity) => return Err(Refusal::Ambiguous(ambiguity.to_string())),
     };
     let Some((route, captures)) = table.find(&path) else {
         return unmatched(table, head, &path);
     };
-    let route = Arc::clone(route);
+    *scope = Scope::Route(Some(Arc::clone(route)));
+    let settings = &route.settings;
     // Access control is not fencing: it applies in every mode, and before the route's other checks.
-    if !client.may_use(&route.settings) {
-        return Class::Refused(Some(route), Refusal::ClientRefused);
+    if !client.may_use(settings) {
+        return Err(Refusal::ClientRefused);
     }
-    // On bypass routes too: what a bypass route reads as one segment may be an enforced path to the
-    // upstream.
-    if table.strict
-        && let Err(refusal) = one_target(route.settings.allow, head, &path)
-    {
-        return Class::Refused(Some(route), refusal);
+    if table.strict {
+        // On bypass routes too: what a bypass route reads as one segment may be an enforced path to
+        // the upstream.
+        one_target(settings.allow, head, &path)?;
+        // A resource that is fenced is not written by way of a route that does not fence it.
+        if settings.mode != Mode::Enforce {
+            destination::is_unfenced(head, route)?;
+        }
     }
-    // A resource that is fenced is not written by way of a route that does not fence it.
-    if table.strict
-        && route.settings.mode != Mode::Enforce
-        && let Err(refusal) = destination::is_unfenced(head, &route)
-    {
-        return Class::Refused(Some(route), refusal);
+    if settings.mode == Mode::Bypass {
+        return Ok(Class::Pass { upgrade: upgrade() });
     }
-    let judged = |route: &Arc<Route>| {
+    let judged = || {
         if !table.strict {
-            one_target(route.settings.allow, head, &path)?;
+            one_target(settings.allow, head, &path)?;
         }
         let judged = judge(route, head, path, captures)?;
         if let Some(fenced) = &judged {
@@ -100,28 +126,15 @@ pub(crate) fn classify(table: &RoutingTable, head: &RequestHead, client: &Client
         }
         Ok(judged)
     };
-    match route.settings.mode {
-        Mode::Bypass => pass(Some(route), head),
-        Mode::Observe => match judged(&route) {
-            Ok(Some(fenced)) => Class::Observed(route, Ok(fenced)),
-            Ok(None) => pass(Some(route), head),
-            Err(refusal) => Class::Observed(route, Err(refusal)),
-        },
-        Mode::Enforce => match judged(&route) {
-            Ok(Some(fenced)) => Class::Fenced(fenced),
-            Ok(None) => Class::Pass {
-                route: Some(route),
-                upgrade: false,
-            },
-            Err(refusal) => Class::Refused(Some(route), refusal),
-        },
-    }
-}
-
-fn pass(route: Option<Arc<Route>>, head: &RequestHead) -> Class {
-    Class::Pass {
-        route,
-        upgrade: tunnel::wanted(&head.fields),
+    match (settings.mode, judged()) {
+        (Mode::Observe, judged) => Ok(match judged.transpose() {
+            Some(judged) => Class::Observed(Arc::clone(route), judged),
+            None => Class::Pass { upgrade: upgrade() },
+        }),
+        (_, judged) => Ok(match judged? {
+            Some(fenced) => Class::Fenced(fenced),
+            None => Class::Pass { upgrade: false },
+        }),
     }
 }
 
@@ -180,19 +193,20 @@ pub(crate) fn host_of<'a>(
     }
 }
 
-fn unmatched(table: &RoutingTable, head: &RequestHead, path: &CheckedPath) -> Class {
-    if let Some(ambiguity) = path.oddity_not_in(crate::routing::Allow::default())
-        && table.strict
+fn unmatched(
+    table: &RoutingTable,
+    head: &RequestHead,
+    path: &CheckedPath,
+) -> Result<Class, Refusal> {
+    if table.strict
+        && let Some(ambiguity) = path.oddity_not_in(Allow::default())
     {
-        return Class::Refused(None, Refusal::Ambiguous(ambiguity.to_string()));
+        return Err(Refusal::Ambiguous(ambiguity.to_string()));
     }
     if table.unmatched == Unmatched::SafeOnly && is_safe(&head.method, &head.fields) {
-        return Class::Pass {
-            route: None,
-            upgrade: false,
-        };
+        return Ok(Class::Pass { upgrade: false });
     }
-    Class::Refused(None, Refusal::NoRoute)
+    Err(Refusal::NoRoute)
 }
 
 /// The judgement of an enforcing route about a request with [`one_target`]: `None` passes unfenced.

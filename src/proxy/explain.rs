@@ -78,7 +78,8 @@ fn judge(table: &RoutingTable, head: &RequestHead, body: Option<&[u8]>) -> Reque
     let refused = |route: Option<&Arc<Route>>, refusal: &Refusal| {
         verdict_of(PathVerdict::Refused, route, String::new()).refused(table, refusal)
     };
-    match classify(table, head, &Client::of_this_process("explain")) {
+    let (scope, class) = classify(table, head, &Client::of_this_process("explain"));
+    match class {
         Class::Fenced(fenced) => keyed(table, PathVerdict::Fenced, &fenced, head, body),
         Class::Observed(_, Ok(fenced)) => keyed(table, PathVerdict::Observed, &fenced, head, body),
         Class::Observed(route, Err(refusal)) => {
@@ -93,15 +94,15 @@ fn judge(table: &RoutingTable, head: &RequestHead, body: Option<&[u8]>) -> Reque
                 ..judged
             }
         }
-        Class::Refused(route, refusal) => {
-            let judged = refused(route.as_ref(), &refusal);
+        Class::Refused(refusal) => {
+            let judged = refused(scope.route(), &refusal);
             if !matches!(refusal, Refusal::TokenRequired) || head.fields.contains(TOKEN) {
                 return judged;
             }
             // With a token it has a key, which is what the caller wants to know.
             let mut with_token = head.clone();
             with_token.fields.insert(TOKEN, "1");
-            match classify(table, &with_token, &Client::of_this_process("explain")) {
+            match classify(table, &with_token, &Client::of_this_process("explain")).1 {
                 Class::Fenced(fenced) => RequestVerdict {
                     resource: fenced.key(head, body).ok().map(|key| key.to_string()),
                     ..judged
@@ -109,15 +110,15 @@ fn judge(table: &RoutingTable, head: &RequestHead, body: Option<&[u8]>) -> Reque
                 _ => judged,
             }
         }
-        Class::Pass { route, .. } => {
-            let reason = match &route {
+        Class::Pass { .. } => {
+            let reason = match scope.route() {
                 None => "No route matches, and such paths pass: they are not fenced.",
                 Some(route) if route.settings.mode == Mode::Bypass => {
                     "Its route is in mode bypass: nothing is checked."
                 }
                 Some(_) => "It is a read without a token, and those are not fenced (safe_methods).",
             };
-            verdict_of(PathVerdict::Passed, route.as_ref(), reason.to_owned())
+            verdict_of(PathVerdict::Passed, scope.route(), reason.to_owned())
         }
         Class::Claim => {
             let reason =

@@ -3,9 +3,8 @@
 
 use std::time::Duration;
 
-use super::answer::Scope;
 use super::body::{ClientBody, Received};
-use super::classify::{self, Class};
+use super::classify::{self, Class, Scope};
 use super::client::Client;
 use super::context::Context;
 use super::headers::{http2, identity};
@@ -43,13 +42,12 @@ impl Proxy {
             identity::strip(&mut head.fields);
         }
         // A request in a loop would wait for itself, on any route.
-        let mut class = match self.via.check(&head.fields) {
+        let (scope, class) = match self.via.check(&head.fields) {
             Ok(()) => classify::classify(context.table(), &head, context.client),
-            Err(in_loop) => Class::Refused(None, Refusal::Loop(in_loop)),
+            Err(in_loop) => (Scope::Route(None), Class::Refused(Refusal::Loop(in_loop))),
         };
-        let scope = Scope::of(&mut class);
         let done = match class {
-            Class::Pass { upgrade, .. } => {
+            Class::Pass { upgrade } => {
                 let route = scope.route();
                 self.unfenced(&context, route, upgrade, head, body).await
             }
@@ -58,7 +56,7 @@ impl Proxy {
             }
             Class::Claim => self.claim(&context, head, body).await,
             Class::Fenced(fenced) => self.fenced(&context, fenced, head, body).await,
-            Class::Refused(_, refusal) => Err(refusal),
+            Class::Refused(refusal) => Err(refusal),
         };
         let shed = matches!(done, Err(Refusal::Overloaded(_)));
         let response = self.answer(&context, &scope, done);

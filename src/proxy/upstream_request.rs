@@ -31,50 +31,18 @@ pub(super) struct Additions<'a> {
 }
 
 impl Proxy {
-    /// The exchange of a request, ready to be sent. Boxed, since it goes from hand to hand.
+    /// The exchange of a request, ready to be sent: the target byte for byte as it was checked, hop-by-hop
+    /// and `X-Fencing-*` fields off, ours on. Boxed, since it goes from hand to hand.
     pub(super) fn exchange(
         &self,
         context: &Context<'_>,
         route: Option<&Arc<Route>>,
-        head: RequestHead,
+        mut head: RequestHead,
         body: RequestBody,
         additions: Additions<'_>,
         permit: InFlightPermit,
     ) -> Box<Exchange> {
-        let table = context.table();
-        let mut request = self.upstream_request(context, head, body, &additions);
-        if let Some(opening) = &additions.opening {
-            opening.ask(&mut request.head.fields);
-        }
-        let trace = context.facts.trace();
-        let span = trace.map(|trace| trace.upstream(&context.snapshot.upstream.authority));
-        if let Some(span) = &span {
-            span.propagate(&mut request.head.fields);
-        }
-        Box::new(Exchange {
-            request,
-            span,
-            opening: additions.opening,
-            timeout: route.map_or(table.settings.upstream.timeout, |route| {
-                route.settings.upstream_timeout
-            }),
-            via: self.via,
-            clock: context.facts.clock.clone(),
-            held: permit,
-        })
-    }
-
-    /// The request as the upstream gets it: the target byte for byte as it was checked, hop-by-hop
-    /// and `X-Fencing-*` fields off, ours on.
-    fn upstream_request(
-        &self,
-        context: &Context<'_>,
-        mut head: RequestHead,
-        body: RequestBody,
-        additions: &Additions<'_>,
-    ) -> UpstreamRequest {
-        let upstream = &context.snapshot.upstream;
-        let client = context.client;
+        let (upstream, client) = (&context.snapshot.upstream, context.client);
         let host = head.target.host(&head.fields);
         let added = ForUpstream {
             fenced: additions.fenced,
@@ -112,13 +80,28 @@ impl Proxy {
                 fields.insert(HOST, named);
             }
         }
+        if let Some(opening) = &additions.opening {
+            opening.ask(fields);
+        }
+        let trace = context.facts.trace();
+        let span = trace.map(|trace| trace.upstream(&upstream.authority));
+        if let Some(span) = &span {
+            span.propagate(fields);
+        }
         // The client's side of an upgrade is not the upstream's.
         head.upgrade = None;
-        UpstreamRequest {
-            uri: upstream.uri(&head.target),
-            head,
-            body,
-        }
+        let uri = upstream.uri(&head.target);
+        Box::new(Exchange {
+            request: UpstreamRequest { head, uri, body },
+            span,
+            opening: additions.opening,
+            timeout: route.map_or(context.table().settings.upstream.timeout, |route| {
+                route.settings.upstream_timeout
+            }),
+            via: self.via,
+            clock: context.facts.clock.clone(),
+            held: permit,
+        })
     }
 
     /// The tunnel that a request asks for, if it asks for one and there is room.

@@ -1,5 +1,5 @@
-//! Deadlines of an upload, before admission and while it is streamed: as a whole, and between two
-//! bytes.
+//! The limits of a request's body. Deadlines hold before admission and while it is streamed: for the
+//! upload as a whole, and between two bytes.
 //!
 //! Only waiting for the client counts. While the upstream takes nothing, the body is not asked for
 //! more, and no clock that the client could lose against runs.
@@ -12,10 +12,48 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
+use http_body::Body as _;
 use tokio::time::{Instant, Sleep};
 
 use super::UploadError;
+use super::memory::BodyMemory;
+use super::received::Received;
+use crate::config::BodySettings;
 use crate::deadline_timer::SpareTimer;
+use crate::metrics::Limit;
+
+/// The rules for the body of one request.
+#[derive(Clone)]
+pub(crate) struct BodyRules {
+    pub settings: BodySettings,
+    pub memory: Arc<BodyMemory>,
+}
+
+impl BodyRules {
+    /// Counts a limit that was reached. Want of room is counted where it is found.
+    pub(super) fn count(&self, error: &UploadError) {
+        let limit = match error {
+            UploadError::TooLarge(_) => Limit::BodyMax,
+            UploadError::TooSlow(_) => Limit::BodyTimeout,
+            UploadError::Paused(_) => Limit::BodyProgress,
+            UploadError::NoRoom | UploadError::Broken(_) | UploadError::Cut => return,
+        };
+        self.memory.metrics.limit(limit);
+    }
+
+    /// The deadlines of an upload that begins now. `whole`: for all of it.
+    pub(super) fn deadlines(&self, whole: Option<Duration>) -> UploadDeadlines {
+        UploadDeadlines::new(whole, self.settings.progress_timeout)
+    }
+
+    /// Refuses a body that is known to be too long before it is read.
+    pub(crate) fn admit(&self, incoming: &Received) -> Result<(), UploadError> {
+        match self.settings.max {
+            Some(max) if incoming.size_hint().lower() > max => Err(UploadError::TooLarge(max)),
+            _ => Ok(()),
+        }
+    }
+}
 
 /// The clocks of one upload.
 pub(crate) struct UploadDeadlines {

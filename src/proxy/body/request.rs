@@ -13,10 +13,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use super::deadlines::{UploadDeadlines, UploadProgress};
+use super::UploadError;
+use super::deadlines::{BodyRules, UploadDeadlines, UploadProgress};
 use super::memory::{BufferedBody, NoRoom, WholeBody};
 use super::received::Received;
-use super::{BodyRules, UploadError};
 use crate::http1::Fields;
 use crate::http1::names::CONTENT_LENGTH;
 
