@@ -66,7 +66,7 @@ families! {
     /// or more.
     stale_resources: IntGauge = gauge("fencepost_stale_resources");
     /// Seconds that checking a token against the marks took, by its outcome. Includes the store,
-    /// but not the wait at the barrier.
+    /// but not the wait at the barrier. An answer from memory counts as 0.
     check_seconds: ByLabel<CheckResult, Histogram> =
         histograms_by("fencepost_check_seconds", SECONDS, "result");
     /// Resources in one transaction of the store.

@@ -1,5 +1,5 @@
-//! What is measured and logged of an answer: [`ResponseWatch`], and the line of a request that was
-//! answered (`log.access`), written when its answer has been taken.
+//! The metrics and the log line of an answer. [`ResponseWatch`] measures the upstream's response. The
+//! line (`log.access`) is written when the client has taken the answer.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

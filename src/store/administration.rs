@@ -1,4 +1,5 @@
-//! [`Administration`]: the calls of the start and of operators.
+//! [`Administration`]: the calls of the start and of operators, and two of requests that are the same for
+//! both engines.
 
 use std::time::Duration;
 
@@ -26,9 +27,8 @@ pub(super) const COUNT: &str = "SELECT count(*), max(piece.resource) FROM ( \
          SELECT resource FROM marks WHERE namespace = $1 AND resource >= $2 AND resource < $3 \
          ORDER BY resource LIMIT $4) AS piece";
 
-/// Any caller may use these, and [`Self::look`] and [`Self::give_back`] are for requests. With Postgres
-/// they share no connection with the statements of requests and renewals; with `SQLite` all calls take
-/// turns at one.
+/// Any caller may use these. With Postgres they share no connection with the lanes and the renewals;
+/// with `SQLite` all calls take turns at one.
 #[async_trait]
 pub trait Administration: Send + Sync + 'static {
     /// The rows of those of these resources that have one, in no order, without the epochs that

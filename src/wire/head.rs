@@ -364,7 +364,7 @@ pub fn is_name(name: &[u8], lower: &[u8]) -> bool {
         return false;
     }
     match (name.last_chunk(), lower.last_chunk()) {
-        // What is left is compared with some of what was.
+        // The last eight bytes overlap with those before them.
         (Some(end), Some(other)) => {
             let words = name.as_chunks().0.iter().zip(lower.as_chunks().0);
             same((end, other)) && words.into_iter().all(same)

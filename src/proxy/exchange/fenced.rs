@@ -45,7 +45,9 @@ pub(in crate::proxy) async fn forward(
         Ok(reserved) => reserved,
         Err(refusal) => return Err(unanswered(exchange.span, refusal)),
     };
-    match SpawnOnDrop::new(follow(permit, reserved, exchange, terms), tasks).await {
+    // Dropped behind the spawn below: a stop waits for the exchange without a gap.
+    let mut followed = SpawnOnDrop::new(follow(permit, reserved, exchange, terms), tasks);
+    match (&mut followed).await {
         Some(Ok(Handed { answered, rest })) => {
             if let Some(rest) = rest {
                 tasks.spawn(rest);

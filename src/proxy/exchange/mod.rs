@@ -52,7 +52,7 @@ pub(in crate::proxy) struct FenceTerms {
     /// Tells when nothing more of the request's body will be sent. The time for the response's head
     /// runs from then on.
     pub progress: Arc<UploadProgress>,
-    /// What the request counts as, unless its outcome is unknown.
+    /// The outcome to count, if it becomes known.
     pub outcome: Outcome,
     /// See [`Conclusion`].
     pub head: bool,

@@ -10,7 +10,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// The result of an exchange.
 pub(super) trait Outlives: Send {
-    /// What is left to do where the client has left.
+    /// Finishes the exchange without its client.
     fn finish(self) -> impl Future<Output = ()> + Send;
 }
 
