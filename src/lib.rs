@@ -12,10 +12,10 @@
 //!    and the membership.
 //! 5. [`store`]: keeps the marks durable: the trait [`store::MarkStore`], `sqlite`, `postgres`.
 //!
-//! Two modules are below all of these. [`wire`] is the strict syntax of HTTP/1 and HTTP/2.
-//! [`server`] reads every connection with it, so that badly framed requests never reach `proxy`.
-//! [`http1`] has what both sides of the proxy have in common: the fields of a message, its content,
-//! and the bytes that wait for a socket.
+//! Three modules are below all of these. [`http1`] is the syntax of HTTP/1, read strictly, and the
+//! messages that both sides of the proxy have in common. [`server`] reads every connection with it,
+//! so that badly framed requests never reach `proxy`. `body` is the body of a request on its way
+//! through. `upstream` has the connections to the upstream.
 //!
 //! The other modules:
 //!
@@ -36,12 +36,13 @@
 //! - [`boot_clock`]: the clock of leases.
 //! - [`build_info`]: the version and the commit of this program.
 //!
-//! Imports go one way: `routing`, `wire`, `http1`, `config` ← `store`, `metrics` ← `traces` ←
-//! `fencing` ← `proxy`, `admin` ← `server`, `app` ← `cli`, `main`.
+//! Imports go one way: `routing`, `http1`, `config` ← `store`, `metrics` ← `traces` ← `fencing`,
+//! `body` ← `upstream` ← `proxy`, `admin` ← `server`, `app` ← `cli`, `main`.
 
 pub mod admin;
 pub mod app;
 pub mod attach;
+mod body;
 pub mod boot_clock;
 pub mod build_info;
 pub mod cli;
@@ -65,5 +66,5 @@ pub mod store;
 pub mod throttle;
 mod timed_socket;
 pub mod traces;
-pub mod wire;
+mod upstream;
 mod worker;

@@ -1,7 +1,7 @@
 //! Chunked bodies: the end that is found is the one that any reader finds, and pieces decide
 //! nothing.
 
-use fencepost::wire::chunked::Chunks;
+use fencepost::http1::chunked::Chunks;
 
 use crate::message::in_pieces;
 use crate::request::LIMITS;

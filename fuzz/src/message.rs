@@ -3,7 +3,7 @@
 
 use std::fmt::{Debug, Display};
 
-use fencepost::wire::head::Framing;
+use fencepost::http1::head::Framing;
 
 use crate::hold;
 use crate::request::LIMITS;

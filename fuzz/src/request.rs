@@ -1,8 +1,8 @@
 //! Heads of requests: what passes, httparse and a reader that goes by lines find the same in, and
 //! no server that knows a field by two names finds more; and pieces decide nothing.
 
-use fencepost::wire::head::HeadLimits;
-use fencepost::wire::request::{RequestReader, WholeHead};
+use fencepost::http1::head::HeadLimits;
+use fencepost::http1::request::{RequestReader, WholeHead};
 
 use crate::message::{Message, growing, head_of, in_pieces, is_token, lines};
 use crate::{Seen, Verdict, hold, target};

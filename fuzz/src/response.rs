@@ -1,8 +1,8 @@
 //! Heads of responses: what passes, httparse and a reader that goes by lines find the same in; and
 //! pieces decide nothing.
 
-use fencepost::wire::head::Framing;
-use fencepost::wire::response::{ResponseHead, ResponseReader};
+use fencepost::http1::head::Framing;
+use fencepost::http1::response::{ResponseHead, ResponseReader};
 
 use crate::message::{Message, growing, head_of, in_pieces, lines};
 use crate::request::LIMITS;

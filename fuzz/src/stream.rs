@@ -1,9 +1,9 @@
 //! A connection of requests: each begins where a reader that goes message by message has it, and
 //! what passes does not depend on the pieces in which it comes.
 
-use fencepost::wire::client_framing::{ClientFraming, ClientPart, Violation};
-use fencepost::wire::head::Framing;
-use fencepost::wire::request::RequestReader;
+use fencepost::http1::client_framing::{ClientFraming, ClientPart, Violation};
+use fencepost::http1::head::Framing;
+use fencepost::http1::request::RequestReader;
 
 use crate::request::LIMITS;
 use crate::{Seen, Verdict, hold, target};

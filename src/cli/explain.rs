@@ -13,9 +13,9 @@ use super::overrides::ConfigArgs;
 use crate::config::Settings;
 use crate::http1::Fields;
 use crate::http1::names::HOST;
+use crate::http1::{RequestHead, Target};
 use crate::printable;
 use crate::proxy::explain::{self, Explanation, PathVerdict, RequestVerdict};
-use crate::proxy::{RequestHead, Target};
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {

@@ -1,50 +1,78 @@
-//! Content as it comes from a socket: data apart from its framing.
+//! The content of a message: which of the bytes behind its head are content, and where it ends.
 
-use bytes::{Buf as _, Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue};
+pub use super::chunked::ContentPart;
+use super::chunked::{BodyError, Chunks};
+use super::head::{Framing, HeadLimits};
 
-use crate::wire::content::ContentPart;
-use crate::wire::head;
-
-/// Takes the next data off `buf`, and the framing before and behind it: its end may have come with
-/// it. Trailers go into `trailers`; a request's are discarded. `next` reads a part; it gets whether there is data already, and
-/// returns `None` where nothing more is to be taken.
-///
-/// # Errors
-///
-/// Those of `next`. The data before the error is returned beside it.
-pub(crate) fn take_data<E>(
-    buf: &mut BytesMut,
-    mut trailers: Option<&mut Vec<u8>>,
-    mut next: impl FnMut(&[u8], bool) -> Result<Option<ContentPart>, E>,
-) -> (Option<Bytes>, Result<(), E>) {
-    let mut data = None;
-    while !buf.is_empty() {
-        match next(buf, data.is_some()) {
-            Ok(Some(ContentPart::Data(count))) => data = Some(buf.split_to(count).freeze()),
-            Ok(Some(ContentPart::Framing(count))) => buf.advance(count),
-            Ok(Some(ContentPart::Trailer(count))) => {
-                if let Some(trailers) = &mut trailers {
-                    trailers.extend_from_slice(&buf[..count]);
-                }
-                buf.advance(count);
-            }
-            Ok(None) => break,
-            Err(error) => return (data, Err(error)),
-        }
-    }
-    (data, Ok(()))
+/// Finds the end of a message's content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ContentReader {
+    /// This many bytes are left. 0: it has ended.
+    Length(u64),
+    Chunked(Chunks),
+    /// The content of a response that ends with its connection.
+    ToEnd,
 }
 
-/// The fields of a trailer section that [`crate::wire::chunked`] has checked. `None`: there are
-/// none.
-pub(crate) fn read_trailers(section: &[u8]) -> Option<HeaderMap> {
-    let mut trailers = HeaderMap::new();
-    for field in head::fields(section) {
-        let field = field.ok()?;
-        let name = HeaderName::from_bytes(field.name).ok()?;
-        let value = HeaderValue::from_bytes(field.value).ok()?;
-        trailers.try_append(name, value).ok()?;
+impl ContentReader {
+    /// No content.
+    pub const NONE: Self = Self::Length(0);
+
+    /// The content of a request.
+    #[must_use]
+    pub fn of_request(framing: Framing) -> Self {
+        match framing {
+            Framing::None => Self::NONE,
+            Framing::Length(length) => Self::Length(length),
+            Framing::Chunked => Self::Chunked(Chunks::default()),
+        }
     }
-    (!trailers.is_empty()).then_some(trailers)
+
+    /// The content of a final response whose status and method allow some.
+    #[must_use]
+    pub fn of_response(framing: Framing) -> Self {
+        match framing {
+            Framing::None => Self::ToEnd,
+            Framing::Chunked => Self::Chunked(Chunks::of_response()),
+            Framing::Length(length) => Self::Length(length),
+        }
+    }
+
+    /// Takes the next part off these bytes. There must be one byte at least, and more content.
+    ///
+    /// # Errors
+    ///
+    /// The chunks or the trailer section are malformed. The bytes before them have been taken.
+    pub fn next(&mut self, bytes: &[u8], limits: &HeadLimits) -> Result<ContentPart, BodyError> {
+        match self {
+            Self::Length(left) => {
+                let taken = (bytes.len() as u64).min(*left);
+                *left -= taken;
+                let taken = usize::try_from(taken).unwrap_or(bytes.len());
+                Ok(ContentPart::Data(taken))
+            }
+            Self::Chunked(chunks) => chunks.next(bytes, limits),
+            Self::ToEnd => Ok(ContentPart::Data(bytes.len())),
+        }
+    }
+
+    /// True if the content is whole.
+    #[must_use]
+    pub fn is_end(&self) -> bool {
+        match self {
+            Self::Length(left) => *left == 0,
+            Self::Chunked(chunks) => chunks.is_end(),
+            Self::ToEnd => false,
+        }
+    }
+
+    /// True if the next byte is one of the content.
+    #[must_use]
+    pub const fn is_in_data(&self) -> bool {
+        match self {
+            Self::Length(left) => *left > 0,
+            Self::Chunked(chunks) => chunks.is_in_data(),
+            Self::ToEnd => true,
+        }
+    }
 }

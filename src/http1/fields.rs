@@ -9,8 +9,8 @@ use std::ops::Range;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::names::title;
-use crate::wire::head::{FieldRange, is_in_value, is_name, trim};
+use super::names::{CONNECTION, title};
+use crate::http1::head::{FieldRange, is_in_value, is_name, trim};
 
 /// Room for what is usually added to a head.
 const ADDED_LINES: usize = 8;
@@ -292,6 +292,21 @@ fn mark(name: &[u8]) -> u8 {
     let [first, .., last] = name else { return 0 };
     let mixed = name.len() * 7 + usize::from(first | 0x20) * 3 + usize::from(last | 0x20);
     u8::try_from(mixed & 63).unwrap_or_default()
+}
+
+/// The members of a list field, over all its lines.
+pub fn members<'a>(fields: &'a Fields, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+    let lines = fields.get_all(name);
+    lines
+        .flat_map(|line| line.split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii)
+        .filter(|member| !member.is_empty())
+}
+
+/// Says if `Connection` has this option.
+#[must_use]
+pub fn connection_has(fields: &Fields, option: &str) -> bool {
+    members(fields, CONNECTION).any(|known| known.eq_ignore_ascii_case(option.as_bytes()))
 }
 
 #[cfg(test)]

@@ -7,17 +7,17 @@ use http::StatusCode;
 use opentelemetry::KeyValue;
 
 use super::access_log::AccessRecord;
-use super::body::ClientBody;
 use super::classify::Scope;
 use super::context::Context;
-use super::message::Response;
 use super::notes::Noted;
 use super::refusal::Refusal;
 use super::request_facts::RequestFacts;
 use super::routing_table::RoutingTable;
 use super::setup::Proxy;
 use crate::config::AccessLog;
+use crate::http1::Response;
 use crate::metrics::{CLAIM, DecidedBy, Outcome, RouteMetrics, UNMATCHED};
+use crate::proxy::client_body::ClientBody;
 use crate::routing::Token;
 use crate::traces::RequestTrace;
 

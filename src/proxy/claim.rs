@@ -7,19 +7,19 @@ use std::sync::Arc;
 use http::Method;
 
 use super::answer::{CountAs, Forwarded};
-use super::body::Received;
-use super::body::RequestBody;
 use super::classify::{self, Class, Fenced};
 use super::client::Client;
 use super::context::Context;
 use super::headers::{self, RESOURCE, TARGET};
 use super::limits::in_flight::InFlightPermit;
-use super::message::RequestHead;
 use super::refusal::{Refusal, problem};
 use super::routing_table::Route;
 use super::setup::Proxy;
+use crate::body::Received;
+use crate::body::RequestBody;
 use crate::config::{ClaimSettings, bearer};
 use crate::http1::Fields;
+use crate::http1::RequestHead;
 use crate::metrics::Outcome;
 use crate::routing::{Needs, ResourceKey, Token};
 

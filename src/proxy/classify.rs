@@ -10,12 +10,12 @@ use http::Method;
 use super::client::Client;
 use super::destination;
 use super::headers::{self, FieldError};
-use super::message::RequestHead;
 use super::refusal::Refusal;
 use super::routing_table::{Route, RoutingTable};
 use super::tunnel;
 use crate::config::{Mode, SafeMethods, Unmatched};
 use crate::http1::Fields;
+use crate::http1::RequestHead;
 use crate::http1::names::HOST;
 use crate::routing::method::SAFE_METHODS;
 use crate::routing::{

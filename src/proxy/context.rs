@@ -9,11 +9,11 @@ use super::client::Client;
 use super::headers;
 use super::headers::media::is_grpc;
 use super::logged_head::LoggedHead;
-use super::message::RequestHead;
 use super::refusal::Subject;
 use super::refusal::problem::AnswerStyle;
 use super::request_facts::RequestFacts;
 use super::routing_table::{RoutingTable, Snapshot};
+use crate::http1::RequestHead;
 use crate::traces::{RequestTrace, TraceHead, TraceParent};
 
 /// The context of one request, for all its phases.

@@ -10,12 +10,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::headers;
-use super::message::RequestHead;
 use super::refusal::Refusal;
 use super::routing_table::{Route, RoutingTable};
+use crate::http1::RequestHead;
+use crate::http1::request::is_host;
 use crate::routing::method::{NAMING_OTHERS, WITH_DESTINATION};
 use crate::routing::{ANY_DESTINATION, Captures, CheckedPath};
-use crate::wire::request::is_host;
 
 const DESTINATION: &str = "destination";
 /// `OpenStack` Swift writes the `Destination` of a COPY below this account.

@@ -8,11 +8,11 @@ use serde::Serialize;
 use super::classify::{Class, Fenced, classify};
 use super::client::Client;
 use super::headers::{TOKEN, identity};
-use super::message::RequestHead;
 use super::refusal::problem::AnswerStyle;
 use super::refusal::{DetailReader, Refusal};
 use super::routing_table::{Route, RoutingTable};
 use crate::config::{Mode, Settings};
+use crate::http1::RequestHead;
 use crate::metrics::Metrics;
 use crate::routing::RouteConflict;
 

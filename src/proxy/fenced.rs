@@ -6,7 +6,6 @@ use std::sync::Arc;
 use http::Method;
 
 use super::answer::{CountAs, Forwarded};
-use super::body::{Received, RequestBody};
 use super::classify::Fenced;
 use super::context::Context;
 use super::destination;
@@ -15,12 +14,13 @@ use super::headers::media::is_grpc;
 use super::idempotency::RequestDigest;
 use super::limits::in_flight::InFlightPermit;
 use super::long_body::LongBodies;
-use super::message::RequestHead;
 use super::refusal::Refusal;
 use super::setup::Proxy;
 use super::upstream_request::{Additions, idempotency_key};
 use super::{classify, headers, upstream_request};
+use crate::body::{Received, RequestBody};
 use crate::config::Reuse;
+use crate::http1::RequestHead;
 use crate::metrics::Outcome;
 use crate::routing::{KeyTemplate, ResourceKey};
 

@@ -3,18 +3,19 @@
 
 use std::time::Duration;
 
-use super::body::{ClientBody, Received};
 use super::classify::{self, Class, Scope};
 use super::client::Client;
 use super::context::Context;
 use super::headers::{http2, identity};
-use super::message::{RequestHead, Response};
 use super::refusal::Refusal;
 use super::setup::Proxy;
 use super::trusted_proxies;
+use crate::body::Received;
 use crate::http1::names::CONNECTION;
+use crate::http1::request::{RequestError, RequestErrorKind};
+use crate::http1::{RequestHead, Response};
 use crate::metrics::Limit;
-use crate::wire::request::{RequestError, RequestErrorKind};
+use crate::proxy::client_body::ClientBody;
 
 /// How long a request that is refused for overload waits for its answer. Many clients retry at
 /// once, and fast answers would cost the CPU time of admitted requests (`benches/run.sh --only

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use http::Method;
 
 use super::headers::FORWARDED_FOR;
-use super::message::{RequestHead, Target};
 use crate::http1::Fields;
 use crate::http1::names::USER_AGENT;
+use crate::http1::{RequestHead, Target};
 use crate::rejections::RequestText;
 use crate::traces::{RequestTrace, TraceParent};
 

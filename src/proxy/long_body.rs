@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use super::body::RequestBody;
+use crate::body::RequestBody;
 
 /// The longest body that is worked over by its worker: some tenths of a millisecond.
 const SHORT: u64 = 128 << 10;
@@ -58,8 +58,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::body::BodyMemory;
     use crate::metrics::Metrics;
-    use crate::proxy::body::BodyMemory;
 
     fn upload(length: u64) -> RequestBody {
         let memory = BodyMemory::new(16 << 20, Arc::new(Metrics::new(&[])));

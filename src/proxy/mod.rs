@@ -2,7 +2,7 @@
 //! the correctness argument.
 //!
 //! 1. [`classify`]: refuse what is malformed or ambiguous; find the route, parse the token.
-//! 2. [`body`]: read the body up to `body.buffer`; derive the key.
+//! 2. [`body`](crate::body): read the body up to `body.buffer`; derive the key.
 //! 3. [`Fencing::admit`](crate::fencing::Fencing::admit): check the token, wait at the barrier. The
 //!    result is a permit or a refusal.
 //! 4. [`exchange`]: forward, in a future of its own that owns the permit and outlives the client.
@@ -10,10 +10,10 @@
 
 mod access_log;
 mod answer;
-mod body;
 mod claim;
 mod classify;
 mod client;
+mod client_body;
 mod context;
 mod destination;
 mod exchange;
@@ -26,7 +26,6 @@ pub mod jsonkey;
 pub(crate) mod limits;
 mod logged_head;
 mod long_body;
-pub(crate) mod message;
 mod notes;
 mod observe;
 mod refusal;
@@ -36,22 +35,16 @@ mod setup;
 mod trusted_proxies;
 mod tunnel;
 mod unfenced;
-mod upstream;
 mod upstream_request;
 
-pub(crate) use self::body::BoxError;
-pub use self::body::{ClientBody, full};
-pub(crate) use self::body::{Feed, Received, Wish, streamed};
 pub(crate) use self::classify::host_of;
 pub(crate) use self::client::{Client, ClientNames};
+pub use self::client_body::{ClientBody, full};
 pub(crate) use self::handle::limit_of;
 pub(crate) use self::headers::http2;
 pub(crate) use self::limits::{ClientPermit, ClientShares, Network};
-pub use self::message::{RequestHead, Response, ResponseHead, Target};
 pub(crate) use self::refusal::DetailReader;
 pub use self::refusal::problem::{AnswerStyle, Retry, claimed};
 pub use self::refusal::{Refusal, Subject, Why};
 pub(crate) use self::setup::ProxySetup;
 pub use self::setup::{Proxy, ProxyError, reach};
-pub(crate) use self::tunnel::client_socket::{Handover, handover};
-pub use self::upstream::UpstreamError;

@@ -10,19 +10,19 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::answer::{CountAs, Forwarded};
-use super::body::{BodyRules, Received, RequestBody};
 use super::classify::Fenced;
 use super::context::Context;
-use super::message::RequestHead;
 use super::notes::RefusalLine;
 use super::refusal::{Refusal, Subject};
 use super::request_facts::RequestFacts;
 use super::routing_table::Route;
 use super::setup::Proxy;
 use super::tunnel;
+use crate::body::{BodyRules, Received, RequestBody};
 use crate::config::AccessLog;
 use crate::config::BodySettings;
 use crate::fencing::Fencing;
+use crate::http1::RequestHead;
 use crate::metrics::Outcome;
 use crate::routing::KeyTemplate;
 

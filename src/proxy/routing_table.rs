@@ -4,15 +4,15 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Once};
 
-use super::body::BodyMemory;
 use super::notes::Notes;
 use super::refusal::problem::AnswerStyle;
 use super::request_facts::RequestFacts;
-use super::upstream::Upstream;
+use crate::body::BodyMemory;
 use crate::config::{ClaimSettings, Mode, RouteSettings, Settings, Unmatched};
 use crate::metrics::{CLAIM, Metrics, RouteMetrics, UNMATCHED};
 use crate::routing::{Captures, CheckedPath, RouteConflict, Router};
 use crate::traces::Traces;
+use crate::upstream::Upstream;
 
 /// One route.
 pub(crate) struct Route {

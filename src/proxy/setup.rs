@@ -8,15 +8,14 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::body::BodyMemory;
-use super::body::BodyRules;
 use super::headers::via::Via;
 use super::limits::in_flight::InFlightLimit;
 use super::long_body::LongBodies;
 use super::notes::Notes;
 use super::routing_table::{RoutingTable, Snapshot};
 use super::trusted_proxies;
-use super::upstream::{Upstream, UpstreamError};
+use crate::body::BodyMemory;
+use crate::body::BodyRules;
 use crate::boot_clock::BootClock;
 use crate::config::{BodySettings, Settings, TlsSettings};
 use crate::fencing::Fencing;
@@ -26,6 +25,7 @@ use crate::rejections::Rejections;
 use crate::routing::RouteConflict;
 use crate::store::InstanceId;
 use crate::traces::{Traces, TracesError};
+use crate::upstream::{Upstream, UpstreamError};
 use crate::worker::PerWorker;
 
 /// The error of setting up the request path.

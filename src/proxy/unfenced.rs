@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use super::answer::{CountAs, Forwarded};
-use super::body::{Received, RequestBody, UploadProgress};
 use super::context::Context;
 use super::exchange::unfenced;
 use super::limits::in_flight::InFlightPermit;
-use super::message::RequestHead;
 use super::refusal::Refusal;
 use super::routing_table::Route;
 use super::setup::Proxy;
 use super::upstream_request::Additions;
+use crate::body::{Received, RequestBody, UploadProgress};
+use crate::http1::RequestHead;
 use crate::metrics::Outcome;
 
 impl Proxy {

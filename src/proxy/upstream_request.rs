@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use http::{Method, Version};
 
-use super::body::RequestBody;
 use super::classify::Fenced;
 use super::client::Client;
 use super::context::Context;
@@ -13,11 +12,13 @@ use super::exchange::Exchange;
 use super::headers::{self, ForUpstream, http2};
 use super::idempotency::{self, Choice, IdempotencyError, RequestDigest};
 use super::limits::in_flight::InFlightPermit;
-use super::message::{RequestHead, UpstreamRequest};
 use super::refusal::Refusal;
 use super::routing_table::Route;
 use super::setup::Proxy;
 use super::tunnel::TunnelOpening;
+use crate::body::RequestBody;
+use crate::body::UpstreamRequest;
+use crate::http1::RequestHead;
 use crate::http1::names::HOST;
 use crate::routing::{ResourceKey, Token};
 

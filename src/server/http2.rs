@@ -49,11 +49,12 @@ use tokio::time::{Instant, sleep};
 use super::connection_state::{ActiveStream, ConnectionState, Signal};
 use super::http1::Site;
 use super::tls::ClientIo;
+use crate::body::{BoxError, Received};
 use crate::config::LimitSettings;
 use crate::deadline_timer::DeadlineTimer;
+use crate::http1::request::RequestError;
 use crate::metrics::{Limit, Metrics};
-use crate::proxy::{BoxError, ClientBody, Received, http2};
-use crate::wire::request::RequestError;
+use crate::proxy::{ClientBody, http2};
 
 /// A client has this long to close a connection that makes room.
 const GOODBYE: Duration = Duration::from_secs(1);

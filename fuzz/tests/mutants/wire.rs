@@ -4,8 +4,8 @@ use super::*;
 
 #[test]
 fn heads_that_are_read_as_httparse_reads_them() {
-    use fencepost::wire::head::Framing;
-    use fencepost::wire::request::WholeHead;
+    use fencepost::http1::head::Framing;
+    use fencepost::http1::request::WholeHead;
     let mutant: &request::Read = &|pieces| {
         let come = pieces.concat();
         let mut space = [httparse::EMPTY_HEADER; 16];
@@ -51,8 +51,8 @@ fn heads_that_are_read_as_httparse_reads_them() {
 
 #[test]
 fn responses_that_are_read_as_httparse_reads_them() {
-    use fencepost::wire::head::Framing;
-    use fencepost::wire::response::ResponseHead;
+    use fencepost::http1::head::Framing;
+    use fencepost::http1::response::ResponseHead;
     let mutant: &response::Read = &|pieces| {
         let come = pieces.concat();
         let mut space = [httparse::EMPTY_HEADER; 16];

@@ -8,7 +8,8 @@ use http_body::Frame;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::proxy::body::{AnswerFraming, ClientBody, MemoryShare, RelayedFrame};
+use crate::body::MemoryShare;
+use crate::proxy::client_body::{AnswerFraming, ClientBody, RelayedFrame};
 
 /// The bytes kept for a client that has stalled while a newer token waits. Beyond that, the
 /// client's response is cut, so that the newer token is not delayed.

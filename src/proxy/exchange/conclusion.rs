@@ -13,11 +13,11 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderValue, StatusCode, Version};
 
 use crate::config::UnknownStatuses;
+use crate::http1::ResponseHead;
 use crate::http1::names::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use crate::metrics::Outcome;
 use crate::proxy::headers::OUTCOME;
 use crate::proxy::headers::media::is_grpc;
-use crate::proxy::message::ResponseHead;
 
 /// Judges the response to one request.
 #[derive(Clone, Copy, Debug)]
@@ -118,7 +118,7 @@ impl Conclusion<'_> {
                 response.status,
                 StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
             );
-        // `wire::head` lets no Transfer-Encoding but chunked through.
+        // `http1::head` lets no Transfer-Encoding but chunked through.
         let framed = response.version > Version::HTTP_11
             || fields.contains(CONTENT_LENGTH)
             || fields.contains(TRANSFER_ENCODING);

@@ -7,11 +7,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::ExchangeLimits;
+use crate::body::UploadProgress;
 use crate::deadline_timer::SpareTimer;
 use crate::fencing::permit::Sending;
-use crate::proxy::body::UploadProgress;
 use crate::proxy::refusal::{Refusal, Why};
-use crate::proxy::upstream::SendError;
+use crate::upstream::SendError;
 
 /// Why there is no response head.
 pub(super) enum ExchangeFailure {

@@ -13,7 +13,7 @@
 //! From [`Permit::begin`] on, the permit ends as settled in two cases. Nothing was sent. Or the
 //! response has arrived whole, shows that the upstream has finished
 //! ([`Conclusion`](super::conclusion::Conclusion)), and the upstream's host has acknowledged what was
-//! sent of the request ([`taken`](crate::proxy::upstream::taken)). In every other case (a break, a
+//! sent of the request ([`taken`](crate::upstream::taken)). In every other case (a break, a
 //! timeout, a reset, a panic) the permit is dropped, and counts as an unknown outcome. Before that,
 //! the drop of the connection resets it, so that nothing more of the request arrives and the outcome
 //! settles from then on.
@@ -30,7 +30,7 @@ use super::{Answered, Exchange, FenceTerms, unanswered};
 use crate::fencing::permit::Permit;
 use crate::proxy::access_log::ResponseWatch;
 use crate::proxy::refusal::{Refusal, Why};
-use crate::proxy::upstream::{Reserved, Upstream};
+use crate::upstream::{Reserved, Upstream};
 
 /// Sends one request under its permit, and returns the head of the upstream's response with a
 /// streaming body. Dropping this future does not end an exchange that has begun, and dropping the

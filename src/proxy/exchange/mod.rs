@@ -16,16 +16,18 @@ use http::StatusCode;
 
 use self::conclusion::Conclusion;
 use super::access_log::AccessClock;
-use super::body::{ClientBody, UploadProgress};
 use super::headers::via::Via;
 use super::limits::in_flight::InFlightPermit;
-use super::message::{Response, UpstreamRequest};
 use super::notes::Noted;
 use super::refusal::Refusal;
 use super::request_facts::RequestFacts;
 use super::routing_table::{Route, Snapshot};
 use super::tunnel::TunnelOpening;
+use crate::body::UploadProgress;
+use crate::body::UpstreamRequest;
+use crate::http1::Response;
 use crate::metrics::Outcome;
+use crate::proxy::client_body::ClientBody;
 use crate::traces::UpstreamSpan;
 
 /// An exchange that is ready to begin.

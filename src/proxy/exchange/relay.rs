@@ -13,15 +13,15 @@ use super::Answered;
 use super::client_side::{self, ClientSender};
 use super::conclusion::{Doubt, GrpcStatus};
 use super::open::{End, OpenExchange, Unanswered};
+use crate::body::BoxError;
+use crate::http1::Response;
 use crate::proxy::access_log::ResponseWatch;
-use crate::proxy::body::BoxError;
-use crate::proxy::body::{AnswerFraming, ClientBody};
+use crate::proxy::client_body::{AnswerFraming, ClientBody};
 use crate::proxy::headers;
 use crate::proxy::headers::trailers::TrailerRules;
 use crate::proxy::headers::via::Via;
-use crate::proxy::message::Response;
 use crate::proxy::refusal::{Refusal, Why};
-use crate::proxy::upstream::{ResponseBody, poll_taken, taken, upload};
+use crate::upstream::{ResponseBody, poll_taken, taken, upload};
 
 /// The client takes the rest of an answer, or the rest of an exchange is followed.
 pub(super) type Rest = Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -10,16 +10,17 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::{Exchange, unanswered};
+use crate::body::UploadProgress;
+use crate::http1::Response;
 use crate::metrics::RouteMetrics;
 use crate::proxy::access_log::ResponseWatch;
-use crate::proxy::body::{AnswerFraming, ClientBody, RelayedFrame, UploadProgress};
 use crate::proxy::classify::is_safe;
+use crate::proxy::client_body::{AnswerFraming, ClientBody, RelayedFrame};
 use crate::proxy::headers;
 use crate::proxy::headers::trailers::TrailerRules;
-use crate::proxy::message::Response;
 use crate::proxy::refusal::Refusal;
 use crate::proxy::tunnel::TunnelOpening;
-use crate::proxy::upstream::{ResponseBody, Upstream, is_uploading, upload};
+use crate::upstream::{ResponseBody, Upstream, is_uploading, upload};
 
 /// Sends one request, and returns the upstream's response. Its body holds the in-flight permit to
 /// the end.

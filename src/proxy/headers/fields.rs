@@ -2,9 +2,9 @@
 //! malformed.
 
 use super::names::{end_to_end, is_hop_by_hop, same_name};
-use crate::http1::Fields;
+use crate::http1::head::is_token;
 use crate::http1::names::CONNECTION;
-use crate::wire::head::is_token;
+use crate::http1::{Fields, members};
 
 /// Why a field whose one value matters has none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,15 +49,6 @@ impl<T: AsRef<[u8]> + ?Sized> From<&T> for FieldName {
     fn from(name: &T) -> Self {
         Self(String::from_utf8_lossy(name.as_ref()).to_ascii_lowercase())
     }
-}
-
-/// The members of a list field, over all its lines.
-pub fn members<'a>(fields: &'a Fields, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
-    let lines = fields.get_all(name);
-    lines
-        .flat_map(|line| line.split(|byte| *byte == b','))
-        .map(<[u8]>::trim_ascii)
-        .filter(|member| !member.is_empty())
 }
 
 /// The only value of a field; `None` if it is absent.
@@ -105,12 +96,6 @@ pub fn at_most_one(fields: &Fields, name: &str) -> Result<(), FieldError> {
 pub(super) fn set(fields: &mut Fields, name: &str, value: impl AsRef<[u8]>) {
     fields.remove_where(|known| same_name(known, name));
     fields.append(name, value);
-}
-
-/// Says if `Connection` has this option.
-#[must_use]
-pub fn connection_has(fields: &Fields, option: &str) -> bool {
-    members(fields, CONNECTION).any(|known| known.eq_ignore_ascii_case(option.as_bytes()))
 }
 
 /// The fields that `Connection` names and may name, in lower case. Without those that are of one

@@ -5,11 +5,11 @@ use bytes::Bytes;
 use http::{Method, Version};
 
 use crate::config::LimitSettings;
+use crate::http1::head::HeadLimits;
 use crate::http1::names::{COOKIE, HOST};
+use crate::http1::request::{RequestError, RequestReader};
 use crate::http1::{Fields, title_line};
-use crate::proxy::message::{RequestHead, Target};
-use crate::wire::head::HeadLimits;
-use crate::wire::request::{RequestError, RequestReader};
+use crate::http1::{RequestHead, Target};
 
 /// The head of a request. It is rendered as HTTP/1 and read as such.
 ///

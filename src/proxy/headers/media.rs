@@ -4,8 +4,8 @@
 
 use super::fields::{FieldError, pair, text};
 use crate::http1::Fields;
+use crate::http1::head::is_token;
 use crate::http1::names::{CONTENT_ENCODING, CONTENT_TYPE};
-use crate::wire::head::is_token;
 
 const WANTED: &str = "application/json or a type that ends in +json, in UTF-8; the resource key of \
                       this route is taken from the body";

@@ -27,7 +27,7 @@ use std::net::IpAddr;
 
 use http::Version;
 
-pub use self::fields::{FieldError, at_most_one, connection_has, members, single, text};
+pub use self::fields::{FieldError, at_most_one, single, text};
 use self::fields::{connection_named, set};
 pub(super) use self::names::FORWARDED_FOR;
 use self::names::{FORWARDED_HOST, FORWARDED_PROTO, is_fencing, is_hop_by_hop, is_one_of};
@@ -37,6 +37,7 @@ use self::via::Via;
 use super::idempotency::Choice;
 use crate::http1::Fields;
 use crate::http1::names::{EXPECT, TE, TRAILER, VIA};
+pub use crate::http1::{connection_has, members};
 use crate::routing::{KeyError, ResourceKey, Token};
 
 /// The token of a request; of a claim, too.

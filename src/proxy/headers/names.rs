@@ -2,8 +2,8 @@
 //! with a field.
 
 use crate::http1::Fields;
-pub use crate::wire::head::same_name;
-use crate::wire::head::{is_name, plain};
+pub use crate::http1::head::same_name;
+use crate::http1::head::{is_name, plain};
 
 pub(in crate::proxy) const FORWARDED_FOR: &str = "x-forwarded-for";
 pub(super) const FORWARDED_PROTO: &str = "x-forwarded-proto";

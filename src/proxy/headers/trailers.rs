@@ -6,11 +6,12 @@
 
 use http::HeaderMap;
 
-use super::fields::{connection_named, members};
+use super::fields::connection_named;
 use super::names::{end_to_end, is_fencing, is_hop_by_hop, same_name};
 use crate::http1::Fields;
+use crate::http1::head::{is_token, plain};
+use crate::http1::members;
 use crate::http1::names::TRAILER;
-use crate::wire::head::{is_token, plain};
 
 /// The fields that are not allowed in one message's trailers.
 #[derive(Clone, Debug, Default)]

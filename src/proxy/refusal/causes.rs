@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use super::{Refusal, Why};
+use crate::body::UploadError;
 use crate::fencing::{Refused, Undecided};
-use crate::proxy::body::UploadError;
-use crate::proxy::upstream::{ReserveError, SendError};
-use crate::wire::chunked::BodyError;
-use crate::wire::request::{RequestError, RequestErrorKind};
+use crate::http1::chunked::BodyError;
+use crate::http1::request::{RequestError, RequestErrorKind};
+use crate::upstream::{ReserveError, SendError};
 
 impl From<RequestError> for Refusal {
     fn from(error: RequestError) -> Self {

@@ -8,11 +8,11 @@ use http::StatusCode;
 use serde::Serialize;
 
 use super::{DetailReader, Refusal, Subject};
+use crate::http1::Response;
 use crate::http1::names::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use crate::metrics::Outcome;
-use crate::proxy::body::{ClientBody, full};
+use crate::proxy::client_body::{ClientBody, full};
 use crate::proxy::headers::{OUTCOME, RETRY};
-use crate::proxy::message::Response;
 
 /// The style of this answer.
 #[derive(Clone, Copy, Debug)]

@@ -5,8 +5,6 @@
 //! There is no idle timeout. Only the tunnel's own protocol knows whether a silent tunnel is alive
 //! (`WebSocket` has pings for it). TCP's keep-alive detects that the machine at the other end is gone.
 
-pub(super) mod client_socket;
-
 use std::time::Duration;
 
 use http::StatusCode;
@@ -15,15 +13,15 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::client_socket::{ClientSocket, PendingSocket};
-use super::body::{ClientBody, full};
 use super::headers;
 use super::headers::via::Via;
-use super::message::{RequestHead, Response};
 use super::refusal::{Refusal, Why};
-use super::upstream::{ResponseBody, Upgraded, into_upgraded};
 use crate::http1::Fields;
 use crate::http1::names::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
+use crate::http1::{ClientSocket, PendingSocket};
+use crate::http1::{RequestHead, Response};
+use crate::proxy::client_body::{ClientBody, full};
+use crate::upstream::{ResponseBody, Upgraded, into_upgraded};
 
 /// The time that a client may take to end its side after the upstream has ended the other.
 const LINGER: Duration = Duration::from_secs(2);

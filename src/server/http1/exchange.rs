@@ -9,10 +9,12 @@ use http_body::Body as _;
 use super::input::Fed;
 use super::response_head::{Last, ResponseConstraints, ResponseContent};
 use super::{AfterAnswer, Http1Connection, Site, request_head};
+use crate::body::BoxError;
+use crate::http1::request::{RequestError, WholeHead};
+use crate::http1::{Handover, Response, handover};
 use crate::proxy::headers::OUTCOME;
-use crate::proxy::{BoxError, ClientBody, Handover, Response, handover, limit_of};
+use crate::proxy::{ClientBody, limit_of};
 use crate::server::connection_state::Signal;
-use crate::wire::request::{RequestError, WholeHead};
 
 impl Http1Connection {
     /// One request, and its answer.

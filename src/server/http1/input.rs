@@ -8,15 +8,15 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::{Buf as _, Bytes, BytesMut};
 use tokio::io::AsyncReadExt as _;
 
+use crate::body::{BoxError, Feed, Received, Wish, streamed};
+use crate::http1::chunked::BodyError;
+use crate::http1::client_framing::{ClientFraming, ClientPart, Violation};
+use crate::http1::content::ContentPart;
+use crate::http1::head::{Framing, HeadError, HeadLimits};
+use crate::http1::request::{RequestError, RequestReader, WholeHead};
 use crate::http1::take_data;
 use crate::metrics::{Limit, Metrics};
-use crate::proxy::{BoxError, Feed, Received, Wish, streamed};
 use crate::server::tls::ClientIo;
-use crate::wire::chunked::BodyError;
-use crate::wire::client_framing::{ClientFraming, ClientPart, Violation};
-use crate::wire::content::ContentPart;
-use crate::wire::head::{Framing, HeadError, HeadLimits};
-use crate::wire::request::{RequestError, RequestReader, WholeHead};
 
 /// The bytes of a head that are read at once.
 const HEAD_CHUNK: usize = 4 << 10;

@@ -1,11 +1,11 @@
 //! HTTP/1 on the data port, read and written by the connection's one task.
 //!
-//! - One request at a time: [`crate::wire::client_framing`] reads its head, and the request is made
+//! - One request at a time: [`crate::http1::client_framing`] reads its head, and the request is made
 //!   of the lines that were read. Later bytes wait in the buffer, or in the kernel.
 //! - The connection's task polls the handler's future and the answer's body, and reads the socket
 //!   between two polls. So there is no task, channel or timer for a request.
 //! - The body is read piece by piece when the handler asks for it
-//!   ([`Received`](crate::proxy::Received)). `100 Continue` is sent when it asks first.
+//!   ([`Received`](crate::body::Received)). `100 Continue` is sent when it asks first.
 //! - While the handler does not read the body and nothing else has come, the end of the stream
 //!   means that the client has left. Then the handler's future is dropped.
 //! - An answer that does not wait for the body is the connection's last one (RFC 9112, 9.6). A
@@ -35,10 +35,11 @@ use super::connection_state::{ConnectionState, Signal};
 use super::tls::ClientIo;
 use crate::config::LimitSettings;
 use crate::deadline_timer::DeadlineTimer;
+use crate::http1::Handover;
+use crate::http1::head::HeadLimits;
+use crate::http1::request::{RequestError, WholeHead};
 use crate::metrics::{Limit, Metrics};
-use crate::proxy::{Client, Handover, Proxy};
-use crate::wire::head::HeadLimits;
-use crate::wire::request::{RequestError, WholeHead};
+use crate::proxy::{Client, Proxy};
 
 /// A client that is still sending may take this long to read its answer and close: closing before
 /// would reset the connection, and the answer might be lost (RFC 9112, 9.6).

@@ -12,8 +12,8 @@ use tokio::io::AsyncWrite;
 use super::response_head::{
     self, Last, ResponseConstraints, ResponseContent, ResponseFraming, may_trail,
 };
+use crate::http1::ResponseHead;
 use crate::http1::WriteQueue;
-use crate::proxy::ResponseHead;
 
 /// The most memory that an idle connection keeps in each buffer.
 const MAX_KEPT: usize = 2 << 10;
@@ -139,7 +139,7 @@ mod tests {
     use http::header::HeaderName;
 
     use super::*;
-    use crate::proxy::Response;
+    use crate::http1::Response;
 
     /// A piece that is not copied.
     const LONG: usize = (4 << 10) + 1;

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use http::{Method, Version};
 
 use crate::http1::Fields;
-use crate::proxy::{RequestHead, Target};
-use crate::wire::request::{RequestError, RequestReader};
+use crate::http1::request::{RequestError, RequestReader};
+use crate::http1::{RequestHead, Target};
 
 /// The request with this `head`, which the reader has read.
 pub(super) fn read(reader: &RequestReader, head: Bytes) -> Result<RequestHead, RequestError> {
@@ -31,7 +31,7 @@ pub(super) fn read(reader: &RequestReader, head: Bytes) -> Result<RequestHead, R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::head::HeadLimits;
+    use crate::http1::head::HeadLimits;
 
     const LIMITS: HeadLimits = HeadLimits {
         bytes: 1000,

@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderName, StatusCode};
 
+use crate::http1::ResponseHead;
+use crate::http1::head::content_length;
 use crate::http1::names::{CONNECTION, CONTENT_LENGTH, DATE, TRAILER, TRANSFER_ENCODING, title};
 use crate::http1::title_line;
 use crate::json_values::wall_clock;
-use crate::proxy::ResponseHead;
-use crate::wire::head::content_length;
 
 /// The properties of a request that its response depends on.
 #[derive(Clone, Copy, Debug)]

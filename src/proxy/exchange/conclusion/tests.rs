@@ -1,7 +1,7 @@
 //! Which responses leave open what became of their requests.
 
 use super::*;
-use crate::proxy::message::Response;
+use crate::http1::Response;
 
 fn response(status: u16, version: Version, header: Option<(&str, &str)>) -> ResponseHead {
     let status = StatusCode::from_u16(status).expect("a status");

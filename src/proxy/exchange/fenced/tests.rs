@@ -11,22 +11,24 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
+use crate::body::UpstreamRequest;
+use crate::body::{BodyMemory, RequestBody};
+use crate::body::{Feed, streamed};
 use crate::config::{Overrides, RouteSettings, parse};
 use crate::fencing::Fencing;
 use crate::fencing::tests::{Double, Rig, clock, key};
 use crate::http1::Fields;
+use crate::http1::{RequestHead, Response, Target};
 use crate::metrics::{Metrics, Outcome};
-use crate::proxy::body::{BodyMemory, ClientBody, RequestBody};
 use crate::proxy::client::Client;
+use crate::proxy::client_body::ClientBody;
 use crate::proxy::headers::via::Via;
 use crate::proxy::limits::in_flight::InFlightLimit;
-use crate::proxy::message::{RequestHead, Response, Target, UpstreamRequest};
 use crate::proxy::notes::Notes;
 use crate::proxy::request_facts::RequestFacts;
 use crate::proxy::routing_table::{Route, RoutingTable, Snapshot};
-use crate::proxy::upstream::Upstream;
-use crate::proxy::{Feed, streamed};
 use crate::store::InstanceId;
+use crate::upstream::Upstream;
 
 const LONG: Duration = Duration::from_secs(20);
 const HEAD_END: &[u8] = b"\r\n\r\n";

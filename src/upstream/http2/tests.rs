@@ -11,12 +11,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::body::RequestBody;
+use crate::body::UpstreamRequest;
+use crate::body::streamed;
 use crate::http1::Fields;
+use crate::http1::{RequestHead, Target};
 use crate::metrics::Metrics;
-use crate::proxy::body::RequestBody;
-use crate::proxy::message::{RequestHead, Target, UpstreamRequest};
-use crate::proxy::streamed;
-use crate::proxy::upstream::connect::{Address, Connecting};
+use crate::upstream::connect::{Address, Connecting};
 
 const LONG: Duration = Duration::from_secs(20);
 const SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";

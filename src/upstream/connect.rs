@@ -23,8 +23,8 @@ use tokio_util::either::Either;
 
 use super::errors::chain;
 use super::socket::{LeaseGuard, UpstreamSocket};
+use crate::body::BoxError;
 use crate::metrics::{ConnectFailure, InFlightGuard, Metrics};
-use crate::proxy::body::BoxError;
 use crate::socket;
 
 /// How long a connection may carry new requests. The name of the upstream may have got other

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use h2::SendStream;
 use http_body::Body as _;
 
-use crate::proxy::body::{RequestBody, UploadError};
+use crate::body::{RequestBody, UploadError};
 
 /// A piece of a body that h2 has, and has not written. h2 drops it once it is encoded.
 struct Piece(

@@ -11,10 +11,10 @@ use tokio::time::Instant;
 
 use super::transport::Transport;
 use crate::metrics::InFlightGuard;
-use crate::proxy::upstream::connect::{Connecting, UpstreamIo};
-use crate::proxy::upstream::errors::chain;
-use crate::proxy::upstream::pool::PooledConnection;
-use crate::proxy::upstream::socket::UpstreamSocket;
+use crate::upstream::connect::{Connecting, UpstreamIo};
+use crate::upstream::errors::chain;
+use crate::upstream::pool::PooledConnection;
+use crate::upstream::socket::UpstreamSocket;
 use crate::worker;
 
 /// The most streams of one connection, where the upstream allows more. RFC 9113, 6.5.2, asks
@@ -36,7 +36,7 @@ const CONNECTION_WINDOW: u32 = STREAM_WINDOW * MAX_STREAMS as u32;
 const SEND_BUFFER: usize = 64 << 10;
 
 /// A connection. Dropping an idle one closes it in order. A fenced one is reset by the drop in the
-/// middle of an exchange: see [`UpstreamSocket`](crate::proxy::upstream::socket::UpstreamSocket).
+/// middle of an exchange: see [`UpstreamSocket`](crate::upstream::socket::UpstreamSocket).
 pub(crate) struct Http2Connection {
     /// Boxed: it moves from hand to hand.
     h2: Box<h2::client::Connection<Transport, Bytes>>,

@@ -12,10 +12,10 @@ use tokio::sync::oneshot;
 
 use super::super::head::response_limits;
 use super::*;
+use crate::body::Received;
+use crate::http1::chunked::Chunks;
+use crate::http1::content::ContentPart;
 use crate::http1::read_trailers;
-use crate::proxy::Received;
-use crate::wire::chunked::Chunks;
-use crate::wire::content::ContentPart;
 
 /// A body with `part` arrived, and the client that may send more.
 async fn begun(framing: &str, part: &[u8]) -> (RequestBody, DuplexStream) {

@@ -1,10 +1,9 @@
 //! The heads of messages, as every phase sees them.
 
 use bytes::Bytes;
-use http::{Method, StatusCode, Uri, Version};
+use http::{Method, StatusCode, Version};
 
-use super::body::RequestBody;
-use super::tunnel::client_socket::UpgradeSlot;
+use super::handover::UpgradeSlot;
 use crate::http1::Fields;
 use crate::http1::names::HOST;
 
@@ -93,14 +92,6 @@ impl Target {
             self.authority.clone(),
         )
     }
-}
-
-/// A request for the upstream.
-pub(crate) struct UpstreamRequest {
-    pub head: RequestHead,
-    /// The target with scheme and authority, over HTTP/2.
-    pub uri: Option<Box<Uri>>,
-    pub body: RequestBody,
 }
 
 /// The head of a response.

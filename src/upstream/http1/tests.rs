@@ -14,12 +14,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
+use crate::body::RequestBody;
+use crate::body::UpstreamRequest;
 use crate::http1::Fields;
+use crate::http1::{RequestHead, Response, Target};
 use crate::metrics::Metrics;
-use crate::proxy::body::RequestBody;
-use crate::proxy::message::{RequestHead, Response, Target, UpstreamRequest};
-use crate::proxy::upstream::connect::{Address, Connecting};
-use crate::proxy::upstream::errors::SendError;
+use crate::upstream::connect::{Address, Connecting};
+use crate::upstream::errors::SendError;
 
 const LONG: Duration = Duration::from_secs(20);
 const HEAD_END: &[u8] = b"\r\n\r\n";

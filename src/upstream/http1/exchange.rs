@@ -12,14 +12,14 @@ use super::body::{Carrier, Http1Body};
 use super::connection::{Http1UpstreamConnection, Upgraded};
 use super::head::{self, response_limits};
 use super::upload::{Outgoing, Unwritten};
+use crate::body::UpstreamRequest;
+use crate::http1::content::ContentReader;
 use crate::http1::names::UPGRADE;
-use crate::proxy::headers;
-use crate::proxy::message::{Response, UpstreamRequest};
-use crate::proxy::upstream::errors::{SendError, chain};
-use crate::proxy::upstream::socket::LAPSED;
-use crate::wire::content::ContentReader;
-use crate::wire::response::ResponseHead;
-use crate::wire::upstream_framing::{Head, ResponseExpectation, UpstreamFault, UpstreamFraming};
+use crate::http1::response::ResponseHead;
+use crate::http1::upstream_framing::{Head, ResponseExpectation, UpstreamFault, UpstreamFraming};
+use crate::http1::{Response, connection_has};
+use crate::upstream::errors::{SendError, chain};
+use crate::upstream::socket::LAPSED;
 
 /// A request that is sent as its response is waited for.
 pub(crate) struct Http1Pending {
@@ -249,7 +249,7 @@ impl Attempt {
         };
         let carrier = Carrier {
             // An HTTP/1.0 upstream may disagree on where messages end.
-            keeps: head.http_11 && !head.odd && !headers::connection_has(&said.fields, "close"),
+            keeps: head.http_11 && !head.odd && !connection_has(&said.fields, "close"),
             connection,
             outgoing,
             unwritable: self.unwritable,

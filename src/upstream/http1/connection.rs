@@ -11,11 +11,9 @@ use tokio::time::Instant;
 use tokio_util::either::Either;
 
 use crate::http1::WriteQueue;
-use crate::proxy::upstream::connect::{
-    Connecting, UpstreamIo, notify_close, socket_of, socket_of_mut,
-};
-use crate::proxy::upstream::pool::PooledConnection;
-use crate::wire::upstream_framing::UpstreamFault;
+use crate::http1::upstream_framing::UpstreamFault;
+use crate::upstream::connect::{Connecting, UpstreamIo, notify_close, socket_of, socket_of_mut};
+use crate::upstream::pool::PooledConnection;
 use crate::worker;
 
 /// How much is read at once: at first, and at most.
@@ -40,7 +38,7 @@ pub(super) enum IdleLook {
 }
 
 /// A connection. Dropping a fenced one in the middle of an exchange resets it: see
-/// [`UpstreamSocket`](crate::proxy::upstream::socket::UpstreamSocket).
+/// [`UpstreamSocket`](crate::upstream::socket::UpstreamSocket).
 pub(crate) struct Http1UpstreamConnection {
     io: UpstreamIo,
     /// Bytes that were read and not yet taken.
@@ -73,7 +71,7 @@ impl Http1UpstreamConnection {
         socket_of_mut(&mut self.io).set_busy(busy);
     }
 
-    /// See [`UpstreamSocket::taken`](crate::proxy::upstream::socket::UpstreamSocket::taken).
+    /// See [`UpstreamSocket::taken`](crate::upstream::socket::UpstreamSocket::taken).
     pub(super) fn taken(&mut self) -> Poll<bool> {
         socket_of_mut(&mut self.io).taken()
     }

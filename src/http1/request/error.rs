@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::wire::head::HeadError;
+use crate::http1::head::HeadError;
 
 /// The reason for refusing a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,12 +13,12 @@ use super::Http1Pool;
 use super::connection::{Http1UpstreamConnection, Upgraded};
 use super::head::response_limits;
 use super::upload::{Outgoing, Unwritten};
+use crate::body::BoxError;
+use crate::http1::chunked::MOST_TRAILER_BYTES;
+use crate::http1::content::ContentReader;
+use crate::http1::upstream_framing::UpstreamFault;
 use crate::http1::{read_trailers, take_data};
-use crate::proxy::body::BoxError;
-use crate::proxy::upstream::socket::LAPSED;
-use crate::wire::chunked::MOST_TRAILER_BYTES;
-use crate::wire::content::ContentReader;
-use crate::wire::upstream_framing::UpstreamFault;
+use crate::upstream::socket::LAPSED;
 
 /// The body of a response. Dropping it before its end drops the connection.
 pub(crate) struct Http1Body {
@@ -128,7 +128,7 @@ impl Http1Body {
         }
     }
 
-    /// See [`taken`](crate::proxy::upstream::response::taken).
+    /// See [`taken`](crate::upstream::response::taken).
     pub(crate) fn taken(&mut self) -> Poll<bool> {
         let Some(carrier) = &mut self.untaken else {
             return Poll::Ready(true);

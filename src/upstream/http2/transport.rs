@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::proxy::upstream::connect::{UpstreamIo, socket_of_mut};
-use crate::proxy::upstream::socket::UpstreamSocket;
+use crate::upstream::connect::{UpstreamIo, socket_of_mut};
+use crate::upstream::socket::UpstreamSocket;
 
 /// The stream of bytes below HTTP/2. Each clone is another owner of it.
 #[derive(Clone)]

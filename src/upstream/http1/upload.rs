@@ -9,9 +9,9 @@ use http_body::Body as _;
 
 use super::connection::Http1UpstreamConnection;
 use super::head::{self, RequestFraming};
+use crate::body::UpstreamRequest;
+use crate::body::{RequestBody, UploadError};
 use crate::http1::WriteQueue;
-use crate::proxy::body::{RequestBody, UploadError};
-use crate::proxy::message::UpstreamRequest;
 
 /// Room for a usual head and a short body.
 const ROOM: usize = 2 << 10;

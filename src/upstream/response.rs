@@ -9,8 +9,8 @@ use http_body_util::Either;
 use super::errors::SendError;
 use super::http1::{Http1Body, Http1Pending, Upgraded};
 use super::http2::{Http2Body, Http2Pending};
-use crate::proxy::body::BoxError;
-use crate::proxy::message::Response;
+use crate::body::BoxError;
+use crate::http1::Response;
 
 /// The response to come. Dropping it midway resets the connection of a fenced request.
 #[must_use = "a request is sent as its response is waited for"]

@@ -16,13 +16,14 @@ use super::Http2Pool;
 use super::connection::{Http2Connection, TRAILER_LIST};
 use super::shared::SharedStream;
 use super::upload::pour;
+use crate::body::UpstreamRequest;
+use crate::body::{BoxError, RequestBody, UploadError};
 use crate::http1::Fields;
 use crate::http1::names::CONTENT_LENGTH;
-use crate::proxy::body::{BoxError, RequestBody, UploadError};
-use crate::proxy::message::{Response, ResponseHead, UpstreamRequest};
-use crate::proxy::upstream::errors::{SendError, chain};
-use crate::proxy::upstream::pool::PooledConnection as _;
-use crate::proxy::upstream::socket::UpstreamSocket;
+use crate::http1::{Response, ResponseHead};
+use crate::upstream::errors::{SendError, chain};
+use crate::upstream::pool::PooledConnection as _;
+use crate::upstream::socket::UpstreamSocket;
 
 /// The connection of a request.
 pub(crate) enum Http2Way {
@@ -256,7 +257,7 @@ impl Carrier {
         }
     }
 
-    /// See [`taken`](crate::proxy::upstream::response::taken). From the first call on, nothing polls
+    /// See [`taken`](crate::upstream::response::taken). From the first call on, nothing polls
     /// an own connection any more. So a part of the request that is in h2 then is never sent.
     fn taken(&mut self) -> Poll<bool> {
         let Http2Way::Own(own, pool) = &mut self.way else {
@@ -316,7 +317,7 @@ impl Http2Body {
         }
     }
 
-    /// See [`taken`](crate::proxy::upstream::response::taken).
+    /// See [`taken`](crate::upstream::response::taken).
     pub(crate) fn taken(&mut self) -> Poll<bool> {
         // h2 would not close an idle connection in order while there is one.
         self.stream = None;

@@ -16,8 +16,8 @@ use h2::client::SendRequest;
 use tokio::time::Instant;
 
 use super::connection::{Http2Connection, MAX_STREAMS};
-use crate::proxy::upstream::connect::{Connecting, MAX_AGE};
-use crate::proxy::upstream::pool::PooledConnection as _;
+use crate::upstream::connect::{Connecting, MAX_AGE};
+use crate::upstream::pool::PooledConnection as _;
 
 /// The connections.
 pub(crate) struct SharedConnections {

@@ -7,11 +7,11 @@ use http::{Method, Response, StatusCode, Version};
 use tokio::io::AsyncReadExt as _;
 
 use super::*;
+use crate::body::RequestBody;
 use crate::boot_clock::BootClock;
 use crate::config::UnknownStatuses;
 use crate::http1::Fields;
-use crate::proxy::body::RequestBody;
-use crate::proxy::message::RequestHead;
+use crate::http1::RequestHead;
 use crate::store::InstanceId;
 
 fn lease() -> Arc<Lease> {

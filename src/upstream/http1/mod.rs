@@ -21,7 +21,7 @@
 //!     The body of the request is dropped after the connection, so that the reset precedes its end.
 //! 11. After a 101, the connection is the [tunnel](Upgraded)'s, with what was read behind the head.
 //!
-//! [`UpstreamFraming`]: crate::wire::upstream_framing::UpstreamFraming
+//! [`UpstreamFraming`]: crate::http1::upstream_framing::UpstreamFraming
 
 mod body;
 mod connection;

@@ -7,14 +7,13 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
 
-use super::BoxError;
-use super::deadlines::Answering;
+use crate::body::{Answering, BoxError};
 use crate::metrics::ResponseTimer;
 use crate::proxy::access_log::{AccessRecord, ResponseWatch};
 use crate::proxy::headers::trailers::TrailerRules;
 use crate::proxy::limits::in_flight::InFlightPermit;
-use crate::proxy::upstream::ResponseBody;
 use crate::traces::RequestSpanGuard;
+use crate::upstream::ResponseBody;
 
 /// The body that goes back to the client. It ends cleanly only if the upstream's did.
 pub struct ClientBody {

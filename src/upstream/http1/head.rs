@@ -3,11 +3,11 @@
 use bytes::Bytes;
 use http::{Method, StatusCode, Version};
 
+use crate::http1::head::{FieldRange, HeadLimits};
 use crate::http1::names::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use crate::http1::response;
 use crate::http1::{Fields, title_line};
-use crate::proxy::message::{RequestHead, ResponseHead};
-use crate::wire::head::{FieldRange, HeadLimits};
-use crate::wire::response;
+use crate::http1::{RequestHead, ResponseHead};
 
 const MAX_FIELDS: usize = 10_000;
 

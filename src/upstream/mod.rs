@@ -45,9 +45,10 @@ pub(crate) use self::response::{
     PendingResponse, ResponseBody, into_upgraded, is_uploading, poll_taken, taken, upload,
 };
 use self::socket::LeaseGuard;
-use super::message::{Target, UpstreamRequest};
+use crate::body::UpstreamRequest;
 use crate::config::{HostPolicy, UpstreamSettings, UpstreamUrl};
 use crate::fencing::lease::Lease;
+use crate::http1::Target;
 use crate::metrics::Metrics;
 use crate::worker::PerWorker;
 

@@ -1,6 +1,5 @@
-//! Bodies on their way through: from the client to the upstream, and back.
+//! The body of a request, on its way from the client to the upstream.
 
-mod client_body;
 mod deadlines;
 mod memory;
 mod received;
@@ -8,14 +7,24 @@ mod request;
 
 use std::time::Duration;
 
-pub(crate) use self::client_body::{AnswerFraming, RelayedFrame};
-pub use self::client_body::{ClientBody, full};
-pub(crate) use self::deadlines::{BodyRules, UploadProgress};
+use http::Uri;
+
+pub(crate) use self::deadlines::{Answering, BodyRules, UploadProgress};
 pub(crate) use self::memory::{BodyMemory, MemoryShare};
 pub(crate) use self::received::{Feed, Received, Wish, streamed};
 pub(crate) use self::request::RequestBody;
 
+use crate::http1::RequestHead;
+
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A request for the upstream.
+pub(crate) struct UpstreamRequest {
+    pub head: RequestHead,
+    /// The target with scheme and authority, over HTTP/2.
+    pub uri: Option<Box<Uri>>,
+    pub body: RequestBody,
+}
 
 /// Why a body could not be read.
 #[derive(Debug, thiserror::Error)]

@@ -9,8 +9,8 @@ use tokio_util::either::Either;
 use super::super::connection::{Http1UpstreamConnection, IdleLook};
 use super::*;
 use crate::http1::WriteQueue;
-use crate::proxy::upstream::connect::MAX_AGE;
-use crate::proxy::upstream::socket::UpstreamSocket;
+use crate::upstream::connect::MAX_AGE;
+use crate::upstream::socket::UpstreamSocket;
 use crate::worker;
 
 fn runtime() -> tokio::runtime::Runtime {
