@@ -39,7 +39,7 @@ use self::connect::{Address, Connecting, Tls};
 pub use self::errors::UpstreamError;
 pub(crate) use self::errors::{ReserveError, SendError};
 pub(crate) use self::http1::Upgraded;
-use self::http1::{Http1Pending, Http1Pool};
+use self::http1::{Http1Exchange, Http1Pool};
 use self::http2::{Http2Pending, Http2Pool, Http2Way, SharedConnections};
 pub(crate) use self::response::{
     PendingResponse, ResponseBody, into_upgraded, is_uploading, poll_taken, taken, upload,
@@ -100,7 +100,7 @@ impl Reserved {
     pub(crate) fn send(self, request: UpstreamRequest, repeatable: bool) -> PendingResponse {
         match self {
             Self::Http1(pool) => {
-                let pending = Http1Pending::new(pool, request, repeatable);
+                let pending = Http1Exchange::new(pool, request, repeatable);
                 PendingResponse::Http1(Box::new(pending))
             }
             Self::Http2(way) => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http_body_util::Either;
 
 use super::errors::SendError;
-use super::http1::{Http1Body, Http1Pending, Upgraded};
+use super::http1::{Http1Body, Http1Exchange, Upgraded};
 use super::http2::{Http2Body, Http2Pending};
 use crate::body::BoxError;
 use crate::http1::Response;
@@ -16,7 +16,7 @@ use crate::http1::Response;
 #[must_use = "a request is sent as its response is waited for"]
 pub(crate) enum PendingResponse {
     /// Boxed, so that the futures around it stay small.
-    Http1(Box<Http1Pending>),
+    Http1(Box<Http1Exchange>),
     Http2(Box<Http2Pending>),
 }
 

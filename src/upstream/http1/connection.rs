@@ -5,12 +5,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
-use tokio_util::either::Either;
 
-use crate::http1::WriteQueue;
 use crate::http1::upstream_framing::UpstreamFault;
 use crate::upstream::connect::{Connecting, UpstreamIo, notify_close, socket_of, socket_of_mut};
 use crate::upstream::pool::PooledConnection;
@@ -18,7 +16,7 @@ use crate::worker;
 
 /// How much is read at once: at first, and at most.
 const FIRST_READ: usize = 8 << 10;
-pub(super) const MAX_READ: usize = 64 << 10;
+const MAX_READ: usize = 64 << 10;
 
 /// How often a new connection is looked at whose TLS record has not come whole, and the pause.
 const PART_LOOKS: u32 = 100;
@@ -37,10 +35,16 @@ pub(super) enum IdleLook {
     Ended,
 }
 
+/// Notes why a connection is given up.
+pub(super) fn given_up(fault: UpstreamFault) -> String {
+    tracing::warn!(%fault, "a connection to the upstream is given up");
+    fault.to_string()
+}
+
 /// A connection. Dropping a fenced one in the middle of an exchange resets it: see
 /// [`UpstreamSocket`](crate::upstream::socket::UpstreamSocket).
 pub(crate) struct Http1UpstreamConnection {
-    io: UpstreamIo,
+    pub io: UpstreamIo,
     /// Bytes that were read and not yet taken.
     pub buf: BytesMut,
     /// How much is read at once: more after a read that used all room.
@@ -124,31 +128,6 @@ impl Http1UpstreamConnection {
         }
         Poll::Ready(Ok(count))
     }
-
-    /// Writes a part of what is queued.
-    pub(super) fn poll_write(
-        &mut self,
-        cx: &mut Context<'_>,
-        queue: &mut WriteQueue,
-    ) -> Poll<io::Result<()>> {
-        queue.poll_write(&mut self.io, cx)
-    }
-
-    /// Has all that was written reach the kernel.
-    pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Without TLS nothing is kept back.
-        if let Either::Right(_) = self.io {
-            Pin::new(&mut self.io).poll_flush(cx)
-        } else {
-            Poll::Ready(Ok(()))
-        }
-    }
-
-    /// Takes up to `most` of the bytes that have been read.
-    pub(super) fn take(&mut self, most: u64) -> Bytes {
-        let most = usize::try_from(most).unwrap_or(usize::MAX);
-        self.buf.split_to(most.min(self.buf.len())).freeze()
-    }
 }
 
 impl Drop for Http1UpstreamConnection {
@@ -173,10 +152,7 @@ impl PooledConnection for Http1UpstreamConnection {
         }
         match connection.look() {
             IdleLook::Quiet => Ok(connection),
-            IdleLook::Bytes | IdleLook::Part => {
-                tracing::warn!(fault = %UpstreamFault::Greeting, "a connection to the upstream is given up");
-                Err(UpstreamFault::Greeting.to_string())
-            }
+            IdleLook::Bytes | IdleLook::Part => Err(given_up(UpstreamFault::Greeting)),
             IdleLook::Ended => Err("it has closed the connection".to_owned()),
         }
     }
@@ -184,7 +160,7 @@ impl PooledConnection for Http1UpstreamConnection {
     fn is_fit(&mut self) -> bool {
         let look = self.look();
         if look == IdleLook::Bytes {
-            tracing::warn!(fault = %UpstreamFault::Extra, "a connection to the upstream is given up");
+            given_up(UpstreamFault::Extra);
         }
         look == IdleLook::Quiet
     }
@@ -202,13 +178,7 @@ impl PooledConnection for Http1UpstreamConnection {
 }
 
 /// The connection of a tunnel, which has left HTTP.
-pub(crate) struct Upgraded(Http1UpstreamConnection);
-
-impl Upgraded {
-    pub(super) const fn new(connection: Http1UpstreamConnection) -> Self {
-        Self(connection)
-    }
-}
+pub(crate) type Upgraded = Http1UpstreamConnection;
 
 impl AsyncRead for Upgraded {
     fn poll_read(
@@ -216,30 +186,31 @@ impl AsyncRead for Upgraded {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Self(connection) = self.get_mut();
-        if connection.buf.is_empty() {
-            return Pin::new(&mut connection.io).poll_read(cx, buf);
+        let this = self.get_mut();
+        if this.buf.is_empty() {
+            return Pin::new(&mut this.io).poll_read(cx, buf);
         }
         // Bytes that came with the head of the 101.
-        buf.put_slice(&connection.take(buf.remaining() as u64));
+        let count = this.buf.len().min(buf.remaining());
+        buf.put_slice(&this.buf.split_to(count));
         Poll::Ready(Ok(()))
     }
 }
 
 impl AsyncWrite for Upgraded {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().0.io).poll_write(cx, buf)
+        Pin::new(&mut self.io).poll_write(cx, buf)
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().0.io).poll_flush(cx)
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().0.io).poll_shutdown(cx)
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
     }
 }

@@ -1,264 +1,438 @@
-//! One exchange, up to the head of its answer.
+//! One exchange: a request that is sent as its response is read.
 
 use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::Buf as _;
-use http::Method;
+use bytes::{Buf as _, Bytes};
+use http::{HeaderMap, Method, StatusCode, Version};
+use http_body::{Body, Frame, SizeHint};
 
 use super::Http1Pool;
-use super::body::{Carrier, Http1Body};
-use super::connection::{Http1UpstreamConnection, Upgraded};
-use super::head::{self, response_limits};
+use super::connection::{Http1UpstreamConnection, Upgraded, given_up};
 use super::upload::{Outgoing, Unwritten};
-use crate::body::UpstreamRequest;
+use crate::body::{BoxError, UpstreamRequest};
+use crate::http1::chunked::MOST_TRAILER_BYTES;
 use crate::http1::content::ContentReader;
+use crate::http1::head::HeadLimits;
 use crate::http1::names::UPGRADE;
-use crate::http1::response::ResponseHead;
 use crate::http1::upstream_framing::{Head, ResponseExpectation, UpstreamFault, UpstreamFraming};
-use crate::http1::{Response, connection_has};
+use crate::http1::{Fields, Response, ResponseHead, connection_has, read_trailers, take_data};
 use crate::upstream::errors::{SendError, chain};
 use crate::upstream::socket::LAPSED;
 
-/// A request that is sent as its response is waited for.
-pub(crate) struct Http1Pending {
+/// The limits of a response's head. `bytes`: `upstream.header_bytes`.
+pub(super) const fn response_limits(bytes: usize) -> HeadLimits {
+    HeadLimits {
+        bytes,
+        fields: 10_000,
+        target: 0,
+    }
+}
+
+/// Why a response ends before its end.
+#[derive(Debug, thiserror::Error)]
+#[error("the request broke off before its answer's end")]
+struct CutShort;
+
+/// A request that is sent as its response is read. The order of the fields matters: the connection
+/// is dropped before the request's body.
+pub(crate) struct Http1Exchange {
+    /// `None`: there is none yet, or it has been given back.
+    connection: Option<Http1UpstreamConnection>,
+    request: Outgoing,
     pool: Arc<Http1Pool>,
-    asked: ResponseExpectation,
-    outgoing: Outgoing,
+    /// Sending it twice does no harm, and nothing has come over the connection.
     repeatable: bool,
+    reader: UpstreamFraming,
+    /// How many bytes the kernel had taken before.
+    before: u64,
+    /// The upstream takes no more of the request. Its answer may say why.
+    unwritable: bool,
+    /// The upstream keeps the connection open.
+    keeps: bool,
+    content: ContentReader,
+    /// The part of the response's trailer section that has come.
+    trailers: Vec<u8>,
 }
 
-/// Why an exchange over one connection got no answer.
-enum Broke {
-    /// The kernel has taken no byte of it, and will not.
-    Unsent(String),
-    /// It may have arrived, in part or whole. The upstream sent nothing before the connection
-    /// ended.
-    Silent(String),
-    /// It may have arrived, in part or whole.
-    Midway(String),
-}
-
-impl Http1Pending {
-    /// `repeatable`: sending it twice does no harm.
+impl Http1Exchange {
     pub(crate) fn new(pool: Arc<Http1Pool>, request: UpstreamRequest, repeatable: bool) -> Self {
         let asked = ResponseExpectation {
             head: request.head.method == Method::HEAD,
             upgrade: request.head.fields.contains(UPGRADE),
         };
+        let limits = response_limits(pool.connecting.header_bytes);
         Self {
+            connection: None,
+            request: Outgoing::new(request),
             pool,
-            asked,
-            outgoing: Outgoing::new(request),
             repeatable,
+            reader: UpstreamFraming::new(asked, limits),
+            before: 0,
+            unwritable: false,
+            keeps: false,
+            content: ContentReader::NONE,
+            trailers: Vec::new(),
         }
     }
 
     /// Sends the request, and reads the response's head. Dropped midway, it resets the connection
     /// of a fenced request.
     pub(crate) async fn response(mut self: Box<Self>) -> Result<Response<Http1Body>, SendError> {
-        // `self` is dropped after the connection below: see the module's documentation.
-        let mut reused = true;
-        let mut repeats = false;
-        let mut connection = if let Some(connection) = self.pool.take() {
-            if self.repeatable {
-                repeats = self.outgoing.keep();
-            }
-            connection
-        } else {
-            reused = false;
-            self.pool.open().await.map_err(SendError::NotSent)?
+        let idle = self.pool.take();
+        let mut reused = idle.is_some();
+        let mut repeats = reused && self.repeatable && self.request.keep();
+        let mut connection = match idle {
+            Some(idle) => idle,
+            None => self.pool.open().await.map_err(SendError::NotSent)?,
         };
         loop {
             connection.set_busy(true);
-            let limits = response_limits(self.pool.connecting.header_bytes);
-            let mut attempt = Attempt::new(UpstreamFraming::new(self.asked, limits), &connection);
-            let outgoing = &mut self.outgoing;
-            let answered = poll_fn(|cx| attempt.poll(cx, &mut connection, outgoing)).await;
-            match answered {
-                Ok((head, content)) => {
-                    let Self { pool, outgoing, .. } = *self;
-                    return attempt.response(&pool, connection, outgoing, &head, content);
+            self.before = connection.written();
+            self.connection = Some(connection);
+            let failed: fn(String) -> SendError = match poll_fn(|cx| self.poll_head(cx)).await {
+                Ok((head, switched)) => {
+                    let body = Http1Body::new(self, switched);
+                    let body = body.map_err(|fault| SendError::Broken(given_up(fault)))?;
+                    return Ok(Response { head, body });
                 }
-                Err(Broke::Silent(why)) if std::mem::take(&mut repeats) => {
-                    // The upstream has probably closed it while it was idle (RFC 9110, 9.2.2).
-                    tracing::debug!(why, "a safe request goes over another connection");
-                    reused = false;
-                    self.outgoing.rewind();
-                    connection = self.pool.open().await.map_err(SendError::Broken)?;
+                // The upstream has closed it while it was idle.
+                Err(SendError::NotSent(_)) if reused && self.request.is_untouched() => {
+                    SendError::NotSent
                 }
-                Err(Broke::Silent(why) | Broke::Midway(why)) => {
-                    return Err(SendError::Broken(why));
-                }
-                Err(Broke::Unsent(why)) => {
-                    drop(connection);
-                    if !reused || !self.outgoing.is_untouched() {
-                        return Err(SendError::NotSent(why));
-                    }
-                    // It was closed while it was idle.
-                    (reused, repeats) = (false, false);
-                    connection = self.pool.open().await.map_err(SendError::NotSent)?;
-                }
-            }
-        }
-    }
-}
-
-/// A 101 to a request that can't be written any more.
-fn not_taken() -> Broke {
-    let why = "the upstream switched protocols, and did not take the request";
-    Broke::Midway(why.to_owned())
-}
-
-/// An exchange over one connection.
-struct Attempt {
-    reader: UpstreamFraming,
-    /// How many bytes the kernel had taken before.
-    before: u64,
-    /// The upstream takes no more of the request. Its answer may say why.
-    unwritable: bool,
-    /// Something has come over the connection.
-    heard: bool,
-    /// The upstream answered 101 before it had the whole request.
-    switched: Option<ResponseHead>,
-}
-
-impl Attempt {
-    fn new(reader: UpstreamFraming, connection: &Http1UpstreamConnection) -> Self {
-        Self {
-            reader,
-            before: connection.written(),
-            unwritable: false,
-            heard: false,
-            switched: None,
+                // It probably has, and the request is safe (RFC 9110, 9.2.2).
+                Err(SendError::Broken(_)) if repeats && self.repeatable => SendError::Broken,
+                Err(error) => return Err(error),
+            };
+            tracing::debug!("a request goes over another connection");
+            (reused, repeats) = (false, false);
+            self.unwritable = false;
+            self.request.rewind();
+            connection = self.pool.open().await.map_err(failed)?;
         }
     }
 
-    fn broke(&self, connection: &Http1UpstreamConnection, why: String) -> Broke {
-        if connection.written() == self.before {
-            Broke::Unsent(why)
-        } else if !self.heard {
-            Broke::Silent(why)
+    /// Whether the kernel has taken no byte of the request.
+    fn is_unsent(&self) -> bool {
+        let connection = self.connection.as_ref();
+        connection.is_none_or(|connection| connection.written() == self.before)
+    }
+
+    fn broke(&self, why: String) -> SendError {
+        if self.is_unsent() {
+            SendError::NotSent(why)
         } else {
-            Broke::Midway(why)
+            SendError::Broken(why)
         }
     }
 
-    fn fault(&self, connection: &Http1UpstreamConnection, fault: UpstreamFault) -> Broke {
-        tracing::warn!(%fault, "a connection to the upstream is given up");
-        self.broke(connection, fault.to_string())
-    }
-
-    /// Ready with the head of the answer, and its content. `None`: another protocol follows.
-    fn poll(
-        &mut self,
-        cx: &mut Context<'_>,
-        connection: &mut Http1UpstreamConnection,
-        outgoing: &mut Outgoing,
-    ) -> Poll<Result<(ResponseHead, Option<ContentReader>), Broke>> {
-        if !self.unwritable
-            && let Poll::Ready(Err(error)) = outgoing.poll(cx, connection)
-        {
-            match error {
-                Unwritten::Body(error) => return Poll::Ready(Err(Broke::Midway(chain(&error)))),
-                Unwritten::Length => {
-                    let why = "the body is not as long as its Content-Length says";
-                    return Poll::Ready(Err(Broke::Midway(why.to_owned())));
-                }
-                Unwritten::Socket(error) if error.kind() == LAPSED => {
-                    return Poll::Ready(Err(Broke::Midway(chain(&error))));
-                }
-                Unwritten::Socket(error) if connection.written() == self.before => {
-                    return Poll::Ready(Err(Broke::Unsent(chain(&error))));
-                }
-                Unwritten::Socket(_) => self.unwritable = true,
-            }
-        }
-        if let Some(head) = &self.switched {
-            if self.unwritable {
-                return Poll::Ready(Err(not_taken()));
-            }
-            if !outgoing.is_whole() {
-                return Poll::Pending;
-            }
-            return Poll::Ready(Ok((head.clone(), None)));
-        }
+    /// Ready with the head of the response, and whether another protocol follows.
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<(ResponseHead, bool), SendError>> {
+        self.upload(cx)?;
         loop {
-            if let Some(answer) = self.look(connection)? {
-                if answer.1.is_none() && !outgoing.is_whole() {
-                    if self.unwritable {
-                        return Poll::Ready(Err(not_taken()));
-                    }
-                    self.switched = Some(answer.0);
-                    // The upload was polled above and wakes this task.
-                    return Poll::Pending;
+            let found = self.look().map_err(|fault| self.broke(given_up(fault)))?;
+            if let Some((head, switched)) = found {
+                if switched && !self.request.is_whole() {
+                    let why = "the upstream switched protocols, and did not take the request";
+                    return Poll::Ready(Err(SendError::Broken(why.to_owned())));
                 }
-                return Poll::Ready(Ok(answer));
+                return Poll::Ready(Ok((head, switched)));
             }
-            let why = match ready!(connection.poll_fill(cx)) {
+            let why = match ready!(self.poll_fill(cx)) {
                 Ok(0) => "the upstream closed the connection before its answer".to_owned(),
                 Ok(_) => {
-                    self.heard = true;
+                    self.repeatable = false;
                     continue;
                 }
                 Err(error) => chain(&error),
             };
-            return Poll::Ready(Err(self.broke(connection, why)));
+            return Poll::Ready(Err(self.broke(why)));
         }
     }
 
-    /// Reads heads from the received bytes.
-    fn look(
-        &mut self,
-        connection: &mut Http1UpstreamConnection,
-    ) -> Result<Option<(ResponseHead, Option<ContentReader>)>, Broke> {
-        loop {
-            if connection.buf.is_empty() {
-                return Ok(None);
+    fn is_uploading(&self) -> bool {
+        !self.unwritable && !self.request.is_whole()
+    }
+
+    /// Writes more of the request.
+    fn upload(&mut self, cx: &mut Context<'_>) -> Result<(), SendError> {
+        let Some(connection) = self.connection.as_mut().filter(|_| !self.unwritable) else {
+            return Ok(());
+        };
+        let Poll::Ready(Err(error)) = self.request.poll(cx, connection) else {
+            return Ok(());
+        };
+        match error {
+            Unwritten::Body(why) => Err(SendError::Broken(why)),
+            Unwritten::Socket(error) if error.kind() == LAPSED => {
+                Err(SendError::Broken(chain(&error)))
             }
-            if connection.written() == self.before {
-                return Err(self.fault(connection, UpstreamFault::Extra));
-            }
-            let read = self.reader.read(&connection.buf);
-            match read.map_err(|fault| self.fault(connection, fault))? {
-                None => return Ok(None),
-                Some(Head::Interim(length)) => connection.buf.advance(length),
-                Some(Head::Final(head, content)) => return Ok(Some((head, Some(content)))),
-                Some(Head::Switched(head)) => return Ok(Some((head, None))),
+            Unwritten::Socket(error) if self.is_unsent() => Err(SendError::NotSent(chain(&error))),
+            // The upstream takes no more: its answer stands.
+            Unwritten::Socket(_) => {
+                self.unwritable = true;
+                Ok(())
             }
         }
     }
 
-    /// The response, with a body that has the connection.
-    fn response(
-        self,
-        pool: &Arc<Http1Pool>,
-        mut connection: Http1UpstreamConnection,
-        outgoing: Outgoing,
-        head: &ResponseHead,
-        content: Option<ContentReader>,
-    ) -> Result<Response<Http1Body>, SendError> {
-        let bytes = connection.take(head.length as u64);
-        let Some(said) = head::response(head, bytes, self.reader.fields()) else {
-            return Err(SendError::Broken("the head of the response".to_owned()));
+    /// Reads more; 0: the upstream has ended its side.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        match &mut self.connection {
+            Some(connection) => connection.poll_fill(cx),
+            None => Poll::Ready(Ok(0)),
+        }
+    }
+
+    /// Reads heads from the received bytes, up to that of the response.
+    fn look(&mut self) -> Result<Option<(ResponseHead, bool)>, UpstreamFault> {
+        let unsent = self.is_unsent();
+        let Some(connection) = &mut self.connection else {
+            return Ok(None);
         };
-        let Some(content) = content else {
-            let body = Http1Body::switched(Upgraded::new(connection));
-            return Ok(Response { head: said, body });
-        };
-        let carrier = Carrier {
+        while !connection.buf.is_empty() {
+            if unsent {
+                return Err(UpstreamFault::Extra);
+            }
+            let (read, content) = match self.reader.read(&connection.buf)? {
+                None => break,
+                Some(Head::Interim(length)) => {
+                    connection.buf.advance(length);
+                    continue;
+                }
+                Some(Head::Final(read, content)) => (read, Some(content)),
+                Some(Head::Switched(read)) => (read, None),
+            };
+            let bytes = connection.buf.split_to(read.length).freeze();
+            // The reader lets no other numbers pass.
+            let status = StatusCode::from_u16(read.status).unwrap_or(StatusCode::BAD_GATEWAY);
+            let reason = bytes.slice(read.reason.clone());
+            let usual = status.canonical_reason().map(str::as_bytes);
+            let head = ResponseHead {
+                status,
+                version: if read.http_11 {
+                    Version::HTTP_11
+                } else {
+                    Version::HTTP_10
+                },
+                reason: (usual != Some(&reason)).then_some(reason),
+                fields: Fields::repaired(bytes, self.reader.fields()),
+            };
             // An HTTP/1.0 upstream may disagree on where messages end.
-            keeps: head.http_11 && !head.odd && !connection_has(&said.fields, "close"),
-            connection,
-            outgoing,
-            unwritable: self.unwritable,
-            pool: Arc::clone(pool),
+            self.keeps = read.http_11 && !read.odd && !connection_has(&head.fields, "close");
+            let switched = content.is_none();
+            self.content = content.unwrap_or(ContentReader::NONE);
+            return Ok(Some((head, switched)));
+        }
+        Ok(None)
+    }
+
+    /// The data that has come.
+    ///
+    /// # Errors
+    ///
+    /// There is a fault in it, or behind it.
+    fn take_data(&mut self) -> Result<Option<Bytes>, UpstreamFault> {
+        let Some(connection) = &mut self.connection else {
+            return Ok(None);
         };
-        let body = Http1Body::new(carrier, content).map_err(|fault| {
-            tracing::warn!(%fault, "a connection to the upstream is given up");
-            SendError::Broken(fault.to_string())
-        })?;
-        Ok(Response { head: said, body })
+        let limits = response_limits(MOST_TRAILER_BYTES);
+        let content = &mut self.content;
+        let trailers = Some(&mut self.trailers);
+        let (data, taken) = take_data(&mut connection.buf, trailers, |bytes, has_data| {
+            let enough = content.is_end() || has_data && content.is_in_data();
+            (!enough).then(|| content.next(bytes, &limits)).transpose()
+        });
+        taken.map_err(UpstreamFault::Body)?;
+        Ok(data)
+    }
+
+    /// The next data of the response. `None`: it is whole.
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BoxError>> {
+        if self.upload(cx).is_err() {
+            return Poll::Ready(Err(CutShort.into()));
+        }
+        loop {
+            let data = self.take_data().map_err(given_up)?;
+            if data.is_some() || self.content.is_end() {
+                return Poll::Ready(Ok(data));
+            }
+            if ready!(self.poll_fill(cx))? == 0 {
+                if self.content != ContentReader::ToEnd {
+                    let why = "the upstream closed the connection before its answer's end";
+                    let error = io::Error::new(io::ErrorKind::UnexpectedEof, why);
+                    return Poll::Ready(Err(error.into()));
+                }
+                self.content = ContentReader::NONE;
+                self.keeps = false;
+            }
+        }
+    }
+
+    /// The response is whole, and nothing more of the request is sent.
+    fn end(&mut self) {
+        self.request.discard();
+        let connection = self.connection.as_ref();
+        if connection.is_some_and(|connection| !connection.buf.is_empty()) {
+            given_up(UpstreamFault::Extra);
+            self.keeps = false;
+        }
+        // Mostly it is known at once, and the last frame comes after that.
+        let _ = self.taken();
+    }
+
+    /// Whether the upstream has taken what was sent of a request whose response is whole. Then the
+    /// connection is given back, or closed.
+    fn taken(&mut self) -> Poll<bool> {
+        let Some(connection) = &mut self.connection else {
+            return Poll::Ready(true);
+        };
+        let taken = ready!(connection.taken());
+        if taken && let Some(mut connection) = self.connection.take() {
+            // One whose request is not whole is dropped in the middle of it.
+            if self.request.is_whole() {
+                connection.set_busy(false);
+                if self.keeps {
+                    connection.shrink();
+                    self.pool.put(connection);
+                }
+            }
+        }
+        Poll::Ready(taken)
+    }
+}
+
+/// The body of a response, which reads from the socket when it is polled. Dropping it before its
+/// end drops the connection.
+pub(crate) struct Http1Body {
+    exchange: Box<Http1Exchange>,
+    state: BodyState,
+    /// Has come, and goes first.
+    data: Option<Bytes>,
+    /// Go last.
+    trailers: Option<HeaderMap>,
+    /// As it is at the start. `None`: unknown.
+    length: Option<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum BodyState {
+    /// More is to come.
+    Reading,
+    /// It has come whole.
+    Whole,
+    /// Nothing more is handed on.
+    Ended,
+    /// Another protocol follows.
+    Switched,
+}
+
+impl Http1Body {
+    /// # Errors
+    ///
+    /// A fault in what has come with the head.
+    fn new(mut exchange: Box<Http1Exchange>, switched: bool) -> Result<Self, UpstreamFault> {
+        let length = match exchange.content {
+            ContentReader::Length(length) => Some(length),
+            _ => None,
+        };
+        let mut data: Option<Bytes> = None;
+        while let Some(more) = exchange.take_data()? {
+            data = Some(match data {
+                Some(data) => [data, more].concat().into(),
+                None => more,
+            });
+        }
+        let mut body = Self {
+            exchange,
+            state: BodyState::Reading,
+            data,
+            trailers: None,
+            length,
+        };
+        if switched {
+            body.state = BodyState::Switched;
+        } else {
+            body.note_end();
+        }
+        if body.state == BodyState::Whole && length.is_some() && body.data.is_none() {
+            body.state = BodyState::Ended;
+        }
+        Ok(body)
+    }
+
+    /// Ends the exchange if the response is whole.
+    fn note_end(&mut self) {
+        if self.exchange.content.is_end() {
+            self.state = BodyState::Whole;
+            self.trailers = read_trailers(&self.exchange.trailers);
+            self.exchange.end();
+        }
+    }
+
+    /// The tunnel that follows a 101.
+    pub(crate) fn into_upgraded(mut self) -> Option<Upgraded> {
+        let connection = self.exchange.connection.take();
+        connection.filter(|_| self.state == BodyState::Switched)
+    }
+
+    /// Whether a part of the request is still to be sent.
+    pub(crate) fn is_uploading(&self) -> bool {
+        self.state == BodyState::Reading && self.exchange.is_uploading()
+    }
+
+    /// Sends more of the request, without reading the response. Ready if the request broke off.
+    pub(crate) fn poll_upload(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
+        if self.state == BodyState::Reading && self.exchange.upload(cx).is_err() {
+            return Poll::Ready(CutShort.into());
+        }
+        Poll::Pending
+    }
+
+    /// See [`taken`](crate::upstream::response::taken).
+    pub(crate) fn taken(&mut self) -> Poll<bool> {
+        self.exchange.taken()
+    }
+}
+
+impl Body for Http1Body {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        if this.data.is_none() && this.state == BodyState::Reading {
+            match ready!(this.exchange.poll_data(cx)) {
+                Ok(data) => this.data = data,
+                Err(error) => {
+                    this.state = BodyState::Ended;
+                    return Poll::Ready(Some(Err(error)));
+                }
+            }
+            this.note_end();
+        }
+        let frame = match this.data.take() {
+            Some(data) => Some(Frame::data(data)),
+            None => this.trailers.take().map(Frame::trailers),
+        };
+        if this.state == BodyState::Whole && this.trailers.is_none() {
+            this.state = BodyState::Ended;
+        }
+        Poll::Ready(frame.map(Ok))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.state, BodyState::Ended | BodyState::Switched)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.length
+            .map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }

@@ -8,10 +8,10 @@
 //! 3. It writes the head and the available body in one piece. Whenever it waits for the socket or
 //!    the client, it reads an early answer ([`upload`]).
 //! 4. Its own request is not parsed again. The answer's head is read once ([`UpstreamFraming`]),
-//!    and the response is made of the fields where the reader has found them ([`head`]).
+//!    and the response is made of the fields where the reader has found them.
 //! 5. The socket tells whether a byte has left. If the kernel has taken none, another connection
 //!    may carry the request, once (G5). Otherwise the request may have arrived.
-//! 6. The response's [`body`] reads from the socket when it is polled.
+//! 6. The response's [body](Http1Body) reads from the socket when it is polled.
 //! 7. Whatever has come with the head is read with it: a fault there is a fault of the head.
 //! 8. An upload goes on while its answer is read, in the same task. A whole answer ends it.
 //! 9. A connection whose request is written and whose answer is whole goes back before the last
@@ -20,20 +20,18 @@
 //! 10. Dropping a fenced connection in the middle of an exchange resets it before the drop returns.
 //!     The body of the request is dropped after the connection, so that the reset precedes its end.
 //! 11. After a 101, the connection is the [tunnel](Upgraded)'s, with what was read behind the head.
+//!     A 101 before the upstream has taken the whole request breaks the exchange.
 //!
 //! [`UpstreamFraming`]: crate::http1::upstream_framing::UpstreamFraming
 
-mod body;
 mod connection;
 mod exchange;
-mod head;
 #[cfg(test)]
 mod tests;
 mod upload;
 
-pub(crate) use self::body::Http1Body;
 pub(crate) use self::connection::{Http1UpstreamConnection, Upgraded};
-pub(crate) use self::exchange::Http1Pending;
+pub(crate) use self::exchange::{Http1Body, Http1Exchange};
 use super::pool::Pool;
 
 /// Connections of one kind over HTTP/1.

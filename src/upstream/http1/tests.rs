@@ -55,7 +55,7 @@ impl Bench {
     }
 
     async fn send(&self, request: UpstreamRequest) -> Result<Response<Http1Body>, SendError> {
-        let pending = Http1Pending::new(Arc::clone(&self.pool), request, false);
+        let pending = Http1Exchange::new(Arc::clone(&self.pool), request, false);
         let answered = tokio::time::timeout(LONG, Box::new(pending).response()).await;
         answered.expect("in time")
     }

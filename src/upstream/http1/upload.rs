@@ -4,32 +4,31 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use http::Method;
 use http_body::Body as _;
+use tokio::io::AsyncWrite as _;
 
 use super::connection::Http1UpstreamConnection;
-use super::head::{self, RequestFraming};
-use crate::body::UpstreamRequest;
-use crate::body::{RequestBody, UploadError};
-use crate::http1::WriteQueue;
+use crate::body::{RequestBody, UpstreamRequest};
+use crate::http1::names::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use crate::http1::{RequestHead, WriteQueue, title_line};
+use crate::upstream::errors::chain;
 
 /// Room for a usual head and a short body.
 const ROOM: usize = 2 << 10;
 
 /// Why a request cannot be written whole.
-#[derive(Debug)]
 pub(super) enum Unwritten {
-    /// Its body broke off, or was cut.
-    Body(UploadError),
-    /// Its body is not as long as its head says.
-    Length,
+    /// Its body broke off, was cut, or is not as long as its head says.
+    Body(String),
     Socket(io::Error),
 }
 
 /// A request that is being written.
 pub(super) struct Outgoing {
     queue: WriteQueue,
-    framing: RequestFraming,
+    /// The bytes of the body that are still to come. `None`: they go in chunks.
+    left: Option<u64>,
     /// `None`: there is none, or it has been written. The drop of the body reports that.
     body: Option<RequestBody>,
     /// The body has ended.
@@ -45,11 +44,16 @@ impl Outgoing {
         let UpstreamRequest { head, body, .. } = request;
         let mut out = Vec::with_capacity(ROOM);
         let ended = body.is_end_stream();
-        let framing = head::write(&head, ended, body.size_hint().exact(), &mut out);
+        let length = if ended {
+            Some(0)
+        } else {
+            body.size_hint().exact()
+        };
+        let left = write_head(&head, length, &mut out);
         Self {
             queue: WriteQueue::new(out),
-            framing,
-            body_ended: ended && framing == RequestFraming::Length(0),
+            left,
+            body_ended: ended && left == Some(0),
             body: Some(body),
             whole: false,
             begun: false,
@@ -64,7 +68,7 @@ impl Outgoing {
         self.body_ended
     }
 
-    /// Begins again with a request that was kept.
+    /// Begins again with a request that was kept, or of which nothing was written.
     pub(super) fn rewind(&mut self) {
         self.queue.rewind();
         (self.whole, self.begun) = (false, false);
@@ -85,27 +89,23 @@ impl Outgoing {
         self.body = None;
     }
 
-    /// Whether it waits for the socket, and not for the client.
-    pub(super) fn is_stuck(&self) -> bool {
-        !self.queue.is_empty()
-    }
-
     /// Writes as much as possible. Ready when everything is in the kernel.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
         connection: &mut Http1UpstreamConnection,
     ) -> Poll<Result<(), Unwritten>> {
-        while !self.is_whole() {
+        while !self.whole {
             // First, so that head and available body go out in one system call.
-            self.gather(cx)?;
-            if self.is_stuck() {
-                let wrote = connection.poll_write(cx, &mut self.queue);
+            self.gather(cx).map_err(Unwritten::Body)?;
+            if !self.queue.is_empty() {
+                let wrote = self.queue.poll_write(&mut connection.io, cx);
                 ready!(wrote).map_err(Unwritten::Socket)?;
                 self.begun = true;
                 continue;
             }
-            ready!(connection.poll_flush(cx)).map_err(Unwritten::Socket)?;
+            let flushed = Pin::new(&mut connection.io).poll_flush(cx);
+            ready!(flushed).map_err(Unwritten::Socket)?;
             if !self.body_ended {
                 // The body was polled above and wakes this task.
                 return Poll::Pending;
@@ -117,41 +117,54 @@ impl Outgoing {
     }
 
     /// Queues the available body, up to one write.
-    fn gather(&mut self, cx: &mut Context<'_>) -> Result<(), Unwritten> {
+    fn gather(&mut self, cx: &mut Context<'_>) -> Result<(), String> {
+        let wrong_length = || "the body is not as long as its Content-Length says".to_owned();
         while self.queue.has_room() && !self.body_ended {
             let Some(body) = &mut self.body else { break };
-            let frame = match Pin::new(&mut *body).poll_frame(cx) {
-                Poll::Pending => break,
-                Poll::Ready(frame) => frame.transpose().map_err(Unwritten::Body)?,
+            let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) else {
+                break;
             };
-            let last = frame.is_none() || body.is_end_stream();
+            let frame = frame.transpose().map_err(|error| chain(&error))?;
+            self.body_ended = frame.is_none() || body.is_end_stream();
             if let Some(data) = frame.and_then(|frame| frame.into_data().ok()) {
-                self.take(data)?;
+                if let Some(left) = &mut self.left {
+                    let rest = left.checked_sub(data.len() as u64);
+                    *left = rest.ok_or_else(wrong_length)?;
+                }
+                self.queue.push(data, self.left.is_none());
             }
-            if last {
-                self.end()?;
+            match self.left {
+                Some(1..) if self.body_ended => return Err(wrong_length()),
+                None if self.body_ended => self.queue.push_last_chunk(std::iter::empty()),
+                _ => {}
             }
         }
         Ok(())
     }
+}
 
-    fn take(&mut self, data: Bytes) -> Result<(), Unwritten> {
-        if let RequestFraming::Length(left) = &mut self.framing {
-            let length = data.len() as u64;
-            *left = left.checked_sub(length).ok_or(Unwritten::Length)?;
-        }
-        self.queue
-            .push(data, self.framing == RequestFraming::Chunked);
-        Ok(())
+/// Writes the head of a request. Returns the length of its body; `None`: it goes in chunks.
+/// `length`: that of the body, where it is known.
+fn write_head(head: &RequestHead, length: Option<u64>, out: &mut Vec<u8>) -> Option<u64> {
+    for part in [
+        head.method.as_str(),
+        " ",
+        head.target.as_str(),
+        " HTTP/1.1\r\n",
+    ] {
+        out.extend_from_slice(part.as_bytes());
     }
-
-    fn end(&mut self) -> Result<(), Unwritten> {
-        match self.framing {
-            RequestFraming::Length(0) => {}
-            RequestFraming::Length(_) => return Err(Unwritten::Length),
-            RequestFraming::Chunked => self.queue.push_last_chunk(std::iter::empty()),
-        }
-        self.body_ended = true;
-        Ok(())
+    head.fields.write_to(out);
+    let announced = head.fields.get_str(CONTENT_LENGTH);
+    let announced = announced.and_then(|length| length.parse().ok());
+    // An empty POST says so (RFC 9110, 8.6: a sender should), since some servers answer 411 otherwise.
+    let sends = matches!(head.method, Method::POST | Method::PUT | Method::PATCH);
+    match length {
+        _ if announced.is_some() => {}
+        Some(0) if !sends => {}
+        Some(length) => title_line(CONTENT_LENGTH, length.to_string().as_bytes(), out),
+        None => title_line(TRANSFER_ENCODING, b"chunked", out),
     }
+    out.extend_from_slice(b"\r\n");
+    announced.or(length)
 }

@@ -87,7 +87,7 @@ async fn the_newest_is_taken_first_and_from_any_shard() {
     for at in [2, 0, 1] {
         let mut taken = bench.pool.take().expect("an idle one");
         let mut queue = WriteQueue::new(b"x".to_vec());
-        let wrote = std::future::poll_fn(|cx| taken.poll_write(cx, &mut queue)).await;
+        let wrote = std::future::poll_fn(|cx| queue.poll_write(&mut taken.io, cx)).await;
         wrote.expect("written");
         let got = far[at].read_u8().await;
         // One shard where there is one core.
@@ -113,7 +113,7 @@ fn one_from_another_worker_is_waited_for_by_the_runtime_that_takes_it() {
             read_request(&mut far).await;
             far.write_all(OK).await.expect("written");
         };
-        let pending = Box::new(Http1Pending::new(pool, get(), false));
+        let pending = Box::new(Http1Exchange::new(pool, get(), false));
         let both = async { tokio::join!(pending.response(), served) };
         let (answer, ()) = tokio::time::timeout(LONG, both).await.expect("in time");
         assert_eq!(whole(answer.expect("a head")).await, Some(b"ok".to_vec()));

@@ -10,7 +10,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::DuplexStream;
 use tokio::sync::oneshot;
 
-use super::super::head::response_limits;
+use super::super::exchange::response_limits;
 use super::*;
 use crate::body::Received;
 use crate::http1::chunked::Chunks;
@@ -206,7 +206,7 @@ async fn a_switch_in_the_middle_of_a_request_that_is_taken_no_further_is_an_end(
         let answer = b"HTTP/1.1 101 S\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n";
         assert_eq!(socket.try_write(answer).expect("room"), answer.len());
     };
-    let pending = Box::new(Http1Pending::new(Arc::clone(&bench.pool), asked, false));
+    let pending = Box::new(Http1Exchange::new(Arc::clone(&bench.pool), asked, false));
     // In a task of its own: another one's timer would have it look again.
     let sent = tokio::spawn(pending.response());
     let (response, ()) = tokio::join!(tokio::time::timeout(LONG, sent), served);
