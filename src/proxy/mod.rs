@@ -42,7 +42,7 @@ pub(crate) use self::client::{Client, ClientNames};
 pub use self::client_body::{ClientBody, full};
 pub(crate) use self::handle::limit_of;
 pub(crate) use self::headers::http2;
-pub(crate) use self::limits::{ClientPermit, ClientShares, Network};
+pub(crate) use self::limits::{ClientPermit, ClientShares};
 pub(crate) use self::refusal::DetailReader;
 pub use self::refusal::problem::{AnswerStyle, Retry, claimed};
 pub use self::refusal::{Refusal, Subject, Why};

@@ -45,7 +45,7 @@ pub(super) async fn serve(shared: Arc<Shared>, accepted: Accepted) {
     tokio::select! {
         biased;
         // First, so that the task is registered before anything looks for a signal.
-        () = state.signalled(&[Signal::Cut]) => {
+        () = state.signalled(Signal::Cut) => {
             if state.cancels_too_much() {
                 shared.metrics.limit(Limit::StreamResets);
             }
@@ -63,21 +63,18 @@ async fn run(shared: &Shared, accepted: Accepted, state: &Arc<ConnectionState>) 
     let limits = &shared.limits;
     let socket = TimedSocket::new(socket, limits.write_timeout, move || open.write_timed_out());
     let mut client = Client::at(ip, limits.in_flight_per_connection);
-    // `Some`: whether ALPN has chosen HTTP/2.
-    let (stream, chosen) = if let Some(tls) = shared.proxy.tls() {
+    let stream = if let Some(tls) = shared.proxy.tls() {
         let limit = limits.head_timeout;
         let accepting = tls::accept(tls, socket, limit, &mut client, &shared.metrics);
         let accepted = tokio::select! {
             accepted = Box::pin(accepting) => accepted,
             // There is no request yet.
-            () = state.signalled(&[Signal::Leave, Signal::MakeRoom]) => None,
+            () = state.signalled(Signal::Leave) => None,
         };
-        let Some((stream, http2)) = accepted else {
-            return;
-        };
-        (stream, Some(http2))
+        let Some(stream) = accepted else { return };
+        stream
     } else {
-        (Either::Left(socket), None)
+        Either::Left(socket)
     };
     let until = client.until;
     let site = Site {
@@ -86,12 +83,11 @@ async fn run(shared: &Shared, accepted: Accepted, state: &Arc<ConnectionState>) 
         state,
         limits,
         metrics: &shared.metrics,
-        spoken: chosen != Some(true),
     };
     let serving = async {
         if let Some((stream, begun)) = http1::serve(stream, &site).await {
             // Boxed: a connection that speaks HTTP/1 does not need this memory.
-            Box::pin(http2::serve(stream, begun, &site, chosen != Some(false))).await;
+            Box::pin(http2::serve(stream, begun, &site)).await;
         }
     };
     tokio::select! {
@@ -129,7 +125,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_old_connection_leaves_and_is_cut_as_long_after_that() {
-        let state = ConnectionState::new(None, 0);
+        let state = ConnectionState::new(0);
         let began = Instant::now();
         tokio::select! {
             () = grow_old(Some(began + CLIENT_MAX_AGE), &state) => {}

@@ -1,7 +1,7 @@
 //! The limits on open connections, in all and of one client address, and the list of them.
 //!
 //! A new connection that finds no permit waits for one, and the connection that has been without a
-//! request for the longest time is closed. A connection is idle while it has no request, not a byte
+//! request for the longest time is closed. One whose address has its share is closed at once. A connection is idle while it has no request, not a byte
 //! of one, and its client has taken all of the last answer. Its own task closes it, after a request
 //! that has begun by then.
 //!
@@ -21,7 +21,7 @@ use super::connection_state::{ConnectionState, Signal};
 use crate::config::LimitSettings;
 use crate::locked::locked;
 use crate::metrics::{InFlightGuard, Limit, Metrics};
-use crate::proxy::{ClientPermit, ClientShares, Network};
+use crate::proxy::{ClientPermit, ClientShares};
 
 /// A connection is idle for this long before it makes room. A client that has just connected is
 /// about to send a request, and a connection in constant use should not be closed between two
@@ -42,8 +42,8 @@ pub(super) struct ConnectionLimit {
 #[derive(Default)]
 struct OpenConnections {
     next: u64,
-    /// The signals that all connections have got.
-    signals: u8,
+    /// The strongest signal that all connections have got, or 0.
+    signal: u8,
     all: HashMap<u64, Arc<ConnectionState>>,
 }
 
@@ -70,30 +70,25 @@ impl ConnectionLimit {
     }
 
     /// Waits until a connection that counts for `ip` has a permit. `None`: its network has its
-    /// share, and no idle connection that could be closed for it.
+    /// share.
     pub(super) async fn enter(self: &Arc<Self>, ip: Option<IpAddr>) -> Option<OpenConnection> {
         let free = self.free.available_permits();
-        // Until an idle one has gone, both count.
         let of_client = self.clients.take(ip, free.max(1));
-        let over = of_client.as_ref().filter(|own| own.is_over);
-        let over = over.map(|own| own.network);
-        if free == 0 {
-            self.metrics.limit(Limit::Connections);
-        }
-        if over.is_some() {
+        if of_client.as_ref().is_some_and(|own| own.is_over) {
             self.metrics.limit(Limit::ConnectionsPerClient);
-        }
-        // A network that has its share gives up a connection of its own.
-        if (free == 0 || over.is_some()) && !self.close_idle(over) && over.is_some() {
             return None;
         }
         let mut acquiring = pin!(Arc::clone(&self.free).acquire_owned());
+        if free == 0 {
+            self.metrics.limit(Limit::Connections);
+            self.close_idle();
+        }
         let permit = loop {
             tokio::select! {
                 biased;
                 permit = &mut acquiring => break permit.ok()?,
-                () = sleep(LOOK_AGAIN) => self.close_idle(over),
-            };
+                () = sleep(LOOK_AGAIN) => self.close_idle(),
+            }
         };
         Some(self.add(permit, of_client))
     }
@@ -103,11 +98,10 @@ impl ConnectionLimit {
         permit: OwnedSemaphorePermit,
         of_client: Option<ClientPermit>,
     ) -> OpenConnection {
-        let network = of_client.as_ref().map(|of_client| of_client.network);
         let mut open = locked(&self.open);
         let number = open.next;
         open.next += 1;
-        let state = Arc::new(ConnectionState::new(network, open.signals));
+        let state = Arc::new(ConnectionState::new(open.signal));
         open.all.insert(number, Arc::clone(&state));
         OpenConnection {
             state,
@@ -122,28 +116,24 @@ impl ConnectionLimit {
     /// Sends a signal to all connections, and to later ones.
     pub(super) fn signal(&self, signal: Signal) {
         let mut open = locked(&self.open);
-        open.signals |= signal as u8;
+        open.signal = open.signal.max(signal as u8);
         for state in open.all.values() {
             state.signal(signal);
         }
     }
 
-    /// Has the longest idle connection closed: of all, or of one client network. `false`: none has
-    /// been idle for long enough.
-    fn close_idle(&self, of: Option<Network>) -> bool {
+    /// Has the longest idle connection closed, if one has been idle for long enough.
+    fn close_idle(&self) {
         let now = Instant::now();
         let open = locked(&self.open);
-        let among = open.all.values();
-        let among = among.filter(|state| of.is_none() || state.network == of);
-        let idle = among.filter_map(|state| Some((state.idle_since()?, state)));
+        let stays = open.all.values().filter(|state| !state.is(Signal::Leave));
+        let idle = stays.filter_map(|state| Some((state.idle_since()?, state)));
         let idle = idle.filter(|(since, _)| now.saturating_duration_since(*since) >= MIN_IDLE);
-        let Some((_, longest)) = idle.min_by_key(|(since, _)| *since) else {
-            return false;
-        };
-        longest.signal(Signal::MakeRoom);
-        self.metrics.limit(Limit::IdleClosed);
-        tracing::debug!("an idle connection is closed to make room for a new one");
-        true
+        if let Some((_, longest)) = idle.min_by_key(|(since, _)| *since) {
+            longest.signal(Signal::Leave);
+            self.metrics.limit(Limit::IdleClosed);
+            tracing::debug!("an idle connection is closed to make room for a new one");
+        }
     }
 }
 
@@ -191,27 +181,31 @@ mod tests {
         }
         let asked = || {
             open.iter()
-                .map(|one| one.state.is(Signal::MakeRoom))
+                .map(|one| one.state.is(Signal::Leave))
                 .collect::<Vec<_>>()
         };
-        assert!(!all.close_idle(None), "all are new");
+        all.close_idle();
+        assert_eq!(asked(), [false; 4], "all are new");
         tokio::time::sleep(MIN_IDLE).await;
         // The first has a request under way, the second the beginning of one; the fourth's client
         // does not take the end of its answer.
         let request = ActiveStream::begin(&open[0].state);
         open[1].state.set_under_way(true);
         open[3].state.set_under_way(true);
-        assert!(all.close_idle(None));
-        assert_eq!(asked(), [false, false, true, false]);
-        assert!(!all.close_idle(None), "no other one is idle");
+        for _ in 0..2 {
+            all.close_idle();
+            assert_eq!(asked(), [false, false, true, false]);
+        }
         open[3].state.set_under_way(false);
-        assert!(all.close_idle(None));
-        assert!(!all.close_idle(None), "all others are asked or busy");
-        assert_eq!(asked(), [false, false, true, true]);
+        for _ in 0..2 {
+            all.close_idle();
+            assert_eq!(asked(), [false, false, true, true]);
+        }
         drop(request);
-        assert!(!all.close_idle(None), "the first has just answered");
+        all.close_idle();
+        assert_eq!(asked(), [false, false, true, true], "it has just answered");
         tokio::time::sleep(MIN_IDLE).await;
-        assert!(all.close_idle(None));
+        all.close_idle();
         assert_eq!(asked(), [true, false, true, true]);
         drop(open);
         assert!(locked(&all.open).all.is_empty());
@@ -232,37 +226,24 @@ mod tests {
         });
         tokio::time::sleep(MIN_IDLE / 2).await;
         let first = first.expect("a permit");
-        assert!(!first.state.is(Signal::MakeRoom), "it is new");
+        assert!(!first.state.is(Signal::Leave), "it is new");
         tokio::time::sleep(MIN_IDLE).await;
-        assert!(first.state.is(Signal::MakeRoom));
+        assert!(first.state.is(Signal::Leave));
         assert!(!waiting.is_finished());
         drop(first);
         assert!(waiting.await.expect("no panic").is_some());
-        assert!(!second.state.is(Signal::MakeRoom));
+        assert!(!second.state.is(Signal::Leave));
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn an_address_with_its_share_gives_up_one_of_its_own() {
-        let all = limit("connections: 4, connections_per_client: 3");
-        let other = enter(&all, Some("192.0.2.8")).await.expect("a permit");
-        let mut own = Vec::new();
-        for _ in 0..2 {
-            own.push(enter(&all, Some("192.0.2.7")).await.expect("a permit"));
-        }
+    #[tokio::test]
+    async fn an_address_has_its_share_and_no_more() {
+        let all = limit("connections: 4, connections_per_client: 2");
+        let first = enter(&all, Some("192.0.2.7")).await;
+        let second = enter(&all, Some("192.0.2.7")).await;
+        assert!(enter(&all, Some("192.0.2.7")).await.is_none());
+        assert!(enter(&all, Some("192.0.2.8")).await.is_some());
+        drop(first);
         assert!(enter(&all, Some("192.0.2.7")).await.is_some());
-        own.push(enter(&all, Some("192.0.2.7")).await.expect("a permit"));
-        let refused = enter(&all, Some("192.0.2.7")).await;
-        assert!(refused.is_none(), "none of its own is idle");
-        tokio::time::sleep(MIN_IDLE).await;
-        let waiting = tokio::spawn({
-            let all = Arc::clone(&all);
-            async move { enter(&all, Some("192.0.2.7")).await }
-        });
-        tokio::task::yield_now().await;
-        let asked = |one: &&OpenConnection| one.state.is(Signal::MakeRoom);
-        assert_eq!(own.iter().filter(asked).count(), 1);
-        own.retain(|one| !one.state.is(Signal::MakeRoom));
-        assert!(waiting.await.expect("no panic").is_some());
-        assert!(!other.state.is(Signal::MakeRoom));
+        drop(second);
     }
 }

@@ -1,5 +1,5 @@
-//! The state of one connection: its requests, and the [signals](Signal) that it has got. It also
-//! shows whether the client opens requests only to cancel them.
+//! The state of one connection: its requests, and the latest [signal](Signal) that it has got. It
+//! also shows whether the client opens requests only to cancel them.
 //!
 //! Everything is an atomic, and there is one waker. A request changes one or two words that no
 //! other connection touches, and wakes no task.
@@ -13,37 +13,32 @@ use std::time::Duration;
 use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
 
-use crate::proxy::Network;
-
 /// Requests that a client may cancel at once, however few it waits for.
 const MAX_CANCELLED: u64 = 256;
 /// A request that is cancelled later than this does not count: its client has waited long enough.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// A signal to a connection, as one bit.
+/// A signal to a connection. Each has the force of those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
     /// See [`DrainPhases::announced`](super::DrainPhases::announced).
     Announced = 1,
-    /// See [`DrainPhases::now`](super::DrainPhases::now).
+    /// See [`DrainPhases::now`](super::DrainPhases::now). Also for one that makes room for another.
     Leave = 2,
     /// See [`DrainPhases::cut`](super::DrainPhases::cut). Also for a client that cancels too many
     /// requests.
-    Cut = 4,
-    /// Close for another connection, after a request that has begun.
-    MakeRoom = 8,
+    Cut = 3,
 }
 
 /// The requests and signals of a connection.
 pub(super) struct ConnectionState {
-    /// The client network that the connection counts for.
-    pub network: Option<Network>,
     born: Instant,
     /// Requests of which a part has come, and a part of the answer has not gone.
     open: AtomicUsize,
     /// The end of the last request, in nanoseconds after `born`.
     since: AtomicU64,
-    signals: AtomicU8,
+    /// The strongest one, or 0.
+    signal: AtomicU8,
     begun: AtomicU64,
     /// Requests that the client has cancelled at once.
     cancelled: AtomicU64,
@@ -52,14 +47,13 @@ pub(super) struct ConnectionState {
 }
 
 impl ConnectionState {
-    /// `signals`: the bits of those that all connections have got so far.
-    pub(super) fn new(network: Option<Network>, signals: u8) -> Self {
+    /// `signal`: the strongest one that all connections have got so far, or 0.
+    pub(super) fn new(signal: u8) -> Self {
         Self {
-            network,
             born: Instant::now(),
             open: AtomicUsize::new(0),
             since: AtomicU64::new(0),
-            signals: AtomicU8::new(signals),
+            signal: AtomicU8::new(signal),
             begun: AtomicU64::new(0),
             cancelled: AtomicU64::new(0),
             task: AtomicWaker::new(),
@@ -68,21 +62,21 @@ impl ConnectionState {
 
     /// Sends a signal to the connection, and wakes its task.
     pub(super) fn signal(&self, signal: Signal) {
-        self.signals.fetch_or(signal as u8, Ordering::AcqRel);
+        self.signal.fetch_max(signal as u8, Ordering::AcqRel);
         self.task.wake();
     }
 
-    /// True if the connection has got this signal.
+    /// True if the connection has got this signal, or a stronger one.
     pub(super) fn is(&self, signal: Signal) -> bool {
-        self.signals.load(Ordering::Acquire) & signal as u8 != 0
+        self.signal.load(Ordering::Acquire) >= signal as u8
     }
 
-    /// Resolves once the connection has got one of these signals. Only its own task may await this:
-    /// the task then wakes for all signals and ends of requests.
-    pub(super) async fn signalled(&self, any: &[Signal]) {
+    /// Resolves once the connection has got this signal. Only its own task may await this: the task
+    /// then wakes for all signals and ends of requests.
+    pub(super) async fn signalled(&self, signal: Signal) {
         poll_fn(|cx| {
             self.task.register(cx.waker());
-            if any.iter().any(|signal| self.is(*signal)) {
+            if self.is(signal) {
                 Poll::Ready(())
             } else {
                 Poll::Pending
@@ -104,15 +98,8 @@ impl ConnectionState {
         self.since.store(since, Ordering::Relaxed);
     }
 
-    /// Since when there is no request, nor a part of one. `None`: there is one, or the connection
-    /// closes anyway.
+    /// Since when there is no request, nor a part of one. `None`: there is one.
     pub(super) fn idle_since(&self) -> Option<Instant> {
-        let closes = self.is(Signal::MakeRoom);
-        self.without_request_since().filter(|_| !closes)
-    }
-
-    /// Since when there is no request. `None`: there is one.
-    pub(super) fn without_request_since(&self) -> Option<Instant> {
         let since = Duration::from_nanos(self.since.load(Ordering::Relaxed));
         (self.open.load(Ordering::Acquire) == 0).then(|| self.born + since)
     }
@@ -174,7 +161,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_with_a_request_is_not_idle() {
-        let state = Arc::new(ConnectionState::new(None, 0));
+        let state = Arc::new(ConnectionState::new(0));
         let began = Instant::now();
         assert_eq!(state.idle_since(), Some(began));
         let mut stream = ActiveStream::begin(&state);
@@ -189,13 +176,20 @@ mod tests {
         state.note_end(Instant::now());
         state.set_under_way(false);
         assert_eq!(state.idle_since(), Some(Instant::now()));
-        state.signal(Signal::MakeRoom);
-        assert_eq!(state.idle_since(), None);
+    }
+
+    #[test]
+    fn a_signal_has_the_force_of_those_before_it() {
+        let state = ConnectionState::new(Signal::Announced as u8);
+        assert!(state.is(Signal::Announced) && !state.is(Signal::Leave));
+        state.signal(Signal::Cut);
+        state.signal(Signal::Leave);
+        assert!(state.is(Signal::Leave) && state.is(Signal::Cut));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_only_takes_back_is_known_and_one_that_does_it_now_and_then_is_not() {
-        let state = Arc::new(ConnectionState::new(None, 0));
+        let state = Arc::new(ConnectionState::new(0));
         let answer = || ActiveStream::begin(&state).answered();
         for _ in 0..MAX_CANCELLED * 2 {
             drop(ActiveStream::begin(&state));

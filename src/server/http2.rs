@@ -52,12 +52,9 @@ use super::tls::ClientIo;
 use crate::body::{BoxError, Received};
 use crate::config::LimitSettings;
 use crate::deadline_timer::DeadlineTimer;
-use crate::http1::request::RequestError;
 use crate::metrics::{Limit, Metrics};
 use crate::proxy::{ClientBody, http2};
 
-/// A client has this long to close a connection that makes room.
-const GOODBYE: Duration = Duration::from_secs(1);
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 512 << 10;
 const SEND_BUFFER: usize = 64 << 10;
@@ -107,8 +104,8 @@ fn builder(site: &Site<'_>) -> Builder<StreamExecutor> {
     builder
 }
 
-/// Serves a connection to its end. `begun`: its first bytes. `spoken`: HTTP/2 is allowed on it.
-pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>, spoken: bool) {
+/// Serves a connection to its end. `begun`: its first bytes.
+pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
     let (read, write) = tokio::io::split(stream);
     // Copied, since the buffer is much longer than the preface.
     let first = Cursor::new(Box::<[u8]>::from(&begun[..]));
@@ -118,11 +115,7 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>, sp
     let service = service_fn(|request: Request<Incoming>| {
         let (proxy, peer) = (Arc::clone(proxy), Arc::clone(peer));
         let mut stream = ActiveStream::begin(state);
-        let read = if spoken {
-            http2::read(&request, site.limits)
-        } else {
-            Err(RequestError::Version)
-        };
+        let read = http2::read(&request, site.limits);
         async move {
             let response = match read {
                 Ok(head) => {
@@ -144,12 +137,12 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>, sp
         biased;
         // Reads first, so that a request that has begun is served.
         served = &mut serving => served,
-        patience = due(site) => {
+        () = due(site) => {
             serving.as_mut().graceful_shutdown();
             tokio::select! {
                 biased;
                 served = &mut serving => served,
-                () = without_request(state, patience) => return,
+                () = without_request(state, site.limits.head_timeout) => return,
             }
         }
     };
@@ -158,35 +151,31 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>, sp
     }
 }
 
-/// Resolves when GOAWAY must be sent. Returns how long the client may then keep the connection open
-/// without a request: HTTP/2 ends in two steps, and waits for the client in between. A drain has
-/// its own deadline.
-async fn due(site: &Site<'_>) -> Duration {
+/// Resolves when GOAWAY must be sent. The client may then keep the connection open without a request
+/// for `limits.head_timeout`: HTTP/2 ends in two steps, and waits for the client in between.
+async fn due(site: &Site<'_>) {
     let Site { state, limits, .. } = site;
     let mut timer = DeadlineTimer::default();
     poll_fn(|cx| {
         // GOAWAY precedes the end, so it can go out while clients are still served.
-        if state.is(Signal::Leave) || state.is(Signal::Announced) {
-            return Poll::Ready(Duration::MAX);
+        if state.is(Signal::Announced) {
+            return Poll::Ready(());
         }
-        if state.is(Signal::MakeRoom) {
-            return Poll::Ready(GOODBYE);
-        }
-        let Some(since) = state.without_request_since() else {
+        let Some(since) = state.idle_since() else {
             return Poll::Pending;
         };
         ready!(timer.poll(cx, since + limits.idle_timeout));
         site.metrics.limit(Limit::IdleTimeout);
-        Poll::Ready(limits.head_timeout)
+        Poll::Ready(())
     })
-    .await
+    .await;
 }
 
 /// Resolves when the connection has no request after `patience`, or a multiple of it.
 async fn without_request(state: &ConnectionState, patience: Duration) {
     loop {
         sleep(patience).await;
-        if state.without_request_since().is_some() {
+        if state.idle_since().is_some() {
             return;
         }
     }

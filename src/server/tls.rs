@@ -23,16 +23,16 @@ pub(super) const CLIENT_MAX_AGE: Duration = Duration::from_hours(1);
 /// A client's connection, without TLS or with it.
 pub(super) type ClientIo = Either<TimedSocket, Box<TlsStream<TimedSocket>>>;
 
-/// Does the handshake within `limit`, and notes in `client` the certificate that it has. Returns
-/// the connection, and true if the client has chosen HTTP/2. That takes ALPN (RFC 9113, section
-/// 3.3). `None`: the handshake failed, which is counted.
+/// Does the handshake within `limit`, and notes in `client` the certificate that it has. ALPN tells
+/// the client which versions of HTTP there are; its first bytes tell which one it speaks. `None`: the
+/// handshake failed, which is counted.
 pub(super) async fn accept(
     tls: TlsSettings,
     socket: TimedSocket,
     limit: Duration,
     client: &mut Client,
     metrics: &Metrics,
-) -> Option<(ClientIo, bool)> {
+) -> Option<ClientIo> {
     let accepting = TlsAcceptor::from(tls.config).accept(socket);
     let accepted = timeout(limit, accepting).await;
     let accepted = accepted.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
@@ -49,7 +49,6 @@ pub(super) async fn accept(
         }
     };
     let (_, session) = stream.get_ref();
-    let http2 = session.alpn_protocol() == Some(b"h2");
     let certificate = session.peer_certificates().and_then(|chain| chain.first());
     let names = certificate.map(ClientNames::of).unwrap_or_default();
     client.identity = certificate.map(|certificate| names.identity(certificate).into());
@@ -57,7 +56,7 @@ pub(super) async fn accept(
     client.mutual = tls.clients.is_some();
     let certified = client.identity.as_ref();
     client.until = certified.map(|_| Instant::now() + CLIENT_MAX_AGE);
-    Some((Either::Right(Box::new(stream)), http2))
+    Some(Either::Right(Box::new(stream)))
 }
 
 fn reason(error: &io::Error) -> HandshakeError {

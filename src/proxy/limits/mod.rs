@@ -13,7 +13,7 @@ use crate::locked::locked;
 /// The unit that counts as one client: an IPv4 address, or the /64 that one IPv6 site has at the
 /// least (RFC 6177).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Network {
+enum Network {
     V4([u8; 4]),
     V6([u16; 4]),
 }
@@ -42,7 +42,7 @@ pub(crate) struct ClientShares {
 #[must_use = "it counts until this is dropped"]
 pub(crate) struct ClientPermit {
     shares: Arc<ClientShares>,
-    pub network: Network,
+    network: Network,
     /// It is more than the network's share.
     pub is_over: bool,
 }

@@ -139,7 +139,7 @@ impl Refusal {
             | Self::TooLarge(why)
             | Self::HeadTooLarge(why)
             | Self::TargetTooLong(why) => why.clone(),
-            Self::VersionNotSupported => "Send HTTP/1.0, HTTP/1.1 or HTTP/2; over TLS, the version agreed on by ALPN.".into(),
+            Self::VersionNotSupported => "Send HTTP/1.0, HTTP/1.1 or HTTP/2.".into(),
             Self::NoRoute => "No route of this proxy matches the path, and only safe methods pass \
                  without a route. Add a route to the configuration."
                 .into(),

@@ -5,16 +5,18 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-use bytes::{Buf as _, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
+use http::{Method, Version};
 use tokio::io::AsyncReadExt as _;
 
+use super::output::Output;
 use crate::body::{BoxError, Feed, Received, Wish, streamed};
 use crate::http1::chunked::BodyError;
 use crate::http1::client_framing::{ClientFraming, ClientPart, Violation};
 use crate::http1::content::ContentPart;
 use crate::http1::head::{Framing, HeadError, HeadLimits};
 use crate::http1::request::{RequestError, RequestReader, WholeHead};
-use crate::http1::take_data;
+use crate::http1::{Fields, RequestHead, Target, take_data};
 use crate::metrics::{Limit, Metrics};
 use crate::server::tls::ClientIo;
 
@@ -32,22 +34,26 @@ const MAX_DRAIN_READS: usize = 2;
 #[error("the client closed its connection in the middle")]
 struct CutShort;
 
-/// The result of polling a body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fed {
-    /// The body's reader has something to look at.
-    Progress,
-    /// The client has left, and no reader waits for that.
-    Gone,
-}
-
-/// The result of looking for a head.
-pub(super) enum Next {
-    Head(WholeHead),
+/// The end of the wait for a head.
+pub(super) enum HeadOutcome {
+    Request(WholeHead),
     Refused(RequestError),
     /// The client speaks HTTP/2.
     Http2,
-    More,
+    /// No more requests come.
+    End,
+    /// The socket is broken.
+    Broken,
+}
+
+/// What is read next.
+enum Reading {
+    /// A head: the request before it is whole.
+    Head,
+    /// More of the current body.
+    Body(Feed),
+    /// Nothing: a head was refused, or a body was malformed, broke off, or is not wanted.
+    Nothing,
 }
 
 /// The reading side of a connection.
@@ -55,14 +61,9 @@ pub(super) struct Input {
     framing: ClientFraming,
     /// Read, and not taken.
     buf: BytesMut,
-    /// The client has sent its last byte.
-    eof: bool,
-    /// The current body, while more of it is to come.
-    feed: Option<Feed>,
-    /// The client waits for `100 Continue`.
+    reading: Reading,
+    /// The client waits for `100 Continue`, which goes when its body is wanted.
     expects: bool,
-    /// Nothing more is read: a body was malformed, or is not wanted.
-    closed: bool,
     metrics: Arc<Metrics>,
 }
 
@@ -71,10 +72,8 @@ impl Input {
         Self {
             framing: ClientFraming::new(limits),
             buf: BytesMut::new(),
-            eof: false,
-            feed: None,
+            reading: Reading::Head,
             expects: false,
-            closed: false,
             metrics,
         }
     }
@@ -90,18 +89,17 @@ impl Input {
             self.buf.reserve(if body { BODY_CHUNK } else { HEAD_CHUNK });
         }
         let count = ready!(pin!(io.read_buf(&mut self.buf)).poll(cx))?;
-        self.eof = count == 0;
-        Poll::Ready(Ok(!self.eof))
+        Poll::Ready(Ok(count > 0))
     }
 
     /// Looks for a whole head in what has come.
-    pub(super) fn next(&mut self) -> Next {
+    pub(super) fn next(&mut self) -> Option<HeadOutcome> {
         match self.framing.next(&self.buf) {
-            Ok(ClientPart::Head(head)) => Next::Head(head),
-            Err(Violation::Head(error)) => Next::Refused(error),
-            Ok(ClientPart::Http2(_)) => Next::Http2,
+            Ok(ClientPart::Head(head)) => Some(HeadOutcome::Request(head)),
+            Err(Violation::Head(error)) => Some(HeadOutcome::Refused(error)),
+            Ok(ClientPart::Http2(_)) => Some(HeadOutcome::Http2),
             // There is no body between two requests.
-            Ok(ClientPart::None | ClientPart::Body(_)) | Err(Violation::Body(_)) => Next::More,
+            Ok(ClientPart::None | ClientPart::Body(_)) | Err(Violation::Body(_)) => None,
         }
     }
 
@@ -115,15 +113,17 @@ impl Input {
         self.framing.is_in_head(&self.buf)
     }
 
-    /// True if the unread bytes begin with `start`.
-    pub(super) fn begins(&self, start: &[u8]) -> bool {
+    /// True if a request to HEAD comes next, be it malformed.
+    pub(super) fn asks_for_head(&self) -> bool {
         let line = self.buf.strip_prefix(b"\r\n").unwrap_or(&self.buf);
-        line.starts_with(start)
+        line.starts_with(b"HEAD ")
     }
 
-    /// Takes a complete head.
-    pub(super) fn take_head(&mut self, head: WholeHead) -> Bytes {
-        self.buf.split_to(head.length).freeze()
+    /// Takes a complete head. Nothing is parsed twice: its parts are where the reader has found
+    /// them.
+    pub(super) fn take_head(&mut self, head: WholeHead) -> Result<RequestHead, RequestError> {
+        let bytes = self.buf.split_to(head.length).freeze();
+        request_head(self.reader(), bytes)
     }
 
     /// Begins with the body behind the head that was taken.
@@ -141,7 +141,7 @@ impl Input {
             return Received::Whole(self.buf.split_to(count).freeze());
         }
         let (feed, body) = streamed(length);
-        self.feed = Some(feed);
+        self.reading = Reading::Body(feed);
         if !self.expects {
             // No reader waits for it yet.
             self.decode(&Context::from_waker(Waker::noop()));
@@ -151,151 +151,132 @@ impl Input {
 
     /// True if the whole request has come.
     pub(super) fn is_whole(&self) -> bool {
-        !self.framing.is_in_body() && !self.closed
-    }
-
-    /// True if more of the body is to come, and its reader has gone.
-    pub(super) fn is_unwanted(&self) -> bool {
-        !self.closed && self.feed.as_ref().is_some_and(Feed::is_dropped)
+        matches!(self.reading, Reading::Head)
     }
 
     /// Reads nothing more, not even the body of a head that is refused after it was taken.
     pub(super) fn close(&mut self) {
-        self.closed = true;
-    }
-
-    /// True if nothing more is read.
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed
+        self.reading = Reading::Nothing;
     }
 
     /// True if the client has sent, or may still send, bytes that are not read.
     pub(super) fn is_unread(&self) -> bool {
-        !self.eof && (!self.is_whole() || !self.buf.is_empty())
-    }
-
-    /// True if `100 Continue` must be sent before the body. Only the first call returns `true`.
-    pub(super) fn takes_expectation(&mut self) -> bool {
-        std::mem::take(&mut self.expects)
+        !self.is_whole() || !self.buf.is_empty()
     }
 
     /// Reads the wanted part of the body. Behind the body it notices when the client leaves.
-    /// `Pending`: nothing is wanted, or nothing has come. `go_on` sends `100 Continue`.
+    /// `true`: the body's reader has something to look at. `false`: the client has left, and no
+    /// reader waits for that. `Pending`: nothing is wanted, or nothing has come.
     pub(super) fn poll_feed(
         &mut self,
         io: &mut ClientIo,
+        output: &mut Output,
         cx: &mut Context<'_>,
-        mut go_on: impl FnMut(),
-    ) -> Poll<Fed> {
+    ) -> Poll<bool> {
         loop {
-            if self.closed {
-                return Poll::Pending;
-            }
-            let Some(feed) = &self.feed else {
-                // The next request waits until this one is answered.
-                if !self.buf.is_empty() || self.eof {
-                    return Poll::Pending;
+            match &self.reading {
+                Reading::Nothing => return Poll::Pending,
+                Reading::Head => {
+                    // The next request waits until this one is answered.
+                    if !self.buf.is_empty() {
+                        return Poll::Pending;
+                    }
+                    if !matches!(ready!(self.poll_read(io, cx)), Ok(true)) {
+                        return Poll::Ready(false);
+                    }
                 }
-                if !matches!(ready!(self.poll_read(io, cx)), Ok(true)) {
-                    return Poll::Ready(Fed::Gone);
-                }
-                continue;
-            };
-            match feed.wish(cx) {
-                // An unwanted body is looked at again when the request is answered.
-                Wish::Nothing | Wish::Dropped => return Poll::Pending,
-                Wish::More => {}
-            }
-            if self.takes_expectation() {
-                go_on();
-            }
-            if self.decode(cx) {
-                return Poll::Ready(Fed::Progress);
-            }
-            if !matches!(ready!(self.poll_read(io, cx)), Ok(true)) {
-                self.break_off(CutShort.into(), cx);
-                return Poll::Ready(Fed::Progress);
-            }
-        }
-    }
-
-    /// Discards the rest of an unwanted body as far as it has come. If that is not all, nothing
-    /// more is read.
-    pub(super) fn drain(&mut self, io: &mut ClientIo, cx: &mut Context<'_>) {
-        self.feed = None;
-        for _ in 0..MAX_DRAIN_READS {
-            while self.framing.is_in_body() {
-                match self.framing.next(&self.buf) {
-                    Ok(ClientPart::Body(part)) => self.buf.advance(part.length()),
-                    Ok(_) => break,
-                    Err(violation) => {
-                        self.closed = true;
-                        return self.note(violation);
+                Reading::Body(feed) => {
+                    // An unwanted body is looked at again when the request is answered.
+                    if feed.wish(cx) != Wish::More {
+                        return Poll::Pending;
+                    }
+                    if std::mem::take(&mut self.expects) {
+                        output.go_on();
+                    }
+                    if self.decode(cx) {
+                        return Poll::Ready(true);
+                    }
+                    if !matches!(ready!(self.poll_read(io, cx)), Ok(true)) {
+                        self.break_off(CutShort.into(), cx);
+                        return Poll::Ready(true);
                     }
                 }
             }
-            if !self.framing.is_in_body() {
-                return;
-            }
-            if !matches!(self.poll_read(io, cx), Poll::Ready(Ok(true))) {
-                break;
-            }
         }
-        self.closed = true;
     }
 
-    fn note(&self, violation: Violation) {
-        if let Violation::Body(error) = violation {
+    /// The answer begins: no `100 Continue` is sent any more. If nobody reads the rest of the body,
+    /// it is discarded as far as it has come. If that is not all, nothing more is read.
+    pub(super) fn begin_answer(&mut self, io: &mut ClientIo) {
+        self.expects = false;
+        if !matches!(&self.reading, Reading::Body(feed) if feed.is_dropped()) {
+            return;
+        }
+        self.reading = Reading::Nothing;
+        for _ in 0..MAX_DRAIN_READS {
+            while let Some(taken) = self.take().transpose() {
+                if taken.is_err() {
+                    return;
+                }
+            }
+            if !self.framing.is_in_body() {
+                self.reading = Reading::Head;
+                return;
+            }
+            // Nothing waits for what is still to come.
+            let read = self.poll_read(io, &mut Context::from_waker(Waker::noop()));
+            if !matches!(read, Poll::Ready(Ok(true))) {
+                return;
+            }
+        }
+    }
+
+    /// Takes the next data of the body that has come.
+    fn take(&mut self) -> Result<Option<Bytes>, BodyError> {
+        let framing = &mut self.framing;
+        let (data, taken) = take_data(&mut self.buf, None, |bytes, has_data| {
+            if !framing.is_in_body() || has_data && framing.is_in_data() {
+                return Ok(None);
+            }
+            match framing.next(bytes) {
+                Ok(ClientPart::Body(part)) => Ok(Some(part)),
+                Err(Violation::Body(error)) => Err(error),
+                _ => Ok(None),
+            }
+        });
+        taken.map(|()| data).inspect_err(|error| {
             tracing::debug!(%error, "the body of a request is malformed");
             match error {
                 BodyError::Trailer(HeadError::Bytes(_)) => self.metrics.limit(Limit::HeaderBytes),
                 BodyError::Trailer(HeadError::Fields(_)) => self.metrics.limit(Limit::HeaderCount),
                 _ => {}
             }
-        }
-    }
-
-    fn break_off(&mut self, error: BoxError, cx: &Context<'_>) {
-        self.closed = true;
-        if let Some(feed) = self.feed.take() {
-            feed.fail(error, cx);
-        }
+        })
     }
 
     /// Hands over the part of the body that has come. `false`: none has.
     fn decode(&mut self, cx: &Context<'_>) -> bool {
-        let framing = &mut self.framing;
-        let (data, taken) = take_data(&mut self.buf, None, |bytes, has_data| {
-            if !framing.is_in_body() || has_data && framing.is_in_data() {
-                return Ok(None);
-            }
-            Ok(match framing.next(bytes)? {
-                ClientPart::Body(part) => Some(part),
-                _ => None,
-            })
-        });
-        if let Err(violation) = taken {
-            self.note(violation);
-            // The data before the violation goes first.
-            if let (Some(feed), Some(data)) = (&self.feed, data) {
-                feed.give(Some(data), false, cx);
-            }
-            if let Violation::Body(error) = violation {
-                self.break_off(error.into(), cx);
-            }
-            return true;
-        }
+        let taken = self.take();
         let ended = !self.framing.is_in_body();
-        if data.is_none() && !ended {
-            return false;
-        }
-        if let Some(feed) = &self.feed {
-            feed.give(data, ended, cx);
-        }
-        if ended {
-            self.feed = None;
+        match taken {
+            Err(error) => self.break_off(error.into(), cx),
+            Ok(None) if !ended => return false,
+            Ok(data) => {
+                if let Reading::Body(feed) = &self.reading {
+                    feed.give(data, ended, cx);
+                }
+                if ended {
+                    self.reading = Reading::Head;
+                }
+            }
         }
         true
+    }
+
+    fn break_off(&mut self, error: BoxError, cx: &Context<'_>) {
+        if let Reading::Body(feed) = std::mem::replace(&mut self.reading, Reading::Nothing) {
+            feed.fail(error, cx);
+        }
     }
 
     /// The answer is over, and the next request follows.
@@ -306,15 +287,94 @@ impl Input {
         }
     }
 
-    /// Reads and discards. `false` at the end of the stream.
-    pub(super) fn poll_discard(&mut self, io: &mut ClientIo, cx: &mut Context<'_>) -> Poll<bool> {
-        self.buf.clear();
-        let read = ready!(self.poll_read(io, cx));
-        Poll::Ready(matches!(read, Ok(true)))
+    /// Reads and discards up to the end of the stream.
+    pub(super) async fn discard(&mut self, io: &mut ClientIo) {
+        loop {
+            self.buf.clear();
+            let read = std::future::poll_fn(|cx| self.poll_read(io, cx)).await;
+            if !matches!(read, Ok(true)) {
+                return;
+            }
+        }
     }
 
     /// The unread bytes of a connection that is handed on.
     pub(super) fn take_rest(&mut self) -> BytesMut {
         std::mem::take(&mut self.buf)
+    }
+}
+
+/// The request with this `head`, which the reader has read.
+fn request_head(reader: &RequestReader, head: Bytes) -> Result<RequestHead, RequestError> {
+    let start = reader.start().ok_or(RequestError::StartLine)?;
+    let method =
+        Method::from_bytes(&head[start.method.clone()]).map_err(|_| RequestError::StartLine)?;
+    let mut target = start.target.clone();
+    let authority = start.authority.clone();
+    if let Some(authority) = &authority {
+        target.start = authority.end;
+    }
+    let authority = authority.map(|range| head.slice(range));
+    let version = if start.http_11 {
+        Version::HTTP_11
+    } else {
+        Version::HTTP_10
+    };
+    let target = Target::new(head.slice(target), authority);
+    let fields = Fields::of(head, reader.fields());
+    Ok(RequestHead::new(method, target, version, fields))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: HeadLimits = HeadLimits {
+        bytes: 1000,
+        fields: 10,
+        target: 100,
+    };
+
+    fn read(head: &'static [u8]) -> RequestHead {
+        let mut reader = RequestReader::default();
+        let whole = reader.read(head, &LIMITS).expect("it passes");
+        assert_eq!(whole.expect("it is whole").length, head.len());
+        request_head(&reader, Bytes::from_static(head)).expect("a request")
+    }
+
+    #[test]
+    fn a_request_is_what_was_sent() {
+        let head = read(
+            b"\r\nPUT /a//b?x=%2f&y HTTP/1.1\r\nhost:app.test:80\r\nX-A: \t 1 2 \t\r\nx-a:\r\nSOAPAction: \xe9\r\n\r\n",
+        );
+        assert_eq!(head.method, Method::PUT);
+        assert_eq!(head.target.as_str(), "/a//b?x=%2f&y");
+        assert_eq!(head.version, Version::HTTP_11);
+        let lines: Vec<_> = head.fields.iter().collect();
+        let expected: [(&[u8], &[u8]); 4] = [
+            (b"host", b"app.test:80"),
+            (b"X-A", b"1 2"),
+            (b"x-a", b""),
+            (b"SOAPAction", b"\xe9"),
+        ];
+        assert_eq!(lines, expected);
+        let mut out = Vec::new();
+        head.fields.write_to(&mut out);
+        assert_eq!(
+            out,
+            b"host: app.test:80\r\nX-A: 1 2\r\nx-a: \r\nSOAPAction: \xe9\r\n"
+        );
+    }
+
+    #[test]
+    fn a_target_may_have_an_authority() {
+        let head = read(b"OPTIONS * HTTP/1.0\r\nHost: a\r\nUser-Agent: b\r\n\r\n");
+        assert_eq!(head.target.as_str(), "*");
+        assert_eq!(head.version, Version::HTTP_10);
+        let head = read(b"GET http://a:1/x?y HTTP/1.1\r\nHost: a:1\r\n\r\n");
+        assert_eq!(head.target.as_str(), "/x?y");
+        assert_eq!(head.target.authority(), Some(&b"a:1"[..]));
+        let head = read(b"GET http://a?y HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(head.target.as_str(), "/?y");
     }
 }

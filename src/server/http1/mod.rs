@@ -14,32 +14,30 @@
 //! - A refused head gets its answer in its turn, and nothing is read behind it.
 //! - One timer serves heads and idleness. It is armed again only when it fires.
 
-mod exchange;
 mod input;
 mod output;
-mod request_head;
-mod response_head;
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::io::AsyncWrite as _;
-use tokio::time::Instant;
+use http::{Method, StatusCode, Version};
+use tokio::io::AsyncWriteExt as _;
+use tokio::time::{Instant, timeout};
 
-use self::input::{Input, Next};
-use self::output::Output;
+use self::input::{HeadOutcome, Input};
+use self::output::{Asked, Output};
 use super::connection_state::{ConnectionState, Signal};
 use super::tls::ClientIo;
 use crate::config::LimitSettings;
 use crate::deadline_timer::DeadlineTimer;
-use crate::http1::Handover;
 use crate::http1::head::HeadLimits;
 use crate::http1::request::{RequestError, WholeHead};
+use crate::http1::{Handover, Response, handover};
 use crate::metrics::{Limit, Metrics};
-use crate::proxy::{Client, Proxy};
+use crate::proxy::{Client, ClientBody, Proxy, limit_of};
 
 /// A client that is still sending may take this long to read its answer and close: closing before
 /// would reset the connection, and the answer might be lost (RFC 9112, 9.6).
@@ -52,19 +50,6 @@ pub(super) struct Site<'a> {
     pub state: &'a Arc<ConnectionState>,
     pub limits: &'a LimitSettings,
     pub metrics: &'a Arc<Metrics>,
-    /// True if HTTP/1 is allowed on this connection.
-    pub spoken: bool,
-}
-
-/// The end of the wait for a head.
-enum HeadOutcome {
-    Request(WholeHead),
-    Refused(RequestError),
-    Http2,
-    /// No more requests come.
-    End,
-    /// The socket is broken.
-    Broken,
 }
 
 /// The fate of a connection behind an answer.
@@ -86,8 +71,6 @@ struct Http1Connection {
     active: Instant,
     /// The moment at which the current head began to come.
     began: Option<Instant>,
-    /// Until when the client may go on sending after our side has ended.
-    lingers: Option<Instant>,
 }
 
 /// Serves a connection until it ends. One that speaks HTTP/2 is returned with its first bytes.
@@ -104,7 +87,6 @@ pub(super) async fn serve(io: ClientIo, site: &Site<'_>) -> Option<(ClientIo, By
         clock: DeadlineTimer::default(),
         active: Instant::now(),
         began: None,
-        lingers: None,
     };
     let state = site.state;
     loop {
@@ -127,7 +109,7 @@ pub(super) async fn serve(io: ClientIo, site: &Site<'_>) -> Option<(ClientIo, By
                 state.note_end(connection.active);
             }
             AfterAnswer::Close => {
-                std::future::poll_fn(|cx| connection.poll_close(cx)).await;
+                connection.close().await;
                 return None;
             }
             AfterAnswer::Drop => return None,
@@ -146,10 +128,8 @@ impl Http1Connection {
         let state = site.state;
         loop {
             let begun = match self.input.next() {
-                Next::Head(head) => HeadOutcome::Request(head),
-                Next::Refused(error) => HeadOutcome::Refused(error),
-                Next::Http2 => HeadOutcome::Http2,
-                Next::More => match self.input.poll_read(&mut self.io, cx) {
+                Some(begun) => begun,
+                None => match self.input.poll_read(&mut self.io, cx) {
                     Poll::Ready(Ok(true)) => {
                         self.active = Instant::now();
                         continue;
@@ -170,7 +150,7 @@ impl Http1Connection {
         let state = site.state;
         let in_head = self.input.is_in_head();
         state.set_under_way(in_head);
-        if state.is(Signal::Leave) || state.is(Signal::MakeRoom) && !in_head {
+        if state.is(Signal::Leave) {
             return Poll::Ready(HeadOutcome::End);
         }
         if in_head {
@@ -185,23 +165,118 @@ impl Http1Connection {
         Poll::Ready(HeadOutcome::End)
     }
 
-    /// Ends the sending side. Where the client may still be sending, it then reads on for a moment.
-    fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let until = if let Some(until) = self.lingers {
-            until
-        } else {
-            let shut = ready!(Pin::new(&mut self.io).poll_shutdown(cx));
-            if shut.is_err() || !self.input.is_unread() {
-                return Poll::Ready(());
-            }
-            *self.lingers.insert(Instant::now() + LINGER)
+    /// One request, and its answer.
+    async fn exchange(&mut self, head: WholeHead, site: &Site<'_>) -> AfterAnswer {
+        let mut request = match self.input.take_head(head) {
+            Ok(request) => request,
+            Err(error) => return self.refuse(error, site).await,
         };
+        let reader = self.input.reader();
+        let asked = Asked {
+            head: request.method == Method::HEAD,
+            version: request.version,
+            trailers: reader.takes_trailers(),
+            keeps: reader.keeps(),
+        };
+        let mut switch = None;
+        if head.upgrade {
+            let (ours, theirs) = handover();
+            switch = Some(ours);
+            request.upgrade = Some(theirs);
+        }
+        let body = self.input.begin_body(head);
+        let response = {
+            let mut service = pin!(site.proxy.handle(request, body, site.peer));
+            std::future::poll_fn(|cx| self.poll_service(service.as_mut(), cx)).await
+        };
+        let Some(response) = response else {
+            return AfterAnswer::Drop;
+        };
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return self.answer(response, asked, site).await;
+        }
+        self.output.begin(response, asked, false);
+        match switch {
+            Some(switch) if self.is_answered().await => AfterAnswer::Switch(switch),
+            _ => AfterAnswer::Drop,
+        }
+    }
+
+    /// Polls the handler, and reads what it asks for. `None`: the client has left.
+    fn poll_service(
+        &mut self,
+        mut service: Pin<&mut impl Future<Output = Response<ClientBody>>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Response<ClientBody>>> {
         loop {
-            match self.input.poll_discard(&mut self.io, cx) {
-                Poll::Ready(true) if Instant::now() < until => {}
-                Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending => return self.clock.poll(cx, until),
+            if let Poll::Ready(response) = service.as_mut().poll(cx) {
+                return Poll::Ready(Some(response));
             }
+            let fed = self.input.poll_feed(&mut self.io, &mut self.output, cx);
+            // `100 Continue`.
+            if let Poll::Ready(Err(_)) = self.output.poll_write(&mut self.io, cx) {
+                return Poll::Ready(None);
+            }
+            if !ready!(fed) {
+                return Poll::Ready(None);
+            }
+        }
+    }
+
+    /// An answer that does not wait for the whole request is the connection's last one.
+    async fn answer(
+        &mut self,
+        response: Response<ClientBody>,
+        asked: Asked,
+        site: &Site<'_>,
+    ) -> AfterAnswer {
+        self.input.begin_answer(&mut self.io);
+        let last = !asked.keeps || !self.input.is_whole() || site.state.is(Signal::Announced);
+        let last = self.output.begin(response, asked, last);
+        match self.is_answered().await {
+            false => AfterAnswer::Drop,
+            true if last => AfterAnswer::Close,
+            true => AfterAnswer::Next,
+        }
+    }
+
+    /// Writes the answer, and goes on reading what its exchange asks for. `false`: it has broken
+    /// off, or the client has left.
+    async fn is_answered(&mut self) -> bool {
+        std::future::poll_fn(|cx| {
+            loop {
+                if let Poll::Ready(whole) = self.output.poll_answer(&mut self.io, cx) {
+                    return Poll::Ready(whole);
+                }
+                if !ready!(self.input.poll_feed(&mut self.io, &mut self.output, cx)) {
+                    return Poll::Ready(false);
+                }
+            }
+        })
+        .await
+    }
+
+    /// Answers a refused head. Nothing behind it is read.
+    async fn refuse(&mut self, error: RequestError, site: &Site<'_>) -> AfterAnswer {
+        if let Some(limit) = limit_of(error) {
+            site.metrics.limit(limit);
+        }
+        self.input.close();
+        let asked = Asked {
+            // No content may answer a HEAD, not even a refusal's (RFC 9110, 9.3.2).
+            head: self.input.asks_for_head(),
+            version: Version::HTTP_11,
+            trailers: false,
+            keeps: false,
+        };
+        let response = site.proxy.refuse(error, site.peer);
+        self.answer(response, asked, site).await
+    }
+
+    /// Ends the sending side. Where the client may still be sending, it then reads on for a moment.
+    async fn close(&mut self) {
+        if self.io.shutdown().await.is_ok() && self.input.is_unread() {
+            let _ = timeout(LINGER, self.input.discard(&mut self.io)).await;
         }
     }
 }

@@ -1,32 +1,58 @@
 //! The response on its way to the client: its head, and its content as it was announced.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::SystemTime;
 
 use bytes::Bytes;
-use http::HeaderMap;
-use http_body::Frame;
+use http::{HeaderMap, StatusCode, Version};
+use http_body::{Body as _, Frame};
+use httpdate::HttpDate;
 use tokio::io::AsyncWrite;
 
-use super::response_head::{
-    self, Last, ResponseConstraints, ResponseContent, ResponseFraming, may_trail,
-};
-use crate::http1::ResponseHead;
-use crate::http1::WriteQueue;
+use crate::body::BoxError;
+use crate::http1::head::content_length;
+use crate::http1::names::{CONNECTION, CONTENT_LENGTH, DATE, TRAILER, TRANSFER_ENCODING};
+use crate::http1::{Response, ResponseHead, WriteQueue, title_line};
+use crate::json_values::wall_clock;
+use crate::proxy::ClientBody;
 
 /// The most memory that an idle connection keeps in each buffer.
 const MAX_KEPT: usize = 2 << 10;
 
-/// The content has ended before its `Content-Length`.
-#[derive(Debug, thiserror::Error)]
-#[error("the content of an answer has ended before its length")]
-pub(super) struct TooShort;
+/// The properties of a request that its response depends on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    /// HEAD: the response has no content.
+    pub head: bool,
+    pub version: Version,
+    /// The client accepts trailers.
+    pub trailers: bool,
+    /// The client allows another request on its connection.
+    pub keeps: bool,
+}
+
+/// The framing of content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ResponseFraming {
+    /// This many bytes are left.
+    Length(u64),
+    Chunked,
+    /// To the end of the connection.
+    ToEnd,
+}
 
 /// The writing side of a connection.
 pub(super) struct Output {
     queue: WriteQueue,
-    framed: ResponseFraming,
+    framing: ResponseFraming,
+    /// The client accepts the trailers of the current answer.
+    trailers: bool,
+    /// The content of the current answer. `None`: no more of it comes.
+    body: Option<ClientBody>,
+    /// The current answer has broken off.
+    broken: bool,
     /// Written bytes may still have to be flushed.
     unflushed: bool,
 }
@@ -35,7 +61,10 @@ impl Output {
     pub(super) const fn new() -> Self {
         Self {
             queue: WriteQueue::new(Vec::new()),
-            framed: ResponseFraming::Length(0),
+            framing: ResponseFraming::Length(0),
+            trailers: false,
+            body: None,
+            broken: false,
             unflushed: false,
         }
     }
@@ -46,65 +75,150 @@ impl Output {
         end.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
     }
 
-    /// Begins an answer.
-    pub(super) fn head(
+    /// Begins an answer. `last`: its connection ends behind it. Says if it does.
+    pub(super) fn begin(
+        &mut self,
+        response: Response<ClientBody>,
+        asked: Asked,
+        last: bool,
+    ) -> bool {
+        let Response { mut head, body } = response;
+        let length = if body.is_end_stream() {
+            Some(0)
+        } else {
+            body.size_hint().exact()
+        };
+        self.body = Some(body);
+        self.head(&mut head, asked, length, last)
+    }
+
+    /// Writes the head of a response. `length`: that of its content; `None`: unknown.
+    fn head(
         &mut self,
         head: &mut ResponseHead,
-        asked: ResponseConstraints,
-        content: ResponseContent,
-        last: Last,
-    ) {
-        self.framed = response_head::write(head, asked, content, last, self.queue.end());
-    }
-
-    /// True if the content of the current answer ends with the connection.
-    pub(super) fn is_to_end(&self) -> bool {
-        self.framed == ResponseFraming::ToEnd
-    }
-
-    /// True if the current answer takes no more content.
-    pub(super) fn is_full(&self) -> bool {
-        self.framed == ResponseFraming::Length(0)
-    }
-
-    /// True if more content can be queued.
-    pub(super) fn has_room(&self) -> bool {
-        self.queue.has_room()
-    }
-
-    /// Takes a frame of the content. `true`: it is the last one.
-    pub(super) fn frame(&mut self, frame: Frame<Bytes>) -> Result<bool, TooShort> {
-        match frame.into_data() {
-            Ok(data) => {
-                self.data(data);
-                Ok(false)
+        asked: Asked,
+        length: Option<u64>,
+        last: bool,
+    ) -> bool {
+        let status = head.status;
+        let bodiless = asked.head
+            || status.is_informational()
+            || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        let chunks = asked.version == Version::HTTP_11 && !bodiless;
+        let fields = &mut head.fields;
+        fields.remove(TRANSFER_ENCODING);
+        if length == Some(0) && !asked.head {
+            // Without content, only the response to HEAD may have a length.
+            fields.remove(CONTENT_LENGTH);
+        }
+        if !chunks {
+            fields.remove(TRAILER);
+        }
+        let declared = fields.get(CONTENT_LENGTH);
+        let declared = declared.and_then(|length| content_length(length).ok());
+        let out = self.queue.end();
+        start_line(head, asked, out);
+        head.fields.write_to(out);
+        self.framing = match declared.or(length) {
+            Some(length) => {
+                if declared.is_none() && (!bodiless || asked.head && length > 0) {
+                    title_line(CONTENT_LENGTH, length.to_string().as_bytes(), out);
+                }
+                ResponseFraming::Length(length)
             }
-            Err(frame) => {
-                self.end(frame.trailers_ref())?;
-                Ok(true)
+            None if chunks => {
+                title_line(TRANSFER_ENCODING, b"chunked", out);
+                ResponseFraming::Chunked
             }
+            None => ResponseFraming::ToEnd,
+        };
+        if bodiless {
+            self.framing = ResponseFraming::Length(0);
+        }
+        self.trailers = asked.trailers;
+        let last = last || self.framing == ResponseFraming::ToEnd;
+        if head.fields.contains(CONNECTION) {
+            // The proxy's own.
+        } else if last {
+            title_line(CONNECTION, b"close", out);
+        } else if asked.version != Version::HTTP_11 {
+            // Its clients expect a close otherwise (RFC 9112, 9.3).
+            title_line(CONNECTION, b"keep-alive", out);
+        }
+        if !head.fields.contains(DATE) {
+            // RFC 9110, 6.6.1.
+            let now = HttpDate::from(wall_clock().max(SystemTime::UNIX_EPOCH));
+            let _ = write!(out, "Date: {now}\r\n");
+        }
+        out.extend_from_slice(b"\r\n");
+        last
+    }
+
+    /// Writes the answer. `false`: it has broken off. The client gets what came before that: many
+    /// clients send a request again if its connection ends without a byte.
+    pub(super) fn poll_answer<S: AsyncWrite + Unpin>(
+        &mut self,
+        io: &mut S,
+        cx: &mut Context<'_>,
+    ) -> Poll<bool> {
+        loop {
+            let filled = self.poll_fill(cx);
+            if let Poll::Ready(Err(error)) = &filled {
+                tracing::debug!(%error, "an answer broke off");
+                (self.body, self.broken) = (None, true);
+            }
+            if ready!(self.poll_write(io, cx)).is_err() {
+                return Poll::Ready(false);
+            }
+            if self.body.is_none() {
+                return Poll::Ready(!self.broken);
+            }
+            // All is written, and the content has not been polled since: there may be more.
+            let _ = ready!(filled);
         }
     }
 
+    /// Takes the available content, as far as there is room. A body that is whole, or that the
+    /// client must not get, is dropped with everything it holds.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        while let Some(body) = &mut self.body {
+            if self.framing == ResponseFraming::Length(0) || body.is_end_stream() {
+                return Poll::Ready(self.end(None));
+            }
+            if !self.queue.has_room() {
+                break;
+            }
+            let frame = ready!(Pin::new(body).poll_frame(cx)).transpose()?;
+            match frame.map(Frame::into_data) {
+                Some(Ok(data)) => self.data(data),
+                Some(Err(frame)) => return Poll::Ready(self.end(frame.trailers_ref())),
+                None => return Poll::Ready(self.end(None)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
     fn data(&mut self, mut data: Bytes) {
-        if let ResponseFraming::Length(left) = &mut self.framed {
+        if let ResponseFraming::Length(left) = &mut self.framing {
             // No more than was promised.
             data.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
             *left -= data.len() as u64;
         }
-        let chunked = matches!(self.framed, ResponseFraming::Chunked(_));
+        let chunked = self.framing == ResponseFraming::Chunked;
         self.queue.push(data, chunked);
     }
 
-    /// Ends the content. Writes the trailers that were announced and are allowed.
-    pub(super) fn end(&mut self, trailers: Option<&HeaderMap>) -> Result<(), TooShort> {
-        match std::mem::replace(&mut self.framed, ResponseFraming::Length(0)) {
+    /// Ends the content. The proxy has removed what may not be in its trailers.
+    fn end(&mut self, trailers: Option<&HeaderMap>) -> Result<(), BoxError> {
+        self.body = None;
+        match std::mem::replace(&mut self.framing, ResponseFraming::Length(0)) {
+            ResponseFraming::Length(1..) => {
+                Err("the content of an answer has ended before its length".into())
+            }
             ResponseFraming::Length(0) | ResponseFraming::ToEnd => Ok(()),
-            ResponseFraming::Length(_) => Err(TooShort),
-            ResponseFraming::Chunked(announced) => {
-                let all = trailers.into_iter().flatten();
-                let written = all.filter(|(name, _)| announced.contains(name) && may_trail(name));
-                self.queue.push_last_chunk(written);
+            ResponseFraming::Chunked => {
+                let trailers = trailers.filter(|_| self.trailers);
+                self.queue.push_last_chunk(trailers.into_iter().flatten());
                 Ok(())
             }
         }
@@ -133,22 +247,43 @@ impl Output {
     }
 }
 
+fn start_line(head: &ResponseHead, asked: Asked, out: &mut Vec<u8>) {
+    let canonical = head.status.canonical_reason().unwrap_or("<none>");
+    let version: &[u8] = if asked.version == Version::HTTP_11 {
+        b"HTTP/1.1 "
+    } else {
+        b"HTTP/1.0 "
+    };
+    for part in [
+        version,
+        head.status.as_str().as_bytes(),
+        b" ",
+        head.reason.as_deref().unwrap_or(canonical.as_bytes()),
+        b"\r\n",
+    ] {
+        out.extend_from_slice(part);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use http::StatusCode;
     use http::header::HeaderName;
 
     use super::*;
-    use crate::http1::Response;
 
     /// A piece that is not copied.
     const LONG: usize = (4 << 10) + 1;
 
-    fn asked(http_11: bool, trailers: bool) -> ResponseConstraints {
-        ResponseConstraints {
+    fn asked(http_11: bool, trailers: bool) -> Asked {
+        Asked {
             head: false,
-            http_11,
+            version: if http_11 {
+                Version::HTTP_11
+            } else {
+                Version::HTTP_10
+            },
             trailers,
+            keeps: true,
         }
     }
 
@@ -164,12 +299,12 @@ mod tests {
     /// The bytes that are written for an answer with this content.
     async fn written(
         head: &ResponseHead,
-        (asked, content): (ResponseConstraints, ResponseContent),
+        (asked, length): (Asked, Option<u64>),
         pieces: &[usize],
         trailers: Option<HeaderMap>,
-    ) -> Result<Vec<u8>, TooShort> {
+    ) -> Result<Vec<u8>, BoxError> {
         let mut output = Output::new();
-        output.head(&mut head.clone(), asked, content, Last::No);
+        output.head(&mut head.clone(), asked, length, false);
         let mut io = Vec::new();
         for length in pieces {
             output.data(vec![b'x'; *length].into());
@@ -179,37 +314,44 @@ mod tests {
         output.end(trailers.as_ref())?;
         let flushed = std::future::poll_fn(|cx| output.poll_write(&mut io, cx)).await;
         flushed.expect("a vector takes all");
-        assert!(output.queue.is_empty() && output.has_room());
+        assert!(output.queue.is_empty() && output.queue.has_room());
         Ok(io)
     }
 
     #[tokio::test]
     async fn content_of_unknown_length_goes_in_chunks() {
-        let parts = head(StatusCode::OK, &[("trailer", "x-a, x-b"), ("x-c", "1")]);
+        let parts = head(StatusCode::OK, &[("trailer", "x-a"), ("x-c", "1")]);
         let mut trailers = HeaderMap::new();
-        for name in ["x-a", "x-secret", "content-length"] {
-            trailers.append(HeaderName::from_static(name), "1".parse().expect("a value"));
-        }
-        let how = (asked(true, true), ResponseContent::Unknown);
-        let all = written(&parts, how, &[1, 0, 18, LONG], Some(trailers)).await;
-        let expected = format!(
-            "HTTP/1.1 200 OK\r\nDate: now\r\nTrailer: x-a, x-b\r\nX-C: 1\r\n\
-             Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n12\r\n{}\r\n1001\r\n{}\r\n\
-             0\r\nX-A: 1\r\n\r\n",
-            "x".repeat(18),
-            "x".repeat(LONG)
+        trailers.append(
+            HeaderName::from_static("x-a"),
+            "1".parse().expect("a value"),
         );
-        assert_eq!(all.expect("whole"), expected.as_bytes());
+        for takes in [true, false] {
+            let how = (asked(true, takes), None);
+            let all = written(&parts, how, &[1, 0, 18, LONG], Some(trailers.clone())).await;
+            let expected = format!(
+                "HTTP/1.1 200 OK\r\nDate: now\r\nTrailer: x-a\r\nX-C: 1\r\n\
+                 Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n12\r\n{}\r\n1001\r\n{}\r\n\
+                 0\r\n{}\r\n",
+                "x".repeat(18),
+                "x".repeat(LONG),
+                if takes { "X-A: 1\r\n" } else { "" },
+            );
+            assert_eq!(all.expect("whole"), expected.as_bytes());
+        }
         // HTTP/1.0 has no chunks: the connection ends it.
-        let how = (asked(false, true), ResponseContent::Unknown);
+        let how = (asked(false, true), None);
         let all = written(&parts, how, &[2], None).await.expect("whole");
-        assert_eq!(all, b"HTTP/1.0 200 OK\r\nDate: now\r\nX-C: 1\r\n\r\nxx");
+        assert_eq!(
+            all,
+            b"HTTP/1.0 200 OK\r\nDate: now\r\nX-C: 1\r\nConnection: close\r\n\r\nxx"
+        );
     }
 
     #[tokio::test]
     async fn content_is_as_long_as_was_said() {
         let parts = head(StatusCode::OK, &[("content-length", "3")]);
-        let how = (asked(true, false), ResponseContent::Unknown);
+        let how = (asked(true, false), None);
         let all = written(&parts, how, &[2, 5], None).await.expect("whole");
         assert_eq!(
             all,
@@ -222,7 +364,7 @@ mod tests {
 
     #[tokio::test]
     async fn some_answers_have_no_content() {
-        let how = (asked(true, false), ResponseContent::None);
+        let how = (asked(true, false), Some(0));
         let parts = head(StatusCode::NOT_MODIFIED, &[("content-length", "9")]);
         let all = written(&parts, how, &[], None).await.expect("whole");
         assert_eq!(all, b"HTTP/1.1 304 Not Modified\r\nDate: now\r\n\r\n");
@@ -231,6 +373,20 @@ mod tests {
         assert_eq!(
             all,
             b"HTTP/1.1 200 OK\r\nDate: now\r\nContent-Length: 0\r\n\r\n"
+        );
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_a_date_gets_one() {
+        let head = Response::new(StatusCode::OK, ()).head;
+        let all = written(&head, (asked(true, false), Some(0)), &[], None).await;
+        let all = String::from_utf8(all.expect("whole")).expect("ASCII");
+        let date = all.lines().find_map(|line| line.strip_prefix("Date: "));
+        let date = httpdate::parse_http_date(date.expect("a date")).expect("of HTTP");
+        assert!(
+            wall_clock()
+                .duration_since(date)
+                .is_ok_and(|ago| ago.as_secs() < 60)
         );
     }
 }

@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use super::{fenced, reached, until_reached};
 use crate::support::client::Exchange;
-use crate::support::http2::{GOAWAY, Http2, Outcome};
+use crate::support::http2::{Http2, Outcome};
 use crate::support::wire::Wire;
-use crate::support::{
-    Config, Gate, Must, Proxy, Step, Store, Upstream, eventually, get, put, soon,
-};
+use crate::support::{Config, Gate, Must, Proxy, Step, Store, Upstream, get, put, soon};
 
 /// A connection that has been served once, and stays open.
 async fn served(proxy: &Proxy) -> Exchange {
@@ -124,70 +122,6 @@ async fn an_idle_http_2_connection_makes_room_in_good_order() {
     third.must().await.assert_forwarded();
     gate.open();
     assert_eq!(at_work.answer(stream).await, Outcome::Status(200));
-}
-
-#[tokio::test]
-async fn an_idle_connection_makes_room_for_another_of_its_address() {
-    let limits = "limits: { connections_per_client: 2, idle_timeout: 300s }";
-    let (_upstream, proxy) = fenced(limits).await;
-    let (first, second) = (served(&proxy).await, served(&proxy).await);
-    // At first none has been idle for long: one is closed at once, as if all were busy.
-    eventually("a place", || async {
-        let mut third = Exchange::open(proxy.data(), "GET").await.ok()?;
-        third.wire.send(&get("/third").bytes()).await.ok()?;
-        let answer = third.answer().await.ok()?;
-        answer.assert_forwarded();
-        Some(())
-    })
-    .await;
-    is_closed(first.wire).await;
-    again(second).await;
-}
-
-/// A stream that is opened after the GOAWAY keeps its connection, which counts for its address
-/// again.
-#[tokio::test]
-async fn a_connection_that_stays_for_a_late_stream_counts_for_its_address() {
-    let limits = "limits: { connections_per_client: 2, idle_timeout: 300s }";
-    let (upstream, proxy) = fenced(limits).await;
-    let gate = Gate::shut();
-    let mut at_work = busy(&upstream, &proxy, &gate).await;
-    let mut late = Http2::open(proxy.data()).await;
-    // Its connection stays in the window between the two GOAWAY frames.
-    late.polite = false;
-    let third = tokio::spawn({
-        let to = proxy.data();
-        async move {
-            eventually("a place", || async {
-                let mut third = Exchange::open(to, "GET").await.ok()?;
-                third.wire.send(&get("/third").bytes()).await.ok()?;
-                third.answer().await.ok()?.assert_forwarded();
-                Some(third)
-            })
-            .await
-        }
-    });
-    late.until("a GOAWAY", |frame| frame.kind == GOAWAY).await;
-    upstream.when(
-        |head| head.word(1) == "/late",
-        [Step::Wait(gate.clone()), Step::ok()],
-    );
-    let fields: [(&str, &[u8]); 4] = [
-        (":method", b"GET"),
-        (":scheme", b"http"),
-        (":authority", b"app.test"),
-        (":path", b"/late"),
-    ];
-    let stream = late.head(&fields, true).await;
-    let third = third.must().await;
-    upstream.reached(3).await;
-    drop(third);
-    open(&proxy, 2.0).await;
-    // Both connections of the address have a request.
-    is_closed(Wire::connect(proxy.data()).must().await).await;
-    gate.open();
-    at_work.finish().await.assert_forwarded();
-    assert_eq!(late.answer(stream).await, Outcome::Status(200));
 }
 
 /// A tunnel has left HTTP, and its descriptor has not left the process.

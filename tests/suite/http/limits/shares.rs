@@ -1,7 +1,6 @@
 //! Shares of the places: what one HTTP/2 connection, one address and one resource leave to others.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
@@ -147,34 +146,6 @@ async fn one_address_leaves_places_to_others() {
     second.finish().await.assert_forwarded();
     let mut again = begin_from("127.0.0.2", &proxy, &request).await;
     again.finish().await.assert_forwarded();
-}
-
-/// One that has all its connections gives one of them up for one more, and no second one.
-#[tokio::test]
-async fn an_address_with_its_share_gives_up_one_connection_for_one_more() {
-    let limits = "limits: { connections: 4, connections_per_client: 3, idle_timeout: 300s }";
-    let (_upstream, proxy) = fenced(limits).await;
-    let request = get("/");
-    let mut idle = Vec::new();
-    for ip in ["127.0.0.2", "127.0.0.2", "127.0.0.2", "127.0.0.3"] {
-        let mut exchange = begin_from(ip, &proxy, &request).await;
-        exchange.finish().await.assert_forwarded();
-        idle.push(exchange);
-    }
-    // None makes room that has not been idle for a second.
-    tokio::time::sleep(Duration::from_millis(1200)).await;
-    let mut more = begin_from("127.0.0.2", &proxy, &request).await;
-    more.finish().await.assert_forwarded();
-    // Which of its three: the proxy may note the ends of two answers in either order.
-    let mut left = Vec::new();
-    for exchange in &mut idle {
-        let sent = exchange.wire.send(&request.bytes()).await;
-        let head = soon("the answer, or an end", exchange.wire.head()).await;
-        left.push(sent.is_ok() && head.is_ok_and(|head| head.is_some()));
-    }
-    let of_its_own = left[..3].iter().filter(|open| **open).count();
-    assert_eq!((of_its_own, left[3]), (2, true), "one of its own: {left:?}");
-    assert!((reached(&proxy, "idle-closed").await - 1.0).abs() < 0.5);
 }
 
 /// By default a loopback address has no share: all clients of a mesh's sidecar come by one.
