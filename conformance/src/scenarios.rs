@@ -5,7 +5,6 @@ use std::fmt;
 use std::time::Duration;
 
 use fencepost::metrics::DecidedBy;
-use fencepost::proxy::headers::via::Loop;
 use fencepost::proxy::{AnswerStyle, Refusal, Retry, Why};
 use fencepost::routing::Token;
 
@@ -102,7 +101,7 @@ pub fn all() -> Vec<Scenario> {
             EVERY,
             early(R::VersionNotSupported),
         ),
-        ("loop-detected", EVERY, early(R::Loop(Loop::Own))),
+        ("loop-detected", EVERY, early(R::Loop)),
         // The second try is not the last one.
         ("overloaded", 2, late(R::Overloaded(WHY))),
         ("store-unavailable", 1, late(no_store(1, false))),

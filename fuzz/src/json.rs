@@ -14,7 +14,7 @@ pub type Members = dyn Fn(&[u8], &[&[String]]) -> Result<Vec<Option<String>>, St
 
 /// The proxy's own reading.
 pub fn real(body: &[u8], wanted: &[&[String]]) -> Result<Vec<Option<String>>, String> {
-    members(body, wanted).map_err(|error| error.to_string())
+    members(body, wanted)
 }
 
 pub fn check_of(members: &Members, data: &[u8]) -> Verdict {

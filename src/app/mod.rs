@@ -33,7 +33,7 @@ use crate::config::{self, Loader, RouteTable, Settings, Warning};
 use crate::fencing::{Background, Fencing, FencingSetup, Running};
 use crate::log_filter::LogFilter;
 use crate::metrics::Metrics;
-use crate::proxy::headers::via::Via;
+use crate::proxy::headers::Via;
 use crate::proxy::{Proxy, ProxySetup};
 use crate::rejections::Rejections;
 use crate::server::{self, DrainPhases, Workers};

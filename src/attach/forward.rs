@@ -31,7 +31,7 @@ use crate::metrics::Outcome;
 use crate::proxy::headers::{
     OPERATION, OUTCOME, RETRY, TARGET, TOKEN, fencing_token, strip_hop_by_hop, text,
 };
-use crate::proxy::{AnswerStyle, DetailReader, Refusal, Retry, Why, host_of};
+use crate::proxy::{AnswerStyle, Refusal, Retry, Why, host_of};
 use crate::routing::is_address_or_localhost;
 
 /// The longest body that is kept, so that its request can be sent again.
@@ -204,7 +204,7 @@ impl Forwarder {
         match answered {
             Ok(answer) => answer,
             Err(refusal) => {
-                let why = refusal.detail(DetailReader::Log, None);
+                let why = refusal.detail(None, true).to_string();
                 self.refused(&asked, refusal.outcome().as_str(), Some(&why));
                 let (head, body) = Response::from(refusal.respond(STYLE, None)).into_parts();
                 let body = body.collect().await.map(Collected::to_bytes);

@@ -6,19 +6,17 @@ use std::sync::Arc;
 use http::StatusCode;
 use opentelemetry::KeyValue;
 
-use super::access_log::AccessRecord;
 use super::classify::Scope;
 use super::context::Context;
-use super::notes::Noted;
+use super::facts::RequestFacts;
+use super::log::{AccessRecord, Noted};
 use super::refusal::Refusal;
-use super::request_facts::RequestFacts;
 use super::routing_table::RoutingTable;
 use super::setup::Proxy;
 use crate::config::AccessLog;
 use crate::http1::Response;
 use crate::metrics::{CLAIM, DecidedBy, Outcome, RouteMetrics, UNMATCHED};
 use crate::proxy::client_body::ClientBody;
-use crate::routing::Token;
 use crate::traces::RequestTrace;
 
 /// A request that was answered by the upstream, or a claim that was granted.
@@ -57,72 +55,61 @@ impl Proxy {
     ) -> Response<ClientBody> {
         let (metrics, label) = scope.series(context.table());
         let facts = &context.facts;
-        let refusal = match done {
+        let mut refused = None;
+        let (mut response, outcome) = match done {
             Ok(Forwarded {
                 mut response,
                 counted,
             }) => {
-                let status = response.status();
-                let mut ended = None;
-                match counted {
+                let outcome = match counted {
                     CountAs::Outcome(outcome) => {
-                        ended = Some(outcome);
                         metrics.request(outcome);
-                        log_answered(context, label, Some(outcome), &mut response);
+                        Some(outcome)
                     }
-                    CountAs::Beside => log_answered(context, label, None, &mut response),
-                    CountAs::AtEnd(Some(outcome)) => {
-                        ended = Some(outcome);
-                        log_answered(context, label, Some(outcome), &mut response);
-                    }
-                    // The log has another line for it, with the reason.
-                    CountAs::AtEnd(None) => ended = Some(Outcome::OutcomeUnknown),
-                }
-                trace_answer(facts, scope, status, ended, None);
-                time(facts, metrics, &mut response);
-                return response;
+                    CountAs::AtEnd(outcome) => Some(outcome.unwrap_or(Outcome::OutcomeUnknown)),
+                    CountAs::Beside => None,
+                };
+                log_answered(context, label, outcome, &mut response);
+                (response, outcome)
             }
-            Err(refusal) => refusal,
+            Err(refusal) => {
+                let refusal = &*refused.insert(refusal);
+                let outcome = refusal.outcome();
+                metrics.request(outcome);
+                self.count_stale(facts, metrics, refusal);
+                let mut response = refusal.respond(context.style(), facts.subject.get());
+                let noted = Noted {
+                    label,
+                    facts,
+                    refusal,
+                    status: Some(response.status()),
+                };
+                self.notes.note(&context.table().settings.log, noted);
+                // What the caller quotes is what the log says.
+                facts.identify(&mut response.head.fields);
+                (response, Some(outcome))
+            }
         };
-        let outcome = refusal.outcome();
-        metrics.request(outcome);
-        let subject = facts.subject.get();
-        let mark = refusal.mark(subject);
-        if outcome == Outcome::StaleToken
-            && let Some((key, token)) = subject
-        {
-            let by = match &refusal {
-                Refusal::Stale { decided_by, .. } => *decided_by,
-                _ => DecidedBy::Store,
-            };
-            metrics.stale(by, mark.map_or(0, |mark| token.gap_to(mark)));
-            self.metrics.stale_resource(key, std::time::Instant::now());
-        }
-        let mut response = refusal.respond(context.style(), subject);
-        let settings = &context.table().settings.log;
-        let status = response.status();
-        let noted = Noted {
-            label,
-            facts,
-            refusal: &refusal,
-            status,
-        };
-        self.notes.note(settings, noted);
-        if let Some(head) = &facts.head {
-            // What the caller quotes is what the log says.
-            head.identify(&mut response.head.fields);
-        }
-        trace_answer(facts, scope, response.status(), Some(outcome), mark);
-        time(facts, metrics, &mut response);
+        trace_answer(facts, scope, response.status(), outcome, refused.as_ref());
+        // Measures the request until its answer has been taken, and ends its span there.
+        let span = facts.trace.as_ref().map(RequestTrace::guard);
+        response.body.time(metrics.duration(facts.began), span);
         response
     }
-}
 
-/// Measures the request until its answer has been taken, and ends its span there.
-fn time(facts: &RequestFacts, metrics: &RouteMetrics, response: &mut Response<ClientBody>) {
-    let trace = facts.trace();
-    let timer = metrics.duration(facts.began);
-    response.body.time(timer, trace.map(RequestTrace::guard));
+    /// Counts a stale token by what has found it, and its resource.
+    fn count_stale(&self, facts: &RequestFacts, metrics: &RouteMetrics, refusal: &Refusal) {
+        let subject = facts.subject.get();
+        let by = match refusal {
+            Refusal::Stale { decided_by, .. } => *decided_by,
+            Refusal::Spent => DecidedBy::Store,
+            _ => return,
+        };
+        if let Some((key, _)) = subject {
+            metrics.stale(by, refusal.gap(subject).unwrap_or_default());
+            self.metrics.stale_resource(key, std::time::Instant::now());
+        }
+    }
 }
 
 /// Says in the request's span how it is answered.
@@ -131,21 +118,22 @@ fn trace_answer(
     scope: &Scope,
     status: StatusCode,
     outcome: Option<Outcome>,
-    mark: Option<Token>,
+    refused: Option<&Refusal>,
 ) {
-    let Some(trace) = facts.trace() else {
+    let Some(trace) = &facts.trace else {
         return;
     };
     let mut more = Vec::new();
     let mut say = |name: &'static str, value: String| more.push(KeyValue::new(name, value));
-    if let Some((key, token)) = facts.subject.get() {
+    let subject = facts.subject.get();
+    if let Some((key, token)) = subject {
         say("fencepost.resource", key.to_string());
         say("fencepost.token", token.to_string());
-        if let Some(mark) = mark {
+        if let Some(mark) = refused.and_then(|refusal| refusal.mark(subject)) {
             say("fencepost.mark", mark.to_string());
-            if *token <= mark {
-                say("fencepost.gap", token.gap_to(mark).to_string());
-            }
+        }
+        if let Some(gap) = refused.and_then(|refusal| refusal.gap(subject)) {
+            say("fencepost.gap", gap.to_string());
         }
     }
     if let Some(id) = facts.text(false).request_id {
@@ -155,31 +143,28 @@ fn trace_answer(
     trace.answered(route, status, outcome.map(Outcome::as_str), more);
 }
 
-/// Has an answered request logged, if `log.access` names it.
+/// Has an answered request logged, if `log.access` names it. An unknown outcome has another line,
+/// with the reason.
 fn log_answered(
     context: &Context<'_>,
     label: &str,
     outcome: Option<Outcome>,
     response: &mut Response<ClientBody>,
 ) {
-    let facts = &context.facts;
-    let Some(clock) = &facts.clock else {
-        return;
-    };
     let settings = &context.table().settings.log;
-    let judged = outcome != Some(Outcome::Unfenced);
-    let wanted = settings.access == AccessLog::All || judged;
-    if wanted {
-        let subject = facts.subject.get();
+    let wanted = match settings.access {
+        AccessLog::All => true,
+        AccessLog::Fenced => outcome != Some(Outcome::Unfenced),
+        AccessLog::Off | AccessLog::Refusals => false,
+    };
+    if wanted && outcome != Some(Outcome::OutcomeUnknown) {
         let status = response.status();
         response.body.log(AccessRecord {
-            clock: clock.clone(),
+            facts: Arc::clone(&context.facts),
             label: label.to_owned(),
             outcome,
             status,
-            client: Arc::clone(&facts.client),
-            subject: subject.map(|(key, token)| (key.to_string(), token.to_string())),
-            request: facts.text(settings.query),
+            query: settings.query,
             bytes: 0,
             whole: false,
         });

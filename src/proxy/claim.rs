@@ -11,7 +11,7 @@ use super::classify::{self, Class, Fenced};
 use super::client::Client;
 use super::context::Context;
 use super::headers::{self, RESOURCE, TARGET};
-use super::limits::in_flight::InFlightPermit;
+use super::limits::InFlightPermit;
 use super::refusal::{Refusal, problem};
 use super::routing_table::Route;
 use super::setup::Proxy;
@@ -142,7 +142,7 @@ impl Proxy {
 /// Checks the limits on clients that may claim.
 fn may_claim(claim: &ClaimSettings, fields: &Fields, client: &Client) -> Result<(), Refusal> {
     if !client.may_claim(claim) {
-        return Err(Refusal::ClaimRefused);
+        return Err(Refusal::ClientRefused);
     }
     match &claim.tokens {
         Some(tokens)

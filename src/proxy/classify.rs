@@ -304,23 +304,13 @@ fn same_key_elsewhere(
 /// Checks that the parts which decide about a fenced request mean the same to the upstream.
 fn one_reading(route: &Route, head: &RequestHead, unsafe_method: bool) -> Result<(), Refusal> {
     let settings = &route.settings;
-    for source in settings.key.iter().flat_map(KeyTemplate::parts) {
-        match source {
-            Source::Host => {
-                let own = host(head)?;
-                let own = text(own, "Host").map_err(Refusal::Ambiguous)?;
-                headers::hosts::are_all(&head.fields, own)
-            }
-            Source::Json(_) => headers::media::json(&head.fields),
-            _ => Ok(()),
-        }
-        .map_err(|error| ambiguous(&error))?;
+    if settings.key.as_ref().is_some_and(KeyTemplate::uses_json) {
+        headers::json(&head.fields).map_err(|error| ambiguous(&error))?;
     }
     match &settings.idempotency {
-        Some(idempotency) if unsafe_method => {
-            headers::at_most_one(&head.fields, &idempotency.header)
-                .map_err(|error| ambiguous(&error))
-        }
+        Some(idempotency) if unsafe_method => headers::single(&head.fields, &idempotency.header)
+            .map(|_| ())
+            .map_err(|error| ambiguous(&error)),
         _ => Ok(()),
     }
 }

@@ -1,15 +1,16 @@
 //! [`Client`]: the sender of a request, and the names in the certificate that it showed.
 
+use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
+use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use webpki::EndEntityCert;
 
 use super::headers::forwarded_for;
-use super::headers::identity::of_certificate;
 use crate::config::{ClaimSettings, ClientPattern, RouteSettings};
 
 /// The most names in a log line.
@@ -114,9 +115,30 @@ impl ClientNames {
         names
     }
 
-    /// A certificate with these names, as the upstream reads it.
+    /// The value of `X-Forwarded-Client-Cert` for a verified certificate with these names: one
+    /// element of Envoy's format, `Hash=…;URI=…;DNS=…`, with a `URI` and a `DNS` for each name. The
+    /// hash is the SHA-256 of the certificate in DER, in lower-case hexadecimal digits. The subject
+    /// is left out: its text can be read in two ways.
+    /// (<https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_conn_man/headers>)
     pub(crate) fn identity(&self, certificate: &CertificateDer<'_>) -> String {
-        of_certificate(certificate, &self.uris, &self.dns)
+        let mut text = String::from("Hash=");
+        for byte in Sha256::digest(certificate) {
+            let _ = write!(text, "{byte:02x}");
+        }
+        let uris = self.uris.iter().map(|uri| ("URI", uri));
+        for (kind, name) in uris.chain(self.dns.iter().map(|name| ("DNS", name))) {
+            // A reader that unescapes and one that does not would take such a name for two.
+            if name.contains(['"', '\\']) || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
+                continue;
+            }
+            let quote = if name.contains([',', ';', '=']) {
+                "\""
+            } else {
+                ""
+            };
+            text.extend([";", kind, "=", quote, name, quote]);
+        }
+        text
     }
 
     fn any_of(&self, wanted: &[ClientPattern]) -> bool {
@@ -192,5 +214,34 @@ mod tests {
     fn what_is_no_certificate_has_no_names() {
         let found = ClientNames::of(&CertificateDer::from(vec![0x30, 0x00]));
         assert_eq!(found, ClientNames::default());
+    }
+
+    #[test]
+    fn the_value_is_envoys() {
+        let certificate = CertificateDer::from(b"abc".to_vec());
+        let hash = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        let value = |uris: &[&str], dns: &[&str]| {
+            let [uris, dns] =
+                [uris, dns].map(|names| names.iter().map(ToString::to_string).collect());
+            let names = ClientNames {
+                uris,
+                dns,
+                text: None,
+            };
+            let text = names.identity(&certificate);
+            text.strip_prefix(&format!("Hash={hash}"))
+                .expect("the hash")
+                .to_owned()
+        };
+        assert_eq!(value(&[], &[]), "");
+        assert_eq!(
+            value(&["spiffe://c/ns/pay"], &["a.pay.svc", "b.pay.svc"]),
+            ";URI=spiffe://c/ns/pay;DNS=a.pay.svc;DNS=b.pay.svc"
+        );
+        // No name makes an element, a pair or a line of its own.
+        assert_eq!(
+            value(&["x:a;DNS=b", "x:a,Hash=0", "x:\"", "x:\\", "x:a\nb"], &[]),
+            ";URI=\"x:a;DNS=b\";URI=\"x:a,Hash=0\""
+        );
     }
 }

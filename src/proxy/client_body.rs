@@ -9,9 +9,10 @@ use tokio::sync::mpsc;
 
 use crate::body::{Answering, BoxError};
 use crate::metrics::ResponseTimer;
-use crate::proxy::access_log::{AccessRecord, ResponseWatch};
-use crate::proxy::headers::trailers::TrailerRules;
-use crate::proxy::limits::in_flight::InFlightPermit;
+use crate::proxy::facts::ResponseWatch;
+use crate::proxy::headers::TrailerRules;
+use crate::proxy::limits::InFlightPermit;
+use crate::proxy::log::AccessRecord;
 use crate::traces::RequestSpanGuard;
 use crate::upstream::ResponseBody;
 

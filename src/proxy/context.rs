@@ -2,19 +2,13 @@
 
 use std::sync::Arc;
 
-use http::Version;
-
-use super::access_log::AccessClock;
 use super::client::Client;
-use super::headers;
-use super::headers::media::is_grpc;
-use super::logged_head::LoggedHead;
+use super::facts::RequestFacts;
 use super::refusal::Subject;
 use super::refusal::problem::AnswerStyle;
-use super::request_facts::RequestFacts;
 use super::routing_table::{RoutingTable, Snapshot};
 use crate::http1::RequestHead;
-use crate::traces::{RequestTrace, TraceHead, TraceParent};
+use crate::traces::RequestTrace;
 
 /// The context of one request, for all its phases.
 pub(super) struct Context<'a> {
@@ -27,34 +21,14 @@ pub(super) struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// The context of a request whose head was refused.
-    pub(super) fn unread(snapshot: Arc<Snapshot>, client: &'a Client) -> Self {
-        Self {
-            snapshot,
-            client,
-            by_proxy: false,
-            facts: Arc::new(RequestFacts::unread(client)),
-        }
-    }
-
-    pub(super) fn of(head: &RequestHead, snapshot: Arc<Snapshot>, client: &'a Client) -> Self {
-        let mut facts = RequestFacts::unread(client);
-        let parent = TraceParent::of(&head.fields);
-        let mut trace = None;
-        if let Some(traces) = &snapshot.traces {
-            let head = TraceHead {
-                began: facts.began,
-                method: &head.method,
-                path: head.target.path(),
-                version: head.version,
-                fields: &head.fields,
-                client: &client.text,
-            };
-            trace = traces.request(parent.as_ref(), head);
-        }
-        facts.head = Some(LoggedHead::of(head, parent.as_ref(), trace));
-        facts.clock = AccessClock::of(snapshot.table.settings.log.access);
-        facts.grpc = reads_grpc(head);
+    /// `head`: `None` if it could not be read.
+    pub(super) fn of(
+        head: Option<&RequestHead>,
+        snapshot: Arc<Snapshot>,
+        client: &'a Client,
+    ) -> Self {
+        let access = snapshot.table.settings.log.access;
+        let facts = RequestFacts::of(head, client, snapshot.traces.as_ref(), access);
         Self {
             snapshot,
             client,
@@ -68,7 +42,7 @@ impl<'a> Context<'a> {
     }
 
     pub(super) fn trace(&self) -> Option<&RequestTrace> {
-        self.facts.trace().map(Arc::as_ref)
+        self.facts.trace.as_deref()
     }
 
     /// Sets the resource and the token of the request.
@@ -77,15 +51,6 @@ impl<'a> Context<'a> {
     }
 
     pub(super) fn style(&self) -> AnswerStyle<'_> {
-        self.table().style(&self.facts)
+        self.table().style(self.facts.grpc)
     }
-}
-
-/// Whether the caller is a gRPC library, which reads a refusal as a gRPC status in a 200 response.
-/// Any other client would take that for a success. gRPC is HTTP/2 with `te: trailers`; a content
-/// type can stand on any request (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>,
-/// Requests).
-fn reads_grpc(head: &RequestHead) -> bool {
-    let fields = &head.fields;
-    is_grpc(fields) && head.version == Version::HTTP_2 && headers::takes_trailers(fields)
 }

@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::classify::{Class, Fenced, classify};
 use super::client::Client;
-use super::headers::{TOKEN, identity};
+use super::headers::{self, TOKEN};
+use super::refusal::Refusal;
 use super::refusal::problem::AnswerStyle;
-use super::refusal::{DetailReader, Refusal};
 use super::routing_table::{Route, RoutingTable};
 use crate::config::{Mode, Settings};
 use crate::http1::RequestHead;
@@ -65,7 +65,7 @@ pub fn explain(
     let asks_clients = settings.asks_clients();
     let table = RoutingTable::new(settings, &Metrics::new(&[]))?;
     if asks_clients {
-        identity::strip(&mut head.fields);
+        headers::strip_identity(&mut head.fields);
     }
     Ok(Explanation {
         method: head.method.to_string(),
@@ -151,7 +151,7 @@ impl RequestVerdict {
         Self {
             status: Some(refusal.status(style).as_u16()),
             outcome: Some(refusal.outcome().as_str()),
-            reason: refusal.detail(DetailReader::Log, None),
+            reason: refusal.detail(None, true).to_string(),
             ..self
         }
     }

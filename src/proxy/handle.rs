@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::classify::{self, Class, Scope};
 use super::client::Client;
 use super::context::Context;
-use super::headers::{http2, identity};
+use super::headers::{self, http2};
 use super::refusal::Refusal;
 use super::setup::Proxy;
 use super::trusted_proxies;
@@ -37,15 +37,16 @@ impl Proxy {
             .is_none_or(|ip| trusted_proxies::have(trusted, ip));
         let behind = client.behind(trusted, &head.fields);
         let client = behind.as_ref().unwrap_or(client);
-        let mut context = Context::of(&head, snapshot, client);
+        let mut context = Context::of(Some(&head), snapshot, client);
         context.by_proxy = by_proxy;
         if client.mutual || context.table().settings.asks_clients() {
-            identity::strip(&mut head.fields);
+            headers::strip_identity(&mut head.fields);
         }
         // A request in a loop would wait for itself, on any route.
-        let (scope, class) = match self.via.check(&head.fields) {
-            Ok(()) => classify::classify(context.table(), &head, context.client),
-            Err(in_loop) => (Scope::Route(None), Class::Refused(Refusal::Loop(in_loop))),
+        let (scope, class) = if self.via.is_in(&head.fields) {
+            (Scope::Route(None), Class::Refused(Refusal::Loop))
+        } else {
+            classify::classify(context.table(), &head, context.client)
         };
         let done = match class {
             Class::Pass { upgrade } => {
@@ -69,7 +70,7 @@ impl Proxy {
 
     /// Refuses a request whose head could not be read. The connection ends with the answer.
     pub(crate) fn refuse(&self, error: RequestError, client: &Client) -> Response<ClientBody> {
-        let context = Context::unread(self.snapshot(), client);
+        let context = Context::of(None, self.snapshot(), client);
         let mut response = self.answer(&context, &Scope::Route(None), Err(error.into()));
         response.head.fields.insert(CONNECTION, "close");
         response
@@ -85,7 +86,8 @@ impl Proxy {
         if let Some(limit) = limit_of(error) {
             self.metrics.limit(limit);
         }
-        let context = Context::of(&http2::unchecked(request), self.snapshot(), client);
+        let head = http2::unchecked(request);
+        let context = Context::of(Some(&head), self.snapshot(), client);
         self.answer(&context, &Scope::Route(None), Err(error.into()))
     }
 }

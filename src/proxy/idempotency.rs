@@ -6,17 +6,14 @@
 //! side by side with no sign between them, a `|` is put there. A caller's operation stays readable,
 //! and cannot be taken for a digest: that begins with `%s`, which no escape does.
 
-use std::fmt::{self, Write as _};
+use std::fmt::{self, Write};
 
 use sha2::{Digest, Sha256};
 
-use super::headers::names::same_name;
 use crate::config::{ClientKey, IdempotencyPart, IdempotencySettings};
 use crate::http1::Fields;
+use crate::http1::head::same_name;
 use crate::routing::{ResourceKey, Token};
-
-/// Room for the text of a usual template behind its resource.
-const TEXT_ROOM: usize = 128;
 
 /// The SHA-256 of a request's method, target and body, each behind its length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,9 +44,8 @@ impl RequestDigest {
 /// 64 lower-case hexadecimal digits.
 impl fmt::Display for RequestDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = String::new();
-        push_hex(&mut text, &self.0);
-        f.write_str(&text)
+        let mut halves = self.0.as_chunks().0.iter();
+        halves.try_for_each(|half| write!(f, "{:032x}", u128::from_be_bytes(*half)))
     }
 }
 
@@ -82,67 +78,102 @@ pub fn key(
     operation: Option<&str>,
     digest: Option<&RequestDigest>,
 ) -> Result<Option<String>, IdempotencyError> {
-    let Some(text) = rendered(settings, resource, token, operation, digest)? else {
+    let mut text = TextHash(Sha256::new());
+    if !render(&mut text, settings, resource, token, operation, digest)? {
         return Ok(None);
-    };
-    let mut key = uuid(&text);
-    if settings.quoted {
-        // RFC 9651, 3.3.3. A UUID has nothing to escape.
-        key = format!("\"{key}\"");
     }
-    Ok(Some(key))
+    // RFC 9562, 5.8: version 8, whose other 122 bits are of the SHA-256 of the text.
+    let hash: [u8; 32] = text.0.finalize().into();
+    let key = hash.first_chunk().copied().unwrap_or_default();
+    let key = uuid::Builder::from_custom_bytes(key).into_uuid();
+    // RFC 9651, 3.3.3. A UUID has nothing to escape.
+    Ok(Some(if settings.quoted {
+        format!("\"{key}\"")
+    } else {
+        key.to_string()
+    }))
 }
 
-/// The text of the template, of which a key is made. Different requests have different texts.
-fn rendered(
+/// The hash of what is written.
+struct TextHash(Sha256);
+
+impl Write for TextHash {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.update(text);
+        Ok(())
+    }
+}
+
+/// Writes the text of the template, of which a key is made. Different requests have different
+/// texts. `false`: there is none, and the route does not require a key.
+fn render(
+    text: &mut impl Write,
     settings: &IdempotencySettings,
     resource: &ResourceKey,
     token: Token,
     operation: Option<&str>,
     digest: Option<&RequestDigest>,
-) -> Result<Option<String>, IdempotencyError> {
+) -> Result<bool, IdempotencyError> {
     if operation.is_some_and(str::is_empty) {
         return Err(IdempotencyError::EmptyOperation);
     }
-    let parts = &settings.key.parts;
-    let separators = Separators::of(parts);
-    let mut raw = String::with_capacity(resource.as_str().len() + TEXT_ROOM);
-    // Whether the last part is a variable without a separator after it.
+    let separators = separators(&settings.key.parts);
+    // The last part is a variable without a separator after it.
     let mut open = false;
-    for part in parts {
-        if let IdempotencyPart::Literal(text) = part {
-            push_literal(&mut raw, text);
-            open &= !text.bytes().any(is_separator);
+    for part in &settings.key.parts {
+        if let IdempotencyPart::Literal(literal) = part {
+            let _ = text.write_str(literal);
+            open &= !literal.bytes().any(is_separator);
             continue;
         }
         if open {
-            raw.push('|');
+            let _ = text.write_char('|');
         }
         open = true;
-        match (part, operation, digest) {
-            (IdempotencyPart::Literal(_), ..) => {}
-            (IdempotencyPart::Resource, ..) => separators.push(&mut raw, resource.as_str()),
-            (IdempotencyPart::Token, ..) => {
-                let _ = write!(raw, "{token}");
-            }
+        // Writing to a hash or a string does not fail.
+        let _ = match (part, operation, digest) {
+            (IdempotencyPart::Resource, ..) => write_variable(text, resource.as_str(), separators),
+            (IdempotencyPart::Token, ..) => write!(text, "{token}"),
             (IdempotencyPart::Operation, Some(operation), _) => {
-                separators.push(&mut raw, operation);
+                write_variable(text, operation, separators)
             }
-            (IdempotencyPart::Operation, None, Some(digest)) => {
-                raw.push_str("%sha256");
-                push_hex(&mut raw, &digest.0);
-            }
-            (IdempotencyPart::Digest, _, Some(digest)) => push_hex(&mut raw, &digest.0),
-            (IdempotencyPart::Operation | IdempotencyPart::Digest, _, None) => {
-                return if settings.required {
-                    Err(IdempotencyError::NoKey)
-                } else {
-                    Ok(None)
-                };
-            }
+            (IdempotencyPart::Operation, None, Some(digest)) => write!(text, "%sha256{digest}"),
+            (IdempotencyPart::Digest, _, Some(digest)) => write!(text, "{digest}"),
+            _ if settings.required => return Err(IdempotencyError::NoKey),
+            _ => return Ok(false),
+        };
+    }
+    Ok(true)
+}
+
+/// Writes a variable with an escape for each byte that ends one, begins an escape, or is not visible
+/// ASCII.
+fn write_variable(text: &mut impl Write, variable: &str, separators: u128) -> fmt::Result {
+    for byte in variable.bytes() {
+        if byte.is_ascii_graphic() && byte != b'%' && separators >> byte & 1 == 0 {
+            text.write_char(char::from(byte))?;
+        } else {
+            write!(text, "%{byte:02X}")?;
         }
     }
-    Ok(Some(raw))
+    Ok(())
+}
+
+/// The characters that end a variable, a bit for each.
+fn separators(parts: &[IdempotencyPart]) -> u128 {
+    let literals = parts.iter().filter_map(|part| match part {
+        IdempotencyPart::Literal(text) => Some(text.as_str()),
+        _ => None,
+    });
+    let signs = literals
+        .flat_map(str::bytes)
+        .filter(|byte| is_separator(*byte));
+    signs.fold(1 << b'|', |set, byte| set | 1 << byte)
+}
+
+/// A visible ASCII sign or a space, but `%`, which begins escapes.
+fn is_separator(byte: u8) -> bool {
+    (byte.is_ascii_punctuation() || byte == b' ') && byte != b'%'
 }
 
 /// The decision about the idempotency header of one request.
@@ -176,71 +207,6 @@ pub fn choose(
         }
     }
     Ok(make()?.map_or(Choice::Nothing, Choice::Send))
-}
-
-/// The characters that end a variable. They are escaped inside every variable.
-struct Separators(u128);
-
-impl Separators {
-    fn of(parts: &[IdempotencyPart]) -> Self {
-        let literals = parts.iter().filter_map(|part| match part {
-            IdempotencyPart::Literal(text) => Some(text.as_str()),
-            _ => None,
-        });
-        let signs = literals
-            .chain(["|"])
-            .flat_map(str::bytes)
-            .filter(|byte| is_separator(*byte));
-        Self(signs.fold(0, |set, byte| set | 1 << byte))
-    }
-
-    fn push(&self, raw: &mut String, text: &str) {
-        let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'%' && self.0 >> byte & 1 == 0;
-        push(raw, text, plain);
-    }
-}
-
-/// A literal stays as it is where a header can carry it.
-fn push_literal(raw: &mut String, text: &str) {
-    push(raw, text, |byte| byte.is_ascii_graphic() || byte == b' ');
-}
-
-/// A visible ASCII sign or a space, but `%`, which begins escapes.
-fn is_separator(byte: u8) -> bool {
-    (byte.is_ascii_punctuation() || byte == b' ') && byte != b'%'
-}
-
-/// Adds a text, with an escape for each byte that is not `plain`. Only ASCII may be.
-fn push(raw: &mut String, text: &str, plain: impl Fn(u8) -> bool) {
-    if text.bytes().all(&plain) {
-        return raw.push_str(text);
-    }
-    for byte in text.bytes() {
-        if plain(byte) {
-            raw.push(char::from(byte));
-        } else {
-            let _ = write!(raw, "%{byte:02X}");
-        }
-    }
-}
-
-/// RFC 9562, 5.8: version 8, whose other 122 bits are of the SHA-256 of the text.
-fn uuid(raw: &str) -> String {
-    let hash: [u8; 32] = Sha256::digest(raw).into();
-    let mut bytes = [0; 16];
-    bytes.copy_from_slice(&hash[..16]);
-    uuid::Builder::from_custom_bytes(bytes)
-        .into_uuid()
-        .to_string()
-}
-
-fn push_hex(text: &mut String, bytes: &[u8; 32]) {
-    const DIGITS: [u8; 16] = *b"0123456789abcdef";
-    let mut digits = [0; 64];
-    for (pair, byte) in digits.as_chunks_mut().0.iter_mut().zip(bytes) {
-        *pair = [byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit)]);
-    }
-    text.push_str(std::str::from_utf8(&digits).unwrap_or_default());
 }
 
 #[cfg(test)]
@@ -287,8 +253,10 @@ mod tests {
     ) -> String {
         let resource = ResourceKey::new(resource).unwrap();
         let token = Token::new(token).unwrap();
-        let text = rendered(settings, &resource, token, operation, digest);
-        text.unwrap().unwrap()
+        let mut text = String::new();
+        let made = render(&mut text, settings, &resource, token, operation, digest);
+        assert_eq!(made, Ok(true));
+        text
     }
 
     /// What every version and every proxy must make of these, for ever: an upstream remembers keys.
@@ -360,10 +328,7 @@ mod tests {
                 "r:1|7|o%7Cp".to_owned(),
             ),
             (vec![Resource, literal("x"), TokenPart], "r:1x|7".to_owned()),
-            (
-                vec![Resource, literal("é"), TokenPart],
-                "r:1%C3%A9|7".to_owned(),
-            ),
+            (vec![Resource, literal("é"), TokenPart], "r:1é|7".to_owned()),
             (vec![Resource, literal("%"), TokenPart], "r:1%|7".to_owned()),
             (
                 vec![Resource, literal(":"), TokenPart],

@@ -6,25 +6,13 @@
 //! the document only has to be JSON. Names are compared as they are read, and nothing is kept of
 //! other members, so that a body costs what reading it costs.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::routing::fold_case;
-
-/// Why no members can be read from a body. The client has to correct all of them (400).
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum JsonKeyError {
-    /// RFC 8259, 8.1: a sender must not add one, and a reader may refuse it or not.
-    #[error("the body begins with a byte order mark; send the JSON without it")]
-    ByteOrderMark,
-    /// RFC 8259, 8.1.
-    #[error("the body is not UTF-8 (byte {}); send JSON in UTF-8", .0 + 1)]
-    NotUtf8(usize),
-    /// Not JSON, or JSON that readers take in several ways; says which, and where.
-    #[error("the body cannot be used for the resource key: {0}")]
-    Body(String),
-}
 
 /// The members of the document at these paths, in the order asked: `None` where there is none.
 ///
@@ -32,48 +20,50 @@ pub enum JsonKeyError {
 /// name (so `7` and `"7"` name one thing). Refused: other numbers (`1.0` and `1e0` may or may not be
 /// `1`, and readers with binary floats take larger ones for their neighbours), `null`, objects and
 /// arrays; wanted members given twice, or in a second spelling, which differs in case, goes on behind
-/// a NUL, or has the path to an inner member in one name (`"a.b"`, as lodash and Laravel read it). Depth is not a matter of the stack: only wanted paths are descended.
-pub fn members(body: &[u8], wanted: &[&[String]]) -> Result<Vec<Option<String>>, JsonKeyError> {
-    if body.starts_with(b"\xef\xbb\xbf") {
-        return Err(JsonKeyError::ByteOrderMark);
+/// a NUL, or has the path to an inner member in one name (`"a.b"`, as lodash and Laravel read it). Depth is not
+/// a matter of the stack: only wanted paths are descended.
+///
+/// # Errors
+///
+/// The body is not JSON, or JSON that readers take in several ways: says which, and where.
+pub fn members(body: &[u8], wanted: &[&[String]]) -> Result<Vec<Option<String>>, String> {
+    // RFC 8259, 8.1: JSON is UTF-8. A sender must not add a byte order mark, and a reader may refuse
+    // it or not.
+    let text = std::str::from_utf8(body).map_err(|error| {
+        let at = error.valid_up_to() + 1;
+        format!("the body is not UTF-8 (byte {at}); send JSON in UTF-8")
+    })?;
+    if text.starts_with('\u{feff}') {
+        return Err("the body begins with a byte order mark; send the JSON without it".to_owned());
     }
-    let text = std::str::from_utf8(body).map_err(|e| JsonKeyError::NotUtf8(e.valid_up_to()))?;
     let mut found = vec![None; wanted.len()];
     let mut reader = serde_json::Deserializer::from_str(text);
-    let paths = wanted.iter().copied().enumerate().collect();
-    Value {
-        paths,
+    let document = Value {
+        wanted,
+        at: &[],
         found: &mut found,
-        name: None,
-    }
-    .deserialize(&mut reader)
-    .and_then(|()| reader.end())
-    .map_err(|error| JsonKeyError::Body(error.to_string()))?;
+    };
+    let read = document.deserialize(&mut reader);
+    let read = read.and_then(|()| reader.end());
+    read.map_err(|error| format!("the body cannot be used for it: {error}"))?;
     Ok(found)
 }
 
-/// A value, and what is wanted of it: the value itself where the path is empty, else a member.
+/// The value of a member.
 struct Value<'a> {
-    paths: Vec<(usize, &'a [String])>,
-    found: &'a mut Vec<Option<String>>,
-    /// The member's name; `None` for the document.
-    name: Option<&'a str>,
+    wanted: &'a [&'a [String]],
+    /// The path of this one, which is wanted itself, or with members below it. Empty: the document.
+    at: &'a [String],
+    found: &'a mut [Option<String>],
 }
 
 impl Value<'_> {
-    fn take(self, text: &str) {
-        for (index, path) in self.paths {
-            if path.is_empty() {
-                self.found[index] = Some(text.to_owned());
-            }
-        }
-    }
-
     /// The value is not one that names anything: wrong where it was wanted itself, and otherwise
     /// without the members wanted.
     fn refuse<E: Error>(&self, what: &str) -> Result<(), E> {
-        if self.paths.iter().any(|(_, path)| path.is_empty()) {
-            let name = self.name.unwrap_or("the document").escape_debug();
+        if self.wanted.contains(&self.at) {
+            let name = self.at.last().map_or("the document", String::as_str);
+            let name = name.escape_debug();
             return Err(E::custom(format!(
                 "`{name}` is {what}; send a string, a whole number of at most 2^53-1, true or false"
             )));
@@ -98,29 +88,28 @@ impl<'de> Visitor<'de> for Value<'_> {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
-        self.take(text);
+        for (path, found) in self.wanted.iter().zip(self.found) {
+            if *path == self.at {
+                *found = Some(text.to_owned());
+            }
+        }
         Ok(())
     }
 
     fn visit_bool<E: Error>(self, truth: bool) -> Result<(), E> {
-        self.take(if truth { "true" } else { "false" });
-        Ok(())
+        self.visit_str(if truth { "true" } else { "false" })
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<(), E> {
-        if number > MAX_SAFE_INTEGER {
-            return self.refuse(NO_NUMBER);
-        }
-        self.take(&number.to_string());
-        Ok(())
+        // Numbers beyond an i64 are refused like its largest.
+        self.visit_i64(i64::try_from(number).unwrap_or(i64::MAX))
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<(), E> {
         if number.unsigned_abs() > MAX_SAFE_INTEGER {
             return self.refuse(NO_NUMBER);
         }
-        self.take(&number.to_string());
-        Ok(())
+        self.visit_str(&number.to_string())
     }
 
     fn visit_f64<E: Error>(self, _: f64) -> Result<(), E> {
@@ -139,32 +128,35 @@ impl<'de> Visitor<'de> for Value<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
         self.refuse("an object")?;
-        let mut names: Vec<WantedName> = Vec::new();
-        for (_, path) in &self.paths {
-            for length in 1..=path.len() {
-                let name = path[..length].join(".");
-                if names.iter().all(|known| known.name != name) {
-                    names.push(WantedName::new(name, length == 1));
-                }
-            }
+        let Self { wanted, at, found } = self;
+        let mut names: Vec<WantedName<'_>> = Vec::new();
+        for path in wanted.iter().filter(|path| path.starts_with(at)) {
+            let inner = at.len() + 1..=path.len();
+            names.extend(inner.map(|end| WantedName::new(&path[..end], at.len())));
         }
-        while let Some(at) = members.next_key_seed(MemberName(&names))? {
-            let Some(at) = at else {
+        while let Some(MemberName(name)) = members.next_key()? {
+            let is = |wanted: &WantedName<'_>| wanted.exact && wanted.name == name;
+            let Some(place) = names.iter().position(is) else {
+                if let Some(twin) = names.iter().find(|wanted| wanted.is_like(&name)) {
+                    return Err(A::Error::custom(format!(
+                        "some readers take the member `{}` for `{}`; send the latter only",
+                        name.escape_debug(),
+                        twin.name.escape_debug()
+                    )));
+                }
                 members.next_value::<IgnoredAny>()?;
                 continue;
             };
-            let WantedName { name, seen, .. } = &mut names[at];
+            let WantedName { path, seen, .. } = &mut names[place];
             if std::mem::replace(seen, true) {
                 let name = name.escape_debug();
                 let why = format!("the member `{name}` is given twice; send it once");
                 return Err(A::Error::custom(why));
             }
-            let inner = self.paths.iter();
-            let inner = inner.filter(|(_, path)| path.first() == Some(name));
             members.next_value_seed(Value {
-                paths: inner.map(|(index, path)| (*index, &path[1..])).collect(),
-                found: &mut *self.found,
-                name: Some(name.as_str()),
+                wanted,
+                at: path,
+                found: &mut *found,
             })?;
         }
         Ok(())
@@ -178,25 +170,30 @@ const MAX_SAFE_INTEGER: u64 = (1 << 53) - 1;
 const NO_NUMBER: &str = "not a whole number of at most 2^53-1 in plain digits";
 
 /// The name of a wanted member.
-struct WantedName {
+struct WantedName<'a> {
+    /// The path to the member, from the document.
+    path: &'a [String],
+    /// Its end, from the object that is read. With several parts, it is what only some readers take
+    /// for that path.
     name: String,
     folded: String,
-    /// `false`: only some readers take it for the path to one.
     exact: bool,
     seen: bool,
 }
 
-impl WantedName {
-    fn new(name: String, exact: bool) -> Self {
+impl<'a> WantedName<'a> {
+    fn new(path: &'a [String], begin: usize) -> Self {
+        let name = path[begin..].join(".");
         Self {
+            path,
             folded: fold_case(&name),
             name,
-            exact,
+            exact: path.len() == begin + 1,
             seen: false,
         }
     }
 
-    /// Whether some reader takes `other` for this name.
+    /// True if some reader takes `other` for this name.
     fn is_like(&self, other: &str) -> bool {
         // A reader in C ends the name there.
         let other = other.split('\0').next().unwrap_or(other);
@@ -207,45 +204,15 @@ impl WantedName {
     }
 }
 
-/// Reads the name of a member: which of the wanted names it is, if it is one.
-struct MemberName<'a>(&'a [WantedName]);
-
-impl<'de> DeserializeSeed<'de> for MemberName<'_> {
-    type Value = Option<usize>;
-
-    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Option<usize>, D::Error> {
-        reader.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for MemberName<'_> {
-    type Value = Option<usize>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a name")
-    }
-
-    fn visit_str<E: Error>(self, name: &str) -> Result<Option<usize>, E> {
-        let is = |wanted: &WantedName| wanted.exact && wanted.name == name;
-        if let Some(at) = self.0.iter().position(is) {
-            return Ok(Some(at));
-        }
-        match self.0.iter().find(|wanted| wanted.is_like(name)) {
-            None => Ok(None),
-            Some(twin) => Err(E::custom(format!(
-                "some readers take the member `{}` for `{}`; send the latter only",
-                name.escape_debug(),
-                twin.name.escape_debug()
-            ))),
-        }
-    }
-}
+/// The name of any member: copied only if it has escapes.
+#[derive(Deserialize)]
+struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read(body: &str, wanted: &[&str]) -> Result<Vec<Option<String>>, JsonKeyError> {
+    fn read(body: &str, wanted: &[&str]) -> Result<Vec<Option<String>>, String> {
         let paths: Vec<Vec<String>> = wanted
             .iter()
             .map(|path| path.split('.').map(str::to_owned).collect())
@@ -352,7 +319,7 @@ mod tests {
             (r#"{"A\u0000b":"y"}"#, "for `a`"),
             (r#"{"A":"y"}"#, "for `a`"),
         ] {
-            let error = read(body, &["a"]).expect_err(body).to_string();
+            let error = read(body, &["a"]).expect_err(body);
             assert!(error.contains(what), "{body}: {error}");
         }
         assert!(read(r#"{"o":{"a":1,"a":2}}"#, &["o.a"]).is_err());
@@ -363,14 +330,9 @@ mod tests {
         assert!(read(r#"{"o.A":2}"#, &["o.a"]).is_err());
         assert!(read(r#"{"o":{"a.b":2}}"#, &["o.a.b"]).is_err());
         assert!(read(r#"{"a":1,"a.b":2}"#, &["a"]).is_ok());
-        assert_eq!(
-            members(b"\xef\xbb\xbf{}", &[]),
-            Err(JsonKeyError::ByteOrderMark)
-        );
-        assert_eq!(
-            members(b"{\"b\":\"\xe9\"}", &[]),
-            Err(JsonKeyError::NotUtf8(6))
-        );
+        let refused = |body: &[u8]| members(body, &[]).expect_err("refused");
+        assert!(refused(b"\xef\xbb\xbf{}").contains("byte order mark"));
+        assert!(refused(b"{\"b\":\"\xe9\"}").contains("not UTF-8 (byte 7)"));
         assert!(members(b"{\0\"\0a\0", &[]).is_err());
     }
 

@@ -8,7 +8,6 @@
 //! 4. [`exchange`]: forward, in a future of its own that owns the permit and outlives the client.
 //! 5. [`answer`]: count, log and remember the outcome. [`refusal`] maps every refusal to HTTP.
 
-mod access_log;
 mod answer;
 mod claim;
 mod classify;
@@ -18,18 +17,17 @@ mod context;
 mod destination;
 mod exchange;
 pub mod explain;
+mod facts;
 mod fenced;
 mod handle;
 pub mod headers;
 pub mod idempotency;
 pub mod jsonkey;
 pub(crate) mod limits;
-mod logged_head;
+mod log;
 mod long_body;
-mod notes;
 mod observe;
 mod refusal;
-mod request_facts;
 mod routing_table;
 mod setup;
 mod trusted_proxies;
@@ -43,7 +41,6 @@ pub use self::client_body::{ClientBody, full};
 pub(crate) use self::handle::limit_of;
 pub(crate) use self::headers::http2;
 pub(crate) use self::limits::{ClientPermit, ClientShares};
-pub(crate) use self::refusal::DetailReader;
 pub use self::refusal::problem::{AnswerStyle, Retry, claimed};
 pub use self::refusal::{Refusal, Subject, Why};
 pub(crate) use self::setup::ProxySetup;

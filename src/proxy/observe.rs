@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use super::answer::{CountAs, Forwarded};
 use super::classify::Fenced;
 use super::context::Context;
-use super::notes::RefusalLine;
+use super::facts::RequestFacts;
+use super::log::Noted;
 use super::refusal::{Refusal, Subject};
-use super::request_facts::RequestFacts;
 use super::routing_table::Route;
 use super::setup::Proxy;
 use super::tunnel;
@@ -115,22 +115,19 @@ impl Proxy {
             let outcome = check.run().await.unwrap_or_else(|refusal| {
                 let outcome = refusal.outcome().observed();
                 if let Some(query) = shown
-                    && let Some(left_out) = notes.throttles.say(outcome)
+                    && let Some(left_out) = notes.say(outcome)
                 {
-                    let label = &check.route.settings.label;
-                    let line = RefusalLine {
-                        label,
+                    let line = Noted {
+                        label: &check.route.settings.label,
                         facts: &facts,
                         refusal: &refusal,
                         status: None,
-                        request: &facts.text(query),
-                        left_out,
                     };
-                    line.log("would have been refused");
+                    line.log(&facts.text(query), left_out, "would have been refused");
                 }
                 outcome
             });
-            if let Some(trace) = facts.trace() {
+            if let Some(trace) = &facts.trace {
                 let outcome = KeyValue::new("fencepost.outcome", outcome.as_str());
                 trace.part("check", began, vec![outcome]);
             }

@@ -4,13 +4,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Once};
 
-use super::notes::Notes;
+use super::log::Notes;
 use super::refusal::problem::AnswerStyle;
-use super::request_facts::RequestFacts;
 use crate::body::BodyMemory;
 use crate::config::{ClaimSettings, Mode, RouteSettings, Settings, Unmatched};
 use crate::metrics::{CLAIM, Metrics, RouteMetrics, UNMATCHED};
-use crate::routing::{Captures, CheckedPath, RouteConflict, Router};
+use crate::routing::{Captures, CheckedPath, KeyTemplate, RouteConflict, Router, Source};
 use crate::traces::Traces;
 use crate::upstream::Upstream;
 
@@ -20,6 +19,13 @@ pub(crate) struct Route {
     pub metrics: Arc<RouteMetrics>,
     /// That a request went upstream without an idempotency key has been logged.
     pub keyless_said: Once,
+}
+
+impl Route {
+    pub(super) fn has_host_in_key(&self) -> bool {
+        let mut parts = self.settings.key.iter().flat_map(KeyTemplate::parts);
+        parts.any(|source| matches!(source, Source::Host))
+    }
 }
 
 /// The parts that a reload replaces, and those that exchanges need besides.
@@ -50,11 +56,11 @@ pub(crate) struct RoutingTable {
 
 impl RoutingTable {
     /// The style of an answer to this request.
-    pub(super) fn style(&self, facts: &RequestFacts) -> AnswerStyle<'_> {
+    pub(super) fn style(&self, grpc: bool) -> AnswerStyle<'_> {
         AnswerStyle {
             stale_status: self.stale_status,
             disclose: self.disclose,
-            grpc: facts.grpc,
+            grpc,
             problems: self.settings.problem_base_url.as_deref(),
         }
     }

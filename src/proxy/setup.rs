@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::headers::via::Via;
-use super::limits::in_flight::InFlightLimit;
+use super::headers::Via;
+use super::limits::InFlightLimit;
+use super::log::Notes;
 use super::long_body::LongBodies;
-use super::notes::Notes;
 use super::routing_table::{RoutingTable, Snapshot};
 use super::trusted_proxies;
 use crate::body::BodyMemory;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::answer::{CountAs, Forwarded};
 use super::context::Context;
 use super::exchange::unfenced;
-use super::limits::in_flight::InFlightPermit;
+use super::limits::InFlightPermit;
 use super::refusal::Refusal;
 use super::routing_table::Route;
 use super::setup::Proxy;
@@ -52,7 +52,7 @@ impl Proxy {
         let body = upload.send_unfenced(Arc::clone(&progress));
         let exchange = self.exchange(context, route, head, body, additions, permit);
         let metrics = route.map_or(&context.table().unmatched_metrics, |route| &route.metrics);
-        let way = (&*context.snapshot.upstream, &**metrics);
+        let way = (&*context.snapshot.upstream, &**metrics, &*context.facts);
         Ok(Forwarded {
             response: unfenced::forward(exchange, way, &progress, &self.tasks).await?,
             counted: CountAs::Outcome(Outcome::Unfenced),

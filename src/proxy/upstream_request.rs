@@ -11,7 +11,7 @@ use super::context::Context;
 use super::exchange::Exchange;
 use super::headers::{self, ForUpstream, http2};
 use super::idempotency::{self, Choice, IdempotencyError, RequestDigest};
-use super::limits::in_flight::InFlightPermit;
+use super::limits::InFlightPermit;
 use super::refusal::Refusal;
 use super::routing_table::Route;
 use super::setup::Proxy;
@@ -59,6 +59,7 @@ impl Proxy {
                 "http"
             },
             host: host.as_deref(),
+            host_in_key: route.is_some_and(|route| route.has_host_in_key()),
             by_proxy: context.by_proxy,
             version: head.version,
             http2: upstream.h2,
@@ -67,9 +68,7 @@ impl Proxy {
         let fields = &mut head.fields;
         headers::request_for_upstream(fields, added);
         // Behind the edits, which look at every field.
-        if let Some(logged) = &context.facts.head {
-            logged.identify(fields);
-        }
+        context.facts.identify(fields);
         if upstream.h2 {
             fields.remove(HOST);
         } else {
@@ -84,7 +83,7 @@ impl Proxy {
         if let Some(opening) = &additions.opening {
             opening.ask(fields);
         }
-        let trace = context.facts.trace();
+        let trace = context.facts.trace.as_ref();
         let span = trace.map(|trace| trace.upstream(&upstream.authority));
         if let Some(span) = &span {
             span.propagate(fields);
@@ -100,7 +99,6 @@ impl Proxy {
                 route.settings.upstream_timeout
             }),
             via: self.via,
-            clock: context.facts.clock.clone(),
             held: permit,
         })
     }

@@ -30,7 +30,7 @@ pub use decision::{Decision, judge, stale_by};
 pub use escape::percent_encoded;
 pub use identity::names_a_peer;
 pub use key::{KeyError, ResourceKey, Source};
-pub(crate) use normal::{fold_case, host_name, is_address_or_localhost};
+pub(crate) use normal::{fold_case, is_address_or_localhost};
 pub use path::{ANY_DESTINATION, Allow, Ambiguity, CheckedPath};
 pub use query::query_value;
 pub use route::{Captures, Pattern, PatternError, RouteConflict, Router};

@@ -17,7 +17,7 @@ use crate::http1::ResponseHead;
 use crate::http1::names::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use crate::metrics::Outcome;
 use crate::proxy::headers::OUTCOME;
-use crate::proxy::headers::media::is_grpc;
+use crate::proxy::headers::is_grpc;
 
 /// Judges the response to one request.
 #[derive(Clone, Copy, Debug)]

@@ -28,7 +28,7 @@ use super::relay::{Handed, hand_on};
 use super::task::{Outlives, SpawnOnDrop};
 use super::{Answered, Exchange, FenceTerms, unanswered};
 use crate::fencing::permit::Permit;
-use crate::proxy::access_log::ResponseWatch;
+use crate::proxy::facts::ResponseWatch;
 use crate::proxy::refusal::{Refusal, Why};
 use crate::upstream::{Reserved, Upstream};
 
@@ -99,8 +99,8 @@ async fn follow(
             return Err(left);
         }
     };
-    let (status, clock) = (response.status(), exchange.clock.as_ref());
-    let watch = ResponseWatch::begin(&open.terms.route.metrics, began, status, clock, span);
+    let (status, terms) = (response.status(), &open.terms);
+    let watch = ResponseWatch::begin(&terms.route.metrics, began, status, &terms.facts, span);
     if status == StatusCode::SWITCHING_PROTOCOLS {
         // Nobody has asked for it: a fenced request opens no tunnel.
         drop(response);

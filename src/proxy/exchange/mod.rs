@@ -15,12 +15,11 @@ use std::time::Duration;
 use http::StatusCode;
 
 use self::conclusion::Conclusion;
-use super::access_log::AccessClock;
-use super::headers::via::Via;
-use super::limits::in_flight::InFlightPermit;
-use super::notes::Noted;
+use super::facts::RequestFacts;
+use super::headers::Via;
+use super::limits::InFlightPermit;
+use super::log::Noted;
 use super::refusal::Refusal;
-use super::request_facts::RequestFacts;
 use super::routing_table::{Route, Snapshot};
 use super::tunnel::TunnelOpening;
 use crate::body::UploadProgress;
@@ -41,7 +40,6 @@ pub(crate) struct Exchange {
     pub timeout: Duration,
     /// The name of this process in `Via`.
     pub via: Via,
-    pub clock: Option<AccessClock>,
     /// Held until the exchange is over.
     pub held: InFlightPermit,
 }
@@ -96,7 +94,7 @@ impl FenceTerms {
         let noted = Noted {
             label: &route.settings.label,
             facts,
-            status: status.unwrap_or_else(|| refusal.status(table.style(facts))),
+            status: Some(status.unwrap_or_else(|| refusal.status(table.style(facts.grpc)))),
             refusal,
         };
         self.snapshot.notes.note(&table.settings.log, noted);

@@ -9,7 +9,7 @@ use super::conclusion::Doubt;
 use super::cuts::{Cuts, ExchangeFailure};
 use crate::fencing::permit::Sending;
 use crate::metrics::{InFlightGuard, Outcome};
-use crate::proxy::limits::in_flight::InFlightPermit;
+use crate::proxy::limits::InFlightPermit;
 use crate::proxy::refusal::{Refusal, Why};
 
 /// An exchange that has begun. The response, and with it the connection, must be dropped before its

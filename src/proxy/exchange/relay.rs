@@ -15,11 +15,11 @@ use super::conclusion::{Doubt, GrpcStatus};
 use super::open::{End, OpenExchange, Unanswered};
 use crate::body::BoxError;
 use crate::http1::Response;
-use crate::proxy::access_log::ResponseWatch;
 use crate::proxy::client_body::{AnswerFraming, ClientBody};
+use crate::proxy::facts::ResponseWatch;
 use crate::proxy::headers;
-use crate::proxy::headers::trailers::TrailerRules;
-use crate::proxy::headers::via::Via;
+use crate::proxy::headers::TrailerRules;
+use crate::proxy::headers::Via;
 use crate::proxy::refusal::{Refusal, Why};
 use crate::upstream::{ResponseBody, poll_taken, taken, upload};
 

@@ -13,11 +13,11 @@ use super::{Exchange, unanswered};
 use crate::body::UploadProgress;
 use crate::http1::Response;
 use crate::metrics::RouteMetrics;
-use crate::proxy::access_log::ResponseWatch;
 use crate::proxy::classify::is_safe;
 use crate::proxy::client_body::{AnswerFraming, ClientBody, RelayedFrame};
+use crate::proxy::facts::{RequestFacts, ResponseWatch};
 use crate::proxy::headers;
-use crate::proxy::headers::trailers::TrailerRules;
+use crate::proxy::headers::TrailerRules;
 use crate::proxy::refusal::Refusal;
 use crate::proxy::tunnel::TunnelOpening;
 use crate::upstream::{ResponseBody, Upstream, is_uploading, upload};
@@ -26,7 +26,7 @@ use crate::upstream::{ResponseBody, Upstream, is_uploading, upload};
 /// the end.
 pub(crate) async fn forward(
     exchange: Box<Exchange>,
-    (upstream, metrics): (&Upstream, &RouteMetrics),
+    (upstream, metrics, facts): (&Upstream, &RouteMetrics, &RequestFacts),
     progress: &Arc<UploadProgress>,
     tasks: &TaskTracker,
 ) -> Result<Response<ClientBody>, Refusal> {
@@ -53,8 +53,8 @@ pub(crate) async fn forward(
             return Err(unanswered(exchange.span, Refusal::TooSlow(timeout)));
         }
     };
-    let (status, clock) = (response.status(), exchange.clock.as_ref());
-    let watch = ResponseWatch::begin(metrics, began, status, clock, exchange.span);
+    let status = response.status();
+    let watch = ResponseWatch::begin(metrics, began, status, facts, exchange.span);
     let (via, held) = (exchange.via, exchange.held);
     if status == StatusCode::SWITCHING_PROTOCOLS {
         let (answer, tunnel) = TunnelOpening::switch(exchange.opening, response, via)?;

@@ -1,68 +1,31 @@
-//! The values of fields. Where one value matters, a second line or a second spelling of the name is
-//! malformed.
+//! Names and values of header fields: how two spellings compare, the groups that decide what a
+//! proxy does with a field, and the values of which only one may be there.
 
-use super::names::{end_to_end, is_hop_by_hop, same_name};
-use crate::http1::head::is_token;
-use crate::http1::names::CONNECTION;
-use crate::http1::{Fields, members};
+use crate::http1::Fields;
+use crate::http1::connection_has;
+use crate::http1::head::{is_name, is_token, same_name};
+use crate::http1::names::{CONTENT_ENCODING, CONTENT_TYPE};
 
-/// Why a field whose one value matters has none.
+/// Why a field whose one value matters has none that can be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FieldError {
-    /// A second line.
-    #[error("{0} is given more than once; send one line")]
-    Repeated(FieldName),
-    /// A name that some servers take for the right one, alone or beside it.
-    #[error("{twin} is the same as {name} for some servers; send {name} only")]
-    Twin {
-        /// As it should be written.
-        name: FieldName,
-        /// As it was.
-        twin: FieldName,
-    },
-    /// `Connection` names the field, so that the next server would not see it.
-    #[error("{0} is named in Connection, which would take it off the request; leave it out there")]
-    Dropped(FieldName),
-    /// Neither visible ASCII nor UTF-8.
-    #[error("{0} is not UTF-8; send it in ASCII or UTF-8")]
-    NotText(FieldName),
-    /// It has no value of the kind that it must have.
-    #[error("{name} is not {wanted}")]
-    Malformed {
-        name: FieldName,
-        /// The kind that it must be.
-        wanted: &'static str,
-    },
-}
+#[error("{0}")]
+pub struct FieldError(String);
 
-/// The name of a field in a message about it, in lower case.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FieldName(String);
-
-impl std::fmt::Display for FieldName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl<T: AsRef<[u8]> + ?Sized> From<&T> for FieldName {
-    fn from(name: &T) -> Self {
-        Self(String::from_utf8_lossy(name.as_ref()).to_ascii_lowercase())
-    }
-}
-
-/// The only value of a field; `None` if it is absent.
+/// The only value of a field; `None` if it is absent. A second line is malformed, and so is a name
+/// that some servers take for the right one, alone or beside it.
 pub fn single<'a>(fields: &'a Fields, name: &str) -> Result<Option<&'a [u8]>, FieldError> {
     let mut found = None;
     for (known, value) in fields.iter().filter(|(known, _)| same_name(known, name)) {
         if !known.eq_ignore_ascii_case(name.as_bytes()) {
-            return Err(FieldError::Twin {
-                name: name.into(),
-                twin: known.into(),
-            });
+            let twin = String::from_utf8_lossy(known).to_ascii_lowercase();
+            return Err(FieldError(format!(
+                "{twin} is the same as {name} for some servers; send {name} only"
+            )));
         }
         if found.replace(value).is_some() {
-            return Err(FieldError::Repeated(name.into()));
+            return Err(FieldError(format!(
+                "{name} is given more than once; send one line"
+            )));
         }
     }
     Ok(found)
@@ -74,94 +37,251 @@ pub fn text<'a>(fields: &'a Fields, name: &str) -> Result<Option<&'a str>, Field
     let Some(value) = single(fields, name)? else {
         return Ok(None);
     };
-    let mut options = members(fields, CONNECTION);
-    if options.any(|option| option.eq_ignore_ascii_case(name.as_bytes())) {
-        return Err(FieldError::Dropped(name.into()));
+    if connection_has(fields, name) {
+        return Err(FieldError(format!(
+            "{name} is named in Connection, which would take it off the request; leave it out there"
+        )));
     }
     let text = std::str::from_utf8(value);
-    text.map(|text| Some(text.trim_matches([' ', '\t'])))
-        .map_err(|_| FieldError::NotText(name.into()))
+    text.map(|text| Some(text.trim_matches(BLANK)))
+        .map_err(|_| FieldError(format!("{name} is not UTF-8; send it in ASCII or UTF-8")))
 }
 
-/// Refuses a second line of a field, in any spelling of its name.
-pub fn at_most_one(fields: &Fields, name: &str) -> Result<(), FieldError> {
-    let mut lines = fields.iter().filter(|(known, _)| same_name(known, name));
-    match (lines.next(), lines.next()) {
-        (Some(_), Some((name, _))) => Err(FieldError::Repeated(name.into())),
-        _ => Ok(()),
+const BLANK: [char; 2] = [' ', '\t'];
+
+/// Refuses a header that does not announce content which is JSON to every reader: declared once, in
+/// UTF-8, not encoded. A reader that takes `text/plain` for a form, or inflates deflated content,
+/// finds other members than those that the key was made of.
+pub fn json(fields: &Fields) -> Result<(), FieldError> {
+    if text(fields, CONTENT_ENCODING)?.is_none() && text(fields, CONTENT_TYPE)?.is_some_and(is_json)
+    {
+        return Ok(());
     }
+    Err(FieldError(
+        "the resource key of this route is taken from the body: send it without a \
+         Content-Encoding, and with the Content-Type application/json or one that ends in +json, \
+         in UTF-8"
+            .to_owned(),
+    ))
 }
 
-/// Sets a field, in place of all that have its name in any spelling.
-pub(super) fn set(fields: &mut Fields, name: &str, value: impl AsRef<[u8]>) {
-    fields.remove_where(|known| same_name(known, name));
-    fields.append(name, value);
+fn is_json(line: &str) -> bool {
+    let mut parts = line.split(';').map(|part| part.trim_matches(BLANK));
+    let media = parts.next().and_then(|media| media.split_once('/'));
+    let Some((kind, subtype)) = media.filter(|(kind, _)| is_token(kind.as_bytes())) else {
+        return false;
+    };
+    let plain = kind.eq_ignore_ascii_case("application") && subtype.eq_ignore_ascii_case("json");
+    let suffixed = is_token(subtype.as_bytes())
+        && subtype
+            .rsplit_once('+')
+            .is_some_and(|(name, suffix)| !name.is_empty() && suffix.eq_ignore_ascii_case("json"));
+    (plain || suffixed) && parts.all(keeps_utf_8)
 }
 
-/// The fields that `Connection` names and may name, in lower case. Without those that are of one
-/// connection anyway, as in nearly every message that has the field.
-pub(super) fn connection_named(fields: &Fields) -> Vec<String> {
-    let named = members(fields, CONNECTION)
-        .filter(|option| !is_hop_by_hop(option))
-        .filter_map(|option| std::str::from_utf8(option).ok())
-        .map(str::to_ascii_lowercase);
-    named.filter(|name| !end_to_end(name)).collect()
+/// Says if a parameter of a media type names no other charset than UTF-8 (RFC 8259, 8.1), and is
+/// read in one way: without escapes, and without a comma or a semicolon that only quotes protect.
+/// Empty ones may be there (RFC 9110, 5.6.6).
+fn keeps_utf_8(parameter: &str) -> bool {
+    let Some((name, value)) = parameter.split_once('=') else {
+        return parameter.is_empty();
+    };
+    let quoted = value
+        .strip_prefix('"')
+        .and_then(|text| text.strip_suffix('"'));
+    let text = quoted.unwrap_or(value);
+    let plain = !text.is_empty() && !text.contains(['"', '\\', ',']);
+    let is_charset = name.eq_ignore_ascii_case("charset");
+    let is_utf_8 = || ["utf-8", "utf8"].contains(&&*text.to_ascii_lowercase());
+    is_token(name.as_bytes()) && plain && (!is_charset || is_utf_8())
 }
 
-/// One pair `name=value`, the value a token or a quoted string (RFC 9110, 5.6.6), and what follows it. `None`: the text does not begin with one.
-///
-/// A value without quotes may have more signs than a token has: ports are often written so
-/// (`host=app.test:8080`). It ends at white space, `;`, `,` or a quote.
-pub(super) fn pair(text: &str) -> Option<(&str, String, &str)> {
-    let (name, rest) = text.split_once('=')?;
-    if !is_token(name.as_bytes()) {
-        return None;
-    }
-    if let Some(quoted) = rest.strip_prefix('"') {
-        let (value, rest) = unquoted(quoted)?;
-        return Some((name, value, rest));
-    }
-    let end = rest.find([' ', '\t', ';', ',', '"']).unwrap_or(rest.len());
-    let (value, rest) = rest.split_at(end);
-    (!value.is_empty()).then(|| (name, value.to_owned(), rest))
+/// Says if a message is one of a gRPC call. gRPC-Web does not count: its trailers are in the body.
+#[must_use]
+pub fn is_grpc(fields: &Fields) -> bool {
+    const TYPE: &[u8] = b"application/grpc";
+    let content = fields.get(CONTENT_TYPE).unwrap_or_default();
+    let (start, rest) = content.split_at(TYPE.len().min(content.len()));
+    start.eq_ignore_ascii_case(TYPE) && matches!(rest, [] | [b'+' | b';' | b' ' | b'\t', ..])
 }
 
-/// The text of a quoted string behind its first quote, and what follows the last one.
-fn unquoted(text: &str) -> Option<(String, &str)> {
-    let mut value = String::new();
-    let mut signs = text.char_indices();
-    while let Some((at, sign)) = signs.next() {
-        match sign {
-            '"' => return Some((value, &text[at + 1..])),
-            '\\' => value.push(signs.next()?.1),
-            _ => value.push(sign),
-        }
-    }
-    None
+const METHOD_OVERRIDES: [&str; 4] = [
+    "x-http-method-override",
+    "x-http-method",
+    "x-method-override",
+    "x-method",
+];
+
+/// Fields by which frameworks route in place of the request's own target (Symfony, Zend, IIS).
+/// Others that carry a path (`X-Original-URI`, `X-Forwarded-Uri`, `X-Forwarded-Prefix`,
+/// `X-Envoy-Original-Path`) are set by common proxies on every request, to be read and not routed
+/// by.
+const PATH_OVERRIDES: [&str; 2] = ["x-original-url", "x-rewrite-url"];
+
+/// Fields of one connection only (RFC 9110, 7.6.1; 11.7; `HTTP2-Settings`: RFC 7540, 3.2.1).
+const HOP_BY_HOP: [&str; 10] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-authentication-info",
+    "http2-settings",
+];
+
+/// Fields that are no trailers, besides those of one connection and the beginnings below: they route
+/// a message, or decide about it before its content is read (RFC 9110, 6.5.1).
+const NO_TRAILERS: [&str; 11] = [
+    "authorization",
+    "cache-control",
+    "cookie",
+    "host",
+    "location",
+    "max-forwards",
+    "set-cookie",
+    "trailer",
+    "vary",
+    "via",
+    "www-authenticate",
+];
+const NO_TRAILERS_BEGIN: [&str; 5] = ["content-", "if-", "proxy-", "x-fencing-", "x-forwarded-"];
+
+/// The values of the fields by which an upstream may take a method for another one.
+pub fn method_overrides(fields: &Fields) -> impl Iterator<Item = &[u8]> {
+    let fields = fields.iter();
+    let fields = fields.filter(|(name, _)| is_like_one_of(name, &METHOD_OVERRIDES));
+    fields.map(|(_, value)| value)
+}
+
+/// A field that names another path beside the request's own.
+#[must_use]
+pub fn path_override(fields: &Fields) -> Option<String> {
+    let mut names = fields.iter().map(|(name, _)| name);
+    let name = names.find(|name| is_like_one_of(name, &PATH_OVERRIDES))?;
+    Some(String::from_utf8_lossy(name).to_ascii_lowercase())
+}
+
+/// True of a field of one connection.
+pub(super) fn is_hop_by_hop(name: &[u8]) -> bool {
+    is_one_of(name, &HOP_BY_HOP)
+}
+
+/// True of our own fields, in any spelling.
+pub(super) fn is_fencing(name: &[u8]) -> bool {
+    begins(name, "x-fencing-")
+}
+
+/// True of a field that `Connection` may take off besides those of one connection. Upstreams frame,
+/// route, authenticate and decide by the others, so none is dropped because a client names it.
+pub(super) fn is_of_connection(name: &[u8]) -> bool {
+    begins(name, "x-") && !begins(name, "x-forwarded-") && !is_fencing(name)
+}
+
+/// True of a field that frames or routes messages, or stands in the header for all recipients.
+pub(super) fn never_a_trailer(name: &[u8]) -> bool {
+    let mut starts = NO_TRAILERS_BEGIN.iter();
+    is_like_one_of(name, &NO_TRAILERS)
+        || is_like_one_of(name, &HOP_BY_HOP)
+        || starts.any(|start| begins(name, start)) && !is_one_of(name, &["content-digest"])
+}
+
+/// True if this is one of these names, which are in lower case.
+pub(super) fn is_one_of(name: &[u8], known: &[impl AsRef<[u8]>]) -> bool {
+    let mut known = known.iter();
+    known.any(|known| is_name(name, known.as_ref()))
+}
+
+/// The same in any spelling ([`same_name`]).
+fn is_like_one_of(name: &[u8], known: &[&str]) -> bool {
+    known.iter().any(|known| same_name(name, known))
+}
+
+/// True if a name begins so, in any spelling.
+fn begins(name: &[u8], start: &str) -> bool {
+    name.get(..start.len())
+        .is_some_and(|begin| same_name(begin, start))
 }
 
 #[cfg(test)]
-#[test]
-fn pairs_are_read_to_their_end() {
-    let read = |text| {
-        let read = pair(text);
-        read.map(|(name, value, rest)| (name.to_owned(), value, rest.to_owned()))
-    };
-    for (text, name, value, rest) in [
-        ("a=b", "a", "b", ""),
-        ("a=b;c=d", "a", "b", ";c=d"),
-        ("host=x:80, for=y", "host", "x:80", ", for=y"),
-        (r#"a="b;c,d" x"#, "a", "b;c,d", " x"),
-        (r#"a="b\"\\c""#, "a", r#"b"\c"#, ""),
-        (r#"a="""#, "a", "", ""),
-        (r#"a=b"c""#, "a", "b", r#""c""#),
-    ] {
-        let expected = Some((name.to_owned(), value.to_owned(), rest.to_owned()));
-        assert_eq!(read(text), expected, "{text}");
+mod tests {
+    use super::*;
+
+    fn taken(lines: &[(&'static str, &str)]) -> bool {
+        let mut fields = Fields::default();
+        for (name, value) in lines {
+            fields.append(name, value);
+        }
+        json(&fields).is_ok()
     }
-    for text in [
-        "", "a", "=b", "a=", "a =b", "a= b", r#"a="b"#, r#"a="b\"#, "a;b=c",
-    ] {
-        assert_eq!(read(text), None, "{text}");
+
+    #[test]
+    fn what_is_json_to_every_reader() {
+        for kind in [
+            "application/json",
+            "Application/JSON",
+            "application/json; charset=utf-8",
+            "application/json;charset=\"UTF-8\"",
+            "application/json;charset=utf8",
+            "application/json ; odata=verbose ; charset=Utf-8;",
+            "application/problem+json",
+            "application/vnd.api+json; profile=\"http://a.test/b c\"",
+            "model/gltf+json",
+        ] {
+            assert!(taken(&[("content-type", kind)]), "{kind}");
+        }
+        for kind in [
+            "",
+            "json",
+            "text/json",
+            "text/plain",
+            "application/jsonp",
+            "application/x-json",
+            "application/+json",
+            "application/json/x",
+            "application/vnd api+json",
+            "/json",
+            "/a+json",
+            "application/json, text/plain",
+            "application/json; charset=utf-16",
+            "application/json; charset=",
+            "application/json; charset",
+            "application/json; charset = utf-8",
+            "application/json; charset=utf-8; charset=utf-7",
+            "application/json; charset=utf-8, text/plain",
+            "application/json; a=b, text/plain",
+            "application/json; charset=\"utf-8",
+            "application/json; charset=\"utf\\-8\"",
+            "application/json; a=\"b;charset=utf-16\"",
+            "application/json; a=\"b\\\"; charset=utf-8; c=\"\"",
+            "application/json charset=utf-16",
+            "multipart/form-data; boundary=x",
+        ] {
+            assert!(!taken(&[("content-type", kind)]), "{kind}");
+        }
+        let json = ("content-type", "application/json");
+        assert!(taken(&[json, ("connection", "close")]));
+        assert!(
+            !taken(&[json, ("connection", "close, Content-Type")]),
+            "it is dropped"
+        );
+    }
+
+    #[test]
+    fn it_is_said_once_and_not_encoded() {
+        let kind = ("content-type", "application/json");
+        assert!(!taken(&[]));
+        assert!(!taken(&[kind, kind]));
+        assert!(!taken(&[kind, ("content_type", "text/plain")]));
+        assert!(!taken(&[("content_type", "application/json")]));
+        for encoding in ["gzip", "identity", ""] {
+            assert!(
+                !taken(&[kind, ("content-encoding", encoding)]),
+                "{encoding}"
+            );
+        }
+        assert!(!taken(&[kind, ("content_encoding", "gzip")]));
     }
 }

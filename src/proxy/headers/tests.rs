@@ -6,7 +6,6 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 
 use super::*;
-use crate::store::InstanceId;
 
 fn map(lines: &[(&str, &str)]) -> Fields {
     let mut fields = Fields::default();
@@ -32,6 +31,7 @@ fn add<'a>() -> ForUpstream<'a> {
         identity: None,
         scheme: "http",
         host: Some(b"app.example:7080"),
+        host_in_key: false,
         by_proxy: false,
         version: Version::HTTP_11,
         http2: false,
@@ -166,7 +166,7 @@ fn fencing_fields_go_in_every_spelling() {
         ("fencing-token", "stays"),
         ("xx-fencing-token", "stays"),
     ]);
-    strip(&mut headers, &[], is_fencing);
+    headers.remove_where(is_fencing);
     assert_eq!(
         lines(&headers),
         [
@@ -185,10 +185,8 @@ fn one_token_in_one_spelling() {
     assert_eq!(fencing_token(&one), Ok(Some(&b"42"[..])));
     for twice in [["42", "42"], ["41", "42"], ["", "42"]] {
         let headers = map(&twice.map(|value| ("x-fencing-token", value)));
-        assert_eq!(
-            fencing_token(&headers),
-            Err(FieldError::Repeated(TOKEN.into()))
-        );
+        let error = fencing_token(&headers).expect_err("two lines").to_string();
+        assert!(error.contains("more than once"), "{error}");
     }
     for twin in [
         "x_fencing_token",
@@ -200,8 +198,8 @@ fn one_token_in_one_spelling() {
             map(&[(twin, "42")]),
             map(&[("x-fencing-token", "42"), (twin, "42")]),
         ] {
-            let error = fencing_token(&headers).expect_err(twin);
-            assert!(matches!(error, FieldError::Twin { .. }), "{error}");
+            let error = fencing_token(&headers).expect_err(twin).to_string();
+            assert!(error.contains("is the same as x-fencing-token"), "{error}");
         }
     }
 }
@@ -238,8 +236,8 @@ fn the_text_of_a_field() {
     }
     let mut fields = Fields::default();
     fields.insert(tenant, b"\xe9");
-    let error = text(&fields, tenant);
-    assert_eq!(error, Err(FieldError::NotText(tenant.into())));
+    let error = text(&fields, tenant).expect_err("no text").to_string();
+    assert!(error.contains("not UTF-8"), "{error}");
 }
 
 #[test]
@@ -359,6 +357,94 @@ fn only_a_trusted_proxy_says_how_the_client_came() {
     assert!(!headers.contains(FORWARDED_HOST));
 }
 
+/// An upstream that goes by another host than the one in the key would write another resource.
+#[test]
+fn where_the_host_is_in_the_key_no_field_names_another() {
+    for by_proxy in [true, false] {
+        let mut headers = map(&[
+            ("x-forwarded-host", "outer.test"),
+            ("x_forwarded_host", "evil.test"),
+            ("x-forwarded-host", "inner.test"),
+            ("Forwarded", "for=192.0.2.1;host=outer.test"),
+        ]);
+        let add = ForUpstream {
+            by_proxy,
+            host_in_key: true,
+            ..add()
+        };
+        request_for_upstream(&mut headers, add);
+        assert_eq!(
+            lines(&headers),
+            [
+                "via: 1.1 fencepost-00000000000a",
+                "x-forwarded-for: 192.0.2.7",
+                "x-forwarded-host: app.example:7080",
+                "x-forwarded-proto: http",
+            ],
+            "{by_proxy}"
+        );
+    }
+}
+
+#[test]
+fn a_verified_identity_replaces_every_other() {
+    let identity = Some("Hash=00");
+    for (identity, expected) in [(identity, &["Hash=00"][..]), (None, &["a", "b"])] {
+        let mut headers = map(&[
+            ("x-forwarded-client-cert", "a"),
+            ("x_forwarded_client_cert", "b"),
+        ]);
+        request_for_upstream(&mut headers, ForUpstream { identity, ..add() });
+        let like = |(name, _): &(&[u8], &[u8])| same_name(name, XFCC);
+        let values = headers.iter().filter(like).map(|(_, value)| value);
+        assert!(values.eq(expected.iter().map(|text| text.as_bytes())));
+    }
+}
+
+#[test]
+fn knows_its_own_name_wherever_it_stands() {
+    let via = Via::new(InstanceId::from_bits(0x1a2b_3c4d));
+    let is_in = |values: &[&str]| {
+        let lines: Vec<_> = values.iter().map(|value| ("via", *value)).collect();
+        via.is_in(&map(&lines))
+    };
+    for lines in [
+        &["1.1 fencepost-00001a2b3c4d"][..],
+        &["1.0 a, 2 FENCEPOST-00001A2B3C4D (x, y)"],
+        &[
+            "1.1 a",
+            "1.1 fencepost-000000000001,1.1 fencepost-00001a2b3c4d",
+        ],
+        &["1.1 a (through fencepost-00001a2b3c4d)"],
+        &["1.1 a (", "1.1 fencepost-00001a2b3c4d"],
+    ] {
+        assert!(is_in(lines), "{lines:?}");
+    }
+    for lines in [
+        &[][..],
+        &["1.1 fencepost"],
+        &["1.1 fencepost-00001a2b3c4e, 1.1 fencepost-00001a2b3c4"],
+    ] {
+        assert!(!is_in(lines), "{lines:?}");
+    }
+}
+
+#[test]
+fn what_connection_names_is_no_trailer() {
+    let mut fields = map(&[
+        ("connection", "X-Hop, close"),
+        ("trailer", "X-Hop, x-other"),
+    ]);
+    let via = Via::new(InstanceId::from_bits(10));
+    let rules = response_for_client(&mut fields, Version::HTTP_11, via);
+    let mut trailers = HeaderMap::new();
+    for name in ["x-hop", "x_hop", "x-other"] {
+        trailers.insert(name, http::HeaderValue::from_static("1"));
+    }
+    rules.strip(&mut trailers);
+    assert_eq!(trailers.keys().collect::<Vec<_>>(), ["x-other"]);
+}
+
 #[test]
 fn a_bare_request() {
     let mut headers = map(&[("x-fencing-token", "9"), ("te", "trailers")]);
@@ -473,6 +559,62 @@ fn a_response() {
 }
 
 #[test]
+fn what_names_a_client_goes_and_its_neighbours_stay() {
+    let mut headers = Fields::default();
+    let gone = [
+        "x-forwarded-client-cert",
+        "x_forwarded_client_cert",
+        "x-ssl-client-verify",
+        "x-ssl-cert",
+        "x_ssl_client_s_dn",
+        "ssl-client-subject-dn",
+        "ssl_client_cert",
+        "x-forwarded-tls-client-cert-info",
+        "client-cert",
+        "client-cert-chain",
+        "x-client-cert-dn",
+        "x-client-certificate",
+        "x-client-verify",
+        "x-amzn-mtls-clientcert-subject",
+        "x-arr-clientcert",
+        "wl-proxy-client-cert",
+        "wl_proxy_client.cert",
+        "cf-client-cert-der-base64",
+        "tls-client-cert",
+        "tls.client_certificate",
+        "x-client-subject-dn",
+        "x-user-cert",
+        "x_user_certificate",
+        "x-certificate",
+        "x-certificate-subject",
+        "x-spiffe-id",
+    ];
+    let stays = [
+        "x-forwarded-for",
+        "x-forwarded-proto",
+        "x-client-id",
+        "x-client-ip",
+        "client",
+        "authorization",
+        "x-arr-log-id",
+        "x-sso",
+        "cf-connecting-ip",
+        "wl-proxy-ssl",
+        "x-user",
+        "x-cert",
+    ];
+    for name in gone.iter().chain(&stays) {
+        headers.append_as(name.as_bytes(), b"1");
+    }
+    strip_identity(&mut headers);
+    let names = headers
+        .iter()
+        .map(|(name, _)| str::from_utf8(name).expect("text"));
+    let left: Vec<&str> = names.collect();
+    assert_eq!(left, stays);
+}
+
+#[test]
 fn trailers() {
     let forbidden = [
         "transfer-encoding",
@@ -492,27 +634,16 @@ fn trailers() {
         "www-authenticate",
         "proxy-authorization",
         "cache-control",
-        "expect",
         "max-forwards",
-        "pragma",
-        "range",
         "if-match",
         "if-none-match",
-        "age",
-        "date",
-        "expires",
         "location",
-        "retry-after",
         "vary",
         "via",
-        "forwarded",
         "x-forwarded-for",
         "x-fencing-token",
         "x_fencing_token",
-        "idempotency-key",
-        "idempotency_key",
         "content_length",
-        "traceparent",
     ];
     let mut headers = map(&forbidden.map(|name| (name, "1"))).to_map();
     for kept in [

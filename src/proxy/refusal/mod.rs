@@ -3,9 +3,9 @@
 mod causes;
 pub(super) mod problem;
 
+use std::fmt;
 use std::time::Duration;
 
-use super::headers::via::Loop;
 use crate::metrics::DecidedBy;
 use crate::routing::{ResourceKey, Token};
 
@@ -14,40 +14,24 @@ use crate::routing::{ResourceKey, Token};
 /// without.
 #[derive(Clone, Debug)]
 pub struct Why {
-    /// The public part: a sentence without its full stop.
-    said: &'static str,
+    /// For the client: a sentence without its full stop.
+    text: &'static str,
     /// For the log only.
     cause: Option<String>,
 }
 
 impl Why {
     #[must_use]
-    pub const fn new(said: &'static str) -> Self {
-        Self { said, cause: None }
+    pub const fn new(text: &'static str) -> Self {
+        Self { text, cause: None }
     }
 
-    pub(crate) fn of(said: &'static str, cause: &dyn std::fmt::Display) -> Self {
+    pub(crate) fn of(text: &'static str, cause: &dyn fmt::Display) -> Self {
         Self {
-            said,
+            text,
             cause: Some(cause.to_string()),
         }
     }
-
-    fn text(&self, reader: DetailReader) -> String {
-        match (&self.cause, reader) {
-            (Some(cause), DetailReader::Log) => format!("{}: {cause}", self.said),
-            _ => self.said.to_owned(),
-        }
-    }
-}
-
-/// The reader of a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DetailReader {
-    /// With `disclose`, resource, token and mark are named.
-    Client { disclose: bool },
-    /// Everything is named.
-    Log,
 }
 
 /// Why a request was not forwarded, or what broke when it was.
@@ -67,7 +51,7 @@ pub enum Refusal {
     MalformedToken(String),
     Ambiguous(String),
     /// The request has been here before.
-    Loop(Loop),
+    Loop,
     HeadTooLarge(String),
     TargetTooLong(String),
     VersionNotSupported,
@@ -75,10 +59,8 @@ pub enum Refusal {
     /// The methods that are allowed.
     MethodNotAllowed(String),
     TooLarge(String),
-    /// The client's certificate has none of the names that the route lets in.
+    /// The client is none of those that may use the route, or that may claim.
     ClientRefused,
-    /// The client is none of those that may claim.
-    ClaimRefused,
     /// A claim without the bearer token of claims.
     Unauthorized,
     UpgradeRefused,
@@ -110,93 +92,65 @@ pub enum Refusal {
 pub type Subject = (ResourceKey, Token);
 
 impl Refusal {
-    /// The text that a person reads.
-    pub(crate) fn detail(&self, reader: DetailReader, subject: Option<&Subject>) -> String {
-        let disclosed = subject.filter(|_| reader != DetailReader::Client { disclose: false });
+    /// The text that a person reads. `subject`: if the reader may know of it. `causes`: with those
+    /// of [`Why`], for the log.
+    pub(crate) fn detail<'a>(&'a self, subject: Option<&'a Subject>, causes: bool) -> Detail<'a> {
+        Detail {
+            refusal: self,
+            subject,
+            causes,
+        }
+    }
+
+    /// The details that need no formatting. [`Detail`] formats the others.
+    fn fixed_text(&self) -> &str {
         match self {
-            Self::Stale { mark, .. } => {
-                let what = match disclosed {
-                    Some((key, token)) => format!(
-                        "Token {token} is lower than {mark}, the highest token accepted for {key}"
-                    ),
-                    None => "A higher token has been accepted for this resource".to_owned(),
-                };
-                format!(
-                    "{what}: the lock has passed to another holder. Nothing was forwarded. Acquire the \
-                     lock again, and read the state before writing."
-                )
+            Self::Spent => {
+                "This route accepts each token once (reuse: once), and this token was used before. \
+                 Nothing was forwarded. Acquire the lock again for another operation."
             }
-            Self::Spent => "This route accepts each token once (reuse: once), and this token \
-                 was used before. Nothing was forwarded. Acquire the lock again for another operation."
-                .into(),
-            Self::Implausible { mark } => implausible(*mark, disclosed),
-            Self::TokenRequired => "Send the token of your lock in X-Fencing-Token.".into(),
-            Self::MalformedToken(why) => format!("X-Fencing-Token: {why}"),
-            Self::Loop(why) => format!(
-                "{why}. Nothing was forwarded. Check whether upstream.url leads back to this proxy."
-            ),
+            Self::TokenRequired => "Send the token of your lock in X-Fencing-Token.",
+            Self::Loop => {
+                "Via names this proxy: the request has passed it before. Nothing was forwarded. \
+                 Check whether upstream.url leads back to this proxy."
+            }
             Self::Ambiguous(why)
             | Self::TooLarge(why)
             | Self::HeadTooLarge(why)
-            | Self::TargetTooLong(why) => why.clone(),
-            Self::VersionNotSupported => "Send HTTP/1.0, HTTP/1.1 or HTTP/2.".into(),
-            Self::NoRoute => "No route of this proxy matches the path, and only safe methods pass \
-                 without a route. Add a route to the configuration."
-                .into(),
-            Self::MethodNotAllowed(allowed) if allowed.is_empty() => {
-                "This proxy does not forward TRACE or CONNECT, nor, where a route enforces, methods that name other \
-                 resources in their body or in Link (BIND, LINK and the like, BCOPY and the like)."
-                    .into()
+            | Self::TargetTooLong(why) => why,
+            Self::Overloaded(why) => why,
+            Self::VersionNotSupported => "Send HTTP/1.0, HTTP/1.1 or HTTP/2.",
+            Self::NoRoute => {
+                "No route of this proxy matches the path, and only safe methods pass without a \
+                 route. Add a route to the configuration."
             }
-            Self::MethodNotAllowed(allowed) => format!("This route allows {allowed}."),
-            Self::ClientRefused => "This route is limited to certain clients (require_client), and the client's certificate \
-                 names none of them. Nothing was forwarded."
-                .into(),
-            Self::ClaimRefused => "Claims are limited to certain clients (claim.require_client, claim.addresses), and \
-                 this client is not one of them. Nothing was claimed."
-                .into(),
-            Self::Unauthorized => "Send one `Authorization: Bearer …` header with the token from claim.token_file. Nothing \
-                 was claimed."
-                .into(),
-            Self::UpgradeRefused => "The proxy cannot fence what goes through a tunnel, so this route opens none. A \
+            Self::MethodNotAllowed(_) => {
+                "This proxy does not forward TRACE or CONNECT, nor, where a route enforces, methods \
+                 that name other resources in their body or in Link (BIND, LINK and the like, BCOPY \
+                 and the like)."
+            }
+            Self::ClientRefused => {
+                "The client's certificate or address is none of those that this route, or claims, \
+                 are limited to (require_client, claim.require_client, claim.addresses). Nothing \
+                 was forwarded."
+            }
+            Self::Unauthorized => {
+                "Send one `Authorization: Bearer …` header with the token from claim.token_file. \
+                 Nothing was claimed."
+            }
+            Self::UpgradeRefused => {
+                "The proxy cannot fence what goes through a tunnel, so this route opens none. A \
                  route in bypass mode does, and fences nothing."
-                .into(),
-            Self::Overloaded(why) => (*why).into(),
-            Self::StoreUnavailable { why, spent, .. } => {
-                let spent = if *spent {
-                    " The token counts as used, because the store did not say whether it was."
-                } else {
-                    ""
-                };
-                format!("{}. Nothing was forwarded.{spent}", why.text(reader))
             }
-            Self::OlderInFlight { settling, .. } => {
-                let why = if *settling {
-                    "Requests with an older token failed midway, and the upstream may still be working on them"
-                } else {
-                    "Requests with an older token are still in flight"
-                };
-                format!("{why}. Nothing was forwarded. Send the same request again, with the same token.")
-            }
-            Self::Unreachable { why, spent } => {
-                let spent = if *spent {
-                    " The token could not be given back and counts as used."
-                } else {
-                    ""
-                };
-                format!("{}.{spent}", why.text(reader))
-            }
-            Self::Broken(why) => format!(
-                "{}. The request was sent once and may have taken effect: check before sending it \
-                 again. If it was fenced, newer tokens wait until it has settled.",
-                why.text(reader)
-            ),
-            Self::TooSlow(limit) => format!(
-                "No response within {}. The request was sent once and may still take effect: check \
-                 before sending it again. If it was fenced, newer tokens wait until it has settled.",
-                humantime::format_duration(*limit)
-            ),
-            Self::ClientGone(why) => format!("{why}. The request was not forwarded whole."),
+            Self::Stale { .. }
+            | Self::Implausible { .. }
+            | Self::MalformedToken(_)
+            | Self::StoreUnavailable { .. }
+            | Self::OlderInFlight { .. }
+            | Self::Unreachable { .. }
+            | Self::Broken(_)
+            | Self::TooSlow(_)
+            | Self::ClientGone(_) => "",
         }
     }
 
@@ -209,23 +163,110 @@ impl Refusal {
             _ => None,
         }
     }
+
+    /// The mark minus the token, where both are known and the token is not past the mark.
+    pub(crate) fn gap(&self, subject: Option<&Subject>) -> Option<u64> {
+        let (mark, (_, token)) = (self.mark(subject)?, subject?);
+        (*token <= mark).then(|| token.gap_to(mark))
+    }
 }
 
-/// The detail of [`Refusal::Implausible`]. `subject`: as far as the reader may know of it.
-fn implausible(mark: Option<Token>, subject: Option<&Subject>) -> String {
-    let what = match (mark, subject) {
-        (Some(mark), Some((key, token))) => format!(
-            "Token {token} is further above {mark}, the highest token accepted for {key}, than this route \
-             allows (token.max_jump, token.max)"
-        ),
-        (None, Some((key, token))) => format!(
-            "Token {token} is higher than this route allows for {key}, which has no mark yet (token.max)"
-        ),
-        (_, None) => "The token is further above the highest token accepted than this route allows"
-            .to_owned(),
-    };
-    format!(
-        "{what}. Nothing was forwarded, and the mark has not changed. If the lock service did grant this \
-         token, an operator can accept it: fencepost marks advance."
-    )
+/// The text of a refusal: what, why, and what to do.
+pub(crate) struct Detail<'a> {
+    refusal: &'a Refusal,
+    subject: Option<&'a Subject>,
+    causes: bool,
 }
+
+impl Detail<'_> {
+    fn why(&self, why: &Why, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(why.text)?;
+        match &why.cause {
+            Some(cause) if self.causes => write!(f, ": {cause}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Detail<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let end = match self.refusal {
+            Refusal::Stale { mark, .. } => {
+                match self.subject {
+                    Some((key, token)) => write!(
+                        f,
+                        "Token {token} is lower than {mark}, the highest token accepted for {key}"
+                    ),
+                    None => f.write_str("A higher token has been accepted for this resource"),
+                }?;
+                ": the lock has passed to another holder. Nothing was forwarded. Acquire the lock \
+                 again, and read the state before writing."
+            }
+            Refusal::Implausible { mark } => {
+                match (mark, self.subject) {
+                    (Some(mark), Some((key, token))) => write!(
+                        f,
+                        "Token {token} is further above {mark}, the highest token accepted for {key}, \
+                         than this route allows (token.max_jump, token.max)"
+                    ),
+                    (None, Some((key, token))) => write!(
+                        f,
+                        "Token {token} is higher than this route allows for {key}, which has no mark \
+                         yet (token.max)"
+                    ),
+                    (_, None) => f.write_str(
+                        "The token is further above the highest token accepted than this route allows",
+                    ),
+                }?;
+                ". Nothing was forwarded, and the mark has not changed. If the lock service did \
+                 grant this token, an operator can accept it: fencepost marks advance."
+            }
+            Refusal::MalformedToken(why) => return write!(f, "X-Fencing-Token: {why}"),
+            Refusal::MethodNotAllowed(allowed) if !allowed.is_empty() => {
+                return write!(f, "This route allows {allowed}.");
+            }
+            Refusal::StoreUnavailable { why, spent, .. } => {
+                self.why(why, f)?;
+                f.write_str(". Nothing was forwarded.")?;
+                if !spent {
+                    return Ok(());
+                }
+                " The token counts as used, because the store did not say whether it was."
+            }
+            Refusal::OlderInFlight { settling, .. } => {
+                f.write_str(if *settling {
+                    "Requests with an older token failed midway, and the upstream may still be \
+                     working on them"
+                } else {
+                    "Requests with an older token are still in flight"
+                })?;
+                ". Nothing was forwarded. Send the same request again, with the same token."
+            }
+            Refusal::Unreachable { why, spent } => {
+                self.why(why, f)?;
+                if *spent {
+                    ". The token could not be given back and counts as used."
+                } else {
+                    "."
+                }
+            }
+            Refusal::Broken(why) => {
+                self.why(why, f)?;
+                SENT
+            }
+            Refusal::TooSlow(limit) => {
+                let limit = humantime::format_duration(*limit);
+                write!(f, "No response within {limit}")?;
+                SENT
+            }
+            Refusal::ClientGone(why) => {
+                return write!(f, "{why}. The request was not forwarded whole.");
+            }
+            other => other.fixed_text(),
+        };
+        f.write_str(end)
+    }
+}
+
+const SENT: &str = ". The request was sent once and may still take effect: check before sending it \
+                    again. If it was fenced, newer tokens wait until it has settled.";

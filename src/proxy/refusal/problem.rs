@@ -5,9 +5,11 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use serde::Serialize;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use serde::Serializer as _;
+use serde::ser::SerializeMap as _;
 
-use super::{DetailReader, Refusal, Subject};
+use super::{Refusal, Subject};
 use crate::http1::Response;
 use crate::http1::names::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use crate::metrics::Outcome;
@@ -25,40 +27,12 @@ pub struct AnswerStyle<'a> {
     pub problems: Option<&'a str>,
 }
 
-impl AnswerStyle<'_> {
-    const fn reader(self) -> DetailReader {
-        DetailReader::Client {
-            disclose: self.disclose,
-        }
-    }
-}
-
-/// The body of a refusal (RFC 9457). Numbers are strings: JavaScript would round those above 2^53.
-#[derive(Serialize)]
-struct Problem<'a> {
-    #[serde(rename = "type")]
-    kind: String,
-    title: &'static str,
-    status: u16,
-    detail: String,
-    retry: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    resource: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    token: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mark: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    gap: Option<String>,
-}
-
 /// The parts of a refusal's answer that do not depend on the request.
 struct Row {
     outcome: Outcome,
     status: StatusCode,
     grpc: u8,
     retry: Retry,
-    title: &'static str,
 }
 
 /// <https://grpc.io/docs/guides/status-codes/>
@@ -87,11 +61,6 @@ pub enum Retry {
 }
 
 impl Retry {
-    /// Nothing was sent. A token that is spent is of no use any more.
-    const fn unless(spent: bool) -> Self {
-        if spent { Self::Never } else { Self::SameToken }
-    }
-
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -103,62 +72,40 @@ impl Retry {
 }
 
 impl Refusal {
-    /// Its row: outcome, status, gRPC status, what to do next, title. `Stale` and `Spent` have the
+    /// Its row: outcome, status, gRPC status, what to do next. `Stale` and `Spent` have the
     /// status that the route says in place of 412.
     #[rustfmt::skip]
     fn row(&self) -> Row {
         use Outcome as O;
         use Retry::{CheckFirst, Never, SameToken};
         use StatusCode as S;
-        let (outcome, status, grpc, retry, title) = match self {
-            Self::Stale { .. } =>
-                (O::StaleToken, S::PRECONDITION_FAILED, grpc::FAILED_PRECONDITION, Never, "Stale fencing token"),
-            Self::Spent =>
-                (O::StaleToken, S::PRECONDITION_FAILED, grpc::FAILED_PRECONDITION, Never, "Fencing token already used"),
-            Self::Implausible { .. } =>
-                (O::ImplausibleToken, S::UNPROCESSABLE_ENTITY, grpc::INVALID_ARGUMENT, Never, "Implausible fencing token"),
-            Self::TokenRequired =>
-                (O::TokenRequired, S::PRECONDITION_REQUIRED, grpc::INVALID_ARGUMENT, Never, "Fencing token required"),
-            Self::MalformedToken(_) =>
-                (O::MalformedToken, S::BAD_REQUEST, grpc::INVALID_ARGUMENT, Never, "Malformed fencing token"),
-            Self::Ambiguous(_) =>
-                (O::AmbiguousRequest, S::BAD_REQUEST, grpc::INVALID_ARGUMENT, Never, "Ambiguous request"),
-            Self::UpgradeRefused =>
-                (O::UpgradeRefused, S::BAD_REQUEST, grpc::INVALID_ARGUMENT, Never, "Upgrade not allowed"),
-            Self::Unauthorized =>
-                (O::Unauthorized, S::UNAUTHORIZED, grpc::UNAUTHENTICATED, Never, "Bearer token required"),
-            Self::ClientRefused | Self::ClaimRefused =>
-                (O::ClientRefused, S::FORBIDDEN, grpc::PERMISSION_DENIED, Never, "Client not allowed"),
-            Self::NoRoute =>
-                (O::NoRoute, S::NOT_FOUND, grpc::UNIMPLEMENTED, Never, "No matching route"),
-            Self::MethodNotAllowed(_) =>
-                (O::MethodNotAllowed, S::METHOD_NOT_ALLOWED, grpc::UNIMPLEMENTED, Never, "Method not allowed"),
-            Self::ClientGone(_) =>
-                (O::RequestTimeout, S::REQUEST_TIMEOUT, grpc::DEADLINE_EXCEEDED, SameToken, "Incomplete request"),
-            Self::TooLarge(_) =>
-                (O::ContentTooLarge, S::PAYLOAD_TOO_LARGE, grpc::RESOURCE_EXHAUSTED, Never, "Request body too large"),
-            Self::TargetTooLong(_) =>
-                (O::TargetTooLong, S::URI_TOO_LONG, grpc::RESOURCE_EXHAUSTED, Never, "Request target too long"),
-            Self::HeadTooLarge(_) =>
-                (O::HeadTooLarge, S::REQUEST_HEADER_FIELDS_TOO_LARGE, grpc::RESOURCE_EXHAUSTED, Never, "Request header fields too large"),
-            Self::Broken(_) =>
-                (O::OutcomeUnknown, S::BAD_GATEWAY, grpc::UNKNOWN, CheckFirst, "Upstream exchange failed"),
-            Self::Unreachable { spent, .. } =>
-                (O::UpstreamUnreachable, S::BAD_GATEWAY, grpc::UNAVAILABLE, Retry::unless(*spent), "Upstream unreachable"),
-            Self::Overloaded(_) =>
-                (O::Overloaded, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, SameToken, "Too many requests in flight"),
-            Self::StoreUnavailable { spent, .. } =>
-                (O::StoreUnavailable, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, Retry::unless(*spent), "Store unavailable"),
-            Self::OlderInFlight { .. } =>
-                (O::OlderInFlight, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, SameToken, "Older requests still in flight"),
-            Self::TooSlow(_) =>
-                (O::OutcomeUnknown, S::GATEWAY_TIMEOUT, grpc::DEADLINE_EXCEEDED, CheckFirst, "Upstream timeout"),
-            Self::VersionNotSupported =>
-                (O::VersionNotSupported, S::HTTP_VERSION_NOT_SUPPORTED, grpc::UNIMPLEMENTED, Never, "HTTP version not supported"),
-            Self::Loop(_) =>
-                (O::LoopDetected, S::LOOP_DETECTED, grpc::INTERNAL, Never, "Loop detected"),
+        // Nothing was sent. A token that is spent is of no use any more.
+        let unsent = |spent| if spent { Never } else { SameToken };
+        let (outcome, status, grpc, retry) = match self {
+            Self::Stale { .. } | Self::Spent => (O::StaleToken, S::PRECONDITION_FAILED, grpc::FAILED_PRECONDITION, Never),
+            Self::Implausible { .. } => (O::ImplausibleToken, S::UNPROCESSABLE_ENTITY, grpc::INVALID_ARGUMENT, Never),
+            Self::TokenRequired => (O::TokenRequired, S::PRECONDITION_REQUIRED, grpc::INVALID_ARGUMENT, Never),
+            Self::MalformedToken(_) => (O::MalformedToken, S::BAD_REQUEST, grpc::INVALID_ARGUMENT, Never),
+            Self::Ambiguous(_) => (O::AmbiguousRequest, S::BAD_REQUEST, grpc::INVALID_ARGUMENT, Never),
+            Self::UpgradeRefused => (O::UpgradeRefused, S::BAD_REQUEST, grpc::INVALID_ARGUMENT, Never),
+            Self::Unauthorized => (O::Unauthorized, S::UNAUTHORIZED, grpc::UNAUTHENTICATED, Never),
+            Self::ClientRefused => (O::ClientRefused, S::FORBIDDEN, grpc::PERMISSION_DENIED, Never),
+            Self::NoRoute => (O::NoRoute, S::NOT_FOUND, grpc::UNIMPLEMENTED, Never),
+            Self::MethodNotAllowed(_) => (O::MethodNotAllowed, S::METHOD_NOT_ALLOWED, grpc::UNIMPLEMENTED, Never),
+            Self::ClientGone(_) => (O::RequestTimeout, S::REQUEST_TIMEOUT, grpc::DEADLINE_EXCEEDED, SameToken),
+            Self::TooLarge(_) => (O::ContentTooLarge, S::PAYLOAD_TOO_LARGE, grpc::RESOURCE_EXHAUSTED, Never),
+            Self::TargetTooLong(_) => (O::TargetTooLong, S::URI_TOO_LONG, grpc::RESOURCE_EXHAUSTED, Never),
+            Self::HeadTooLarge(_) => (O::HeadTooLarge, S::REQUEST_HEADER_FIELDS_TOO_LARGE, grpc::RESOURCE_EXHAUSTED, Never),
+            Self::Broken(_) => (O::OutcomeUnknown, S::BAD_GATEWAY, grpc::UNKNOWN, CheckFirst),
+            Self::Unreachable { spent, .. } => (O::UpstreamUnreachable, S::BAD_GATEWAY, grpc::UNAVAILABLE, unsent(*spent)),
+            Self::Overloaded(_) => (O::Overloaded, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, SameToken),
+            Self::StoreUnavailable { spent, .. } => (O::StoreUnavailable, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, unsent(*spent)),
+            Self::OlderInFlight { .. } => (O::OlderInFlight, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, SameToken),
+            Self::TooSlow(_) => (O::OutcomeUnknown, S::GATEWAY_TIMEOUT, grpc::DEADLINE_EXCEEDED, CheckFirst),
+            Self::VersionNotSupported => (O::VersionNotSupported, S::HTTP_VERSION_NOT_SUPPORTED, grpc::UNIMPLEMENTED, Never),
+            Self::Loop => (O::LoopDetected, S::LOOP_DETECTED, grpc::INTERNAL, Never),
         };
-        Row { outcome, status, grpc, retry, title }
+        Row { outcome, status, grpc, retry }
     }
 
     #[must_use]
@@ -172,19 +119,12 @@ impl Refusal {
         self.row().retry
     }
 
-    /// The last word of the problem type, and the value of `X-Fencing-Outcome`.
-    fn word(&self) -> &'static str {
-        self.outcome().as_str()
-    }
-
     #[must_use]
     pub fn status(&self, style: AnswerStyle<'_>) -> StatusCode {
-        let Row {
-            outcome, status, ..
-        } = self.row();
-        match outcome {
-            Outcome::StaleToken => StatusCode::from_u16(style.stale_status).unwrap_or(status),
-            _ => status,
+        let row = self.row();
+        match row.outcome {
+            Outcome::StaleToken => StatusCode::from_u16(style.stale_status).unwrap_or(row.status),
+            _ => row.status,
         }
     }
 
@@ -205,11 +145,22 @@ impl Refusal {
         style: AnswerStyle<'_>,
         subject: Option<&Subject>,
     ) -> Response<ClientBody> {
-        let word = self.word();
+        let row = self.row();
+        let word = row.outcome.as_str();
+        let subject = subject.filter(|_| style.disclose);
         let mut response = if style.grpc {
-            self.trailers_only(style, subject)
+            // gRPC's form of an answer without a message: status in the headers, HTTP 200
+            // (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>, Trailers-Only).
+            let mut response = Response::new(StatusCode::OK, full(bytes::Bytes::new()));
+            let fields = &mut response.head.fields;
+            fields.append(CONTENT_TYPE, "application/grpc");
+            fields.append("grpc-status", row.grpc.to_string());
+            let message = format!("{word}: {}", self.detail(subject, false));
+            let message = utf8_percent_encode(&message, &GRPC_ESCAPED);
+            fields.append("grpc-message", message.to_string());
+            response
         } else {
-            let body = self.problem(style, subject);
+            let body = self.problem(style, subject).unwrap_or_default();
             let mut response = Response::new(self.status(style), full(body));
             let fields = &mut response.head.fields;
             fields.append(CONTENT_TYPE, "application/problem+json");
@@ -217,7 +168,7 @@ impl Refusal {
         };
         let fields = &mut response.head.fields;
         fields.append(OUTCOME, word);
-        fields.append(RETRY, self.retry().as_str());
+        fields.append(RETRY, row.retry.as_str());
         if let Some(after) = self.retry_after() {
             fields.append(RETRY_AFTER, whole_seconds(after).to_string());
         }
@@ -230,55 +181,51 @@ impl Refusal {
         response
     }
 
-    fn problem(&self, style: AnswerStyle<'_>, subject: Option<&Subject>) -> String {
-        let shown = subject.filter(|_| style.disclose);
-        let mark = self.mark(subject).filter(|_| style.disclose);
-        let gap = shown.zip(mark).filter(|((_, token), mark)| token <= mark);
-        let problem = Problem {
-            kind: format!(
-                "{}{}",
-                style.problems.unwrap_or("urn:fencepost:problem:"),
-                self.word()
-            ),
-            title: self.row().title,
-            status: self.status(style).as_u16(),
-            detail: self.detail(style.reader(), subject),
-            retry: self.retry().as_str(),
-            resource: shown.map(|(key, _)| key.as_str()),
-            token: shown.map(|(_, token)| token.to_string()),
-            mark: mark.map(|mark| mark.to_string()),
-            gap: gap.map(|((_, token), mark)| token.gap_to(mark).to_string()),
-        };
-        serde_json::to_string(&problem).unwrap_or_default()
-    }
-
-    /// gRPC's form of an answer without a message: status in the headers, HTTP 200
-    /// (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>, Trailers-Only).
-    fn trailers_only(
+    /// The body of a refusal (RFC 9457). Numbers are strings: JavaScript would round those above
+    /// 2^53. `subject`: if it is disclosed.
+    fn problem(
         &self,
         style: AnswerStyle<'_>,
         subject: Option<&Subject>,
-    ) -> Response<ClientBody> {
-        let mut response = Response::new(StatusCode::OK, full(bytes::Bytes::new()));
-        let fields = &mut response.head.fields;
-        fields.append(CONTENT_TYPE, "application/grpc");
-        fields.append("grpc-status", self.row().grpc.to_string());
-        let message = format!("{}: {}", self.word(), self.detail(style.reader(), subject));
-        fields.append("grpc-message", grpc_message(&message));
-        response
+    ) -> serde_json::Result<Vec<u8>> {
+        let row = self.row();
+        let base = style.problems.unwrap_or("urn:fencepost:problem:");
+        let mut json = Vec::with_capacity(PROBLEM_ROOM);
+        let mut writer = serde_json::Serializer::new(&mut json);
+        let mut members = writer.serialize_map(None)?;
+        members.serialize_entry("type", &format_args!("{base}{}", row.outcome))?;
+        let mut title = row.outcome.as_str().replace('-', " ");
+        title[..1].make_ascii_uppercase();
+        members.serialize_entry("title", &title)?;
+        members.serialize_entry("status", &self.status(style).as_u16())?;
+        members.serialize_entry("detail", &format_args!("{}", self.detail(subject, false)))?;
+        members.serialize_entry("retry", row.retry.as_str())?;
+        if let Some((key, token)) = subject {
+            members.serialize_entry("resource", key.as_str())?;
+            members.serialize_entry("token", &format_args!("{token}"))?;
+        }
+        if let Some(mark) = self.mark(subject).filter(|_| style.disclose) {
+            members.serialize_entry("mark", &format_args!("{mark}"))?;
+        }
+        if let Some(gap) = self.gap(subject) {
+            members.serialize_entry("gap", &format_args!("{gap}"))?;
+        }
+        members.end()?;
+        Ok(json)
     }
 }
+
+/// Room for a usual problem: its texts have some 400 bytes.
+const PROBLEM_ROOM: usize = 768;
+
+/// What gRPC's `grpc-message` may not hold as it is.
+const GRPC_ESCAPED: AsciiSet = CONTROLS.add(b'%');
 
 /// A claim was granted.
 #[must_use]
 pub fn claimed() -> Response<ClientBody> {
-    no_content("claimed")
-}
-
-fn no_content(outcome: &'static str) -> Response<ClientBody> {
-    let empty = full(bytes::Bytes::new());
-    let mut response = Response::new(StatusCode::NO_CONTENT, empty);
-    response.head.fields.append(OUTCOME, outcome);
+    let mut response = Response::new(StatusCode::NO_CONTENT, full(bytes::Bytes::new()));
+    response.head.fields.append(OUTCOME, "claimed");
     response
 }
 
@@ -286,20 +233,6 @@ fn no_content(outcome: &'static str) -> Response<ClientBody> {
 fn whole_seconds(duration: Duration) -> u64 {
     let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
     seconds.max(1)
-}
-
-/// Percent-encodes what gRPC's `grpc-message` may not hold as it is.
-fn grpc_message(text: &str) -> String {
-    use std::fmt::Write;
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if matches!(byte, b' '..=b'~') && byte != b'%' {
-            encoded.push(char::from(byte));
-        } else {
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-    }
-    encoded
 }
 
 #[cfg(test)]
@@ -328,8 +261,9 @@ mod tests {
         problems: None,
     };
 
-    fn parsed(problem: &str) -> serde_json::Value {
-        serde_json::from_str(problem).expect("JSON")
+    fn parsed(refusal: &Refusal, style: AnswerStyle<'_>) -> serde_json::Value {
+        let problem = refusal.problem(style, Some(&subject()));
+        serde_json::from_slice(&problem.expect("JSON")).expect("JSON")
     }
 
     #[test]
@@ -339,7 +273,7 @@ mod tests {
         let fields = &response.head.fields;
         assert_eq!(fields.get_str(OUTCOME), Some("stale-token"));
         assert!(!fields.contains(RETRY_AFTER));
-        let problem = parsed(&stale().problem(STYLE, Some(&subject())));
+        let problem = parsed(&stale(), STYLE);
         assert_eq!(problem["type"], "urn:fencepost:problem:stale-token");
         assert_eq!(problem["mark"], "9223372036854775807");
         assert_eq!(problem["gap"], "9223372036854775766");
@@ -352,24 +286,39 @@ mod tests {
             problems: Some("https://wiki.internal/fencepost/"),
             ..STYLE
         };
-        let problem = parsed(&stale().problem(style, None));
+        let problem = parsed(&stale(), style);
         assert_eq!(
             problem["type"],
             "https://wiki.internal/fencepost/stale-token"
         );
     }
 
+    /// The body, or the message of a gRPC status.
+    fn text(refusal: &Refusal, style: AnswerStyle<'_>, subject: Option<&Subject>) -> String {
+        let response = refusal.respond(style, subject);
+        if let Some(message) = response.head.fields.get_str("grpc-message") {
+            return message.to_owned();
+        }
+        let subject = subject.filter(|_| style.disclose);
+        String::from_utf8(refusal.problem(style, subject).expect("JSON")).expect("text")
+    }
+
     #[test]
     fn what_is_not_to_be_disclosed_is_nowhere() {
-        let style = AnswerStyle {
-            disclose: false,
-            ..STYLE
-        };
-        let text = stale().problem(style, Some(&subject()));
-        assert!(
-            !text.contains("order:7") && !text.contains("\"41\"") && !text.contains("9223"),
-            "{text}"
-        );
+        for grpc in [true, false] {
+            let style = AnswerStyle {
+                disclose: false,
+                grpc,
+                ..STYLE
+            };
+            let text = text(&stale(), style, Some(&subject()));
+            assert!(
+                ["order:7", "\"41\"", "Token 41", "9223"]
+                    .iter()
+                    .all(|known| !text.contains(known)),
+                "{text}"
+            );
+        }
     }
 
     #[test]
@@ -386,28 +335,20 @@ mod tests {
             Refusal::refused(&cause, true),
             Refusal::Broken(Why::of("The exchange broke", &cause)),
         ] {
-            for disclose in [true, false] {
-                let style = AnswerStyle { disclose, ..STYLE };
-                let problem = refusal.problem(style, None);
-                let call = refusal.respond(
-                    AnswerStyle {
-                        grpc: true,
-                        ..style
-                    },
-                    None,
+            for (disclose, grpc) in [(true, true), (true, false), (false, true), (false, false)] {
+                let style = AnswerStyle {
+                    disclose,
+                    grpc,
+                    ..STYLE
+                };
+                let text = text(&refusal, style, None);
+                assert!(
+                    !text.contains("10.1") && !text.contains("os error"),
+                    "{text}"
                 );
-                let message = call.head.fields.get_str("grpc-message").expect("text");
-                for text in [&*problem, message] {
-                    assert!(
-                        !text.contains("10.1") && !text.contains("os error"),
-                        "{text}"
-                    );
-                }
             }
-            assert!(
-                refusal.detail(DetailReader::Log, None).contains(cause),
-                "{refusal:?}"
-            );
+            let detail = refusal.detail(None, true).to_string();
+            assert!(detail.contains(cause), "{refusal:?}");
         }
     }
 

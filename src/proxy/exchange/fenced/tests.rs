@@ -14,7 +14,7 @@ use super::*;
 use crate::body::UpstreamRequest;
 use crate::body::{BodyMemory, RequestBody};
 use crate::body::{Feed, streamed};
-use crate::config::{Overrides, RouteSettings, parse};
+use crate::config::{AccessLog, Overrides, RouteSettings, parse};
 use crate::fencing::Fencing;
 use crate::fencing::tests::{Double, Rig, clock, key};
 use crate::http1::Fields;
@@ -22,10 +22,10 @@ use crate::http1::{RequestHead, Response, Target};
 use crate::metrics::{Metrics, Outcome};
 use crate::proxy::client::Client;
 use crate::proxy::client_body::ClientBody;
-use crate::proxy::headers::via::Via;
-use crate::proxy::limits::in_flight::InFlightLimit;
-use crate::proxy::notes::Notes;
-use crate::proxy::request_facts::RequestFacts;
+use crate::proxy::facts::RequestFacts;
+use crate::proxy::headers::Via;
+use crate::proxy::limits::InFlightLimit;
+use crate::proxy::log::Notes;
 use crate::proxy::routing_table::{Route, RoutingTable, Snapshot};
 use crate::store::InstanceId;
 use crate::upstream::Upstream;
@@ -96,7 +96,7 @@ routes: [{{ path: '/{{id}}', resource: '{{id}}' }}]"
                 settings: route,
                 keyless_said: Once::new(),
             }),
-            facts: Arc::new(RequestFacts::unread(&client)),
+            facts: Arc::new(RequestFacts::of(None, &client, None, AccessLog::Off)),
             progress: Arc::default(),
             outcome: Outcome::Current,
             head: false,
@@ -115,7 +115,6 @@ routes: [{{ path: '/{{id}}', resource: '{{id}}' }}]"
             },
             opening: None,
             timeout: LONG,
-            clock: None,
             via: Via::new(InstanceId::from_bits(1)),
             held: self.limit.take(&client).expect("room"),
         };

@@ -1,5 +1,5 @@
 //! The limit on requests in flight: `limits.in_flight` of them, over all routes and modes, and the
-//! shares that one connection and one client address may have of them.
+//! shares that one connection and one client address may have of them, and of connections.
 //!
 //! Every request that may go upstream has a permit, fenced or not. It has the permit from before
 //! its body is read until the upstream has finished and the client has its answer. That bounds the
@@ -7,24 +7,17 @@
 //! streams, or closes its connection, gets no further permits while the upstream still works on its
 //! requests.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{ClientPermit, ClientShares};
-use crate::config::LimitSettings;
+use super::client::Client;
+use super::refusal::Refusal;
+use crate::config::{ClientShare, LimitSettings};
+use crate::locked::locked;
 use crate::metrics::{InFlightGuard, Limit, Metrics};
-use crate::proxy::client::Client;
-use crate::proxy::refusal::Refusal;
-
-const FULL: &str = "Nothing was forwarded. See limits.in_flight.";
-const CONNECTION_FULL: &str = "This connection has as many requests in flight as one may have. \
-    Nothing was forwarded. See limits.in_flight_per_connection.";
-const CLIENT_FULL: &str = "This address has as many requests in flight as one may have. Nothing \
-    was forwarded. See limits.in_flight_per_client.";
-
-const TUNNELS_FULL: &str = "Tunnels hold three quarters of all in-flight permits, for as long as \
-    their clients like. Nothing was forwarded. See limits.in_flight.";
 
 /// The limit over all requests.
 pub(crate) struct InFlightLimit {
@@ -59,42 +52,113 @@ impl InFlightLimit {
     /// Takes a tunnel's permit, beside the one of the request that opens it.
     pub(crate) fn take_tunnel(&self) -> Result<OwnedSemaphorePermit, Refusal> {
         let permit = Arc::clone(&self.tunnels).try_acquire_owned();
-        permit.map_err(|_| {
-            self.metrics.limit(Limit::Tunnels);
-            Refusal::Overloaded(TUNNELS_FULL)
-        })
+        permit.map_err(|_| self.full(Limit::Tunnels))
     }
 
     /// Takes a permit at once, or refuses: a waiting request would hold memory without a permit.
     pub(crate) fn take(&self, client: &Client) -> Result<InFlightPermit, Refusal> {
-        let refused = |limit, why| {
-            self.metrics.limit(limit);
-            Refusal::Overloaded(why)
-        };
         let own = Arc::clone(&client.in_flight).try_acquire_owned();
-        let own = own.map_err(|_| refused(Limit::InFlightPerConnection, CONNECTION_FULL))?;
+        let own = own.map_err(|_| self.full(Limit::InFlightPerConnection))?;
         // If none is free, the refusal says so.
         let free = self.free.available_permits().max(1);
         let of_client = self.clients.take(client.ip, free);
         if of_client.as_ref().is_some_and(|own| own.is_over) {
-            return Err(refused(Limit::InFlightPerClient, CLIENT_FULL));
+            return Err(self.full(Limit::InFlightPerClient));
         }
         let permit = Arc::clone(&self.free).try_acquire_owned();
-        let permit = permit.map_err(|_| refused(Limit::InFlight, FULL))?;
-        let counted = InFlightGuard::over(&self.metrics.series.requests_in_flight);
+        let permit = permit.map_err(|_| self.full(Limit::InFlight))?;
         Ok(Arc::new(HeldPermits {
-            _counted: counted,
+            _counted: InFlightGuard::over(&self.metrics.series.requests_in_flight),
             _permit: permit,
             _connection: own,
             _client: of_client,
         }))
     }
+
+    fn full(&self, limit: Limit) -> Refusal {
+        self.metrics.limit(limit);
+        Refusal::Overloaded(match limit {
+            Limit::InFlightPerConnection => {
+                "This connection has as many requests in flight as one may have. Nothing was \
+                 forwarded. See limits.in_flight_per_connection."
+            }
+            Limit::InFlightPerClient => {
+                "This address has as many requests in flight as one may have. Nothing was \
+                 forwarded. See limits.in_flight_per_client."
+            }
+            Limit::Tunnels => {
+                "Tunnels hold three quarters of all in-flight permits, for as long as their clients \
+                 like. Nothing was forwarded. See limits.in_flight."
+            }
+            _ => "Nothing was forwarded. See limits.in_flight.",
+        })
+    }
+}
+
+/// The unit that counts as one client: an IPv4 address, or the /64 that one IPv6 site has at the
+/// least (RFC 6177).
+type Network = IpAddr;
+
+fn network(ip: IpAddr) -> Network {
+    match ip.to_canonical() {
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
+        ip @ IpAddr::V4(_) => ip,
+    }
+}
+
+/// The number that each client network has of a limit.
+pub(crate) struct ClientShares {
+    /// `None`: addresses have no share.
+    share: Option<ClientShare>,
+    /// A network without any has no entry. Locked to count, never across an await.
+    held: Mutex<HashMap<Network, usize>>,
+}
+
+/// One of what a client network has.
+#[must_use = "it counts until this is dropped"]
+pub(crate) struct ClientPermit {
+    shares: Arc<ClientShares>,
+    network: Network,
+    /// It is more than the network's share.
+    pub is_over: bool,
+}
+
+impl ClientShares {
+    pub(crate) fn new(share: Option<ClientShare>) -> Arc<Self> {
+        let held = Mutex::default();
+        Arc::new(Self { share, held })
+    }
+
+    /// Counts one more for an address while `free` of the limit are left, even beyond its share.
+    /// `None`: the address does not count.
+    pub(crate) fn take(self: &Arc<Self>, ip: Option<IpAddr>, free: usize) -> Option<ClientPermit> {
+        let share = self.share?;
+        let network = network(ip.filter(|ip| share.counts(*ip))?);
+        let mut held = locked(&self.held);
+        let own = held.entry(network).or_default();
+        *own += 1;
+        Some(ClientPermit {
+            shares: Arc::clone(self),
+            network,
+            is_over: !share.gives(*own - 1, free),
+        })
+    }
+}
+
+impl Drop for ClientPermit {
+    fn drop(&mut self) {
+        let mut held = locked(&self.shares.held);
+        if let Some(own) = held.get_mut(&self.network) {
+            *own -= 1;
+            if *own == 0 {
+                held.remove(&self.network);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
-
     use super::*;
     use crate::config::{Overrides, parse};
 
@@ -200,5 +264,39 @@ mod tests {
             assert_eq!(places.taken(1, Some("192.0.2.7")).len(), 1);
             assert_eq!(places.taken(9, Some("192.0.2.7")).len(), of_client);
         }
+    }
+
+    fn network(ip: &str) -> Network {
+        super::network(ip.parse().expect("an address"))
+    }
+
+    #[test]
+    fn an_ipv6_site_is_one_client_and_a_mapped_address_is_its_ipv4() {
+        assert_eq!(network("2001:db8:1:2::1"), network("2001:db8:1:2:ffff::9"));
+        assert_ne!(network("2001:db8:1:2::1"), network("2001:db8:1:3::1"));
+        assert_eq!(network("::ffff:192.0.2.7"), network("192.0.2.7"));
+        assert_ne!(network("192.0.2.7"), network("192.0.2.8"));
+    }
+
+    #[test]
+    fn a_returned_permit_counts_no_more_and_leaves_no_entry() {
+        let share = ClientShare {
+            of: 4,
+            most: 2,
+            loopback: false,
+        };
+        let shares = ClientShares::new(Some(share));
+        let take = |ip: &str| shares.take(Some(ip.parse().expect("an address")), 4);
+        let is_over = |one: Option<&ClientPermit>| one.map(|one| one.is_over);
+        let (first, second) = (take("192.0.2.7"), take("192.0.2.7"));
+        assert_eq!(is_over(second.as_ref()), Some(false));
+        let third = take("192.0.2.7");
+        assert_eq!(is_over(third.as_ref()), Some(true));
+        drop((first, second));
+        assert_eq!(is_over(take("192.0.2.7").as_ref()), Some(false));
+        assert_eq!(locked(&shares.held).len(), 1);
+        drop(third);
+        assert!(locked(&shares.held).is_empty());
+        assert_eq!(is_over(take("127.0.0.1").as_ref()), None);
     }
 }

@@ -1,0 +1,296 @@
+//! [`RequestFacts`]: what the answer, the log line, the span and the metrics of a request need to
+//! know about it, and `X-Request-Id`.
+
+use std::cell::Cell;
+use std::io::Write as _;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, StatusCode, Version};
+use tokio::time::Instant;
+
+use super::client::{Client, ClientNames};
+use super::headers::{self, FORWARDED_FOR};
+use super::refusal::Subject;
+use crate::config::AccessLog;
+use crate::http1::names::USER_AGENT;
+use crate::http1::{Fields, RequestHead, Target};
+use crate::metrics::{ResponseTimer, RouteMetrics};
+use crate::rejections::RequestText;
+use crate::traces::{RequestTrace, TraceHead, TraceParent, Traces, UpstreamSpan};
+
+/// The name under which a client, this proxy and the upstream log one request.
+const REQUEST_ID: &str = "x-request-id";
+
+/// The most bytes of a header field in a log line.
+const FIELD_SHOWN: usize = 256;
+/// The most bytes of a path in a log line.
+const PATH_SHOWN: usize = 2048;
+
+/// The facts about a request. Shared with what outlives its handler.
+///
+/// Every request has them, so nothing is formatted before there is a line: the parts of the head
+/// share its memory. They are `None` if the head could not be read.
+pub(crate) struct RequestFacts {
+    pub client: Arc<str>,
+    /// The names in the client's certificate.
+    pub client_name: Option<Arc<str>>,
+    method: Option<Method>,
+    target: Option<Target>,
+    request_id: Option<RequestId>,
+    forwarded_for: Option<Bytes>,
+    user_agent: Option<Bytes>,
+    trace_id: Option<String>,
+    /// `None`: it is not traced.
+    pub trace: Option<Arc<RequestTrace>>,
+    /// `log.access` may want a line about its answer.
+    logged: bool,
+    /// The caller reads a refusal as a gRPC status.
+    pub grpc: bool,
+    /// When its head had arrived.
+    pub began: Instant,
+    /// From the first byte to the upstream to the head of its response, if it is logged.
+    pub upstream: OnceLock<Duration>,
+    /// Set once the key is derived, so that any refusal of the request can be found by it.
+    pub subject: OnceLock<Subject>,
+}
+
+impl RequestFacts {
+    /// Makes a request id if the request has none, and begins its span if it is traced. `head`:
+    /// `None` if it could not be read.
+    pub(super) fn of(
+        head: Option<&RequestHead>,
+        client: &Client,
+        traces: Option<&Arc<Traces>>,
+        access: AccessLog,
+    ) -> Self {
+        let began = Instant::now();
+        let shared = |name| head.and_then(|head| head.fields.shared(name));
+        let parent = head.and_then(|head| TraceParent::of(&head.fields));
+        let trace = head.zip(traces).and_then(|(head, traces)| {
+            let head = TraceHead {
+                began,
+                method: &head.method,
+                path: head.target.path(),
+                version: head.version,
+                fields: &head.fields,
+                client: &client.text,
+            };
+            traces.request(parent.as_ref(), head)
+        });
+        let trace_id = match &trace {
+            Some(trace) => Some(trace.trace_id().to_string()),
+            None => parent.map(|parent| parent.trace_id.to_owned()),
+        };
+        let id = |_| shared(REQUEST_ID).map_or_else(RequestId::new, RequestId::Given);
+        Self {
+            client: Arc::clone(&client.text),
+            client_name: client.names().and_then(ClientNames::text),
+            method: head.map(|head| head.method.clone()),
+            target: head.map(|head| head.target.clone()),
+            request_id: head.map(id),
+            forwarded_for: shared(FORWARDED_FOR),
+            user_agent: shared(USER_AGENT),
+            trace_id,
+            trace,
+            logged: matches!(access, AccessLog::Fenced | AccessLog::All),
+            grpc: head.is_some_and(reads_grpc),
+            began,
+            upstream: OnceLock::new(),
+            subject: OnceLock::new(),
+        }
+    }
+
+    /// Adds the request id to fields that have none.
+    pub(super) fn identify(&self, fields: &mut Fields) {
+        if let Some(id) = &self.request_id
+            && !fields.contains(REQUEST_ID)
+        {
+            fields.append(REQUEST_ID, id.bytes());
+        }
+    }
+
+    /// The request in words. `query`: with its query.
+    pub(super) fn text(&self, query: bool) -> RequestText {
+        let field = |value: &[u8]| cut(&String::from_utf8_lossy(value), FIELD_SHOWN);
+        let path = |target: &Target| {
+            let path = if query {
+                target.as_str()
+            } else {
+                target.path()
+            };
+            cut(path, PATH_SHOWN)
+        };
+        RequestText {
+            method: self.method.as_ref().map(Method::to_string),
+            path: self.target.as_ref().map(path),
+            request_id: self.request_id.as_ref().map(|id| field(id.bytes())),
+            forwarded_for: self.forwarded_for.as_deref().map(field),
+            user_agent: self.user_agent.as_deref().map(field),
+            trace_id: self.trace_id.clone(),
+        }
+    }
+}
+
+/// Whether the caller is a gRPC library, which reads a refusal as a gRPC status in a 200 response.
+/// Any other client would take that for a success. gRPC is HTTP/2 with `te: trailers`; a content
+/// type can stand on any request (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>,
+/// Requests).
+fn reads_grpc(head: &RequestHead) -> bool {
+    let fields = &head.fields;
+    headers::is_grpc(fields) && head.version == Version::HTTP_2 && headers::takes_trailers(fields)
+}
+
+/// The name of one request.
+#[derive(Debug)]
+enum RequestId {
+    /// The client's own.
+    Given(Bytes),
+    /// 32 hex digits, as nginx makes its `$request_id`.
+    Made([u8; 32]),
+}
+
+thread_local! {
+    /// Where the made ids of a thread stand. They need to differ, not to be secret, so a random
+    /// beginning is enough.
+    static NEXT_ID: Cell<u128> = Cell::new(rand::random());
+}
+
+impl RequestId {
+    fn new() -> Self {
+        // An odd step visits every number once (Weyl); this one spreads its bits, so that ids which
+        // follow each other do not look alike.
+        const STEP: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
+        let bits = NEXT_ID.get();
+        NEXT_ID.set(bits.wrapping_add(STEP));
+        let mut digits = [b'0'; 32];
+        // The digits of a u128 fit.
+        let _ = write!(&mut digits[..], "{bits:032x}");
+        Self::Made(digits)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Given(id) => id,
+            Self::Made(id) => id,
+        }
+    }
+}
+
+fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    format!("{}…", &text[..text.floor_char_boundary(most)])
+}
+
+/// A response of the upstream that has begun. Dropped without [`Self::end`], it was incomplete.
+#[must_use = "the response ends where this is dropped"]
+#[derive(Debug)]
+pub(crate) struct ResponseWatch {
+    _timer: ResponseTimer,
+    span: Option<UpstreamSpan>,
+}
+
+impl ResponseWatch {
+    /// The head of the response has arrived, for a request that was sent at `sent`.
+    pub(super) fn begin(
+        metrics: &RouteMetrics,
+        sent: Instant,
+        status: StatusCode,
+        facts: &RequestFacts,
+        mut span: Option<UpstreamSpan>,
+    ) -> Self {
+        if facts.logged {
+            let _ = facts.upstream.set(sent.elapsed());
+        }
+        if let Some(span) = &mut span {
+            span.answered(status.as_u16());
+        }
+        Self {
+            _timer: metrics.upstream(sent, status.as_u16()),
+            span,
+        }
+    }
+
+    /// The response has ended, whole or not.
+    pub(crate) fn end(mut self, whole: bool) {
+        if whole && let Some(span) = &mut self.span {
+            span.whole();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn request(lines: &[(&str, &str)]) -> RequestHead {
+        let mut fields = Fields::default();
+        for (name, value) in lines {
+            fields.append(name, value);
+        }
+        let target = Target::new(Bytes::from_static(b"/orders/7?secret=1"), None);
+        RequestHead::new(Method::PUT, target, http::Version::HTTP_11, fields)
+    }
+
+    fn facts(lines: &[(&str, &str)]) -> RequestFacts {
+        RequestFacts::of(
+            Some(&request(lines)),
+            &Client::at(None, 1),
+            None,
+            AccessLog::Off,
+        )
+    }
+
+    #[test]
+    fn a_request_keeps_its_id_and_gets_one_otherwise() {
+        let id = |head: &RequestFacts| {
+            let mut fields = Fields::default();
+            head.identify(&mut fields);
+            fields.get_str(REQUEST_ID).expect("text").to_owned()
+        };
+        let given = facts(&[("X-Request-Id", "a-1")]);
+        assert_eq!(id(&given), "a-1");
+        assert_eq!(given.text(false).request_id.as_deref(), Some("a-1"));
+        let heads: Vec<_> = (0..100).map(|_| facts(&[])).collect();
+        let made: BTreeSet<String> = heads.iter().map(id).collect();
+        assert_eq!(made.len(), 100, "each is another one");
+        for (one, head) in made.iter().zip(&heads) {
+            assert!(
+                one.len() == 32 && one.bytes().all(|byte| byte.is_ascii_hexdigit()),
+                "{one}"
+            );
+            assert_eq!(head.text(false).request_id, Some(id(head)));
+        }
+        let mut fields = Fields::default();
+        given.identify(&mut fields);
+        heads[0].identify(&mut fields);
+        assert_eq!(
+            fields.get_str(REQUEST_ID),
+            Some("a-1"),
+            "it has one already"
+        );
+    }
+
+    #[test]
+    fn a_query_is_shown_where_it_is_wanted() {
+        let head = facts(&[]);
+        assert_eq!(head.text(false).path.as_deref(), Some("/orders/7"));
+        assert_eq!(head.text(true).path.as_deref(), Some("/orders/7?secret=1"));
+    }
+
+    #[test]
+    fn long_fields_are_cut() {
+        let long = "ü".repeat(FIELD_SHOWN);
+        let text = facts(&[("User-Agent", &long)]).text(false);
+        let shown = text.user_agent.expect("there is one");
+        assert!(
+            shown.len() <= FIELD_SHOWN + "…".len() && shown.ends_with("ü…"),
+            "{shown}"
+        );
+    }
+}
