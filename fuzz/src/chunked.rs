@@ -1,7 +1,8 @@
 //! Chunked bodies: the end that is found is the one that any reader finds, and pieces decide
 //! nothing.
 
-use fencepost::http1::chunked::Chunks;
+use bytes::BytesMut;
+use fencepost::http1::content::{ContentReader, Framing};
 
 use crate::message::in_pieces;
 use crate::request::LIMITS;
@@ -14,19 +15,16 @@ pub type End = dyn Fn(&[&[u8]]) -> Result<Option<usize>, String>;
 
 /// Where the proxy finds the end.
 pub fn real(pieces: &[&[u8]]) -> Result<Option<usize>, String> {
-    let mut chunks = Chunks::default();
-    let mut taken = 0;
+    let mut content = ContentReader::of_request(Framing::Chunked);
+    let mut buf = BytesMut::new();
+    let mut come = 0;
     for piece in pieces {
-        let read = chunks
-            .read(piece, &LIMITS)
-            .map_err(|error| error.to_string())?;
-        assert!(
-            read == piece.len() || chunks.is_end(),
-            "bytes are left, and it goes on"
-        );
-        taken += read;
-        if chunks.is_end() {
-            return Ok(Some(taken));
+        buf.extend_from_slice(piece);
+        come += piece.len();
+        let mut take = || content.take(&mut buf, &LIMITS);
+        while take().map_err(|error| error.to_string())?.is_some() {}
+        if content.is_end() {
+            return Ok(Some(come - buf.len()));
         }
     }
     Ok(None)

@@ -3,7 +3,8 @@
 
 use std::fmt::{Debug, Display};
 
-use fencepost::http1::head::Framing;
+use bytes::BytesMut;
+use fencepost::http1::content::Framing;
 
 use crate::hold;
 use crate::request::LIMITS;
@@ -62,16 +63,18 @@ pub fn in_pieces<T: PartialEq + Debug>(
     Ok(whole)
 }
 
-/// Reads a head that comes in these pieces.
+/// Reads a head that comes in these pieces, and how many bytes it has.
 pub fn growing<H, E: Display>(
     pieces: &[&[u8]],
-    mut read: impl FnMut(&[u8]) -> Result<Option<H>, E>,
-) -> Result<Option<H>, String> {
-    let mut come = Vec::new();
+    mut read: impl FnMut(&mut BytesMut) -> Result<Option<H>, E>,
+) -> Result<Option<(usize, H)>, String> {
+    let mut buf = BytesMut::new();
+    let mut come = 0;
     for piece in pieces {
-        come.extend_from_slice(piece);
-        if let Some(head) = read(&come).map_err(|error| error.to_string())? {
-            return Ok(Some(head));
+        buf.extend_from_slice(piece);
+        come += piece.len();
+        if let Some(head) = read(&mut buf).map_err(|error| error.to_string())? {
+            return Ok(Some((come - buf.len(), head)));
         }
     }
     Ok(None)

@@ -1,8 +1,10 @@
 //! Heads of requests: what passes, httparse and a reader that goes by lines find the same in, and
 //! no server that knows a field by two names finds more; and pieces decide nothing.
 
+use fencepost::http1::MessageError;
+use fencepost::http1::content::Framing;
 use fencepost::http1::head::HeadLimits;
-use fencepost::http1::request::{RequestReader, WholeHead};
+use fencepost::http1::request::{NextHead, RequestReader};
 
 use crate::message::{Message, growing, head_of, in_pieces, is_token, lines};
 use crate::{Seen, Verdict, hold, target};
@@ -16,13 +18,29 @@ pub const LIMITS: HeadLimits = HeadLimits {
     target: 256,
 };
 
+/// What a head that passes says about the end of its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Whole {
+    pub length: usize,
+    pub framing: Framing,
+}
+
 /// The reading of the bytes so far by the function under test.
-pub type Read = dyn Fn(&[&[u8]]) -> Result<Option<WholeHead>, String>;
+pub type Read = dyn Fn(&[&[u8]]) -> Result<Option<Whole>, String>;
 
 /// The proxy's reading of a head that comes in these pieces.
-pub fn real(pieces: &[&[u8]]) -> Result<Option<WholeHead>, String> {
+pub fn real(pieces: &[&[u8]]) -> Result<Option<Whole>, String> {
     let mut reader = RequestReader::default();
-    growing(pieces, |come| reader.read(come, &LIMITS))
+    let read = growing(pieces, |buf| {
+        Ok::<_, MessageError>(match reader.read(buf, &LIMITS)? {
+            NextHead::Request(request) => Some(request),
+            NextHead::None | NextHead::Http2 => None,
+        })
+    })?;
+    Ok(read.map(|(length, request)| Whole {
+        length,
+        framing: request.framing,
+    }))
 }
 
 pub fn check_of(read: &Read, data: &[u8]) -> Verdict {
@@ -106,7 +124,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    fn promises(&self, head: &WholeHead) -> Result<(), String> {
+    fn promises(&self, head: &Whole) -> Result<(), String> {
         let framing = self.message.framing()?;
         hold!(
             framing == head.framing,

@@ -1,23 +1,10 @@
-//! Lines and fields, which heads of requests and responses and trailers have in common, and how
-//! fields frame a body.
-//!
-//! Lines end with CRLF alone. RFC 9112, 2.2 lets a recipient accept a bare LF, but the upstream may
-//! not accept it, or may accept a bare CR as well. Names are tokens that touch the colon. Values
-//! have no control bytes except HTAB (RFC 9110, 5.5). No line is folded (RFC 9112, 5.2).
+//! What the heads of requests and responses and the trailer sections have in common: their limits,
+//! their end, and the bytes that names and values may have.
 
-use std::fmt;
 use std::ops::Range;
+use std::time::Duration;
 
-/// The framing of a message that its fields announce (RFC 9112, 6.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
-    /// Neither `Content-Length` nor `Transfer-Encoding`. A request has no content then, and a
-    /// response ends with its connection.
-    None,
-    /// This many bytes, at most 2^63-1.
-    Length(u64),
-    Chunked,
-}
+use memchr::memchr;
 
 /// The limits of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,347 +17,142 @@ pub struct HeadLimits {
     pub target: usize,
 }
 
-/// The reason for refusing a head or a trailer section. The texts are for the sender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeadError {
-    BareLf,
-    BareCr,
-    /// A line that starts with a space or tab: obs-fold, or white space before the first field.
-    Folded,
-    /// A field line without a colon.
-    NoColon,
-    EmptyName,
-    /// This byte in a field's name.
-    Name(u8),
-    /// White space between a field's name and its colon.
-    SpaceBeforeColon,
-    /// This byte in a field's value.
-    Value(u8),
-    /// More than one line of a field that may have one. Equal lines too, since readers differ on
-    /// which they take.
-    Repeated(&'static str),
-    /// A name that some servers take for this one (`Content_Length`).
-    Twin(&'static str),
-    /// `Content-Length` is not 1*DIGIT, or more than 2^63-1.
-    Length,
-    /// `Transfer-Encoding` is not `chunked` and nothing else.
-    Coding,
-    /// Both `Content-Length` and `Transfer-Encoding`.
-    TwoFramings,
+/// The reason for refusing a message. The texts are for the sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    #[error("{0}")]
+    Malformed(&'static str),
+    /// This byte in the target.
+    #[error("the byte 0x{0:02x} in the target; escape it as `%{0:02X}`")]
+    Target(u8),
+    #[error("CONNECT")]
+    Connect,
+    /// Another version of HTTP.
+    #[error("neither HTTP/1.1 nor HTTP/1.0")]
+    Version,
+    /// More bytes than `HeadLimits::target`.
+    #[error("a target of more than {0} bytes (limits.target_bytes)")]
+    TargetLong(usize),
     /// More bytes than `HeadLimits::bytes`.
+    #[error("more than {0} bytes (limits.header_bytes; of a response, upstream.header_bytes)")]
     Bytes(usize),
     /// More lines than `HeadLimits::fields`.
+    #[error("more than {0} field lines (limits.header_count)")]
     Fields(usize),
+    /// The head was not whole in this time.
+    #[error("the head was not whole within {}s (limits.head_timeout)", .0.as_secs_f64())]
+    Slow(Duration),
 }
 
-impl fmt::Display for HeadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BareLf => f.write_str("a line ends with LF alone; end every line with CRLF"),
-            Self::BareCr => f.write_str("a CR that no LF follows; end every line with CRLF"),
-            Self::Folded => f.write_str(
-                "a line starts with white space (a folded field, RFC 9112, 5.2); put each field on one line",
-            ),
-            Self::NoColon => f.write_str("a field line without a colon"),
-            Self::EmptyName => f.write_str("a field without a name"),
-            Self::Name(byte) => write!(f, "the byte 0x{byte:02x} in the name of a field"),
-            Self::SpaceBeforeColon => f.write_str("white space between a field's name and its colon"),
-            Self::Value(byte) => write!(f, "the byte 0x{byte:02x} in the value of a field"),
-            Self::Repeated(name) => write!(f, "{name} is given more than once; send one line"),
-            Self::Twin(name) => {
-                write!(f, "a name that some servers take for {name}; send {name} only")
+pub(super) const LINE_END: MessageError =
+    MessageError::Malformed("a CR or LF alone; end every line with CRLF");
+pub(super) const FOLDED: MessageError = MessageError::Malformed(
+    "a line starts with white space (a folded field, RFC 9112, 5.2); put each field on one line",
+);
+pub(super) const NOT_A_FIELD: MessageError = MessageError::Malformed(
+    "a field line is not a name, a colon, and a value; no white space may be before the colon",
+);
+pub(super) const CONTROL_BYTE: MessageError =
+    MessageError::Malformed("a control byte in the value of a field");
+pub(super) const REPEATED: MessageError = MessageError::Malformed(
+    "Host, Content-Length, Expect or Upgrade is given more than once; send one line",
+);
+
+/// Looks for the empty line behind a head that comes piece by piece. It remembers how far it has
+/// looked, so that a head that comes byte by byte is still searched once.
+///
+/// A line ends at its LF here, as for the laxest reader. Whoever reads the lines then refuses an end
+/// that another reader would not see.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct HeadEnd {
+    /// The start of the current line.
+    line: usize,
+    /// The position up to which it has no LF.
+    clean: usize,
+    /// The lines before it.
+    pub lines: usize,
+}
+
+impl HeadEnd {
+    /// The length of the head, up to the end of its empty line. `None`: it is not whole. `bytes` has
+    /// the bytes of the last call, from the first byte of the head on, and new ones.
+    pub fn find(
+        &mut self,
+        bytes: &[u8],
+        limits: &HeadLimits,
+    ) -> Result<Option<usize>, MessageError> {
+        let head = &bytes[..bytes.len().min(limits.bytes)];
+        loop {
+            let length = match &head[self.line..] {
+                [b'\n', ..] => 1,
+                [b'\r', b'\n', ..] => 2,
+                _ => 0,
+            };
+            if length > 0 {
+                return Ok(Some(self.line + length));
             }
-            Self::Length => f.write_str(
-                "Content-Length is not one decimal number up to 9223372036854775807",
-            ),
-            Self::Coding => f.write_str(
-                "Transfer-Encoding is not exactly `chunked`, the one coding that is taken here",
-            ),
-            Self::TwoFramings => f.write_str(
-                "both Content-Length and Transfer-Encoding; the end of the body can be read in two ways",
-            ),
-            Self::Bytes(limit) => write!(f, "more than {limit} bytes (limits.header_bytes)"),
-            Self::Fields(limit) => write!(f, "more than {limit} field lines (limits.header_count)"),
+            let Some(found) = memchr(b'\n', &head[self.clean..]) else {
+                self.clean = head.len();
+                return if head.len() < limits.bytes {
+                    Ok(None)
+                } else {
+                    Err(MessageError::Bytes(limits.bytes))
+                };
+            };
+            self.line = self.clean + found + 1;
+            self.clean = self.line;
+            self.lines += 1;
+            // One more is the start line.
+            if self.lines > limits.fields + 1 {
+                return Err(MessageError::Fields(limits.fields));
+            }
         }
     }
 }
 
-impl std::error::Error for HeadError {}
-
-/// One field line. The value is without the white space around it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Field<'a> {
-    pub name: &'a [u8],
-    pub value: &'a [u8],
-}
-
-impl<'a> Field<'a> {
-    /// Reads a line without its CRLF.
-    pub fn parse(line: &'a [u8]) -> Result<Self, HeadError> {
-        if matches!(line.first(), Some(b' ' | b'\t')) {
-            return Err(HeadError::Folded);
-        }
-        let end = line
-            .iter()
-            .position(|byte| !is_tchar(*byte))
-            .ok_or(HeadError::NoColon)?;
-        let (name, rest) = line.split_at(end);
-        match rest {
-            [b':', ..] if name.is_empty() => return Err(HeadError::EmptyName),
-            [b':', ..] => {}
-            [b' ' | b'\t', ..] => return Err(HeadError::SpaceBeforeColon),
-            [byte, ..] => return Err(HeadError::Name(*byte)),
-            [] => return Err(HeadError::NoColon),
-        }
-        let value = trim(&rest[1..]);
-        match value.iter().find(|byte| !is_in_value(**byte)) {
-            Some(byte) => Err(HeadError::Value(*byte)),
-            None => Ok(Self { name, value }),
-        }
-    }
-
-    /// True if this is the field of that name, which is in lower case.
-    #[must_use]
-    pub fn is(&self, name: &str) -> bool {
-        is_name(self.name, name.as_bytes())
-    }
-}
-
-/// The position of a field in its head.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FieldRange {
-    pub name: Range<usize>,
+/// One field line.
+pub(super) struct FieldLine {
+    /// Its name ends here.
+    pub name: usize,
     /// Without the white space around it.
     pub value: Range<usize>,
+    /// The next line begins here.
+    pub next: usize,
 }
 
-/// The field lines of one head, and the framing that they announce.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct FieldLines {
-    pub ranges: Vec<FieldRange>,
-    pub framing: FramingFields,
-}
-
-impl FieldLines {
-    /// Forgets all lines and keeps the memory for the next head.
-    pub fn clear(&mut self) {
-        self.ranges.clear();
-        self.framing = FramingFields::default();
-    }
-
-    /// Adds a line that begins at `begin` in the head. Returns its field and the position of its
-    /// value.
-    pub fn add<'a>(
-        &mut self,
-        line: &'a [u8],
-        begin: usize,
-        limits: &HeadLimits,
-    ) -> Result<(Field<'a>, Range<usize>), HeadError> {
-        if self.ranges.len() == limits.fields {
-            return Err(HeadError::Fields(limits.fields));
+impl FieldLine {
+    /// Reads the line that `rest` begins with, strictly: it ends with CRLF alone. RFC 9112, 2.2 lets
+    /// a recipient accept a bare LF, but the upstream may not accept it, or may accept a bare CR as
+    /// well. The name is a token that touches the colon. The value has no control byte except HTAB
+    /// (RFC 9110, 5.5), and is not folded (RFC 9112, 5.2).
+    pub fn read(rest: &[u8]) -> Result<Self, MessageError> {
+        let name = length_of(rest, is_tchar);
+        match rest.get(name) {
+            Some(b':') if name > 0 => {}
+            Some(b' ' | b'\t') if name == 0 => return Err(FOLDED),
+            Some(b'\n') => return Err(LINE_END),
+            _ => return Err(NOT_A_FIELD),
         }
-        let field = Field::parse(line)?;
-        self.framing.note(&field)?;
-        let name = begin..begin + field.name.len();
-        let behind = &line[field.name.len() + 1..];
-        let blank = behind.iter().take_while(|byte| is_blank(**byte)).count();
-        let value = name.end + 1 + blank;
-        let value = value..value + field.value.len();
-        self.ranges.push(FieldRange {
+        let start = name + 1 + length_of(&rest[name + 1..], is_blank);
+        let end = start + length_of(&rest[start..], is_in_value);
+        match rest[end..] {
+            [b'\r', b'\n', ..] => {}
+            [b'\r' | b'\n', ..] => return Err(LINE_END),
+            _ => return Err(CONTROL_BYTE),
+        }
+        let value = trim(&rest[start..end]).len();
+        Ok(Self {
             name,
-            value: value.clone(),
-        });
-        Ok((field, value))
+            value: start..start + value,
+            next: end + 2,
+        })
     }
 }
 
-/// Cuts a head that comes piece by piece into lines. It remembers how far it has looked, so that a
-/// head that comes byte by byte is still read once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HeadLines {
-    /// A line may end with LF alone.
-    bare_lf: bool,
-    /// The start of the next line.
-    start: usize,
-    /// The position up to which it has neither CR nor LF.
-    clean: usize,
-}
-
-impl HeadLines {
-    /// Lines that may end with LF alone, as RFC 9112, 2.2 allows.
-    #[must_use]
-    pub fn with_bare_lf() -> Self {
-        Self {
-            bare_lf: true,
-            ..Self::default()
-        }
-    }
-
-    /// The next line without its CRLF. `None`: it is not whole. `head` has the bytes of the last
-    /// call, from the first byte of the head on, and new ones.
-    pub fn next<'a>(&mut self, head: &'a [u8]) -> Result<Option<&'a [u8]>, HeadError> {
-        let Some(found) = position_of_line_end(&head[self.clean..]) else {
-            self.clean = head.len();
-            return Ok(None);
-        };
-        let end = self.clean + found;
-        self.clean = end;
-        let length = match &head[end..] {
-            [b'\n', ..] if self.bare_lf => 1,
-            [b'\n', ..] => return Err(HeadError::BareLf),
-            [b'\r', b'\n', ..] => 2,
-            [b'\r'] => return Ok(None),
-            _ => return Err(HeadError::BareCr),
-        };
-        let line = &head[self.start..end];
-        self.start = end + length;
-        self.clean = self.start;
-        Ok(Some(line))
-    }
-
-    /// The start of the next line. After the empty line, that is the end of the head.
-    #[must_use]
-    pub const fn position(&self) -> usize {
-        self.start
-    }
-}
-
-/// The first CR or LF. Eight bytes at a step: this is the one loop over every byte of a head.
-fn position_of_line_end(bytes: &[u8]) -> Option<usize> {
-    const ONES: u64 = u64::MAX / 0xff;
-    const HIGHS: u64 = ONES << 7;
-    // Exact on whether a byte is zero, but not on which one.
-    let has = |word: u64, byte: u8| {
-        let zeroed = word ^ (ONES * u64::from(byte));
-        zeroed.wrapping_sub(ONES) & !zeroed & HIGHS != 0
-    };
-    let (words, _) = bytes.as_chunks::<8>();
-    let skipped = words
-        .iter()
-        .map(|word| u64::from_ne_bytes(*word))
-        .take_while(|word| !has(*word, b'\r') && !has(*word, b'\n'))
-        .count()
-        * 8;
-    let rest = &bytes[skipped..];
-    let found = rest.iter().position(|byte| matches!(byte, b'\r' | b'\n'))?;
-    Some(skipped + found)
-}
-
-/// The fields of a whole head (behind its start line) or trailer section, up to its empty line.
-pub fn fields(section: &[u8]) -> impl Iterator<Item = Result<Field<'_>, HeadError>> {
-    let mut lines = HeadLines::default();
-    let mut done = false;
-    std::iter::from_fn(move || {
-        if done {
-            return None;
-        }
-        let field = match lines.next(section) {
-            Ok(None | Some([])) => None,
-            Ok(Some(line)) => Some(Field::parse(line)),
-            Err(error) => Some(Err(error)),
-        };
-        done = !matches!(field, Some(Ok(_)));
-        field
-    })
-}
-
-const LENGTH: &str = "Content-Length";
-const CODING: &str = "Transfer-Encoding";
-
-/// The framing field that some servers take this name for: it has another sign in place of the
-/// dash.
-#[must_use]
-pub fn framing_twin(name: &[u8]) -> Option<&'static str> {
-    let names = [(LENGTH, "content-length"), (CODING, "transfer-encoding")];
-    let twin = names
-        .into_iter()
-        .find(|(_, lower)| !is_name(name, lower.as_bytes()) && same_name(name, lower));
-    twin.map(|(shown, _)| shown)
-}
-
-/// The framing that the fields so far announce.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FramingFields {
-    length: Option<u64>,
-    chunked: bool,
-}
-
-impl FramingFields {
-    /// Takes one more field into account.
-    pub fn note(&mut self, field: &Field<'_>) -> Result<(), HeadError> {
-        if !matches!(field.name.len(), 14 | 17) {
-            // Not the length of either name.
-            return Ok(());
-        }
-        if let Some(name) = framing_twin(field.name) {
-            return Err(HeadError::Twin(name));
-        }
-        if field.is("content-length") {
-            if self.length.replace(content_length(field.value)?).is_some() {
-                return Err(HeadError::Repeated(LENGTH));
-            }
-        } else if field.is("transfer-encoding") {
-            if !field.value.eq_ignore_ascii_case(b"chunked") {
-                return Err(HeadError::Coding);
-            }
-            if std::mem::replace(&mut self.chunked, true) {
-                return Err(HeadError::Repeated(CODING));
-            }
-        }
-        Ok(())
-    }
-
-    /// The framing that all fields together announce.
-    pub const fn framing(self) -> Result<Framing, HeadError> {
-        match (self.length, self.chunked) {
-            (Some(_), true) => Err(HeadError::TwoFramings),
-            (Some(length), false) => Ok(Framing::Length(length)),
-            (None, true) => Ok(Framing::Chunked),
-            (None, false) => Ok(Framing::None),
-        }
-    }
-}
-
-/// The value of a `Content-Length`: 1*DIGIT (RFC 9110, 8.6), at most 2^63-1. A list of equal
-/// numbers is refused, though RFC 9112, 6.3 lets a recipient accept it: the upstream may read it
-/// otherwise.
-pub fn content_length(value: &[u8]) -> Result<u64, HeadError> {
-    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
-        return Err(HeadError::Length);
-    }
-    let number = value.iter().try_fold(0_i64, |number, digit| {
-        number.checked_mul(10)?.checked_add(i64::from(digit - b'0'))
-    });
-    number
-        .and_then(|number| u64::try_from(number).ok())
-        .ok_or(HeadError::Length)
-}
-
-/// True if the names are the same without case. `lower` is in lower case. Eight bytes at a step:
-/// heads are searched for a dozen names.
-#[must_use]
-pub fn is_name(name: &[u8], lower: &[u8]) -> bool {
-    const ONES: u64 = u64::MAX / 0xff;
-    // Sets 0x20 in each byte from `A` to `Z`. The sums carry into no other byte.
-    let lowered = |bytes: &[u8; 8]| {
-        let word = u64::from_ne_bytes(*bytes);
-        let low = word & (ONES * 0x7f);
-        let from_a = low + ONES * (0x80 - 0x41);
-        let beyond_z = low + ONES * (0x80 - 0x5b);
-        word | (from_a & !beyond_z & !word & (ONES << 7)) >> 2
-    };
-    let same = |(one, other): (&[u8; 8], &[u8; 8])| lowered(one) == u64::from_ne_bytes(*other);
-    if name.len() != lower.len() {
-        return false;
-    }
-    match (name.last_chunk(), lower.last_chunk()) {
-        // The last eight bytes overlap with those before them.
-        (Some(end), Some(other)) => {
-            let words = name.as_chunks().0.iter().zip(lower.as_chunks().0);
-            same((end, other)) && words.into_iter().all(same)
-        }
-        _ => name.eq_ignore_ascii_case(lower),
-    }
+/// The number of bytes before the first that is not such a one.
+pub(super) fn length_of(bytes: &[u8], such: impl Fn(u8) -> bool) -> usize {
+    let other = bytes.iter().position(|byte| !such(*byte));
+    other.unwrap_or(bytes.len())
 }
 
 /// True if both names are the same to a server that turns fields into variables, as in CGI
@@ -451,223 +233,99 @@ pub fn trim(mut value: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
 
-    #[test]
-    fn names_are_the_same_without_case() {
-        let texts = [
-            "",
-            "a",
-            "A",
-            "te",
-            "TE",
-            "accept@",
-            "ACCEPT`",
-            "[ccepted",
-            "{CCEPTED",
-            "content-length",
-            "Content-Length",
-            "CONTENT-LENGTH",
-            "content_length",
-            "Content-Lengti",
-            "\u{c3}\u{e3}\u{c1}\u{e1}",
-        ];
-        for lower in texts.map(str::to_ascii_lowercase) {
-            for name in texts {
-                let same = name.eq_ignore_ascii_case(&lower);
-                assert_eq!(
-                    is_name(name.as_bytes(), lower.as_bytes()),
-                    same,
-                    "{name} {lower}"
-                );
-            }
-        }
-        for one in 0..=255_u8 {
-            for other in 0..=255_u8 {
-                let (name, lower) = ([one; 9], [other.to_ascii_lowercase(); 9]);
-                assert_eq!(
-                    is_name(&name, &lower),
-                    name.eq_ignore_ascii_case(&lower),
-                    "{one} {other}"
-                );
-            }
-        }
-    }
-
-    fn lines(head: &[u8]) -> Result<Vec<&[u8]>, HeadError> {
-        let mut reader = HeadLines::default();
-        let mut found = Vec::new();
-        while let Some(line) = reader.next(head)? {
-            found.push(line);
-        }
-        Ok(found)
-    }
+    const LIMITS: HeadLimits = HeadLimits {
+        bytes: 100,
+        fields: 3,
+        target: 0,
+    };
 
     #[test]
-    fn lines_end_with_crlf_only() {
-        assert_eq!(lines(b"a\r\nbc\r\n\r\nd"), Ok(vec![&b"a"[..], b"bc", b""]));
-        assert_eq!(lines(b"a\nb\r\n"), Err(HeadError::BareLf));
-        assert_eq!(lines(b"\n"), Err(HeadError::BareLf));
-        assert_eq!(lines(b"a\rb\r\n"), Err(HeadError::BareCr));
-        assert_eq!(lines(b"a\r\r\n"), Err(HeadError::BareCr));
-        assert_eq!(lines(b"a\r"), Ok(vec![]));
-    }
-
-    #[test]
-    fn a_line_that_comes_in_pieces_is_the_same_line() {
-        let whole =
-            b"GET / HTTP/1.1\r\nHost: app.test\r\nX-Long: 0123456789abcdef0123456789\r\n\r\n";
-        let mut reader = HeadLines::default();
-        let mut found = Vec::new();
-        for end in 0..=whole.len() {
-            while let Some(line) = reader.next(&whole[..end]).expect("well-formed") {
-                found.push(line.to_vec());
-            }
+    fn a_head_ends_with_its_empty_line_whatever_the_pieces_are() {
+        for (bytes, length) in [
+            (
+                &b"GET / HTTP/1.1\r\nHost: app.test\r\n\r\n\r\n"[..],
+                Some(34),
+            ),
+            (b"a\n\nb", Some(3)),
+            (b"a\r\n\nb", Some(4)),
+            (b"a\n\r\nb", Some(4)),
+            (b"\r\nb", Some(2)),
+            (b"\nb", Some(1)),
+            (b"a\r\n\r", None),
+            (b"a\r\r\nb\r\n", None),
+            (b"", None),
+        ] {
+            let case = bytes.escape_ascii();
+            assert_eq!(
+                HeadEnd::default().find(bytes, &LIMITS),
+                Ok(length),
+                "{case}"
+            );
+            let mut reader = HeadEnd::default();
+            let mut found = (0..=bytes.len()).map(|end| reader.find(&bytes[..end], &LIMITS));
+            let found = found.find(|found| *found != Ok(None));
+            assert_eq!(found, length.map(|length| Ok(Some(length))), "{case}");
         }
-        assert_eq!(found, lines(whole).expect("well-formed"));
-        assert_eq!(reader.position(), whole.len());
-    }
-
-    #[test]
-    fn the_line_end_is_found_wherever_it_stands() {
-        for length in 0..40 {
-            for at in 0..length {
-                for end in [b'\r', b'\n'] {
-                    // Neighbours that differ by one bit, or by what the word trick borrows.
-                    for filler in [
-                        b'\x0c', b'\x0e', b'\x0b', b'\x09', b'a', 0x8d, 0x8a, 0xff, 0,
-                    ] {
-                        let mut bytes = vec![filler; length];
-                        bytes[at] = end;
-                        assert_eq!(position_of_line_end(&bytes), Some(at));
-                        bytes[at] = filler;
-                        assert_eq!(position_of_line_end(&bytes), None);
-                    }
-                }
-            }
-        }
+        let long = [b'a'; 100];
+        assert_eq!(HeadEnd::default().find(&long[..99], &LIMITS), Ok(None));
+        let error = Err(MessageError::Bytes(100));
+        assert_eq!(HeadEnd::default().find(&long, &LIMITS), error);
+        let many = b"start\r\n1\r\n2\r\n3\r\n4\r\n";
+        assert_eq!(HeadEnd::default().find(&many[..16], &LIMITS), Ok(None));
+        let error = Err(MessageError::Fields(3));
+        assert_eq!(HeadEnd::default().find(many, &LIMITS), error);
     }
 
     #[test]
     fn fields_are_read_to_the_letter() {
-        let parse = |line: &'static [u8]| Field::parse(line).map(|field| (field.name, field.value));
-        assert_eq!(parse(b"A: b"), Ok((&b"A"[..], &b"b"[..])));
-        assert_eq!(parse(b"A:b"), Ok((&b"A"[..], &b"b"[..])));
-        assert_eq!(
-            parse(b"A: \t b \xe9\tc\t "),
-            Ok((&b"A"[..], &b"b \xe9\tc"[..]))
-        );
-        assert_eq!(parse(b"A:"), Ok((&b"A"[..], &b""[..])));
-        assert_eq!(
-            parse(b"!#$%&'*+-.^_`|~09azAZ: :"),
-            Ok((&b"!#$%&'*+-.^_`|~09azAZ"[..], &b":"[..]))
-        );
-        for (line, error) in [
-            (&b" A: b"[..], HeadError::Folded),
-            (b"\tA: b", HeadError::Folded),
-            (b"A", HeadError::NoColon),
-            (b": b", HeadError::EmptyName),
-            (b"A : b", HeadError::SpaceBeforeColon),
-            (b"A\t: b", HeadError::SpaceBeforeColon),
-            (b"A b: c", HeadError::SpaceBeforeColon),
-            (b"A\x0b: b", HeadError::Name(0x0b)),
-            (b"A\0: b", HeadError::Name(0)),
-            (b"A\xe9: b", HeadError::Name(0xe9)),
-            (b"A(: b", HeadError::Name(b'(')),
-            (b"A: b\0", HeadError::Value(0)),
-            (b"A: \x0bb", HeadError::Value(0x0b)),
-            (b"A: b\x7f", HeadError::Value(0x7f)),
-            (b"A: b\x1f", HeadError::Value(0x1f)),
+        let parts = |line: &'static [u8]| {
+            let field = FieldLine::read(line)?;
+            Ok((&line[..field.name], &line[field.value], field.next))
+        };
+        for (line, name, value) in [
+            (&b"A: b\r\n"[..], &b"A"[..], &b"b"[..]),
+            (b"A:b\r\n", b"A", b"b"),
+            (b"A: \t b \xe9\tc\t \r\n", b"A", b"b \xe9\tc"),
+            (b"A:\r\n", b"A", b""),
+            (b"A: \t\r\n", b"A", b""),
+            (
+                b"!#$%&'*+-.^_`|~09azAZ: :\r\n",
+                b"!#$%&'*+-.^_`|~09azAZ",
+                b":",
+            ),
         ] {
-            assert_eq!(Field::parse(line), Err(error), "{}", line.escape_ascii());
-            assert!(error.to_string().len() > 10);
+            assert_eq!(parts(line), Ok((name, value, line.len())));
+        }
+        for (line, error) in [
+            (&b" A: b\r\n"[..], FOLDED),
+            (b"\tA: b\r\n", FOLDED),
+            (b"A\r\n", NOT_A_FIELD),
+            (b": b\r\n", NOT_A_FIELD),
+            (b"A : b\r\n", NOT_A_FIELD),
+            (b"A\t: b\r\n", NOT_A_FIELD),
+            (b"A b: c\r\n", NOT_A_FIELD),
+            (b"A\x0b: b\r\n", NOT_A_FIELD),
+            (b"A\0: b\r\n", NOT_A_FIELD),
+            (b"A\xe9: b\r\n", NOT_A_FIELD),
+            (b"A(: b\r\n", NOT_A_FIELD),
+            (b"A: b\0\r\n", CONTROL_BYTE),
+            (b"A: \x0bb\r\n", CONTROL_BYTE),
+            (b"A: b\x7f\r\n", CONTROL_BYTE),
+            (b"A: b\x1f\r\n", CONTROL_BYTE),
+            (b"A: b\n", LINE_END),
+            (b"A\n", LINE_END),
+            (b"\n", LINE_END),
+            (b"A: b\rc\r\n", LINE_END),
+            (b"A: b\r\r\n", LINE_END),
+        ] {
+            assert_eq!(parts(line), Err(error), "{}", line.escape_ascii());
         }
     }
 
     #[test]
-    fn fields_frame_a_body_in_one_way_or_not_at_all() {
-        let framing = |section: &'static [u8]| {
-            let mut noted = FramingFields::default();
-            for field in fields(section) {
-                noted.note(&field?)?;
-            }
-            noted.framing()
-        };
-        assert_eq!(framing(b"A: b\r\n\r\n"), Ok(Framing::None));
-        assert_eq!(
-            framing(b"Content-Length: 0\r\n\r\n"),
-            Ok(Framing::Length(0))
-        );
-        assert_eq!(
-            framing(b"content-LENGTH:\t007 \r\n\r\n"),
-            Ok(Framing::Length(7))
-        );
-        assert_eq!(
-            framing(b"Content-Length: 9223372036854775807\r\n\r\n"),
-            Ok(Framing::Length(i64::MAX.unsigned_abs()))
-        );
-        assert_eq!(
-            framing(b"Transfer-Encoding: Chunked\r\n\r\n"),
-            Ok(Framing::Chunked)
-        );
-        for length in [
-            "",
-            "+1",
-            "-1",
-            "1,1",
-            "1, 1",
-            "0x1",
-            "1.0",
-            "1e1",
-            "1 1",
-            "9223372036854775808",
-            "\u{661}",
-            "1;",
-            "\"1\"",
-        ] {
-            assert_eq!(
-                content_length(length.as_bytes()),
-                Err(HeadError::Length),
-                "{length}"
-            );
-        }
-        for (section, error) in [
-            (
-                &b"Content-Length: 1\r\nContent-Length: 1\r\n\r\n"[..],
-                HeadError::Repeated("Content-Length"),
-            ),
-            (
-                b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
-                HeadError::Repeated("Transfer-Encoding"),
-            ),
-            (
-                b"Transfer-Encoding: gzip, chunked\r\n\r\n",
-                HeadError::Coding,
-            ),
-            (
-                b"Transfer-Encoding: chunked, chunked\r\n\r\n",
-                HeadError::Coding,
-            ),
-            (b"Transfer-Encoding: chunked;a=b\r\n\r\n", HeadError::Coding),
-            (b"Transfer-Encoding: identity\r\n\r\n", HeadError::Coding),
-            (b"Transfer-Encoding:\r\n\r\n", HeadError::Coding),
-            (b"Transfer-Encoding: \"chunked\"\r\n\r\n", HeadError::Coding),
-            (
-                b"Transfer_Encoding: chunked\r\n\r\n",
-                HeadError::Twin("Transfer-Encoding"),
-            ),
-            (
-                b"Content.Length: 3\r\n\r\n",
-                HeadError::Twin("Content-Length"),
-            ),
-            (
-                b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
-                HeadError::TwoFramings,
-            ),
-            (
-                b"Transfer-Encoding: chunked\r\nContent-Length: 0\r\n\r\n",
-                HeadError::TwoFramings,
-            ),
-        ] {
-            assert_eq!(framing(section), Err(error), "{}", section.escape_ascii());
-        }
+    fn names_are_the_same_to_a_server_that_makes_variables_of_them() {
+        assert!(same_name(b"Content_LENGTH", "content-length"));
+        assert!(same_name(b"content.length", "content-length"));
+        assert!(!same_name(b"contentlength", "content-length"));
     }
 }

@@ -1,11 +1,16 @@
 //! The heads of messages, as every phase sees them.
 
-use bytes::Bytes;
-use http::{Method, StatusCode, Version};
+use std::io::Cursor;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::handover::UpgradeSlot;
-use crate::http1::Fields;
-use crate::http1::names::HOST;
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{Method, StatusCode, Version};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::sync::oneshot;
+
+use super::Fields;
+use super::names::HOST;
 
 /// The head of a request.
 #[derive(Clone)]
@@ -31,46 +36,52 @@ impl RequestHead {
     }
 }
 
-/// The target of a request: visible ASCII.
+/// The target of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Path and query, or `*`.
-    text: Bytes,
-    path: usize,
+    text: PathAndQuery,
     /// Of an absolute URI, or HTTP/2's `:authority`.
     authority: Option<Bytes>,
 }
 
 impl Target {
-    /// `text`: the path and query, perhaps without a path, or `*`.
     #[must_use]
-    pub fn new(text: Bytes, authority: Option<Bytes>) -> Self {
+    pub const fn new(text: PathAndQuery, authority: Option<Bytes>) -> Self {
+        Self { text, authority }
+    }
+
+    /// `text`: the path and query, perhaps without a path, or `*`. `None`: it has a forbidden byte.
+    #[must_use]
+    pub fn parse(text: Bytes, authority: Option<Bytes>) -> Option<Self> {
         let text = match text.first() {
             Some(b'/' | b'*') => text,
             _ => [b"/", &text[..]].concat().into(),
         };
-        let query = text.iter().position(|byte| *byte == b'?');
-        Self {
-            path: query.unwrap_or(text.len()),
-            text,
-            authority,
-        }
+        let text = PathAndQuery::from_maybe_shared(text).ok()?;
+        Some(Self::new(text, authority))
     }
 
     #[must_use]
     pub fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.text).unwrap_or_default()
+        self.text.as_str()
     }
 
     #[must_use]
     pub fn path(&self) -> &str {
-        self.as_str().get(..self.path).unwrap_or_default()
+        self.text.path()
     }
 
     /// Without its question mark.
     #[must_use]
     pub fn query(&self) -> Option<&str> {
-        self.as_str().get(self.path + 1..)
+        self.text.query()
+    }
+
+    /// The same for a URI.
+    #[must_use]
+    pub fn path_and_query(&self) -> PathAndQuery {
+        self.text.clone()
     }
 
     #[must_use]
@@ -78,19 +89,17 @@ impl Target {
         self.authority.as_deref()
     }
 
-    /// The host that the request is for, as [`super::classify::host`] has checked it.
+    /// The host that the request is for, as `proxy::classify` has checked it.
     #[must_use]
     pub fn host(&self, fields: &Fields) -> Option<Bytes> {
         self.authority.clone().or_else(|| fields.shared(HOST))
     }
 
-    /// The same target with another path and query.
+    /// The same authority with another path and query.
     #[must_use]
-    pub fn at(&self, text: &str) -> Self {
-        Self::new(
-            Bytes::copy_from_slice(text.as_bytes()),
-            self.authority.clone(),
-        )
+    pub fn at(&self, text: &str) -> Option<Self> {
+        let text = Bytes::copy_from_slice(text.as_bytes());
+        Self::parse(text, self.authority.clone())
     }
 }
 
@@ -145,6 +154,50 @@ impl<B> From<Response<B>> for http::Response<B> {
     }
 }
 
+/// The socket to come, once the client has been told.
+pub(crate) type PendingSocket = oneshot::Receiver<ClientSocket>;
+
+/// Stands in the head of a request that may leave HTTP. The socket can be taken once.
+#[derive(Clone)]
+pub(crate) struct UpgradeSlot(Arc<Mutex<Option<PendingSocket>>>);
+
+impl UpgradeSlot {
+    pub(crate) fn take(&self) -> Option<PendingSocket> {
+        let mut switched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        switched.take()
+    }
+}
+
+/// The connection's side of it.
+pub(crate) struct Handover(oneshot::Sender<ClientSocket>);
+
+/// Both sides.
+pub(crate) fn handover() -> (Handover, UpgradeSlot) {
+    let (tx, rx) = oneshot::channel();
+    (Handover(tx), UpgradeSlot(Arc::new(Mutex::new(Some(rx)))))
+}
+
+impl Handover {
+    /// Hands the socket over. `read`: what has been read of it behind the request.
+    pub(crate) fn give(
+        self,
+        socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        read: Bytes,
+    ) {
+        let (reader, writer) = tokio::io::split(socket);
+        let socket = tokio::io::join(Cursor::new(read).chain(reader), writer);
+        // If the receiver is gone, the socket is closed.
+        let _ = self.0.send(Box::new(socket));
+    }
+}
+
+/// A client's socket, of whatever kind, that has left HTTP.
+pub(crate) type ClientSocket = Box<dyn DuplexStream>;
+
+pub(crate) trait DuplexStream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> DuplexStream for S {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,7 +212,8 @@ mod tests {
             ("?x", "/", Some("x")),
             ("*", "*", None),
         ] {
-            let target = Target::new(Bytes::from_static(text.as_bytes()), None);
+            let target = Target::parse(Bytes::from_static(text.as_bytes()), None);
+            let target = target.expect("a target");
             assert_eq!((target.path(), target.query()), (path, query), "{text}");
         }
     }

@@ -7,29 +7,26 @@
 //! that a library would repair, skip or guess. Bytes are never changed: accepted bytes go on as
 //! they were sent.
 //!
+//! A head is read when its empty line has come. The bytes of a body are handed on as they come: a
+//! malformed body breaks off and never ends.
+//!
 //! HTTP/2 has its own framing, and one reader, which is the library.
 
-pub mod chunked;
-pub mod client_framing;
 pub mod content;
-mod data;
 mod fields;
-mod handover;
 pub mod head;
 mod message;
 pub mod names;
 pub mod request;
 pub mod response;
-pub mod upstream_framing;
 mod write_queue;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::data::{read_trailers, take_data};
-pub use self::fields::Fields;
 pub(crate) use self::fields::title_line;
-pub use self::fields::{connection_has, members};
-pub(crate) use self::handover::{ClientSocket, Handover, PendingSocket, handover};
+pub use self::fields::{Fields, connection_has, members};
+pub use self::head::MessageError;
+pub(crate) use self::message::{ClientSocket, Handover, PendingSocket, handover};
 pub use self::message::{RequestHead, Response, ResponseHead, Target};
 pub(crate) use self::write_queue::WriteQueue;

@@ -18,356 +18,305 @@
 //! - Absolute-form has the same host as the Host field (RFC 9112, 3.2.2 would let the target win).
 //!   The upstream gets origin-form. Authority-form goes with CONNECT, which is refused.
 
-mod error;
-
 use std::net::Ipv6Addr;
 use std::ops::Range;
 
-pub use self::error::{RequestError, RequestErrorKind};
-use super::head::{
-    Field, FieldLines, FieldRange, Framing, HeadError, HeadLimits, HeadLines, is_tchar, is_token,
-    trim,
-};
+use bytes::{Buf as _, Bytes, BytesMut};
+use http::{Method, Version};
 
+use super::content::{CODING_ON_1_0, Framing, content_length, is_chunked, is_framing_twin};
+use super::fields::{connection_has, members};
+use super::head::{
+    HeadEnd, HeadLimits, LINE_END, MessageError, REPEATED, is_tchar, is_token, length_of,
+};
+use super::names::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, UPGRADE};
+use super::{Fields, RequestHead, Target};
+
+/// The first bytes of an HTTP/2 connection (RFC 9113, 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// `http::Uri` takes no more.
 const LONGEST_TARGET: usize = 65_534;
 
-/// The parts of a head that the end of the request depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WholeHead {
-    /// The length of the head, up to the end of its empty line.
-    pub length: usize,
+const START_LINE: MessageError = MessageError::Malformed(
+    "the first line is not `method target HTTP/1.1`, with one space between each two",
+);
+const TARGET_FORM: MessageError =
+    MessageError::Malformed("the target is neither a path nor an http URL");
+const BAD_HOST: MessageError =
+    MessageError::Malformed("Host is not one name or address, with a port or without");
+
+/// A request whose head has come.
+#[derive(Clone)]
+pub struct Request {
+    pub head: RequestHead,
     pub framing: Framing,
-    /// It asks to leave HTTP: the bytes after its content may be another protocol.
+    /// The client waits for `100 Continue`. HTTP/1.0 does not have it (RFC 9110, 10.1.1).
+    pub expects: bool,
+    /// The connection may be used again. In HTTP/1.0 the client must ask for that (RFC 9112, 9.3).
+    pub keeps: bool,
+    /// It asks to leave HTTP: the bytes after its content may be another protocol. To be ignored on
+    /// HTTP/1.0 (RFC 9110, 7.8).
     pub upgrade: bool,
 }
 
-/// The first line of a head, and where its parts are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StartLine {
-    pub method: Range<usize>,
-    pub target: Range<usize>,
-    pub http_11: bool,
-    /// The range of an absolute-form target's authority in the head.
-    pub authority: Option<Range<usize>>,
+/// The next head of a connection.
+#[allow(clippy::large_enum_variant, reason = "it is taken apart at once")]
+pub enum NextHead {
+    /// It is not whole.
+    None,
+    /// The client speaks HTTP/2.
+    Http2,
+    Request(Request),
 }
 
-/// Reads one head, piece by piece.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Reads the heads of a client's connection, piece by piece. No byte of a head is handed on before
+/// the whole head has passed.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct RequestReader {
-    lines: HeadLines,
-    /// An empty line has come before the start line.
+    /// The connection is one of HTTP/1.
+    begun: bool,
+    end: HeadEnd,
+    /// An empty line before the start line has been taken.
     skipped: bool,
-    start: Option<StartLine>,
-    fields: FieldLines,
-    /// The range of its value in the head.
-    host: Option<Range<usize>>,
-    expect: bool,
-    upgrade: bool,
-    wishes: HeadWishes,
-}
-
-/// The wishes of the client for the connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct HeadWishes {
-    close: bool,
-    keep_alive: bool,
-    trailers: bool,
 }
 
 impl RequestReader {
-    /// Prepares for the next head, and keeps the memory.
-    pub fn clear(&mut self) {
-        let mut fields = std::mem::take(&mut self.fields);
-        fields.clear();
-        *self = Self {
-            fields,
-            ..Self::default()
-        };
-    }
-
-    /// The first line. `None`: it has not come.
-    #[must_use]
-    pub const fn start(&self) -> Option<&StartLine> {
-        self.start.as_ref()
-    }
-
-    /// The fields that have come.
-    #[must_use]
-    pub fn fields(&self) -> &[FieldRange] {
-        &self.fields.ranges
-    }
-
-    /// True if the client waits for `100 Continue`. HTTP/1.0 does not have it (RFC 9110, 10.1.1).
-    #[must_use]
-    pub fn expects(&self) -> bool {
-        self.expect && self.start().is_some_and(|start| start.http_11)
-    }
-
-    /// True if the connection may be used again. In HTTP/1.0 the client must ask for that (RFC
-    /// 9112, 9.3).
-    #[must_use]
-    pub fn keeps(&self) -> bool {
-        let asked = |start: &StartLine| start.http_11 || self.wishes.keep_alive;
-        !self.wishes.close && self.start().is_some_and(asked)
-    }
-
-    /// True if the client accepts trailers (RFC 9110, 10.1.4).
-    #[must_use]
-    pub const fn takes_trailers(&self) -> bool {
-        self.wishes.trailers
-    }
-
-    /// Reads the head from its first byte: the bytes of the last call, and new ones, which may go
-    /// beyond the head. `None`: the head is not whole.
+    /// Takes the next head off `buf`, which has the bytes of the last call and new ones. The bytes of
+    /// a refused head may have been taken. The beginning of the next message is not certain then, so
+    /// nothing more may be read.
     ///
     /// The verdict does not depend on the pieces in which it comes.
     pub fn read(
         &mut self,
-        bytes: &[u8],
+        buf: &mut BytesMut,
         limits: &HeadLimits,
-    ) -> Result<Option<WholeHead>, RequestError> {
-        let head = &bytes[..bytes.len().min(limits.bytes)];
-        // Refuses anything else at once, without waiting for the end of the line.
-        if self.start.is_none()
-            && head
-                .first()
-                .is_some_and(|byte| *byte != b'\r' && !is_tchar(*byte))
-        {
-            return Err(match head[0] {
-                b'\n' => HeadError::BareLf.into(),
-                _ => RequestError::StartLine,
-            });
-        }
-        loop {
-            let begin = self.lines.position();
-            let Some(line) = self.lines.next(head)? else {
-                return if head.len() < limits.bytes {
-                    Ok(None)
-                } else if self.start.is_none() && head[begin..].contains(&b' ') {
-                    Err(RequestError::TargetLong(limits.target))
-                } else {
-                    Err(HeadError::Bytes(limits.bytes).into())
-                };
-            };
-            if self.start.is_none() {
-                // One empty line before the request, as RFC 9112, 2.2 asks for.
-                if line.is_empty() && !self.skipped {
-                    self.skipped = true;
-                } else {
-                    self.start = Some(StartLine::parse(line, begin, limits)?);
-                }
-            } else if line.is_empty() {
-                return self.whole(head).map(Some);
-            } else {
-                let (field, value) = self.fields.add(line, begin, limits)?;
-                self.field(&field, &value)?;
+    ) -> Result<NextHead, MessageError> {
+        if !self.begun {
+            if buf.starts_with(PREFACE) {
+                return Ok(NextHead::Http2);
             }
+            if PREFACE.starts_with(buf) {
+                return Ok(NextHead::None);
+            }
+            self.begun = true;
+        }
+        // One empty line before the request, as RFC 9112, 2.2 asks for.
+        if !self.skipped && buf.starts_with(b"\r\n") {
+            buf.advance(2);
+            self.skipped = true;
+            self.end = HeadEnd::default();
+        }
+        // Refuses anything else at once, without waiting for the end of the head.
+        match buf.first() {
+            None | Some(b'\r') => {}
+            Some(byte) if is_tchar(*byte) => {}
+            Some(b'\n') => return Err(LINE_END),
+            Some(_) => return Err(START_LINE),
+        }
+        match self.end.find(buf, limits) {
+            Ok(None) => Ok(NextHead::None),
+            Ok(Some(length)) => {
+                self.skipped = false;
+                let lines = std::mem::take(&mut self.end).lines;
+                let request = Request::read(buf.split_to(length).freeze(), lines, limits)?;
+                Ok(NextHead::Request(request))
+            }
+            Err(_) if self.end.lines == 0 && buf[..limits.bytes].contains(&b' ') => {
+                Err(MessageError::TargetLong(limits.target))
+            }
+            Err(error) => Err(error),
         }
     }
+}
 
-    fn field(&mut self, field: &Field<'_>, value: &Range<usize>) -> Result<(), RequestError> {
-        let has = |member: &str| {
-            let mut members = field.value.split(|byte| *byte == b',').map(trim);
-            members.any(|one| one.eq_ignore_ascii_case(member.as_bytes()))
-        };
-        match field.name.len() {
-            2 if field.is("te") => self.wishes.trailers |= has("trailers"),
-            4 if field.is("host") => {
-                if self.host.is_some() {
-                    return Err(HeadError::Repeated("Host").into());
-                }
-                if !is_host(field.value) {
-                    return Err(RequestError::Host);
-                }
-                self.host = Some(value.clone());
-            }
-            6 if field.is("expect") => {
-                if std::mem::replace(&mut self.expect, true) {
-                    return Err(HeadError::Repeated("Expect").into());
-                }
-                if !field.value.eq_ignore_ascii_case(b"100-continue") {
-                    return Err(RequestError::Expect);
-                }
-            }
-            7 if field.is("upgrade") => {
-                if std::mem::replace(&mut self.upgrade, true) {
-                    return Err(HeadError::Repeated("Upgrade").into());
-                }
-                let protocol = |member: &[u8]| {
-                    let mut parts = member.splitn(2, |byte| *byte == b'/');
-                    parts.all(is_token)
-                };
-                list(field.value, protocol).map_err(|()| RequestError::List("Upgrade"))?;
-            }
-            10 if field.is("connection") => {
-                list(field.value, is_token).map_err(|()| RequestError::List("Connection"))?;
-                self.wishes.close |= has("close");
-                self.wishes.keep_alive |= has("keep-alive");
-            }
-            _ => {}
+impl Request {
+    /// Reads a whole head, which has about this number of lines.
+    pub fn read(head: Bytes, lines: usize, limits: &HeadLimits) -> Result<Self, MessageError> {
+        let end = length_of(&head, |byte| byte != b'\n');
+        let start = StartLine::read(&head[..end], limits)?;
+        if head.len() > limits.bytes {
+            return Err(MessageError::Bytes(limits.bytes));
         }
-        Ok(())
-    }
-
-    /// Checks all lines together.
-    fn whole(&self, head: &[u8]) -> Result<WholeHead, RequestError> {
-        let framing = self.fields.framing.framing()?;
-        let Some(start) = &self.start else {
-            return Err(RequestError::StartLine);
-        };
-        if framing == Framing::Chunked && !start.http_11 {
-            return Err(RequestError::CodingOn10);
-        }
-        match (&self.host, &start.authority) {
-            (None, Some(_)) if !start.http_11 => {}
-            (None, _) => return Err(RequestError::NoHost),
-            (Some(_), None) => {}
-            (Some(host), Some(authority)) => {
-                if !head[host.clone()].eq_ignore_ascii_case(&head[authority.clone()]) {
-                    return Err(RequestError::OtherHost);
-                }
+        let authority = start.authority.map(|range| head.slice(range));
+        let target = Target::parse(head.slice(start.target), authority).ok_or(START_LINE)?;
+        let fields = Fields::read(head, end + 1, lines, limits)?;
+        let http_11 = start.version == Version::HTTP_11;
+        let framing = framing(&fields, http_11)?;
+        match (one(&fields, HOST)?, target.authority()) {
+            (None, Some(_)) if !http_11 => {}
+            (None, _) => return Err(MessageError::Malformed("there is no Host")),
+            (Some(host), _) if !is_host(host) => return Err(BAD_HOST),
+            (Some(host), Some(authority)) if !host.eq_ignore_ascii_case(authority) => {
+                return Err(MessageError::Malformed(
+                    "Host and the target's authority differ",
+                ));
             }
+            (Some(_), _) => {}
         }
-        Ok(WholeHead {
-            length: self.lines.position(),
+        let expect = one(&fields, EXPECT)?;
+        if expect.is_some_and(|value| !value.eq_ignore_ascii_case(b"100-continue")) {
+            return Err(MessageError::Malformed("Expect is not `100-continue`"));
+        }
+        let upgrade = one(&fields, UPGRADE)?;
+        let protocol = |member: &[u8]| member.splitn(2, |byte| *byte == b'/').all(is_token);
+        if !members(&fields, CONNECTION).all(is_token) || !members(&fields, UPGRADE).all(protocol) {
+            return Err(MessageError::Malformed(
+                "Connection or Upgrade is not a list of tokens",
+            ));
+        }
+        Ok(Self {
             framing,
-            // RFC 9110, 7.8: to be ignored on HTTP/1.0.
-            upgrade: self.upgrade && start.http_11,
+            expects: expect.is_some() && http_11,
+            keeps: !connection_has(&fields, "close")
+                && (http_11 || connection_has(&fields, "keep-alive")),
+            upgrade: upgrade.is_some() && http_11,
+            head: RequestHead::new(start.method, target, start.version, fields),
         })
     }
 }
 
+/// The value of a field that may have one line. Equal lines are refused too, since readers differ on
+/// which they take.
+fn one<'a>(fields: &'a Fields, name: &'a str) -> Result<Option<&'a [u8]>, MessageError> {
+    let mut values = fields.get_all(name);
+    match (values.next(), values.next()) {
+        (value, None) => Ok(value),
+        _ => Err(REPEATED),
+    }
+}
+
+fn framing(fields: &Fields, http_11: bool) -> Result<Framing, MessageError> {
+    if fields.iter().any(|(name, _)| is_framing_twin(name)) {
+        return Err(MessageError::Malformed(
+            "a name that some servers take for Content-Length or Transfer-Encoding",
+        ));
+    }
+    match (one(fields, CONTENT_LENGTH)?, is_chunked(fields)?) {
+        (None, false) => Ok(Framing::None),
+        // A list of equal numbers is refused, though RFC 9112, 6.3 lets a recipient accept it: the
+        // upstream may read it otherwise.
+        (Some(length), false) => content_length(length).map(Framing::Length),
+        (None, true) if http_11 => Ok(Framing::Chunked),
+        (None, true) => Err(CODING_ON_1_0),
+        (Some(_), true) => Err(MessageError::Malformed(
+            "both Content-Length and Transfer-Encoding; the end of the body can be read in two ways",
+        )),
+    }
+}
+
+/// The first line of a head.
+struct StartLine {
+    method: Method,
+    version: Version,
+    /// The range of path and query in the head.
+    target: Range<usize>,
+    /// That of the authority of an absolute-form target.
+    authority: Option<Range<usize>>,
+}
+
 impl StartLine {
-    /// `begin`: the start of the line in the head.
-    fn parse(line: &[u8], begin: usize, limits: &HeadLimits) -> Result<Self, RequestError> {
+    /// Reads the line without its LF.
+    fn read(line: &[u8], limits: &HeadLimits) -> Result<Self, MessageError> {
+        let line = line.strip_suffix(b"\r").ok_or(LINE_END)?;
         let mut words = line.split(|byte| *byte == b' ');
         let (Some(method), Some(target), Some(version), None) =
             (words.next(), words.next(), words.next(), words.next())
         else {
-            return Err(RequestError::StartLine);
+            return Err(START_LINE);
         };
         if method == b"CONNECT" {
-            return Err(RequestError::Connect);
+            return Err(MessageError::Connect);
         }
         if !is_token(method) || target.is_empty() {
-            return Err(RequestError::StartLine);
+            return Err(START_LINE);
         }
-        let http_11 = match version {
-            b"HTTP/1.1" => true,
-            b"HTTP/1.0" => false,
+        let version = match version {
+            b"HTTP/1.1" => Version::HTTP_11,
+            b"HTTP/1.0" => Version::HTTP_10,
             [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => {
-                return Err(RequestError::Version);
+                return Err(MessageError::Version);
             }
-            _ => return Err(RequestError::StartLine),
+            _ => return Err(START_LINE),
         };
         let longest = limits.target.min(LONGEST_TARGET);
         if target.len() > longest {
-            return Err(RequestError::TargetLong(longest));
+            return Err(MessageError::TargetLong(longest));
         }
-        let at = begin + method.len() + 1;
+        let begin = method.len() + 1;
         let authority = check_target(method, target)?;
+        let authority = authority.map(|range| begin + range.start..begin + range.end);
         Ok(Self {
-            method: begin..begin + method.len(),
-            target: at..at + target.len(),
-            http_11,
-            authority: authority.map(|range| at + range.start..at + range.end),
+            method: Method::from_bytes(method).map_err(|_| START_LINE)?,
+            version,
+            target: authority.as_ref().map_or(begin, |authority| authority.end)
+                ..begin + target.len(),
+            authority,
         })
     }
 }
 
 /// Checks a target. Returns where the authority of an absolute-form target is in it.
-fn check_target(method: &[u8], target: &[u8]) -> Result<Option<Range<usize>>, RequestError> {
-    let asterisk = target == b"*";
-    if asterisk && method == b"OPTIONS" {
+fn check_target(method: &[u8], target: &[u8]) -> Result<Option<Range<usize>>, MessageError> {
+    if target == b"*" && method == b"OPTIONS" {
         return Ok(None);
     }
     if target[0] == b'/' {
         return check_path_and_query(target).map(|()| None);
     }
-    let Some(scheme) = ["http://", "https://"].into_iter().find(|scheme| {
-        target
-            .get(..scheme.len())
-            .is_some_and(|start| start.eq_ignore_ascii_case(scheme.as_bytes()))
-    }) else {
-        return Err(RequestError::TargetForm);
-    };
-    let rest = &target[scheme.len()..];
-    let end = rest
-        .iter()
-        .position(|byte| matches!(byte, b'/' | b'?' | b'#'))
-        .unwrap_or(rest.len());
-    if !is_host(&rest[..end]) {
-        return Err(RequestError::Host);
+    let scheme = ["http://", "https://"].into_iter().find(|scheme| {
+        let start = target.get(..scheme.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(scheme.as_bytes()))
+    });
+    let begin = scheme.ok_or(TARGET_FORM)?.len();
+    let end = begin + length_of(&target[begin..], |byte| !b"/?#".contains(&byte));
+    if !is_host(&target[begin..end]) {
+        return Err(BAD_HOST);
     }
-    check_path_and_query(&rest[end..])?;
+    check_path_and_query(&target[end..])?;
     // `OPTIONS http://host` means `OPTIONS *` (RFC 9112, 3.2.4), and not `/`.
-    if method == b"OPTIONS" && rest.get(end) != Some(&b'/') {
-        return Err(RequestError::TargetForm);
+    if method == b"OPTIONS" && target.get(end) != Some(&b'/') {
+        return Err(TARGET_FORM);
     }
-    Ok(Some(scheme.len()..scheme.len() + end))
+    Ok(Some(begin..end))
 }
 
-fn check_path_and_query(target: &[u8]) -> Result<(), RequestError> {
-    let mut query = false;
-    for byte in target {
-        let taken = match byte {
-            b'#' | b'<' | b'>' => false,
-            b'`' => query,
-            b'"' | b'\\' => !query,
-            b'?' => {
-                query = true;
-                true
-            }
-            byte => byte.is_ascii_graphic(),
-        };
-        if !taken {
-            return Err(RequestError::Target(*byte));
-        }
+fn check_path_and_query(target: &[u8]) -> Result<(), MessageError> {
+    let path = length_of(target, |byte| byte != b'?');
+    let wrong = |(at, byte): (usize, &u8)| match byte {
+        b'#' | b'<' | b'>' => true,
+        b'`' => at < path,
+        b'"' | b'\\' => at > path,
+        byte => !byte.is_ascii_graphic(),
+    };
+    match target.iter().enumerate().position(wrong) {
+        Some(at) => Err(MessageError::Target(target[at])),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// True if this is a host, with a port or without, in the one accepted spelling.
 #[must_use]
 pub fn is_host(value: &[u8]) -> bool {
-    let (host, port) = if let [b'[', rest @ ..] = value {
-        let Some(end) = rest.iter().position(|byte| *byte == b']') else {
-            return false;
-        };
-        let address = std::str::from_utf8(&rest[..end]).unwrap_or_default();
-        if address.parse::<Ipv6Addr>().is_err() {
+    let (host, port) = if value.starts_with(b"[") {
+        let end = length_of(value, |byte| byte != b']');
+        let address = std::str::from_utf8(&value[1..end]).unwrap_or_default();
+        if address.parse::<Ipv6Addr>().is_err() || end == value.len() {
             return false;
         }
-        (&b"ip"[..], &rest[end + 1..])
+        (&b"ip"[..], &value[end + 1..])
     } else {
-        let end = value
-            .iter()
-            .position(|byte| *byte == b':')
-            .unwrap_or(value.len());
-        value.split_at(end)
+        value.split_at(length_of(value, |byte| byte != b':'))
     };
-    let name = !host.is_empty()
-        && host
-            .iter()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-._~".contains(byte));
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let port = match port {
         [] => true,
         [b':', digits @ ..] => {
-            (1..=5).contains(&digits.len())
-                && digits.iter().all(u8::is_ascii_digit)
-                && std::str::from_utf8(digits).is_ok_and(|text| text.parse::<u16>().is_ok())
+            let text = std::str::from_utf8(digits).unwrap_or_default();
+            length_of(digits, |byte| byte.is_ascii_digit()) == digits.len()
+                && digits.len() <= 5
+                && text.parse::<u16>().is_ok()
         }
         _ => false,
     };
-    name && port
-}
-
-/// Checks the members of a list, and ignores empty ones (RFC 9110, 5.6.1).
-fn list(value: &[u8], member: impl Fn(&[u8]) -> bool) -> Result<(), ()> {
-    let well_formed = value
-        .split(|byte| *byte == b',')
-        .map(trim)
-        .all(|one| one.is_empty() || member(one));
-    if well_formed { Ok(()) } else { Err(()) }
+    !host.is_empty() && length_of(host, is_name) == host.len() && port
 }

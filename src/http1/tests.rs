@@ -1,15 +1,18 @@
-//! Tests of the readers, on requests of every form: acceptance, refusal, and that another reader
+//! Tests of the readers, on messages of every form: acceptance, refusal, and that another reader
 //! reads the same, in whatever pieces the bytes come.
 
 mod chunked_bodies;
 mod client_streams;
 mod properties;
 mod requests;
+mod responses;
 
-use super::chunked::{BodyError, Chunks};
-use super::client_framing::{ClientFraming, ClientPart, Violation};
+use bytes::BytesMut;
+
+use super::MessageError;
+use super::content::{ContentReader, Framing};
 use super::head::HeadLimits;
-use super::request::{RequestError, RequestReader, WholeHead};
+use super::request::{NextHead, RequestReader};
 
 const LIMITS: HeadLimits = HeadLimits {
     bytes: 512,
@@ -17,27 +20,78 @@ const LIMITS: HeadLimits = HeadLimits {
     target: 64,
 };
 
-fn read(head: &[u8]) -> Result<Option<WholeHead>, RequestError> {
-    RequestReader::default().read(head, &LIMITS)
+/// The properties of a head that the end of its request depends on.
+#[derive(Debug, PartialEq, Eq)]
+struct Whole {
+    length: usize,
+    framing: Framing,
+    upgrade: bool,
 }
 
-/// Takes all parts of these bytes: those that the last call did not release, and new ones. Returns
-/// how many of them may be handed on, which holds beside a violation too.
-fn feed(framing: &mut ClientFraming, bytes: &[u8]) -> (usize, Result<(), Violation>) {
-    let mut released = 0;
-    loop {
-        match framing.next(&bytes[released..]) {
-            Ok(ClientPart::None) => return (released, Ok(())),
-            Ok(ClientPart::Head(head)) => released += head.length,
-            Ok(ClientPart::Body(part)) => released += part.length(),
-            Ok(ClientPart::Http2(length)) => released += length,
-            Err(violation) => return (released, Err(violation)),
+fn read(head: &[u8]) -> Result<Option<Whole>, MessageError> {
+    let mut buf = BytesMut::from(head);
+    let read = RequestReader::default().read(&mut buf, &LIMITS)?;
+    Ok(match read {
+        NextHead::Request(request) => Some(Whole {
+            length: head.len() - buf.len(),
+            framing: request.framing,
+            upgrade: request.upgrade,
+        }),
+        NextHead::None | NextHead::Http2 => None,
+    })
+}
+
+/// A connection of a client, read as the server reads it.
+#[derive(Debug)]
+struct Client {
+    heads: RequestReader,
+    content: ContentReader,
+    buf: BytesMut,
+    /// The targets of the requests, and the data of their bodies.
+    seen: Vec<(String, Vec<u8>)>,
+    http2: bool,
+}
+
+impl Client {
+    fn new() -> Self {
+        Self {
+            heads: RequestReader::default(),
+            content: ContentReader::NONE,
+            buf: BytesMut::new(),
+            seen: Vec::new(),
+            http2: false,
+        }
+    }
+
+    fn feed(&mut self, bytes: &[u8]) -> Result<(), MessageError> {
+        self.buf.extend_from_slice(bytes);
+        loop {
+            while let Some(data) = self.content.take(&mut self.buf, &LIMITS)? {
+                let (_, body) = self.seen.last_mut().expect("a request");
+                body.extend_from_slice(&data);
+            }
+            if !self.content.is_end() {
+                return Ok(());
+            }
+            let request = match self.heads.read(&mut self.buf, &LIMITS)? {
+                NextHead::Request(request) => request,
+                NextHead::None => return Ok(()),
+                NextHead::Http2 => {
+                    self.http2 = true;
+                    return Ok(());
+                }
+            };
+            self.content = ContentReader::of_request(request.framing);
+            let target = request.head.target.as_str().to_owned();
+            self.seen.push((target, Vec::new()));
         }
     }
 }
 
-fn chunks(body: &[u8]) -> Result<(usize, bool), BodyError> {
-    let mut chunks = Chunks::default();
-    let taken = chunks.read(body, &LIMITS)?;
-    Ok((taken, chunks.is_end()))
+/// How many of these bytes belong to a chunked body as far as it has come, and if it is whole.
+fn chunks(body: &[u8]) -> Result<(usize, bool), MessageError> {
+    let mut content = ContentReader::of_request(Framing::Chunked);
+    let mut buf = BytesMut::from(body);
+    while content.take(&mut buf, &LIMITS)?.is_some() {}
+    Ok((body.len() - buf.len(), content.is_end()))
 }

@@ -1,11 +1,11 @@
 //! The bytes of a message that wait for the socket: heads and short pieces of content in one
-//! buffer, and behind them one longer piece that is not copied.
+//! buffer, and among them one longer piece that is not copied.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf as _, Bytes};
+use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use tokio::io::AsyncWrite;
 
@@ -19,14 +19,13 @@ const FULL: usize = 16 << 10;
 /// The bytes that wait for the socket.
 pub(crate) struct WriteQueue {
     buf: Vec<u8>,
-    /// This much of `buf` has been written.
-    written: usize,
-    /// `buf` is all there will be, and stays when it is written.
-    kept: bool,
-    /// Goes behind `buf`.
+    /// A longer piece, which goes out between the parts of `buf` before and behind `split`.
     data: Bytes,
-    /// Goes behind `data`; empty without it.
-    tail: Vec<u8>,
+    split: usize,
+    /// This much of everything has been written.
+    written: usize,
+    /// The bytes stay when they are written.
+    kept: bool,
 }
 
 impl WriteQueue {
@@ -34,20 +33,16 @@ impl WriteQueue {
     pub(crate) const fn new(buf: Vec<u8>) -> Self {
         Self {
             buf,
+            data: Bytes::new(),
+            split: 0,
             written: 0,
             kept: false,
-            data: Bytes::new(),
-            tail: Vec::new(),
         }
     }
 
     /// The buffer that the next bytes go into.
     pub(crate) const fn end(&mut self) -> &mut Vec<u8> {
-        if self.data.is_empty() {
-            &mut self.buf
-        } else {
-            &mut self.tail
-        }
+        &mut self.buf
     }
 
     /// Adds a piece of content, as one chunk if the content is chunked. There must be
@@ -62,10 +57,11 @@ impl WriteQueue {
         if data.len() <= MAX_COPIED {
             self.buf.extend_from_slice(&data);
         } else {
+            self.split = self.buf.len();
             self.data = data;
         }
         if chunked {
-            self.end().extend_from_slice(b"\r\n");
+            self.buf.extend_from_slice(b"\r\n");
         }
     }
 
@@ -83,7 +79,7 @@ impl WriteQueue {
         &mut self,
         trailers: impl Iterator<Item = (&'a HeaderName, &'a HeaderValue)>,
     ) {
-        let end = self.end();
+        let end = &mut self.buf;
         end.extend_from_slice(b"0\r\n");
         for (name, value) in trailers {
             title(name.as_str(), end);
@@ -106,7 +102,7 @@ impl WriteQueue {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.written == self.buf.len() && self.data.is_empty()
+        self.written == self.buf.len() + self.data.len()
     }
 
     /// True if another piece of content may be added. Written bytes count until the buffer is
@@ -121,56 +117,36 @@ impl WriteQueue {
         io: &mut S,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        let buf = &self.buf[self.written..];
         let io = Pin::new(io);
         let count = if self.data.is_empty() {
-            ready!(io.poll_write(cx, buf))?
+            ready!(io.poll_write(cx, &self.buf[self.written..]))?
         } else {
-            let [data, tail] = [IoSlice::new(&self.data), IoSlice::new(&self.tail)];
-            let all = [IoSlice::new(buf), data, tail];
-            let first = usize::from(buf.is_empty());
-            ready!(io.poll_write_vectored(cx, &all[first..]))?
+            let (before, behind) = self.buf.split_at(self.split);
+            let mut skipped = self.written;
+            let all = [before, &self.data, behind].map(|part| {
+                let written = skipped.min(part.len());
+                skipped -= written;
+                IoSlice::new(&part[written..])
+            });
+            ready!(io.poll_write_vectored(cx, &all))?
         };
         if count == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
-        self.advance(count);
+        self.written += count;
+        if self.is_empty() && !self.kept {
+            self.buf.clear();
+            // An empty part would keep the memory that it was read into.
+            self.data = Bytes::new();
+            self.written = 0;
+        }
         Poll::Ready(Ok(()))
     }
 
-    fn advance(&mut self, mut count: usize) {
-        let of_buf = count.min(self.buf.len() - self.written);
-        self.written += of_buf;
-        count -= of_buf;
-        if self.written < self.buf.len() || self.kept {
-            return;
-        }
-        self.buf.clear();
-        self.written = 0;
-        if self.data.is_empty() {
-            return;
-        }
-        let of_data = count.min(self.data.len());
-        self.data.advance(of_data);
-        count -= of_data;
-        if self.data.is_empty() {
-            // An empty part would keep the memory that it was read into.
-            self.data = Bytes::new();
-            if count < self.tail.len() {
-                self.written = count;
-                std::mem::swap(&mut self.buf, &mut self.tail);
-            } else {
-                self.tail.clear();
-            }
-        }
-    }
-
-    /// Frees buffers with more room than this. There must be nothing in the queue.
+    /// Frees a buffer with more room than this. There must be nothing in the queue.
     pub(crate) fn shrink(&mut self, most: usize) {
-        for buf in [&mut self.buf, &mut self.tail] {
-            if buf.capacity() > most {
-                *buf = Vec::new();
-            }
+        if self.buf.capacity() > most {
+            self.buf = Vec::new();
         }
     }
 }

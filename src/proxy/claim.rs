@@ -104,7 +104,7 @@ impl Proxy {
         if !path.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(malformed());
         }
-        aimed.target = head.target.at(path);
+        aimed.target = head.target.at(path).ok_or_else(malformed)?;
         let fenced = match classify::classify(context.table(), &aimed, context.client).1 {
             Class::Fenced(fenced) => fenced,
             Class::Refused(refusal) => return Err(refusal),

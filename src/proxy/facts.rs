@@ -226,6 +226,8 @@ impl ResponseWatch {
 mod tests {
     use std::collections::BTreeSet;
 
+    use http::uri::PathAndQuery;
+
     use super::*;
 
     fn request(lines: &[(&str, &str)]) -> RequestHead {
@@ -233,7 +235,7 @@ mod tests {
         for (name, value) in lines {
             fields.append(name, value);
         }
-        let target = Target::new(Bytes::from_static(b"/orders/7?secret=1"), None);
+        let target = Target::new(PathAndQuery::from_static("/orders/7?secret=1"), None);
         RequestHead::new(Method::PUT, target, http::Version::HTTP_11, fields)
     }
 

@@ -12,8 +12,7 @@ use super::setup::Proxy;
 use super::trusted_proxies;
 use crate::body::Received;
 use crate::http1::names::CONNECTION;
-use crate::http1::request::{RequestError, RequestErrorKind};
-use crate::http1::{RequestHead, Response};
+use crate::http1::{MessageError, RequestHead, Response};
 use crate::metrics::Limit;
 use crate::proxy::client_body::ClientBody;
 
@@ -69,7 +68,7 @@ impl Proxy {
     }
 
     /// Refuses a request whose head could not be read. The connection ends with the answer.
-    pub(crate) fn refuse(&self, error: RequestError, client: &Client) -> Response<ClientBody> {
+    pub(crate) fn refuse(&self, error: MessageError, client: &Client) -> Response<ClientBody> {
         let context = Context::of(None, self.snapshot(), client);
         let mut response = self.answer(&context, &Scope::Route(None), Err(error.into()));
         response.head.fields.insert(CONNECTION, "close");
@@ -79,7 +78,7 @@ impl Proxy {
     /// Refuses a request over HTTP/2 whose head breaks a rule.
     pub(crate) fn refuse_http2<B>(
         &self,
-        error: RequestError,
+        error: MessageError,
         request: &http::Request<B>,
         client: &Client,
     ) -> Response<ClientBody> {
@@ -92,13 +91,13 @@ impl Proxy {
     }
 }
 
-/// The limit that the head exceeds, if that is the reason for the refusal.
-pub(crate) fn limit_of(error: RequestError) -> Option<Limit> {
-    match error.kind() {
-        RequestErrorKind::HeadBytes => Some(Limit::HeaderBytes),
-        RequestErrorKind::HeadFields => Some(Limit::HeaderCount),
-        RequestErrorKind::TargetLong => Some(Limit::TargetBytes),
-        RequestErrorKind::Slow => Some(Limit::HeadTimeout),
-        RequestErrorKind::Malformed | RequestErrorKind::Method | RequestErrorKind::Version => None,
+/// The limit that a head or trailer section exceeds, if that is the reason for the refusal.
+pub(crate) const fn limit_of(error: MessageError) -> Option<Limit> {
+    match error {
+        MessageError::Bytes(_) => Some(Limit::HeaderBytes),
+        MessageError::Fields(_) => Some(Limit::HeaderCount),
+        MessageError::TargetLong(_) => Some(Limit::TargetBytes),
+        MessageError::Slow(_) => Some(Limit::HeadTimeout),
+        _ => None,
     }
 }

@@ -287,7 +287,7 @@ impl Upstream {
         let uri = Uri::builder()
             .scheme(self.scheme.clone())
             .authority(self.authority.clone())
-            .path_and_query(target.as_str());
+            .path_and_query(target.path_and_query());
         uri.build().ok().map(Box::new)
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
+use http::uri::PathAndQuery;
 use http::{Method, Response, StatusCode, Version};
 use tokio::io::AsyncReadExt as _;
 
@@ -40,7 +40,7 @@ fn upstream(url: UpstreamUrl, lease: &Arc<Lease>) -> Upstream {
 }
 
 fn request(upstream: &Upstream) -> UpstreamRequest {
-    let target = Target::new(Bytes::from_static(b"/"), None);
+    let target = Target::new(PathAndQuery::from_static("/"), None);
     let uri = upstream.uri(&target);
     let fields = Fields::default();
     UpstreamRequest {

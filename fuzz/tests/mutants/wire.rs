@@ -4,17 +4,16 @@ use super::*;
 
 #[test]
 fn heads_that_are_read_as_httparse_reads_them() {
-    use fencepost::http1::head::Framing;
-    use fencepost::http1::request::WholeHead;
+    use fencepost::http1::content::Framing;
+    use fencepost_fuzz::request::Whole;
     let mutant: &request::Read = &|pieces| {
         let come = pieces.concat();
         let mut space = [httparse::EMPTY_HEADER; 16];
         let mut parsed = httparse::Request::new(&mut space);
         match parsed.parse(&come) {
-            Ok(httparse::Status::Complete(length)) => Ok(Some(WholeHead {
+            Ok(httparse::Status::Complete(length)) => Ok(Some(Whole {
                 length,
                 framing: Framing::None,
-                upgrade: false,
             })),
             Ok(httparse::Status::Partial) => Ok(None),
             Err(error) => Err(error.to_string()),
@@ -51,19 +50,17 @@ fn heads_that_are_read_as_httparse_reads_them() {
 
 #[test]
 fn responses_that_are_read_as_httparse_reads_them() {
-    use fencepost::http1::head::Framing;
-    use fencepost::http1::response::ResponseHead;
+    use fencepost::http1::content::Framing;
+    use fencepost_fuzz::response::Whole;
     let mutant: &response::Read = &|pieces| {
         let come = pieces.concat();
         let mut space = [httparse::EMPTY_HEADER; 16];
         let mut parsed = httparse::Response::new(&mut space);
         match parsed.parse(&come) {
-            Ok(httparse::Status::Complete(length)) => Ok(Some(ResponseHead {
+            Ok(httparse::Status::Complete(length)) => Ok(Some(Whole {
                 length,
                 status: parsed.code.unwrap_or_default(),
-                reason: 0..0,
-                http_11: parsed.version == Some(1),
-                framing: Ok(Framing::None),
+                framing: Some(Framing::None),
                 odd: false,
             })),
             Ok(httparse::Status::Partial) => Ok(None),

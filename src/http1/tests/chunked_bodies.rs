@@ -1,8 +1,38 @@
 //! Chunked bodies: sizes, extensions and trailers.
 
-use super::super::chunked::{BodyError, ChunkError};
-use super::super::head::HeadError;
+use super::super::content::content_length;
 use super::chunks;
+
+#[track_caller]
+fn refused(body: &str, words: &str) {
+    let error = chunks(body.as_bytes()).expect_err(body).to_string();
+    assert!(error.contains(words), "{body:?}: {error}");
+}
+
+#[test]
+fn a_length_is_one_decimal_number() {
+    assert_eq!(content_length(b"0"), Ok(0));
+    assert_eq!(content_length(b"007"), Ok(7));
+    let most = i64::MAX.unsigned_abs();
+    assert_eq!(content_length(most.to_string().as_bytes()), Ok(most));
+    for length in [
+        "",
+        "+1",
+        "-1",
+        "1,1",
+        "1, 1",
+        "0x1",
+        "1.0",
+        "1e1",
+        "1 1",
+        "9223372036854775808",
+        "\u{661}",
+        "1;",
+        "\"1\"",
+    ] {
+        content_length(length.as_bytes()).expect_err(length);
+    }
+}
 
 #[test]
 #[allow(clippy::too_many_lines, reason = "one scenario, in order")]
@@ -25,77 +55,60 @@ fn chunked_bodies_end_where_they_say() {
             "{body:?}"
         );
         for end in 0..body.len() {
-            assert_eq!(
-                chunks(&body.as_bytes()[..end]),
-                Ok((end, false)),
-                "{body:?} to {end}"
-            );
+            let (taken, whole) = chunks(&body.as_bytes()[..end]).expect("no fault yet");
+            assert!(taken <= end && !whole, "{body:?} to {end}");
         }
     }
     for (body, error) in [
-        ("\r\n", ChunkError::Size),
-        ("g\r\n", ChunkError::Size),
-        ("0x1\r\n", ChunkError::Size),
-        ("-1\r\n", ChunkError::Size),
-        ("+1\r\n", ChunkError::Size),
-        (" 1\r\n", ChunkError::Size),
-        (";a\r\n", ChunkError::Size),
-        ("1_0\r\n", ChunkError::Size),
-        ("8000000000000000\r\n", ChunkError::Size),
-        ("00000000000000001\r\n", ChunkError::Size),
-        ("fffffffffffffffff\r\n", ChunkError::Size),
-        ("1\n", ChunkError::LineEnd),
-        ("1\ra", ChunkError::LineEnd),
-        ("1\r\nab", ChunkError::LineEnd),
-        ("1\r\na\n", ChunkError::LineEnd),
-        ("1\r\na\rb", ChunkError::LineEnd),
-        ("1;a\n", ChunkError::LineEnd),
-        ("1;\n", ChunkError::LineEnd),
-        ("1 \r\n", ChunkError::Extension(b'\r')),
-        ("1 a\r\n", ChunkError::Extension(b'a')),
-        ("1;a=\"\n", ChunkError::LineEnd),
-        ("1;a\0\r\n", ChunkError::Extension(0)),
+        ("\r\n", "chunk"),
+        ("g\r\n", "chunk"),
+        ("0x1\r\n", "chunk"),
+        ("-1\r\n", "chunk"),
+        ("+1\r\n", "chunk"),
+        (" 1\r\n", "chunk"),
+        (";a\r\n", "chunk"),
+        ("1_0\r\n", "chunk"),
+        ("8000000000000000\r\n", "chunk"),
+        ("00000000000000001\r\n", "chunk"),
+        ("fffffffffffffffff\r\n", "chunk"),
+        ("1\n", "chunk"),
+        ("1\ra\r\n", "chunk"),
+        ("1\r\nab", "chunk"),
+        ("1\r\na\n", "chunk"),
+        ("1\r\na\rb", "chunk"),
+        ("1;a\n", "chunk"),
+        ("1;\n", "chunk"),
+        ("1 \r\n", "chunk"),
+        ("1 a\r\n", "chunk"),
+        ("1;a=\"\n", "chunk"),
+        ("1;a\0\r\n", "chunk"),
     ] {
-        assert_eq!(
-            chunks(body.as_bytes()),
-            Err(BodyError::Chunk(error)),
-            "{body:?}"
-        );
-        assert!(error.to_string().len() > 10);
+        refused(body, error);
     }
     for (trailer, error) in [
-        ("A : b\r\n", HeadError::SpaceBeforeColon),
-        (" A: b\r\n", HeadError::Folded),
-        ("A\r\n", HeadError::NoColon),
-        (": b\r\n", HeadError::EmptyName),
-        ("A: b\n", HeadError::BareLf),
-        ("\n", HeadError::BareLf),
-        ("A: b\rc", HeadError::BareCr),
-        ("\ra", HeadError::BareCr),
-        ("A: \0\r\n", HeadError::Value(0)),
-        ("A\0: \r\n", HeadError::Name(0)),
-        ("\0", HeadError::Name(0)),
+        ("A : b\r\n", "a name, a colon, and a value"),
+        (" A: b\r\n", "starts with white space"),
+        ("A\r\n", "a name, a colon, and a value"),
+        (": b\r\n", "a name, a colon, and a value"),
+        ("A: b\n", "CR or LF alone"),
+        ("\n", "CR or LF alone"),
+        ("A: b\rc", "CR or LF alone"),
+        ("\ra", "a name, a colon, and a value"),
+        ("A: \0\r\n", "control byte"),
+        ("A\0: \r\n", "a name, a colon, and a value"),
+        ("\0", "a name, a colon, and a value"),
     ] {
-        assert_eq!(
-            chunks(format!("0\r\n{trailer}").as_bytes()),
-            Err(BodyError::Trailer(error)),
-            "{trailer:?}"
-        );
+        refused(&format!("0\r\n{trailer}\r\n\r\n"), error);
     }
     let many = format!("0\r\n{}\r\n", "A: b\r\n".repeat(9));
-    assert_eq!(
-        chunks(many.as_bytes()),
-        Err(BodyError::Trailer(HeadError::Fields(8)))
-    );
+    refused(&many, "more than 8 field lines");
     let long = format!("0\r\nA: {}", "b".repeat(600));
-    assert_eq!(
-        chunks(long.as_bytes()),
-        Err(BodyError::Trailer(HeadError::Bytes(512)))
-    );
+    refused(&long, "more than 512 bytes");
     let extended = "1;a=bcdefghi\r\nx\r\n".repeat(500);
-    assert_eq!(
-        chunks(extended.as_bytes()),
-        Err(BodyError::Chunk(ChunkError::Extensions))
+    refused(&extended, "4096 bytes of chunk extensions");
+    refused(
+        &format!("1;{}", "a".repeat(5000)),
+        "4096 bytes of chunk extensions",
     );
     let most = chunks(b"7fffffffffffffff\r\nabc");
     assert_eq!(most, Ok((21, false)));

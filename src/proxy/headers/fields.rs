@@ -3,7 +3,7 @@
 
 use crate::http1::Fields;
 use crate::http1::connection_has;
-use crate::http1::head::{is_name, is_token, same_name};
+use crate::http1::head::{is_token, same_name};
 use crate::http1::names::{CONTENT_ENCODING, CONTENT_TYPE};
 
 /// Why a field whose one value matters has none that can be used.
@@ -191,7 +191,7 @@ pub(super) fn never_a_trailer(name: &[u8]) -> bool {
 /// True if this is one of these names, which are in lower case.
 pub(super) fn is_one_of(name: &[u8], known: &[impl AsRef<[u8]>]) -> bool {
     let mut known = known.iter();
-    known.any(|known| is_name(name, known.as_ref()))
+    known.any(|known| name.eq_ignore_ascii_case(known.as_ref()))
 }
 
 /// The same in any spelling ([`same_name`]).

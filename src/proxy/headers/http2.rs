@@ -2,14 +2,14 @@
 //! mean something else to it.
 
 use bytes::Bytes;
+use http::uri::PathAndQuery;
 use http::{Method, Version};
 
 use crate::config::LimitSettings;
 use crate::http1::head::HeadLimits;
 use crate::http1::names::{COOKIE, HOST};
-use crate::http1::request::{RequestError, RequestReader};
-use crate::http1::{Fields, title_line};
-use crate::http1::{RequestHead, Target};
+use crate::http1::request::Request;
+use crate::http1::{Fields, MessageError, RequestHead, Target, title_line};
 
 /// The head of a request. It is rendered as HTTP/1 and read as such.
 ///
@@ -19,37 +19,31 @@ use crate::http1::{RequestHead, Target};
 pub(crate) fn read<B>(
     request: &http::Request<B>,
     limits: &LimitSettings,
-) -> Result<RequestHead, RequestError> {
+) -> Result<RequestHead, MessageError> {
     if request.method() == Method::CONNECT {
-        return Err(RequestError::Connect);
+        return Err(MessageError::Connect);
     }
     let limits = HeadLimits {
         bytes: limits.header_bytes,
         fields: limits.header_count,
         target: limits.target_bytes,
     };
-    let text = Bytes::from(as_http1(request));
-    let mut reader = RequestReader::default();
-    let whole = reader.read(&text, &limits)?;
-    let start = reader.start().filter(|_| whole.is_some());
-    let start = start.ok_or(RequestError::StartLine)?;
+    let lines = request.headers().len() + 1;
+    let mut head = Request::read(as_http1(request).into(), lines, &limits)?.head;
     let authority = request.uri().authority();
     let authority = authority.map(|name| Bytes::copy_from_slice(name.as_str().as_bytes()));
-    Ok(RequestHead::new(
-        request.method().clone(),
-        Target::new(text.slice(start.target.clone()), authority),
-        Version::HTTP_2,
-        Fields::of(text.clone(), reader.fields()),
-    ))
+    head.target = Target::new(head.target.path_and_query(), authority);
+    head.version = Version::HTTP_2;
+    Ok(head)
 }
 
 /// The head of a request that is refused, as it came.
 pub(crate) fn unchecked<B>(request: &http::Request<B>) -> RequestHead {
-    let target = request.uri().path_and_query();
-    let target = target.map_or("", |target| target.as_str());
+    let target = request.uri().path_and_query().cloned();
+    let target = target.unwrap_or_else(|| PathAndQuery::from_static("/"));
     RequestHead::new(
         request.method().clone(),
-        Target::new(Bytes::copy_from_slice(target.as_bytes()), None),
+        Target::new(target, None),
         Version::HTTP_2,
         Fields::from(request.headers()),
     )

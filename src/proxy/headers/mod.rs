@@ -22,7 +22,7 @@ pub use self::fields::{FieldError, is_grpc, json, method_overrides, path_overrid
 use self::fields::{is_fencing, is_hop_by_hop, is_of_connection, is_one_of, never_a_trailer};
 use super::idempotency::Choice;
 use crate::http1::Fields;
-use crate::http1::head::{is_name, same_name};
+use crate::http1::head::same_name;
 use crate::http1::names::{CONNECTION, EXPECT, FORWARDED, TE, TRAILER, VIA};
 pub use crate::http1::{connection_has, members};
 use crate::routing::{KeyError, ResourceKey, Token, names_a_peer};
@@ -140,7 +140,7 @@ pub fn request_for_upstream(fields: &mut Fields, add: ForUpstream<'_>) {
     ];
     fields.remove_where(|name| {
         let is_replaced = |(ours, keeps): &(&str, bool)| {
-            same_name(name, ours) && !(*keeps && is_name(name, ours.as_bytes()))
+            same_name(name, ours) && !(*keeps && name.eq_ignore_ascii_case(ours.as_bytes()))
         };
         is_hop_by_hop(name)
             || is_one_of(name, &named)

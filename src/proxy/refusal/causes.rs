@@ -6,20 +6,20 @@ use std::time::Duration;
 use super::{Refusal, Why};
 use crate::body::UploadError;
 use crate::fencing::{Refused, Undecided};
-use crate::http1::chunked::BodyError;
-use crate::http1::request::{RequestError, RequestErrorKind};
+use crate::http1::MessageError;
 use crate::upstream::{ReserveError, SendError};
 
-impl From<RequestError> for Refusal {
-    fn from(error: RequestError) -> Self {
+/// The head of a request is refused.
+impl From<MessageError> for Refusal {
+    fn from(error: MessageError) -> Self {
         let what = format!("The head of the request: {error}. Nothing was forwarded.");
-        match error.kind() {
-            RequestErrorKind::Malformed => Self::Ambiguous(what),
-            RequestErrorKind::Method => Self::MethodNotAllowed(String::new()),
-            RequestErrorKind::Version => Self::VersionNotSupported,
-            RequestErrorKind::TargetLong => Self::TargetTooLong(what),
-            RequestErrorKind::HeadBytes | RequestErrorKind::HeadFields => Self::HeadTooLarge(what),
-            RequestErrorKind::Slow => Self::ClientGone(format!("The request: {error}")),
+        match error {
+            MessageError::Malformed(_) | MessageError::Target(_) => Self::Ambiguous(what),
+            MessageError::Connect => Self::MethodNotAllowed(String::new()),
+            MessageError::Version => Self::VersionNotSupported,
+            MessageError::TargetLong(_) => Self::TargetTooLong(what),
+            MessageError::Bytes(_) | MessageError::Fields(_) => Self::HeadTooLarge(what),
+            MessageError::Slow(_) => Self::ClientGone(format!("The request: {error}")),
         }
     }
 }
@@ -44,17 +44,17 @@ impl From<UploadError> for Refusal {
     }
 }
 
-fn malformed_refusal(error: BodyError) -> Refusal {
-    let what = format!("The body of the request: {error}.");
-    if error.is_too_large() {
-        Refusal::HeadTooLarge(what)
-    } else {
-        Refusal::Ambiguous(what)
+fn malformed_refusal(error: MessageError) -> Refusal {
+    match error {
+        MessageError::Bytes(_) | MessageError::Fields(_) => {
+            Refusal::HeadTooLarge(format!("The trailer section of the request: {error}."))
+        }
+        _ => Refusal::Ambiguous(format!("The body of the request: {error}.")),
     }
 }
 
 /// The error in a body's syntax that broke it off, if it was one.
-fn malformed(broken: &(dyn std::error::Error + 'static)) -> Option<BodyError> {
+fn malformed(broken: &(dyn std::error::Error + 'static)) -> Option<MessageError> {
     let mut causes = std::iter::successors(Some(broken), |error| error.source());
     causes.find_map(|error| error.downcast_ref().copied())
 }

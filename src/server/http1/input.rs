@@ -6,18 +6,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Bytes, BytesMut};
-use http::{Method, Version};
 use tokio::io::AsyncReadExt as _;
 
 use super::output::Output;
 use crate::body::{BoxError, Feed, Received, Wish, streamed};
-use crate::http1::chunked::BodyError;
-use crate::http1::client_framing::{ClientFraming, ClientPart, Violation};
-use crate::http1::content::ContentPart;
-use crate::http1::head::{Framing, HeadError, HeadLimits};
-use crate::http1::request::{RequestError, RequestReader, WholeHead};
-use crate::http1::{Fields, RequestHead, Target, take_data};
-use crate::metrics::{Limit, Metrics};
+use crate::http1::MessageError;
+use crate::http1::content::{ContentReader, Framing};
+use crate::http1::head::HeadLimits;
+use crate::http1::request::{NextHead, Request, RequestReader};
+use crate::metrics::Metrics;
+use crate::proxy::limit_of;
 use crate::server::tls::ClientIo;
 
 /// The bytes of a head that are read at once.
@@ -35,9 +33,14 @@ const MAX_DRAIN_READS: usize = 2;
 struct CutShort;
 
 /// The end of the wait for a head.
+#[allow(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub(super) enum HeadOutcome {
-    Request(WholeHead),
-    Refused(RequestError),
+    Request(Request),
+    /// `head`: it is that of a HEAD.
+    Refused {
+        error: MessageError,
+        head: bool,
+    },
     /// The client speaks HTTP/2.
     Http2,
     /// No more requests come.
@@ -58,7 +61,10 @@ enum Reading {
 
 /// The reading side of a connection.
 pub(super) struct Input {
-    framing: ClientFraming,
+    limits: HeadLimits,
+    heads: RequestReader,
+    /// The content of the current request. Between two requests it has ended.
+    content: ContentReader,
     /// Read, and not taken.
     buf: BytesMut,
     reading: Reading,
@@ -70,7 +76,9 @@ pub(super) struct Input {
 impl Input {
     pub(super) fn new(limits: HeadLimits, metrics: Arc<Metrics>) -> Self {
         Self {
-            framing: ClientFraming::new(limits),
+            limits,
+            heads: RequestReader::default(),
+            content: ContentReader::NONE,
             buf: BytesMut::new(),
             reading: Reading::Head,
             expects: false,
@@ -85,8 +93,8 @@ impl Input {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<bool>> {
         if self.buf.capacity() - self.buf.len() < MIN_ROOM {
-            let body = self.framing.is_in_body();
-            self.buf.reserve(if body { BODY_CHUNK } else { HEAD_CHUNK });
+            let head = self.content.is_end();
+            self.buf.reserve(if head { HEAD_CHUNK } else { BODY_CHUNK });
         }
         let count = ready!(pin!(io.read_buf(&mut self.buf)).poll(cx))?;
         Poll::Ready(Ok(count > 0))
@@ -94,23 +102,18 @@ impl Input {
 
     /// Looks for a whole head in what has come.
     pub(super) fn next(&mut self) -> Option<HeadOutcome> {
-        match self.framing.next(&self.buf) {
-            Ok(ClientPart::Head(head)) => Some(HeadOutcome::Request(head)),
-            Err(Violation::Head(error)) => Some(HeadOutcome::Refused(error)),
-            Ok(ClientPart::Http2(_)) => Some(HeadOutcome::Http2),
-            // There is no body between two requests.
-            Ok(ClientPart::None | ClientPart::Body(_)) | Err(Violation::Body(_)) => None,
+        let head = self.asks_for_head();
+        match self.heads.read(&mut self.buf, &self.limits) {
+            Ok(NextHead::Request(request)) => Some(HeadOutcome::Request(request)),
+            Ok(NextHead::Http2) => Some(HeadOutcome::Http2),
+            Ok(NextHead::None) => None,
+            Err(error) => Some(HeadOutcome::Refused { error, head }),
         }
-    }
-
-    /// The reader of the latest head.
-    pub(super) fn reader(&self) -> &RequestReader {
-        self.framing.reader()
     }
 
     /// True if only a part of a head has come. An empty line before a head does not count.
     pub(super) fn is_in_head(&self) -> bool {
-        self.framing.is_in_head(&self.buf)
+        !matches!(self.buf[..], [] | [b'\r'] | [b'\r', b'\n'])
     }
 
     /// True if a request to HEAD comes next, be it malformed.
@@ -119,30 +122,24 @@ impl Input {
         line.starts_with(b"HEAD ")
     }
 
-    /// Takes a complete head. Nothing is parsed twice: its parts are where the reader has found
-    /// them.
-    pub(super) fn take_head(&mut self, head: WholeHead) -> Result<RequestHead, RequestError> {
-        let bytes = self.buf.split_to(head.length).freeze();
-        request_head(self.reader(), bytes)
-    }
-
     /// Begins with the body behind the head that was taken.
-    pub(super) fn begin_body(&mut self, head: WholeHead) -> Received {
-        let length = match head.framing {
+    pub(super) fn begin_body(&mut self, framing: Framing, expects: bool) -> Received {
+        let length = match framing {
             Framing::None | Framing::Length(0) => return Received::Whole(Bytes::new()),
             Framing::Length(length) => Some(length),
             Framing::Chunked => None,
         };
-        self.expects = self.framing.reader().expects();
-        if !self.expects
+        self.content = ContentReader::of_request(framing);
+        self.expects = expects;
+        if !expects
             && length.is_some_and(|length| self.buf.len() as u64 >= length)
-            && let Ok(ClientPart::Body(ContentPart::Data(count))) = self.framing.next(&self.buf)
+            && let Ok(Some(data)) = self.content.take(&mut self.buf, &self.limits)
         {
-            return Received::Whole(self.buf.split_to(count).freeze());
+            return Received::Whole(data);
         }
         let (feed, body) = streamed(length);
         self.reading = Reading::Body(feed);
-        if !self.expects {
+        if !expects {
             // No reader waits for it yet.
             self.decode(&Context::from_waker(Waker::noop()));
         }
@@ -219,7 +216,7 @@ impl Input {
                     return;
                 }
             }
-            if !self.framing.is_in_body() {
+            if self.content.is_end() {
                 self.reading = Reading::Head;
                 return;
             }
@@ -232,24 +229,12 @@ impl Input {
     }
 
     /// Takes the next data of the body that has come.
-    fn take(&mut self) -> Result<Option<Bytes>, BodyError> {
-        let framing = &mut self.framing;
-        let (data, taken) = take_data(&mut self.buf, None, |bytes, has_data| {
-            if !framing.is_in_body() || has_data && framing.is_in_data() {
-                return Ok(None);
-            }
-            match framing.next(bytes) {
-                Ok(ClientPart::Body(part)) => Ok(Some(part)),
-                Err(Violation::Body(error)) => Err(error),
-                _ => Ok(None),
-            }
-        });
-        taken.map(|()| data).inspect_err(|error| {
+    fn take(&mut self) -> Result<Option<Bytes>, MessageError> {
+        let taken = self.content.take(&mut self.buf, &self.limits);
+        taken.inspect_err(|error| {
             tracing::debug!(%error, "the body of a request is malformed");
-            match error {
-                BodyError::Trailer(HeadError::Bytes(_)) => self.metrics.limit(Limit::HeaderBytes),
-                BodyError::Trailer(HeadError::Fields(_)) => self.metrics.limit(Limit::HeaderCount),
-                _ => {}
+            if let Some(limit) = limit_of(*error) {
+                self.metrics.limit(limit);
             }
         })
     }
@@ -257,7 +242,7 @@ impl Input {
     /// Hands over the part of the body that has come. `false`: none has.
     fn decode(&mut self, cx: &Context<'_>) -> bool {
         let taken = self.take();
-        let ended = !self.framing.is_in_body();
+        let ended = self.content.is_end();
         match taken {
             Err(error) => self.break_off(error.into(), cx),
             Ok(None) if !ended => return false,
@@ -281,7 +266,6 @@ impl Input {
 
     /// The answer is over, and the next request follows.
     pub(super) fn resume(&mut self) {
-        self.framing.resume();
         if self.buf.is_empty() && self.buf.capacity() > BODY_CHUNK / 2 {
             self.buf = BytesMut::new();
         }
@@ -301,80 +285,5 @@ impl Input {
     /// The unread bytes of a connection that is handed on.
     pub(super) fn take_rest(&mut self) -> BytesMut {
         std::mem::take(&mut self.buf)
-    }
-}
-
-/// The request with this `head`, which the reader has read.
-fn request_head(reader: &RequestReader, head: Bytes) -> Result<RequestHead, RequestError> {
-    let start = reader.start().ok_or(RequestError::StartLine)?;
-    let method =
-        Method::from_bytes(&head[start.method.clone()]).map_err(|_| RequestError::StartLine)?;
-    let mut target = start.target.clone();
-    let authority = start.authority.clone();
-    if let Some(authority) = &authority {
-        target.start = authority.end;
-    }
-    let authority = authority.map(|range| head.slice(range));
-    let version = if start.http_11 {
-        Version::HTTP_11
-    } else {
-        Version::HTTP_10
-    };
-    let target = Target::new(head.slice(target), authority);
-    let fields = Fields::of(head, reader.fields());
-    Ok(RequestHead::new(method, target, version, fields))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LIMITS: HeadLimits = HeadLimits {
-        bytes: 1000,
-        fields: 10,
-        target: 100,
-    };
-
-    fn read(head: &'static [u8]) -> RequestHead {
-        let mut reader = RequestReader::default();
-        let whole = reader.read(head, &LIMITS).expect("it passes");
-        assert_eq!(whole.expect("it is whole").length, head.len());
-        request_head(&reader, Bytes::from_static(head)).expect("a request")
-    }
-
-    #[test]
-    fn a_request_is_what_was_sent() {
-        let head = read(
-            b"\r\nPUT /a//b?x=%2f&y HTTP/1.1\r\nhost:app.test:80\r\nX-A: \t 1 2 \t\r\nx-a:\r\nSOAPAction: \xe9\r\n\r\n",
-        );
-        assert_eq!(head.method, Method::PUT);
-        assert_eq!(head.target.as_str(), "/a//b?x=%2f&y");
-        assert_eq!(head.version, Version::HTTP_11);
-        let lines: Vec<_> = head.fields.iter().collect();
-        let expected: [(&[u8], &[u8]); 4] = [
-            (b"host", b"app.test:80"),
-            (b"X-A", b"1 2"),
-            (b"x-a", b""),
-            (b"SOAPAction", b"\xe9"),
-        ];
-        assert_eq!(lines, expected);
-        let mut out = Vec::new();
-        head.fields.write_to(&mut out);
-        assert_eq!(
-            out,
-            b"host: app.test:80\r\nX-A: 1 2\r\nx-a: \r\nSOAPAction: \xe9\r\n"
-        );
-    }
-
-    #[test]
-    fn a_target_may_have_an_authority() {
-        let head = read(b"OPTIONS * HTTP/1.0\r\nHost: a\r\nUser-Agent: b\r\n\r\n");
-        assert_eq!(head.target.as_str(), "*");
-        assert_eq!(head.version, Version::HTTP_10);
-        let head = read(b"GET http://a:1/x?y HTTP/1.1\r\nHost: a:1\r\n\r\n");
-        assert_eq!(head.target.as_str(), "/x?y");
-        assert_eq!(head.target.authority(), Some(&b"a:1"[..]));
-        let head = read(b"GET http://a?y HTTP/1.1\r\nHost: a\r\n\r\n");
-        assert_eq!(head.target.as_str(), "/?y");
     }
 }

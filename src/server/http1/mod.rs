@@ -1,7 +1,7 @@
 //! HTTP/1 on the data port, read and written by the connection's one task.
 //!
-//! - One request at a time: [`crate::http1::client_framing`] reads its head, and the request is made
-//!   of the lines that were read. Later bytes wait in the buffer, or in the kernel.
+//! - One request at a time: [`crate::http1::request`] reads its head. Later bytes wait in the buffer,
+//!   or in the kernel.
 //! - The connection's task polls the handler's future and the answer's body, and reads the socket
 //!   between two polls. So there is no task, channel or timer for a request.
 //! - The body is read piece by piece when the handler asks for it
@@ -34,9 +34,10 @@ use super::tls::ClientIo;
 use crate::config::LimitSettings;
 use crate::deadline_timer::DeadlineTimer;
 use crate::http1::head::HeadLimits;
-use crate::http1::request::{RequestError, WholeHead};
-use crate::http1::{Handover, Response, handover};
+use crate::http1::request::Request;
+use crate::http1::{Handover, MessageError, Response, handover};
 use crate::metrics::{Limit, Metrics};
+use crate::proxy::headers::takes_trailers;
 use crate::proxy::{Client, ClientBody, Proxy, limit_of};
 
 /// A client that is still sending may take this long to read its answer and close: closing before
@@ -92,8 +93,8 @@ pub(super) async fn serve(io: ClientIo, site: &Site<'_>) -> Option<(ClientIo, By
     loop {
         let begun = std::future::poll_fn(|cx| connection.poll_head(site, cx)).await;
         let then = match begun {
-            HeadOutcome::Request(head) => connection.exchange(head, site).await,
-            HeadOutcome::Refused(error) => connection.refuse(error, site).await,
+            HeadOutcome::Request(request) => connection.exchange(request, site).await,
+            HeadOutcome::Refused { error, head } => connection.refuse(error, head, site).await,
             HeadOutcome::Http2 => {
                 state.set_under_way(false);
                 return Some((connection.io, connection.input.take_rest()));
@@ -157,7 +158,9 @@ impl Http1Connection {
             let began = *self.began.get_or_insert_with(Instant::now);
             let limit = site.limits.head_timeout;
             ready!(self.clock.poll(cx, began + limit));
-            return Poll::Ready(HeadOutcome::Refused(RequestError::Slow(limit)));
+            let error = MessageError::Slow(limit);
+            let head = self.input.asks_for_head();
+            return Poll::Ready(HeadOutcome::Refused { error, head });
         }
         ready!(self.clock.poll(cx, self.active + site.limits.idle_timeout));
         site.metrics.limit(Limit::IdleTimeout);
@@ -166,27 +169,25 @@ impl Http1Connection {
     }
 
     /// One request, and its answer.
-    async fn exchange(&mut self, head: WholeHead, site: &Site<'_>) -> AfterAnswer {
-        let mut request = match self.input.take_head(head) {
-            Ok(request) => request,
-            Err(error) => return self.refuse(error, site).await,
-        };
-        let reader = self.input.reader();
+    async fn exchange(&mut self, request: Request, site: &Site<'_>) -> AfterAnswer {
+        let Request {
+            mut head, keeps, ..
+        } = request;
         let asked = Asked {
-            head: request.method == Method::HEAD,
-            version: request.version,
-            trailers: reader.takes_trailers(),
-            keeps: reader.keeps(),
+            head: head.method == Method::HEAD,
+            version: head.version,
+            trailers: takes_trailers(&head.fields),
+            keeps,
         };
         let mut switch = None;
-        if head.upgrade {
+        if request.upgrade {
             let (ours, theirs) = handover();
             switch = Some(ours);
-            request.upgrade = Some(theirs);
+            head.upgrade = Some(theirs);
         }
-        let body = self.input.begin_body(head);
+        let body = self.input.begin_body(request.framing, request.expects);
         let response = {
-            let mut service = pin!(site.proxy.handle(request, body, site.peer));
+            let mut service = pin!(site.proxy.handle(head, body, site.peer));
             std::future::poll_fn(|cx| self.poll_service(service.as_mut(), cx)).await
         };
         let Some(response) = response else {
@@ -257,14 +258,14 @@ impl Http1Connection {
     }
 
     /// Answers a refused head. Nothing behind it is read.
-    async fn refuse(&mut self, error: RequestError, site: &Site<'_>) -> AfterAnswer {
+    async fn refuse(&mut self, error: MessageError, head: bool, site: &Site<'_>) -> AfterAnswer {
         if let Some(limit) = limit_of(error) {
             site.metrics.limit(limit);
         }
         self.input.close();
         let asked = Asked {
             // No content may answer a HEAD, not even a refusal's (RFC 9110, 9.3.2).
-            head: self.input.asks_for_head(),
+            head,
             version: Version::HTTP_11,
             trailers: false,
             keeps: false,

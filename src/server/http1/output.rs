@@ -12,7 +12,7 @@ use httpdate::HttpDate;
 use tokio::io::AsyncWrite;
 
 use crate::body::BoxError;
-use crate::http1::head::content_length;
+use crate::http1::content::content_length;
 use crate::http1::names::{CONNECTION, CONTENT_LENGTH, DATE, TRAILER, TRANSFER_ENCODING};
 use crate::http1::{Response, ResponseHead, WriteQueue, title_line};
 use crate::json_values::wall_clock;

@@ -9,7 +9,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-use crate::http1::upstream_framing::UpstreamFault;
+use crate::http1::MessageError;
 use crate::upstream::connect::{Connecting, UpstreamIo, notify_close, socket_of, socket_of_mut};
 use crate::upstream::pool::PooledConnection;
 use crate::worker;
@@ -35,8 +35,13 @@ pub(super) enum IdleLook {
     Ended,
 }
 
+/// Bytes without a request.
+pub(super) const EXTRA: MessageError = MessageError::Malformed("bytes that answer no request");
+/// The other side speaks first.
+const GREETING: MessageError = MessageError::Malformed("bytes before any request");
+
 /// Notes why a connection is given up.
-pub(super) fn given_up(fault: UpstreamFault) -> String {
+pub(super) fn given_up(fault: MessageError) -> String {
     tracing::warn!(%fault, "a connection to the upstream is given up");
     fault.to_string()
 }
@@ -152,7 +157,7 @@ impl PooledConnection for Http1UpstreamConnection {
         }
         match connection.look() {
             IdleLook::Quiet => Ok(connection),
-            IdleLook::Bytes | IdleLook::Part => Err(given_up(UpstreamFault::Greeting)),
+            IdleLook::Bytes | IdleLook::Part => Err(given_up(GREETING)),
             IdleLook::Ended => Err("it has closed the connection".to_owned()),
         }
     }
@@ -160,7 +165,7 @@ impl PooledConnection for Http1UpstreamConnection {
     fn is_fit(&mut self) -> bool {
         let look = self.look();
         if look == IdleLook::Bytes {
-            given_up(UpstreamFault::Extra);
+            given_up(EXTRA);
         }
         look == IdleLook::Quiet
     }

@@ -6,20 +6,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf as _, Bytes};
-use http::{HeaderMap, Method, StatusCode, Version};
+use bytes::Bytes;
+use http::{HeaderMap, Method, Version};
 use http_body::{Body, Frame, SizeHint};
 
 use super::Http1Pool;
-use super::connection::{Http1UpstreamConnection, Upgraded, given_up};
+use super::connection::{EXTRA, Http1UpstreamConnection, Upgraded, given_up};
 use super::upload::{Outgoing, Unwritten};
 use crate::body::{BoxError, UpstreamRequest};
-use crate::http1::chunked::MOST_TRAILER_BYTES;
-use crate::http1::content::ContentReader;
+use crate::http1::content::{ContentReader, MOST_TRAILER_BYTES};
 use crate::http1::head::HeadLimits;
 use crate::http1::names::UPGRADE;
-use crate::http1::upstream_framing::{Head, ResponseExpectation, UpstreamFault, UpstreamFraming};
-use crate::http1::{Fields, Response, ResponseHead, connection_has, read_trailers, take_data};
+use crate::http1::response::{ResponseExpectation, ResponseReader};
+use crate::http1::{MessageError, Response, ResponseHead, connection_has};
 use crate::upstream::errors::{SendError, chain};
 use crate::upstream::socket::LAPSED;
 
@@ -46,7 +45,7 @@ pub(crate) struct Http1Exchange {
     pool: Arc<Http1Pool>,
     /// Sending it twice does no harm, and nothing has come over the connection.
     repeatable: bool,
-    reader: UpstreamFraming,
+    reader: ResponseReader,
     /// How many bytes the kernel had taken before.
     before: u64,
     /// The upstream takes no more of the request. Its answer may say why.
@@ -54,8 +53,6 @@ pub(crate) struct Http1Exchange {
     /// The upstream keeps the connection open.
     keeps: bool,
     content: ContentReader,
-    /// The part of the response's trailer section that has come.
-    trailers: Vec<u8>,
 }
 
 impl Http1Exchange {
@@ -70,12 +67,11 @@ impl Http1Exchange {
             request: Outgoing::new(request),
             pool,
             repeatable,
-            reader: UpstreamFraming::new(asked, limits),
+            reader: ResponseReader::new(asked, limits),
             before: 0,
             unwritable: false,
             keeps: false,
             content: ContentReader::NONE,
-            trailers: Vec::new(),
         }
     }
 
@@ -188,46 +184,25 @@ impl Http1Exchange {
     }
 
     /// Reads heads from the received bytes, up to that of the response.
-    fn look(&mut self) -> Result<Option<(ResponseHead, bool)>, UpstreamFault> {
+    fn look(&mut self) -> Result<Option<(ResponseHead, bool)>, MessageError> {
         let unsent = self.is_unsent();
-        let Some(connection) = &mut self.connection else {
+        let Some(connection) = self.connection.as_mut().filter(|it| !it.buf.is_empty()) else {
             return Ok(None);
         };
-        while !connection.buf.is_empty() {
-            if unsent {
-                return Err(UpstreamFault::Extra);
-            }
-            let (read, content) = match self.reader.read(&connection.buf)? {
-                None => break,
-                Some(Head::Interim(length)) => {
-                    connection.buf.advance(length);
-                    continue;
-                }
-                Some(Head::Final(read, content)) => (read, Some(content)),
-                Some(Head::Switched(read)) => (read, None),
-            };
-            let bytes = connection.buf.split_to(read.length).freeze();
-            // The reader lets no other numbers pass.
-            let status = StatusCode::from_u16(read.status).unwrap_or(StatusCode::BAD_GATEWAY);
-            let reason = bytes.slice(read.reason.clone());
-            let usual = status.canonical_reason().map(str::as_bytes);
-            let head = ResponseHead {
-                status,
-                version: if read.http_11 {
-                    Version::HTTP_11
-                } else {
-                    Version::HTTP_10
-                },
-                reason: (usual != Some(&reason)).then_some(reason),
-                fields: Fields::repaired(bytes, self.reader.fields()),
-            };
-            // An HTTP/1.0 upstream may disagree on where messages end.
-            self.keeps = read.http_11 && !read.odd && !connection_has(&head.fields, "close");
-            let switched = content.is_none();
-            self.content = content.unwrap_or(ContentReader::NONE);
-            return Ok(Some((head, switched)));
+        if unsent {
+            return Err(EXTRA);
         }
-        Ok(None)
+        let Some(received) = self.reader.read(&mut connection.buf)? else {
+            return Ok(None);
+        };
+        let head = received.head;
+        // An HTTP/1.0 upstream may disagree on where messages end.
+        self.keeps = head.version == Version::HTTP_11
+            && !received.odd
+            && !connection_has(&head.fields, "close");
+        let switched = received.content.is_none();
+        self.content = received.content.unwrap_or(ContentReader::NONE);
+        Ok(Some((head, switched)))
     }
 
     /// The data that has come.
@@ -235,19 +210,12 @@ impl Http1Exchange {
     /// # Errors
     ///
     /// There is a fault in it, or behind it.
-    fn take_data(&mut self) -> Result<Option<Bytes>, UpstreamFault> {
+    fn take_data(&mut self) -> Result<Option<Bytes>, MessageError> {
         let Some(connection) = &mut self.connection else {
             return Ok(None);
         };
         let limits = response_limits(MOST_TRAILER_BYTES);
-        let content = &mut self.content;
-        let trailers = Some(&mut self.trailers);
-        let (data, taken) = take_data(&mut connection.buf, trailers, |bytes, has_data| {
-            let enough = content.is_end() || has_data && content.is_in_data();
-            (!enough).then(|| content.next(bytes, &limits)).transpose()
-        });
-        taken.map_err(UpstreamFault::Body)?;
-        Ok(data)
+        self.content.take(&mut connection.buf, &limits)
     }
 
     /// The next data of the response. `None`: it is whole.
@@ -261,7 +229,7 @@ impl Http1Exchange {
                 return Poll::Ready(Ok(data));
             }
             if ready!(self.poll_fill(cx))? == 0 {
-                if self.content != ContentReader::ToEnd {
+                if !matches!(self.content, ContentReader::ToEnd) {
                     let why = "the upstream closed the connection before its answer's end";
                     let error = io::Error::new(io::ErrorKind::UnexpectedEof, why);
                     return Poll::Ready(Err(error.into()));
@@ -277,7 +245,7 @@ impl Http1Exchange {
         self.request.discard();
         let connection = self.connection.as_ref();
         if connection.is_some_and(|connection| !connection.buf.is_empty()) {
-            given_up(UpstreamFault::Extra);
+            given_up(EXTRA);
             self.keeps = false;
         }
         // Mostly it is known at once, and the last frame comes after that.
@@ -334,7 +302,7 @@ impl Http1Body {
     /// # Errors
     ///
     /// A fault in what has come with the head.
-    fn new(mut exchange: Box<Http1Exchange>, switched: bool) -> Result<Self, UpstreamFault> {
+    fn new(mut exchange: Box<Http1Exchange>, switched: bool) -> Result<Self, MessageError> {
         let length = match exchange.content {
             ContentReader::Length(length) => Some(length),
             _ => None,
@@ -368,7 +336,7 @@ impl Http1Body {
     fn note_end(&mut self) {
         if self.exchange.content.is_end() {
             self.state = BodyState::Whole;
-            self.trailers = read_trailers(&self.exchange.trailers);
+            self.trailers = self.exchange.content.take_trailers();
             self.exchange.end();
         }
     }

@@ -7,7 +7,7 @@
 //! 2. It takes an idle connection of its own core, or opens one. Each is checked before it is used.
 //! 3. It writes the head and the available body in one piece. Whenever it waits for the socket or
 //!    the client, it reads an early answer ([`upload`]).
-//! 4. Its own request is not parsed again. The answer's head is read once ([`UpstreamFraming`]),
+//! 4. Its own request is not parsed again. The answer's head is read once ([`ResponseReader`]),
 //!    and the response is made of the fields where the reader has found them.
 //! 5. The socket tells whether a byte has left. If the kernel has taken none, another connection
 //!    may carry the request, once (G5). Otherwise the request may have arrived.
@@ -22,7 +22,7 @@
 //! 11. After a 101, the connection is the [tunnel](Upgraded)'s, with what was read behind the head.
 //!     A 101 before the upstream has taken the whole request breaks the exchange.
 //!
-//! [`UpstreamFraming`]: crate::http1::upstream_framing::UpstreamFraming
+//! [`ResponseReader`]: crate::http1::response::ResponseReader
 
 mod connection;
 mod exchange;

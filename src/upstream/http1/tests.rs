@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::uri::PathAndQuery;
 use http::{Method, Version};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
@@ -88,7 +89,7 @@ impl Bench {
 }
 
 fn request(method: Method, upload: RequestBody) -> UpstreamRequest {
-    let target = Target::new(Bytes::from_static(b"/a?b=%2f"), None);
+    let target = Target::new(PathAndQuery::from_static("/a?b=%2f"), None);
     let mut fields = Fields::default();
     fields.append("host", "x");
     UpstreamRequest {

@@ -5,6 +5,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::uri::PathAndQuery;
 use http::{Method, Version};
 use http_body::Body as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -45,7 +46,7 @@ async fn a_connection_with_a_part_of_its_request_in_the_library_carries_no_other
         let (feed, body) = streamed(Some(10));
         let mut cx = Context::from_waker(Waker::noop());
         feed.give(Some(Bytes::from_static(b"hello")), false, &cx);
-        let target = Target::new(Bytes::from_static(b"/"), None);
+        let target = Target::new(PathAndQuery::from_static("/"), None);
         let fields = Fields::default();
         let request = UpstreamRequest {
             head: RequestHead::new(Method::PUT, target, Version::HTTP_2, fields),

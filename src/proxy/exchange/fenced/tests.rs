@@ -6,6 +6,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::uri::PathAndQuery;
 use http_body_util::BodyExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -104,7 +105,7 @@ routes: [{{ path: '/{{id}}', resource: '{{id}}' }}]"
             grpc: false,
             spend: None,
         };
-        let target = Target::new(Bytes::from_static(b"/"), None);
+        let target = Target::new(PathAndQuery::from_static("/"), None);
         let fields = Fields::default();
         let exchange = Exchange {
             span: None,

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 
+use bytes::BytesMut;
 use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -13,9 +14,7 @@ use tokio::sync::oneshot;
 use super::super::exchange::response_limits;
 use super::*;
 use crate::body::Received;
-use crate::http1::chunked::Chunks;
-use crate::http1::content::ContentPart;
-use crate::http1::read_trailers;
+use crate::http1::content::{ContentReader, Framing};
 
 /// A body with `part` arrived, and the client that may send more.
 async fn begun(framing: &str, part: &[u8]) -> (RequestBody, DuplexStream) {
@@ -49,19 +48,14 @@ fn put(upload: RequestBody) -> UpstreamRequest {
 
 /// Reads a chunked body to its end, and not beyond.
 async fn read_chunked(socket: &mut TcpStream) -> (Vec<u8>, Option<http::HeaderMap>) {
-    let (mut chunks, mut content, mut section) = (Chunks::default(), Vec::new(), Vec::new());
-    while !chunks.is_end() {
-        let byte = [socket.read_u8().await.expect("more")];
-        match chunks
-            .next(&byte, &response_limits(1 << 10))
-            .expect("no fault")
-        {
-            ContentPart::Data(_) => content.extend(byte),
-            ContentPart::Trailer(_) => section.extend(byte),
-            ContentPart::Framing(_) => {}
-        }
+    let mut reader = ContentReader::of_request(Framing::Chunked);
+    let (mut buf, mut content) = (BytesMut::new(), Vec::new());
+    while !reader.is_end() {
+        buf.extend_from_slice(&[socket.read_u8().await.expect("more")]);
+        let data = reader.take(&mut buf, &response_limits(1 << 10));
+        content.extend_from_slice(&data.expect("no fault").unwrap_or_default());
     }
-    (content, read_trailers(&section))
+    (content, reader.take_trailers())
 }
 
 #[tokio::test]
