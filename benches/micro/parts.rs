@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use fencepost::routing::{
-    Captures, CheckedPath, KeyTemplate, Pattern, ResourceKey, Router, Token, TokenFormat,
+    CheckedPath, KeyTemplate, Pattern, ResourceKey, Router, Token, TokenFormat,
 };
 
 use crate::rig::Rig;
@@ -30,7 +30,6 @@ pub struct Request {
     router: Router,
     template: KeyTemplate,
     path: CheckedPath,
-    captures: Captures,
 }
 
 impl Request {
@@ -42,28 +41,24 @@ impl Request {
             .map(|text| Pattern::parse(&text).expect("a pattern"))
             .collect();
         patterns.push(pattern);
-        let router = Router::new(patterns).expect("no conflicts");
+        let (router, _) = Router::new(&patterns);
         let path = path(PATH);
-        let (_, captures) = router.find(&path).expect("a route");
         Self {
             router,
             template,
             path,
-            captures,
         }
     }
 
-    /// The route of the path, and what it captures.
-    pub fn route(&self) -> (usize, Captures) {
+    /// The route of the path.
+    pub fn route(&self) -> usize {
         self.router.find(black_box(&self.path)).expect("a route")
     }
 
     /// The resource key.
     pub fn key(&self) -> ResourceKey {
-        let captures = black_box(&self.captures);
-        let key = self
-            .template
-            .render(captures, &self.path, &mut |_| Ok(None));
+        let path = black_box(&self.path);
+        let key = self.template.render(path, &mut |_| Ok(None));
         key.expect("a key")
     }
 }

@@ -255,7 +255,7 @@ fn token(fields: &Fields) -> Result<Token, Refusal> {
         .map_err(|error| Refusal::MalformedToken(error.to_string()))?
         .ok_or(Refusal::TokenRequired)?;
     let token = TokenFormat::Decimal.parse(value);
-    token.map_err(|error| Refusal::MalformedToken(error.to_string()))
+    token.map_err(Refusal::MalformedToken)
 }
 
 /// The target or resource that a claim names.

@@ -87,11 +87,10 @@ fn accepted(
     overrides: &Overrides,
     settings: &Settings,
 ) -> Result<(), String> {
-    let patterns = settings.routes.iter().map(|route| route.pattern.clone());
-    let router = Router::new(patterns.collect());
+    let (_, conflicts) = Router::new(settings.routes.iter().map(|route| &route.pattern));
     hold!(
-        router.is_ok(),
-        "routes that nobody can tell apart: {router:?}"
+        conflicts.is_empty(),
+        "routes that nobody can tell apart: {conflicts:?}"
     );
     for route in &settings.routes {
         hold!(

@@ -71,7 +71,7 @@ pub fn check_of(to_upstream: &ToUpstream, data: &[u8]) -> Verdict {
     }
     taken(&sent)?;
     let bit = |i: u8| bits >> i & 1 == 1;
-    let key = ResourceKey::new("order:é 42").map_err(|error| error.to_string())?;
+    let key = ResourceKey::new("order:é 42")?;
     let name = "idempotency-key";
     let choice = match bits >> 1 & 3 {
         0 => None,

@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 
 use fencepost::proxy::headers::{resource_of, resource_value};
-use fencepost::routing::{
-    Captures, CheckedPath, KeyTemplate, Pattern, ResourceKey, Router, Source,
-};
+use fencepost::routing::{CheckedPath, KeyTemplate, Pattern, ResourceKey, Router, Source};
 
 use crate::spell::{escape, escape_unreserved, flip_escapes, lines, path_of, unreserved};
 use crate::{Seen, Verdict, hold, target};
@@ -18,21 +16,18 @@ use crate::{Seen, Verdict, hold, target};
 target!("key", &real);
 
 /// The function under test: the key's text, or why there is none.
-pub type Render =
-    dyn Fn(&KeyTemplate, &Captures, &CheckedPath, &mut Lookup<'_>) -> Result<String, String>;
+pub type Render = dyn Fn(&KeyTemplate, &CheckedPath, &mut Lookup<'_>) -> Result<String, String>;
 
 type Lookup<'a> = dyn FnMut(&Source) -> Result<Option<String>, String> + 'a;
 
 /// The proxy's own reading.
 pub fn real(
     template: &KeyTemplate,
-    captures: &Captures,
     path: &CheckedPath,
     lookup: &mut Lookup<'_>,
 ) -> Result<String, String> {
-    let key = template.render(captures, path, lookup);
+    let key = template.render(path, lookup);
     key.map(|key| key.as_str().to_owned())
-        .map_err(|error| error.to_string())
 }
 
 pub fn check_of(render: &Render, data: &[u8]) -> Verdict {
@@ -48,7 +43,6 @@ pub fn check_of(render: &Render, data: &[u8]) -> Verdict {
     let parsed = match KeyTemplate::parse(template, &pattern) {
         Ok(parsed) => parsed,
         Err(error) => {
-            let error = error.to_string();
             let named = error.starts_with(&format!("resource `{template}`: "));
             hold!(named, "a refusal that does not say of what: {error}");
             return Ok(Seen::Refused);
@@ -59,29 +53,28 @@ pub fn check_of(render: &Render, data: &[u8]) -> Verdict {
         "{template} has become {}",
         parsed.as_str()
     );
-    let Ok(router) = Router::new(vec![pattern]) else {
-        return Err("one pattern is in its own way".to_owned());
-    };
-    let reach = |path: &CheckedPath| Some(router.find(path)?.1);
+    let (router, _) = Router::new([&pattern]);
+    let reach = |path: &CheckedPath| router.find(path).is_some();
     // Any text may be asked for in a claim.
     let _ = parsed.sample(path, reach);
     let route = Route {
         parts: Part::all(template, &parsed),
         template: parsed,
+        pattern,
         router,
     };
     let Ok(checked) = CheckedPath::parse(path) else {
         return Ok(Seen::Refused);
     };
     let request = Request {
-        segments: checked.segments().to_vec(),
+        segments: checked.segments_from(0).map(str::to_owned).collect(),
         slash: checked.trailing_slash(),
         values: values.split('\u{1f}').map(str::to_owned).collect(),
     };
     let Some((key, meaning)) = route.key(render, path, &request.values)? else {
         return Ok(Seen::Refused);
     };
-    let reach = |path: &CheckedPath| Some(route.router.find(path)?.1);
+    let reach = |path: &CheckedPath| route.router.find(path).is_some();
     hold!(
         route.template.sample(&key, reach).is_some(),
         "`{template}` gives {key:?}, and says it could not"
@@ -122,6 +115,7 @@ pub fn check_of(render: &Render, data: &[u8]) -> Verdict {
 
 struct Route {
     template: KeyTemplate,
+    pattern: Pattern,
     parts: Vec<Part>,
     router: Router,
 }
@@ -193,9 +187,9 @@ impl Route {
         let Ok(path) = CheckedPath::parse(path) else {
             return Ok(None);
         };
-        let Some((_, captures)) = self.router.find(&path) else {
+        if self.router.find(&path).is_none() {
             return Ok(None);
-        };
+        }
         // One source has one value, however often it is asked for.
         let mut given: BTreeMap<Source, Option<String>> = BTreeMap::new();
         for part in &self.parts {
@@ -205,17 +199,25 @@ impl Route {
             }
         }
         let mut lookup = |source: &Source| Ok(given.get(source).cloned().flatten());
-        let Ok(key) = render(&self.template, &captures, &path, &mut lookup) else {
+        let Ok(key) = render(&self.template, &path, &mut lookup) else {
             return Ok(None);
         };
         let mut meaning = Vec::new();
         for part in &self.parts {
             let texts = match &part.source {
-                Source::WholePath => path.segments().to_vec(),
-                Source::Path(name) => match captures.get(name) {
-                    Some(text) => vec![text.to_owned()],
-                    None => captures.rest().to_vec(),
-                },
+                Source::WholePath => path.segments_from(0).map(str::to_owned).collect(),
+                Source::Path(name) => {
+                    let own = [format!("{{{name}}}"), format!("{{*{name}}}")];
+                    let mut steps = self.pattern.as_str()[1..].split('/');
+                    let at = steps.position(|step| own.iter().any(|own| own == step));
+                    let at =
+                        at.ok_or_else(|| format!("{name} is no capture, and there is a key"))?;
+                    let rest = self.pattern.as_str().ends_with(&own[1]);
+                    let texts = path
+                        .segments_from(at)
+                        .take(if rest { usize::MAX } else { 1 });
+                    texts.map(str::to_owned).collect()
+                }
                 other => match given.get(other).cloned().flatten() {
                     Some(text) => vec![text],
                     None => return Err(format!("{other} is not there, and there is a key")),

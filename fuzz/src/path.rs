@@ -33,7 +33,7 @@ pub fn real(raw: &str, allow: Allow) -> Result<Read, String> {
             Err(oddity.to_string())
         }
         None => Ok(Read {
-            segments: path.segments().to_vec(),
+            segments: path.segments_from(0).map(str::to_owned).collect(),
             slash: path.trailing_slash(),
         }),
     }

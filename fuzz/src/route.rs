@@ -9,27 +9,11 @@ use crate::{Seen, Verdict, hold, target};
 
 target!("route", &real);
 
-/// The function under test: the pattern's index, its single captures, and the rest.
-pub type Find = dyn Fn(&[Pattern], &CheckedPath) -> Result<Option<Found>, String>;
+/// The function under test: the pattern's index.
+pub type Find = dyn Fn(&[Pattern], &CheckedPath) -> Option<usize>;
 
-/// The findings.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    pub index: usize,
-    pub single: Vec<(String, String)>,
-    pub rest: Vec<String>,
-}
-
-fn real(patterns: &[Pattern], path: &CheckedPath) -> Result<Option<Found>, String> {
-    let router = Router::new(patterns.to_vec()).map_err(|conflicts| format!("{conflicts:?}"))?;
-    Ok(router.find(path).map(|(index, captures)| Found {
-        index,
-        single: patterns[index]
-            .names()
-            .filter_map(|name| Some((name.to_owned(), captures.get(name)?.to_owned())))
-            .collect(),
-        rest: captures.rest().to_vec(),
-    }))
+fn real(patterns: &[Pattern], path: &CheckedPath) -> Option<usize> {
+    Router::new(patterns).0.find(path)
 }
 
 pub fn check_of(find: &Find, data: &[u8]) -> Verdict {
@@ -47,7 +31,6 @@ pub fn check_of(find: &Find, data: &[u8]) -> Verdict {
                 patterns.push(pattern);
             }
             Err(error) => {
-                let error = error.to_string();
                 hold!(
                     error.starts_with(&format!("path `{line}`: ")),
                     "a refusal that does not say of what: {error}"
@@ -55,7 +38,8 @@ pub fn check_of(find: &Find, data: &[u8]) -> Verdict {
             }
         }
     }
-    if let Err(conflicts) = Router::new(patterns.clone()) {
+    let (_, conflicts) = Router::new(&patterns);
+    if !conflicts.is_empty() {
         for conflict in conflicts {
             let (first, second) = (&patterns[conflict.first], &patterns[conflict.second]);
             hold!(
@@ -78,17 +62,14 @@ pub fn check_of(find: &Find, data: &[u8]) -> Verdict {
     let Ok(path) = CheckedPath::parse(path) else {
         return Ok(Seen::Refused);
     };
-    let found = find(&patterns, &path)?;
+    let found = find(&patterns, &path);
     let expected = naive(&patterns, &path);
     hold!(
         found == expected,
         "{path:?} finds {found:?}, and a plain matcher {expected:?}"
     );
     let turned: Vec<Pattern> = patterns.iter().rev().cloned().collect();
-    let again = find(&turned, &path)?.map(|found| Found {
-        index: patterns.len() - 1 - found.index,
-        ..found
-    });
+    let again = find(&turned, &path).map(|index| patterns.len() - 1 - index);
     hold!(again == found, "{path:?}: the order of the file decides");
     Ok(if found.is_some() {
         Seen::Accepted
@@ -108,7 +89,7 @@ struct Plain {
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     Literal(Vec<u8>),
-    Capture(String),
+    Capture,
 }
 
 impl Plain {
@@ -124,24 +105,25 @@ impl Plain {
             if segment.is_empty() || plain.rest {
                 continue;
             }
-            plain.steps.push(match segment.strip_prefix('{') {
-                Some(name) => Step::Capture(name.trim_end_matches('}').to_owned()),
-                None => Step::Literal(decode(segment.as_bytes())),
+            plain.steps.push(if segment.starts_with('{') {
+                Step::Capture
+            } else {
+                Step::Literal(decode(segment.as_bytes()))
             });
         }
         plain
     }
 
     fn matches(&self, path: &CheckedPath) -> bool {
-        let segments = path.segments();
+        let segments: Vec<&str> = path.segments_from(0).collect();
         let ends = if self.rest {
             segments.len() >= self.steps.len()
         } else {
             segments.len() == self.steps.len() && path.trailing_slash() == self.slash
         };
-        let fits = |(step, segment): (&Step, &String)| match step {
+        let fits = |(step, segment): (&Step, &str)| match step {
             Step::Literal(text) => text == segment.as_bytes(),
-            Step::Capture(_) => true,
+            Step::Capture => true,
         };
         ends && self.steps.iter().zip(segments).all(fits)
     }
@@ -150,7 +132,7 @@ impl Plain {
     fn shape(&self) -> (Vec<Option<&[u8]>>, bool, bool) {
         let steps = self.steps.iter().map(|step| match step {
             Step::Literal(text) => Some(&text[..]),
-            Step::Capture(_) => None,
+            Step::Capture => None,
         });
         (steps.collect(), self.slash, self.rest)
     }
@@ -160,32 +142,14 @@ impl Plain {
 fn rank(plain: &Plain) -> Vec<u8> {
     let steps = plain.steps.iter().map(|step| match step {
         Step::Literal(_) => 0,
-        Step::Capture(_) => 1,
+        Step::Capture => 1,
     });
     steps.chain([if plain.rest { 2 } else { 0 }]).collect()
 }
 
-fn naive(patterns: &[Pattern], path: &CheckedPath) -> Option<Found> {
+fn naive(patterns: &[Pattern], path: &CheckedPath) -> Option<usize> {
     let all = patterns.iter().map(Plain::of).enumerate();
     let matching = all.filter(|(_, plain)| plain.matches(path));
-    let (index, plain) = matching.min_by_key(|(_, plain)| rank(plain))?;
-    let segments = path.segments();
-    let single = plain
-        .steps
-        .iter()
-        .zip(segments)
-        .filter_map(|(step, segment)| match step {
-            Step::Literal(_) => None,
-            Step::Capture(name) => Some((name.clone(), segment.clone())),
-        });
-    let rest = if plain.rest {
-        &segments[plain.steps.len()..]
-    } else {
-        &[]
-    };
-    Some(Found {
-        index,
-        single: single.collect(),
-        rest: rest.to_vec(),
-    })
+    let best = matching.min_by_key(|(_, plain)| rank(plain));
+    best.map(|(index, _)| index)
 }

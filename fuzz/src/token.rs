@@ -36,8 +36,7 @@ const STRANGERS: [&[u8]; 13] = [
 ];
 
 fn real(format: TokenFormat, raw: &[u8]) -> Result<i64, String> {
-    let token = format.parse(raw).map(Token::get);
-    token.map_err(|error| error.to_string())
+    format.parse(raw).map(Token::get)
 }
 
 pub fn check_of(parse: &Parse, raw: &[u8]) -> Verdict {

@@ -12,13 +12,6 @@ use crate::routing::TokenFormat;
 /// The longest token that is sent.
 const LONGEST: usize = 1024;
 
-const FORMATS: [TokenFormat; 4] = [
-    TokenFormat::Decimal,
-    TokenFormat::Hex,
-    TokenFormat::AfterHash,
-    TokenFormat::PrefixHex16,
-];
-
 /// The source of the token.
 #[derive(Clone, Debug)]
 pub enum TokenSource {
@@ -84,7 +77,7 @@ fn value(text: &str) -> anyhow::Result<HeaderValue> {
         "the token has spaces, line breaks or other characters that no token has: {text:?}"
     );
     ensure!(
-        FORMATS
+        TokenFormat::ALL
             .iter()
             .any(|format| format.parse(text.as_bytes()).is_ok()),
         "{text:?} is no token: a token is a number up to 2^63-1 (41), hexadecimal digits (0x29), a name \

@@ -15,7 +15,7 @@ use crate::http1::Fields;
 use crate::http1::names::HOST;
 use crate::http1::{RequestHead, Target};
 use crate::printable;
-use crate::proxy::explain::{self, Explanation, PathVerdict, RequestVerdict};
+use crate::proxy::explain::{self, Explanation, PathVerdict};
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
@@ -57,8 +57,7 @@ fn explained(args: &ExplainArgs, settings: Settings) -> anyhow::Result<String> {
     let target = target.context("TARGET is not a path with its query")?;
     let head = RequestHead::new(args.method.clone(), target, Version::HTTP_11, fields);
     let body = args.data.as_deref().map(str::as_bytes);
-    let explained = explain::explain(Arc::new(settings), head, body)
-        .map_err(|conflicts| anyhow::anyhow!("routes conflict: {}", conflicts[0]))?;
+    let explained = explain::explain(Arc::new(settings), head, body);
     if args.json {
         let json = serde_json::to_string_pretty(&explained).context("it can be written as JSON")?;
         return Ok(format!("{}\n", printable::json(&json)));
@@ -67,36 +66,35 @@ fn explained(args: &ExplainArgs, settings: Settings) -> anyhow::Result<String> {
 }
 
 fn text(explained: &Explanation) -> String {
-    let verdict = &explained.verdict;
     let mut out = format!("{} {}\n", explained.method, explained.target);
-    let _ = writeln!(out, "  route   {}", route(verdict));
+    let _ = writeln!(out, "  route   {}", route(explained));
     let _ = writeln!(
         out,
         "  key     {}",
-        verdict.resource.as_deref().unwrap_or("-")
+        explained.resource.as_deref().unwrap_or("-")
     );
-    let _ = write!(out, "  result  {}", result(verdict));
+    let _ = write!(out, "  result  {}", result(explained));
     out
 }
 
-fn route(verdict: &RequestVerdict) -> String {
-    match (&verdict.route, verdict.mode) {
+fn route(explained: &Explanation) -> String {
+    match (&explained.route, explained.mode) {
         (Some(route), Some(mode)) => format!("{route} ({})", mode.as_str()),
         _ => "none".to_owned(),
     }
 }
 
-fn result(verdict: &RequestVerdict) -> String {
-    let what = match verdict.kind {
+fn result(explained: &Explanation) -> String {
+    let what = match explained.verdict {
         PathVerdict::Fenced => "fenced",
         PathVerdict::Observed => "observed",
         PathVerdict::Passed => "passed without a check",
         PathVerdict::Refused => "refused",
         PathVerdict::Claim => "claim",
     };
-    let code = match (verdict.status, verdict.outcome) {
+    let code = match (explained.status, explained.outcome) {
         (Some(status), Some(outcome)) => format!(", {status} {outcome}"),
         _ => String::new(),
     };
-    format!("{what}{code}: {}", verdict.reason)
+    format!("{what}{code}: {}", explained.reason)
 }

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use super::admin::{AccessArgs, Admin};
 use crate::admin::api::ActBody;
 use crate::printable;
-use crate::routing::{ResourceKey, Token, TokenError, TokenFormat};
+use crate::routing::{ResourceKey, Token, TokenFormat};
 
 /// Longer than the admin port's own timeout, so that its answer arrives.
 const TIMEOUT: Duration = Duration::from_secs(35);
@@ -117,7 +117,7 @@ impl Why {
     }
 }
 
-fn token(text: &str) -> Result<Token, TokenError> {
+fn token(text: &str) -> Result<Token, String> {
     TokenFormat::Decimal.parse(text.as_bytes())
 }
 
@@ -128,7 +128,7 @@ fn key(text: &str) -> Result<ResourceKey, String> {
             "a key of dots alone cannot be written in a URL; ask with `curl --path-as-is`".into(),
         );
     }
-    ResourceKey::new(text).map_err(|error| error.to_string())
+    ResourceKey::new(text)
 }
 
 const MARKS: &str = "/v1/marks";

@@ -84,7 +84,10 @@ impl Proxy {
                     refusal,
                     status: Some(response.status()),
                 };
-                self.notes.note(&context.table().settings.log, noted);
+                context
+                    .snapshot
+                    .notes
+                    .note(&context.table().settings.log, noted);
                 // What the caller quotes is what the log says.
                 facts.identify(&mut response.head.fields);
                 (response, Some(outcome))

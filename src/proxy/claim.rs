@@ -7,7 +7,7 @@ use std::sync::Arc;
 use http::Method;
 
 use super::answer::{CountAs, Forwarded};
-use super::classify::{self, Class, Fenced};
+use super::classify::{self, Class};
 use super::client::Client;
 use super::context::Context;
 use super::headers::{self, RESOURCE, TARGET};
@@ -15,11 +15,9 @@ use super::limits::InFlightPermit;
 use super::refusal::{Refusal, problem};
 use super::routing_table::Route;
 use super::setup::Proxy;
-use crate::body::Received;
-use crate::body::RequestBody;
+use crate::body::{Received, RequestBody};
 use crate::config::{ClaimSettings, bearer};
-use crate::http1::Fields;
-use crate::http1::RequestHead;
+use crate::http1::{Fields, RequestHead};
 use crate::metrics::Outcome;
 use crate::routing::{Needs, ResourceKey, Token};
 
@@ -40,25 +38,23 @@ impl Proxy {
         body: Received,
     ) -> Result<Forwarded, Refusal> {
         // Before a permit is taken, and before the answer can show anything about a route.
-        if let Some(claim) = &context.table().claim {
+        if let Some(claim) = &context.table().settings.claim {
             may_claim(claim, &head.fields, context.client)?;
         }
         let permit = self.in_flight.take(context.client)?;
-        let field = |name| {
-            headers::text(&head.fields, name).map_err(|error| Refusal::Ambiguous(error.to_string()))
-        };
-        let claim = match (field(TARGET)?, field(RESOURCE)?) {
+        let fields = &head.fields;
+        let claim = match (
+            headers::text(fields, TARGET)?,
+            headers::text(fields, RESOURCE)?,
+        ) {
             (Some(target), None) => {
-                self.by_target(context, target, &head, (body, Arc::clone(&permit)))
-                    .await?
+                let aimed = aimed(target, &head)?;
+                self.by_target(context, &aimed, body, &permit).await?
             }
             (None, Some(key)) => by_resource(context, key, &head)?,
-            (Some(_), Some(_)) => {
-                let why = "Send either X-Fencing-Target or X-Fencing-Resource, not both.";
-                return Err(Refusal::Ambiguous(why.into()));
-            }
-            (None, None) => {
-                let why = "Say what is claimed: X-Fencing-Target: PUT /orders/7, or X-Fencing-Resource: <key>.";
+            _ => {
+                let why = "Say what is claimed, by one of: X-Fencing-Target: PUT /orders/7, or \
+                           X-Fencing-Resource: <key>.";
                 return Err(Refusal::Ambiguous(why.into()));
             }
         };
@@ -85,27 +81,11 @@ impl Proxy {
     async fn by_target(
         &self,
         context: &Context<'_>,
-        target: &str,
-        head: &RequestHead,
-        body: (Received, InFlightPermit),
+        aimed: &RequestHead,
+        body: Received,
+        permit: &InFlightPermit,
     ) -> Result<Claim, Refusal> {
-        let malformed = || {
-            Refusal::Ambiguous(
-                "X-Fencing-Target is a method, one space, and a path: PUT /orders/7".into(),
-            )
-        };
-        let (method, path) = target.split_once(' ').ok_or_else(malformed)?;
-        if !path.starts_with('/') || path.contains('#') {
-            return Err(malformed());
-        }
-        let mut aimed = head.clone();
-        aimed.method = Method::from_bytes(method.as_bytes()).map_err(|_| malformed())?;
-        // The authority of the claim itself stays: `{host}` is the same for both.
-        if !path.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(malformed());
-        }
-        aimed.target = head.target.at(path).ok_or_else(malformed)?;
-        let fenced = match classify::classify(context.table(), &aimed, context.client).1 {
+        let fenced = match classify::classify(context.table(), aimed, context.client).1 {
             Class::Fenced(fenced) => fenced,
             Class::Refused(refusal) => return Err(refusal),
             Class::Pass { .. } | Class::Observed(..) | Class::Claim => {
@@ -113,30 +93,43 @@ impl Proxy {
                 return Err(Refusal::Ambiguous(why.into()));
             }
         };
+        let settings = &fenced.route.settings;
         let key = if fenced.template()?.uses_json() {
-            self.key_from_body(&fenced, &aimed, body).await?
+            let rules = context.snapshot.body_rules(settings.body);
+            let upload = RequestBody::read(body, &aimed.fields, &rules, None).await?;
+            let permit = Arc::clone(permit);
+            self.key_of_body(&fenced, aimed, upload, permit).await.1?
         } else {
-            fenced.key(&aimed, None)?
+            fenced.key(aimed, Vec::new())?
         };
-        let token = fenced.token;
         Ok(Claim {
-            needs: fenced.route.settings.token_bounds.needs(token),
-            route: fenced.route,
+            needs: settings.token_bounds.needs(fenced.token),
             key,
-            token,
+            token: fenced.token,
+            route: fenced.route,
         })
     }
+}
 
-    async fn key_from_body(
-        &self,
-        fenced: &Fenced,
-        aimed: &RequestHead,
-        (body, permit): (Received, InFlightPermit),
-    ) -> Result<ResourceKey, Refusal> {
-        let rules = self.body_rules(fenced.route.settings.body);
-        let upload = RequestBody::read(body, &aimed.fields, &rules, None).await?;
-        self.key_of_body(fenced, aimed, upload, permit).await.1
-    }
+/// The request that a claim names. The authority of the claim itself stays: `{host}` is the same
+/// for both.
+fn aimed(target: &str, head: &RequestHead) -> Result<RequestHead, Refusal> {
+    let named = target.split_once(' ').and_then(|(method, path)| {
+        let is_path = path.starts_with('/') && !path.contains('#');
+        let is_target = is_path && path.bytes().all(|byte| byte.is_ascii_graphic());
+        let method = Method::from_bytes(method.as_bytes()).ok()?;
+        let target = is_target.then(|| head.target.at(path))??;
+        Some((method, target))
+    });
+    let Some((method, target)) = named else {
+        let why = "X-Fencing-Target is a method, one space, and a path: PUT /orders/7";
+        return Err(Refusal::Ambiguous(why.into()));
+    };
+    Ok(RequestHead {
+        method,
+        target,
+        ..head.clone()
+    })
 }
 
 /// Checks the limits on clients that may claim.
@@ -164,10 +157,11 @@ fn by_resource(context: &Context<'_>, key: &str, head: &RequestHead) -> Result<C
         .map_err(|error| Refusal::Ambiguous(format!("X-Fencing-Resource: {error}")))?;
     let key = classify::short(key, table.settings.limits.key_bytes)?;
     let routes: Vec<_> = table.could_yield(key.as_str()).collect();
-    let route = *routes.first().ok_or_else(|| {
-        let why = format!("No enforcing route can yield the resource key {key}: claiming it would protect nothing.");
-        Refusal::Ambiguous(why)
-    })?;
+    let Some(route) = routes.first() else {
+        return Err(Refusal::Ambiguous(format!(
+            "No enforcing route can yield the resource key {key}: claiming it would protect nothing."
+        )));
+    };
     if !routes.iter().all(|route| client.may_use(&route.settings)) {
         return Err(Refusal::ClientRefused);
     }
@@ -176,18 +170,13 @@ fn by_resource(context: &Context<'_>, key: &str, head: &RequestHead) -> Result<C
         .iter()
         .all(|route| route.settings.token_format == format)
     {
-        let why = format!(
-            "Several routes can yield the resource key {key}, and they read tokens in different formats. \
-             Claim by the request that is to come instead, such as X-Fencing-Target: PUT /orders/7."
-        );
-        return Err(Refusal::Ambiguous(why));
+        return Err(Refusal::Ambiguous(format!(
+            "Several routes can yield the resource key {key}, and they read tokens in different \
+             formats. Claim by the request that is to come instead, such as X-Fencing-Target: PUT \
+             /orders/7."
+        )));
     }
-    let token = headers::fencing_token(&head.fields)
-        .map_err(|error| Refusal::MalformedToken(error.to_string()))?
-        .ok_or(Refusal::TokenRequired)?;
-    let token = format
-        .parse(token)
-        .map_err(|error| Refusal::MalformedToken(error.to_string()))?;
+    let token = classify::token(route, head)?;
     // The token must be plausible to each of them.
     let needs = routes.iter();
     let needs = needs.map(|route| route.settings.token_bounds.needs(token));

@@ -14,12 +14,10 @@ use super::refusal::Refusal;
 use super::routing_table::{Route, RoutingTable};
 use super::tunnel;
 use crate::config::{Mode, SafeMethods, Unmatched};
-use crate::http1::Fields;
-use crate::http1::RequestHead;
 use crate::http1::names::HOST;
-use crate::routing::method::SAFE_METHODS;
+use crate::http1::{Fields, RequestHead};
 use crate::routing::{
-    Allow, Captures, CheckedPath, KeyTemplate, ResourceKey, Source, Token, query_value,
+    Allow, CheckedPath, KeyTemplate, ResourceKey, SAFE_METHODS, Source, Token, query_value,
 };
 
 /// The class of a request.
@@ -57,9 +55,14 @@ pub(crate) struct Fenced {
     pub route: Arc<Route>,
     pub token: Token,
     pub path: CheckedPath,
-    pub captures: Captures,
     /// The method can change something: its token is spent under `reuse: once`, and it gets a key.
     pub unsafe_method: bool,
+}
+
+impl From<FieldError> for Refusal {
+    fn from(error: FieldError) -> Self {
+        Self::Ambiguous(error.to_string())
+    }
 }
 
 /// Classifies a request by its head.
@@ -79,9 +82,16 @@ fn class_of(
     client: &Client,
     scope: &mut Scope,
 ) -> Result<Class, Refusal> {
-    whole_head(head)?;
-    let upgrade = || tunnel::wanted(&head.fields);
-    if let Some(claim) = &table.claim
+    if matches!(head.method, Method::CONNECT | Method::TRACE) {
+        return Err(Refusal::MethodNotAllowed(String::new()));
+    }
+    if !head.target.path().starts_with('/') {
+        let why = "The request target names no path (asterisk-form or authority-form).";
+        return Err(Refusal::Ambiguous(why.into()));
+    }
+    host(head)?;
+    let settings = &table.settings;
+    if let Some(claim) = &settings.claim
         && claim.path == head.target.path()
     {
         if head.method != Method::POST {
@@ -90,13 +100,25 @@ fn class_of(
         *scope = Scope::Claims;
         return Ok(Class::Claim);
     }
+    let tunneled = || Class::Pass {
+        upgrade: tunnel::wanted(&head.fields),
+    };
     let path = match CheckedPath::parse(head.target.path()) {
         Ok(path) => path,
-        Err(_) if !table.strict => return Ok(Class::Pass { upgrade: upgrade() }),
+        Err(_) if !table.strict => return Ok(tunneled()),
         Err(ambiguity) => return Err(Refusal::Ambiguous(ambiguity.to_string())),
     };
-    let Some((route, captures)) = table.find(&path) else {
-        return unmatched(table, head, &path);
+    let Some(route) = table.find(&path) else {
+        if table.strict {
+            one_path(Allow::default(), &path)?;
+        }
+        let safe = settings.unmatched == Unmatched::SafeOnly && is_safe(&head.method, &head.fields);
+        let pass = Class::Pass { upgrade: false };
+        return if safe {
+            Ok(pass)
+        } else {
+            Err(Refusal::NoRoute)
+        };
     };
     *scope = Scope::Route(Some(Arc::clone(route)));
     let settings = &route.settings;
@@ -113,52 +135,30 @@ fn class_of(
             destination::is_unfenced(head, route)?;
         }
     }
-    if settings.mode == Mode::Bypass {
-        return Ok(Class::Pass { upgrade: upgrade() });
-    }
-    let judged = || {
-        if !table.strict {
-            one_target(settings.allow, head, &path)?;
-        }
-        let judged = judge(route, head, path, captures)?;
-        if let Some(fenced) = &judged {
-            same_key_elsewhere(table, fenced, head)?;
-        }
-        Ok(judged)
-    };
-    match (settings.mode, judged()) {
-        (Mode::Observe, judged) => Ok(match judged.transpose() {
+    match settings.mode {
+        Mode::Bypass => Ok(tunneled()),
+        Mode::Observe => Ok(match judge(table, route, head, path).transpose() {
             Some(judged) => Class::Observed(Arc::clone(route), judged),
-            None => Class::Pass { upgrade: upgrade() },
+            None => tunneled(),
         }),
-        (_, judged) => Ok(match judged? {
+        Mode::Enforce => Ok(match judge(table, route, head, path)? {
             Some(fenced) => Class::Fenced(fenced),
             None => Class::Pass { upgrade: false },
         }),
     }
 }
 
-/// The rules for requests of every route.
-pub(super) fn whole_head(head: &RequestHead) -> Result<(), Refusal> {
-    if matches!(head.method, Method::CONNECT | Method::TRACE) {
-        return Err(Refusal::MethodNotAllowed(String::new()));
+/// The path has one reading on a route that allows this.
+fn one_path(allow: Allow, path: &CheckedPath) -> Result<(), Refusal> {
+    match path.oddity_not_in(allow) {
+        Some(ambiguity) => Err(Refusal::Ambiguous(ambiguity.to_string())),
+        None => Ok(()),
     }
-    if !head.target.path().starts_with('/') {
-        let why = "The request target names no path (asterisk-form or authority-form).";
-        return Err(Refusal::Ambiguous(why.into()));
-    }
-    host(head).map(|_| ())
-}
-
-fn ambiguous(error: &FieldError) -> Refusal {
-    Refusal::Ambiguous(error.to_string())
 }
 
 /// The path has one reading, and no header field names another one in its place.
 fn one_target(allow: Allow, head: &RequestHead, path: &CheckedPath) -> Result<(), Refusal> {
-    if let Some(ambiguity) = path.oddity_not_in(allow) {
-        return Err(Refusal::Ambiguous(ambiguity.to_string()));
-    }
+    one_path(allow, path)?;
     match headers::path_override(&head.fields) {
         Some(name) => Err(Refusal::Ambiguous(format!(
             "Some servers take the path in {name} for the request's own; leave it out."
@@ -168,7 +168,7 @@ fn one_target(allow: Allow, head: &RequestHead, path: &CheckedPath) -> Result<()
 }
 
 /// The one host a request is for (RFC 9112 section 3.2, RFC 9113 section 8.3.1).
-pub(crate) fn host(head: &RequestHead) -> Result<&[u8], Refusal> {
+fn host(head: &RequestHead) -> Result<&[u8], Refusal> {
     host_of(&head.fields, head.target.authority())
 }
 
@@ -179,44 +179,28 @@ pub(crate) fn host_of<'a>(
 ) -> Result<&'a [u8], Refusal> {
     let mut lines = fields.get_all(HOST);
     let first = lines.next();
-    if lines.next().is_some() {
-        return Err(Refusal::Ambiguous("There is more than one Host.".into()));
-    }
-    match (first, authority) {
-        (None, None) => Err(Refusal::Ambiguous("There is no Host.".into())),
-        (Some(host), None) => Ok(host),
+    let why = match (first, authority) {
+        _ if lines.next().is_some() => "There is more than one Host.",
+        (None, None) => "There is no Host.",
         (Some(host), Some(authority)) if !host.eq_ignore_ascii_case(authority) => {
-            let why = "Host and the target's authority differ.";
-            Err(Refusal::Ambiguous(why.into()))
+            "Host and the target's authority differ."
         }
-        (_, Some(authority)) => Ok(authority),
-    }
+        (Some(host), None) | (_, Some(host)) => return Ok(host),
+    };
+    Err(Refusal::Ambiguous(why.into()))
 }
 
-fn unmatched(
-    table: &RoutingTable,
-    head: &RequestHead,
-    path: &CheckedPath,
-) -> Result<Class, Refusal> {
-    if table.strict
-        && let Some(ambiguity) = path.oddity_not_in(Allow::default())
-    {
-        return Err(Refusal::Ambiguous(ambiguity.to_string()));
-    }
-    if table.unmatched == Unmatched::SafeOnly && is_safe(&head.method, &head.fields) {
-        return Ok(Class::Pass { upgrade: false });
-    }
-    Err(Refusal::NoRoute)
-}
-
-/// The judgement of an enforcing route about a request with [`one_target`]: `None` passes unfenced.
+/// The judgement of a route that does not bypass: `None` passes unfenced.
 fn judge(
+    table: &RoutingTable,
     route: &Arc<Route>,
     head: &RequestHead,
     path: CheckedPath,
-    captures: Captures,
 ) -> Result<Option<Fenced>, Refusal> {
     let settings = &route.settings;
+    if !table.strict {
+        one_target(settings.allow, head, &path)?;
+    }
     // The content of a tunnel has no tokens.
     if tunnel::wanted(&head.fields) {
         return Err(Refusal::UpgradeRefused);
@@ -232,27 +216,21 @@ fn judge(
         let allowed: Vec<&str> = settings.methods.iter().map(String::as_str).collect();
         return Err(Refusal::MethodNotAllowed(allowed.join(", ")));
     }
-    let token = headers::fencing_token(&head.fields)
-        .map_err(|error| Refusal::MalformedToken(error.to_string()))?;
-    let Some(token) = token else {
-        return if safe && settings.safe_methods == SafeMethods::Optional {
-            Ok(None)
-        } else {
-            Err(Refusal::TokenRequired)
-        };
+    let token = match token(route, head) {
+        Err(Refusal::TokenRequired) if safe && settings.safe_methods == SafeMethods::Optional => {
+            return Ok(None);
+        }
+        token => token?,
     };
-    let token = settings
-        .token_format
-        .parse(token)
-        .map_err(|error| Refusal::MalformedToken(error.to_string()))?;
-    one_reading(route, head, !safe)?;
-    Ok(Some(Fenced {
+    let fenced = Fenced {
         route: Arc::clone(route),
         token,
         path,
-        captures,
         unsafe_method: !safe,
-    }))
+    };
+    fenced.has_one_reading(head)?;
+    same_key_elsewhere(table, &fenced, head)?;
+    Ok(Some(fenced))
 }
 
 /// Checks that what a fenced request names beside its target has the same key.
@@ -261,38 +239,21 @@ fn same_key_elsewhere(
     fenced: &Fenced,
     head: &RequestHead,
 ) -> Result<(), Refusal> {
-    let names_none = destination::methods(head).next().is_none();
-    if names_none || destination::is_unchecked(head, &fenced.route)? {
+    let Some(path) = destination::find(table, head, &fenced.route, host(head)?)? else {
         return Ok(());
-    }
-    let found = destination::find(table, head, &fenced.route)?;
-    let host = host(head)?;
-    if found
-        .authority
-        .is_some_and(|authority| !host.eq_ignore_ascii_case(authority.as_bytes()))
-    {
-        return destination::refuse("is not on the host of this request");
+    };
+    let elsewhere = |source: &Source| matches!(source, Source::Query(_) | Source::Json(_));
+    if fenced.template()?.parts().any(elsewhere) {
+        return destination::refuse(
+            "has neither query nor body, and the resource key is made of one",
+        );
     }
     let named = Fenced {
         route: Arc::clone(&fenced.route),
-        path: found.path,
-        captures: found.captures,
+        path,
         ..*fenced
     };
-    let parts = fenced
-        .route
-        .settings
-        .key
-        .iter()
-        .flat_map(KeyTemplate::parts);
-    if parts
-        .into_iter()
-        .any(|source| matches!(source, Source::Query(_) | Source::Json(_)))
-    {
-        let why = "has neither query nor body, and the resource key is made of one";
-        return destination::refuse(why);
-    }
-    if named.key(head, None)? == fenced.key(head, None)? {
+    if named.key(head, Vec::new())? == fenced.key(head, Vec::new())? {
         return Ok(());
     }
     destination::refuse(
@@ -301,18 +262,13 @@ fn same_key_elsewhere(
     )
 }
 
-/// Checks that the parts which decide about a fenced request mean the same to the upstream.
-fn one_reading(route: &Route, head: &RequestHead, unsafe_method: bool) -> Result<(), Refusal> {
-    let settings = &route.settings;
-    if settings.key.as_ref().is_some_and(KeyTemplate::uses_json) {
-        headers::json(&head.fields).map_err(|error| ambiguous(&error))?;
-    }
-    match &settings.idempotency {
-        Some(idempotency) if unsafe_method => headers::single(&head.fields, &idempotency.header)
-            .map(|_| ())
-            .map_err(|error| ambiguous(&error)),
-        _ => Ok(()),
-    }
+/// The token of a request, in its route's format.
+pub(super) fn token(route: &Route, head: &RequestHead) -> Result<Token, Refusal> {
+    let value = headers::fencing_token(&head.fields)
+        .map_err(|error| Refusal::MalformedToken(error.to_string()))?;
+    let value = value.ok_or(Refusal::TokenRequired)?;
+    let format = route.settings.token_format;
+    format.parse(value).map_err(Refusal::MalformedToken)
 }
 
 fn is_safe_method(method: &Method) -> bool {
@@ -325,6 +281,20 @@ pub(crate) fn is_safe(method: &Method, fields: &Fields) -> bool {
 }
 
 impl Fenced {
+    /// Checks that the parts which decide about the request mean the same to the upstream.
+    fn has_one_reading(&self, head: &RequestHead) -> Result<(), Refusal> {
+        let fields = &head.fields;
+        if self.template()?.uses_json() {
+            headers::json(fields)?;
+        }
+        if let Some(idempotency) = &self.route.settings.idempotency
+            && self.unsafe_method
+        {
+            headers::single(fields, &idempotency.header)?;
+        }
+        Ok(())
+    }
+
     /// The route's template. Every route that fences has one.
     pub(crate) fn template(&self) -> Result<&KeyTemplate, Refusal> {
         self.route
@@ -334,40 +304,32 @@ impl Fenced {
             .ok_or_else(|| Refusal::Ambiguous("This route has no resource key.".into()))
     }
 
-    /// Derives the resource key. `body`: the whole body, where the template reads it.
-    pub(crate) fn key(
-        &self,
-        head: &RequestHead,
-        body: Option<&[u8]>,
-    ) -> Result<ResourceKey, Refusal> {
-        let wanted = self.template()?.json_paths();
-        let json = match body {
-            Some(body) if !wanted.is_empty() => json_members(body, &wanted)?,
-            _ => Vec::new(),
-        };
-        self.key_with(head, json)
-    }
-
     /// Derives the resource key. `json`: what [`json_members`] has found for the template's paths.
-    pub(super) fn key_with(
+    pub(crate) fn key(
         &self,
         head: &RequestHead,
         json: Vec<Option<String>>,
     ) -> Result<ResourceKey, Refusal> {
         let mut json = json.into_iter();
-        self.template()?
-            .render(&self.captures, &self.path, &mut |source| match source {
+        let key = self.template()?.render(&self.path, &mut |source| {
+            let text = match source {
                 Source::Host => {
-                    let host = host(head).map_err(|_| "there is no single Host".to_owned())?;
-                    text(host, "Host").map(|host| Some(host.to_owned()))
+                    let text = host_text(head);
+                    Some(text.map_err(|_| "there is no single Host in UTF-8".to_owned())?)
                 }
-                Source::Header(name) => header_part(&head.fields, name),
-                Source::Query(name) => query_value(head.target.query().unwrap_or_default(), name),
-                Source::Json(_) => Ok(json.next().flatten()),
-                Source::Path(_) | Source::WholePath => Ok(None),
-            })
-            .map_err(|error| Refusal::Ambiguous(format!("The resource key: {error}")))
-            .and_then(|key| short(key, self.route.settings.key_bytes))
+                Source::Header(name) => {
+                    headers::text(&head.fields, name).map_err(|error| error.to_string())?
+                }
+                Source::Query(name) => {
+                    return query_value(head.target.query().unwrap_or_default(), name);
+                }
+                Source::Json(_) => return Ok(json.next().flatten()),
+                Source::Path(_) | Source::WholePath => None,
+            };
+            Ok(text.map(str::to_owned))
+        });
+        let key = key.map_err(|why| Refusal::Ambiguous(format!("The resource key: {why}")))?;
+        short(key, self.route.settings.key_bytes)
     }
 }
 
@@ -392,13 +354,7 @@ pub(super) fn json_members(
         .map_err(|error| Refusal::Ambiguous(format!("The resource key: {error}")))
 }
 
-/// A header's one value (see [`headers::text`] for what is refused).
-fn header_part(fields: &Fields, name: &str) -> Result<Option<String>, String> {
-    let value = headers::text(fields, name).map_err(|error| error.to_string())?;
-    Ok(value.map(|value| value.trim_matches([' ', '\t']).to_owned()))
-}
-
-fn text<'a>(value: &'a [u8], name: &str) -> Result<&'a str, String> {
-    std::str::from_utf8(value)
-        .map_err(|_| format!("the header {name} is not UTF-8; send it in UTF-8"))
+fn host_text(head: &RequestHead) -> Result<&str, Refusal> {
+    let why = "The header Host is not UTF-8; send it in UTF-8.";
+    std::str::from_utf8(host(head)?).map_err(|_| Refusal::Ambiguous(why.into()))
 }

@@ -1,7 +1,12 @@
 //! [`Client`]: the sender of a request, and the names in the certificate that it showed.
+//!
+//! A request may come through proxies that may name its client (`trusted_proxies`). Each appends the
+//! address of its own client to `X-Forwarded-For`, and anybody can begin the field with addresses of
+//! their choice. So it is read from the right: an address counts only if all behind it are of
+//! trusted proxies, and the connection's peer is one.
 
 use std::fmt::Write as _;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
@@ -10,8 +15,9 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use webpki::EndEntityCert;
 
-use super::headers::forwarded_for;
-use crate::config::{ClaimSettings, ClientPattern, RouteSettings};
+use super::headers::{FORWARDED_FOR, forwarded_for};
+use crate::config::{AddressRange, ClaimSettings, ClientPattern, RouteSettings};
+use crate::http1::Fields;
 
 /// The most names in a log line.
 const SHOWN: usize = 8;
@@ -43,8 +49,8 @@ pub(crate) struct ClientNames {
     /// In lower case.
     dns: Vec<String>,
     uris: Vec<String>,
-    /// For log lines.
-    text: Option<Arc<str>>,
+    /// For log lines; `None`: there are no names.
+    pub text: Option<Arc<str>>,
 }
 
 impl Client {
@@ -63,18 +69,6 @@ impl Client {
         }
     }
 
-    /// This process itself. `text`: for log lines.
-    pub(crate) fn of_this_process(text: &str) -> Self {
-        Self {
-            text: text.into(),
-            ..Self::at(None, Semaphore::MAX_PERMITS)
-        }
-    }
-
-    pub(crate) fn names(&self) -> Option<&ClientNames> {
-        self.tls.as_deref()
-    }
-
     /// Whether a route admits this client.
     pub(crate) fn may_use(&self, route: &RouteSettings) -> bool {
         self.is_one_of(&route.require_client)
@@ -82,15 +76,13 @@ impl Client {
 
     /// Whether this client may claim, by its names and its address.
     pub(crate) fn may_claim(&self, claim: &ClaimSettings) -> bool {
-        let from_there = claim.addresses.as_ref().is_none_or(|ranges| {
-            self.ip
-                .is_some_and(|ip| ranges.iter().any(|range| range.has(ip)))
-        });
+        let ranges = claim.addresses.as_ref();
+        let from_there = ranges.is_none_or(|ranges| self.ip.is_some_and(|ip| is_in(ranges, ip)));
         from_there && self.is_one_of(&claim.require_client)
     }
 
     fn is_one_of(&self, wanted: &[ClientPattern]) -> bool {
-        wanted.is_empty() || self.names().is_some_and(|names| names.any_of(wanted))
+        wanted.is_empty() || self.tls.as_ref().is_some_and(|names| names.any_of(wanted))
     }
 }
 
@@ -147,11 +139,6 @@ impl ClientNames {
                 || self.uris.iter().any(|uri| pattern.takes_uri(uri))
         })
     }
-
-    /// For log lines; `None`: there are no names.
-    pub(crate) fn text(&self) -> Option<Arc<str>> {
-        self.text.clone()
-    }
 }
 
 fn is_host(name: &str) -> bool {
@@ -161,11 +148,59 @@ fn is_host(name: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }
 
+/// Whether an address is in one of these ranges.
+pub(super) fn is_in(ranges: &[AddressRange], ip: IpAddr) -> bool {
+    ranges.iter().any(|range| range.has(ip))
+}
+
+impl Client {
+    /// The client behind this one, which is a trusted proxy. `None`: it is not, or names none.
+    pub(super) fn behind(&self, trusted: &[AddressRange], fields: &Fields) -> Option<Self> {
+        let peer = self.ip?;
+        let ip = walk(peer, trusted, fields);
+        (ip != peer).then(|| Self {
+            ip: Some(ip),
+            text: ip.to_string().into(),
+            ..self.clone()
+        })
+    }
+}
+
+/// The rightmost address that is not a trusted proxy's. If all are, or one cannot be read, the last
+/// that was reached.
+fn walk(peer: IpAddr, trusted: &[AddressRange], fields: &Fields) -> IpAddr {
+    let mut client = peer;
+    let lines = fields.get_all(FORWARDED_FOR).rev();
+    let mut members = lines.flat_map(|line| line.rsplit(|byte| *byte == b','));
+    while is_in(trusted, client) {
+        let Some(named) = members.next().and_then(address) else {
+            break;
+        };
+        client = named;
+    }
+    client
+}
+
+/// An address, with or without a port. Some proxies write one.
+fn address(member: &[u8]) -> Option<IpAddr> {
+    let text = str::from_utf8(member.trim_ascii()).ok()?;
+    let bare = text
+        .strip_prefix('[')
+        .and_then(|text| text.strip_suffix(']'));
+    let ip = match bare {
+        Some(text) => text.parse().ok().map(IpAddr::V6),
+        None => text.parse().ok(),
+    };
+    let with_port = || text.parse::<SocketAddr>().ok().map(|address| address.ip());
+    Some(ip.or_else(with_port)?.to_canonical())
+}
+
 #[cfg(test)]
 mod tests {
     use rcgen::{CertificateParams, DnType, KeyPair, SanType};
 
     use super::*;
+    use crate::config::{Overrides, parse};
 
     fn names(sans: Vec<SanType>) -> ClientNames {
         let mut params = CertificateParams::default();
@@ -184,7 +219,7 @@ mod tests {
     #[test]
     fn the_common_name_is_no_name() {
         assert_eq!(names(Vec::new()), ClientNames::default());
-        assert_eq!(names(Vec::new()).text(), None);
+        assert_eq!(names(Vec::new()).text, None);
     }
 
     #[test]
@@ -199,7 +234,7 @@ mod tests {
         assert_eq!(found.dns, ["worker.pay.svc"]);
         assert_eq!(found.uris, [uri]);
         assert_eq!(
-            found.text().as_deref(),
+            found.text.as_deref(),
             Some(format!("{uri}, worker.pay.svc").as_str())
         );
     }
@@ -243,5 +278,53 @@ mod tests {
             value(&["x:a;DNS=b", "x:a,Hash=0", "x:\"", "x:\\", "x:a\nb"], &[]),
             ";URI=\"x:a;DNS=b\";URI=\"x:a,Hash=0\""
         );
+    }
+
+    fn walked(lines: &[&str]) -> String {
+        let mut overrides = Overrides::default();
+        overrides.set("upstream.url", "http://127.0.0.1:3000", "--upstream");
+        let parsed = parse("trusted_proxies: [10.0.0.0/8, 'fd00::/8']\n", &overrides);
+        let (settings, _) = parsed.unwrap_or_else(|problems| panic!("{problems}"));
+        let mut headers = Fields::default();
+        for line in lines {
+            headers.append(FORWARDED_FOR, line);
+        }
+        let peer = IpAddr::from([10, 0, 0, 1]);
+        walk(peer, &settings.trusted_proxies, &headers).to_string()
+    }
+
+    #[test]
+    fn the_rightmost_address_that_is_not_trusted_is_the_clients() {
+        for (lines, client) in [
+            (&[][..], "10.0.0.1"),
+            (&["192.0.2.7"], "192.0.2.7"),
+            (&["203.0.113.9, 192.0.2.7"], "192.0.2.7"),
+            (&["203.0.113.9,192.0.2.7 ,\t10.0.0.2"], "192.0.2.7"),
+            (&["192.0.2.7", "10.0.0.3, fd00::2", "10.0.0.2"], "192.0.2.7"),
+            (&["192.0.2.7, 10.0.0.2", "198.51.100.1"], "198.51.100.1"),
+            (&["10.0.0.4, 10.0.0.3"], "10.0.0.4"),
+            (&["192.0.2.7:4711"], "192.0.2.7"),
+            (&["[2001:db8::7]:4711"], "2001:db8::7"),
+            (&["[2001:db8::7]"], "2001:db8::7"),
+            (&["2001:db8::7"], "2001:db8::7"),
+            (&["::ffff:192.0.2.7"], "192.0.2.7"),
+        ] {
+            assert_eq!(walked(lines), client, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_member_that_cannot_be_read_ends_the_walk() {
+        for (lines, client) in [
+            (&["192.0.2.7, unknown"][..], "10.0.0.1"),
+            (&["192.0.2.7, , 10.0.0.2"], "10.0.0.2"),
+            (&["192.0.2.7, _hidden, 10.0.0.2"], "10.0.0.2"),
+            (&["192.0.2.7, for=10.0.0.3, 10.0.0.2"], "10.0.0.2"),
+            (&["192.0.2.7, \u{e9}, 10.0.0.2"], "10.0.0.2"),
+            (&["192.0.2.7, [10.0.0.3], 10.0.0.2"], "10.0.0.2"),
+            (&["192.0.2.7", ""], "10.0.0.1"),
+        ] {
+            assert_eq!(walked(lines), client, "{lines:?}");
+        }
     }
 }

@@ -14,20 +14,11 @@ use super::refusal::Refusal;
 use super::routing_table::{Route, RoutingTable};
 use crate::http1::RequestHead;
 use crate::http1::request::is_host;
-use crate::routing::method::{NAMING_OTHERS, WITH_DESTINATION};
-use crate::routing::{ANY_DESTINATION, Captures, CheckedPath};
+use crate::routing::{ANY_DESTINATION, Ambiguity, CheckedPath, NAMING_OTHERS, WITH_DESTINATION};
 
 const DESTINATION: &str = "destination";
 /// `OpenStack` Swift writes the `Destination` of a COPY below this account.
 const DESTINATION_ACCOUNT: &str = "destination-account";
-
-/// The `Destination` of a fenced request, as the target's route reads it.
-pub(super) struct Destination<'a> {
-    /// `None`: it is a path alone.
-    pub authority: Option<&'a str>,
-    pub path: CheckedPath,
-    pub captures: Captures,
-}
 
 /// The methods of a request that name a second resource: its own, and those in a field that
 /// overrides it. In any case, since an upstream may fold it.
@@ -65,11 +56,10 @@ pub(super) fn targets(head: &RequestHead) -> Cow<'_, str> {
 /// server reads `Destination`: at the root, below the account, below the database, or without as many
 /// bytes as it cuts from the target.
 pub(super) fn is_unfenced(head: &RequestHead, route: &Route) -> Result<(), Refusal> {
-    let mut named = methods(head).peekable();
-    if named.peek().is_none() {
+    if methods(head).next().is_none() {
         return Ok(());
     }
-    if named.any(|method| NAMING_OTHERS.contains(&method)) {
+    if methods(head).any(|method| NAMING_OTHERS.contains(&method)) {
         return Err(Refusal::MethodNotAllowed(String::new()));
     }
     if is_unchecked(head, route)? {
@@ -82,50 +72,52 @@ pub(super) fn is_unfenced(head: &RequestHead, route: &Route) -> Result<(), Refus
 }
 
 /// Returns whether the operator vouches for what `Destination` names.
-pub(super) fn is_unchecked(head: &RequestHead, route: &Route) -> Result<bool, Refusal> {
+fn is_unchecked(head: &RequestHead, route: &Route) -> Result<bool, Refusal> {
     if !route.settings.allow.allows(ANY_DESTINATION) {
         return Ok(false);
     }
-    match text(head, DESTINATION)? {
+    match headers::text(&head.fields, DESTINATION)? {
         Some(_) => Ok(true),
         None => refuse("is missing"),
     }
 }
 
-/// Reads `Destination`, which must lead to the target's route: another one may read its tokens, its
-/// host and the rest of its key in another way.
-pub(super) fn find<'a>(
+/// The path in the `Destination` of a fenced request, which must lead to the target's route:
+/// another one may read its tokens, its host and the rest of its key in another way. `None`: the
+/// request names no second resource, or the operator vouches for it.
+pub(super) fn find(
     table: &RoutingTable,
-    head: &'a RequestHead,
+    head: &RequestHead,
     own: &Arc<Route>,
-) -> Result<Destination<'a>, Refusal> {
-    if text(head, DESTINATION_ACCOUNT)?.is_some() {
+    host: &[u8],
+) -> Result<Option<CheckedPath>, Refusal> {
+    if methods(head).next().is_none() || is_unchecked(head, own)? {
+        return Ok(None);
+    }
+    if headers::text(&head.fields, DESTINATION_ACCOUNT)?.is_some() {
         return refuse("must name the account itself, without Destination-Account beside it");
     }
-    let Some((authority, path)) = text(head, DESTINATION)?.and_then(split) else {
+    let Some((authority, path)) = headers::text(&head.fields, DESTINATION)?.and_then(split) else {
         return refuse(
             "must be one absolute URI, or a path without a colon, and have neither query nor \
              fragment",
         );
     };
-    let path = CheckedPath::parse(path).map_err(|why| in_destination(&why))?;
-    let captures = match table.find(&path) {
-        None => return refuse("leads to no route"),
-        Some((route, captures)) if Arc::ptr_eq(route, own) => captures,
-        Some(_) => return refuse("leads to another route than the target"),
-    };
-    if let Some(why) = path.oddity_not_in(own.settings.allow) {
-        return Err(in_destination(&why));
+    if authority.is_some_and(|authority| !host.eq_ignore_ascii_case(authority.as_bytes())) {
+        return refuse("is not on the host of this request");
     }
-    Ok(Destination {
-        authority,
-        path,
-        captures,
-    })
-}
-
-fn text<'a>(head: &'a RequestHead, name: &str) -> Result<Option<&'a str>, Refusal> {
-    headers::text(&head.fields, name).map_err(|error| Refusal::Ambiguous(error.to_string()))
+    let ambiguous = |why: Ambiguity| Refusal::Ambiguous(format!("Destination: {why}"));
+    let path = CheckedPath::parse(path).map_err(ambiguous)?;
+    if !table
+        .find(&path)
+        .is_some_and(|route| Arc::ptr_eq(route, own))
+    {
+        return refuse("does not lead to the route of the target");
+    }
+    match path.oddity_not_in(own.settings.allow) {
+        Some(why) => Err(ambiguous(why)),
+        None => Ok(Some(path)),
+    }
 }
 
 /// Authority and path of a Simple-ref (RFC 4918, 8.3).
@@ -150,8 +142,4 @@ fn has_no_colon(path: &str) -> bool {
 
 pub(super) fn refuse<T>(why: &str) -> Result<T, Refusal> {
     Err(Refusal::Ambiguous(format!("Destination {why}.")))
-}
-
-fn in_destination(why: &dyn std::fmt::Display) -> Refusal {
-    Refusal::Ambiguous(format!("Destination: {why}"))
 }

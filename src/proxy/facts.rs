@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{Method, StatusCode, Version};
 use tokio::time::Instant;
 
-use super::client::{Client, ClientNames};
+use super::client::Client;
 use super::headers::{self, FORWARDED_FOR};
 use super::refusal::Subject;
 use crate::config::AccessLog;
@@ -86,7 +86,7 @@ impl RequestFacts {
         let id = |_| shared(REQUEST_ID).map_or_else(RequestId::new, RequestId::Given);
         Self {
             client: Arc::clone(&client.text),
-            client_name: client.names().and_then(ClientNames::text),
+            client_name: client.tls.as_ref().and_then(|names| names.text.clone()),
             method: head.map(|head| head.method.clone()),
             target: head.map(|head| head.target.clone()),
             request_id: head.map(id),

@@ -117,7 +117,7 @@ impl Proxy {
         let early = if fenced.template()?.uses_json() {
             None
         } else {
-            let key = fenced.key(head, None)?;
+            let key = fenced.key(head, Vec::new())?;
             context.is_about((key.clone(), token));
             let trace = context.trace();
             let open = self.fencing.unless_known_stale(&key, token, trace)?;
@@ -129,7 +129,7 @@ impl Proxy {
         // its body ends. gRPC is different: a client that pauses may be waiting for an answer.
         let limits = settings.body;
         let hold = is_grpc.then_some(limits.stream_after);
-        let rules = self.body_rules(limits);
+        let rules = context.snapshot.body_rules(limits);
         let upload = RequestBody::read(body, &head.fields, &rules, hold).await?;
         if let Some((key, open)) = early {
             return Ok((upload, key, open));
@@ -158,7 +158,7 @@ impl Proxy {
             classify::json_members(&whole.data, &wanted?)
         };
         let (upload, members) = self.long_bodies.work(upload, permit, read).await;
-        (upload, members.and_then(|json| fenced.key_with(head, json)))
+        (upload, members.and_then(|json| fenced.key(head, json)))
     }
 
     /// The digest of a request with a long body.

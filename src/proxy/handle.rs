@@ -4,12 +4,11 @@
 use std::time::Duration;
 
 use super::classify::{self, Class, Scope};
-use super::client::Client;
+use super::client::{Client, is_in};
 use super::context::Context;
 use super::headers::{self, http2};
 use super::refusal::Refusal;
 use super::setup::Proxy;
-use super::trusted_proxies;
 use crate::body::Received;
 use crate::http1::names::CONNECTION;
 use crate::http1::{MessageError, RequestHead, Response};
@@ -31,9 +30,7 @@ impl Proxy {
     ) -> Response<ClientBody> {
         let snapshot = self.snapshot();
         let trusted = &snapshot.table.settings.trusted_proxies;
-        let by_proxy = client
-            .ip
-            .is_none_or(|ip| trusted_proxies::have(trusted, ip));
+        let by_proxy = client.ip.is_none_or(|ip| is_in(trusted, ip));
         let behind = client.behind(trusted, &head.fields);
         let client = behind.as_ref().unwrap_or(client);
         let mut context = Context::of(Some(&head), snapshot, client);

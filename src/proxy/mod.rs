@@ -30,7 +30,6 @@ mod observe;
 mod refusal;
 mod routing_table;
 mod setup;
-mod trusted_proxies;
 mod tunnel;
 mod unfenced;
 mod upstream_request;

@@ -15,12 +15,11 @@ use super::context::Context;
 use super::facts::RequestFacts;
 use super::log::Noted;
 use super::refusal::{Refusal, Subject};
-use super::routing_table::Route;
+use super::routing_table::{Route, Snapshot};
 use super::setup::Proxy;
 use super::tunnel;
 use crate::body::{BodyRules, Received, RequestBody};
-use crate::config::AccessLog;
-use crate::config::BodySettings;
+use crate::config::{AccessLog, BodySettings};
 use crate::fencing::Fencing;
 use crate::http1::RequestHead;
 use crate::metrics::Outcome;
@@ -38,7 +37,7 @@ impl Proxy {
     ) -> Result<Forwarded, Refusal> {
         let permit = self.in_flight.take(context.client)?;
         let settings = route.settings.body;
-        let enforced = self.body_rules(settings);
+        let enforced = context.snapshot.body_rules(settings);
         let too_long = enforced.admit(&body).map_err(Refusal::from);
         // The limit on length is one of the refusals that are only counted; memory and slowness are
         // not.
@@ -58,7 +57,7 @@ impl Proxy {
             }
             Ok(fenced) => (
                 RequestBody::streamed(body, &rules)?,
-                fenced.key(&head, None),
+                fenced.key(&head, Vec::new()),
             ),
             Err(refusal) => (RequestBody::streamed(body, &rules)?, Err(refusal.clone())),
         };
@@ -71,19 +70,26 @@ impl Proxy {
         }
         let check = ObservedCheck {
             fencing: Arc::clone(&self.fencing),
+            snapshot: Arc::clone(&context.snapshot),
+            facts: Arc::clone(&context.facts),
             route: Arc::clone(&route),
             subject,
         };
-        let in_flight = Arc::clone(&permit);
-        let (failed, exchange) = oneshot::channel();
-        let settings = &context.table().settings.log;
-        let shown = (settings.access != AccessLog::Off).then_some(settings.query);
-        self.check_beside(
-            check,
-            (Arc::clone(&context.facts), shown),
-            in_flight,
-            exchange,
-        );
+        // The in-flight permit bounds the checks that wait for the store.
+        let counted = Arc::clone(&permit);
+        let (failed, exchange) = oneshot::channel::<()>();
+        self.tasks.spawn(async move {
+            let outcome = check.run().await;
+            drop(counted);
+            // A stop waits for checks, and not for the exchanges beside them.
+            tokio::spawn(async move {
+                // The failure of an exchange is the last outcome of the request, and counts instead
+                // of the check. One that did not fail, or whose client has left, drops its end.
+                if exchange.await.is_err() {
+                    check.route.metrics.request(outcome);
+                }
+            });
+        });
         let upgrade = tunnel::wanted(&head.fields);
         let passed = self.pass(context, Some(&route), upgrade, (head, upload), permit);
         match passed.await {
@@ -97,69 +103,58 @@ impl Proxy {
             }
         }
     }
-
-    /// Checks in a task of its own, and counts the request. If `exchange` reports a failure, the
-    /// failure is the last outcome of the request, and counts instead of the check. `held`: the
-    /// in-flight permit, which bounds the checks that wait for the store.
-    fn check_beside(
-        &self,
-        check: ObservedCheck,
-        (facts, shown): (Arc<RequestFacts>, Option<bool>),
-        held: impl Send + 'static,
-        exchange: oneshot::Receiver<()>,
-    ) {
-        let notes = Arc::clone(&self.notes);
-        self.tasks.spawn(async move {
-            let _held = held;
-            let began = Instant::now();
-            let outcome = check.run().await.unwrap_or_else(|refusal| {
-                let outcome = refusal.outcome().observed();
-                if let Some(query) = shown
-                    && let Some(left_out) = notes.say(outcome)
-                {
-                    let line = Noted {
-                        label: &check.route.settings.label,
-                        facts: &facts,
-                        refusal: &refusal,
-                        status: None,
-                    };
-                    line.log(&facts.text(query), left_out, "would have been refused");
-                }
-                outcome
-            });
-            if let Some(trace) = &facts.trace {
-                let outcome = KeyValue::new("fencepost.outcome", outcome.as_str());
-                trace.part("check", began, vec![outcome]);
-            }
-            let route = check.route;
-            // A stop waits for checks, and not for the exchanges beside them.
-            tokio::spawn(async move {
-                // An exchange that did not fail, or whose client has left, only drops its end.
-                if exchange.await.is_err() {
-                    route.metrics.request(outcome);
-                }
-            });
-        });
-    }
 }
 
-/// The check of an observed request.
+/// The check of an observed request. It runs in a task of its own.
 struct ObservedCheck {
     fencing: Arc<Fencing>,
+    snapshot: Arc<Snapshot>,
+    facts: Arc<RequestFacts>,
     route: Arc<Route>,
     subject: Result<Subject, Refusal>,
 }
 
 impl ObservedCheck {
-    async fn run(&self) -> Result<Outcome, Refusal> {
+    /// Checks, and logs what would have been refused.
+    async fn run(&self) -> Outcome {
+        let began = Instant::now();
+        let outcome = match self.checked().await {
+            Ok(true) => Outcome::Advanced,
+            Ok(false) => Outcome::Current,
+            Err(refusal) => {
+                self.note(&refusal);
+                refusal.outcome().observed()
+            }
+        };
+        if let Some(trace) = &self.facts.trace {
+            let outcome = KeyValue::new("fencepost.outcome", outcome.as_str());
+            trace.part("check", began, vec![outcome]);
+        }
+        outcome
+    }
+
+    /// Returns whether the mark has advanced.
+    async fn checked(&self) -> Result<bool, Refusal> {
         let (key, token) = self.subject.clone()?;
         let needs = self.route.settings.token_bounds.needs(token);
         self.fencing.unless_known_stale(&key, token, None)?;
-        let advanced = self.fencing.raise(Some(needs), &key, token).await?;
-        Ok(if advanced {
-            Outcome::Advanced
-        } else {
-            Outcome::Current
-        })
+        Ok(self.fencing.raise(Some(needs), &key, token).await?)
+    }
+
+    fn note(&self, refusal: &Refusal) {
+        let settings = &self.snapshot.table.settings.log;
+        if settings.access == AccessLog::Off {
+            return;
+        }
+        if let Some(left_out) = self.snapshot.notes.say(refusal.outcome().observed()) {
+            let line = Noted {
+                label: &self.route.settings.label,
+                facts: &self.facts,
+                refusal,
+                status: None,
+            };
+            let request = self.facts.text(settings.query);
+            line.log(&request, left_out, "would have been refused");
+        }
     }
 }

@@ -6,10 +6,10 @@ use std::sync::{Arc, Once};
 
 use super::log::Notes;
 use super::refusal::problem::AnswerStyle;
-use crate::body::BodyMemory;
-use crate::config::{ClaimSettings, Mode, RouteSettings, Settings, Unmatched};
+use crate::body::{BodyMemory, BodyRules};
+use crate::config::{BodySettings, Mode, RouteSettings, Settings};
 use crate::metrics::{CLAIM, Metrics, RouteMetrics, UNMATCHED};
-use crate::routing::{Captures, CheckedPath, KeyTemplate, RouteConflict, Router, Source};
+use crate::routing::{CheckedPath, KeyTemplate, Router, Source};
 use crate::traces::Traces;
 use crate::upstream::Upstream;
 
@@ -39,18 +39,24 @@ pub(crate) struct Snapshot {
     pub memory: Arc<BodyMemory>,
 }
 
+impl Snapshot {
+    /// The rules for the bodies of requests under these settings.
+    pub(super) fn body_rules(&self, settings: BodySettings) -> BodyRules {
+        BodyRules {
+            settings,
+            memory: Arc::clone(&self.memory),
+        }
+    }
+}
+
 /// All routes of one configuration.
 pub(crate) struct RoutingTable {
     router: Router,
     routes: Vec<Arc<Route>>,
     /// Some route enforces, or lets only some clients in: then nothing ambiguous passes anywhere.
     pub strict: bool,
-    pub unmatched: Unmatched,
     pub unmatched_metrics: Arc<RouteMetrics>,
-    pub claim: Option<ClaimSettings>,
     pub claim_metrics: Arc<RouteMetrics>,
-    pub stale_status: u16,
-    pub disclose: bool,
     pub settings: Arc<Settings>,
 }
 
@@ -58,19 +64,16 @@ impl RoutingTable {
     /// The style of an answer to this request.
     pub(super) fn style(&self, grpc: bool) -> AnswerStyle<'_> {
         AnswerStyle {
-            stale_status: self.stale_status,
-            disclose: self.disclose,
+            stale_status: self.settings.stale_status,
+            disclose: self.settings.disclose,
             grpc,
             problems: self.settings.problem_base_url.as_deref(),
         }
     }
 
-    pub(crate) fn new(
-        settings: Arc<Settings>,
-        metrics: &Metrics,
-    ) -> Result<Self, Vec<RouteConflict>> {
-        let patterns = settings.routes.iter().map(|route| route.pattern.clone());
-        let paths = Router::new(patterns.collect())?;
+    pub(crate) fn new(settings: Arc<Settings>, metrics: &Metrics) -> Self {
+        // A configuration with conflicts has no settings.
+        let (index, _) = Router::new(settings.routes.iter().map(|route| &route.pattern));
         // Routes that share a label share its series.
         let mut by_label: HashMap<&str, Arc<RouteMetrics>> = HashMap::new();
         let routes = settings
@@ -87,43 +90,37 @@ impl RoutingTable {
                 })
             })
             .collect();
-        Ok(Self {
-            router: paths,
+        Self {
+            router: index,
             routes,
             strict: settings
                 .routes
                 .iter()
                 .any(|route| route.mode == Mode::Enforce || !route.require_client.is_empty()),
-            unmatched: settings.unmatched,
             unmatched_metrics: metrics.route(UNMATCHED),
-            claim: settings.claim.clone(),
             claim_metrics: metrics.route(CLAIM),
-            stale_status: settings.stale_status,
-            disclose: settings.disclose,
             settings,
-        })
+        }
     }
 
     /// The most specific route that matches.
-    pub(crate) fn find(&self, path: &CheckedPath) -> Option<(&Arc<Route>, Captures)> {
-        let (index, captures) = self.router.find(path)?;
-        Some((self.routes.get(index)?, captures))
+    pub(crate) fn find(&self, path: &CheckedPath) -> Option<&Arc<Route>> {
+        self.routes.get(self.router.find(path)?)
     }
 
     /// The enforcing routes that some request reaches with this key.
     pub(crate) fn could_yield(&self, key: &str) -> impl Iterator<Item = &Arc<Route>> {
-        let routes = self.routes.iter().enumerate();
-        let yielding = routes.filter(move |(index, route)| {
+        self.routes.iter().filter(move |route| {
             let settings = &route.settings;
             let reach = |path: &CheckedPath| {
-                let (found, captures) = self.router.find(path)?;
-                let reached = found == *index && path.oddity_not_in(settings.allow).is_none();
-                reached.then_some(captures)
+                let found = self
+                    .find(path)
+                    .is_some_and(|found| Arc::ptr_eq(found, route));
+                found && path.oddity_not_in(settings.allow).is_none()
             };
             let template = settings.key.as_ref();
             settings.mode == Mode::Enforce
                 && template.is_some_and(|template| template.sample(key, reach).is_some())
-        });
-        yielding.map(|(_, route)| route)
+        })
     }
 }

@@ -8,21 +8,19 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::client::is_in;
 use super::headers::Via;
 use super::limits::InFlightLimit;
 use super::log::Notes;
 use super::long_body::LongBodies;
 use super::routing_table::{RoutingTable, Snapshot};
-use super::trusted_proxies;
 use crate::body::BodyMemory;
-use crate::body::BodyRules;
 use crate::boot_clock::BootClock;
-use crate::config::{BodySettings, Settings, TlsSettings};
+use crate::config::{Settings, TlsSettings};
 use crate::fencing::Fencing;
 use crate::fencing::lease::Lease;
 use crate::metrics::Metrics;
 use crate::rejections::Rejections;
-use crate::routing::RouteConflict;
 use crate::store::InstanceId;
 use crate::traces::{Traces, TracesError};
 use crate::upstream::{Upstream, UpstreamError};
@@ -31,17 +29,22 @@ use crate::worker::PerWorker;
 /// The error of setting up the request path.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyError {
-    #[error("routes conflict: {}", list(.0))]
-    Routes(Vec<RouteConflict>),
     #[error(transparent)]
     Upstream(#[from] UpstreamError),
     #[error(transparent)]
     Traces(#[from] TracesError),
 }
 
-fn list(conflicts: &[RouteConflict]) -> String {
-    let texts: Vec<String> = conflicts.iter().map(ToString::to_string).collect();
-    texts.join("; ")
+/// What the request path is made of.
+pub(crate) struct ProxySetup {
+    pub settings: Arc<Settings>,
+    pub fencing: Arc<Fencing>,
+    pub metrics: Arc<Metrics>,
+    pub tasks: TaskTracker,
+    /// Ends tunnels.
+    pub stopping: CancellationToken,
+    pub rejections: Arc<Rejections>,
+    pub via: Via,
 }
 
 /// The request path.
@@ -55,42 +58,16 @@ pub struct Proxy {
     /// Ends tunnels when the process stops.
     pub(super) stopping: CancellationToken,
     pub(super) in_flight: InFlightLimit,
-    pub(super) memory: Arc<BodyMemory>,
     pub(super) long_bodies: LongBodies,
     pub(super) metrics: Arc<Metrics>,
-    pub(super) notes: Arc<Notes>,
     pub(super) spends: AtomicU64,
     /// The name of this process in `Via`.
     pub(super) via: Via,
 }
 
-/// The arguments of [`Proxy::new`].
-pub(crate) struct ProxySetup {
-    pub settings: Arc<Settings>,
-    pub fencing: Arc<Fencing>,
-    pub metrics: Arc<Metrics>,
-    pub tasks: TaskTracker,
-    pub stopping: CancellationToken,
-    pub rejections: Arc<Rejections>,
-    /// The name of this process in `Via`.
-    pub via: Via,
-}
-
-/// Starts to trace requests, if the settings say so.
-fn traces(
-    settings: &Settings,
-    fencing: &Fencing,
-    metrics: &Metrics,
-) -> Result<Option<Arc<Traces>>, TracesError> {
-    let instance = fencing.instance();
-    let wanted = settings.tracing.as_ref();
-    wanted
-        .map(|settings| Traces::start(settings, &instance.name(), metrics))
-        .transpose()
-}
-
 impl Proxy {
-    pub(crate) fn new(setup: ProxySetup) -> Result<Self, ProxyError> {
+    /// Of the settings, the limits stay as they are now.
+    pub(crate) fn new(parts: ProxySetup) -> Result<Self, ProxyError> {
         let ProxySetup {
             settings,
             fencing,
@@ -99,33 +76,19 @@ impl Proxy {
             stopping,
             rejections,
             via,
-        } = setup;
-        let upstream = Upstream::new(&settings.upstream, fencing.lease(), &metrics)?;
-        let upstream = Arc::new(upstream);
+        } = parts;
         let limits = settings.limits;
-        let in_flight = InFlightLimit::new(&limits, Arc::clone(&metrics));
-        let table = RoutingTable::new(settings, &metrics).map_err(ProxyError::Routes)?;
-        let table = Arc::new(table);
-        let traces = traces(&table.settings, &fencing, &metrics)?;
         let notes = Arc::new(Notes::new(rejections));
         let memory = BodyMemory::new(limits.body_memory, Arc::clone(&metrics));
-        let snapshot = Snapshot {
-            table,
-            upstream,
-            traces,
-            notes: Arc::clone(&notes),
-            memory: Arc::clone(&memory),
-        };
+        let snapshot = snapshot(settings, &fencing, &metrics, notes, memory, None)?;
         Ok(Self {
             snapshot: PerWorker::new(|| Arc::new(snapshot.clone())),
             fencing,
             tasks,
             stopping,
-            in_flight,
+            in_flight: InFlightLimit::new(&limits, Arc::clone(&metrics)),
             long_bodies: LongBodies::new(),
-            memory,
             metrics,
-            notes,
             spends: AtomicU64::new(0),
             via,
         })
@@ -133,22 +96,17 @@ impl Proxy {
 
     /// Prepares new settings for [`Self::reload`].
     pub(crate) fn prepare(&self, settings: Arc<Settings>) -> Result<Snapshot, ProxyError> {
-        let (lease, metrics) = (self.fencing.lease(), &self.metrics);
-        let upstream = Arc::new(Upstream::new(&settings.upstream, lease, metrics)?);
-        let table = Arc::new(RoutingTable::new(settings, metrics).map_err(ProxyError::Routes)?);
         let now = self.snapshot();
-        let wanted = table.settings.tracing.as_ref();
-        let traces = match &now.traces {
-            Some(traces) if traces.has(wanted) => Some(Arc::clone(traces)),
-            _ => traces(&table.settings, &self.fencing, metrics)?,
-        };
-        Ok(Snapshot {
-            table,
-            upstream,
+        let (notes, memory) = (Arc::clone(&now.notes), Arc::clone(&now.memory));
+        let traces = now.traces.as_ref();
+        snapshot(
+            settings,
+            &self.fencing,
+            &self.metrics,
+            notes,
+            memory,
             traces,
-            notes: Arc::clone(&self.notes),
-            memory: Arc::clone(&self.memory),
-        })
+        )
     }
 
     /// Applies new settings to later requests. Requests in flight keep theirs.
@@ -173,25 +131,42 @@ impl Proxy {
 
     /// Whether this is the address of a proxy that may name its clients.
     pub(crate) fn trusts(&self, ip: IpAddr) -> bool {
-        trusted_proxies::have(&self.snapshot().table.settings.trusted_proxies, ip)
+        is_in(&self.snapshot().table.settings.trusted_proxies, ip)
     }
 
     pub(super) fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.snapshot.own())
     }
 
-    /// The rules for the bodies of requests under these settings.
-    pub(super) fn body_rules(&self, settings: BodySettings) -> BodyRules {
-        BodyRules {
-            settings,
-            memory: Arc::clone(&self.memory),
-        }
-    }
-
     pub(super) fn spend_name(&self) -> String {
         let number = self.spends.fetch_add(1, Ordering::Relaxed);
         format!("{}-{number}", self.fencing.instance())
     }
+}
+
+/// The snapshot of these settings. `traces`: those that run now.
+fn snapshot(
+    settings: Arc<Settings>,
+    fencing: &Fencing,
+    metrics: &Arc<Metrics>,
+    notes: Arc<Notes>,
+    memory: Arc<BodyMemory>,
+    traces: Option<&Arc<Traces>>,
+) -> Result<Snapshot, ProxyError> {
+    let upstream = Upstream::new(&settings.upstream, fencing.lease(), metrics)?;
+    let wanted = settings.tracing.as_ref();
+    let traces = match (traces, wanted) {
+        (Some(traces), _) if traces.has(wanted) => Some(Arc::clone(traces)),
+        (_, Some(wanted)) => Some(Traces::start(wanted, &fencing.instance().name(), metrics)?),
+        (_, None) => None,
+    };
+    Ok(Snapshot {
+        upstream: Arc::new(upstream),
+        table: Arc::new(RoutingTable::new(settings, metrics)),
+        traces,
+        notes,
+        memory,
+    })
 }
 
 /// Opens one connection to the upstream, TLS included, and sends no request: whether it can be reached,

@@ -29,7 +29,7 @@ impl Proxy {
             Some(route) => route.settings.body,
             None => context.table().settings.body,
         };
-        let rules = self.body_rules(settings);
+        let rules = context.snapshot.body_rules(settings);
         let upload = RequestBody::streamed(body, &rules)?;
         self.pass(context, route, upgrade, (head, upload), permit)
             .await

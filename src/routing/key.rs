@@ -1,10 +1,17 @@
-//! [`ResourceKey`]: the name of a fenced resource, the sources of its parts, and why a request may
-//! have none.
+//! [`ResourceKey`]: the name of a fenced resource, and the sources of its parts.
+//!
+//! One source is a parameter of the query ([`query_value`]), if all readers agree on it. Query
+//! strings have no standard beyond RFC 3986, 3.4. This follows the form encoding of the WHATWG URL
+//! standard, and refuses what other well-known readers take in another way: a name given twice
+//! (first, last or both count), `;` as a separator (older readers split at it), `name[]` and the like
+//! beside `name` (PHP folds `[`, `.` and spaces; Rack and qs read `[name]` as `name`).
 
 use std::fmt;
 use std::sync::Arc;
 
+use super::normal::{decoded, fold_case};
 use super::path::has_control;
+use super::route::Pattern;
 
 /// The name of a protected resource: 1 to 1,024 bytes of text without control characters.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -15,14 +22,16 @@ impl ResourceKey {
     pub const MAX_BYTES: usize = 1024;
 
     /// Checks a text that names a resource.
-    pub fn new(text: impl AsRef<str>) -> Result<Self, KeyError> {
+    pub fn new(text: impl AsRef<str>) -> Result<Self, String> {
         let text = text.as_ref();
-        if text.is_empty() {
-            Err(KeyError::Blank)
-        } else if text.len() > Self::MAX_BYTES {
-            Err(KeyError::TooLong { bytes: text.len() })
+        let bytes = text.len();
+        if bytes == 0 || bytes > Self::MAX_BYTES {
+            Err(format!(
+                "the resource key has {bytes} bytes; it needs at least 1, and {} at most",
+                Self::MAX_BYTES
+            ))
         } else if has_control(text) {
-            Err(KeyError::Control)
+            Err("the resource key would have a control character; leave it out".to_owned())
         } else {
             Ok(Self(text.into()))
         }
@@ -47,62 +56,6 @@ impl fmt::Debug for ResourceKey {
     }
 }
 
-/// The reasons for which a request has no resource key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeyError {
-    /// The key is empty.
-    Blank,
-    /// The key is longer than [`ResourceKey::MAX_BYTES`].
-    TooLong {
-        /// Its length.
-        bytes: usize,
-    },
-    /// The key has a control character.
-    Control,
-    /// The request does not have this part.
-    Absent(Source),
-    /// The request has this part, and it is empty.
-    Empty(Source),
-    /// The request has this part, and it cannot be used.
-    Part {
-        /// Which.
-        source: Source,
-        /// The reason.
-        reason: String,
-    },
-}
-
-impl fmt::Display for KeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Blank => {
-                f.write_str("the resource key is empty; it needs at least one character")
-            }
-            Self::TooLong { bytes } => write!(
-                f,
-                "the resource key has {bytes} bytes, and {} is the most; name the resource by less",
-                ResourceKey::MAX_BYTES
-            ),
-            Self::Control => {
-                f.write_str("the resource key would have a control character; leave it out")
-            }
-            Self::Absent(source) => write!(
-                f,
-                "the resource key needs {source}, and the request has none; send it"
-            ),
-            Self::Empty(source) => write!(
-                f,
-                "the resource key needs {source}, and the request has it empty; send a value"
-            ),
-            Self::Part { source, reason } => {
-                write!(f, "the resource key needs {source}: {reason}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for KeyError {}
-
 /// The source of a part of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Source {
@@ -120,18 +73,166 @@ pub enum Source {
     Json(Vec<String>),
 }
 
+impl Source {
+    /// Reads the name of a source, as in the template of a route with this pattern.
+    pub(super) fn parse(name: &str, pattern: &Pattern) -> Result<Self, String> {
+        let captured = |name: &str| pattern.names().any(|known| known == name);
+        if name == "path" || name == "host" {
+            // `/{*path}` is the one pattern where both readings of `{path}` are the same thing.
+            if captured(name) && pattern.as_str() != "/{*path}" {
+                return Err(format!(
+                    "`{{{name}}}` is the request's whole {name}, and the route's path captures \
+                     something else under that name; rename the capture"
+                ));
+            }
+            let is_path = name == "path";
+            return Ok(if is_path { Self::WholePath } else { Self::Host });
+        }
+        match name.split_once('.') {
+            Some((_, "")) => return Err(format!("`{{{name}}}` names nothing behind the dot")),
+            Some(("header", header)) => return Self::header(header),
+            Some(("query", parameter)) if parameter.starts_with(['[', ']']) => {
+                return Err(format!(
+                    "`{{{name}}}` begins with a bracket, which some servers take off and others \
+                     for `_`; no key can hang on such a parameter"
+                ));
+            }
+            Some(("query", parameter)) => return Ok(Self::Query(parameter.to_owned())),
+            Some(("json", member)) => {
+                let members: Vec<String> = member.split('.').map(str::to_owned).collect();
+                if members.iter().any(String::is_empty) {
+                    return Err(format!(
+                        "`{{{name}}}` has an empty member name; write `{{json.a.b}}`"
+                    ));
+                }
+                return Ok(Self::Json(members));
+            }
+            _ => {}
+        }
+        let capture = match name.strip_prefix('*') {
+            Some(rest) if pattern.rest_name() == Some(rest) => rest,
+            _ => name,
+        };
+        if captured(capture) {
+            return Ok(Self::Path(capture.to_owned()));
+        }
+        let names: Vec<String> = pattern
+            .names()
+            .map(|known| format!("`{{{known}}}`"))
+            .collect();
+        Err(format!(
+            "`{{{name}}}` is not known; the path `{pattern}` captures {}; besides there are \
+             `{{path}}`, `{{host}}`, `{{header.…}}`, `{{query.…}}` and `{{json.…}}`",
+            if names.is_empty() {
+                "nothing".to_owned()
+            } else {
+                names.join(", ")
+            }
+        ))
+    }
+
+    /// The name between the braces.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Path(name) => name.clone(),
+            Self::WholePath => "path".to_owned(),
+            Self::Host => "host".to_owned(),
+            Self::Header(name) => format!("header.{name}"),
+            Self::Query(name) => format!("query.{name}"),
+            Self::Json(path) => format!("json.{}", path.join(".")),
+        }
+    }
+
+    fn header(name: &str) -> Result<Self, String> {
+        let name = name.to_ascii_lowercase();
+        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`~".contains(&byte);
+        if !name.bytes().all(is_token) {
+            return Err(format!("`{{header.{name}}}`: no header can have this name"));
+        }
+        match name.replace('_', "-").as_str() {
+            "host" => Err("`{header.host}`: write `{host}`".to_owned()),
+            "x-fencing-token" | "x-fencing-operation" => Err(format!(
+                "`{{header.{name}}}` would give each holder a resource of its own, and fence \
+                 nothing; name what the request is about"
+            )),
+            _ => Ok(Self::Header(name)),
+        }
+    }
+}
+
 /// As written in a template.
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Path(name) => write!(f, "`{{{name}}}`"),
-            Self::WholePath => f.write_str("`{path}`"),
-            Self::Host => f.write_str("`{host}`"),
-            Self::Header(name) => write!(f, "`{{header.{name}}}`"),
-            Self::Query(name) => write!(f, "`{{query.{name}}}`"),
-            Self::Json(path) => write!(f, "`{{json.{}}}`", path.join(".")),
+        write!(f, "`{{{}}}`", self.name())
+    }
+}
+
+/// The value of the parameter `name` of a query, decoded; `None` if it is not there, `Some("")` if it has no
+/// value. The error says what makes it ambiguous.
+pub fn query_value(raw_query: &str, name: &str) -> Result<Option<String>, String> {
+    let name_of = |piece: &str| {
+        let raw_name = piece.split('=').next().unwrap_or(piece);
+        decode(raw_name).map_err(|problem| format!("a parameter's name {problem} in the query"))
+    };
+    let mut found = None;
+    for piece in raw_query.split('&') {
+        let this = name_of(piece)?;
+        if this != name && same_name(&this, name) {
+            return Err(format!(
+                "the parameter `{}` is the same as `{name}` for some servers; send `{name}` only",
+                this.escape_debug()
+            ));
+        }
+        if piece.contains(';') {
+            // A reader that splits there finds these names. `id;x=1` has `id` with no value.
+            let mut hidden = this == name;
+            for inner in piece.split(';') {
+                hidden |= same_name(&name_of(inner)?, name);
+            }
+            if hidden {
+                return Err(format!(
+                    "a `;` stands before or in the parameter `{name}`, and some servers split \
+                     there; separate parameters by `&`, and escape a literal one as `%3B`"
+                ));
+            }
+        }
+        if this == name {
+            let raw_value = piece.split_once('=').map_or("", |(_, value)| value);
+            let value = decode(raw_value)
+                .map_err(|problem| format!("the parameter `{name}` {problem} in its value"))?;
+            if found.replace(value).is_some() {
+                return Err(format!(
+                    "the parameter `{name}` is given twice; send it once"
+                ));
+            }
         }
     }
+    Ok(found)
+}
+
+/// True if some reader takes both names for one. Case is ignored. PHP drops leading spaces, writes
+/// `_` for dots, spaces and an unclosed `[`, and cuts at a NUL or a `[`. Rack (before 3) and qs
+/// also drop brackets in front.
+fn same_name(one: &str, other: &str) -> bool {
+    let known = known_as(other);
+    known_as(one).iter().any(|name| known.contains(name))
+}
+
+/// The names by which readers know this one, in lower case.
+fn known_as(name: &str) -> [String; 2] {
+    let is_bracket = ['[', ']'];
+    let name = name.split('\0').next().unwrap_or(name);
+    let name = fold_case(name.trim_start_matches(' ')).replace(['.', ' '], "_");
+    let inner = name.trim_start_matches(is_bracket);
+    let cut = inner.split(is_bracket).next().unwrap_or(inner);
+    [cut.to_owned(), name.replace(is_bracket, "_")]
+}
+
+/// `+` is a space, `%XX` a byte of UTF-8.
+fn decode(raw: &str) -> Result<String, &'static str> {
+    decoded(raw, b' ').ok_or(
+        "has a `%` without two hexadecimal digits behind it, or escapes that don't decode to UTF-8,",
+    )
 }
 
 #[cfg(test)]
@@ -151,17 +252,19 @@ mod tests {
         ] {
             assert_eq!(ResourceKey::new(good).unwrap().as_str(), good);
         }
-        assert_eq!(ResourceKey::new(""), Err(KeyError::Blank));
-        assert_eq!(
-            ResourceKey::new("x".repeat(1025)),
-            Err(KeyError::TooLong { bytes: 1025 })
-        );
-        assert_eq!(
-            ResourceKey::new("é".repeat(512) + "x"),
-            Err(KeyError::TooLong { bytes: 1025 })
-        );
-        for bad in ["\0", "a\0b", "a\n", "\ta", "a\u{7f}", "a\u{85}"] {
-            assert_eq!(ResourceKey::new(bad), Err(KeyError::Control), "{bad:?}");
+        for (bad, why) in [
+            ("", "0 bytes"),
+            (&"x".repeat(1025), "1025 bytes"),
+            (&("é".repeat(512) + "x"), "1025 bytes"),
+            ("\0", "control"),
+            ("a\0b", "control"),
+            ("a\n", "control"),
+            ("\ta", "control"),
+            ("a\u{7f}", "control"),
+            ("a\u{85}", "control"),
+        ] {
+            let error = ResourceKey::new(bad).expect_err(bad);
+            assert!(error.contains(why), "{error}");
         }
     }
 
@@ -180,5 +283,82 @@ mod tests {
         ] {
             assert_eq!(source.to_string(), expected);
         }
+    }
+
+    #[test]
+    fn parameters_that_all_readers_agree_on() {
+        for (query, expected) in [
+            ("", None),
+            ("q=7", Some("7")),
+            ("a=1&q=7&b=2", Some("7")),
+            ("q", Some("")),
+            ("q=", Some("")),
+            ("&&q=7&", Some("7")),
+            ("q=a=b", Some("a=b")),
+            ("%71=7", Some("7")),
+            ("q=%37", Some("7")),
+            ("q=a+b", Some("a b")),
+            ("q=a%2Bb", Some("a+b")),
+            ("q=a%20b", Some("a b")),
+            ("q=%C3%A9", Some("é")),
+            ("q=é", Some("é")),
+            ("q=a%26b", Some("a&b")),
+            ("q=a%3Bb", Some("a;b")),
+            ("q=%2541", Some("%41")),
+            ("qq=7", None),
+            ("x=%zz&q=7", Some("7")),
+            ("x=a;b&q=7", Some("7")),
+            ("x;y=1&q=7", Some("7")),
+            ("x[]=1&x[]=2&q=7", Some("7")),
+        ] {
+            assert_eq!(
+                query_value(query, "q"),
+                Ok(expected.map(str::to_owned)),
+                "{query}"
+            );
+        }
+    }
+
+    #[test]
+    fn parameters_that_readers_read_in_two_ways_are_refused() {
+        for query in [
+            "q=7&q=8",
+            "q=7&q=7",
+            "q=7&%71=8",
+            "q&q",
+            "q=7&a=1&q=8",
+            "q=7&q[]=8",
+            "q=7&Q=8",
+            "Q=7",
+            "q[]=8",
+            "q[a]=1",
+            "[q]=8",
+            "q=7&[q]=8",
+            "q]=8",
+            "+q=7",
+            "q=7;a=1",
+            "q=7;q=8",
+            "a=1;q=7",
+            "a;q",
+            "a=1;%71=7",
+            "a=1;q[]=7",
+            "q;a=1",
+            "q=%",
+            "q=%4",
+            "q=%zz",
+            "q=%80",
+            "q=%C0%AF",
+            "%zz=1&q=7",
+            "%80=1&q=7",
+            "q=a;b",
+            "q%00x=1",
+        ] {
+            let error = query_value(query, "q").expect_err(query);
+            assert!(error.len() > 20, "{error}");
+        }
+        assert!(query_value("a.b=1&a_b=2", "a.b").is_err());
+        assert!(query_value("a[=1&a_=2", "a_").is_err());
+        assert!(query_value("a;b=1", "a;b").is_err());
+        assert_eq!(query_value("a%3Bb=1", "a;b"), Ok(Some("1".to_owned())));
     }
 }

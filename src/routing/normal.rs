@@ -1,7 +1,11 @@
-//! Normal forms: texts of different spelling get one form in keys. The filters of a template use
-//! them, and every `{host}`.
+//! The forms that texts have in keys. Normal forms: texts of different spelling get one form. The
+//! filters of a template use them, and every `{host}`. [`Escaped`]: the characters that are written
+//! `%XX` inside the parts of a key, so that a separator always ends a part.
 
+use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
+
+use super::path::unescaped;
 
 /// Folds case in all scripts, by characters: texts that any reader may think equal except for case
 /// become equal (`Σ`, `σ` and `ς`; `ß`, `ẞ` and `ss`; the Kelvin sign and `k`). Merging too much
@@ -80,6 +84,77 @@ pub(crate) fn is_address_or_localhost(host: &str) -> bool {
     host_name(host).is_ok_and(|name| {
         name == "localhost" || name.starts_with('[') || name.parse::<Ipv4Addr>().is_ok()
     })
+}
+
+/// The ASCII characters that are written `%XX` inside parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Escaped(pub(super) u128);
+
+impl Escaped {
+    /// For a template with these literal texts. `lists`: some part is a list of path segments.
+    pub(super) fn new(literals: &str, lists: bool) -> Self {
+        let separators = literals.chars().filter(|sign| !sign.is_alphanumeric());
+        let all = separators.chain(['%']).chain(lists.then_some('/'));
+        let ascii = all.filter(char::is_ascii);
+        Self(ascii.fold(0, |set, sign| set | 1 << u32::from(sign)))
+    }
+
+    fn has(self, sign: char) -> bool {
+        sign.is_ascii() && self.0 >> u32::from(sign) & 1 == 1
+    }
+
+    /// True if this character never stands inside a part, so that it ends one.
+    pub(super) fn ends(self, sign: char, list: bool) -> bool {
+        self.has(sign) && sign != '%' && !(list && sign == '/')
+    }
+
+    pub(super) fn push(self, key: &mut String, text: &str) {
+        for sign in text.chars() {
+            if self.has(sign) {
+                let _ = write!(key, "%{:02X}", u32::from(sign));
+            } else {
+                key.push(sign);
+            }
+        }
+    }
+
+    /// The text that [`Self::push`] makes this of, if there is one.
+    pub(super) fn undo(self, escaped: &str) -> Option<String> {
+        let text = decoded(escaped, b'+')?;
+        let mut again = String::with_capacity(escaped.len());
+        self.push(&mut again, &text);
+        (again == escaped).then_some(text)
+    }
+}
+
+/// The text as one segment of a path: every byte but RFC 3986's unreserved ones as `%XX`.
+#[must_use]
+pub fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+/// The text behind its escapes. `plus`: the byte that a raw `+` stands for. `None`: an escape is
+/// broken, or the text is not UTF-8.
+pub(super) fn decoded(raw: &str, plus: u8) -> Option<String> {
+    let bytes = raw.as_bytes();
+    let mut text = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        text.push(match byte {
+            b'+' => plus,
+            _ => unescaped(bytes, at)?,
+        });
+        at += if *byte == b'%' { 3 } else { 1 };
+    }
+    String::from_utf8(text).ok()
 }
 
 #[cfg(test)]

@@ -27,32 +27,6 @@
 
 use std::fmt;
 
-/// A spelling that servers read in several ways. A route may let some of them through: those whose
-/// discriminant is an index in [`Allow::NAMES`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Oddity {
-    Semicolon,
-    EmptySegment,
-    EncodedSlash,
-    RawCharacter,
-    // No route lets these through.
-    Backslash,
-    EncodedQuestionMark,
-    EncodedHash,
-    DoubleEncoding,
-}
-
-const ODDITIES: [Oddity; 8] = [
-    Oddity::Semicolon,
-    Oddity::EmptySegment,
-    Oddity::EncodedSlash,
-    Oddity::RawCharacter,
-    Oddity::Backslash,
-    Oddity::EncodedQuestionMark,
-    Oddity::EncodedHash,
-    Oddity::DoubleEncoding,
-];
-
 /// The word of `allow` that leaves `Destination` unchecked.
 pub const ANY_DESTINATION: &str = "any-destination";
 
@@ -70,28 +44,23 @@ impl Allow {
         ANY_DESTINATION,
     ];
 
-    fn lets(self, oddity: Oddity) -> bool {
-        oddity < Oddity::Backslash && self.0[oddity as usize]
+    fn index(name: &str) -> Option<usize> {
+        Self::NAMES.iter().position(|known| *known == name)
     }
 
     /// Allows one oddity. `false`: the name is unknown.
     pub fn set(&mut self, name: &str) -> bool {
-        match Self::NAMES.iter().position(|known| *known == name) {
-            Some(i) => {
-                self.0[i] = true;
-                true
-            }
-            None => false,
+        let index = Self::index(name);
+        if let Some(index) = index {
+            self.0[index] = true;
         }
+        index.is_some()
     }
 
     /// True if the oddity of this name is allowed.
     #[must_use]
     pub fn allows(self, name: &str) -> bool {
-        Self::NAMES
-            .iter()
-            .position(|known| *known == name)
-            .is_some_and(|i| self.0[i])
+        Self::index(name).is_some_and(|index| self.0[index])
     }
 }
 
@@ -105,16 +74,26 @@ pub struct Ambiguity {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PathProblem {
+    // Oddities: spellings that servers read in several ways. A route may let the first four
+    // through: their discriminants are indices in [`Allow::NAMES`].
+    Semicolon,
+    EmptySegment,
+    EncodedSlash,
+    RawCharacter,
+    Backslash,
+    EncodedEnd,
+    DoubleEncoding,
+    // The rest is no path at all.
     NoLeadingSlash,
     BrokenEscape,
     NotUtf8,
     Control,
-    NotAscii,
-    NotInAPath(u8),
-    Fragment,
+    NotInAPath,
     DotSegment,
-    Odd(Oddity),
 }
+
+/// The number of oddities that a route may let through.
+const SOFT: usize = 4;
 
 impl Ambiguity {
     /// Its byte offset in the raw path, from 0.
@@ -126,76 +105,68 @@ impl Ambiguity {
 
 impl fmt::Display for Ambiguity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "byte {} of the path: ", self.at + 1)?;
-        match self.what {
-            PathProblem::NoLeadingSlash => f.write_str("a path starts with `/`"),
+        let what = match self.what {
+            PathProblem::Semicolon => {
+                "a `;` (raw or `%3B`), where some servers cut the segment; leave it out"
+            }
+            PathProblem::EmptySegment => {
+                "an empty segment (`//`), which some servers drop; send a single `/`"
+            }
+            PathProblem::EncodedSlash => {
+                "an encoded slash (`%2F`), which some servers take for `/`; leave it out"
+            }
+            PathProblem::RawCharacter => {
+                "a character that a path has only in its escaped form (RFC 3986, 3.3); escape it"
+            }
+            PathProblem::Backslash => {
+                "a backslash (raw or `%5C`), which some servers take for `/`; leave it out"
+            }
+            PathProblem::EncodedEnd => {
+                "an encoded `?` or `#` (`%3F`, `%23`), where some servers end the path; leave it out"
+            }
+            PathProblem::DoubleEncoding => {
+                "an encoded `%` before two hexadecimal digits, which some servers decode again; \
+                 encode the text once"
+            }
+            PathProblem::NoLeadingSlash => "a path starts with `/`",
             PathProblem::BrokenEscape => {
-                f.write_str("a `%` without two hexadecimal digits behind it; a literal one is `%25`")
+                "a `%` without two hexadecimal digits behind it; a literal one is `%25`"
             }
-            PathProblem::NotUtf8 => f.write_str(
-                "the escapes of this segment don't decode to UTF-8; escape the UTF-8 bytes of the text",
+            PathProblem::NotUtf8 => {
+                "the escapes of this segment don't decode to UTF-8; escape the UTF-8 bytes of the \
+                 text"
+            }
+            PathProblem::Control => "a control character, raw or escaped; leave it out",
+            PathProblem::NotInAPath => {
+                "a raw space, `?`, `#` or byte outside ASCII; escape its UTF-8 bytes with `%`"
+            }
+            PathProblem::DotSegment => {
+                "a dot segment (`.` or `..`, in any spelling); send the path with it resolved"
+            }
+        };
+        write!(f, "byte {} of the path: {what}", self.at + 1)?;
+        match Allow::NAMES[..SOFT].get(self.what as usize) {
+            Some(name) => write!(
+                f,
+                ", or put `allow: [{name}]` on the route if it is right for the upstream"
             ),
-            PathProblem::Control => f.write_str("a control character, raw or escaped; leave it out"),
-            PathProblem::NotAscii => f.write_str("a raw byte outside ASCII; escape its UTF-8 bytes with `%`"),
-            PathProblem::NotInAPath(byte) => {
-                write!(f, "a raw `{}`; a path has it only as `%{byte:02X}`", char::from(byte))
-            }
-            PathProblem::Fragment => f.write_str("a fragment (`#…`) is never sent; leave it out"),
-            PathProblem::DotSegment => f.write_str(
-                "a dot segment (`.` or `..`, in any spelling); send the path with it resolved",
-            ),
-            PathProblem::Odd(oddity) => {
-                f.write_str(match oddity {
-                    Oddity::Semicolon => {
-                        "a `;` (raw or `%3B`), where some servers cut the segment; leave it out"
-                    }
-                    Oddity::EmptySegment => {
-                        "an empty segment (`//`), which some servers drop; send a single `/`"
-                    }
-                    Oddity::EncodedSlash => {
-                        "an encoded slash (`%2F`), which some servers take for `/`; leave it out"
-                    }
-                    Oddity::RawCharacter => {
-                        "a character that a path has only in its escaped form (RFC 3986, 3.3); escape it"
-                    }
-                    Oddity::Backslash => {
-                        "a backslash (raw or `%5C`), which some servers take for `/`; leave it out"
-                    }
-                    Oddity::EncodedQuestionMark => {
-                        "an encoded question mark (`%3F`), where some servers end the path; leave it out"
-                    }
-                    Oddity::EncodedHash => {
-                        "an encoded hash (`%23`), where some servers end the path; leave it out"
-                    }
-                    Oddity::DoubleEncoding => {
-                        "an encoded `%` before two hexadecimal digits, which some servers decode \
-                         again; encode the text once"
-                    }
-                })?;
-                if oddity >= Oddity::Backslash {
-                    return Ok(());
-                }
-                write!(
-                    f,
-                    ", or put `allow: [{}]` on the route if it is right for the upstream",
-                    Allow::NAMES[oddity as usize]
-                )
-            }
+            None => Ok(()),
         }
     }
 }
 
-impl std::error::Error for Ambiguity {}
-
-/// A path that has one reading; decoded exactly once. Some soft oddities may be in it: ask
+/// A path that has one reading; decoded exactly once. Some oddities may be in it: ask
 /// [`Self::oddity_not_in`] with what the route allows, and with `Allow::default()` where no route
 /// matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedPath {
-    segments: Vec<String>,
+    /// The decoded segments, one behind the other.
+    text: String,
+    /// The end of each segment in the text. None is empty. `/` has none.
+    ends: Vec<usize>,
     trailing_slash: bool,
-    /// The first position of each oddity, by the order of [`ODDITIES`].
-    oddities: [Option<usize>; ODDITIES.len()],
+    /// The first oddity of each kind.
+    oddities: Vec<Ambiguity>,
 }
 
 impl CheckedPath {
@@ -208,48 +179,53 @@ impl CheckedPath {
             });
         };
         let mut path = Self {
-            segments: Vec::new(),
+            text: String::new(),
+            ends: Vec::new(),
             trailing_slash: false,
-            oddities: [None; ODDITIES.len()],
+            oddities: Vec::new(),
         };
+        let mut text = Vec::with_capacity(rest.len());
         let mut at = 1;
         let mut raw_segments = rest.split('/').peekable();
         while let Some(raw) = raw_segments.next() {
             if !raw.is_empty() {
-                let segment = path.decode(raw, at)?;
-                path.segments.push(segment);
+                path.decode(raw, at, &mut text)?;
+                path.ends.push(text.len());
             } else if raw_segments.peek().is_some() {
-                path.note(Oddity::EmptySegment, at);
+                path.note(PathProblem::EmptySegment, at);
             } else {
                 // `/` alone is the root, not a root with a trailing slash.
-                path.trailing_slash = !path.segments.is_empty();
+                path.trailing_slash = !path.ends.is_empty();
             }
             at += raw.len() + 1;
         }
+        path.text = String::from_utf8(text).map_err(|_| Ambiguity {
+            what: PathProblem::NotUtf8,
+            at: 0,
+        })?;
         Ok(path)
     }
 
     /// The first oddity in the path that `allow` does not let through.
     #[must_use]
     pub fn oddity_not_in(&self, allow: Allow) -> Option<Ambiguity> {
-        let refused = ODDITIES
-            .iter()
-            .zip(self.oddities)
-            .filter(|(oddity, _)| !allow.lets(**oddity));
-        refused
-            .filter_map(|(oddity, at)| {
-                Some(Ambiguity {
-                    what: PathProblem::Odd(*oddity),
-                    at: at?,
-                })
-            })
-            .min_by_key(Ambiguity::offset)
+        let allowed =
+            |oddity: &&Ambiguity| allow.0[..SOFT].get(oddity.what as usize) == Some(&true);
+        let refused = self.oddities.iter().filter(|oddity| !allowed(oddity));
+        refused.min_by_key(|oddity| oddity.at).copied()
     }
 
-    /// The decoded segments; none is empty. `/` has none.
+    /// A decoded segment, counted from 0; `None` behind the last one.
     #[must_use]
-    pub fn segments(&self) -> &[String] {
-        &self.segments
+    pub fn segment(&self, index: usize) -> Option<&str> {
+        let end = *self.ends.get(index)?;
+        let begin = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        Some(&self.text[begin..end])
+    }
+
+    /// The decoded segments from this one on.
+    pub fn segments_from(&self, index: usize) -> impl Iterator<Item = &str> {
+        (index..).map_while(|index| self.segment(index))
     }
 
     /// True if a `/` follows the last segment. Never for `/` alone.
@@ -258,68 +234,53 @@ impl CheckedPath {
         self.trailing_slash
     }
 
-    fn note(&mut self, oddity: Oddity, at: usize) {
-        self.oddities[oddity as usize].get_or_insert(at);
+    fn note(&mut self, what: PathProblem, at: usize) {
+        if self.oddities.iter().all(|known| known.what != what) {
+            self.oddities.push(Ambiguity { what, at });
+        }
     }
 
-    /// Decodes one segment that starts at byte `start` of the path.
-    fn decode(&mut self, raw: &str, start: usize) -> Result<String, Ambiguity> {
+    /// Decodes one segment that starts at byte `start` of the path, and adds it to the text.
+    fn decode(&mut self, raw: &str, start: usize, text: &mut Vec<u8>) -> Result<(), Ambiguity> {
         let refuse = |what, at| Err(Ambiguity { what, at });
         let bytes = raw.as_bytes();
-        let mut decoded = Vec::with_capacity(bytes.len());
-        let digit = |i| bytes.get(i).copied().and_then(hex_digit);
-        // The start of a decoded `%`, and how many digits follow it so far.
-        let mut percent = None;
+        let begin = text.len();
         let mut i = 0;
         while let Some(&byte) = bytes.get(i) {
             let at = start + i;
-            let (value, length) = if byte == b'%' {
-                match (digit(i + 1), digit(i + 2)) {
-                    (Some(high), Some(low)) => (high << 4 | low, 3),
-                    _ => return refuse(PathProblem::BrokenEscape, at),
-                }
-            } else {
-                (byte, 1)
-            };
-            let escaped = length == 3;
-            percent = match percent {
-                _ if value == b'%' => Some((at, 0)),
-                Some((begun, 0)) if value.is_ascii_hexdigit() => Some((begun, 1)),
-                Some((begun, _)) if value.is_ascii_hexdigit() => {
-                    self.note(Oddity::DoubleEncoding, begun);
-                    None
-                }
-                _ => None,
+            let escaped = byte == b'%';
+            let Some(value) = unescaped(bytes, i) else {
+                return refuse(PathProblem::BrokenEscape, at);
             };
             match value {
                 0..=0x1f | 0x7f => return refuse(PathProblem::Control, at),
-                b';' => self.note(Oddity::Semicolon, at),
-                b'\\' => self.note(Oddity::Backslash, at),
-                b'/' => self.note(Oddity::EncodedSlash, at),
-                b'?' if escaped => self.note(Oddity::EncodedQuestionMark, at),
-                b'#' if escaped => self.note(Oddity::EncodedHash, at),
+                b';' => self.note(PathProblem::Semicolon, at),
+                b'\\' => self.note(PathProblem::Backslash, at),
+                b'/' => self.note(PathProblem::EncodedSlash, at),
+                b'?' | b'#' if escaped => self.note(PathProblem::EncodedEnd, at),
                 _ if escaped => {}
-                b'#' => return refuse(PathProblem::Fragment, at),
-                b' ' | b'?' => return refuse(PathProblem::NotInAPath(value), at),
+                b' ' | b'?' | b'#' | 0x80.. => return refuse(PathProblem::NotInAPath, at),
                 b'"' | b'<' | b'>' | b'[' | b']' | b'^' | b'`' | b'{' | b'|' | b'}' => {
-                    self.note(Oddity::RawCharacter, at);
+                    self.note(PathProblem::RawCharacter, at);
                 }
-                0x80.. => return refuse(PathProblem::NotAscii, at),
                 _ => {}
             }
-            decoded.push(value);
-            i += length;
+            text.push(value);
+            i += if escaped { 3 } else { 1 };
         }
-        let Ok(text) = String::from_utf8(decoded) else {
+        let Ok(text) = std::str::from_utf8(&text[begin..]) else {
             return refuse(PathProblem::NotUtf8, start);
         };
-        if has_control(&text) {
+        if has_control(text) {
             return refuse(PathProblem::Control, start);
         }
-        if hides_dot_segment(&text) {
+        if hides_dot_segment(text) {
             return refuse(PathProblem::DotSegment, start);
         }
-        Ok(text)
+        if has_escape(text) {
+            self.note(PathProblem::DoubleEncoding, start);
+        }
+        Ok(())
     }
 }
 
@@ -331,18 +292,25 @@ fn hides_dot_segment(segment: &str) -> bool {
         .any(|piece| matches!(piece.split(';').next(), Some("." | "..")))
 }
 
+/// True if a decoded text has something in it that can be decoded again.
+fn has_escape(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let mut percents = (0..bytes.len()).filter(|at| bytes[*at] == b'%');
+    percents.any(|at| unescaped(bytes, at).is_some())
+}
+
 /// True if the text has a control character: C0, DEL, or C1 (U+0080 to U+009F).
 pub(super) fn has_control(text: &str) -> bool {
     text.chars().any(char::is_control)
 }
 
-/// The value of an ASCII hexadecimal digit.
-pub(super) fn hex_digit(byte: u8) -> Option<u8> {
-    match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        b'A'..=b'F' => Some(byte - b'A' + 10),
-        _ => None,
+/// The byte at this place, or the one that the escape there (`%XX`) stands for. `None`: the escape
+/// is broken.
+pub(super) fn unescaped(bytes: &[u8], at: usize) -> Option<u8> {
+    let digit = |at: usize| char::from(*bytes.get(at)?).to_digit(16);
+    match bytes[at] {
+        b'%' => u8::try_from(digit(at + 1)? << 4 | digit(at + 2)?).ok(),
+        byte => Some(byte),
     }
 }
 

@@ -10,11 +10,10 @@
 //! The routes form one tree with a node per distinct prefix of a pattern. A lookup visits a node at
 //! most once, so its cost is bounded by the number of segments in all patterns, whatever is sent.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 
-use super::escape::percent_encoded;
+use super::normal::percent_encoded;
 use super::path::CheckedPath;
 
 /// A route's path: `/orders/{id}/{*rest}`.
@@ -26,8 +25,8 @@ use super::path::CheckedPath;
 /// - A `/` at the end is part of the pattern: `/orders/{id}` does not match `/orders/42/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    text: Arc<str>,
-    steps: Arc<[PatternSegment]>,
+    text: String,
+    steps: Vec<PatternSegment>,
     end: PatternEnd,
 }
 
@@ -35,7 +34,7 @@ pub struct Pattern {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PatternSegment {
     Literal(String),
-    Capture(Arc<str>),
+    Capture(String),
 }
 
 /// The end of a pattern, after its last step.
@@ -43,69 +42,68 @@ enum PatternSegment {
 enum PatternEnd {
     Here,
     Slash,
-    Rest(Arc<str>),
+    Rest(String),
 }
 
 impl Pattern {
-    /// Reads a pattern of the configuration.
-    pub fn parse(text: &str) -> Result<Self, PatternError> {
-        let problem = |message: String| PatternError {
-            pattern: text.to_owned(),
-            message,
+    /// Reads a pattern of the configuration. The error says what to write instead.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut pattern = Self {
+            text: text.to_owned(),
+            steps: Vec::new(),
+            end: PatternEnd::Here,
         };
-        let Some(body) = text.strip_prefix('/') else {
-            return Err(problem("it must start with `/`".to_owned()));
-        };
-        let mut steps = Vec::new();
-        let mut end = PatternEnd::Here;
-        let mut names = BTreeSet::new();
+        match pattern.read(text) {
+            Ok(()) => Ok(pattern),
+            Err(problem) => Err(format!("path `{text}`: {problem}")),
+        }
+    }
+
+    fn read(&mut self, text: &str) -> Result<(), String> {
+        let body = text.strip_prefix('/').ok_or("it must start with `/`")?;
         let mut segments = body.split('/').peekable();
         while let Some(segment) = segments.next() {
             let last = segments.peek().is_none();
             if segment.is_empty() && last {
                 // `/` alone is the root, which has no trailing slash.
-                if !steps.is_empty() {
-                    end = PatternEnd::Slash;
+                if !self.steps.is_empty() {
+                    self.end = PatternEnd::Slash;
                 }
                 continue;
             }
-            if segment.contains(['{', '}']) {
-                let capture = segment.strip_prefix('{').and_then(|s| s.strip_suffix('}'));
-                let Some(capture) = capture.filter(|name| !name.contains(['{', '}'])) else {
-                    return Err(problem(format!(
-                        "`{segment}`: a capture is a whole segment, `{{name}}`; text beside it is \
-                         not possible (a literal brace is `%7B` or `%7D`)"
-                    )));
-                };
-                let rest = capture.strip_prefix('*');
-                let name = rest.unwrap_or(capture);
-                if !is_name(name) {
-                    return Err(problem(format!(
-                        "`{segment}`: a capture's name is a lower-case letter or `_`, then \
-                         lower-case letters, digits or `_`"
-                    )));
-                }
-                if !names.insert(name) {
-                    return Err(problem(format!("the name `{name}` is used twice")));
-                }
-                if rest.is_none() {
-                    steps.push(PatternSegment::Capture(name.into()));
-                } else if last {
-                    end = PatternEnd::Rest(name.into());
-                } else {
-                    return Err(problem(format!(
-                        "`{segment}` takes all that is left, so it must be the last segment"
-                    )));
-                }
+            if !segment.contains(['{', '}']) {
+                self.steps.push(PatternSegment::Literal(literal(segment)?));
                 continue;
             }
-            steps.push(PatternSegment::Literal(literal(segment).map_err(problem)?));
+            let capture = segment.strip_prefix('{').and_then(|s| s.strip_suffix('}'));
+            let Some(capture) = capture.filter(|name| !name.contains(['{', '}'])) else {
+                return Err(format!(
+                    "`{segment}`: a capture is a whole segment, `{{name}}`; text beside it is not \
+                     possible (a literal brace is `%7B` or `%7D`)"
+                ));
+            };
+            let rest = capture.strip_prefix('*');
+            let name = rest.unwrap_or(capture);
+            if !is_name(name) {
+                return Err(format!(
+                    "`{segment}`: a capture's name is a lower-case letter or `_`, then lower-case \
+                     letters, digits or `_`"
+                ));
+            }
+            if self.names().any(|known| known == name) {
+                return Err(format!("the name `{name}` is used twice"));
+            }
+            if rest.is_none() {
+                self.steps.push(PatternSegment::Capture(name.to_owned()));
+            } else if last {
+                self.end = PatternEnd::Rest(name.to_owned());
+            } else {
+                return Err(format!(
+                    "`{segment}` takes all that is left, so it must be the last segment"
+                ));
+            }
         }
-        Ok(Self {
-            text: text.into(),
-            steps: steps.into(),
-            end,
-        })
+        Ok(())
     }
 
     /// The pattern as written.
@@ -138,11 +136,12 @@ impl Pattern {
         }
     }
 
-    /// The segment that `{name}` takes, counted from 0; `None` for `{*name}`.
+    /// The first segment that `{name}` or `{*name}` takes, counted from 0.
     #[must_use]
-    pub fn position(&self, name: &str) -> Option<usize> {
-        let named = |step: &PatternSegment| matches!(step, PatternSegment::Capture(known) if **known == *name);
-        self.steps.iter().position(named)
+    pub fn position(&self, name: &str) -> usize {
+        let named =
+            |step: &PatternSegment| matches!(step, PatternSegment::Capture(known) if known == name);
+        self.steps.iter().take_while(|step| !named(step)).count()
     }
 
     /// True if the pattern can match a path with this number of segments.
@@ -159,21 +158,31 @@ impl Pattern {
     /// patterns of one shape match the same paths.
     #[must_use]
     pub fn shape(&self) -> String {
-        let mut shape = String::new();
-        for step in &*self.steps {
-            shape.push('/');
+        self.written("{}", "/{*}", percent_encoded)
+    }
+
+    /// A path that this pattern matches, for messages.
+    #[must_use]
+    pub fn example(&self) -> String {
+        self.written("x", "", str::to_owned)
+    }
+
+    fn written(&self, capture: &str, rest: &str, literal: impl Fn(&str) -> String) -> String {
+        let mut path = String::new();
+        for step in &self.steps {
+            path.push('/');
             match step {
-                PatternSegment::Literal(text) => shape.push_str(&percent_encoded(text)),
-                PatternSegment::Capture(_) => shape.push_str("{}"),
+                PatternSegment::Literal(text) => path.push_str(&literal(text)),
+                PatternSegment::Capture(_) => path.push_str(capture),
             }
         }
-        match self.end {
-            PatternEnd::Rest(_) => shape.push_str("/{*}"),
-            PatternEnd::Slash => shape.push('/'),
-            PatternEnd::Here if shape.is_empty() => shape.push('/'),
-            PatternEnd::Here => {}
+        if self.rest_name().is_some() {
+            path.push_str(rest);
         }
-        shape
+        if path.is_empty() || self.end == PatternEnd::Slash {
+            path.push('/');
+        }
+        path
     }
 
     /// The name of the final `{*rest}`.
@@ -182,43 +191,6 @@ impl Pattern {
             PatternEnd::Rest(name) => Some(name),
             PatternEnd::Here | PatternEnd::Slash => None,
         }
-    }
-
-    /// The captures of a path that the router has matched with this pattern.
-    fn captures(&self, segments: &[String]) -> Captures {
-        let single = self
-            .steps
-            .iter()
-            .zip(segments)
-            .filter_map(|(step, segment)| match step {
-                PatternSegment::Capture(name) => Some((Arc::clone(name), segment.clone())),
-                PatternSegment::Literal(_) => None,
-            });
-        let rest = match &self.end {
-            PatternEnd::Rest(_) => segments[self.steps.len()..].to_vec(),
-            PatternEnd::Here | PatternEnd::Slash => Vec::new(),
-        };
-        Captures {
-            single: single.collect(),
-            rest,
-        }
-    }
-
-    /// A path that this pattern matches, for messages.
-    #[must_use]
-    pub fn example(&self) -> String {
-        let mut path = String::new();
-        for step in &*self.steps {
-            path.push('/');
-            match step {
-                PatternSegment::Literal(text) => path.push_str(text),
-                PatternSegment::Capture(_) => path.push('x'),
-            }
-        }
-        if path.is_empty() || self.end == PatternEnd::Slash {
-            path.push('/');
-        }
-        path
     }
 }
 
@@ -229,11 +201,8 @@ impl fmt::Display for Pattern {
 }
 
 fn is_name(text: &str) -> bool {
-    let mut bytes = text.bytes();
-    bytes
-        .next()
-        .is_some_and(|first| first.is_ascii_lowercase() || first == b'_')
-        && bytes.all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+    let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    !text.is_empty() && !text.starts_with(|c: char| c.is_ascii_digit()) && text.bytes().all(inside)
 }
 
 /// Decodes a literal segment of a pattern. Spaces and letters of any script need no escapes. Text
@@ -260,25 +229,10 @@ fn literal(segment: &str) -> Result<String, String> {
         }
     }
     match CheckedPath::parse(&escaped) {
-        Ok(path) => Ok(path.segments().concat()),
+        Ok(path) => Ok(path.segments_from(0).collect()),
         Err(error) => Err(format!("`{segment}`: {error}")),
     }
 }
-
-/// A pattern that cannot be parsed: which, and what to write instead.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PatternError {
-    pattern: String,
-    message: String,
-}
-
-impl fmt::Display for PatternError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "path `{}`: {}", self.pattern, self.message)
-    }
-}
-
-impl std::error::Error for PatternError {}
 
 /// Two routes that match the same paths equally well.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -304,20 +258,11 @@ impl fmt::Display for RouteConflict {
     }
 }
 
-impl std::error::Error for RouteConflict {}
-
-/// Finds the route of a path.
-#[derive(Clone, Debug)]
-pub struct Router {
-    patterns: Vec<Pattern>,
-    root: RouterNode,
-}
-
-/// All patterns that share their first segments.
+/// Finds the route of a path: all patterns that share their first segments.
 #[derive(Clone, Debug, Default)]
-struct RouterNode {
-    literals: HashMap<String, RouterNode>,
-    capture: Option<Box<RouterNode>>,
+pub struct Router {
+    literals: HashMap<String, Router>,
+    capture: Option<Box<Router>>,
     /// The pattern that ends here, ends in a slash here, or takes the rest from here.
     here: Option<usize>,
     slash: Option<usize>,
@@ -325,13 +270,15 @@ struct RouterNode {
 }
 
 impl Router {
-    /// Builds a router, or lists every pair of patterns that are equally specific.
-    pub fn new(patterns: Vec<Pattern>) -> Result<Self, Vec<RouteConflict>> {
-        let mut root = RouterNode::default();
+    /// Builds a router, and lists the patterns that match the same paths as an earlier one. These
+    /// are never found.
+    #[must_use]
+    pub fn new<'a>(patterns: impl IntoIterator<Item = &'a Pattern>) -> (Self, Vec<RouteConflict>) {
+        let mut root = Self::default();
         let mut conflicts = Vec::new();
-        for (second, pattern) in patterns.iter().enumerate() {
+        for (second, pattern) in patterns.into_iter().enumerate() {
             let mut node = &mut root;
-            for step in &*pattern.steps {
+            for step in &pattern.steps {
                 node = match step {
                     PatternSegment::Literal(text) => node.literals.entry(text.clone()).or_default(),
                     PatternSegment::Capture(_) => node.capture.get_or_insert_default(),
@@ -342,73 +289,37 @@ impl Router {
                 PatternEnd::Slash => &mut node.slash,
                 PatternEnd::Rest(_) => &mut node.rest,
             };
-            match *place {
-                Some(first) => {
-                    conflicts.push(RouteConflict {
-                        first,
-                        second,
-                        example: pattern.example(),
-                    });
-                }
-                None => *place = Some(second),
+            let first = *place.get_or_insert(second);
+            if first != second {
+                conflicts.push(RouteConflict {
+                    first,
+                    second,
+                    example: pattern.example(),
+                });
             }
         }
-        if conflicts.is_empty() {
-            Ok(Self { patterns, root })
-        } else {
-            Err(conflicts)
-        }
+        (root, conflicts)
     }
 
-    /// The index of the most specific pattern that matches, and what it captured.
+    /// The index of the most specific pattern that matches.
     #[must_use]
-    pub fn find(&self, path: &CheckedPath) -> Option<(usize, Captures)> {
-        let index = self.root.find(path.segments(), path.trailing_slash())?;
-        Some((index, self.patterns[index].captures(path.segments())))
+    pub fn find(&self, path: &CheckedPath) -> Option<usize> {
+        self.find_from(path, 0)
     }
-}
 
-impl RouterNode {
-    fn find(&self, segments: &[String], slash: bool) -> Option<usize> {
-        let Some((first, others)) = segments.split_first() else {
-            return if slash { self.slash } else { self.here }.or(self.rest);
+    fn find_from(&self, path: &CheckedPath, at: usize) -> Option<usize> {
+        let Some(segment) = path.segment(at) else {
+            let end = if path.trailing_slash() {
+                self.slash
+            } else {
+                self.here
+            };
+            return end.or(self.rest);
         };
-        let literal = self
-            .literals
-            .get(first)
-            .and_then(|node| node.find(others, slash));
-        literal
-            .or_else(|| {
-                self.capture
-                    .as_ref()
-                    .and_then(|node| node.find(others, slash))
-            })
-            .or(self.rest)
-    }
-}
-
-/// The captures of a path, decoded.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Captures {
-    single: Vec<(Arc<str>, String)>,
-    rest: Vec<String>,
-}
-
-impl Captures {
-    /// The segment that `{name}` took. `None` for `{*rest}`: see [`Self::rest`].
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<&str> {
-        self.single
-            .iter()
-            .find(|(known, _)| **known == *name)
-            .map(|(_, text)| text.as_str())
-    }
-
-    /// The segments that `{*rest}` took. A list and not a text, since a segment may have a slash in
-    /// it if the route allows that.
-    #[must_use]
-    pub fn rest(&self) -> &[String] {
-        &self.rest
+        let literal = self.literals.get(segment);
+        let below = literal.and_then(|node| node.find_from(path, at + 1));
+        let capture = || self.capture.as_ref()?.find_from(path, at + 1);
+        below.or_else(capture).or(self.rest)
     }
 }
 

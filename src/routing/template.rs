@@ -12,103 +12,127 @@
 //! `%` in a key always begins an escape of an ASCII character, and the `X-Fencing-Resource` header
 //! can carry any key in ASCII, and back.
 
-pub(super) mod part;
-mod skeleton;
+use std::collections::BTreeSet;
 
-use std::fmt;
-use std::sync::Arc;
-
-use self::part::{Filter, KeyPart};
-pub use self::skeleton::{Origin, Skeleton};
-use super::escape::Escaped;
-use super::key::{KeyError, ResourceKey, Source};
-use super::path::{CheckedPath, has_control};
-use super::route::{Captures, Pattern};
+use super::key::{ResourceKey, Source};
+use super::normal::{Escaped, fold_case, host_name, integer, plain};
+use super::path::CheckedPath;
+use super::route::Pattern;
 
 /// The template that makes a route's resource key from a request (`resource`).
 ///
 /// `{host}` is in lower case, without its port: behind one proxy, neither distinguishes resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyTemplate {
-    text: Arc<str>,
+    text: String,
     pub(super) pattern: Pattern,
     /// The literal text in front of the first part.
-    head: String,
-    parts: Vec<KeyPart>,
+    pub(super) head: String,
+    pub(super) parts: Vec<KeyPart>,
     /// Which ASCII characters are escaped inside parts.
-    escaped: Escaped,
+    pub(super) escaped: Escaped,
+}
+
+/// One part of a key, and the literal text up to the next one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct KeyPart {
+    pub source: Source,
+    filters: Vec<Filter>,
+    /// The part is a list of path segments: `{path}`, `{*rest}`.
+    pub list: bool,
+    /// The first segment of the path that it takes, if it is of the path.
+    at: usize,
+    pub tail: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Filter {
+    Lower,
+    Int,
+    /// Changes nothing, and refuses a text that is not plain ([`plain`]). It checks the text as
+    /// received, before all other filters.
+    Plain,
+}
+
+/// The keys that a template makes of all paths of one form.
+#[derive(Clone, Debug)]
+pub struct KeyForm {
+    /// The texts and parts of the keys, and the signs that are escaped in parts, if there are any.
+    /// Two equal ones make the same key of every request that has one by both.
+    pub keys: (String, Option<u128>),
+    /// The filters that refuse some texts, each with the origin of its part.
+    pub narrow: BTreeSet<(String, &'static str)>,
 }
 
 impl KeyTemplate {
-    /// Reads a template of the configuration, for a route with this pattern.
-    pub fn parse(template: &str, pattern: &Pattern) -> Result<Self, TemplateError> {
-        let problem = |message| TemplateError {
-            template: template.to_owned(),
-            message,
-        };
+    /// Reads a template of the configuration, for a route with this pattern. The error says what to
+    /// write instead.
+    pub fn parse(template: &str, pattern: &Pattern) -> Result<Self, String> {
+        Self::read(template, pattern).map_err(|problem| format!("resource `{template}`: {problem}"))
+    }
+
+    fn read(template: &str, pattern: &Pattern) -> Result<Self, String> {
         if template.is_empty() {
-            return Err(problem("it is empty; a resource needs a name".to_owned()));
+            return Err("it is empty; a resource needs a name".to_owned());
         }
         let mut head = String::new();
         let mut parts: Vec<KeyPart> = Vec::new();
+        let mut literals = String::new();
         let mut left = template;
         while let Some(sign) = left.chars().next() {
             if sign == '{' {
-                let Some(end) = left.find('}') else {
-                    return Err(problem("a `{` has no `}`; close it".to_owned()));
-                };
-                parts.push(KeyPart::parse(&left[1..end], pattern).map_err(problem)?);
+                let end = left.find('}').ok_or("a `{` has no `}`; close it")?;
+                parts.push(KeyPart::parse(&left[1..end], pattern)?);
                 left = &left[end + 1..];
-            } else {
-                check_literal(sign).map_err(problem)?;
-                parts
-                    .last_mut()
-                    .map_or(&mut head, |part| &mut part.tail)
-                    .push(sign);
-                left = &left[sign.len_utf8()..];
+                continue;
             }
+            // Literal text must leave every key readable in one way, and fit in a header.
+            if matches!(sign, '%' | '}') || !(sign.is_alphanumeric() || sign.is_ascii_graphic()) {
+                return Err(format!(
+                    "`{}` (U+{:04X}) may not be in it: letters, digits and ASCII signs only, \
+                     without `%`, which stands for escapes, and braces, which name a part",
+                    sign.escape_debug(),
+                    u32::from(sign)
+                ));
+            }
+            let tail = parts.last_mut().map_or(&mut head, |part| &mut part.tail);
+            tail.push(sign);
+            literals.push(sign);
+            left = &left[sign.len_utf8()..];
         }
-        let lists = parts.iter().any(|part| part.list);
-        let literals = parts
-            .iter()
-            .fold(head.clone(), |text, part| text + &part.tail);
-        let escaped = Escaped::new(&literals, lists);
+        let escaped = Escaped::new(&literals, parts.iter().any(|part| part.list));
         for pair in parts.windows(2) {
             let between = boundary(&pair[0], &pair[1]);
             if !between.contains(|c| escaped.ends(c, pair[0].list)) {
-                return Err(problem(format!(
+                return Err(format!(
                     "nothing separates {} from {} in every key; put a sign such as `:` between \
-                     them{}",
-                    pair[0].source,
-                    pair[1].source,
-                    if pair[0].list {
-                        " (not `/`, which the first one has inside)"
-                    } else {
-                        ""
-                    },
-                )));
+                     them (not `/` behind a list of path segments)",
+                    pair[0].source, pair[1].source,
+                ));
             }
         }
-        let key = Self {
-            text: template.into(),
+        let is_plain = |at| pattern.literal(at).is_none_or(|text| plain(text).is_ok());
+        let takes_nothing = |part: &KeyPart| match part.source {
+            _ if !part.filters.contains(&Filter::Plain) => false,
+            Source::Host => true,
+            Source::WholePath => !(0..pattern.segments()).all(is_plain),
+            _ => false,
+        };
+        if literals.len() + parts.len() > ResourceKey::MAX_BYTES || parts.iter().any(takes_nothing)
+        {
+            return Err(
+                "no request would have a key: it is too long, or it has `plain` behind \
+                        the host or a path that is not plain; shorten it, or drop `plain`"
+                    .to_owned(),
+            );
+        }
+        Ok(Self {
+            text: template.to_owned(),
             pattern: pattern.clone(),
             head,
             parts,
             escaped,
-        };
-        let fixed = key.head.len()
-            + key
-                .parts
-                .iter()
-                .map(|part| part.tail.len() + 1)
-                .sum::<usize>();
-        if fixed > ResourceKey::MAX_BYTES {
-            return Err(problem(format!(
-                "its keys would be longer than {} bytes; shorten it",
-                ResourceKey::MAX_BYTES
-            )));
-        }
-        Ok(key)
+        })
     }
 
     /// The template as written.
@@ -144,6 +168,13 @@ impl KeyTemplate {
         self.parts.iter().any(|part| part.list)
     }
 
+    /// The literal texts before, between and behind the parts. Two templates with the same ones
+    /// differ only in where the parts come from.
+    pub fn literals(&self) -> impl Iterator<Item = &str> {
+        let tails = self.parts.iter().map(|part| &*part.tail);
+        std::iter::once(&*self.head).chain(tails)
+    }
+
     /// The parts of the path that may have any text: those without `int` and `plain`.
     pub fn open_captures(&self) -> impl Iterator<Item = &Source> {
         let narrow = |source: &Source| {
@@ -151,10 +182,9 @@ impl KeyTemplate {
             let mut filters = parts.flat_map(|part| &part.filters);
             filters.any(|filter| *filter != Filter::Lower)
         };
-        let of_path = |source: &&Source| matches!(source, Source::Path(_) | Source::WholePath);
-        self.parts()
-            .filter(of_path)
-            .filter(move |source| !narrow(source))
+        let of_path = self.parts.iter().filter(|part| part.is_of_path());
+        let sources = of_path.map(|part| &part.source);
+        sources.filter(move |source| !narrow(source))
     }
 
     /// The template with captures by their place in the path: `order:{1}`, counted from 0, and
@@ -163,122 +193,202 @@ impl KeyTemplate {
     pub fn shape(&self) -> String {
         let mut shape = self.head.clone();
         for part in &self.parts {
-            let source = match &part.source {
-                Source::Path(name) => match self.pattern.position(name) {
-                    Some(segment) => segment.to_string(),
-                    None => "*".to_owned(),
-                },
-                source => {
-                    let shown = source.to_string();
-                    let inside = shown
-                        .strip_prefix("`{")
-                        .and_then(|inside| inside.strip_suffix("}`"));
-                    inside.unwrap_or(&shown).to_owned()
-                }
+            let origin = match &part.source {
+                Source::Path(_) if part.list => "*".to_owned(),
+                Source::Path(_) => part.at.to_string(),
+                source => source.name(),
             };
-            let filters = part
-                .filters
-                .iter()
-                .flat_map(|filter| ["|", filter.as_str()]);
-            let filters: String = filters.collect();
-            shape.extend(["{", &source, &filters, "}", &part.tail]);
+            shape += &part.written(&origin, |_| true);
+            shape += &part.tail;
         }
         shape
     }
 
-    /// Makes the key. `lookup` is called once per part that is not in the path: host, headers,
-    /// query, JSON. It returns `None` if the request lacks the part, and an error if the part is
-    /// ambiguous (given twice, say).
+    /// The keys of paths that match the template's pattern. `segments`: the text of each segment
+    /// that is the same in all of them; `known`: of a source that is not in the path. `None`: no
+    /// request has a key.
+    #[must_use]
+    pub fn form(
+        &self,
+        segments: &[Option<String>],
+        known: impl Fn(&Source) -> Option<String>,
+    ) -> Option<KeyForm> {
+        let mut form = KeyForm {
+            keys: (self.head.clone(), None),
+            narrow: BTreeSet::new(),
+        };
+        let (keys, escaped) = &mut form.keys;
+        for part in &self.parts {
+            let end = if part.list {
+                segments.len()
+            } else {
+                part.at + 1
+            };
+            let places = if part.is_of_path() {
+                let places = segments.iter().enumerate().take(end).skip(part.at);
+                places
+                    .map(|(at, text)| (at.to_string(), text.clone()))
+                    .collect()
+            } else {
+                vec![(part.source.name(), known(&part.source))]
+            };
+            if part.source == Source::WholePath {
+                keys.push('/');
+            } else if places.is_empty() {
+                return None;
+            }
+            for (index, (origin, text)) in places.into_iter().enumerate() {
+                if index > 0 {
+                    keys.push('/');
+                }
+                if let Some(text) = text {
+                    self.escaped.push(keys, &part.normal(&text).ok()?);
+                    continue;
+                }
+                // No key has a control character, so no literal text looks like this.
+                keys.push('\u{1}');
+                *keys += &part.written(&origin, |filter| filter != Filter::Plain);
+                *escaped = Some(self.escaped.0);
+                let narrow = part
+                    .filters
+                    .iter()
+                    .filter(|filter| **filter != Filter::Lower);
+                let narrow = narrow.map(|filter| (origin.clone(), filter.as_str()));
+                form.narrow.extend(narrow);
+            }
+            *keys += &part.tail;
+        }
+        Some(form)
+    }
+
+    /// Makes the key of a request with this path, which the template's pattern has matched.
+    /// `lookup` is called once per part that is not in the path: host, headers, query, JSON. It
+    /// returns `None` if the request lacks the part, and an error if the part is ambiguous (given
+    /// twice, say).
     pub fn render(
         &self,
-        captures: &Captures,
         path: &CheckedPath,
         lookup: &mut dyn FnMut(&Source) -> Result<Option<String>, String>,
-    ) -> Result<ResourceKey, KeyError> {
+    ) -> Result<ResourceKey, String> {
         let mut key = self.head.clone();
         for part in &self.parts {
             let source = &part.source;
-            let fail = |reason| KeyError::Part {
-                source: source.clone(),
-                reason,
-            };
-            let looked_up;
-            let texts: &[String] = match source {
-                Source::WholePath => path.segments(),
-                Source::Path(_) if part.list => captures.rest(),
-                Source::Path(name) => {
-                    looked_up = [captures.get(name).unwrap_or_default().to_owned()];
-                    &looked_up
-                }
-                _ => {
-                    let value = lookup(source).map_err(fail)?;
-                    let value = value.ok_or_else(|| KeyError::Absent(source.clone()))?;
-                    looked_up = [value];
-                    &looked_up
-                }
-            };
-            let mut first = true;
+            let fail = |why| format!("the resource key needs {source}: {why}");
             if *source == Source::WholePath {
                 key.push('/');
-            } else if texts.iter().all(String::is_empty) {
-                return Err(KeyError::Empty(source.clone()));
             }
-            for text in texts {
-                if has_control(text) {
-                    return Err(KeyError::Control);
+            let begin = key.len();
+            if part.is_of_path() {
+                let count = if part.list { usize::MAX } else { 1 };
+                for text in path.segments_from(part.at).take(count) {
+                    if key.len() > begin {
+                        key.push('/');
+                    }
+                    let text = part.normal(text).map_err(fail)?;
+                    self.escaped.push(&mut key, &text);
                 }
-                if !first {
-                    key.push('/');
-                }
-                first = false;
-                self.escaped
-                    .push(&mut key, &part.normal(text).map_err(fail)?);
+            } else if let Some(text) = lookup(source).map_err(fail)?
+                && !text.is_empty()
+            {
+                let text = part.normal(&text).map_err(fail)?;
+                self.escaped.push(&mut key, &text);
+            }
+            if key.len() == begin && *source != Source::WholePath {
+                return Err(format!(
+                    "the resource key needs {source}, and the request has none, or an empty one; \
+                     send it"
+                ));
             }
             key.push_str(&part.tail);
         }
         ResourceKey::new(key)
     }
+}
 
-    /// The parts of a key, from the left, with one text each, or a list of path segments. `None` if
-    /// the key does not have this template's literals, or is not escaped as a key is.
-    pub(super) fn texts_of(&self, key: &str) -> Option<Vec<(&KeyPart, Vec<String>)>> {
-        let mut left = key.strip_prefix(&*self.head)?;
-        let mut parts = Vec::new();
-        for (i, part) in self.parts.iter().enumerate() {
-            if part.source == Source::WholePath {
-                left = left.strip_prefix('/')?;
-            }
-            let end = match self.parts.get(i + 1) {
-                None => left.len().checked_sub(part.tail.len())?,
-                Some(next) => {
-                    let ends = |c| self.escaped.ends(c, part.list);
-                    left.find(ends)?
-                        .checked_sub(boundary(part, next).find(ends)?)?
-                }
-            };
-            let text = left.get(..end)?;
-            left = left[end..].strip_prefix(&*part.tail)?;
-            let texts = match (text, &part.source) {
-                ("", Source::WholePath) => Vec::new(),
-                _ if part.list => text.split('/').collect(),
-                _ => vec![text],
-            };
-            let texts: Option<_> = texts.iter().map(|text| self.escaped.undo(text)).collect();
-            parts.push((part, texts?));
+impl Filter {
+    /// As written behind a `|`.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Lower => "lower",
+            Self::Int => "int",
+            Self::Plain => "plain",
         }
-        left.is_empty().then_some(parts)
+    }
+}
+
+impl KeyPart {
+    /// Parses the text between the braces.
+    fn parse(text: &str, pattern: &Pattern) -> Result<Self, String> {
+        let mut words = text.split('|').map(str::trim);
+        let source = Source::parse(words.next().unwrap_or_default(), pattern)?;
+        let (list, at) = match &source {
+            Source::WholePath => (true, 0),
+            Source::Path(name) => (pattern.rest_name() == Some(name), pattern.position(name)),
+            _ => (false, 0),
+        };
+        let mut filters = Vec::new();
+        for word in words {
+            filters.push(match word {
+                "lower" => Filter::Lower,
+                "plain" => Filter::Plain,
+                "int" if !list => Filter::Int,
+                _ => {
+                    return Err(format!(
+                        "`{{{text}}}`: there is no filter `{word}` here; the filters are `lower`, \
+                         `plain`, and of a text that is one segment or none, `int`"
+                    ));
+                }
+            });
+        }
+        Ok(Self {
+            source,
+            filters,
+            list,
+            at,
+            tail: String::new(),
+        })
     }
 
-    /// The literal texts before, between and behind the parts. Two templates with the same ones
-    /// differ only in where the parts come from.
-    pub fn literals(&self) -> impl Iterator<Item = &str> {
-        let tails = self.parts.iter().map(|part| &*part.tail);
-        std::iter::once(&*self.head).chain(tails)
+    fn is_of_path(&self) -> bool {
+        matches!(self.source, Source::Path(_) | Source::WholePath)
+    }
+
+    /// The part with the name of its origin, and some of its filters.
+    fn written(&self, origin: &str, which: impl Fn(Filter) -> bool) -> String {
+        let filters = self.filters.iter().filter(|filter| which(**filter));
+        let filters: String = filters.flat_map(|filter| ["|", filter.as_str()]).collect();
+        format!("{{{origin}{filters}}}")
+    }
+
+    /// What the filters remove of a text: nothing, its case, or every sign that a number can do
+    /// without.
+    pub fn loss(&self) -> Option<Filter> {
+        let filters = self.filters.iter().copied();
+        filters.filter(|filter| *filter != Filter::Plain).max()
+    }
+
+    /// The text in the one form it has in keys.
+    fn normal(&self, text: &str) -> Result<String, String> {
+        if self.filters.contains(&Filter::Plain) {
+            plain(text)?;
+        }
+        let mut normal = match self.source {
+            Source::Host => host_name(text)?,
+            _ => text.to_owned(),
+        };
+        for filter in &self.filters {
+            normal = match filter {
+                Filter::Lower => fold_case(&normal),
+                Filter::Int => integer(&normal)?,
+                Filter::Plain => normal,
+            };
+        }
+        Ok(normal)
     }
 }
 
 /// The literal text between two parts; `{path}` brings a slash of its own.
-fn boundary(part: &KeyPart, next: &KeyPart) -> String {
+pub(super) fn boundary(part: &KeyPart, next: &KeyPart) -> String {
     let slash = if next.source == Source::WholePath {
         "/"
     } else {
@@ -286,35 +396,6 @@ fn boundary(part: &KeyPart, next: &KeyPart) -> String {
     };
     format!("{}{slash}", part.tail)
 }
-
-/// Literal text must leave every key readable in one way, and fit in a header.
-fn check_literal(sign: char) -> Result<(), String> {
-    match sign {
-        '}' => Err("a `}` has no `{` before it".to_owned()),
-        '%' => Err("a `%` stands for escapes in keys; use another sign".to_owned()),
-        _ if sign.is_alphanumeric() || sign.is_ascii_graphic() => Ok(()),
-        _ => Err(format!(
-            "`{}` (U+{:04X}) may not be in it: letters, digits and ASCII signs only",
-            sign.escape_debug(),
-            u32::from(sign)
-        )),
-    }
-}
-
-/// A template that cannot be used: the error, its place, and what to write instead.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TemplateError {
-    template: String,
-    message: String,
-}
-
-impl fmt::Display for TemplateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "resource `{}`: {}", self.template, self.message)
-    }
-}
-
-impl std::error::Error for TemplateError {}
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,13 @@
-//! [`Token`]: the number that a lock service issues with a grant, and its spellings in a header.
+//! [`Token`]: the number that a lock service issues with a grant, its spellings in a header, and its
+//! comparison with the mark.
 //!
 //! Parsing is byte exact. With a lenient parser, two proxies, or a proxy and its upstream, may read
 //! two numbers in one text. So no signs, no digits but ASCII's, no lists, no quotes.
+//!
+//! [`TokenBounds`] say how far past its mark a token is accepted. A number that no lock service
+//! issues would lock every holder out for good, even if a stranger sent it. Marks only grow. So a
+//! token that is accepted at one mark is accepted at every later one, and the bound is one number:
+//! the least mark from which the token is accepted. The store compares it under the row's lock.
 
 use std::fmt;
 
@@ -39,6 +45,40 @@ impl fmt::Display for Token {
     }
 }
 
+/// The comparison of a token with the high-water mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Newer than the mark, or the first one ever: the mark has to rise to it.
+    Advanced,
+    /// Equal to the mark.
+    Current,
+    /// Older than the mark.
+    Stale {
+        /// The mark that refuses it.
+        mark: Token,
+    },
+}
+
+/// The verdict on `token` at `mark`: one comparison, in one place, so that no caller writes `<`
+/// where `<=` belongs. No mark yet is not a mark of 0: the first token, 0 included, advances.
+#[must_use]
+pub fn judge(mark: Option<Token>, token: Token) -> Decision {
+    match mark {
+        Some(mark) if token < mark => Decision::Stale { mark },
+        Some(mark) if token == mark => Decision::Current,
+        Some(_) | None => Decision::Advanced,
+    }
+}
+
+/// The mark that refuses `token`, if there is one.
+#[must_use]
+pub fn stale_by(mark: Option<Token>, token: Token) -> Option<Token> {
+    match judge(mark, token) {
+        Decision::Stale { mark } => Some(mark),
+        Decision::Advanced | Decision::Current => None,
+    }
+}
+
 /// The spelling of tokens on a route (`token.format`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum TokenFormat {
@@ -56,24 +96,79 @@ pub enum TokenFormat {
 }
 
 impl TokenFormat {
+    /// All formats.
+    pub const ALL: [Self; 4] = [Self::Decimal, Self::Hex, Self::AfterHash, Self::PrefixHex16];
+
     /// Reads a raw header value. Spaces and tabs around the token are allowed (RFC 9110, 5.6.3),
-    /// and no other white space.
-    pub fn parse(self, raw: &[u8]) -> Result<Token, TokenError> {
+    /// and no other white space. The error counts bytes from 1, after leading white space.
+    pub fn parse(self, raw: &[u8]) -> Result<Token, String> {
         let text = trim_ows(raw);
-        let number = if text.is_empty() {
-            Err(TokenProblem::Empty)
-        } else {
-            match self {
-                Self::Decimal => decimal(text, 0),
-                Self::Hex => hex(text),
-                Self::AfterHash => after_hash(text),
-                Self::PrefixHex16 => prefix_hex(text),
+        let at_byte = |at: usize| match text[at] {
+            byte if byte.is_ascii_graphic() => self.refused(&format!(
+                "byte {} of the token is `{}`",
+                at + 1,
+                char::from(byte)
+            )),
+            byte => self.refused(&format!("byte {} of the token is 0x{byte:02x}", at + 1)),
+        };
+        let (begin, most, radix) = match (self, text) {
+            (Self::Decimal, _) => (0, 19, 10),
+            (Self::Hex, [b'0', b'x' | b'X', ..]) => (2, 16, 16),
+            (Self::Hex | Self::PrefixHex16, _) => (0, 16, 16),
+            (Self::AfterHash, _) => {
+                let odd = |byte: &u8| *byte == b',' || byte.is_ascii_control();
+                if let Some(at) = text.iter().position(odd) {
+                    return Err(at_byte(at));
+                }
+                let hash = text.iter().rposition(|byte| *byte == b'#');
+                let hash = hash.ok_or_else(|| self.refused("the token has no `#`"))?;
+                (hash + 1, 19, 10)
             }
         };
-        number.map(Token).map_err(|problem| TokenError {
-            format: self,
-            problem,
-        })
+        let mut digits = &text[begin..];
+        if self == Self::PrefixHex16 {
+            let leading = |text: &[u8]| text.iter().take_while(|b| b.is_ascii_hexdigit()).count();
+            let commas = text.iter().enumerate().filter(|(_, byte)| **byte == b',');
+            let mut second = commas.filter(|(at, _)| leading(trim_ows(&text[at + 1..])) >= most);
+            if let Some((at, _)) = second.next() {
+                return Err(at_byte(at));
+            }
+            digits = &text[..leading(text).min(most)];
+        }
+        let is_digit = |byte: &u8| char::from(*byte).is_digit(radix);
+        if let Some(at) = digits.iter().position(|byte| !is_digit(byte)) {
+            return Err(at_byte(begin + at));
+        }
+        let short = digits.len() < most && self == Self::PrefixHex16;
+        if digits.is_empty() || digits.len() > most || short {
+            let count = digits.len();
+            return Err(self.refused(&format!("the token has {count} digits")));
+        }
+        // Digits only: no sign is left for the standard library to accept.
+        let number = std::str::from_utf8(digits).ok();
+        let number = number.and_then(|digits| i64::from_str_radix(digits, radix).ok());
+        number
+            .map(Token)
+            .ok_or_else(|| self.refused("the token is above 2^63-1"))
+    }
+
+    fn refused(self, why: &str) -> String {
+        let expected = match self {
+            Self::Decimal => "1 to 19 decimal digits, at most 9223372036854775807",
+            Self::Hex => {
+                "1 to 16 hexadecimal digits, with or without `0x`, at most 7fffffffffffffff"
+            }
+            Self::AfterHash => {
+                "a name, `#` and 1 to 19 decimal digits (`lock#42`), at most 9223372036854775807"
+            }
+            Self::PrefixHex16 => {
+                "at least 16 hexadecimal digits, the first 16 at most 7fffffffffffffff"
+            }
+        };
+        format!(
+            "{why}; expected: {expected} (token format {})",
+            self.as_str()
+        )
     }
 
     /// The name in the configuration.
@@ -86,78 +181,7 @@ impl TokenFormat {
             Self::PrefixHex16 => "prefix-hex16",
         }
     }
-
-    const fn expected(self) -> &'static str {
-        match self {
-            Self::Decimal => "1 to 19 decimal digits, at most 9223372036854775807",
-            Self::Hex => {
-                "1 to 16 hexadecimal digits, with or without `0x`, at most 7fffffffffffffff"
-            }
-            Self::AfterHash => {
-                "a name, `#` and 1 to 19 decimal digits (`lock#42`), at most 9223372036854775807"
-            }
-            Self::PrefixHex16 => {
-                "at least 16 hexadecimal digits, the first 16 at most 7fffffffffffffff"
-            }
-        }
-    }
 }
-
-/// The reason why a header value is no token of its format. Positions count bytes from 1, after
-/// leading white space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TokenError {
-    format: TokenFormat,
-    problem: TokenProblem,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TokenProblem {
-    Empty,
-    Byte { at: usize, byte: u8 },
-    TooManyDigits { digits: usize, most: usize },
-    TooLarge,
-    NoHash,
-    NoDigits,
-    ShortPrefix { digits: usize },
-    List { at: usize },
-}
-
-impl fmt::Display for TokenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.problem {
-            TokenProblem::Empty => write!(f, "the token is empty")?,
-            TokenProblem::Byte { at, byte } => {
-                write!(f, "byte {at} of the token is ")?;
-                if byte.is_ascii_graphic() {
-                    write!(f, "`{}`", char::from(byte))?;
-                } else {
-                    write!(f, "0x{byte:02x}")?;
-                }
-            }
-            TokenProblem::TooManyDigits { digits, most } => {
-                write!(f, "the token has {digits} digits, and {most} is the most")?;
-            }
-            TokenProblem::TooLarge => write!(f, "the token is above 2^63-1")?,
-            TokenProblem::NoHash => write!(f, "the token has no `#`")?,
-            TokenProblem::NoDigits => write!(f, "the token has no digits where they belong")?,
-            TokenProblem::ShortPrefix { digits } => {
-                write!(f, "the token starts with only {digits} hexadecimal digits")?;
-            }
-            TokenProblem::List { at } => {
-                write!(f, "the comma at byte {at} makes a list of the token")?;
-            }
-        }
-        write!(
-            f,
-            "; expected: {} (token format {})",
-            self.format.expected(),
-            self.format.as_str()
-        )
-    }
-}
-
-impl std::error::Error for TokenError {}
 
 /// Cuts optional white space, SP and HTAB, off both ends.
 fn trim_ows(mut raw: &[u8]) -> &[u8] {
@@ -167,99 +191,121 @@ fn trim_ows(mut raw: &[u8]) -> &[u8] {
     raw
 }
 
-/// `before`: how many bytes of the value precede `text`.
-fn decimal(text: &[u8], before: usize) -> Result<i64, TokenProblem> {
-    if text.is_empty() {
-        return Err(TokenProblem::NoDigits);
-    }
-    if let Some(i) = text.iter().position(|byte| !byte.is_ascii_digit()) {
-        return Err(TokenProblem::Byte {
-            at: before + i + 1,
-            byte: text[i],
-        });
-    }
-    if text.len() > 19 {
-        return Err(TokenProblem::TooManyDigits {
-            digits: text.len(),
-            most: 19,
-        });
-    }
-    text.iter()
-        .try_fold(0_i64, |number, byte| {
-            number.checked_mul(10)?.checked_add(i64::from(byte - b'0'))
-        })
-        .ok_or(TokenProblem::TooLarge)
+/// The mark that an ask needs to take effect. The default needs nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// An existing mark must be at least this.
+    pub least: Option<Token>,
+    /// A resource without a mark gets none.
+    pub present: bool,
 }
 
-fn hex(text: &[u8]) -> Result<i64, TokenProblem> {
-    let (digits, before) = match text {
-        [b'0', b'x' | b'X', digits @ ..] => (digits, 2),
-        digits => (digits, 0),
-    };
-    if digits.is_empty() {
-        return Err(TokenProblem::NoDigits);
-    }
-    if let Some(i) = digits.iter().position(|byte| !byte.is_ascii_hexdigit()) {
-        return Err(TokenProblem::Byte {
-            at: before + i + 1,
-            byte: digits[i],
-        });
-    }
-    if digits.len() > 16 {
-        return Err(TokenProblem::TooManyDigits {
-            digits: digits.len(),
-            most: 16,
-        });
-    }
-    hex_value(digits)
-}
-
-fn after_hash(text: &[u8]) -> Result<i64, TokenProblem> {
-    if let Some(i) = text.iter().position(|&byte| byte == b',') {
-        return Err(TokenProblem::List { at: i + 1 });
-    }
-    if let Some(i) = text.iter().position(|&byte| byte < b' ' || byte == 0x7f) {
-        return Err(TokenProblem::Byte {
-            at: i + 1,
-            byte: text[i],
-        });
-    }
-    let hash = text
-        .iter()
-        .rposition(|&byte| byte == b'#')
-        .ok_or(TokenProblem::NoHash)?;
-    decimal(&text[hash + 1..], hash + 1)
-}
-
-fn prefix_hex(text: &[u8]) -> Result<i64, TokenProblem> {
-    let digits = leading_hex_digits(text);
-    if digits < 16 {
-        return Err(TokenProblem::ShortPrefix { digits });
-    }
-    for (i, _) in text.iter().enumerate().filter(|&(_, &byte)| byte == b',') {
-        if leading_hex_digits(trim_ows(&text[i + 1..])) >= 16 {
-            return Err(TokenProblem::List { at: i + 1 });
+impl Needs {
+    /// True if this mark is enough; `None`: there is none.
+    #[must_use]
+    pub fn met_by(self, mark: Option<Token>) -> bool {
+        match mark {
+            Some(mark) => self.least.is_none_or(|least| mark >= least),
+            None => !self.present,
         }
     }
-    hex_value(&text[..16])
+
+    /// Needs what both need.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            least: self.least.max(other.least),
+            present: self.present || other.present,
+        }
+    }
+
+    /// Needs what either needs, whichever is less.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            // `None` is the least of all.
+            least: self.least.min(other.least),
+            present: self.present && other.present,
+        }
+    }
 }
 
-fn leading_hex_digits(text: &[u8]) -> usize {
-    text.iter()
-        .take_while(|byte| byte.is_ascii_hexdigit())
-        .count()
+/// The bound on a token's distance above its mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Jump {
+    /// Without a bound.
+    Any,
+    /// [`Jump::STEP`] past the mark, or as much again as the mark, if that is more.
+    Double,
+    /// At most this far.
+    Most(i64),
 }
 
-/// The value of at most 16 hexadecimal digits.
-fn hex_value(digits: &[u8]) -> Result<i64, TokenProblem> {
-    let value = digits.iter().fold(0_u64, |number, byte| {
-        let digit = match byte {
-            b'0'..=b'9' => byte - b'0',
-            _ => (byte | 0x20) - b'a' + 10,
-        };
-        number << 4 | u64::from(digit)
-    });
-    i64::try_from(value).map_err(|_| TokenProblem::TooLarge)
+impl Jump {
+    /// 2^48: as many writes as etcd takes in 891 years at 10,000 a second, and 65,536 elections of
+    /// a `ZooKeeper` leader at 2^32 each. A counter that was moved this far is still exact in
+    /// JavaScript and Lua.
+    pub const STEP: i64 = 1 << 48;
+
+    /// The least mark from which this token is believed; 0 or less: any.
+    const fn least(self, token: i64) -> i64 {
+        match self {
+            Self::Any => 0,
+            Self::Most(most) => token.saturating_sub(most),
+            Self::Double => {
+                let half = token / 2 + token % 2;
+                let near = token.saturating_sub(Self::STEP);
+                if near < half { near } else { half }
+            }
+        }
+    }
+}
+
+/// Which tokens a route accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenBounds {
+    pub jump: Jump,
+    /// The greatest token that a request can raise a mark to.
+    pub max: Token,
+}
+
+impl TokenBounds {
+    /// The default limit of decimal tokens. It leaves 2^57 numbers above it, so that a lock service
+    /// can always be moved past the highest mark. Nanoseconds since 1970 reach it in 2255.
+    pub const DECIMAL_MAX: i64 = 9_000_000_000_000_000_000;
+
+    /// The default for a format. Hexadecimal tokens often begin with an id or a time, so how they
+    /// grow is unknown.
+    #[must_use]
+    pub const fn of(format: TokenFormat) -> Self {
+        match format {
+            TokenFormat::Decimal | TokenFormat::AfterHash => Self {
+                jump: Jump::Double,
+                max: Token(Self::DECIMAL_MAX),
+            },
+            TokenFormat::Hex | TokenFormat::PrefixHex16 => Self {
+                jump: Jump::Any,
+                max: Token::MAX,
+            },
+        }
+    }
+
+    /// The mark that this token needs. An equal mark is always enough: an operator's advance admits
+    /// a token that way.
+    #[must_use]
+    pub fn needs(self, token: Token) -> Needs {
+        if token > self.max {
+            return Needs {
+                least: Some(token),
+                present: true,
+            };
+        }
+        let least = self.jump.least(token.get());
+        Needs {
+            least: Token::new(least).filter(|_| least > 0),
+            present: false,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub(super) async fn page_of(State(state): State<AdminState>, uri: Uri) -> Respon
         Err(error) => {
             let main = html! {
                 h2 { "No such resource" }
-                p { "Not a resource key: " (line(&error.to_string())) }
+                p { "Not a resource key: " (line(&error)) }
             };
             (StatusCode::BAD_REQUEST, main)
         }

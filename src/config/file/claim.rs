@@ -108,7 +108,7 @@ pub(super) fn ways_around<'a>(
 
 fn path(path: String, report: &mut Report) -> Option<String> {
     let wrong = match Pattern::parse(&path) {
-        Err(error) => error.to_string(),
+        Err(error) => error,
         Ok(pattern) if pattern.names().next().is_some() || path.contains('%') => {
             format!("{} has captures or escapes", shown(&path))
         }

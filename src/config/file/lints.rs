@@ -8,11 +8,8 @@ use crate::routing::{CheckedPath, Pattern, Router, Source};
 
 /// Warns of routes that are valid and may leave a hole.
 pub(super) fn routes(routes: &[(String, RouteSettings)], report: &mut Report) {
-    let patterns = routes.iter().map(|(_, route)| route.pattern.clone());
     // Conflicts have been reported.
-    let Ok(paths) = Router::new(patterns.collect()) else {
-        return;
-    };
+    let (paths, _) = Router::new(routes.iter().map(|(_, route)| &route.pattern));
     let all = routes.iter();
     let enforced = || all.clone().filter(|(_, route)| route.mode == Mode::Enforce);
     for (index, (at, wide)) in routes.iter().enumerate() {
@@ -43,8 +40,7 @@ pub(super) fn routes(routes: &[(String, RouteSettings)], report: &mut Report) {
 }
 
 fn found(paths: &Router, path: &str) -> Option<usize> {
-    let path = CheckedPath::parse(path).ok()?;
-    paths.find(&path).map(|(index, _)| index)
+    paths.find(&CheckedPath::parse(path).ok()?)
 }
 
 /// Warns of a route that lets more through than others, and gets spellings of their paths. Returns

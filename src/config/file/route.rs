@@ -19,8 +19,7 @@ use crate::config::settings::{
     UnknownStatuses,
 };
 use crate::config::yaml::Report;
-use crate::routing::method::DEFAULT_METHODS;
-use crate::routing::{KeyTemplate, Pattern, Source, names_a_peer};
+use crate::routing::{DEFAULT_METHODS, KeyTemplate, Pattern, Source, names_a_peer};
 
 /// The default of `reuse`.
 const REUSE: Reuse = Reuse::Allow;
@@ -142,7 +141,7 @@ pub(super) fn pattern(
     match Pattern::parse(path) {
         Ok(pattern) => Some(pattern),
         Err(error) => {
-            report.error(at, error.to_string(), "");
+            report.error(at, error, "");
             None
         }
     }

@@ -6,8 +6,7 @@ use std::collections::BTreeSet;
 use http::Method;
 
 use crate::config::yaml::{Report, nearest, shown};
-use crate::routing::method::{NAMING_OTHERS, SAFE_METHODS};
-use crate::routing::{Allow, KeyTemplate, Pattern, Source};
+use crate::routing::{Allow, KeyTemplate, NAMING_OTHERS, Pattern, SAFE_METHODS, Source};
 
 /// Route labels that mean something else in metrics and logs.
 const RESERVED_LABELS: [&str; 2] = ["claim", "unmatched"];
@@ -22,7 +21,7 @@ pub(super) fn key(
     let key = match KeyTemplate::parse(template, pattern) {
         Ok(key) => key,
         Err(error) => {
-            report.error(at, error.to_string(), "");
+            report.error(at, error, "");
             return None;
         }
     };

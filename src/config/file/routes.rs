@@ -75,13 +75,7 @@ fn labels(routes: &[(String, RouteSettings)], report: &mut Report) {
 }
 
 fn conflicts(patterns: &[(usize, Pattern)], report: &mut Report) {
-    let all = patterns
-        .iter()
-        .map(|(_, pattern)| pattern.clone())
-        .collect();
-    let Err(conflicts) = Router::new(all) else {
-        return;
-    };
+    let (_, conflicts) = Router::new(patterns.iter().map(|(_, pattern)| pattern));
     for conflict in conflicts {
         let (Some((first, _)), Some((second, _))) =
             (patterns.get(conflict.first), patterns.get(conflict.second))

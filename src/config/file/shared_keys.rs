@@ -16,14 +16,10 @@ use crate::routing::{CheckedPath, KeyTemplate, Router, Source};
 pub(super) fn warn(routes: &[(String, RouteSettings)], report: &mut Report) {
     let patterns = routes.iter().map(|(_, route)| &route.pattern);
     let paths = SamplePaths::new(patterns.clone());
-    let Ok(finder) = Router::new(patterns.cloned().collect()) else {
-        return;
-    };
-    // The captures of a path, if it leads to this route and is allowed there.
+    let (finder, _) = Router::new(patterns);
+    // True if a path leads to this route and is allowed there.
     let reach = |at: usize, path: &CheckedPath| {
-        let (found, captures) = finder.find(path)?;
-        let allowed = path.oddity_not_in(routes[at].1.allow).is_none();
-        (found == at && allowed).then_some(captures)
+        finder.find(path) == Some(at) && path.oddity_not_in(routes[at].1.allow).is_none()
     };
     let fenced = || {
         let routes = routes.iter().map(|(_, route)| route).enumerate();
@@ -35,9 +31,12 @@ pub(super) fn warn(routes: &[(String, RouteSettings)], report: &mut Report) {
         for path in paths.of([Some(&one.pattern), None]) {
             // A number, which all filters take.
             let mut value = |_: &Source| Ok(Some("7".to_owned()));
-            let key = reach(first, &path.path)
-                .and_then(|captures| template.render(&captures, &path.path, &mut value).ok());
-            let Some(key) = key else { continue };
+            if !reach(first, &path.path) {
+                continue;
+            }
+            let Ok(key) = template.render(&path.path, &mut value) else {
+                continue;
+            };
             for (second, other, twin) in fenced().filter(|(second, ..)| *second != first) {
                 let faults = faults((one, template), (other, twin));
                 let pair = (first.min(second), first.max(second));
@@ -54,7 +53,7 @@ pub(super) fn warn(routes: &[(String, RouteSettings)], report: &mut Report) {
                     path.raw,
                     one.path,
                     method(other),
-                    twin.raw_path,
+                    twin,
                     other.path,
                     shown(key.as_str()),
                 );

@@ -3,7 +3,7 @@
 //! a request that has such a path.
 //!
 //! A route treats a path as `proxy::classify` treats the request. Keys are compared by their
-//! [`Skeleton`]s. Two templates that make the same keys in two ways count as a change: a report too
+//! [`KeyForm`]s. Two templates that make the same keys in two ways count as a change: a report too
 //! many costs the operator a flag, a report too few lets an older token pass. Claims are not looked
 //! at, since they forward nothing.
 //!
@@ -20,7 +20,7 @@ use std::fmt;
 use super::paths::{SamplePath, SamplePaths};
 use super::{RouteTable, Rule};
 use crate::config::settings::{Mode, SafeMethods, Unmatched};
-use crate::routing::{KeyTemplate, Origin, Router, Skeleton, Source};
+use crate::routing::{KeyForm, KeyTemplate, Router, Source};
 
 /// The change for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -158,8 +158,8 @@ impl<'a> Comparison<'a> {
     /// `None` where a table has two routes of one shape, which no configuration can have.
     pub(super) fn new(tables: [&'a RouteTable; 2]) -> Option<Self> {
         let [old, new] = tables.map(|table| {
-            let patterns = table.routes.iter().map(|rule| rule.pattern.clone());
-            Router::new(patterns.collect()).ok()
+            let (router, conflicts) = Router::new(table.routes.iter().map(|rule| &rule.pattern));
+            conflicts.is_empty().then_some(router)
         });
         let rules = tables.iter().flat_map(|table| &table.routes);
         Some(Self {
@@ -201,23 +201,15 @@ impl<'a> Comparison<'a> {
         [0, 1].map(|at| self.tables[at].routes.get(indices[at]?))
     }
 
-    /// One path through both tables. `known` is the text of an origin outside the path.
+    /// One path through both tables. `known` is the text of a source outside the path.
     pub(super) fn sides(
         &self,
         sample: SamplePath,
         known: impl Fn(&Source) -> Option<String>,
     ) -> Sides<'a> {
-        let found = [0, 1].map(|at| self.routers[at].find(&sample.path));
-        let indices = found.map(|found| found.map(|(index, _)| index));
+        let indices = [0, 1].map(|at| self.routers[at].find(&sample.path));
         let pair = self.rules(indices);
-        let known = |origin: &Origin| match origin {
-            Origin::Segment(at) => sample.literals.get(*at)?.clone(),
-            Origin::Elsewhere(source) => known(source),
-        };
-        let keys = pair.map(|rule| {
-            let key = rule?.key.as_ref()?;
-            key.skeleton(sample.literals.len(), known)
-        });
+        let keys = pair.map(|rule| rule?.key.as_ref()?.form(&sample.literals, &known));
         Sides {
             tables: self.tables,
             indices,
@@ -234,7 +226,7 @@ pub(super) struct Sides<'a> {
     pub(super) indices: Indices,
     pair: Pair<'a>,
     sample: SamplePath,
-    pub(super) keys: [Option<Skeleton>; 2],
+    pub(super) keys: [Option<KeyForm>; 2],
 }
 
 impl Sides<'_> {
@@ -292,9 +284,9 @@ impl Sides<'_> {
         let any_text = self.sample.literals.contains(&None);
         let mut spellings = SPELLINGS.iter();
         let fewer = spellings.any(|name| old.allow.allows(name) && !new.allow.allows(name));
-        let narrower = becomes.is_narrower_than(was);
+        let narrower = !becomes.narrow.is_subset(&was.narrow);
         let changed = [
-            (TableChange::Key, !becomes.makes_the_keys_of(was)),
+            (TableChange::Key, becomes.keys != was.keys),
             (TableChange::Refused, narrower || (fewer && any_text)),
             (TableChange::Format, old.token_format != new.token_format),
             (TableChange::Reuse, old.reuse != new.reuse),

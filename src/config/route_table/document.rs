@@ -90,31 +90,24 @@ impl RouteTable {
             routes: routes?,
             unmatched: document.unmatched,
         };
-        let patterns = table.routes.iter().map(|rule| rule.pattern.clone());
-        Router::new(patterns.collect()).map_err(|conflicts| {
-            let conflict = conflicts.first().map(ToString::to_string);
-            conflict.unwrap_or_default()
-        })?;
-        Ok(table)
+        let (_, conflicts) = Router::new(table.routes.iter().map(|rule| &rule.pattern));
+        match conflicts.first() {
+            Some(conflict) => Err(conflict.to_string().into()),
+            None => Ok(table),
+        }
     }
 }
 
 impl Rule {
     fn read(document: RouteDocument) -> Result<Self, DocumentError> {
-        let pattern = Pattern::parse(&document.path).map_err(|error| error.to_string())?;
+        let pattern = Pattern::parse(&document.path)?;
         let key = document.resource.as_deref();
         let key = key.map(|template| KeyTemplate::parse(template, &pattern));
-        let key = key.transpose().map_err(|error| error.to_string())?;
+        let key = key.transpose()?;
         if key.is_none() && document.mode != Mode::Bypass {
             return Err(format!("its route {pattern} has no key").into());
         }
-        let formats = [
-            TokenFormat::Decimal,
-            TokenFormat::Hex,
-            TokenFormat::AfterHash,
-            TokenFormat::PrefixHex16,
-        ];
-        let token_format = formats
+        let token_format = TokenFormat::ALL
             .into_iter()
             .find(|format| format.as_str() == document.token_format)
             .ok_or_else(|| format!("it has a token format {:?}", document.token_format))?;

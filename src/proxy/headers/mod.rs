@@ -25,7 +25,7 @@ use crate::http1::Fields;
 use crate::http1::head::same_name;
 use crate::http1::names::{CONNECTION, EXPECT, FORWARDED, TE, TRAILER, VIA};
 pub use crate::http1::{connection_has, members};
-use crate::routing::{KeyError, ResourceKey, Token, names_a_peer};
+use crate::routing::{ResourceKey, Token, names_a_peer};
 use crate::store::InstanceId;
 
 /// The token of a request; of a claim, too.
@@ -266,7 +266,7 @@ pub fn resource_value(key: &ResourceKey) -> Cow<'_, str> {
 }
 
 /// The key that a client names in `X-Fencing-Resource`: as the proxy writes it there, or in UTF-8.
-pub fn resource_of(value: &str) -> Result<ResourceKey, KeyError> {
+pub fn resource_of(value: &str) -> Result<ResourceKey, String> {
     let mut parts = value.split('%');
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
     for part in parts {

@@ -148,6 +148,35 @@ fn hosts() {
     }
 }
 
+fn escape(set: Escaped, text: &str) -> String {
+    let mut escaped = String::new();
+    set.push(&mut escaped, text);
+    escaped
+}
+
+#[test]
+fn separators_and_nothing_else() {
+    let set = Escaped::new("order:9é-", false);
+    for (text, expected) in [
+        ("42", "42"),
+        ("order", "order"),
+        ("a:b", "a%3Ab"),
+        ("a-b", "a%2Db"),
+        ("100%", "100%25"),
+        ("a%3Ab", "a%253Ab"),
+        ("a/b é _", "a/b é _"),
+    ] {
+        assert_eq!(escape(set, text), expected);
+        assert_eq!(set.undo(expected).as_deref(), Some(text));
+    }
+    assert_eq!(escape(Escaped::new("", true), "a/b"), "a%2Fb");
+    for never in [
+        "a:b", "%3a", "%41", "%", "%3", "%zz", "%é", "%C3%A9", "a%2Fb",
+    ] {
+        assert_eq!(set.undo(never), None, "{never}");
+    }
+}
+
 proptest! {
     #[test]
     fn forms_are_final(text in "[-+0-9a-zA-Z.:\\[\\]]{0,12}") {
@@ -156,5 +185,13 @@ proptest! {
                 prop_assert_eq!(form(&normal), Ok(normal));
             }
         }
+    }
+
+    #[test]
+    fn undo_undoes(literals in "[ -~]{0,6}", lists: bool, text in any::<String>()) {
+        let set = Escaped::new(&literals, lists);
+        let escaped = escape(set, &text);
+        prop_assert!(!escaped.contains(|sign| set.ends(sign, false)));
+        prop_assert_eq!(set.undo(&escaped), Some(text));
     }
 }

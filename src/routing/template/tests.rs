@@ -20,16 +20,16 @@ impl Route {
         let template =
             KeyTemplate::parse(template, &pattern).unwrap_or_else(|error| panic!("{error}"));
         Self {
-            router: Router::new(vec![pattern]).expect("one route"),
+            router: Router::new([&pattern]).0,
             template,
         }
     }
 
     /// The key of a request with this path and these values, by the display of their source.
-    fn render(&self, path: &str, values: &[(&str, &str)]) -> Result<ResourceKey, KeyError> {
+    fn render(&self, path: &str, values: &[(&str, &str)]) -> Result<ResourceKey, String> {
         let path = CheckedPath::parse(path).unwrap_or_else(|error| panic!("{path}: {error}"));
-        let (_, captures) = self.router.find(&path).expect("the path matches");
-        self.template.render(&captures, &path, &mut |source| {
+        assert_eq!(self.router.find(&path), Some(0), "{path:?}");
+        self.template.render(&path, &mut |source| {
             let name = source.to_string();
             let value = values
                 .iter()
@@ -42,7 +42,7 @@ impl Route {
     }
 
     fn could_yield(&self, key: &str) -> bool {
-        let reach = |path: &CheckedPath| Some(self.router.find(path)?.1);
+        let reach = |path: &CheckedPath| self.router.find(path).is_some();
         self.template.sample(key, reach).is_some()
     }
 
@@ -156,49 +156,48 @@ fn keys_of_other_sources() {
 
 #[test]
 fn requests_without_a_key() {
-    let absent = |source: Source| KeyError::Absent(source);
-    let query = || Source::Query("q".into());
     let route = Route::new("/o/{id}/{*rest}", "{query.q|int}:{*rest}");
     for (path, values, expected) in [
-        ("/o/7/a", &[] as &[(&str, &str)], absent(query())),
-        ("/o/7/a", &[("query.q", "")], KeyError::Empty(query())),
+        (
+            "/o/7/a",
+            &[] as &[(&str, &str)],
+            "`{query.q}`, and the request has none",
+        ),
+        (
+            "/o/7/a",
+            &[("query.q", "")],
+            "`{query.q}`, and the request has none",
+        ),
         (
             "/o/7",
             &[("query.q", "7")],
-            KeyError::Empty(Source::Path("rest".into())),
+            "`{rest}`, and the request has none",
         ),
         (
             "/o/7/a",
             &[("query.q", "!")],
-            KeyError::Part {
-                source: query(),
-                reason: "is given twice; send it once".into(),
-            },
+            "`{query.q}`: is given twice; send it once",
+        ),
+        (
+            "/o/7/a",
+            &[("query.q", "x")],
+            "`{query.q}`: `x` is not a whole decimal number; send digits",
         ),
     ] {
-        assert_eq!(
-            route.render(path, values),
-            Err(expected),
-            "{path} {values:?}"
+        let error = route.render(path, values).expect_err(expected);
+        assert!(
+            error.starts_with(&format!("the resource key needs {expected}")),
+            "{error}"
         );
     }
-    let error = route
-        .render("/o/7/a", &[("query.q", "x")])
-        .expect_err("not a number");
-    assert_eq!(
-        error.to_string(),
-        "the resource key needs `{query.q}`: `x` is not a whole decimal number; send digits"
-    );
     let route = Route::new("/o/{id}", "{json.a}");
-    assert_eq!(
-        route.render("/o/7", &[("json.a", "a\nb")]),
-        Err(KeyError::Control)
-    );
-    let long = "x".repeat(1025);
-    assert_eq!(
-        route.render("/o/7", &[("json.a", &long)]),
-        Err(KeyError::TooLong { bytes: 1025 })
-    );
+    for (value, why) in [
+        ("a\nb", "a control character"),
+        (&"x".repeat(1025), "1025 bytes"),
+    ] {
+        let error = route.render("/o/7", &[("json.a", value)]).expect_err(why);
+        assert!(error.contains(why), "{error}");
+    }
     assert!(
         Route::new("/o/{id}", "{host}")
             .render("/o/7", &[("host", "a@b")])
@@ -283,7 +282,7 @@ fn plain_changes_no_key_and_refuses_the_rest() {
         ] {
             let path = format!("/o/{id}");
             open.key(&path, &[]);
-            let error = plain.render(&path, &[]).expect_err(&path).to_string();
+            let error = plain.render(&path, &[]).expect_err(&path);
             assert!(error.contains("letters, digits, `-` and `_`"), "{error}");
         }
     }
@@ -307,17 +306,17 @@ fn templates_that_cannot_be_used() {
     for (pattern, template, what) in [
         ("/o/{id}", "", "it is empty"),
         ("/o/{id}", "{id", "no `}`"),
-        ("/o/{id}", "id}", "no `{`"),
+        ("/o/{id}", "id}", "`}` (U+007D)"),
         ("/o/{id}", "{}", "not known"),
         ("/o/{id}", "{Id}", "captures `{id}`"),
         ("/o", "{id}", "captures nothing"),
-        ("/o/{id}", "{*id}", "is one segment"),
+        ("/o/{id}", "{*id}", "captures `{id}`"),
         ("/o/{id}", "{id|upper}", "no filter `upper`"),
         ("/o/{id}", "{id|}", "no filter ``"),
-        ("/o/{*rest}", "{*rest|int}", "not a number"),
-        ("/o/{id}", "{path|int}", "not a number"),
-        ("/o/{id}", "{host|plain}", "names of hosts have dots"),
-        ("/v1.0/{id}", "{path|plain}", "`v1.0` of the path"),
+        ("/o/{*rest}", "{*rest|int}", "no filter `int` here"),
+        ("/o/{id}", "{path|int}", "no filter `int` here"),
+        ("/o/{id}", "{host|plain}", "no request would have a key"),
+        ("/v1.0/{id}", "{path|plain}", "no request would have a key"),
         ("/o/{id}", "{id|Plain}", "no filter `Plain`"),
         ("/o/{path}", "{path}", "rename the capture"),
         ("/o/{*path}", "{path}", "rename the capture"),
@@ -333,21 +332,19 @@ fn templates_that_cannot_be_used() {
         ("/o/{id}", "{header.X-Fencing-Token}", "fence nothing"),
         ("/o/{id}", "{header.x_fencing_token}", "fence nothing"),
         ("/o/{id}", "{header.x-fencing-operation}", "fence nothing"),
-        ("/o/{id}", "a%{id}", "`%` stands for escapes"),
+        ("/o/{id}", "a%{id}", "stands for escapes"),
         ("/o/{id}", "a {id}", "U+0020"),
         ("/o/{id}", "a\n{id}", "U+000A"),
         ("/o/{id}", "a→{id}", "U+2192"),
         ("/{a}/{b}", "{a}{b}", "nothing separates"),
         ("/{a}/{b}", "{a}x{b}", "nothing separates"),
         ("/{a}/{b}", "{a}9{b}", "nothing separates"),
-        ("/{a}/{*r}", "{*r}/{a}", "(not `/`"),
-        ("/{a}/{*r}", "{*r}{path}", "(not `/`"),
-        ("/{a}/{*r}", "{path}/{a}", "(not `/`"),
+        ("/{a}/{*r}", "{*r}/{a}", "(not `/` behind a list"),
+        ("/{a}/{*r}", "{*r}{path}", "(not `/` behind a list"),
+        ("/{a}/{*r}", "{path}/{a}", "(not `/` behind a list"),
     ] {
         let pattern = Pattern::parse(pattern).unwrap();
-        let error = KeyTemplate::parse(template, &pattern)
-            .expect_err(template)
-            .to_string();
+        let error = KeyTemplate::parse(template, &pattern).expect_err(template);
         assert!(error.contains(what), "{error}");
         assert!(
             error.starts_with(&format!("resource `{template}`: ")),
@@ -355,7 +352,6 @@ fn templates_that_cannot_be_used() {
         );
     }
     let pattern = Pattern::parse("/{id}").unwrap();
-    assert!(KeyTemplate::parse(&("x".repeat(1024) + "{id}"), &pattern).is_err());
     assert!(KeyTemplate::parse("заказ:{id}", &pattern).is_ok());
 }
 
@@ -543,7 +539,7 @@ proptest! {
     fn no_text_panics(template in "[a-c{}:|%./*]{0,12}", key in any::<String>()) {
         let pattern = Pattern::parse("/{a}/{*b}").unwrap();
         if let Ok(template) = KeyTemplate::parse(&template, &pattern) {
-            let _ = template.sample(&key, |_| None);
+            let _ = template.sample(&key, |_| false);
         }
     }
 }

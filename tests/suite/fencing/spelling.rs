@@ -41,7 +41,7 @@ impl KeyRule {
         let pattern = Pattern::parse(path).expect("a pattern");
         Self {
             template: KeyTemplate::parse(resource, &pattern).expect("a template"),
-            router: Router::new(vec![pattern]).expect("one pattern does not conflict"),
+            router: Router::new([&pattern]).0,
         }
     }
 
@@ -53,10 +53,10 @@ impl KeyRule {
         if path.oddity_not_in(Allow::default()).is_some() {
             return None;
         }
-        let (_, captures) = self.router.find(&path)?;
+        self.router.find(&path)?;
         let key = self
             .template
-            .render(&captures, &path, &mut |_| query_value(query, "q"));
+            .render(&path, &mut |_| query_value(query, "q"));
         Some(key.ok()?.as_str().to_owned())
     }
 }

@@ -165,12 +165,10 @@ fn rendered(
     path: &CheckedPath,
     known: impl Fn(&Source) -> Option<String>,
 ) -> Option<ResourceKey> {
-    let patterns = table.routes.iter().map(|rule| rule.pattern.clone());
-    let router = Router::new(patterns.collect()).expect("no two routes of one shape");
-    let (found, captures) = router.find(path)?;
-    let key = table.routes[found].key.as_ref()?;
+    let (router, _) = Router::new(table.routes.iter().map(|rule| &rule.pattern));
+    let key = table.routes[router.find(path)?].key.as_ref()?;
     let mut value = |source: &Source| Ok(known(source));
-    key.render(&captures, path, &mut value).ok()
+    key.render(path, &mut value).ok()
 }
 
 fn found_by_search(
@@ -201,7 +199,10 @@ fn found_by_search(
             let path = CheckedPath::parse(&raw_path).expect("a good path");
             let sample = SamplePath {
                 raw: raw_path.clone(),
-                literals: path.segments().iter().cloned().map(Some).collect(),
+                literals: path
+                    .segments_from(0)
+                    .map(|text| Some(text.to_owned()))
+                    .collect(),
                 path,
             };
             let known = |source: &Source| match source {
@@ -217,7 +218,7 @@ fn found_by_search(
                 "{raw_path}"
             );
             if let [Some(old), Some(new)] = &sides.keys {
-                let same = new.makes_the_keys_of(old);
+                let same = new.keys == old.keys;
                 assert_eq!(same, rendered[0] == rendered[1], "{raw_path}");
             }
             for asking in Asking::ALL {

@@ -61,7 +61,7 @@ routes: [{{ path: '/{{id}}', resource: '{{id}}' }}]"
         let metrics = Arc::new(Metrics::new(&[]));
         let upstream = Upstream::new(&settings.upstream, fencing.lease(), &metrics);
         let (limits, route) = (settings.limits, settings.routes[0].clone());
-        let table = RoutingTable::new(Arc::new(settings), &metrics).expect("routes");
+        let table = RoutingTable::new(Arc::new(settings), &metrics);
         Self {
             limit: InFlightLimit::new(&limits, Arc::clone(&metrics)),
             rig,

@@ -12,7 +12,7 @@
 //! - Interim responses are the connection's own: `100 Continue` is the proxy's, others end there.
 //! - A reason that is not ASCII is left out. Names of trailer fields are in title case.
 
-use fencepost::routing::method::SAFE_METHODS;
+use fencepost::routing::SAFE_METHODS;
 
 use super::cases::EchoCase;
 use super::servers::ServerKind;

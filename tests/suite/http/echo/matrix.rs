@@ -1,6 +1,6 @@
 //! The exchanges that are tried: methods, bodies, fields, statuses, answers.
 
-use fencepost::routing::method::SAFE_METHODS;
+use fencepost::routing::SAFE_METHODS;
 
 use super::cases::{EchoCase, chunked, noise, pieces, sized};
 use super::servers::ServerKind;
