@@ -49,6 +49,12 @@ impl<T> PerWorker<T> {
         self.0[index() % self.0.len()].lock()
     }
 
+    /// All copies, this worker's first.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Mutex<T>> {
+        let (before, own) = self.0.split_at(index() % self.0.len());
+        own.iter().chain(before).map(|line| &line.0)
+    }
+
     /// Changes one copy after the other: until this returns, workers may find different values.
     pub(crate) fn change(&self, mut change: impl FnMut(&mut T)) {
         for copy in &self.0 {

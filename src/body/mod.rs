@@ -7,8 +7,6 @@ mod request;
 
 use std::time::Duration;
 
-use http::Uri;
-
 pub(crate) use self::deadlines::{Answering, BodyRules, UploadProgress};
 pub(crate) use self::memory::{BodyMemory, MemoryShare};
 pub(crate) use self::received::{Feed, Received, Wish, streamed};
@@ -21,8 +19,6 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// A request for the upstream.
 pub(crate) struct UpstreamRequest {
     pub head: RequestHead,
-    /// The target with scheme and authority, over HTTP/2.
-    pub uri: Option<Box<Uri>>,
     pub body: RequestBody,
 }
 

@@ -90,9 +90,8 @@ impl Proxy {
         }
         // The client's side of an upgrade is not the upstream's.
         head.upgrade = None;
-        let uri = upstream.uri(&head.target);
         Box::new(Exchange {
-            request: UpstreamRequest { head, uri, body },
+            request: UpstreamRequest { head, body },
             span,
             opening: additions.opening,
             timeout: route.map_or(context.table().settings.upstream.timeout, |route| {

@@ -22,7 +22,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
 use super::errors::chain;
-use super::socket::{LeaseGuard, UpstreamSocket};
+use super::socket::{LeaseGuard, TlsRecords, UpstreamSocket};
 use crate::body::BoxError;
 use crate::metrics::{ConnectFailure, InFlightGuard, Metrics};
 use crate::socket;
@@ -37,10 +37,11 @@ const NEXT_ADDRESS: Duration = Duration::from_millis(250);
 /// Opens connections to the one upstream, with their handshakes, within `upstream.connect_timeout`.
 #[derive(Clone)]
 pub(crate) struct Connecting {
-    address: Address,
-    tls: Option<Tls>,
+    pub(super) address: Address,
+    /// `None`: no TLS.
+    pub(super) tls: Option<Tls>,
     /// `None`: for what is not fenced.
-    guard: Option<LeaseGuard>,
+    pub(super) guard: Option<LeaseGuard>,
     pub(super) timeout: Duration,
     /// `upstream.header_bytes`.
     pub(super) header_bytes: usize,
@@ -60,8 +61,6 @@ pub(super) struct Tls {
     config: Arc<ClientConfig>,
     /// `None`: the URL's host is no name that a certificate could have.
     server_name: Option<ServerName<'static>>,
-    /// HTTP/2 has to be agreed on.
-    h2: bool,
 }
 
 impl Address {
@@ -102,24 +101,22 @@ impl Tls {
         Self {
             config: Arc::new(config),
             server_name: server_name.or_else(from_url),
-            h2,
         }
     }
 
     async fn handshake(&self, mut socket: UpstreamSocket) -> Result<UpstreamIo, BoxError> {
         let name = self.server_name.clone();
         let name = name.ok_or("the host of upstream.url is no valid name; see server_name")?;
-        socket.begin_tls();
+        socket.records = Some(TlsRecords::default());
         let connector = TlsConnector::from(Arc::clone(&self.config));
-        let stream = match connector.connect(name, socket).await {
-            Err(error) if self.h2 && agrees_on_nothing(&error) => {
-                return Err(format!("{NO_H2}: {error}").into());
-            }
-            Err(error) if is_no_tls(&error) => return Err(format!("{NO_TLS}: {error}").into()),
-            stream => stream?,
-        };
+        let connected = connector.connect(name, socket).await;
+        let stream = connected.map_err(|error| match hint(&error) {
+            Some(hint) => format!("{hint}: {error}").into(),
+            None => BoxError::from(error),
+        })?;
         // An upstream without ALPN lets the handshake pass.
-        if self.h2 && stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+        let wanted = self.config.alpn_protocols.first();
+        if stream.get_ref().1.alpn_protocol() != wanted.map(Vec::as_slice) {
             return Err(NO_H2.into());
         }
         Ok(Either::Right(Box::new(stream)))
@@ -127,23 +124,6 @@ impl Tls {
 }
 
 impl Connecting {
-    pub(super) fn new(
-        address: Address,
-        tls: Option<Tls>,
-        guard: Option<LeaseGuard>,
-        (timeout, header_bytes): (Duration, usize),
-        metrics: Arc<Metrics>,
-    ) -> Self {
-        Self {
-            address,
-            tls,
-            guard,
-            timeout,
-            header_bytes,
-            metrics,
-        }
-    }
-
     /// # Errors
     ///
     /// The address, and why it has no connection, in one line.
@@ -159,13 +139,10 @@ impl Connecting {
         let timeout = self.timeout;
         let deadline = Instant::now() + timeout;
         let late = |why: String| (ConnectFailure::Timeout, why);
-        let mut socket = match timeout_at(deadline, self.socket()).await {
-            Ok(socket) => socket.map_err(|(cause, error)| (cause, chain(&error)))?,
+        let socket = match timeout_at(deadline, self.socket()).await {
+            Ok(socket) => socket?,
             Err(_) => return Err(late(format!("no connection within {timeout:?}"))),
         };
-        socket.count(InFlightGuard::over(
-            &self.metrics.series.upstream_connections,
-        ));
         let Some(tls) = &self.tls else {
             return Ok(Either::Left(socket));
         };
@@ -177,25 +154,24 @@ impl Connecting {
         }
     }
 
-    async fn socket(&self) -> Result<UpstreamSocket, (ConnectFailure, io::Error)> {
-        let guard = self.guard.clone();
-        let failed = |error: io::Error| (failure(&error), error);
-        let (host, port) = match &self.address {
-            Address::Unix(path) => {
-                let stream = UnixStream::connect(path).await.map_err(failed)?;
-                return Ok(UpstreamSocket::new(Either::Right(stream), guard));
+    async fn socket(&self) -> Result<UpstreamSocket, (ConnectFailure, String)> {
+        let failed = |error: io::Error| (failure(&error), chain(&error));
+        let io = match &self.address {
+            Address::Unix(path) => Either::Right(UnixStream::connect(path).await.map_err(failed)?),
+            Address::Tcp(host, port) => {
+                let found = lookup_host((&**host, *port)).await;
+                let addresses = found.map_err(|error| (ConnectFailure::Dns, chain(&error)))?;
+                let stream = first_to_answer(addresses.collect()).await.map_err(failed)?;
+                stream.set_nodelay(true).map_err(failed)?;
+                socket::keep_alive(&stream);
+                if let Some(guard) = &self.guard {
+                    guard.prepare(&stream).map_err(failed)?;
+                }
+                Either::Left(stream)
             }
-            Address::Tcp(host, port) => (&**host, *port),
         };
-        let found = lookup_host((host, port)).await;
-        let addresses = found.map_err(|error| (ConnectFailure::Dns, error))?;
-        let stream = first_to_answer(addresses.collect()).await.map_err(failed)?;
-        stream.set_nodelay(true).map_err(failed)?;
-        socket::keep_alive(&stream);
-        if let Some(guard) = &guard {
-            guard.prepare(&stream).map_err(failed)?;
-        }
-        Ok(UpstreamSocket::new(Either::Left(stream), guard))
+        let counted = InFlightGuard::over(&self.metrics.series.upstream_connections);
+        Ok(UpstreamSocket::new(io, self.guard.clone(), counted))
     }
 }
 
@@ -234,21 +210,14 @@ const NO_H2: &str = "it does not offer HTTP/2 by ALPN; see upstream.http2";
 
 const NO_TLS: &str = "it does not speak TLS; is upstream.url http:// or h2c://?";
 
-/// It answered with something else than a record of TLS.
-fn is_no_tls(error: &io::Error) -> bool {
-    let tls = error
-        .get_ref()
-        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    let wrong = InvalidMessage::InvalidContentType;
-    matches!(tls, Some(rustls::Error::InvalidMessage(what)) if *what == wrong)
-}
-
-fn agrees_on_nothing(error: &io::Error) -> bool {
-    let tls = error
-        .get_ref()
-        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    let nothing = AlertDescription::NoApplicationProtocol;
-    matches!(tls, Some(rustls::Error::AlertReceived(alert)) if *alert == nothing)
+/// The setting that a failed handshake points to.
+fn hint(error: &io::Error) -> Option<&'static str> {
+    match error.get_ref()?.downcast_ref()? {
+        rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol) => Some(NO_H2),
+        // It answered with something else than a record of TLS.
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => Some(NO_TLS),
+        _ => None,
+    }
 }
 
 /// A connection to the upstream, without TLS or with it.

@@ -13,15 +13,6 @@ pub enum UpstreamError {
     Roots(io::Error),
 }
 
-/// Why a request cannot be sent. Nothing of it was.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ReserveError {
-    #[error("{0}")]
-    Unreachable(String),
-    #[error("the lease under which this request was admitted has ended")]
-    Ended,
-}
-
 /// Why there is no response head. Each with its causes, in one line.
 #[derive(Debug)]
 pub(crate) enum SendError {

@@ -12,9 +12,9 @@
 //! [pooled](pool), and carry one exchange after the other. Over [HTTP/2](http2), requests that are
 //! not fenced share connections.
 //!
-//! A request is sent in two steps. [`Upstream::reserve`] waits for a connection, over HTTP/2 until
-//! the upstream allows a stream. Only then its permit begins, and [`Reserved::send`] hands the
-//! request over. So no fenced request waits in a queue that outlives its permit.
+//! A fenced request is sent in two steps. Over HTTP/2, [`Upstream::reserve`] waits for a connection
+//! on which the upstream allows a stream. Only then its permit begins, and [`Upstream::send`] hands
+//! the request over. So none waits in a queue that outlives its permit.
 //!
 //! Over [HTTP/1](http1), a request may go over another connection if the kernel has taken no byte
 //! of it. That happens when the upstream has closed an idle connection. It is the only retry of a
@@ -27,28 +27,30 @@ mod errors;
 mod http1;
 mod http2;
 mod pool;
-mod response;
 mod socket;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
 
 use http::Uri;
 use http::uri::{Authority, Scheme};
+use http_body_util::Either;
 
 use self::connect::{Address, Connecting, Tls};
+pub(crate) use self::errors::SendError;
 pub use self::errors::UpstreamError;
-pub(crate) use self::errors::{ReserveError, SendError};
 pub(crate) use self::http1::Upgraded;
-use self::http1::{Http1Exchange, Http1Pool};
-use self::http2::{Http2Pending, Http2Pool, Http2Way, SharedConnections};
-pub(crate) use self::response::{
-    PendingResponse, ResponseBody, into_upgraded, is_uploading, poll_taken, taken, upload,
-};
+use self::http1::{Http1Body, Http1Exchange, Http1Pool};
+use self::http2::{Http2Body, Http2Connection, Http2Pool, SharedConnections};
 use self::socket::LeaseGuard;
-use crate::body::UpstreamRequest;
+use crate::body::{BoxError, UpstreamRequest};
 use crate::config::{HostPolicy, UpstreamSettings, UpstreamUrl};
 use crate::fencing::lease::Lease;
-use crate::http1::Target;
+use crate::http1::{Response, Target};
+use crate::locked::locked;
 use crate::metrics::Metrics;
 use crate::worker::PerWorker;
 
@@ -63,21 +65,6 @@ enum UpstreamConnections {
 }
 
 impl UpstreamConnections {
-    async fn reserve(&self) -> Result<Reserved, ReserveError> {
-        let way = match self {
-            Self::Http1(pool) => return Ok(Reserved::Http1(Arc::clone(pool))),
-            Self::Http2(pool) => {
-                let connection = match pool.take() {
-                    Some(connection) => Ok(connection),
-                    None => pool.open().await,
-                };
-                connection.map(|connection| Http2Way::Own(Some(connection), Arc::clone(pool)))
-            }
-            Self::SharedHttp2(connections) => connections.stream().await.map(Http2Way::Shared),
-        };
-        way.map(Reserved::Http2).map_err(ReserveError::Unreachable)
-    }
-
     fn retire(&self) {
         match self {
             Self::Http1(pool) => pool.retire(),
@@ -87,29 +74,10 @@ impl UpstreamConnections {
     }
 }
 
-/// The right to send one request at once.
-#[must_use = "over HTTP/2 it holds a stream"]
-pub(crate) enum Reserved {
-    Http1(Arc<Http1Pool>),
-    Http2(Http2Way),
-}
-
-impl Reserved {
-    /// Hands the request over. [`PendingResponse`] is to be polled for the response. `repeatable`:
-    /// it is not fenced, and sending it twice does no harm.
-    pub(crate) fn send(self, request: UpstreamRequest, repeatable: bool) -> PendingResponse {
-        match self {
-            Self::Http1(pool) => {
-                let pending = Http1Exchange::new(pool, request, repeatable);
-                PendingResponse::Http1(Box::new(pending))
-            }
-            Self::Http2(way) => {
-                let pending = Http2Pending::new(way, request, repeatable);
-                PendingResponse::Http2(Box::new(pending))
-            }
-        }
-    }
-}
+/// What one request goes over: the connections, and over HTTP/2 the one that a fenced request has to
+/// itself.
+#[must_use = "it may hold a connection"]
+pub(crate) struct Reserved(UpstreamConnections, Option<Http2Connection>);
 
 /// The upstream, and the two ways to reach it.
 pub(crate) struct Upstream {
@@ -119,7 +87,6 @@ pub(crate) struct Upstream {
     /// Host.
     pub h2: bool,
     setup: Setup,
-    lease: Arc<Lease>,
     /// For requests with a permit: of the incarnation beside it. Short sections, never across an
     /// await.
     fenced: Mutex<(u64, UpstreamConnections)>,
@@ -129,37 +96,32 @@ pub(crate) struct Upstream {
     plain: UpstreamConnections,
 }
 
-/// The settings of all connections.
+/// What all connections have in common.
 struct Setup {
     settings: UpstreamSettings,
-    /// `None`: no TLS.
-    tls: Option<Tls>,
     h2: bool,
-    address: Address,
-    metrics: Arc<Metrics>,
+    lease: Arc<Lease>,
+    /// Without a guard.
+    connecting: Connecting,
 }
 
 impl Setup {
-    /// `fence`: the lease, and the incarnation of the permits that these connections are for.
-    fn connections(&self, fence: Option<(&Arc<Lease>, u64)>) -> UpstreamConnections {
-        let settings = &self.settings;
-        let undelivered = settings.undelivered;
-        let guard =
-            fence.map(|(lease, incarnation)| LeaseGuard::new(lease, incarnation, undelivered));
-        let (address, tls) = (self.address.clone(), self.tls.clone());
-        let connecting = Connecting::new(
-            address,
-            tls,
+    /// `incarnation`: of the permits that these connections are for. `None`: for requests that are
+    /// not fenced.
+    fn connections(&self, incarnation: Option<u64>) -> UpstreamConnections {
+        let guard = incarnation.map(|incarnation| LeaseGuard {
+            lease: Arc::clone(&self.lease),
+            incarnation,
+            undelivered: self.settings.undelivered,
+        });
+        let connecting = Connecting {
             guard,
-            (settings.connect_timeout, settings.header_bytes),
-            Arc::clone(&self.metrics),
-        );
-        let idle = settings.idle_timeout;
-        match (self.h2, fence) {
-            (false, _) => UpstreamConnections::Http1(Arc::new(Http1Pool::new(connecting, idle))),
-            (true, Some(_)) => {
-                UpstreamConnections::Http2(Arc::new(Http2Pool::new(connecting, idle)))
-            }
+            ..self.connecting.clone()
+        };
+        let idle = self.settings.idle_timeout;
+        match (self.h2, incarnation) {
+            (false, _) => UpstreamConnections::Http1(Http1Pool::new(connecting, idle)),
+            (true, Some(_)) => UpstreamConnections::Http2(Http2Pool::new(connecting, idle)),
             (true, None) => {
                 let connections = SharedConnections::new(connecting, idle);
                 UpstreamConnections::SharedHttp2(Arc::new(connections))
@@ -199,20 +161,25 @@ impl Upstream {
         };
         let setup = Setup {
             settings: settings.clone(),
-            tls,
             h2,
-            address,
-            metrics: Arc::clone(metrics),
+            lease: Arc::clone(lease),
+            connecting: Connecting {
+                address,
+                tls,
+                guard: None,
+                timeout: settings.connect_timeout,
+                header_bytes: settings.header_bytes,
+                metrics: Arc::clone(metrics),
+            },
         };
         let incarnation = lease.incarnation();
-        let fenced = setup.connections(Some((lease, incarnation)));
+        let fenced = setup.connections(Some(incarnation));
         let plain = setup.connections(None);
         Ok(Self {
             scheme,
             authority,
             h2,
             setup,
-            lease: Arc::clone(lease),
             own: PerWorker::new(|| (incarnation, fenced.clone())),
             fenced: Mutex::new((incarnation, fenced)),
             plain,
@@ -220,14 +187,59 @@ impl Upstream {
     }
 
     /// Waits until a request with a permit of `incarnation` can be sent.
-    pub(crate) async fn reserve(&self, incarnation: u64) -> Result<Reserved, ReserveError> {
-        let fenced = self.fenced(incarnation)?;
-        fenced.reserve().await
+    ///
+    /// # Errors
+    ///
+    /// Always [`SendError::NotSent`].
+    pub(crate) async fn reserve(&self, incarnation: u64) -> Result<Reserved, SendError> {
+        let connections = self.fenced(incarnation)?;
+        let own = match &connections {
+            UpstreamConnections::Http2(pool) => Some(match pool.take() {
+                Some(connection) => connection,
+                None => pool.open().await.map_err(SendError::NotSent)?,
+            }),
+            _ => None,
+        };
+        Ok(Reserved(connections, own))
     }
 
-    /// As [`Self::reserve`], for a request that is not fenced.
-    pub(crate) async fn reserve_plain(&self) -> Result<Reserved, ReserveError> {
-        self.plain.reserve().await
+    /// The same for a request that is not fenced.
+    pub(crate) fn plain(&self) -> Reserved {
+        Reserved(self.plain.clone(), None)
+    }
+
+    /// Sends a request over what is reserved for it. Resolves with the head of the response, with the
+    /// body that follows. Dropping it midway resets the connection of a fenced request.
+    /// `repeatable`: it is not fenced, and sending it twice does no harm.
+    pub(crate) fn send(
+        &self,
+        Reserved(connections, own): Reserved,
+        request: UpstreamRequest,
+        repeatable: bool,
+    ) -> impl Future<Output = Result<Response<ResponseBody>, SendError>> + Send + use<> {
+        type Http2Pending =
+            Pin<Box<dyn Future<Output = Result<Response<Http2Body>, SendError>> + Send>>;
+        let uri = self.uri(&request.head.target);
+        // Boxed, so that the futures around it stay small.
+        let pending: Either<Box<Http1Exchange>, Http2Pending> = match connections {
+            UpstreamConnections::Http1(pool) => {
+                let pending = Http1Exchange::new(pool, request, repeatable);
+                Either::Left(Box::new(pending))
+            }
+            UpstreamConnections::Http2(pool) => {
+                let own = own.map(|connection| (connection, pool));
+                Either::Right(Box::pin(http2::fenced(own, uri, request)))
+            }
+            UpstreamConnections::SharedHttp2(shared) => {
+                Either::Right(Box::pin(http2::plain(shared, uri, request, repeatable)))
+            }
+        };
+        async move {
+            match pending {
+                Either::Left(pending) => Ok(pending.response().await?.map(Either::Left)),
+                Either::Right(pending) => Ok(pending.await?.map(Either::Right)),
+            }
+        }
     }
 
     /// Opens a connection and sends nothing.
@@ -236,30 +248,31 @@ impl Upstream {
     ///
     /// Why there is none, in one line.
     pub(crate) async fn reach(&self) -> Result<(), String> {
-        if let UpstreamConnections::Http1(pool) = &self.plain {
-            return pool.open().await.map(drop);
+        match &self.plain {
+            UpstreamConnections::Http1(pool) => pool.open().await.map(drop),
+            UpstreamConnections::Http2(pool) => pool.open().await.map(drop),
+            UpstreamConnections::SharedHttp2(shared) => shared.stream().await.map(drop),
         }
-        let reserved = self.plain.reserve().await.map(drop);
-        reserved.map_err(|error| error.to_string())
     }
 
     /// The connections for permits of `incarnation`. After a rejoin, those of the previous
     /// incarnation can carry nothing new, so new ones are made. A permit of the previous
     /// incarnation gets none at all, since the sockets of the new one would let it write.
-    fn fenced(&self, incarnation: u64) -> Result<UpstreamConnections, ReserveError> {
+    fn fenced(&self, incarnation: u64) -> Result<UpstreamConnections, SendError> {
         {
             let own = self.own.own();
             // A permit of the previous incarnation is refused below.
-            if own.0 == incarnation && self.lease.incarnation() == incarnation {
+            if own.0 == incarnation && self.setup.lease.incarnation() == incarnation {
                 return Ok(own.1.clone());
             }
         }
-        let mut fenced = self.fenced.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fenced = locked(&self.fenced);
         if fenced.0 > incarnation {
-            return Err(ReserveError::Ended);
+            let ended = "the lease under which this request was admitted has ended";
+            return Err(SendError::NotSent(ended.to_owned()));
         }
         if fenced.0 < incarnation {
-            let connections = self.setup.connections(Some((&self.lease, incarnation)));
+            let connections = self.setup.connections(Some(incarnation));
             self.own
                 .change(|own| *own = (incarnation, connections.clone()));
             let old = std::mem::replace(&mut *fenced, (incarnation, connections));
@@ -271,16 +284,13 @@ impl Upstream {
     /// Other settings have taken the place of these. Idle connections are closed, and what was sent
     /// comes to its end. A request that was judged under these settings may still be sent.
     pub(crate) fn retire(&self) {
-        let fenced = {
-            let fenced = self.fenced.lock().unwrap_or_else(PoisonError::into_inner);
-            fenced.1.clone()
-        };
+        let fenced = locked(&self.fenced).1.clone();
         fenced.retire();
         self.plain.retire();
     }
 
     /// The URI of a request whose target is `target`, byte for byte. `None` over HTTP/1.
-    pub(crate) fn uri(&self, target: &Target) -> Option<Box<Uri>> {
+    fn uri(&self, target: &Target) -> Option<Uri> {
         if !self.h2 {
             return None;
         }
@@ -288,7 +298,7 @@ impl Upstream {
             .scheme(self.scheme.clone())
             .authority(self.authority.clone())
             .path_and_query(target.path_and_query());
-        uri.build().ok().map(Box::new)
+        uri.build().ok()
     }
 
     /// The Host that the upstream sees, given the client's.
@@ -299,6 +309,63 @@ impl Upstream {
             HostPolicy::Rewrite => own,
             HostPolicy::Literal(host) => host.as_bytes(),
         }
+    }
+}
+
+/// The body of a response, over HTTP/1 or HTTP/2. The rest of the request is sent as it is read.
+/// Dropping it resets the connection of a fenced request, unless [`taken`] was true.
+pub(crate) type ResponseBody = Either<Http1Body, Http2Body>;
+
+/// Whether a part of the request is still to be sent.
+pub(crate) fn is_uploading(body: &ResponseBody) -> bool {
+    match body {
+        Either::Left(body) => body.is_uploading(),
+        Either::Right(body) => body.is_uploading(),
+    }
+}
+
+/// Sends more of the request while the response is not read. Resolves only if the request breaks
+/// off.
+pub(crate) async fn upload(body: &mut ResponseBody) -> BoxError {
+    poll_fn(|cx| match body {
+        Either::Left(body) => body.poll_upload(cx),
+        Either::Right(body) => body.poll_upload(cx),
+    })
+    .await
+}
+
+/// The pauses between two looks at a connection's send queue: at first, and at most.
+const LOOK: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+
+/// Waits until the upstream's host has acknowledged all that was sent of a fenced request whose
+/// response is whole. The rest of the request is never sent. `false`: the connection failed before.
+///
+/// The response itself mostly brings the acknowledgement, and the first look is enough. No event
+/// tells of a later one, so the wait looks again and again.
+pub(crate) async fn taken(body: &mut ResponseBody) -> bool {
+    let (mut pause, longest) = LOOK;
+    loop {
+        if let Poll::Ready(taken) = poll_taken(body) {
+            return taken;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(longest);
+    }
+}
+
+/// As [`taken`], without waiting.
+pub(crate) fn poll_taken(body: &mut ResponseBody) -> Poll<bool> {
+    match body {
+        Either::Left(body) => body.taken(),
+        Either::Right(body) => body.taken(),
+    }
+}
+
+/// The tunnel that follows a 101.
+pub(crate) fn into_upgraded(body: ResponseBody) -> Option<Upgraded> {
+    match body {
+        Either::Left(body) => body.into_upgraded(),
+        Either::Right(_) => None,
     }
 }
 

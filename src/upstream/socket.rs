@@ -27,11 +27,13 @@ use rustix::ioctl::{Getter, Opcode, ioctl};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_util::either::Either;
 
 use crate::fencing::lease::Lease;
 use crate::metrics::InFlightGuard;
 use crate::socket::{self, Socket};
+use crate::worker;
 
 /// How many unsent bytes of fenced requests the kernel may hold. Without a bound it takes
 /// megabytes, and delivers them to a slow upstream even after the proxy has ended: each byte that
@@ -47,23 +49,15 @@ pub(super) const LAPSED: io::ErrorKind = io::ErrorKind::PermissionDenied;
 /// The lease that a fenced socket checks before every write.
 #[derive(Clone)]
 pub(super) struct LeaseGuard {
-    lease: Arc<Lease>,
+    pub lease: Arc<Lease>,
     /// The incarnation of the permits that the connection is for, and not the one at the connect: a
     /// permit of an earlier incarnation must not get a socket of a later one.
-    incarnation: u64,
+    pub incarnation: u64,
     /// How long the kernel may try to deliver what was written.
-    undelivered: Duration,
+    pub undelivered: Duration,
 }
 
 impl LeaseGuard {
-    pub(super) fn new(lease: &Arc<Lease>, incarnation: u64, undelivered: Duration) -> Self {
-        Self {
-            lease: Arc::clone(lease),
-            incarnation,
-            undelivered,
-        }
-    }
-
     /// Prepares a connection before its first byte.
     ///
     /// # Errors
@@ -117,43 +111,41 @@ pub(crate) struct UpstreamSocket {
     io: Option<Socket>,
     /// `None`: its requests are not fenced, and may arrive at any time. It is never reset.
     guard: Option<LeaseGuard>,
-    /// A request has begun on it, and is not known to have been taken.
-    busy: bool,
+    /// A request has begun on it, and is not known to have been taken. Dropped in the middle of one,
+    /// a fenced socket is reset.
+    pub busy: bool,
     /// Bytes that the kernel has taken.
-    written: u64,
+    pub written: u64,
+    /// The kernel has not taken all of the last write.
+    pub blocked: bool,
     /// The connection has failed, in this way.
     failed: Option<io::ErrorKind>,
-    /// See [`Self::read_unpolled`].
-    unpolled: bool,
-    /// `None`: the connection does not speak TLS.
-    records: Option<TlsRecords>,
-    /// `None` in tests of the parts.
-    counted: Option<InFlightGuard>,
+    /// Reads ask the kernel, in place of the runtime. They wake no task then.
+    pub unpolled: bool,
+    /// The position in the records that have come. `None`: the connection does not speak TLS.
+    pub records: Option<TlsRecords>,
+    pub opened: Instant,
+    /// The worker whose runtime waits for the socket.
+    worker: usize,
+    _counted: InFlightGuard,
 }
 
 impl UpstreamSocket {
-    pub(super) fn new(io: Socket, guard: Option<LeaseGuard>) -> Self {
+    /// `counted`: it counts as open for as long as it lives.
+    pub(super) fn new(io: Socket, guard: Option<LeaseGuard>, counted: InFlightGuard) -> Self {
         Self {
             io: Some(io),
             guard,
             busy: false,
             written: 0,
+            blocked: false,
             failed: None,
             unpolled: false,
             records: None,
-            counted: None,
+            opened: Instant::now(),
+            worker: worker::index(),
+            _counted: counted,
         }
-    }
-
-    /// Counts as open for as long as it lives.
-    pub(super) fn count(&mut self, guard: InFlightGuard) {
-        self.counted = Some(guard);
-    }
-
-    /// Whether a request is under way on it. Dropped in the middle of one, a fenced socket is
-    /// reset.
-    pub(super) const fn set_busy(&mut self, busy: bool) {
-        self.busy = busy;
     }
 
     /// Resets the connection, if it is fenced. When this returns, nothing more is sent over it.
@@ -194,20 +186,16 @@ impl UpstreamSocket {
         }
     }
 
-    /// Has the current runtime wait for the socket from now on, in place of the one that opened it.
-    ///
-    /// # Errors
-    ///
-    /// The socket was closed before, or the runtime has stopped.
-    pub(super) fn move_here(&mut self) -> io::Result<()> {
-        let io = self.io.take().ok_or_else(given_up)?;
-        self.io = Some(socket::attach(socket::detach(io)?)?);
-        Ok(())
-    }
-
-    /// TLS begins: from now on the ends of its records are known.
-    pub(super) fn begin_tls(&mut self) {
-        self.records = Some(TlsRecords::default());
+    /// Has this worker's runtime wait for the socket from now on. `false`: the connection is lost.
+    pub(super) fn move_here(&mut self) -> bool {
+        let here = worker::index();
+        if self.worker != here {
+            self.worker = here;
+            let detached = self.io.take().map(socket::detach);
+            let attached = detached.and_then(|detached| socket::attach(detached.ok()?).ok());
+            self.io = attached;
+        }
+        self.io.is_some()
     }
 
     /// Whether the upstream has sent a part of a TLS record, and not the rest.
@@ -215,21 +203,10 @@ impl UpstreamSocket {
         self.records.as_ref().is_some_and(TlsRecords::is_inside)
     }
 
-    /// Whether reads ask the kernel, in place of the runtime. They wake no task then.
-    pub(super) fn read_unpolled(&mut self, unpolled: bool) {
-        self.unpolled = unpolled;
-    }
-
-    /// How many bytes the kernel has taken.
-    pub(super) const fn written(&self) -> u64 {
-        self.written
-    }
-
     /// Runs a write, unless the lease has lapsed. The exchange drops the connection at the error.
     fn write(
         &mut self,
-        cx: &mut Context<'_>,
-        write: impl FnOnce(Pin<&mut Socket>, &mut Context<'_>) -> Poll<io::Result<usize>>,
+        write: impl FnOnce(Pin<&mut Socket>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         if let Some(guard) = &self.guard
             && !guard.lease.holds(guard.incarnation)
@@ -242,7 +219,8 @@ impl UpstreamSocket {
         let Some(io) = &mut self.io else {
             return Poll::Ready(Err(given_up()));
         };
-        let written = write(Pin::new(io), cx);
+        let written = write(Pin::new(io));
+        self.blocked = written.is_pending();
         match &written {
             Poll::Ready(Ok(count)) => self.written += *count as u64,
             Poll::Ready(Err(error)) => {
@@ -251,16 +229,6 @@ impl UpstreamSocket {
             Poll::Pending => {}
         }
         written
-    }
-
-    fn rest(
-        &mut self,
-        run: impl FnOnce(Pin<&mut Socket>) -> Poll<io::Result<()>>,
-    ) -> Poll<io::Result<()>> {
-        match &mut self.io {
-            Some(io) => run(Pin::new(io)),
-            None => Poll::Ready(Err(given_up())),
-        }
     }
 }
 
@@ -315,15 +283,19 @@ impl AsyncWrite for UpstreamSocket {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.get_mut().write(cx, |io, cx| io.poll_write(cx, buf))
+        self.get_mut().write(|io| io.poll_write(cx, buf))
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().rest(|io| io.poll_flush(cx))
+    /// A socket keeps nothing back.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().rest(|io| io.poll_shutdown(cx))
+        match &mut self.get_mut().io {
+            Some(io) => Pin::new(io).poll_shutdown(cx),
+            None => Poll::Ready(Err(given_up())),
+        }
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -336,7 +308,7 @@ impl AsyncWrite for UpstreamSocket {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        this.write(cx, |io, cx| io.poll_write_vectored(cx, bufs))
+        this.write(|io| io.poll_write_vectored(cx, bufs))
     }
 }
 
@@ -347,7 +319,7 @@ const RECORD_HEAD: usize = 5;
 /// and shows nothing of it until the rest has come. An idle connection in the middle of a record is
 /// about to deliver bytes that answer no request.
 #[derive(Debug, Default)]
-struct TlsRecords {
+pub(super) struct TlsRecords {
     head: [u8; RECORD_HEAD],
     /// Bytes of `head` that have come.
     in_head: usize,

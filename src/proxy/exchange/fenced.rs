@@ -80,13 +80,13 @@ async fn follow(
         terms,
     };
     let (began, limits) = (Instant::now(), open.terms.limits());
-    // Declared after the permit, and so dropped before it.
-    let pending = reserved.send(exchange.request, false);
+    let upstream = &open.terms.snapshot.upstream;
     let answered = tokio::select! {
         // Biased: the first poll sends a request that is in one piece. Its end is then known
-        // before the deadline is polled, so its upload needs no timer and wakes no other task.
+        // before the deadline is polled, so its upload needs no timer and wakes no other task. The
+        // future is dropped before the permit ends.
         biased;
-        answered = pending.response() => answered.map_err(ExchangeFailure::Unanswered),
+        answered = upstream.send(reserved, exchange.request, false) => answered.map_err(ExchangeFailure::Unanswered),
         () = too_slow(&open.terms.progress, limits, began) => Err(ExchangeFailure::Cut(Cut::TooSlow)),
         cut = open.cuts().due() => Err(ExchangeFailure::Cut(cut)),
     };

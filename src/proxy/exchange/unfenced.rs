@@ -31,17 +31,12 @@ pub(crate) async fn forward(
     tasks: &TaskTracker,
 ) -> Result<Response<ClientBody>, Refusal> {
     let began = Instant::now();
-    let reserved = match upstream.reserve_plain().await {
-        Ok(reserved) => reserved,
-        Err(error) => return Err(unanswered(exchange.span, error.into())),
-    };
     let asked = &exchange.request.head;
     let repeatable = is_safe(&asked.method, &asked.fields);
     let timeout = exchange.timeout;
-    let pending = reserved.send(exchange.request, repeatable);
     let response = tokio::select! {
         biased;
-        answered = pending.response() => match answered {
+        answered = upstream.send(upstream.plain(), exchange.request, repeatable) => match answered {
             Ok(response) => response,
             Err(error) => {
                 // The client's fault says more than what it made of the exchange.

@@ -7,7 +7,7 @@ use super::{Refusal, Why};
 use crate::body::UploadError;
 use crate::fencing::{Refused, Undecided};
 use crate::http1::MessageError;
-use crate::upstream::{ReserveError, SendError};
+use crate::upstream::SendError;
 
 /// The head of a request is refused.
 impl From<MessageError> for Refusal {
@@ -110,12 +110,6 @@ fn reason(doubt: &Undecided) -> Why {
             return Why::of("The store of marks gave no answer that decides", error);
         }
     })
-}
-
-impl From<ReserveError> for Refusal {
-    fn from(error: ReserveError) -> Self {
-        Self::unreachable(&error, false)
-    }
 }
 
 impl From<SendError> for Refusal {

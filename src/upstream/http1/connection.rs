@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
-use tokio::time::Instant;
 
 use crate::http1::MessageError;
 use crate::upstream::connect::{Connecting, UpstreamIo, notify_close, socket_of, socket_of_mut};
 use crate::upstream::pool::PooledConnection;
-use crate::worker;
+use crate::upstream::socket::UpstreamSocket;
 
 /// How much is read at once: at first, and at most.
 const FIRST_READ: usize = 8 << 10;
@@ -54,11 +53,6 @@ pub(crate) struct Http1UpstreamConnection {
     pub buf: BytesMut,
     /// How much is read at once: more after a read that used all room.
     room: usize,
-    /// A request has been sent and not answered, or a tunnel is open.
-    busy: bool,
-    /// The worker whose runtime waits for the socket.
-    worker: usize,
-    opened: Instant,
 }
 
 impl Http1UpstreamConnection {
@@ -67,17 +61,13 @@ impl Http1UpstreamConnection {
             io,
             buf: BytesMut::new(),
             room: FIRST_READ,
-            busy: false,
-            worker: worker::index(),
-            opened: Instant::now(),
         }
     }
 
     /// Whether a request is under way on it. That of a fenced request ends when its answer is whole
     /// and the upstream has [taken](Self::taken) all of it.
     pub(super) fn set_busy(&mut self, busy: bool) {
-        self.busy = busy;
-        socket_of_mut(&mut self.io).set_busy(busy);
+        socket_of_mut(&mut self.io).busy = busy;
     }
 
     /// See [`UpstreamSocket::taken`](crate::upstream::socket::UpstreamSocket::taken).
@@ -95,7 +85,7 @@ impl Http1UpstreamConnection {
 
     /// How many bytes the kernel has taken.
     pub(super) fn written(&self) -> u64 {
-        socket_of(&self.io).written()
+        socket_of(&self.io).written
     }
 
     /// Looks at what has come, without waiting. It asks the kernel: the runtime knows of bytes and
@@ -109,9 +99,9 @@ impl Http1UpstreamConnection {
         let mut byte = [0; 1];
         let mut buf = ReadBuf::new(&mut byte);
         let mut cx = Context::from_waker(Waker::noop());
-        socket_of_mut(&mut self.io).read_unpolled(true);
+        socket_of_mut(&mut self.io).unpolled = true;
         let read = Pin::new(&mut self.io).poll_read(&mut cx, &mut buf);
-        socket_of_mut(&mut self.io).read_unpolled(false);
+        socket_of_mut(&mut self.io).unpolled = false;
         match read {
             Poll::Pending if socket_of(&self.io).is_inside_record() => IdleLook::Part,
             Poll::Pending => IdleLook::Quiet,
@@ -139,7 +129,7 @@ impl Drop for Http1UpstreamConnection {
     fn drop(&mut self) {
         // A busy one is reset by its socket, or closed as it is: a `close_notify` would flush what
         // TLS kept of the request.
-        if !self.busy {
+        if !socket_of(&self.io).busy {
             notify_close(&mut self.io);
         }
     }
@@ -170,15 +160,8 @@ impl PooledConnection for Http1UpstreamConnection {
         look == IdleLook::Quiet
     }
 
-    fn move_here(&mut self) -> bool {
-        let here = worker::index();
-        let moved = self.worker == here || socket_of_mut(&mut self.io).move_here().is_ok();
-        self.worker = here;
-        moved
-    }
-
-    fn opened(&self) -> Instant {
-        self.opened
+    fn socket<T>(&mut self, run: impl FnOnce(&mut UpstreamSocket) -> T) -> T {
+        run(socket_of_mut(&mut self.io))
     }
 }
 

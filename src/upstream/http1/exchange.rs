@@ -360,7 +360,7 @@ impl Http1Body {
         Poll::Pending
     }
 
-    /// See [`taken`](crate::upstream::response::taken).
+    /// See [`taken`](crate::upstream::taken).
     pub(crate) fn taken(&mut self) -> Poll<bool> {
         self.exchange.taken()
     }

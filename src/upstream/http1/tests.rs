@@ -42,12 +42,16 @@ impl Bench {
         let port = listener.local_addr().expect("bound").port();
         let address = Address::Tcp("127.0.0.1".into(), port);
         let metrics = Arc::new(Metrics::new(&[]));
-        let connecting = Connecting::new(address, None, None, (LONG, 64 << 10), metrics);
+        let connecting = Connecting {
+            address,
+            tls: None,
+            guard: None,
+            timeout: LONG,
+            header_bytes: 64 << 10,
+            metrics,
+        };
         let pool = Http1Pool::new(connecting, idle_timeout);
-        Self {
-            listener,
-            pool: Arc::new(pool),
-        }
+        Self { listener, pool }
     }
 
     async fn accept(&self) -> TcpStream {
@@ -94,7 +98,6 @@ fn request(method: Method, upload: RequestBody) -> UpstreamRequest {
     fields.append("host", "x");
     UpstreamRequest {
         head: RequestHead::new(method, target, Version::HTTP_11, fields),
-        uri: None,
         body: upload.send(Arc::default()),
     }
 }

@@ -1,21 +1,21 @@
 //! One HTTP/2 connection to the upstream. No task of its own drives it: whoever has it polls it.
 
 use std::future::poll_fn;
+use std::io;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use h2::client::SendRequest;
-use prometheus::IntGauge;
-use tokio::time::Instant;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::transport::Transport;
+use crate::locked::locked;
 use crate::metrics::InFlightGuard;
-use crate::upstream::connect::{Connecting, UpstreamIo};
+use crate::upstream::connect::{Connecting, UpstreamIo, socket_of_mut};
 use crate::upstream::errors::chain;
 use crate::upstream::pool::PooledConnection;
 use crate::upstream::socket::UpstreamSocket;
-use crate::worker;
 
 /// The most streams of one connection, where the upstream allows more. RFC 9113, 6.5.2, asks
 /// servers to allow no fewer.
@@ -40,23 +40,16 @@ const SEND_BUFFER: usize = 64 << 10;
 pub(crate) struct Http2Connection {
     /// Boxed: it moves from hand to hand.
     h2: Box<h2::client::Connection<Transport, Bytes>>,
-    /// Keeps the connection open while it is idle. `None`: it ends with its last stream.
-    sender: Option<SendRequest<Bytes>>,
-    pub(super) transport: Transport,
-    busy: bool,
-    /// The worker whose runtime waits for the socket.
-    worker: usize,
-    opened: Instant,
+    /// Sends requests, and keeps the connection open while it is idle. `None`: it ends with its last
+    /// stream.
+    pub(super) sender: Option<SendRequest<Bytes>>,
+    transport: Transport,
     _counted: InFlightGuard,
 }
 
-async fn handshake(
-    io: UpstreamIo,
-    header_bytes: usize,
-    gauge: &IntGauge,
-) -> Result<Http2Connection, String> {
-    let header_list = header_bytes.max(4 * TRAILER_LIST);
-    let transport = Transport::new(io);
+async fn handshake(io: UpstreamIo, connecting: &Connecting) -> Result<Http2Connection, String> {
+    let header_list = connecting.header_bytes.max(4 * TRAILER_LIST);
+    let transport = Transport(Arc::new(Mutex::new(io)));
     let built = h2::client::Builder::new()
         // None before its SETTINGS have come: they may allow fewer than the default.
         .initial_max_send_streams(0)
@@ -69,51 +62,27 @@ async fn handshake(
         .handshake(transport.clone())
         .await;
     let (sender, h2) = built.map_err(|error| chain(&error))?;
+    let gauge = &connecting.metrics.series.upstream_http2_connections;
     let mut connection = Http2Connection {
         h2: Box::new(h2),
         sender: Some(sender),
         transport,
-        busy: false,
-        worker: worker::index(),
-        opened: Instant::now(),
         _counted: InFlightGuard::over(gauge),
     };
-    poll_fn(|cx| match connection.poll(cx) {
+    let allowed = poll_fn(|cx| match connection.poll(cx) {
         Poll::Ready(Ok(())) => Poll::Ready(Err("it has closed the connection".to_owned())),
         Poll::Ready(Err(error)) => Poll::Ready(Err(chain(&error))),
-        Poll::Pending if connection.h2.max_concurrent_send_streams() > 0 => Poll::Ready(Ok(())),
-        Poll::Pending => Poll::Pending,
-    })
-    .await?;
-    // The upstream may have sent GOAWAY already.
-    if connection.takes_requests() {
-        Ok(connection)
-    } else {
-        Err("it takes no requests on the connection (GOAWAY)".to_owned())
-    }
+        Poll::Pending if connection.h2.max_concurrent_send_streams() == 0 => Poll::Pending,
+        Poll::Pending if connection.takes_requests() => Poll::Ready(Ok(())),
+        Poll::Pending => Poll::Ready(Err("it takes no requests (GOAWAY)".to_owned())),
+    });
+    allowed.await.map(|()| connection)
 }
 
 impl Http2Connection {
     /// Reads and writes what there is. Ready when the connection has ended.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
         Pin::new(&mut *self.h2).poll(cx)
-    }
-
-    /// What sends requests over it. `None`: it takes no more.
-    pub(super) fn sender(&self) -> Option<SendRequest<Bytes>> {
-        self.sender.clone()
-    }
-
-    /// Has the connection end with its last stream, once there is no other sender.
-    pub(super) fn take_sender(&mut self) -> Option<SendRequest<Bytes>> {
-        self.sender.take()
-    }
-
-    /// Whether a fenced request is under way on it. That ends when its response is whole and the
-    /// upstream's host has acknowledged all of it.
-    pub(super) fn set_busy(&mut self, busy: bool) {
-        self.busy = busy;
-        self.transport.socket(|socket| socket.set_busy(busy));
     }
 
     /// Whether the upstream allows a stream, and has not sent GOAWAY.
@@ -132,8 +101,7 @@ impl PooledConnection for Http2Connection {
     async fn open(connecting: &Connecting) -> Result<Self, String> {
         let io = connecting.open().await?;
         let within = connecting.timeout;
-        let gauge = &connecting.metrics.series.upstream_http2_connections;
-        let handshake = tokio::time::timeout(within, handshake(io, connecting.header_bytes, gauge));
+        let handshake = tokio::time::timeout(within, handshake(io, connecting));
         handshake.await.unwrap_or_else(|_| {
             Err(format!(
                 "it has not said within {within:?} that it takes HTTP/2 requests (SETTINGS)"
@@ -144,29 +112,68 @@ impl PooledConnection for Http2Connection {
     /// Handles the frames that have come meanwhile: SETTINGS that allow no stream, GOAWAY.
     fn is_fit(&mut self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
-        self.transport.socket(|socket| socket.read_unpolled(true));
+        self.socket(|socket| socket.unpolled = true);
         let open = self.poll(&mut cx).is_pending();
-        self.transport.socket(|socket| socket.read_unpolled(false));
+        self.socket(|socket| socket.unpolled = false);
         open && self.takes_requests()
     }
 
-    fn move_here(&mut self) -> bool {
-        let here = worker::index();
-        let moved = self.worker == here || self.transport.socket(UpstreamSocket::move_here).is_ok();
-        self.worker = here;
-        moved
-    }
-
-    fn opened(&self) -> Instant {
-        self.opened
+    fn socket<T>(&mut self, run: impl FnOnce(&mut UpstreamSocket) -> T) -> T {
+        run(socket_of_mut(&mut locked(&self.transport.0)))
     }
 }
 
 impl Drop for Http2Connection {
     fn drop(&mut self) {
-        if !self.busy && self.sender.take().is_some() {
+        if !self.socket(|socket| socket.busy) && self.sender.take().is_some() {
             // h2 sends GOAWAY, and ends the connection.
             let _ = self.poll(&mut Context::from_waker(Waker::noop()));
         }
+    }
+}
+
+/// The stream of bytes below HTTP/2. h2 keeps its transport to itself, so the connection's owner
+/// shares it, who asks the socket what has been sent. Both are in the same task, except where a
+/// driver polls the connection. Short sections, never across an await.
+#[derive(Clone)]
+struct Transport(Arc<Mutex<UpstreamIo>>);
+
+impl AsyncRead for Transport {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut *locked(&self.0)).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Transport {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *locked(&self.0)).poll_write(cx, buf)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *locked(&self.0)).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *locked(&self.0)).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        locked(&self.0).is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *locked(&self.0)).poll_write_vectored(cx, bufs)
     }
 }

@@ -6,16 +6,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use h2::RecvStream;
 use h2::client::SendRequest;
+use h2::{RecvStream, SendStream};
 use http::request::Parts;
-use http::{HeaderMap, Method, Request};
-use http_body::{Body, Frame, SizeHint};
+use http::{HeaderMap, Request, Uri};
+use http_body::{Body, Frame};
 
 use super::Http2Pool;
 use super::connection::{Http2Connection, TRAILER_LIST};
-use super::shared::SharedStream;
-use super::upload::pour;
+use super::shared::{SharedConnections, SharedStream};
 use crate::body::UpstreamRequest;
 use crate::body::{BoxError, RequestBody, UploadError};
 use crate::http1::Fields;
@@ -25,186 +24,67 @@ use crate::upstream::errors::{SendError, chain};
 use crate::upstream::pool::PooledConnection as _;
 use crate::upstream::socket::UpstreamSocket;
 
-/// The connection of a request.
-pub(crate) enum Http2Way {
-    /// The request is fenced, and has the connection to itself. `None`: it has been released.
-    Own(Option<Http2Connection>, Arc<Http2Pool>),
-    Shared(SharedStream),
+/// The connection of a fenced request, and where it goes when it is released.
+type OwnConnection = (Http2Connection, Arc<Http2Pool>);
+
+/// The sending of a body. `true`: h2 has all of it.
+type Upload = Pin<Box<dyn Future<Output = Result<bool, UploadError>> + Send>>;
+
+type Answer = Result<Response<Http2Body>, SendError>;
+
+/// Sends a fenced request over a connection of its own, and waits for the response's head. Dropped
+/// midway, it resets the connection.
+pub(crate) async fn fenced(
+    mut own: Option<OwnConnection>,
+    uri: Option<Uri>,
+    request: UpstreamRequest,
+) -> Answer {
+    let (head, body) = outgoing(request, uri)?;
+    let sender = own.as_mut().and_then(|(connection, _)| {
+        connection.socket(|socket| socket.busy = true);
+        connection.sender.clone()
+    });
+    let carrier = Carrier::of(own, None);
+    carrier.send(sender, head, Some(body)).await
 }
 
-impl Http2Way {
-    /// What sends the request, of which nothing has gone anywhere.
-    ///
-    /// # Errors
-    ///
-    /// There is no connection, in one line.
-    async fn sender(&mut self) -> Result<SendRequest<Bytes>, String> {
-        let sender = match self {
-            Self::Shared(stream) => stream.sender(),
-            Self::Own(own, pool) => {
-                // The upstream may have ended it, or have lowered its limit, since it was reserved.
-                if !own.as_mut().is_some_and(Http2Connection::is_fit) {
-                    *own = Some(pool.open().await?);
-                }
-                own.as_mut().and_then(|connection| {
-                    connection.set_busy(true);
-                    connection.sender()
-                })
-            }
-        };
-        sender.ok_or_else(|| "the connection takes no more requests".to_owned())
-    }
-
-    /// How many bytes have gone over the connection, requests and others. `None`: it is shared.
-    fn written(&self) -> Option<u64> {
-        match self {
-            Self::Own(Some(own), _) => Some(own.transport.socket(|socket| socket.written())),
-            _ => None,
-        }
-    }
-}
-
-/// A request that is sent as its response is waited for.
-pub(crate) struct Http2Pending {
-    way: Http2Way,
+/// Sends a request that is not fenced, and waits for the response's head. Dropped midway, it resets
+/// the stream. `repeatable`: sending it twice does no harm.
+///
+/// An upstream may end a shared connection while a request is on its way. If it has not processed
+/// the request, it gets it once more (RFC 9113, 8.7).
+pub(crate) async fn plain(
+    connections: Arc<SharedConnections>,
+    uri: Option<Uri>,
     request: UpstreamRequest,
     repeatable: bool,
-}
-
-impl Http2Pending {
-    /// `repeatable`: sending it twice does no harm.
-    pub(crate) fn new(way: Http2Way, request: UpstreamRequest, repeatable: bool) -> Self {
-        Self {
-            way,
-            request,
-            repeatable,
+) -> Answer {
+    let (mut head, body) = outgoing(request, uri)?;
+    let mut again = (repeatable && body.is_end_stream()).then(|| head.clone());
+    let mut body = Some(body);
+    loop {
+        let (stream, sender) = connections.stream().await.map_err(SendError::NotSent)?;
+        let carrier = Carrier::of(None, Some(stream));
+        let answered = carrier.send(Some(sender), head, body.take()).await;
+        match (answered, again.take()) {
+            (Err(SendError::NotSent(_) | SendError::Refused(_)), Some(same)) => head = same,
+            (answered, _) => return answered,
         }
-    }
-
-    /// Sends the request, and waits for the response's head. Dropped midway, it resets the
-    /// connection of a fenced request, and the stream of another one.
-    ///
-    /// An upstream may end a shared connection while a request is on its way. If it has not
-    /// processed the request, it gets it once more (RFC 9113, 8.7).
-    pub(crate) async fn response(self) -> Result<Response<Http2Body>, SendError> {
-        let Self {
-            way,
-            request,
-            repeatable,
-        } = self;
-        let UpstreamRequest { head, uri, body } = request;
-        let (mut sent, ()) = Request::new(()).into_parts();
-        sent.headers = head.fields.to_map();
-        // Never send a request that differs from the one that was judged.
-        let whole = sent.headers.len() == head.fields.iter().count();
-        let Some(uri) = uri.filter(|_| whole) else {
-            let why = "HTTP/2 cannot carry this request";
-            return Err(SendError::NotSent(why.to_owned()));
-        };
-        sent.uri = *uri;
-        sent.method = head.method;
-        let mut head = sent;
-        // As in an HTTP/1 request (RFC 9110, 8.6).
-        let length = body.size_hint().exact();
-        let length = length.filter(|length| *length > 0 || expects_content(&head.method));
-        if let Some(length) = length {
-            head.headers
-                .entry(CONTENT_LENGTH)
-                .or_insert_with(|| length.into());
-        }
-        let again = match &way {
-            Http2Way::Shared(stream) if repeatable && body.is_end_stream() => {
-                Some((stream.connections(), head.clone()))
-            }
-            _ => None,
-        };
-        let answered = Self::send(way, head, Some(body)).await;
-        let (Err(SendError::NotSent(_) | SendError::Refused(_)), Some((connections, head))) =
-            (&answered, again)
-        else {
-            return answered;
-        };
-        let stream = connections.stream().await.map_err(SendError::NotSent)?;
-        Self::send(Http2Way::Shared(stream), head, None).await
-    }
-
-    async fn send(
-        mut way: Http2Way,
-        head: Parts,
-        body: Option<RequestBody>,
-    ) -> Result<Response<Http2Body>, SendError> {
-        let mut sender = way.sender().await.map_err(SendError::NotSent)?;
-        let ended = body.as_ref().is_none_or(Body::is_end_stream);
-        let before = way.written();
-        let sent = sender.send_request(Request::from_parts(head, ()), ended);
-        // It may keep the connection open.
-        drop(sender);
-        let (mut response, stream) = sent.map_err(|error| SendError::NotSent(chain(&error)))?;
-        let unwritten = Arc::new(());
-        let upload = match body.filter(|_| !ended) {
-            Some(body) => Uploading::Running(Box::pin(pour(body, stream, Arc::clone(&unwritten)))),
-            // The drop of the body has reported that the whole request was handed over.
-            None => Uploading::Ended { whole: true },
-        };
-        let mut carrier = Carrier {
-            way,
-            upload,
-            unwritten,
-        };
-        let answered = poll_fn(|cx| {
-            if let Err(error) = carrier.poll(cx) {
-                return Poll::Ready(Err(SendError::Broken(chain(&error))));
-            }
-            let response = ready!(Pin::new(&mut response).poll(cx));
-            Poll::Ready(response.map_err(|error| {
-                carrier.answered();
-                let why = chain(&error);
-                if unprocessed(&error) {
-                    SendError::Refused(why)
-                } else if before.is_some() && before == carrier.way.written() {
-                    SendError::NotSent(why)
-                } else {
-                    SendError::Broken(why)
-                }
-            }))
-        });
-        let response = answered.await?;
-        carrier.answered();
-        let (head, stream) = response.into_parts();
-        let mut fields = Fields::from(&head.headers);
-        // The library has refused different ones.
-        if let Some(length) = fields.get(CONTENT_LENGTH).map(<[u8]>::to_vec) {
-            fields.insert(CONTENT_LENGTH, length);
-        }
-        let length = fields.get_str(CONTENT_LENGTH);
-        let length = length.and_then(|length| length.parse().ok());
-        Ok(Response {
-            head: ResponseHead {
-                status: head.status,
-                version: head.version,
-                reason: None,
-                fields,
-            },
-            body: Http2Body {
-                left: if stream.is_end_stream() {
-                    Some(0)
-                } else {
-                    length
-                },
-                carrier,
-                stream: Some(stream),
-                data_ended: false,
-            },
-        })
     }
 }
 
-/// Whether a request without content has a `Content-Length: 0`.
-fn expects_content(method: &Method) -> bool {
-    !matches!(
-        *method,
-        Method::GET | Method::HEAD | Method::DELETE | Method::CONNECT
-    )
+/// A request as h2 takes it, and its body.
+fn outgoing(request: UpstreamRequest, uri: Option<Uri>) -> Result<(Parts, RequestBody), SendError> {
+    let UpstreamRequest { head, body } = request;
+    let (mut sent, ()) = Request::new(()).into_parts();
+    sent.headers = head.fields.to_map();
+    // Never send a request that differs from the one that was judged.
+    let whole = sent.headers.len() == head.fields.iter().count();
+    let uri = uri.filter(|_| whole);
+    sent.uri =
+        uri.ok_or_else(|| SendError::NotSent("HTTP/2 cannot carry this request".to_owned()))?;
+    sent.method = head.method;
+    Ok((sent, body))
 }
 
 /// Whether the upstream says that it has not processed the request, and will not: a GOAWAY names an
@@ -220,69 +100,196 @@ fn unprocessed(error: &h2::Error) -> bool {
 /// The connection of an exchange, and the rest of its request. The order of the fields matters: the
 /// connection is dropped before the request's body.
 struct Carrier {
-    way: Http2Way,
-    upload: Uploading,
+    own: Option<OwnConnection>,
+    /// The stream of a request that is not fenced.
+    shared: Option<SharedStream>,
+    /// Sends the request's body.
+    upload: Option<Upload>,
+    /// Once there is no upload any more: h2 has all of the body.
+    whole: bool,
     /// The pieces of the body that h2 has are other owners.
     unwritten: Arc<()>,
 }
 
-/// The request's body.
-enum Uploading {
-    Running(Pin<Box<dyn Future<Output = Result<bool, UploadError>> + Send>>),
-    /// `whole`: h2 has all of it.
-    Ended {
-        whole: bool,
-    },
-}
-
 impl Carrier {
+    fn of(own: Option<OwnConnection>, shared: Option<SharedStream>) -> Self {
+        Self {
+            own,
+            shared,
+            upload: None,
+            whole: true,
+            unwritten: Arc::new(()),
+        }
+    }
+
+    /// Sends a request, and waits for the response's head. `body`: `None` if it is empty.
+    async fn send(
+        mut self,
+        sender: Option<SendRequest<Bytes>>,
+        head: Parts,
+        body: Option<RequestBody>,
+    ) -> Answer {
+        let ended = body.as_ref().is_none_or(Body::is_end_stream);
+        let before = self.written();
+        let mut sender =
+            sender.ok_or_else(|| SendError::NotSent("the connection has ended".to_owned()))?;
+        let sent = sender.send_request(Request::from_parts(head, ()), ended);
+        // It may keep the connection open.
+        drop(sender);
+        let (mut response, stream) = sent.map_err(|error| SendError::NotSent(chain(&error)))?;
+        // The drop of an empty body reports that the whole request was handed over.
+        if let Some(body) = body.filter(|_| !ended) {
+            let unwritten = Arc::clone(&self.unwritten);
+            self.upload = Some(Box::pin(pour(body, stream, unwritten)));
+        }
+        let answered = poll_fn(|cx| {
+            if let Err(error) = self.poll(cx) {
+                return Poll::Ready(Err(SendError::Broken(chain(&error))));
+            }
+            let response = ready!(Pin::new(&mut response).poll(cx));
+            if let Some(stream) = &mut self.shared {
+                stream.answered = true;
+            }
+            Poll::Ready(response.map_err(|error| {
+                let why = chain(&error);
+                if unprocessed(&error) {
+                    SendError::Refused(why)
+                } else if before.is_some() && before == self.written() {
+                    SendError::NotSent(why)
+                } else {
+                    SendError::Broken(why)
+                }
+            }))
+        });
+        let (head, stream) = answered.await?.into_parts();
+        let mut fields = Fields::from(&head.headers);
+        // The library has refused different ones.
+        if let Some(length) = fields.get(CONTENT_LENGTH).map(<[u8]>::to_vec) {
+            fields.insert(CONTENT_LENGTH, length);
+        }
+        Ok(Response {
+            head: ResponseHead {
+                status: head.status,
+                version: head.version,
+                reason: None,
+                fields,
+            },
+            body: Http2Body {
+                carrier: self,
+                stream: Some(stream),
+            },
+        })
+    }
+
+    /// How many bytes have gone over an own connection, requests and others.
+    fn written(&mut self) -> Option<u64> {
+        let own = self.own.as_mut();
+        own.map(|(own, _)| own.socket(|socket| socket.written))
+    }
+
     /// Sends more of the request, and drives an own connection.
     fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), UploadError> {
-        if let Uploading::Running(upload) = &mut self.upload
+        if let Some(upload) = &mut self.upload
             && let Poll::Ready(whole) = upload.as_mut().poll(cx)
         {
-            self.upload = Uploading::Ended { whole: whole? };
+            self.whole = matches!(whole, Ok(true));
+            self.upload = None;
+            whole?;
         }
-        if let Http2Way::Own(Some(own), _) = &mut self.way {
+        if let Some((own, _)) = &mut self.own {
             // Its end shows in the stream.
             let _ = own.poll(cx);
         }
         Ok(())
     }
 
-    /// The upstream has said something about the request.
-    fn answered(&mut self) {
-        if let Http2Way::Shared(stream) = &mut self.way {
-            stream.answered();
-        }
-    }
-
-    /// See [`taken`](crate::upstream::response::taken). From the first call on, nothing polls
-    /// an own connection any more. So a part of the request that is in h2 then is never sent.
+    /// See [`taken`](crate::upstream::taken). From the first call on, nothing polls an own
+    /// connection any more. So a part of the request that is in h2 then is never sent.
     fn taken(&mut self) -> Poll<bool> {
-        let Http2Way::Own(own, pool) = &mut self.way else {
+        let Some((connection, _)) = &mut self.own else {
             return Poll::Ready(true);
         };
-        let Some(connection) = own else {
-            return Poll::Ready(true);
-        };
-        if !matches!(self.upload, Uploading::Ended { whole: true })
+        if self.upload.is_some()
             || Arc::strong_count(&self.unwritten) > 1
-            || connection.transport.is_blocked()
+            || connection.socket(|socket| socket.blocked)
         {
-            self.upload = Uploading::Ended { whole: false };
+            self.upload = None;
+            self.whole = false;
         }
-        let taken = ready!(connection.transport.socket(UpstreamSocket::taken));
+        let taken = ready!(connection.socket(UpstreamSocket::taken));
         // Dropped here, it is reset: it has been cut, or has failed.
-        if let Some(mut connection) = own.take()
+        if let Some((mut connection, pool)) = self.own.take()
             && taken
-            && matches!(self.upload, Uploading::Ended { whole: true })
+            && self.whole
         {
-            connection.set_busy(false);
+            connection.socket(|socket| socket.busy = false);
             pool.put(connection);
         }
         Poll::Ready(taken)
     }
+}
+
+/// A piece of a body that h2 has, and has not written. h2 drops it once it is encoded.
+struct Piece(
+    Bytes,
+    #[expect(dead_code, reason = "it is counted")] Arc<()>,
+);
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// The most that is reserved at once: the frame size that every peer accepts (RFC 9113, 4.2).
+const PIECE: usize = 16 << 10;
+
+/// Sends the whole body, as the upstream's windows allow. `false`: the upstream takes no more of it.
+/// `unwritten`: the pieces that h2 has are other owners of it.
+///
+/// # Errors
+///
+/// The body broke off.
+async fn pour(
+    mut body: RequestBody,
+    mut stream: SendStream<Bytes>,
+    unwritten: Arc<()>,
+) -> Result<bool, UploadError> {
+    let mut last = false;
+    while !last {
+        let frame = poll_fn(|cx| {
+            if stream.poll_reset(cx).is_ready() {
+                return Poll::Ready(None);
+            }
+            Pin::new(&mut body).poll_frame(cx).map(Some)
+        });
+        let Some(frame) = frame.await else {
+            return Ok(false);
+        };
+        last = frame.is_none() || body.is_end_stream();
+        // `Received` yields no other frames.
+        let data = frame.transpose()?.map(Frame::into_data);
+        let Some(Ok(mut data)) = data else { continue };
+        // Piece by piece, as the windows allow, so that h2 queues nothing that it could not send.
+        while !data.is_empty() {
+            // Only once there is something to send: a reservation is taken from the connection's
+            // window, which other streams may share.
+            stream.reserve_capacity(data.len().min(PIECE));
+            while stream.capacity() == 0 {
+                let Some(Ok(_)) = poll_fn(|cx| stream.poll_capacity(cx)).await else {
+                    return Ok(false);
+                };
+            }
+            let room = stream.capacity().min(data.len());
+            let piece = Piece(data.split_to(room), Arc::clone(&unwritten));
+            let ends = last && data.is_empty();
+            let sent = stream.send_data(Bytes::from_owner(piece), ends);
+            if sent.is_err() || ends {
+                return Ok(sent.is_ok());
+            }
+        }
+    }
+    Ok(stream.send_data(Bytes::new(), true).is_ok())
 }
 
 /// The size of fields as HTTP/2 counts it (RFC 9113, 6.5.2).
@@ -293,20 +300,18 @@ fn list_size(fields: &HeaderMap) -> usize {
 }
 
 /// The body of a response. It is whole only with the end of the stream (RFC 9113, 8.1): a reset
-/// before that breaks it, whatever its reason. One behind it changes nothing.
+/// before that breaks it, whatever its reason. One behind it changes nothing. Its length is in the
+/// head, if the upstream has announced one.
 pub(crate) struct Http2Body {
     carrier: Carrier,
     /// `None`: it was whole, and its connection may carry another one.
     stream: Option<RecvStream>,
-    /// The length that the upstream has announced and not sent yet.
-    left: Option<u64>,
-    data_ended: bool,
 }
 
 impl Http2Body {
     /// Whether a part of the request is still to be sent.
     pub(crate) fn is_uploading(&self) -> bool {
-        matches!(self.carrier.upload, Uploading::Running(_))
+        self.carrier.upload.is_some()
     }
 
     /// Sends more of the request, without reading the response. Ready if the request broke off.
@@ -317,7 +322,7 @@ impl Http2Body {
         }
     }
 
-    /// See [`taken`](crate::upstream::response::taken).
+    /// See [`taken`](crate::upstream::taken).
     pub(crate) fn taken(&mut self) -> Poll<bool> {
         // h2 would not close an idle connection in order while there is one.
         self.stream = None;
@@ -338,17 +343,15 @@ impl Body for Http2Body {
         let Some(stream) = &mut this.stream else {
             return Poll::Ready(None);
         };
-        if !this.data_ended {
-            match ready!(stream.poll_data(cx)) {
-                Some(Ok(data)) => {
-                    // The upstream may send as much again. It fails only on a closed stream.
-                    let _ = stream.flow_control().release_capacity(data.len());
-                    this.left = this.left.map(|left| left.saturating_sub(data.len() as u64));
-                    return Poll::Ready(Some(Ok(Frame::data(data))));
-                }
-                Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
-                None => this.data_ended = true,
+        match ready!(stream.poll_data(cx)) {
+            Some(Ok(data)) => {
+                // The upstream may send as much again. It fails only on a closed stream.
+                let _ = stream.flow_control().release_capacity(data.len());
+                return Poll::Ready(Some(Ok(Frame::data(data))));
             }
+            Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
+            // All of the data has come. The trailers have, or there are none.
+            None => {}
         }
         match ready!(stream.poll_trailers(cx)) {
             Ok(Some(trailers)) if list_size(&trailers) >= TRAILER_LIST => {
@@ -362,10 +365,5 @@ impl Body for Http2Body {
 
     fn is_end_stream(&self) -> bool {
         self.stream.as_ref().is_none_or(RecvStream::is_end_stream)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.left
-            .map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }

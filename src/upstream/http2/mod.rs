@@ -12,13 +12,11 @@ mod exchange;
 mod shared;
 #[cfg(test)]
 mod tests;
-mod transport;
-mod upload;
 
 use super::pool::Pool;
 
 pub(crate) use self::connection::Http2Connection;
-pub(crate) use self::exchange::{Http2Body, Http2Pending, Http2Way};
+pub(crate) use self::exchange::{Http2Body, fenced, plain};
 pub(super) use self::shared::SharedConnections;
 
 /// Connections for one fenced request at a time.

@@ -35,8 +35,15 @@ async fn a_connection_with_a_part_of_its_request_in_the_library_carries_no_other
         let port = listener.local_addr().expect("bound").port();
         let address = Address::Tcp("127.0.0.1".into(), port);
         let metrics = Arc::new(Metrics::new(&[]));
-        let connecting = Connecting::new(address, None, None, (LONG, 64 << 10), metrics);
-        let pool = Arc::new(Http2Pool::new(connecting, LONG));
+        let connecting = Connecting {
+            address,
+            tls: None,
+            guard: None,
+            timeout: LONG,
+            header_bytes: 64 << 10,
+            metrics,
+        };
+        let pool = Http2Pool::new(connecting, LONG);
         let accepted = async {
             let (mut socket, _) = listener.accept().await.expect("a connection");
             socket.write_all(SETTINGS).await.expect("written");
@@ -50,12 +57,11 @@ async fn a_connection_with_a_part_of_its_request_in_the_library_carries_no_other
         let fields = Fields::default();
         let request = UpstreamRequest {
             head: RequestHead::new(Method::PUT, target, Version::HTTP_2, fields),
-            uri: Some(Box::new("http://x/".parse().expect("a target"))),
             body: RequestBody::unlimited(body).send(Arc::default()),
         };
-        let connection = connection.expect("opened");
-        let way = Http2Way::Own(Some(connection), Arc::clone(&pool));
-        let mut sent = Box::pin(Http2Pending::new(way, request, false).response());
+        let own = (connection.expect("opened"), Arc::clone(&pool));
+        let uri = Some("http://x/".parse().expect("a target"));
+        let mut sent = Box::pin(fenced(Some(own), uri, request));
         let hello = async {
             let mut seen = Vec::new();
             while !seen.ends_with(b"hello") {

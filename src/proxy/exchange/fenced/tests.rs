@@ -111,7 +111,6 @@ routes: [{{ path: '/{{id}}', resource: '{{id}}' }}]"
             span: None,
             request: UpstreamRequest {
                 head: RequestHead::new(http::Method::PUT, target, http::Version::HTTP_11, fields),
-                uri: None,
                 body: upload.send(Arc::clone(&terms.progress)),
             },
             opening: None,

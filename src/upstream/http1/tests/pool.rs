@@ -9,6 +9,7 @@ use tokio_util::either::Either;
 use super::super::connection::{Http1UpstreamConnection, IdleLook};
 use super::*;
 use crate::http1::WriteQueue;
+use crate::metrics::InFlightGuard;
 use crate::upstream::connect::MAX_AGE;
 use crate::upstream::socket::UpstreamSocket;
 use crate::worker;
@@ -23,7 +24,8 @@ fn connection() -> (Http1UpstreamConnection, UnixStream) {
 }
 
 fn between((near, far): (UnixStream, UnixStream)) -> (Http1UpstreamConnection, UnixStream) {
-    let socket = UpstreamSocket::new(Either::Right(near), None);
+    let counted = InFlightGuard::over(&Metrics::new(&[]).series.upstream_connections);
+    let socket = UpstreamSocket::new(Either::Right(near), None, counted);
     (Http1UpstreamConnection::new(Either::Left(socket)), far)
 }
 
