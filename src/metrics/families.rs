@@ -149,8 +149,6 @@ families! {
     /// Requests in flight, from their head to the end of their response; `limits.in_flight` bounds
     /// them.
     requests_in_flight: IntGauge = gauge("fencepost_requests_in_flight");
-    /// Open HTTP/2 connections to the upstream; 0 if it speaks HTTP/1.
-    upstream_http2_connections: IntGauge = gauge("fencepost_upstream_http2_connections");
     /// Requests that the admin port refused, and admin connections that it closed, by reason.
     admin_refused: ByLabel<AdminRefusal, IntCounter> =
         counters_by("fencepost_admin_refused_total", "reason");

@@ -123,8 +123,7 @@ impl Setup {
             (false, _) => UpstreamConnections::Http1(Http1Pool::new(connecting, idle)),
             (true, Some(_)) => UpstreamConnections::Http2(Http2Pool::new(connecting, idle)),
             (true, None) => {
-                let connections = SharedConnections::new(connecting, idle);
-                UpstreamConnections::SharedHttp2(Arc::new(connections))
+                UpstreamConnections::SharedHttp2(SharedConnections::new(connecting, idle))
             }
         }
     }

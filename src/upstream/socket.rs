@@ -330,20 +330,16 @@ pub(super) struct TlsRecords {
 impl TlsRecords {
     /// These bytes have come next.
     fn received(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            let wanted = if self.left > 0 {
-                self.left
-            } else {
-                RECORD_HEAD - self.in_head
-            };
-            let (now, rest) = bytes.split_at(wanted.min(bytes.len()));
-            bytes = rest;
+        while let [next, rest @ ..] = bytes {
             if self.left > 0 {
-                self.left -= now.len();
+                let now = self.left.min(bytes.len());
+                self.left -= now;
+                bytes = &bytes[now..];
                 continue;
             }
-            self.head[self.in_head..][..now.len()].copy_from_slice(now);
-            self.in_head += now.len();
+            self.head[self.in_head] = *next;
+            self.in_head += 1;
+            bytes = rest;
             if self.in_head == RECORD_HEAD {
                 self.in_head = 0;
                 self.left = u16::from_be_bytes([self.head[3], self.head[4]]).into();

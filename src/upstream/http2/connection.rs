@@ -11,7 +11,6 @@ use h2::client::SendRequest;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::locked::locked;
-use crate::metrics::InFlightGuard;
 use crate::upstream::connect::{Connecting, UpstreamIo, socket_of_mut};
 use crate::upstream::errors::chain;
 use crate::upstream::pool::PooledConnection;
@@ -44,7 +43,6 @@ pub(crate) struct Http2Connection {
     /// stream.
     pub(super) sender: Option<SendRequest<Bytes>>,
     transport: Transport,
-    _counted: InFlightGuard,
 }
 
 async fn handshake(io: UpstreamIo, connecting: &Connecting) -> Result<Http2Connection, String> {
@@ -62,12 +60,10 @@ async fn handshake(io: UpstreamIo, connecting: &Connecting) -> Result<Http2Conne
         .handshake(transport.clone())
         .await;
     let (sender, h2) = built.map_err(|error| chain(&error))?;
-    let gauge = &connecting.metrics.series.upstream_http2_connections;
     let mut connection = Http2Connection {
         h2: Box::new(h2),
         sender: Some(sender),
         transport,
-        _counted: InFlightGuard::over(gauge),
     };
     let allowed = poll_fn(|cx| match connection.poll(cx) {
         Poll::Ready(Ok(())) => Poll::Ready(Err("it has closed the connection".to_owned())),

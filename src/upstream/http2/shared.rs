@@ -72,12 +72,12 @@ impl Member {
 }
 
 impl SharedConnections {
-    pub(crate) fn new(connecting: Connecting, idle_timeout: Duration) -> Self {
-        Self {
+    pub(crate) fn new(connecting: Connecting, idle_timeout: Duration) -> Arc<Self> {
+        Arc::new(Self {
             connecting,
             idle_timeout,
             members: Mutex::default(),
-        }
+        })
     }
 
     /// A stream for one request, on a connection that is open or on another one, and what sends the

@@ -242,7 +242,7 @@ async fn an_empty_body_is_not_waited_for() {
 #[tokio::test]
 async fn connections_are_closed_in_order_as_they_are_idle() {
     let (upstream, _config, proxy) = started("upstream: { idle_timeout: 1s }").await;
-    let gauge = "fencepost_upstream_http2_connections";
+    let gauge = "fencepost_upstream_connections";
     let mut sent = Vec::new();
     let mut peers = Vec::new();
     for id in 0..3 {
