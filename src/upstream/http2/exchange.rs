@@ -40,6 +40,12 @@ pub(crate) async fn fenced(
     request: UpstreamRequest,
 ) -> Answer {
     let (head, body) = outgoing(request, uri)?;
+    // The upstream may have ended it, or have lowered its limit, since it was reserved.
+    if let Some((connection, pool)) = &mut own
+        && !connection.is_fit()
+    {
+        *connection = pool.open().await.map_err(SendError::NotSent)?;
+    }
     let sender = own.as_mut().and_then(|(connection, _)| {
         connection.socket(|socket| socket.busy = true);
         connection.sender.clone()
