@@ -123,7 +123,7 @@ pub(crate) struct UpstreamSocket {
     /// Reads ask the kernel, in place of the runtime. They wake no task then.
     pub unpolled: bool,
     /// The position in the records that have come. `None`: the connection does not speak TLS.
-    pub records: Option<TlsRecords>,
+    pub(super) records: Option<TlsRecords>,
     pub opened: Instant,
     /// The worker whose runtime waits for the socket.
     worker: usize,
