@@ -31,7 +31,6 @@ mod refusal;
 mod routing_table;
 mod setup;
 mod tunnel;
-mod unfenced;
 mod upstream_request;
 
 pub(crate) use self::classify::host_of;
