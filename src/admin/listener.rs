@@ -31,7 +31,7 @@ use crate::socket::Listener;
 use crate::timed_socket::TimedSocket;
 
 /// Connections at once.
-pub const CONNECTIONS: usize = 128;
+const CONNECTIONS: usize = 128;
 /// A client has this long for a head, including the idle time between two requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
 /// The bytes that the server buffers for one connection in each direction. A head has to fit.

@@ -73,7 +73,6 @@ use tower_http::trace::TraceLayer;
 
 use self::auth::Access;
 use self::limit::RequestLimit;
-pub(crate) use self::listener::CONNECTIONS;
 pub use self::listener::serve;
 pub use self::page::History;
 pub use self::readiness::{Readiness, ReadyReport};

@@ -204,7 +204,7 @@ impl App {
         instance: InstanceId,
         log: Arc<LogFilter>,
     ) -> anyhow::Result<(Self, Background)> {
-        server::provide_descriptors(&settings.limits);
+        server::raise_descriptors();
         let metrics = Arc::new(Metrics::new(&route_labels(&settings)));
         metrics.set_instance(&instance.name());
         set_loaded(&metrics, &settings);

@@ -62,9 +62,7 @@ impl InFlightLimit {
         // If none is free, the refusal says so.
         let free = self.free.available_permits().max(1);
         let of_client = self.clients.take(client.ip, free);
-        if of_client.as_ref().is_some_and(|own| own.is_over) {
-            return Err(self.full(Limit::InFlightPerClient));
-        }
+        let of_client = of_client.map_err(|()| self.full(Limit::InFlightPerClient))?;
         let permit = Arc::clone(&self.free).try_acquire_owned();
         let permit = permit.map_err(|_| self.full(Limit::InFlight))?;
         Ok(Arc::new(HeldPermits {
@@ -119,8 +117,6 @@ pub(crate) struct ClientShares {
 pub(crate) struct ClientPermit {
     shares: Arc<ClientShares>,
     network: Network,
-    /// It is more than the network's share.
-    pub is_over: bool,
 }
 
 impl ClientShares {
@@ -129,19 +125,26 @@ impl ClientShares {
         Arc::new(Self { share, held })
     }
 
-    /// Counts one more for an address while `free` of the limit are left, even beyond its share.
-    /// `None`: the address does not count.
-    pub(crate) fn take(self: &Arc<Self>, ip: Option<IpAddr>, free: usize) -> Option<ClientPermit> {
-        let share = self.share?;
-        let network = network(ip.filter(|ip| share.counts(*ip))?);
+    /// Counts one more for an address while `free` of the limit are left, at least 1. `None`: the
+    /// address does not count. An error: its network has its share.
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        ip: Option<IpAddr>,
+        free: usize,
+    ) -> Result<Option<ClientPermit>, ()> {
+        let counted = self.share.zip(ip).filter(|(share, ip)| share.counts(*ip));
+        let Some((share, ip)) = counted else {
+            return Ok(None);
+        };
+        let (network, shares) = (network(ip), Arc::clone(self));
         let mut held = locked(&self.held);
         let own = held.entry(network).or_default();
+        // A network that has none gets one.
+        if !share.gives(*own, free) {
+            return Err(());
+        }
         *own += 1;
-        Some(ClientPermit {
-            shares: Arc::clone(self),
-            network,
-            is_over: !share.gives(*own - 1, free),
-        })
+        Ok(Some(ClientPermit { shares, network }))
     }
 }
 
@@ -287,16 +290,14 @@ mod tests {
         };
         let shares = ClientShares::new(Some(share));
         let take = |ip: &str| shares.take(Some(ip.parse().expect("an address")), 4);
-        let is_over = |one: Option<&ClientPermit>| one.map(|one| one.is_over);
         let (first, second) = (take("192.0.2.7"), take("192.0.2.7"));
-        assert_eq!(is_over(second.as_ref()), Some(false));
-        let third = take("192.0.2.7");
-        assert_eq!(is_over(third.as_ref()), Some(true));
-        drop((first, second));
-        assert_eq!(is_over(take("192.0.2.7").as_ref()), Some(false));
+        assert!(matches!((&first, &second), (Ok(Some(_)), Ok(Some(_)))));
+        assert!(take("192.0.2.7").is_err());
+        drop(first);
+        assert!(matches!(take("192.0.2.7"), Ok(Some(_))));
         assert_eq!(locked(&shares.held).len(), 1);
-        drop(third);
+        drop(second);
         assert!(locked(&shares.held).is_empty());
-        assert_eq!(is_over(take("127.0.0.1").as_ref()), None);
+        assert!(matches!(take("127.0.0.1"), Ok(None)));
     }
 }

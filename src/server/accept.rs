@@ -1,20 +1,32 @@
 //! Accepts connections, as many as there are permits and descriptors for: one more, which waits for
 //! its permit. Further connections wait in the kernel's queue.
+//!
+//! While one waits, the connection that has been without a request for the longest time is closed.
+//! One whose address has its share is closed at once. A connection is idle while it has no request,
+//! not a byte of one, and its client has taken all of the last answer. Its own task closes it, after
+//! a request that has begun by then.
+//!
+//! The socket holds the [`OpenConnection`]. So a tunnel, which has left HTTP, keeps its permit
+//! until its descriptor is closed.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::time::Instant;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, sleep};
 use tokio_util::either::Either;
 
-use super::connection::{Accepted, Shared};
-use super::connection_limit::ConnectionLimit;
+use super::connection_state::{ConnectionState, Shared, Signal};
 use crate::config::LimitSettings;
-use crate::metrics::Limit;
+use crate::locked::locked;
+use crate::metrics::{InFlightGuard, Limit, Metrics};
+use crate::proxy::{ClientPermit, ClientShares};
 use crate::socket::{self, DetachedSocket, Listener};
 
 /// The pause after an accept that found no descriptor. Any descriptor that the process closes
@@ -22,93 +34,296 @@ use crate::socket::{self, DetachedSocket, Listener};
 const PAUSE: Duration = Duration::from_millis(50);
 /// The shortest time between two reports about descriptors.
 const REPORT_AGAIN: Duration = Duration::from_secs(10);
-/// The descriptors of a client: its connection, and one to the upstream.
-const PER_CONNECTION: u64 = 2;
-/// The store, listeners, logs, the runtime; and the connections of the admin port.
-const BESIDE: u64 = 64 + crate::admin::CONNECTIONS as u64;
+/// A connection is idle for this long before it makes room. A client that has just connected is
+/// about to send a request, and a connection in constant use should not be closed between two
+/// requests.
+const MIN_IDLE: Duration = Duration::from_secs(1);
+/// An idle connection has this long to close before another one is asked to.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// The listener with its limits.
-pub(super) struct Acceptor {
-    pub listener: Listener,
-    pub limit: Arc<ConnectionLimit>,
-    pub shared: Arc<Shared>,
-    /// The last report that no descriptor was found.
-    pub reported: Option<Instant>,
+/// A client's connection that has its permits.
+pub(super) struct Accepted {
+    pub socket: DetachedSocket,
+    /// The client's address, taken at accept because a socket whose client has left no longer has
+    /// it. `None`: a Unix socket.
+    pub ip: Option<IpAddr>,
+    pub open: OpenConnection,
 }
 
-impl Acceptor {
-    /// The next connection that has its permits.
-    pub(super) async fn next(&mut self) -> Accepted {
-        loop {
-            let (socket, ip) = match self.accept().await {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    self.failed(&error).await;
-                    continue;
-                }
-            };
-            // The connections of a trusted proxy carry the requests of many clients.
-            let counted = ip.filter(|ip| !self.shared.proxy.trusts(*ip));
-            if let Some(open) = self.limit.enter(counted).await {
-                return Accepted { socket, ip, open };
+/// Accepts connections for ever, and hands each to `serve` once it has its permits.
+pub(super) async fn accept_all(
+    listener: Listener,
+    limit: &Arc<ConnectionLimit>,
+    shared: &Shared,
+    mut serve: impl FnMut(Accepted),
+) {
+    // The last report that no descriptor was found.
+    let mut reported = None;
+    loop {
+        let (socket, ip) = match accept(&listener).await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                failed(&error, &shared.metrics, &mut reported).await;
+                continue;
             }
+        };
+        // The connections of a trusted proxy carry the requests of many clients.
+        let counted = ip.filter(|ip| !shared.proxy.trusts(*ip));
+        if let Some(open) = limit.enter(counted).await {
+            serve(Accepted { socket, ip, open });
+        } else {
             tracing::debug!(
                 client = ip.map(|ip| ip.to_string()),
                 "closed: its address has limits.connections_per_client connections"
             );
         }
     }
-
-    async fn accept(&self) -> io::Result<(DetachedSocket, Option<IpAddr>)> {
-        let (socket, ip) = match &self.listener {
-            Listener::Tcp(listener) => {
-                let (stream, address) = listener.accept().await?;
-                (Either::Left(stream), Some(address.ip().to_canonical()))
-            }
-            Listener::Unix(listener) => (Either::Right(listener.accept().await?.0), None),
-        };
-        Ok((socket::detach(socket)?, ip))
-    }
-
-    /// Waits after an error of accept(2) that concerns the process: no descriptors, or no memory.
-    /// All others concern the new socket alone.
-    async fn failed(&mut self, error: &io::Error) {
-        let ours = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
-        let code = error.raw_os_error();
-        if !ours.iter().any(|ours| code == Some(ours.raw_os_error())) {
-            tracing::debug!(%error, "a connection was gone before it was accepted");
-            return;
-        }
-        let now = Instant::now();
-        if self.reported.is_none_or(|last| now - last >= REPORT_AGAIN) {
-            self.reported = Some(now);
-            self.shared.metrics.limit(Limit::FileDescriptors);
-            tracing::warn!(%error, "no connection can be accepted until descriptors are free: they wait. Raise the limit (ulimit -n, LimitNOFILE) or lower limits.connections");
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
 }
 
-/// Raises the soft limit on file descriptors to the hard one if `limits.connections` may need it,
-/// and warns if even that does not suffice.
-pub(crate) fn provide_descriptors(limits: &LimitSettings) {
-    let needed = limits.connections as u64 * PER_CONNECTION + BESIDE;
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let too_low = |limit: Option<u64>| limit.is_some_and(|limit| limit < needed);
-    if !too_low(current) {
+async fn accept(listener: &Listener) -> io::Result<(DetachedSocket, Option<IpAddr>)> {
+    let (socket, ip) = match listener {
+        Listener::Tcp(listener) => {
+            let (stream, address) = listener.accept().await?;
+            (Either::Left(stream), Some(address.ip().to_canonical()))
+        }
+        Listener::Unix(listener) => (Either::Right(listener.accept().await?.0), None),
+    };
+    Ok((socket::detach(socket)?, ip))
+}
+
+/// Waits after an error of accept(2) that concerns the process: no descriptors, or no memory. All
+/// others concern the new socket alone.
+async fn failed(error: &io::Error, metrics: &Metrics, reported: &mut Option<Instant>) {
+    let ours = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    if !Errno::from_io_error(error).is_some_and(|code| ours.contains(&code)) {
+        tracing::debug!(%error, "a connection was gone before it was accepted");
         return;
     }
+    let now = Instant::now();
+    if reported.is_none_or(|last| now - last >= REPORT_AGAIN) {
+        *reported = Some(now);
+        metrics.limit(Limit::FileDescriptors);
+        tracing::warn!(%error, "no connection can be accepted until descriptors are free: they wait. Raise the limit (ulimit -n, LimitNOFILE) or lower limits.connections");
+    }
+    sleep(PAUSE).await;
+}
+
+/// Raises the soft limit on file descriptors to the hard one.
+pub(crate) fn raise_descriptors() {
+    let maximum = getrlimit(Resource::Nofile).maximum;
     let raised = Rlimit {
         current: maximum,
         maximum,
     };
-    let raised = setrlimit(Resource::Nofile, raised);
-    let allowed = if raised.is_ok() { maximum } else { current };
-    if too_low(allowed) {
-        tracing::warn!(
-            needed,
-            allowed,
-            "limits.connections may need more file descriptors than the process may have: raise the limit (ulimit -n, LimitNOFILE), or lower limits.connections; connections that find none wait in the kernel's queue"
-        );
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the soft limit on file descriptors could not be raised (ulimit -n)");
+    }
+}
+
+/// The limits of the data port, and its open connections.
+pub(super) struct ConnectionLimit {
+    free: Arc<Semaphore>,
+    clients: Arc<ClientShares>,
+    open: Mutex<OpenConnections>,
+    metrics: Arc<Metrics>,
+}
+
+/// Locked for short sections, never across an await.
+#[derive(Default)]
+struct OpenConnections {
+    /// The strongest signal that all connections have got, or 0.
+    signal: u8,
+    /// By their addresses in memory.
+    all: HashMap<usize, Arc<ConnectionState>>,
+}
+
+/// An open connection with its permits.
+#[must_use = "dropping it frees its permits"]
+pub(super) struct OpenConnection {
+    pub state: Arc<ConnectionState>,
+    limit: Arc<ConnectionLimit>,
+    _counted: InFlightGuard,
+    _of_client: Option<ClientPermit>,
+    /// Freed last: the next connection must not find this one in its client's share.
+    _permit: OwnedSemaphorePermit,
+}
+
+impl ConnectionLimit {
+    pub(super) fn new(limits: &LimitSettings, metrics: Arc<Metrics>) -> Self {
+        Self {
+            free: Arc::new(Semaphore::new(limits.connections)),
+            clients: ClientShares::new(limits.connections_per_client),
+            open: Mutex::default(),
+            metrics,
+        }
+    }
+
+    /// Waits until a connection that counts for `ip` has a permit. `None`: its network has its
+    /// share.
+    pub(super) async fn enter(self: &Arc<Self>, ip: Option<IpAddr>) -> Option<OpenConnection> {
+        let free = self.free.available_permits();
+        let Ok(of_client) = self.clients.take(ip, free.max(1)) else {
+            self.metrics.limit(Limit::ConnectionsPerClient);
+            return None;
+        };
+        let mut acquiring = pin!(Arc::clone(&self.free).acquire_owned());
+        if free == 0 {
+            self.metrics.limit(Limit::Connections);
+            self.close_idle();
+        }
+        let permit = loop {
+            tokio::select! {
+                biased;
+                permit = &mut acquiring => break permit.ok()?,
+                () = sleep(LOOK_AGAIN) => self.close_idle(),
+            }
+        };
+        let mut open = locked(&self.open);
+        let state = Arc::new(ConnectionState::new(open.signal));
+        open.all
+            .insert(Arc::as_ptr(&state).addr(), Arc::clone(&state));
+        Some(OpenConnection {
+            state,
+            limit: Arc::clone(self),
+            _counted: InFlightGuard::over(&self.metrics.series.connections),
+            _of_client: of_client,
+            _permit: permit,
+        })
+    }
+
+    /// Sends a signal to all connections, and to later ones.
+    pub(super) fn signal(&self, signal: Signal) {
+        let mut open = locked(&self.open);
+        open.signal = open.signal.max(signal as u8);
+        for state in open.all.values() {
+            state.signal(signal);
+        }
+    }
+
+    /// Has the longest idle connection closed, if one has been idle for long enough.
+    fn close_idle(&self) {
+        let now = Instant::now();
+        let open = locked(&self.open);
+        let stays = open.all.values().filter(|state| !state.is(Signal::Leave));
+        let idle = stays.filter_map(|state| Some((state.idle_since()?, state)));
+        let idle = idle.filter(|(since, _)| now.saturating_duration_since(*since) >= MIN_IDLE);
+        if let Some((_, longest)) = idle.min_by_key(|(since, _)| *since) {
+            longest.signal(Signal::Leave);
+            self.metrics.limit(Limit::IdleClosed);
+            tracing::debug!("an idle connection is closed to make room for a new one");
+        }
+    }
+}
+
+impl OpenConnection {
+    /// Notes that the client took nothing of its answer for too long.
+    pub(super) fn write_timed_out(&self) {
+        self.limit.metrics.limit(Limit::WriteTimeout);
+        tracing::debug!("a client took nothing of its answer: its connection is reset");
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        locked(&self.limit.open)
+            .all
+            .remove(&Arc::as_ptr(&self.state).addr());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Overrides, parse};
+    use crate::server::connection_state::ActiveStream;
+
+    fn limit(limits: &str) -> Arc<ConnectionLimit> {
+        let mut overrides = Overrides::default();
+        overrides.set("upstream.url", "http://127.0.0.1:3000", "--upstream");
+        let parsed = parse(&format!("limits: {{ {limits} }}\n"), &overrides);
+        let (settings, _) = parsed.unwrap_or_else(|problems| panic!("{problems}"));
+        let metrics = Arc::new(Metrics::new(&[]));
+        Arc::new(ConnectionLimit::new(&settings.limits, metrics))
+    }
+
+    async fn enter(limit: &Arc<ConnectionLimit>, ip: Option<&str>) -> Option<OpenConnection> {
+        let ip = ip.map(|ip| ip.parse().expect("an address"));
+        limit.enter(ip).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_longest_idle_one_goes_first_and_none_that_is_busy() {
+        let all = limit("connections: 9");
+        let mut open = Vec::new();
+        for _ in 0..4 {
+            open.push(enter(&all, None).await.expect("a permit"));
+            tokio::time::sleep(MIN_IDLE / 10).await;
+        }
+        let asked = || {
+            open.iter()
+                .map(|one| one.state.is(Signal::Leave))
+                .collect::<Vec<_>>()
+        };
+        all.close_idle();
+        assert_eq!(asked(), [false; 4], "all are new");
+        tokio::time::sleep(MIN_IDLE).await;
+        // The first has a request under way, the second the beginning of one; the fourth's client
+        // does not take the end of its answer.
+        let request = ActiveStream::begin(&open[0].state);
+        open[1].state.set_under_way(true);
+        open[3].state.set_under_way(true);
+        for _ in 0..2 {
+            all.close_idle();
+            assert_eq!(asked(), [false, false, true, false]);
+        }
+        open[3].state.set_under_way(false);
+        for _ in 0..2 {
+            all.close_idle();
+            assert_eq!(asked(), [false, false, true, true]);
+        }
+        drop(request);
+        all.close_idle();
+        assert_eq!(asked(), [false, false, true, true], "it has just answered");
+        tokio::time::sleep(MIN_IDLE).await;
+        all.close_idle();
+        assert_eq!(asked(), [true, false, true, true]);
+        drop(open);
+        assert!(locked(&all.open).all.is_empty());
+        all.signal(Signal::Leave);
+        let late = enter(&all, None).await.expect("a permit");
+        assert!(late.state.is(Signal::Leave), "it came later");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_beyond_the_limit_waits_and_an_idle_one_makes_room() {
+        let all = limit("connections: 2");
+        let (first, second) = (enter(&all, None).await, enter(&all, None).await);
+        let second = second.expect("a permit");
+        second.state.set_under_way(true);
+        let waiting = tokio::spawn({
+            let all = Arc::clone(&all);
+            async move { enter(&all, None).await }
+        });
+        tokio::time::sleep(MIN_IDLE / 2).await;
+        let first = first.expect("a permit");
+        assert!(!first.state.is(Signal::Leave), "it is new");
+        tokio::time::sleep(MIN_IDLE).await;
+        assert!(first.state.is(Signal::Leave));
+        assert!(!waiting.is_finished());
+        drop(first);
+        assert!(waiting.await.expect("no panic").is_some());
+        assert!(!second.state.is(Signal::Leave));
+    }
+
+    #[tokio::test]
+    async fn an_address_has_its_share_and_no_more() {
+        let all = limit("connections: 4, connections_per_client: 2");
+        let first = enter(&all, Some("192.0.2.7")).await;
+        let second = enter(&all, Some("192.0.2.7")).await;
+        assert!(enter(&all, Some("192.0.2.7")).await.is_none());
+        assert!(enter(&all, Some("192.0.2.8")).await.is_some());
+        drop(first);
+        assert!(enter(&all, Some("192.0.2.7")).await.is_some());
+        drop(second);
     }
 }

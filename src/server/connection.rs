@@ -1,21 +1,23 @@
-//! One connection of a client, from its first byte to its end: socket, then TLS if there is any,
-//! then HTTP of either version.
+//! One connection of a client, from its first byte to its end: socket, then TLS if there is any
+//! (the handshake, and the client's certificate), then HTTP of either version.
 
-use std::net::IpAddr;
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustls::Error::{AlertReceived, InvalidCertificate, NoCertificatesPresented};
 use socket2::SockRef;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 use tokio_util::either::Either;
 
-use super::connection_limit::OpenConnection;
-use super::connection_state::{ConnectionState, Signal};
-use super::http1::{self, Site};
-use super::{http2, tls};
-use crate::config::LimitSettings;
-use crate::metrics::{Limit, Metrics};
-use crate::proxy::{Client, Proxy};
-use crate::socket::{self, DetachedSocket, Socket};
+use super::accept::Accepted;
+use super::connection_state::{ClientIo, ConnectionState, Shared, Signal, Site};
+use super::{http1, http2};
+use crate::config::TlsSettings;
+use crate::metrics::{HandshakeError, Limit};
+use crate::proxy::{Client, ClientNames};
+use crate::socket::{self, Socket};
 use crate::timed_socket::TimedSocket;
 
 /// How many bytes may wait in the kernel before a write finds no room. By default the kernel takes
@@ -23,21 +25,9 @@ use crate::timed_socket::TimedSocket;
 /// all the time would then look like one that does not read.
 const MAX_UNSENT_BYTES: u32 = 128 << 10;
 
-/// State that all connections share.
-pub(super) struct Shared {
-    pub proxy: Arc<Proxy>,
-    pub limits: LimitSettings,
-    pub metrics: Arc<Metrics>,
-}
-
-/// A client's connection that has its permits.
-pub(super) struct Accepted {
-    pub socket: DetachedSocket,
-    /// The client's address, taken at accept because a socket whose client has left no longer has
-    /// it. `None`: a Unix socket.
-    pub ip: Option<IpAddr>,
-    pub open: OpenConnection,
-}
+/// How long a connection with a client certificate accepts new requests, since a certificate may be
+/// revoked meanwhile. Its requests then have as long again to end; its tunnels are closed.
+const CLIENT_MAX_AGE: Duration = Duration::from_hours(1);
 
 /// Serves a connection to its end, or until [`Signal::Cut`].
 pub(super) async fn serve(shared: Arc<Shared>, accepted: Accepted) {
@@ -64,10 +54,8 @@ async fn run(shared: &Shared, accepted: Accepted, state: &Arc<ConnectionState>) 
     let socket = TimedSocket::new(socket, limits.write_timeout, move || open.write_timed_out());
     let mut client = Client::at(ip, limits.in_flight_per_connection);
     let stream = if let Some(tls) = shared.proxy.tls() {
-        let limit = limits.head_timeout;
-        let accepting = tls::accept(tls, socket, limit, &mut client, &shared.metrics);
         let accepted = tokio::select! {
-            accepted = Box::pin(accepting) => accepted,
+            accepted = Box::pin(handshake(tls, socket, &mut client, shared)) => accepted,
             // There is no request yet.
             () = state.signalled(Signal::Leave) => None,
         };
@@ -76,13 +64,11 @@ async fn run(shared: &Shared, accepted: Accepted, state: &Arc<ConnectionState>) 
     } else {
         Either::Left(socket)
     };
-    let until = client.until;
+    let grows_old = client.until.is_some();
     let site = Site {
-        proxy: &shared.proxy,
-        peer: &Arc::new(client),
+        shared,
+        peer: Arc::new(client),
         state,
-        limits,
-        metrics: &shared.metrics,
     };
     let serving = async {
         if let Some((stream, begun)) = http1::serve(stream, &site).await {
@@ -92,7 +78,7 @@ async fn run(shared: &Shared, accepted: Accepted, state: &Arc<ConnectionState>) 
     };
     tokio::select! {
         biased;
-        () = grow_old(until, state) => {}
+        () = grow_old(state), if grows_old => {}
         () = serving => {}
     }
 }
@@ -106,21 +92,62 @@ fn prepare(socket: &Socket) {
     }
 }
 
-/// Ends a connection that is too old: it gets [`Signal::Leave`] at `until`, and
-/// [`CLIENT_MAX_AGE`](tls::CLIENT_MAX_AGE) again for its requests to end. Then this resolves.
-/// `None`: it never is.
-async fn grow_old(until: Option<Instant>, state: &ConnectionState) {
-    let Some(until) = until else {
-        return std::future::pending().await;
+/// Does the handshake within `limits.head_timeout`, and notes in `client` the certificate that it
+/// has. It runs in the connection's own task, so that a client that stalls in it delays no other.
+/// ALPN tells the client which versions of HTTP there are; its first bytes tell which one it speaks.
+/// `None`: the handshake failed, which is counted.
+async fn handshake(
+    tls: TlsSettings,
+    socket: TimedSocket,
+    client: &mut Client,
+    shared: &Shared,
+) -> Option<ClientIo> {
+    let accepting = TlsAcceptor::from(tls.config).accept(socket);
+    let accepted = timeout(shared.limits.head_timeout, accepting).await;
+    let accepted = accepted.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+    let stream = match accepted {
+        Ok(stream) => stream,
+        Err(error) => {
+            let reason = reason(&error);
+            shared.metrics.series.tls_handshake_errors.of(reason).inc();
+            if reason == HandshakeError::Timeout {
+                shared.metrics.limit(Limit::HeadTimeout);
+            }
+            tracing::debug!(%error, reason = reason.as_str(), client = &*client.text, "a TLS handshake failed");
+            return None;
+        }
     };
-    sleep_until(until).await;
+    let (_, session) = stream.get_ref();
+    let certificate = session.peer_certificates().and_then(|chain| chain.first());
+    let names = certificate.map(ClientNames::of).unwrap_or_default();
+    client.identity = certificate.map(|certificate| names.identity(certificate).into());
+    client.tls = Some(Arc::new(names));
+    client.mutual = tls.clients.is_some();
+    let certified = client.identity.as_ref();
+    client.until = certified.map(|_| Instant::now() + CLIENT_MAX_AGE);
+    Some(Either::Right(Box::new(stream)))
+}
+
+fn reason(error: &io::Error) -> HandshakeError {
+    match error.get_ref().and_then(|inner| inner.downcast_ref()) {
+        Some(NoCertificatesPresented | InvalidCertificate(_)) => HandshakeError::ClientCertificate,
+        Some(AlertReceived(_)) => HandshakeError::RefusedByClient,
+        Some(_) => HandshakeError::Protocol,
+        None if error.kind() == io::ErrorKind::TimedOut => HandshakeError::Timeout,
+        None => HandshakeError::Closed,
+    }
+}
+
+/// Ends a connection after [`CLIENT_MAX_AGE`]: it then gets [`Signal::Leave`], and as long again for
+/// its requests to end. Then this resolves.
+async fn grow_old(state: &ConnectionState) {
+    sleep(CLIENT_MAX_AGE).await;
     state.signal(Signal::Leave);
-    sleep(tls::CLIENT_MAX_AGE).await;
+    sleep(CLIENT_MAX_AGE).await;
 }
 
 #[cfg(test)]
 mod tests {
-    use super::tls::CLIENT_MAX_AGE;
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -128,7 +155,7 @@ mod tests {
         let state = ConnectionState::new(0);
         let began = Instant::now();
         tokio::select! {
-            () = grow_old(Some(began + CLIENT_MAX_AGE), &state) => {}
+            () = grow_old(&state) => {}
             () = async {
                 sleep(CLIENT_MAX_AGE / 2).await;
                 assert!(!state.is(Signal::Leave));

@@ -1,4 +1,4 @@
-//! The state of one connection: its requests, and the latest [signal](Signal) that it has got. It
+//! What the parts of a connection share. Above all its state: its requests, and the latest [signal](Signal) that it has got. It
 //! also shows whether the client opens requests only to cancel them.
 //!
 //! Everything is an atomic, and there is one waker. A request changes one or two words that no
@@ -12,11 +12,35 @@ use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
+use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
+
+use crate::config::LimitSettings;
+use crate::metrics::Metrics;
+use crate::proxy::{Client, Proxy};
+use crate::timed_socket::TimedSocket;
 
 /// Requests that a client may cancel at once, however few it waits for.
 const MAX_CANCELLED: u64 = 256;
 /// A request that is cancelled later than this does not count: its client has waited long enough.
 const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// State that all connections share.
+pub(super) struct Shared {
+    pub proxy: Arc<Proxy>,
+    pub limits: LimitSettings,
+    pub metrics: Arc<Metrics>,
+}
+
+/// The surroundings of a connection that speaks HTTP.
+pub(super) struct Site<'a> {
+    pub shared: &'a Shared,
+    pub peer: Arc<Client>,
+    pub state: &'a Arc<ConnectionState>,
+}
+
+/// A client's connection, without TLS or with it.
+pub(super) type ClientIo = Either<TimedSocket, Box<TlsStream<TimedSocket>>>;
 
 /// A signal to a connection. Each has the force of those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +140,8 @@ impl ConnectionState {
 pub(super) struct ActiveStream {
     state: Arc<ConnectionState>,
     began: Instant,
-    answered: bool,
+    /// There is an answer.
+    pub answered: bool,
 }
 
 impl ActiveStream {
@@ -129,11 +154,6 @@ impl ActiveStream {
             began: Instant::now(),
             answered: false,
         }
-    }
-
-    /// There is an answer.
-    pub(super) fn answered(&mut self) {
-        self.answered = true;
     }
 }
 
@@ -166,7 +186,7 @@ mod tests {
         assert_eq!(state.idle_since(), Some(began));
         let mut stream = ActiveStream::begin(&state);
         assert_eq!(state.idle_since(), None);
-        stream.answered();
+        stream.answered = true;
         tokio::time::sleep(Duration::from_secs(3)).await;
         drop(stream);
         assert_eq!(state.idle_since(), Some(Instant::now()));
@@ -190,7 +210,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_only_takes_back_is_known_and_one_that_does_it_now_and_then_is_not() {
         let state = Arc::new(ConnectionState::new(0));
-        let answer = || ActiveStream::begin(&state).answered();
+        let answer = || ActiveStream::begin(&state).answered = true;
         for _ in 0..MAX_CANCELLED * 2 {
             drop(ActiveStream::begin(&state));
             answer();

@@ -46,9 +46,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::AsyncReadExt as _;
 use tokio::time::{Instant, sleep};
 
-use super::connection_state::{ActiveStream, ConnectionState, Signal};
-use super::http1::Site;
-use super::tls::ClientIo;
+use super::connection_state::{ActiveStream, ClientIo, ConnectionState, Signal, Site};
 use crate::body::{BoxError, Received};
 use crate::config::LimitSettings;
 use crate::deadline_timer::DeadlineTimer;
@@ -83,10 +81,10 @@ fn most_streams(limits: &LimitSettings) -> u32 {
 
 /// The settings of a connection.
 fn builder(site: &Site<'_>) -> Builder<StreamExecutor> {
-    let limits = site.limits;
+    let limits = &site.shared.limits;
     let mut builder = Builder::new(StreamExecutor {
         limit: limits.write_timeout,
-        metrics: Arc::clone(site.metrics),
+        metrics: Arc::clone(&site.shared.metrics),
     });
     builder
         .timer(TokioTimer::new())
@@ -111,11 +109,15 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
     let first = Cursor::new(Box::<[u8]>::from(&begun[..]));
     drop(begun);
     let stream = tokio::io::join(first.chain(read), write);
-    let (proxy, peer, state) = (site.proxy, site.peer, site.state);
+    let Site {
+        shared,
+        peer,
+        state,
+    } = site;
     let service = service_fn(|request: Request<Incoming>| {
-        let (proxy, peer) = (Arc::clone(proxy), Arc::clone(peer));
+        let (proxy, peer) = (Arc::clone(&shared.proxy), Arc::clone(peer));
         let mut stream = ActiveStream::begin(state);
-        let read = http2::read(&request, site.limits);
+        let read = http2::read(&request, &shared.limits);
         async move {
             let response = match read {
                 Ok(head) => {
@@ -124,7 +126,7 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
                 }
                 Err(error) => proxy.refuse_http2(error, &request, &peer),
             };
-            stream.answered();
+            stream.answered = true;
             let response = response.map(|body| WatchedBody {
                 body,
                 _request: stream,
@@ -142,7 +144,7 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
             tokio::select! {
                 biased;
                 served = &mut serving => served,
-                () = without_request(state, site.limits.head_timeout) => return,
+                () = without_request(state, shared.limits.head_timeout) => return,
             }
         }
     };
@@ -154,7 +156,7 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
 /// Resolves when GOAWAY must be sent. The client may then keep the connection open without a request
 /// for `limits.head_timeout`: HTTP/2 ends in two steps, and waits for the client in between.
 async fn due(site: &Site<'_>) {
-    let Site { state, limits, .. } = site;
+    let Site { state, shared, .. } = site;
     let mut timer = DeadlineTimer::default();
     poll_fn(|cx| {
         // GOAWAY precedes the end, so it can go out while clients are still served.
@@ -164,8 +166,8 @@ async fn due(site: &Site<'_>) {
         let Some(since) = state.idle_since() else {
             return Poll::Pending;
         };
-        ready!(timer.poll(cx, since + limits.idle_timeout));
-        site.metrics.limit(Limit::IdleTimeout);
+        ready!(timer.poll(cx, since + shared.limits.idle_timeout));
+        shared.metrics.limit(Limit::IdleTimeout);
         Poll::Ready(())
     })
     .await;

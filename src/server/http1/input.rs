@@ -13,10 +13,10 @@ use crate::body::{BoxError, Feed, Received, Wish, streamed};
 use crate::http1::MessageError;
 use crate::http1::content::{ContentReader, Framing};
 use crate::http1::head::HeadLimits;
-use crate::http1::request::{NextHead, Request, RequestReader};
+use crate::http1::request::{NextHead, RequestReader};
 use crate::metrics::Metrics;
 use crate::proxy::limit_of;
-use crate::server::tls::ClientIo;
+use crate::server::connection_state::ClientIo;
 
 /// The bytes of a head that are read at once.
 const HEAD_CHUNK: usize = 4 << 10;
@@ -31,23 +31,6 @@ const MAX_DRAIN_READS: usize = 2;
 #[derive(Debug, thiserror::Error)]
 #[error("the client closed its connection in the middle")]
 struct CutShort;
-
-/// The end of the wait for a head.
-#[allow(clippy::large_enum_variant, reason = "it is taken apart at once")]
-pub(super) enum HeadOutcome {
-    Request(Request),
-    /// `head`: it is that of a HEAD.
-    Refused {
-        error: MessageError,
-        head: bool,
-    },
-    /// The client speaks HTTP/2.
-    Http2,
-    /// No more requests come.
-    End,
-    /// The socket is broken.
-    Broken,
-}
 
 /// What is read next.
 enum Reading {
@@ -68,6 +51,8 @@ pub(super) struct Input {
     /// Read, and not taken.
     buf: BytesMut,
     reading: Reading,
+    /// The latest head is that of a HEAD, be it malformed.
+    pub asks_for_head: bool,
     /// The client waits for `100 Continue`, which goes when its body is wanted.
     expects: bool,
     metrics: Arc<Metrics>,
@@ -81,6 +66,7 @@ impl Input {
             content: ContentReader::NONE,
             buf: BytesMut::new(),
             reading: Reading::Head,
+            asks_for_head: false,
             expects: false,
             metrics,
         }
@@ -101,25 +87,15 @@ impl Input {
     }
 
     /// Looks for a whole head in what has come.
-    pub(super) fn next(&mut self) -> Option<HeadOutcome> {
-        let head = self.asks_for_head();
-        match self.heads.read(&mut self.buf, &self.limits) {
-            Ok(NextHead::Request(request)) => Some(HeadOutcome::Request(request)),
-            Ok(NextHead::Http2) => Some(HeadOutcome::Http2),
-            Ok(NextHead::None) => None,
-            Err(error) => Some(HeadOutcome::Refused { error, head }),
-        }
+    pub(super) fn next(&mut self) -> Result<NextHead, MessageError> {
+        let line = self.buf.strip_prefix(b"\r\n").unwrap_or(&self.buf);
+        self.asks_for_head = line.starts_with(b"HEAD ");
+        self.heads.read(&mut self.buf, &self.limits)
     }
 
     /// True if only a part of a head has come. An empty line before a head does not count.
     pub(super) fn is_in_head(&self) -> bool {
         !matches!(self.buf[..], [] | [b'\r'] | [b'\r', b'\n'])
-    }
-
-    /// True if a request to HEAD comes next, be it malformed.
-    pub(super) fn asks_for_head(&self) -> bool {
-        let line = self.buf.strip_prefix(b"\r\n").unwrap_or(&self.buf);
-        line.starts_with(b"HEAD ")
     }
 
     /// Begins with the body behind the head that was taken.

@@ -17,7 +17,8 @@
 mod input;
 mod output;
 
-use std::pin::{Pin, pin};
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -27,31 +28,20 @@ use http::{Method, StatusCode, Version};
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::{Instant, timeout};
 
-use self::input::{HeadOutcome, Input};
+use self::input::Input;
 use self::output::{Asked, Output};
-use super::connection_state::{ConnectionState, Signal};
-use super::tls::ClientIo;
-use crate::config::LimitSettings;
+use super::connection_state::{ClientIo, Signal, Site};
 use crate::deadline_timer::DeadlineTimer;
 use crate::http1::head::HeadLimits;
-use crate::http1::request::Request;
+use crate::http1::request::{NextHead, Request};
 use crate::http1::{Handover, MessageError, Response, handover};
-use crate::metrics::{Limit, Metrics};
+use crate::metrics::Limit;
 use crate::proxy::headers::takes_trailers;
-use crate::proxy::{Client, ClientBody, Proxy, limit_of};
+use crate::proxy::{ClientBody, limit_of};
 
 /// A client that is still sending may take this long to read its answer and close: closing before
 /// would reset the connection, and the answer might be lost (RFC 9112, 9.6).
 const LINGER: Duration = Duration::from_secs(2);
-
-/// The surroundings of a connection.
-pub(super) struct Site<'a> {
-    pub proxy: &'a Arc<Proxy>,
-    pub peer: &'a Arc<Client>,
-    pub state: &'a Arc<ConnectionState>,
-    pub limits: &'a LimitSettings,
-    pub metrics: &'a Arc<Metrics>,
-}
 
 /// The fate of a connection behind an answer.
 enum AfterAnswer {
@@ -63,7 +53,8 @@ enum AfterAnswer {
     Switch(Handover),
 }
 
-struct Http1Connection {
+struct Http1Connection<'a> {
+    site: &'a Site<'a>,
     io: ClientIo,
     input: Input,
     output: Output,
@@ -76,14 +67,16 @@ struct Http1Connection {
 
 /// Serves a connection until it ends. One that speaks HTTP/2 is returned with its first bytes.
 pub(super) async fn serve(io: ClientIo, site: &Site<'_>) -> Option<(ClientIo, BytesMut)> {
+    let limits = &site.shared.limits;
     let limits = HeadLimits {
-        bytes: site.limits.header_bytes,
-        fields: site.limits.header_count,
-        target: site.limits.target_bytes,
+        bytes: limits.header_bytes,
+        fields: limits.header_count,
+        target: limits.target_bytes,
     };
     let mut connection = Http1Connection {
+        site,
         io,
-        input: Input::new(limits, Arc::clone(site.metrics)),
+        input: Input::new(limits, Arc::clone(&site.shared.metrics)),
         output: Output::new(),
         clock: DeadlineTimer::default(),
         active: Instant::now(),
@@ -91,16 +84,15 @@ pub(super) async fn serve(io: ClientIo, site: &Site<'_>) -> Option<(ClientIo, By
     };
     let state = site.state;
     loop {
-        let begun = std::future::poll_fn(|cx| connection.poll_head(site, cx)).await;
-        let then = match begun {
-            HeadOutcome::Request(request) => connection.exchange(request, site).await,
-            HeadOutcome::Refused { error, head } => connection.refuse(error, head, site).await,
-            HeadOutcome::Http2 => {
+        let next = poll_fn(|cx| connection.poll_head(cx)).await;
+        let then = match next {
+            Ok(NextHead::Request(request)) => connection.exchange(request).await,
+            Ok(NextHead::None) => AfterAnswer::Close,
+            Err(error) => connection.refuse(error).await,
+            Ok(NextHead::Http2) => {
                 state.set_under_way(false);
                 return Some((connection.io, connection.input.take_rest()));
             }
-            HeadOutcome::End => AfterAnswer::Close,
-            HeadOutcome::Broken => AfterAnswer::Drop,
         };
         match then {
             AfterAnswer::Next => {
@@ -123,53 +115,50 @@ pub(super) async fn serve(io: ClientIo, site: &Site<'_>) -> Option<(ClientIo, By
     }
 }
 
-impl Http1Connection {
-    /// Waits for the head of a request, within the timeouts.
-    fn poll_head(&mut self, site: &Site<'_>, cx: &mut Context<'_>) -> Poll<HeadOutcome> {
-        let state = site.state;
+impl Http1Connection<'_> {
+    /// Waits for the head of a request, within the timeouts. None: no more requests come.
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<NextHead, MessageError>> {
         loop {
-            let begun = match self.input.next() {
-                Some(begun) => begun,
-                None => match self.input.poll_read(&mut self.io, cx) {
+            let next = match self.input.next() {
+                Ok(NextHead::None) => match self.input.poll_read(&mut self.io, cx) {
                     Poll::Ready(Ok(true)) => {
                         self.active = Instant::now();
                         continue;
                     }
-                    Poll::Ready(Ok(false)) => HeadOutcome::End,
-                    Poll::Ready(Err(_)) => HeadOutcome::Broken,
-                    Poll::Pending => return self.poll_head_timeout(site, cx),
+                    Poll::Ready(_) => Ok(NextHead::None),
+                    Poll::Pending => return self.poll_head_timeout(cx),
                 },
+                next => next,
             };
             self.began = None;
-            state.set_under_way(true);
-            return Poll::Ready(begun);
+            self.site.state.set_under_way(true);
+            return Poll::Ready(next);
         }
     }
 
     /// Nothing more has come: checks the timeouts and signals of the connection.
-    fn poll_head_timeout(&mut self, site: &Site<'_>, cx: &mut Context<'_>) -> Poll<HeadOutcome> {
-        let state = site.state;
+    fn poll_head_timeout(&mut self, cx: &mut Context<'_>) -> Poll<Result<NextHead, MessageError>> {
+        let Site { shared, state, .. } = self.site;
         let in_head = self.input.is_in_head();
         state.set_under_way(in_head);
         if state.is(Signal::Leave) {
-            return Poll::Ready(HeadOutcome::End);
+            return Poll::Ready(Ok(NextHead::None));
         }
         if in_head {
             let began = *self.began.get_or_insert_with(Instant::now);
-            let limit = site.limits.head_timeout;
+            let limit = shared.limits.head_timeout;
             ready!(self.clock.poll(cx, began + limit));
-            let error = MessageError::Slow(limit);
-            let head = self.input.asks_for_head();
-            return Poll::Ready(HeadOutcome::Refused { error, head });
+            return Poll::Ready(Err(MessageError::Slow(limit)));
         }
-        ready!(self.clock.poll(cx, self.active + site.limits.idle_timeout));
-        site.metrics.limit(Limit::IdleTimeout);
+        let idle = self.active + shared.limits.idle_timeout;
+        ready!(self.clock.poll(cx, idle));
+        shared.metrics.limit(Limit::IdleTimeout);
         tracing::debug!("a connection is closed that was idle for limits.idle_timeout");
-        Poll::Ready(HeadOutcome::End)
+        Poll::Ready(Ok(NextHead::None))
     }
 
     /// One request, and its answer.
-    async fn exchange(&mut self, request: Request, site: &Site<'_>) -> AfterAnswer {
+    async fn exchange(&mut self, request: Request) -> AfterAnswer {
         let Request {
             mut head, keeps, ..
         } = request;
@@ -187,14 +176,15 @@ impl Http1Connection {
         }
         let body = self.input.begin_body(request.framing, request.expects);
         let response = {
-            let mut service = pin!(site.proxy.handle(head, body, site.peer));
-            std::future::poll_fn(|cx| self.poll_service(service.as_mut(), cx)).await
+            let Site { shared, peer, .. } = self.site;
+            let mut service = pin!(shared.proxy.handle(head, body, peer));
+            poll_fn(|cx| self.poll_beside(cx, |_, cx| service.as_mut().poll(cx))).await
         };
         let Some(response) = response else {
             return AfterAnswer::Drop;
         };
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return self.answer(response, asked, site).await;
+            return self.answer(response, asked).await;
         }
         self.output.begin(response, asked, false);
         match switch {
@@ -203,15 +193,15 @@ impl Http1Connection {
         }
     }
 
-    /// Polls the handler, and reads what it asks for. `None`: the client has left.
-    fn poll_service(
+    /// Polls the handler or the answer, and reads what it asks for. `None`: the client has left.
+    fn poll_beside<T>(
         &mut self,
-        mut service: Pin<&mut impl Future<Output = Response<ClientBody>>>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Response<ClientBody>>> {
+        mut poll: impl FnMut(&mut Self, &mut Context<'_>) -> Poll<T>,
+    ) -> Poll<Option<T>> {
         loop {
-            if let Poll::Ready(response) = service.as_mut().poll(cx) {
-                return Poll::Ready(Some(response));
+            if let Poll::Ready(done) = poll(self, cx) {
+                return Poll::Ready(Some(done));
             }
             let fed = self.input.poll_feed(&mut self.io, &mut self.output, cx);
             // `100 Continue`.
@@ -225,14 +215,10 @@ impl Http1Connection {
     }
 
     /// An answer that does not wait for the whole request is the connection's last one.
-    async fn answer(
-        &mut self,
-        response: Response<ClientBody>,
-        asked: Asked,
-        site: &Site<'_>,
-    ) -> AfterAnswer {
+    async fn answer(&mut self, response: Response<ClientBody>, asked: Asked) -> AfterAnswer {
         self.input.begin_answer(&mut self.io);
-        let last = !asked.keeps || !self.input.is_whole() || site.state.is(Signal::Announced);
+        let leaves = self.site.state.is(Signal::Announced);
+        let last = leaves || !asked.keeps || !self.input.is_whole();
         let last = self.output.begin(response, asked, last);
         match self.is_answered().await {
             false => AfterAnswer::Drop,
@@ -244,34 +230,26 @@ impl Http1Connection {
     /// Writes the answer, and goes on reading what its exchange asks for. `false`: it has broken
     /// off, or the client has left.
     async fn is_answered(&mut self) -> bool {
-        std::future::poll_fn(|cx| {
-            loop {
-                if let Poll::Ready(whole) = self.output.poll_answer(&mut self.io, cx) {
-                    return Poll::Ready(whole);
-                }
-                if !ready!(self.input.poll_feed(&mut self.io, &mut self.output, cx)) {
-                    return Poll::Ready(false);
-                }
-            }
-        })
-        .await
+        let answered =
+            poll_fn(|cx| self.poll_beside(cx, |one, cx| one.output.poll_answer(&mut one.io, cx)));
+        answered.await.unwrap_or(false)
     }
 
     /// Answers a refused head. Nothing behind it is read.
-    async fn refuse(&mut self, error: MessageError, head: bool, site: &Site<'_>) -> AfterAnswer {
+    async fn refuse(&mut self, error: MessageError) -> AfterAnswer {
+        let Site { shared, peer, .. } = self.site;
         if let Some(limit) = limit_of(error) {
-            site.metrics.limit(limit);
+            shared.metrics.limit(limit);
         }
         self.input.close();
         let asked = Asked {
             // No content may answer a HEAD, not even a refusal's (RFC 9110, 9.3.2).
-            head,
+            head: self.input.asks_for_head,
             version: Version::HTTP_11,
             trailers: false,
             keeps: false,
         };
-        let response = site.proxy.refuse(error, site.peer);
-        self.answer(response, asked, site).await
+        self.answer(shared.proxy.refuse(error, peer), asked).await
     }
 
     /// Ends the sending side. Where the client may still be sending, it then reads on for a moment.

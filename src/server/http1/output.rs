@@ -117,7 +117,17 @@ impl Output {
         let declared = fields.get(CONTENT_LENGTH);
         let declared = declared.and_then(|length| content_length(length).ok());
         let out = self.queue.end();
-        start_line(head, asked, out);
+        out.extend_from_slice(if asked.version == Version::HTTP_11 {
+            b"HTTP/1.1 "
+        } else {
+            b"HTTP/1.0 "
+        });
+        out.extend_from_slice(status.as_str().as_bytes());
+        out.push(b' ');
+        let canonical = status.canonical_reason().unwrap_or("<none>");
+        let reason = head.reason.as_deref();
+        out.extend_from_slice(reason.unwrap_or(canonical.as_bytes()));
+        out.extend_from_slice(b"\r\n");
         head.fields.write_to(out);
         self.framing = match declared.or(length) {
             Some(length) => {
@@ -244,24 +254,6 @@ impl Output {
     /// The answer is over.
     pub(super) fn rest(&mut self) {
         self.queue.shrink(MAX_KEPT);
-    }
-}
-
-fn start_line(head: &ResponseHead, asked: Asked, out: &mut Vec<u8>) {
-    let canonical = head.status.canonical_reason().unwrap_or("<none>");
-    let version: &[u8] = if asked.version == Version::HTTP_11 {
-        b"HTTP/1.1 "
-    } else {
-        b"HTTP/1.0 "
-    };
-    for part in [
-        version,
-        head.status.as_str().as_bytes(),
-        b" ",
-        head.reason.as_deref().unwrap_or(canonical.as_bytes()),
-        b"\r\n",
-    ] {
-        out.extend_from_slice(part);
     }
 }
 

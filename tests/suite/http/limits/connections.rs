@@ -181,11 +181,6 @@ fn said(proxy: &Proxy, what: &str) -> usize {
 async fn a_want_of_descriptors_makes_connections_wait_and_ends() {
     const WANTING: &str = "no connection can be accepted";
     let (_upstream, proxy) = with_descriptors("-n 64").await;
-    assert_eq!(
-        said(&proxy, "more file descriptors than"),
-        1,
-        "told at the start"
-    );
     proxy.forward(put("/orders/1").token(1)).await;
     let mut crowd = Vec::new();
     for _ in 0..80 {
