@@ -5,21 +5,19 @@
 //! more, and no clock that the client could lose against runs.
 
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
-use http_body::Body as _;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 use super::UploadError;
 use super::memory::BodyMemory;
 use super::received::Received;
 use crate::config::BodySettings;
-use crate::deadline_timer::SpareTimer;
+use crate::deadline_timer::{DeadlineTimer, SpareTimer};
 use crate::metrics::Limit;
 
 /// The rules for the body of one request.
@@ -41,67 +39,67 @@ impl BodyRules {
         self.memory.metrics.limit(limit);
     }
 
-    /// The deadlines of an upload that begins now. `whole`: for all of it.
-    pub(super) fn deadlines(&self, whole: Option<Duration>) -> UploadDeadlines {
-        UploadDeadlines::new(whole, self.settings.progress_timeout)
+    /// The deadline for pauses, of an upload that begins now.
+    pub(super) fn deadlines(&self) -> UploadDeadlines {
+        UploadDeadlines {
+            total: None,
+            pause: self.settings.progress_timeout,
+            since: None,
+            timer: DeadlineTimer::default(),
+        }
     }
 
     /// Refuses a body that is known to be too long before it is read.
     pub(crate) fn admit(&self, incoming: &Received) -> Result<(), UploadError> {
+        self.allow(incoming.left().unwrap_or_default())
+    }
+
+    /// Refuses a body of which this many bytes are known.
+    pub(super) fn allow(&self, length: u64) -> Result<(), UploadError> {
         match self.settings.max {
-            Some(max) if incoming.size_hint().lower() > max => Err(UploadError::TooLarge(max)),
+            Some(max) if length > max => Err(UploadError::TooLarge(max)),
             _ => Ok(()),
         }
     }
 }
 
-/// The clocks of one upload.
-pub(crate) struct UploadDeadlines {
-    /// `None`: it may take as long as it moves.
-    whole: Option<(Duration, Pin<Box<Sleep>>)>,
+/// The clocks of one upload. They are read only while the client is waited for.
+pub(super) struct UploadDeadlines {
+    /// For the whole upload. `None`: it may take as long as it moves.
+    total: Option<(Duration, Instant)>,
+    /// Between two pieces.
     pause: Duration,
-    /// Runs from the first time that the client was waited for in vain.
-    paused: Option<Pin<Box<Sleep>>>,
-    waiting: bool,
+    /// Since when the client is waited for.
+    since: Option<Instant>,
+    timer: DeadlineTimer,
 }
 
 impl UploadDeadlines {
-    pub(crate) fn new(whole: Option<Duration>, pause: Duration) -> Self {
-        Self {
-            whole: whole.map(|whole| (whole, Box::pin(tokio::time::sleep(whole)))),
-            pause,
-            paused: None,
-            waiting: false,
-        }
+    /// From now on, the upload as a whole has this deadline.
+    pub(super) fn limit(mut self, total: Duration) -> Self {
+        self.total = Some((total, Instant::now() + total));
+        self
     }
 
     /// The client has sent something.
-    pub(crate) fn moved(&mut self) {
-        self.waiting = false;
+    pub(super) fn moved(&mut self) {
+        self.since = None;
     }
 
-    /// The client is waited for. Ready when it has taken too long; a pause counts only if `counts`.
-    pub(crate) fn wait(&mut self, cx: &mut Context<'_>, counts: bool) -> Poll<UploadError> {
-        if let Some((within, deadline)) = &mut self.whole
-            && deadline.as_mut().poll(cx).is_ready()
-        {
-            return Poll::Ready(UploadError::TooSlow(*within));
-        }
-        let pause = self.pause;
-        let paused = self
-            .paused
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(pause)));
-        if !self.waiting {
-            self.waiting = true;
-            paused.as_mut().reset(Instant::now() + pause);
-        }
-        while paused.as_mut().poll(cx).is_ready() {
-            if counts {
-                return Poll::Ready(UploadError::Paused(pause));
-            }
-            paused.as_mut().reset(Instant::now() + pause);
-        }
-        Poll::Pending
+    /// The client is waited for. Ready when it has taken too long; a pause counts only if the
+    /// client is `due`.
+    pub(super) fn wait(&mut self, cx: &mut Context<'_>, due: bool) -> Poll<UploadError> {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        let paused = due.then_some(since + self.pause);
+        let total = self.total.map(|(_, at)| at);
+        let Some(first) = paused.into_iter().chain(total).min() else {
+            return Poll::Pending;
+        };
+        ready!(self.timer.poll(cx, first));
+        Poll::Ready(match self.total {
+            Some((within, at)) if at == first => UploadError::TooSlow(within),
+            _ => UploadError::Paused(self.pause),
+        })
     }
 }
 
@@ -112,8 +110,8 @@ pub(crate) struct UploadProgress {
     taken: AtomicU64,
     /// The client is waited for.
     waits: AtomicBool,
-    /// The upstream is answering.
-    answering: AtomicBool,
+    /// The upstream has begun to answer.
+    answered: AtomicBool,
     /// Nothing more of the request will be sent.
     sent: AtomicBool,
     /// Woken by that.
@@ -123,23 +121,23 @@ pub(crate) struct UploadProgress {
 }
 
 impl UploadProgress {
-    pub(crate) fn moved(&self) {
+    pub(super) fn moved(&self) {
         self.taken.fetch_add(1, Ordering::Relaxed);
         self.waits.store(false, Ordering::Relaxed);
     }
 
-    pub(crate) fn waits(&self) {
+    pub(super) fn waits(&self) {
         self.waits.store(true, Ordering::Relaxed);
     }
 
-    /// Says if the client has to go on sending. It need not while it is being answered: it may wait
+    /// Says if the client has to go on sending. It need not once it is being answered: it may wait
     /// for the answer first (bidirectional gRPC).
-    pub(crate) fn client_is_due(&self) -> bool {
-        !self.answering.load(Ordering::Relaxed)
+    pub(super) fn client_is_due(&self) -> bool {
+        !self.answered.load(Ordering::Relaxed)
     }
 
     /// The client's part of it broke off.
-    pub(crate) fn failed(&self, error: UploadError) {
+    pub(super) fn failed(&self, error: UploadError) {
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
     }
 
@@ -149,20 +147,19 @@ impl UploadProgress {
         fault.take()
     }
 
-    /// The upstream has begun to answer; until what this yields is dropped.
-    pub(crate) fn answering(self: &Arc<Self>) -> Answering {
-        self.answering.store(true, Ordering::Relaxed);
-        Answering(Arc::clone(self))
+    /// The upstream has begun to answer.
+    pub(crate) fn answered(&self) {
+        self.answered.store(true, Ordering::Relaxed);
     }
 
     /// Nothing more of the request will be sent: it has been, or was dropped.
-    pub(crate) fn sent(&self) {
+    pub(super) fn sent(&self) {
         self.sent.store(true, Ordering::Release);
         self.watcher.wake();
     }
 
     /// Ready when nothing more of the request will be sent.
-    pub(crate) fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.sent.load(Ordering::Acquire) {
             self.watcher.register(cx.waker());
             if !self.sent.load(Ordering::Acquire) {
@@ -174,16 +171,19 @@ impl UploadProgress {
 
     /// Resolves when the upstream has done nothing for `limit`: since the whole request was sent,
     /// or taken none of it though there was more (found within twice the time). A long upload that
-    /// moves is not its fault.
-    pub(crate) async fn silent(&self, limit: Duration) {
+    /// moves is not its fault. `began`: just now, when the exchange did.
+    pub(crate) async fn silent(&self, began: Instant, limit: Duration) {
         let mut taken = self.taken.load(Ordering::Relaxed);
         let mut sent = false;
         let mut timer = SpareTimer::take();
-        let mut deadline = Instant::now() + limit;
+        let (mut now, mut deadline) = (Some(began), began + limit);
         poll_fn(|cx| {
+            // Most requests have been sent at the first poll.
+            let mut now = now.take();
             loop {
                 if !sent && self.poll_sent(cx).is_ready() {
-                    (sent, deadline) = (true, Instant::now() + limit);
+                    let since = now.take().unwrap_or_else(Instant::now);
+                    (sent, deadline) = (true, since + limit);
                 }
                 ready!(timer.poll(cx, deadline));
                 let before = std::mem::replace(&mut taken, self.taken.load(Ordering::Relaxed));
@@ -194,15 +194,5 @@ impl UploadProgress {
             }
         })
         .await;
-    }
-}
-
-/// The upstream is answering.
-#[must_use]
-pub(crate) struct Answering(Arc<UploadProgress>);
-
-impl Drop for Answering {
-    fn drop(&mut self) {
-        self.0.answering.store(false, Ordering::Relaxed);
     }
 }

@@ -3,19 +3,19 @@
 //! Data is charged as it arrives: a length that a client only announces takes nothing from the
 //! others. Never blocks: a waiting request would keep the memory that others wait for.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{Bytes, BytesMut};
 
+use super::UploadError;
 use crate::metrics::{Limit, Metrics};
 
 /// Data below this length is copied together: a frame of its own costs more than it holds, and may
 /// keep alive the whole buffer that it was read into.
 const SMALL: usize = 4 << 10;
-/// The block that small data is copied into.
-const BLOCK: usize = 16 << 10;
 
 /// The budget.
 pub(crate) struct BodyMemory {
@@ -80,19 +80,12 @@ impl Drop for MemoryShare {
     }
 }
 
-/// There is no room for more.
-#[derive(Debug)]
-pub(crate) struct NoRoom;
-
 /// The pieces of a body that are held, in order.
 pub(crate) struct BufferedBody {
-    /// Each with what it was charged.
-    pieces: VecDeque<(Bytes, usize)>,
-    /// Small data that came last, and what the block was charged.
+    pieces: VecDeque<Bytes>,
+    /// Small data that came last.
     block: BytesMut,
-    /// Bytes of data.
-    length: u64,
-    /// `None`: this holds nothing.
+    /// Charged with the length of the data. `None`: this holds nothing.
     share: Option<MemoryShare>,
 }
 
@@ -101,106 +94,67 @@ impl BufferedBody {
         Self {
             pieces: VecDeque::new(),
             block: BytesMut::new(),
-            length: 0,
             share,
         }
     }
 
+    /// Bytes of data.
     pub(crate) fn length(&self) -> u64 {
-        self.length
+        self.share.as_ref().map_or(0, |share| share.bytes as u64)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    fn charge(&mut self, bytes: usize) -> Result<(), NoRoom> {
-        let charged = self.share.as_mut().is_some_and(|share| share.grow(bytes));
-        if charged { Ok(()) } else { Err(NoRoom) }
-    }
-
-    /// Takes data in, or drops it if there is no room.
-    pub(crate) fn push(&mut self, data: Bytes) -> Result<(), NoRoom> {
-        let length = data.len();
+    /// Takes data in.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    pub(crate) fn push(&mut self, data: Bytes) -> Result<(), UploadError> {
+        let share = self.share.as_mut();
+        if !share.is_some_and(|share| share.grow(data.len())) {
+            return Err(UploadError::NoRoom);
+        }
         let first = self.pieces.is_empty() && self.block.is_empty();
-        if first || length >= SMALL {
-            self.charge(length)?;
+        if first || data.len() >= SMALL {
             self.seal();
-            self.length += length as u64;
-            self.pieces.push_back((data, length));
-            return Ok(());
+            self.pieces.push_back(data);
+        } else {
+            self.block.extend_from_slice(&data);
         }
-        if self.block.capacity() - self.block.len() < length {
-            self.charge(BLOCK)?;
-            self.seal();
-            self.block = BytesMut::with_capacity(BLOCK);
-        }
-        self.length += length as u64;
-        self.block.extend_from_slice(&data);
         Ok(())
     }
 
     /// Ends the block: what follows goes behind it.
     pub(crate) fn seal(&mut self) {
-        if self.block.is_empty() {
-            return;
+        if !self.block.is_empty() {
+            let block = std::mem::take(&mut self.block);
+            self.pieces.push_back(block.freeze());
         }
-        let block = std::mem::take(&mut self.block);
-        let length = block.len();
-        let (data, charged) = if length > BLOCK / 2 {
-            (block.freeze(), BLOCK)
-        } else {
-            // Small data between large: a block each would cost a multiple of what it holds.
-            (Bytes::copy_from_slice(&block), length)
-        };
-        if let Some(share) = &mut self.share {
-            share.give(BLOCK - charged);
-        }
-        self.pieces.push_back((data, charged));
     }
 
     /// The next piece, no longer charged. To be used on what is sealed.
     pub(crate) fn pop(&mut self) -> Option<Bytes> {
-        let (data, charged) = self.pieces.pop_front()?;
+        let data = self.pieces.pop_front()?;
         if let Some(share) = &mut self.share {
-            share.give(charged);
+            share.give(data.len());
         }
         Some(data)
     }
 
     /// The pieces. To be used on what is sealed.
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = &Bytes> {
-        self.pieces.iter().map(|(data, _)| data)
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        self.pieces.iter().map(|data| &**data)
     }
 
     /// All data in one piece. To be used on what is sealed.
-    pub(crate) fn joined(&self) -> Result<WholeBody, NoRoom> {
-        let mut share = self.share.as_ref().map(|share| share.memory.share());
-        if self.pieces.len() <= 1 {
-            let data = self.pieces().next().cloned().unwrap_or_default();
-            return Ok(WholeBody { data, _share: None });
+    pub(crate) fn joined(&self) -> Cow<'_, [u8]> {
+        if self.pieces.len() > 1 {
+            return Cow::Owned(self.pieces().collect::<Vec<_>>().concat());
         }
-        let length = usize::try_from(self.length).map_err(|_| NoRoom)?;
-        if !share.as_mut().is_some_and(|share| share.grow(length)) {
-            return Err(NoRoom);
-        }
-        let mut data = BytesMut::with_capacity(length);
-        for piece in self.pieces() {
-            data.extend_from_slice(piece);
-        }
-        let data = data.freeze();
-        Ok(WholeBody {
-            data,
-            _share: share,
-        })
+        Cow::Borrowed(self.pieces().next().unwrap_or_default())
     }
-}
-
-/// A body in one piece. Where that is a copy, it is charged as long as this lives.
-#[derive(Default)]
-pub(crate) struct WholeBody {
-    pub data: Bytes,
-    _share: Option<MemoryShare>,
 }
 
 #[cfg(test)]
@@ -241,8 +195,8 @@ mod tests {
         }
         pieces.seal();
         assert!(pieces.pieces.len() < 10, "{} pieces", pieces.pieces.len());
-        assert_eq!(pieces.pieces().map(Bytes::len).sum::<usize>(), 100_000);
-        assert!((1 << 20) - free(&memory) < 100_000 + 2 * BLOCK);
+        assert_eq!(pieces.joined().len(), 100_000);
+        assert_eq!((1 << 20) - free(&memory), 100_000);
         while pieces.pop().is_some() {}
         assert_eq!(free(&memory), 1 << 20);
     }
@@ -262,33 +216,12 @@ mod tests {
         }
         pieces.seal();
         assert_eq!(pieces.length(), all.len() as u64);
+        assert_eq!(*pieces.joined(), *all);
         let mut popped = Vec::new();
         while let Some(data) = pieces.pop() {
             popped.extend_from_slice(&data);
         }
         assert_eq!(popped, all);
-    }
-
-    #[test]
-    fn a_copy_in_one_piece_is_charged() {
-        let memory = memory(250);
-        let mut pieces = BufferedBody::new(Some(memory.share()));
-        for _ in 0..2 {
-            pieces.pieces.push_back((data(50), 50));
-            pieces.length += 50;
-            pieces.charge(50).expect("room");
-        }
-        let mut other = memory.share();
-        assert!(other.grow(51));
-        assert!(pieces.joined().is_err(), "no room for 100 more");
-        other.give(1);
-        let joined = pieces.joined().expect("room");
-        assert_eq!(joined.data, data(100));
-        assert_eq!(free(&memory), 0);
-        drop(joined);
-        assert_eq!(free(&memory), 100);
-        drop(pieces);
-        assert_eq!(free(&memory), 200);
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod request;
 
 use std::time::Duration;
 
-pub(crate) use self::deadlines::{Answering, BodyRules, UploadProgress};
+pub(crate) use self::deadlines::{BodyRules, UploadProgress};
 pub(crate) use self::memory::{BodyMemory, MemoryShare};
 pub(crate) use self::received::{Feed, Received, Wish, streamed};
 pub(crate) use self::request::RequestBody;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
+use http_body::Body as _;
 use hyper::body::Incoming;
 
 use super::BoxError;
@@ -39,31 +39,23 @@ pub(crate) struct Feed(Arc<Mutex<BodySlot>>);
 #[derive(Debug, Default)]
 struct BodySlot {
     data: Option<Bytes>,
-    /// Why nothing more comes, though the body is not whole.
-    broken: Option<BoxError>,
-    /// Nothing more comes.
-    ended: bool,
-    /// The reader waits for more.
-    wanted: bool,
-    /// The reader has been dropped.
-    dropped: bool,
+    /// Nothing comes behind the data: the body is whole, or has broken off.
+    end: Option<Result<(), BoxError>>,
+    wish: Wish,
     reader: Option<Waker>,
     feeder: Option<Waker>,
 }
 
 /// The wish of the reader of a body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Wish {
     More,
     /// The reader wants no more until it asks again.
+    #[default]
     Nothing,
     /// It has been dropped.
     Dropped,
 }
-
-#[derive(Debug, thiserror::Error)]
-#[error("the client's connection was closed")]
-struct Closed;
 
 fn lock(shared: &Mutex<BodySlot>) -> MutexGuard<'_, BodySlot> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
@@ -95,41 +87,34 @@ impl Feed {
     pub(crate) fn wish(&self, cx: &Context<'_>) -> Wish {
         let mut slot = lock(&self.0);
         register(&mut slot.feeder, cx);
-        if slot.dropped {
-            Wish::Dropped
-        } else if slot.wanted {
-            Wish::More
-        } else {
-            Wish::Nothing
-        }
+        slot.wish
     }
 
     /// Says if the reader has been dropped.
     pub(crate) fn is_dropped(&self) -> bool {
-        lock(&self.0).dropped
+        lock(&self.0).wish == Wish::Dropped
     }
 
     /// Hands over what has come: data, and whether that was all.
     pub(crate) fn give(&self, data: Option<Bytes>, ended: bool, cx: &Context<'_>) {
         self.tell(Some(cx), |slot| {
             slot.data = data;
-            slot.ended = ended;
+            slot.end = ended.then_some(Ok(()));
         });
     }
 
     /// The body breaks off.
     pub(crate) fn fail(&self, error: BoxError, cx: &Context<'_>) {
-        self.tell(Some(cx), |slot| {
-            slot.broken = Some(error);
-            slot.ended = true;
-        });
+        self.tell(Some(cx), |slot| slot.end = Some(Err(error)));
     }
 
     fn tell(&self, cx: Option<&Context<'_>>, what: impl FnOnce(&mut BodySlot)) {
         let reader = {
             let mut slot = lock(&self.0);
             what(&mut slot);
-            slot.wanted = false;
+            if slot.wish == Wish::More {
+                slot.wish = Wish::Nothing;
+            }
             slot.reader.take()
         };
         // The task at hand looks at once.
@@ -144,34 +129,30 @@ impl Feed {
 impl Drop for Feed {
     fn drop(&mut self) {
         self.tell(None, |slot| {
-            if !slot.ended {
-                slot.broken = Some(Closed.into());
-                slot.ended = true;
-            }
+            let closed = || Err("the client's connection was closed".into());
+            slot.end.get_or_insert_with(closed);
         });
     }
 }
 
 impl Streamed {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BoxError>>> {
         let feeder = {
             let mut slot = lock(&self.shared);
             if let Some(data) = slot.data.take() {
                 let left = &mut self.left;
                 *left = left.map(|left| left.saturating_sub(data.len() as u64));
-                return Poll::Ready(Some(Ok(Frame::data(data))));
+                return Poll::Ready(Some(Ok(data)));
             }
-            if let Some(error) = slot.broken.take() {
-                return Poll::Ready(Some(Err(error)));
-            }
-            if slot.ended {
-                return Poll::Ready(None);
+            if let Some(end) = &mut slot.end {
+                // An error comes once.
+                return Poll::Ready(std::mem::replace(end, Ok(())).err().map(Err));
             }
             register(&mut slot.reader, cx);
-            let asked = std::mem::replace(&mut slot.wanted, true);
+            let before = std::mem::replace(&mut slot.wish, Wish::More);
             slot.feeder
                 .clone()
-                .filter(|feeder| !asked && !feeder.will_wake(cx.waker()))
+                .filter(|feeder| before != Wish::More && !feeder.will_wake(cx.waker()))
         };
         if let Some(feeder) = feeder {
             feeder.wake();
@@ -181,7 +162,7 @@ impl Streamed {
 
     fn is_end(&self) -> bool {
         let slot = lock(&self.shared);
-        slot.ended && slot.data.is_none() && slot.broken.is_none()
+        slot.data.is_none() && matches!(slot.end, Some(Ok(())))
     }
 }
 
@@ -189,8 +170,8 @@ impl Drop for Streamed {
     fn drop(&mut self) {
         let feeder = {
             let mut slot = lock(&self.shared);
-            slot.dropped = true;
-            slot.feeder.take().filter(|_| !slot.ended)
+            slot.wish = Wish::Dropped;
+            slot.feeder.take().filter(|_| slot.end.is_none())
         };
         if let Some(feeder) = feeder {
             feeder.wake();
@@ -203,34 +184,32 @@ impl Received {
     pub(crate) fn take_whole(&mut self, most: u64) -> Option<Bytes> {
         match self {
             Self::Whole(content) if content.len() as u64 <= most => Some(std::mem::take(content)),
-            Self::Whole(_) | Self::Http1(_) | Self::Http2(_) => None,
+            body => body.is_end().then(Bytes::new),
         }
     }
-}
 
-impl Body for Received {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
+    /// The next piece. A request's trailers are not forwarded, so there are none here.
+    pub(crate) fn poll_data(
+        &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match self.get_mut() {
+    ) -> Poll<Option<Result<Bytes, BoxError>>> {
+        match self {
             Self::Whole(content) if content.is_empty() => Poll::Ready(None),
-            Self::Whole(content) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(content))))),
-            Self::Http1(body) => body.poll_frame(cx),
+            Self::Whole(content) => Poll::Ready(Some(Ok(std::mem::take(content)))),
+            Self::Http1(body) => body.poll_data(cx),
             Self::Http2(body) => loop {
-                let frame = ready!(Pin::new(&mut *body).poll_frame(cx)).transpose()?;
-                // A request's trailers are not forwarded.
-                if frame.as_ref().is_none_or(Frame::is_data) {
-                    return Poll::Ready(frame.map(Ok));
+                let Some(frame) = ready!(Pin::new(&mut *body).poll_frame(cx)) else {
+                    return Poll::Ready(None);
+                };
+                if let Ok(data) = frame?.into_data() {
+                    return Poll::Ready(Some(Ok(data)));
                 }
             },
         }
     }
 
-    fn is_end_stream(&self) -> bool {
+    /// Says if nothing more comes.
+    pub(crate) fn is_end(&self) -> bool {
         match self {
             Self::Whole(content) => content.is_empty(),
             Self::Http1(body) => body.is_end(),
@@ -238,13 +217,12 @@ impl Body for Received {
         }
     }
 
-    fn size_hint(&self) -> SizeHint {
+    /// The bytes that are left; `None`: unknown.
+    pub(crate) fn left(&self) -> Option<u64> {
         match self {
-            Self::Whole(content) => SizeHint::with_exact(content.len() as u64),
-            Self::Http1(body) => body
-                .left
-                .map_or_else(SizeHint::default, SizeHint::with_exact),
-            Self::Http2(body) => body.size_hint(),
+            Self::Whole(content) => Some(content.len() as u64),
+            Self::Http1(body) => body.left,
+            Self::Http2(body) => body.size_hint().exact(),
         }
     }
 }
@@ -253,8 +231,6 @@ impl Body for Received {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
-
-    use http_body_util::BodyExt as _;
 
     use super::*;
 
@@ -282,17 +258,17 @@ mod tests {
             let (mut feeder, mut reader) =
                 (Context::from_waker(&feeder), Context::from_waker(&reader));
             assert_eq!(feed.wish(&feeder), Wish::Nothing);
-            assert!(Pin::new(&mut body).poll_frame(&mut reader).is_pending());
+            assert!(body.poll_data(&mut reader).is_pending());
             let woken = usize::from(!same);
             assert_eq!(asked.0.load(Ordering::Relaxed), woken);
             assert_eq!(feed.wish(&feeder), Wish::More);
             feed.give(Some(Bytes::from_static(b"hello")), true, &feeder);
             assert_eq!(read.0.load(Ordering::Relaxed), woken);
             assert_eq!(feed.wish(&feeder), Wish::Nothing);
-            let frame = Pin::new(&mut body).poll_frame(&mut reader);
-            assert!(matches!(frame, Poll::Ready(Some(Ok(_)))));
-            assert!(body.is_end_stream());
-            assert_eq!(body.size_hint().exact(), Some(0));
+            let data = body.poll_data(&mut reader);
+            assert!(matches!(data, Poll::Ready(Some(Ok(_)))));
+            assert!(body.is_end());
+            assert_eq!(body.left(), Some(0));
             drop(body);
             assert_eq!(feed.wish(&feeder), Wish::Dropped);
             assert_eq!(asked.0.load(Ordering::Relaxed), woken, "it was whole");
@@ -304,8 +280,8 @@ mod tests {
     async fn a_body_whose_connection_is_gone_breaks_off() {
         let (feed, mut body) = streamed(None);
         let asking = tokio::spawn(async move {
-            let frame = body.frame().await;
-            frame.expect("no clean end").expect_err("broken off")
+            let data = std::future::poll_fn(|cx| body.poll_data(cx)).await;
+            data.expect("no clean end").expect_err("broken off")
         });
         tokio::task::yield_now().await;
         drop(feed);

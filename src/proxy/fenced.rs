@@ -6,18 +6,14 @@ use std::sync::Arc;
 use http::Method;
 
 use super::answer::{CountAs, Forwarded};
-use super::classify::Fenced;
+use super::classify::{self, Fenced};
 use super::context::Context;
-use super::destination;
-use super::exchange::{FenceTerms, fenced};
+use super::exchange::{Asked, FenceTerms, fenced};
 use super::headers::is_grpc;
-use super::idempotency::RequestDigest;
 use super::limits::InFlightPermit;
-use super::long_body::LongBodies;
 use super::refusal::Refusal;
 use super::setup::Proxy;
-use super::upstream_request::{Additions, idempotency_key};
-use super::{classify, headers, upstream_request};
+use super::upstream_request::Additions;
 use crate::body::{Received, RequestBody};
 use crate::config::Reuse;
 use crate::http1::RequestHead;
@@ -39,22 +35,12 @@ impl Proxy {
         let is_grpc = is_grpc(&head.fields);
 
         // Phase 2: the body up to `body.buffer`, and the keys that are derived from it.
-        let (mut upload, key, open) = self
+        let (upload, key, open) = self
             .upload_and_key(context, &fenced, &head, (body, &permit), is_grpc)
             .await?;
-        let mut digest = None;
-        if LongBodies::is_long(&upload)
-            && fenced.unsafe_method
-            && settings.idempotency.is_some()
-            && !head.fields.contains(headers::OPERATION)
-        {
-            (upload, digest) = self.digest(&head, upload, &permit).await;
-        }
-        let idempotency = idempotency_key(&fenced, &head, &key, || {
-            digest.or_else(|| {
-                upstream_request::digest(&head.method, &destination::targets(&head), &upload)
-            })
-        })?;
+        let (upload, idempotency) = self
+            .idempotency_key(&fenced, &head, &key, upload, &permit)
+            .await?;
 
         // Phase 3: the marks, then the barrier. Everything after this happens under the permit.
         let needs = settings.token_bounds.needs(token);
@@ -77,9 +63,11 @@ impl Proxy {
             facts: Arc::clone(&context.facts),
             progress: Arc::default(),
             outcome,
-            head: head.method == Method::HEAD,
-            unsafe_method: fenced.unsafe_method,
-            grpc: is_grpc,
+            asked: Asked {
+                head: head.method == Method::HEAD,
+                unsafe_method: fenced.unsafe_method,
+                grpc: is_grpc,
+            },
             spend: once.then(|| self.spend_name()),
         };
         let body = upload.send(Arc::clone(&terms.progress));
@@ -96,7 +84,7 @@ impl Proxy {
         let counted = CountAs::AtEnd((!answered.in_doubt).then_some(outcome));
         // The exchange may end long before or after the client has taken its answer.
         let mut response = answered.response;
-        response.body.keep(permit, None);
+        response.body.keep(permit);
         Ok(Forwarded { response, counted })
     }
 
@@ -153,26 +141,11 @@ impl Proxy {
         let wanted = fenced.template().map(KeyTemplate::json_paths);
         let buffer = fenced.route.settings.body.buffer;
         let read = move |upload: &RequestBody| {
-            let whole = upload.whole()?;
+            let whole = upload.whole();
             let whole = whole.ok_or_else(|| Refusal::too_long_for_key(buffer))?;
-            classify::json_members(&whole.data, &wanted?)
+            classify::json_members(&whole, &wanted?)
         };
         let (upload, members) = self.long_bodies.work(upload, permit, read).await;
         (upload, members.and_then(|json| fenced.key(head, json)))
-    }
-
-    /// The digest of a request with a long body.
-    async fn digest(
-        &self,
-        head: &RequestHead,
-        upload: RequestBody,
-        permit: &InFlightPermit,
-    ) -> (RequestBody, Option<RequestDigest>) {
-        let (method, targets) = (head.method.clone(), destination::targets(head).into_owned());
-        let digest =
-            move |upload: &RequestBody| upstream_request::digest(&method, &targets, upload);
-        self.long_bodies
-            .work(upload, Arc::clone(permit), digest)
-            .await
     }
 }

@@ -1,25 +1,18 @@
 //! One request from its head to its answer: it is classified, handled according to its class, and
-//! answered. One that is not judged is passed on here: without a fencing permit, without a lease,
-//! without waiting.
+//! answered.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::answer::{CountAs, Forwarded};
 use super::classify::{self, Class, Scope};
 use super::client::{Client, is_in};
 use super::context::Context;
-use super::exchange::unfenced;
 use super::headers::{self, http2};
-use super::limits::InFlightPermit;
 use super::refusal::Refusal;
-use super::routing_table::Route;
 use super::setup::Proxy;
-use super::upstream_request::Additions;
-use crate::body::{Received, RequestBody, UploadProgress};
+use crate::body::Received;
 use crate::http1::names::CONNECTION;
 use crate::http1::{MessageError, RequestHead, Response};
-use crate::metrics::{Limit, Outcome};
+use crate::metrics::Limit;
 use crate::proxy::client_body::ClientBody;
 
 /// How long a request that is refused for overload waits for its answer. Many clients retry at
@@ -92,50 +85,6 @@ impl Proxy {
         let head = http2::unchecked(request);
         let context = Context::of(Some(&head), self.snapshot(), client);
         self.answer(&context, &Scope::Route(None), Err(error.into()))
-    }
-
-    /// Passes a request that is not judged. `upgrade`: its tunnel may be opened.
-    pub(super) async fn unfenced(
-        &self,
-        context: &Context<'_>,
-        route: Option<&Arc<Route>>,
-        upgrade: bool,
-        head: RequestHead,
-        body: Received,
-    ) -> Result<Forwarded, Refusal> {
-        let permit = self.in_flight.take(context.client)?;
-        let settings = match route {
-            Some(route) => route.settings.body,
-            None => context.table().settings.body,
-        };
-        let rules = context.snapshot.body_rules(settings);
-        let upload = RequestBody::streamed(body, &rules)?;
-        self.pass(context, route, upgrade, (head, upload), permit)
-            .await
-    }
-
-    /// As [`Self::unfenced`], for a body that may have been read in part.
-    pub(super) async fn pass(
-        &self,
-        context: &Context<'_>,
-        route: Option<&Arc<Route>>,
-        upgrade: bool,
-        (mut head, upload): (RequestHead, RequestBody),
-        permit: InFlightPermit,
-    ) -> Result<Forwarded, Refusal> {
-        let mut additions = Additions::default();
-        if upgrade && !context.snapshot.upstream.h2 {
-            additions.opening = self.tunnel(&mut head, context.client)?;
-        }
-        let progress = Arc::new(UploadProgress::default());
-        let body = upload.send_unfenced(Arc::clone(&progress));
-        let exchange = self.exchange(context, route, head, body, additions, permit);
-        let metrics = route.map_or(&context.table().unmatched_metrics, |route| &route.metrics);
-        let way = (&*context.snapshot.upstream, &**metrics, &*context.facts);
-        Ok(Forwarded {
-            response: unfenced::forward(exchange, way, &progress, &self.tasks).await?,
-            counted: CountAs::Outcome(Outcome::Unfenced),
-        })
     }
 }
 

@@ -19,14 +19,13 @@ use crate::routing::{ResourceKey, Token};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestDigest([u8; 32]);
 
+/// A digest that lacks the body.
+pub struct BegunDigest(Sha256);
+
 impl RequestDigest {
-    /// `target` as it goes upstream, byte for byte; the body of this `length` in pieces.
-    pub fn of<'a>(
-        method: &str,
-        target: &str,
-        length: u64,
-        pieces: impl IntoIterator<Item = &'a [u8]>,
-    ) -> Self {
+    /// `target` as it goes upstream, byte for byte, and the length of the body.
+    #[must_use]
+    pub fn begin(method: &str, target: &str, length: u64) -> BegunDigest {
         let mut hash = Sha256::new();
         for part in [method, target] {
             // A usize has at most 64 bits on every platform Rust knows.
@@ -34,10 +33,17 @@ impl RequestDigest {
             hash.update(part);
         }
         hash.update(length.to_be_bytes());
+        BegunDigest(hash)
+    }
+}
+
+impl BegunDigest {
+    /// The digest with the body, which is in these pieces.
+    pub fn over<'a>(mut self, pieces: impl IntoIterator<Item = &'a [u8]>) -> RequestDigest {
         for piece in pieces {
-            hash.update(piece);
+            self.0.update(piece);
         }
-        Self(hash.finalize().into())
+        RequestDigest(self.0.finalize().into())
     }
 }
 
@@ -187,26 +193,20 @@ pub enum Choice {
     Send(String),
 }
 
-/// Decides between the client's key and the proxy's. `make` is called only if the proxy's key is
-/// needed.
-pub fn choose(
+/// Says if the client's own key is kept. If not, the proxy makes one.
+pub fn keeps_clients(
     settings: &IdempotencySettings,
     request: &Fields,
-    make: impl FnOnce() -> Result<Option<String>, IdempotencyError>,
-) -> Result<Choice, IdempotencyError> {
-    if request
-        .iter()
-        .any(|(known, _)| same_name(known, &settings.header))
-    {
-        match settings.client_key {
-            ClientKey::Keep => return Ok(Choice::KeepClients),
-            ClientKey::Reject => {
-                return Err(IdempotencyError::ClientKey(settings.header.clone()));
-            }
-            ClientKey::Replace => {}
-        }
+) -> Result<bool, IdempotencyError> {
+    let mut fields = request.iter();
+    if !fields.any(|(known, _)| same_name(known, &settings.header)) {
+        return Ok(false);
     }
-    Ok(make()?.map_or(Choice::Nothing, Choice::Send))
+    match settings.client_key {
+        ClientKey::Keep => Ok(true),
+        ClientKey::Reject => Err(IdempotencyError::ClientKey(settings.header.clone())),
+        ClientKey::Replace => Ok(false),
+    }
 }
 
 #[cfg(test)]
@@ -219,7 +219,7 @@ mod tests {
 
     fn digest_of(method: &str, target: &str, body: &[u8]) -> RequestDigest {
         let (one, other) = body.split_at(body.len() / 2);
-        RequestDigest::of(method, target, body.len() as u64, [one, other])
+        RequestDigest::begin(method, target, body.len() as u64).over([one, other])
     }
     use crate::config::IdempotencyTemplate;
     use IdempotencyPart::{Digest as DigestPart, Literal, Operation, Resource, Token as TokenPart};
@@ -363,17 +363,16 @@ mod tests {
 
     #[test]
     fn whose_key() {
-        let ours = "ours".to_owned();
         let mut settings = settings(&usual());
         let empty = Fields::default();
         for twin in ["idempotency-key", "idempotency_key"] {
             let mut theirs = Fields::default();
             theirs.append(twin, "theirs");
             for (policy, request, expected) in [
-                (ClientKey::Keep, &empty, Ok(Choice::Send(ours.clone()))),
-                (ClientKey::Keep, &theirs, Ok(Choice::KeepClients)),
-                (ClientKey::Replace, &theirs, Ok(Choice::Send(ours.clone()))),
-                (ClientKey::Reject, &empty, Ok(Choice::Send(ours.clone()))),
+                (ClientKey::Keep, &empty, Ok(false)),
+                (ClientKey::Keep, &theirs, Ok(true)),
+                (ClientKey::Replace, &theirs, Ok(false)),
+                (ClientKey::Reject, &empty, Ok(false)),
                 (
                     ClientKey::Reject,
                     &theirs,
@@ -381,13 +380,9 @@ mod tests {
                 ),
             ] {
                 settings.client_key = policy;
-                assert_eq!(
-                    choose(&settings, request, || Ok(Some(ours.clone()))),
-                    expected
-                );
+                assert_eq!(keeps_clients(&settings, request), expected);
             }
         }
-        assert_eq!(choose(&settings, &empty, || Ok(None)), Ok(Choice::Nothing));
     }
 
     #[test]

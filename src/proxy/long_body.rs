@@ -20,7 +20,7 @@ impl LongBodies {
         Self(Arc::new(Semaphore::new(cores)))
     }
 
-    pub(super) fn is_long(upload: &RequestBody) -> bool {
+    fn is_long(upload: &RequestBody) -> bool {
         upload.whole_length().is_some_and(|length| length > SHORT)
     }
 

@@ -31,6 +31,7 @@ mod refusal;
 mod routing_table;
 mod setup;
 mod tunnel;
+mod unfenced;
 mod upstream_request;
 
 pub(crate) use self::classify::host_of;

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use http::{Method, Version};
+use http::Version;
 
 use super::classify::Fenced;
-use super::client::Client;
 use super::context::Context;
-use super::exchange::Exchange;
+use super::destination;
+use super::headers::Via;
 use super::headers::{self, ForUpstream, http2};
 use super::idempotency::{self, Choice, IdempotencyError, RequestDigest};
 use super::limits::InFlightPermit;
@@ -16,11 +16,30 @@ use super::refusal::Refusal;
 use super::routing_table::Route;
 use super::setup::Proxy;
 use super::tunnel::TunnelOpening;
-use crate::body::RequestBody;
-use crate::body::UpstreamRequest;
+use crate::body::{RequestBody, UpstreamRequest};
 use crate::http1::RequestHead;
 use crate::http1::names::HOST;
 use crate::routing::{ResourceKey, Token};
+use crate::traces::UpstreamSpan;
+
+/// An exchange that is ready to begin.
+pub(super) struct Exchange {
+    pub request: UpstreamRequest,
+    /// `None`: the request is not traced.
+    pub span: Option<UpstreamSpan>,
+    /// The name of this process in `Via`.
+    pub via: Via,
+    /// Held until the exchange is over.
+    pub held: InFlightPermit,
+}
+
+/// Ends the span of an exchange without a response. Returns why there is none.
+pub(super) fn unanswered(span: Option<UpstreamSpan>, refusal: Refusal) -> Refusal {
+    if let Some(span) = span {
+        span.failed(refusal.outcome().as_str());
+    }
+    refusal
+}
 
 /// The additions to a request besides those of every request.
 #[derive(Default)]
@@ -28,7 +47,7 @@ pub(super) struct Additions<'a> {
     pub fenced: Option<(Token, &'a ResourceKey)>,
     pub idempotency: Option<(&'a str, Choice)>,
     /// The tunnel that it asks for.
-    pub opening: Option<TunnelOpening>,
+    pub opening: Option<&'a TunnelOpening>,
 }
 
 impl Proxy {
@@ -80,7 +99,7 @@ impl Proxy {
                 fields.insert(HOST, named);
             }
         }
-        if let Some(opening) = &additions.opening {
+        if let Some(opening) = additions.opening {
             opening.ask(fields);
         }
         let trace = context.facts.trace.as_ref();
@@ -93,68 +112,48 @@ impl Proxy {
         Box::new(Exchange {
             request: UpstreamRequest { head, body },
             span,
-            opening: additions.opening,
-            timeout: route.map_or(context.table().settings.upstream.timeout, |route| {
-                route.settings.upstream_timeout
-            }),
             via: self.via,
             held: permit,
         })
     }
 
-    /// The tunnel that a request asks for, if it asks for one and there is room.
-    pub(super) fn tunnel(
+    /// The idempotency key that goes upstream. The body is read for it, and returned.
+    pub(super) async fn idempotency_key<'a>(
         &self,
-        head: &mut RequestHead,
-        client: &Client,
-    ) -> Result<Option<TunnelOpening>, Refusal> {
-        let permit = || self.in_flight.take_tunnel();
-        TunnelOpening::take(head, &self.stopping, client.until, permit)
-    }
-}
-
-/// The digest of a request whose body has been read whole.
-pub(super) fn digest(
-    method: &Method,
-    targets: &str,
-    upload: &RequestBody,
-) -> Option<RequestDigest> {
-    let pieces = upload.pieces().map(|piece| &**piece);
-    let length = upload.whole_length()?;
-    Some(RequestDigest::of(method.as_str(), targets, length, pieces))
-}
-
-/// The idempotency key that goes upstream.
-pub(super) fn idempotency_key<'a>(
-    fenced: &'a Fenced,
-    head: &RequestHead,
-    key: &ResourceKey,
-    digest: impl FnOnce() -> Option<RequestDigest>,
-) -> Result<Option<(&'a str, Choice)>, Refusal> {
-    let route = &fenced.route;
-    let Some(settings) = route
-        .settings
-        .idempotency
-        .as_ref()
-        .filter(|_| fenced.unsafe_method)
-    else {
-        return Ok(None);
-    };
-    let ambiguous = |error: &dyn std::fmt::Display| Refusal::Ambiguous(error.to_string());
-    let operation =
-        headers::text(&head.fields, headers::OPERATION).map_err(|error| ambiguous(&error))?;
-    let choice = idempotency::choose(settings, &head.fields, || {
-        let digest = digest();
-        let made = idempotency::key(settings, key, fenced.token, operation, digest.as_ref())?;
-        if made.is_none() {
-            keyless(route);
+        fenced: &'a Fenced,
+        head: &RequestHead,
+        key: &ResourceKey,
+        upload: RequestBody,
+        permit: &InFlightPermit,
+    ) -> Result<(RequestBody, Option<(&'a str, Choice)>), Refusal> {
+        let settings = fenced.route.settings.idempotency.as_ref();
+        let Some(settings) = settings.filter(|_| fenced.unsafe_method) else {
+            return Ok((upload, None));
+        };
+        let operation = headers::text(&head.fields, headers::OPERATION)
+            .map_err(|error| Refusal::Ambiguous(error.to_string()))?;
+        let refused = |error| match error {
+            IdempotencyError::NoKey => Refusal::TooLarge(error.to_string()),
+            _ => Refusal::Ambiguous(error.to_string()),
+        };
+        if idempotency::keeps_clients(settings, &head.fields).map_err(refused)? {
+            return Ok((upload, Some((&settings.header, Choice::KeepClients))));
         }
-        Ok(made)
-    });
-    match choice {
-        Ok(choice) => Ok(Some((&settings.header, choice))),
-        Err(error @ IdempotencyError::NoKey) => Err(Refusal::TooLarge(error.to_string())),
-        Err(error) => Err(ambiguous(&error)),
+        let (mut upload, mut digest) = (upload, None);
+        if let Some(length) = upload.whole_length() {
+            let targets = destination::targets(head);
+            let begun = RequestDigest::begin(head.method.as_str(), &targets, length);
+            let over = |upload: &RequestBody| Some(begun.over(upload.pieces()));
+            let kept = Arc::clone(permit);
+            (upload, digest) = self.long_bodies.work(upload, kept, over).await;
+        }
+        let made = idempotency::key(settings, key, fenced.token, operation, digest.as_ref());
+        let made = made.map_err(refused)?;
+        if made.is_none() {
+            keyless(&fenced.route);
+        }
+        let choice = made.map_or(Choice::Nothing, Choice::Send);
+        Ok((upload, Some((&settings.header, choice))))
     }
 }
 

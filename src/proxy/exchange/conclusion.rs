@@ -19,10 +19,9 @@ use crate::metrics::Outcome;
 use crate::proxy::headers::OUTCOME;
 use crate::proxy::headers::is_grpc;
 
-/// Judges the response to one request.
+/// The properties of a request by which its response is judged.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Conclusion<'a> {
-    pub unknown: &'a UnknownStatuses,
+pub(crate) struct Asked {
     /// The request is a HEAD: no response to it has content.
     pub head: bool,
     /// The request can change something.
@@ -70,37 +69,63 @@ pub(crate) enum Doubt {
     NotTaken,
 }
 
-/// Reads the trailers of a response to a gRPC call.
+/// The judgement of one response, as far as it has come.
 #[derive(Debug)]
-pub(crate) struct GrpcStatus {
+pub(crate) struct Conclusion {
+    /// The doubt that the head leaves.
+    pub head: Option<Doubt>,
+    /// `None`: the trailers have no say.
+    trailers: Option<GrpcTrailers>,
+}
+
+/// The doubt that the trailers of a gRPC response leave.
+#[derive(Debug)]
+struct GrpcTrailers {
     unknown: Arc<[u16]>,
-    /// The head had a status, and that status leaves no doubt.
+    /// The head had a status.
     in_head: bool,
-    /// The doubt that the response leaves so far.
     doubt: Option<Doubt>,
 }
 
-impl GrpcStatus {
-    /// The trailers have come.
+impl Conclusion {
+    /// Judges a response by its head. Call this before hop-by-hop fields are removed.
+    pub(crate) fn of(asked: Asked, unknown: &UnknownStatuses, response: &ResponseHead) -> Self {
+        let (status, fields) = (response.status, &response.fields);
+        // A call that fails without a gRPC status is judged by its HTTP status.
+        let is_grpc =
+            asked.grpc && status.is_success() || status == StatusCode::OK && is_grpc(fields);
+        let in_head = fields.contains(GRPC_STATUS);
+        let trailers = (is_grpc && !unknown.grpc.is_empty()).then(|| GrpcTrailers {
+            unknown: Arc::clone(&unknown.grpc),
+            in_head,
+            doubt: (!in_head).then_some(Doubt::NoGrpcStatus),
+        });
+        let head = asked.doubt(unknown, response);
+        Self { head, trailers }
+    }
+
+    /// The trailers have come. Call this before any of them is removed.
     pub(crate) fn read(&mut self, trailers: &HeaderMap) {
-        if !self.in_head || trailers.contains_key(GRPC_STATUS) {
+        if let Some(grpc) = &mut self.trailers
+            && (!grpc.in_head || trailers.contains_key(GRPC_STATUS))
+        {
             let lines = trailers.get_all(GRPC_STATUS).iter();
-            self.doubt = grpc_doubt(&self.unknown, lines.map(HeaderValue::as_bytes));
+            grpc.doubt = grpc_doubt(&grpc.unknown, lines.map(HeaderValue::as_bytes));
         }
     }
 
-    /// Why the outcome is unknown although the response is whole.
+    /// Why the outcome is unknown although the response is whole. `None`: there is no doubt.
     pub(crate) fn doubt(&self) -> Option<Doubt> {
-        self.doubt
+        let trailers = self.trailers.as_ref();
+        self.head.or_else(|| trailers.and_then(|grpc| grpc.doubt))
     }
 }
 
-impl Conclusion<'_> {
-    /// Why the outcome is unknown although the response is whole, judged by the head. `None`: there
-    /// is no doubt. Call this before hop-by-hop fields are removed.
-    pub(crate) fn doubt(&self, response: &ResponseHead) -> Option<Doubt> {
+impl Asked {
+    /// The doubt that the head of a response leaves.
+    fn doubt(self, unknown: &UnknownStatuses, response: &ResponseHead) -> Option<Doubt> {
         let (status, fields) = (response.status.as_u16(), &response.fields);
-        if self.unknown.http.contains(&status) {
+        if unknown.http.contains(&status) {
             return Some(Doubt::Status(status));
         }
         let mut outcome = fields.get_all(OUTCOME);
@@ -108,8 +133,8 @@ impl Conclusion<'_> {
             return Some(Doubt::Fencepost);
         }
         if fields.contains(GRPC_STATUS)
-            && !self.unknown.grpc.is_empty()
-            && let Some(doubt) = grpc_doubt(&self.unknown.grpc, fields.get_all(GRPC_STATUS))
+            && !unknown.grpc.is_empty()
+            && let Some(doubt) = grpc_doubt(&unknown.grpc, fields.get_all(GRPC_STATUS))
         {
             return Some(doubt);
         }
@@ -123,23 +148,6 @@ impl Conclusion<'_> {
             || fields.contains(CONTENT_LENGTH)
             || fields.contains(TRANSFER_ENCODING);
         (self.unsafe_method && !bodiless && !framed).then_some(Doubt::NoLength)
-    }
-
-    /// The reader for the response's trailers, which may say more than its head.
-    pub(crate) fn in_trailers(&self, response: &ResponseHead) -> Option<GrpcStatus> {
-        let (status, fields) = (response.status, &response.fields);
-        // A call that fails without a gRPC status is judged by its HTTP status.
-        let is_grpc =
-            self.grpc && status.is_success() || status == StatusCode::OK && is_grpc(fields);
-        if !is_grpc || self.unknown.grpc.is_empty() {
-            return None;
-        }
-        let in_head = fields.contains(GRPC_STATUS);
-        Some(GrpcStatus {
-            unknown: Arc::clone(&self.unknown.grpc),
-            in_head,
-            doubt: (!in_head).then_some(Doubt::NoGrpcStatus),
-        })
     }
 }
 

@@ -22,15 +22,13 @@ use http::StatusCode;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use super::cuts::{Cut, ExchangeFailure, too_slow};
-use super::open::{OpenExchange, Unanswered};
-use super::relay::{Handed, hand_on};
+use super::open::{Answered, FenceTerms, OpenExchange, Unanswered, hand_on};
 use super::task::{Outlives, SpawnOnDrop};
-use super::{Answered, Exchange, FenceTerms, unanswered};
 use crate::fencing::permit::Permit;
 use crate::proxy::facts::ResponseWatch;
 use crate::proxy::refusal::{Refusal, Why};
-use crate::upstream::{Reserved, Upstream};
+use crate::proxy::upstream_request::{Exchange, unanswered};
+use crate::upstream::{Reserved, SendError, Upstream};
 
 /// Sends one request under its permit, and returns the head of the upstream's response with a
 /// streaming body. Dropping this future does not end an exchange that has begun, and dropping the
@@ -48,8 +46,8 @@ pub(in crate::proxy) async fn forward(
     // Dropped behind the spawn below: a stop waits for the exchange without a gap.
     let mut followed = SpawnOnDrop::new(follow(permit, reserved, exchange, terms), tasks);
     match (&mut followed).await {
-        Some(Ok(Handed { answered, rest })) => {
-            if let Some(rest) = rest {
+        Some(Ok(mut answered)) => {
+            if let Some(rest) = answered.rest.take() {
                 tasks.spawn(rest);
             }
             Ok(answered)
@@ -66,7 +64,7 @@ async fn follow(
     reserved: Reserved,
     exchange: Box<Exchange>,
     terms: FenceTerms,
-) -> Result<Handed, Unanswered> {
+) -> Result<Answered, Unanswered> {
     if let Some(name) = &terms.spend
         && let Err(refusal) = spend(&permit, name).await
     {
@@ -79,28 +77,34 @@ async fn follow(
         counted: (terms.route.metrics.in_flight(), exchange.held),
         terms,
     };
-    let (began, limits) = (Instant::now(), open.terms.limits());
+    let (began, timeout) = (Instant::now(), open.terms.route.settings.upstream_timeout);
     let upstream = &open.terms.snapshot.upstream;
     let answered = tokio::select! {
         // Biased: the first poll sends a request that is in one piece. Its end is then known
         // before the deadline is polled, so its upload needs no timer and wakes no other task. The
         // future is dropped before the permit ends.
         biased;
-        answered = upstream.send(reserved, exchange.request, false) => answered.map_err(ExchangeFailure::Unanswered),
-        () = too_slow(&open.terms.progress, limits, began) => Err(ExchangeFailure::Cut(Cut::TooSlow)),
-        cut = open.cuts().due() => Err(ExchangeFailure::Cut(cut)),
+        answered = upstream.send(reserved, exchange.request, false) => answered.map_err(|error| {
+            let without_effect = !matches!(error, SendError::Broken(_));
+            (Refusal::from(error), without_effect)
+        }),
+        () = open.terms.progress.silent(began, timeout) => Err((Refusal::TooSlow(timeout), false)),
+        refusal = open.cut() => Err((refusal, false)),
     };
-    let span = exchange.span;
     let response = match answered {
         Ok(response) => response,
-        Err(failed) => {
-            let mut left = open.unanswered(failed).await;
-            left.refusal = unanswered(span, left.refusal);
-            return Err(left);
+        Err((refusal, without_effect)) => {
+            let refusal = unanswered(exchange.span, refusal);
+            return Err(if without_effect {
+                open.without_effect(refusal).await
+            } else {
+                open.broken(refusal)
+            });
         }
     };
     let (status, terms) = (response.status(), &open.terms);
-    let watch = ResponseWatch::begin(&terms.route.metrics, began, status, &terms.facts, span);
+    let metrics = &terms.route.metrics;
+    let watch = ResponseWatch::begin(metrics, began, status, &terms.facts, exchange.span);
     if status == StatusCode::SWITCHING_PROTOCOLS {
         // Nobody has asked for it: a fenced request opens no tunnel.
         drop(response);
@@ -155,12 +159,12 @@ async fn spend(permit: &Permit, name: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-impl Outlives for Result<Handed, Unanswered> {
+impl Outlives for Result<Answered, Unanswered> {
     async fn finish(self) {
         match self {
-            Ok(Handed { answered, rest }) => {
+            Ok(Answered { response, rest, .. }) => {
                 // First: what reads the rest must see that its client has left.
-                drop(answered);
+                drop(response);
                 if let Some(rest) = rest {
                     rest.await;
                 }

@@ -1,33 +1,73 @@
-//! [`OpenExchange`]: a fenced exchange that has begun, and how it ends.
+//! [`OpenExchange`]: a fenced exchange that has begun, and how it ends: without an answer, or with
+//! the end of its [answer](hand_on).
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use http::StatusCode;
+use http_body::Body as _;
 
-use super::FenceTerms;
-use super::conclusion::Doubt;
-use super::cuts::{Cuts, ExchangeFailure};
+use super::conclusion::{Asked, Conclusion, Doubt};
+use super::reply::{ClientSender, Reply};
+use crate::body::UploadProgress;
 use crate::fencing::permit::Sending;
+use crate::http1::Response;
 use crate::metrics::{InFlightGuard, Outcome};
+use crate::proxy::client_body::ClientBody;
+use crate::proxy::facts::RequestFacts;
+use crate::proxy::facts::ResponseWatch;
+use crate::proxy::headers;
+use crate::proxy::headers::Via;
 use crate::proxy::limits::InFlightPermit;
+use crate::proxy::log::Noted;
 use crate::proxy::refusal::{Refusal, Why};
+use crate::proxy::routing_table::{Route, Snapshot};
+use crate::upstream::{ResponseBody, poll_taken, taken};
 
-/// An exchange that has begun. The response, and with it the connection, must be dropped before its
-/// permit ends: the drop resets what the upstream has not taken, and the settling starts after that.
+/// The terms of a fenced exchange.
+pub(in crate::proxy) struct FenceTerms {
+    pub snapshot: Arc<Snapshot>,
+    pub route: Arc<Route>,
+    pub facts: Arc<RequestFacts>,
+    /// Tells when nothing more of the request's body will be sent. The time for the response's head
+    /// runs from then on.
+    pub progress: Arc<UploadProgress>,
+    /// The outcome to count, if it becomes known.
+    pub outcome: Outcome,
+    pub asked: Asked,
+    /// `reuse: once`: the name to spend the permit's token under before the send.
+    pub spend: Option<String>,
+}
+
+impl FenceTerms {
+    /// An exchange has ended that was answered, or whose unknown outcome its client was not there to
+    /// get: counts the request, and logs the reason if the outcome is `unknown`. `status`: of the
+    /// answer.
+    fn ended(&self, status: Option<StatusCode>, unknown: Option<&Refusal>) {
+        let (route, facts) = (&self.route, &self.facts);
+        let Some(refusal) = unknown else {
+            return route.metrics.request(self.outcome);
+        };
+        route.metrics.request(refusal.outcome());
+        let table = &self.snapshot.table;
+        let noted = Noted {
+            label: &route.settings.label,
+            facts,
+            status: Some(status.unwrap_or_else(|| refusal.status(table.style(facts.grpc)))),
+            refusal,
+        };
+        self.snapshot.notes.note(&table.settings.log, noted);
+    }
+}
+
+/// An exchange that has begun. The connection must be dropped before its permit ends: the drop
+/// resets what the upstream has not taken, and the settling starts after that.
 pub(super) struct OpenExchange {
     pub sending: Sending,
     /// Counts the exchange as in flight, and keeps the in-flight permit of its request.
     pub counted: (InFlightGuard, InFlightPermit),
     pub terms: FenceTerms,
-}
-
-/// How an exchange has ended whose answer has begun.
-pub(super) enum End {
-    Whole,
-    /// The answer is whole, and leaves open what became of the request.
-    Doubt(Doubt),
-    /// It broke off, or was cut.
-    Broken(Refusal),
 }
 
 /// An exchange that got no answer.
@@ -46,49 +86,171 @@ impl Unanswered {
 }
 
 impl OpenExchange {
-    pub(super) fn cuts(&self) -> Cuts<'_> {
-        Cuts::of(&self.sending, self.terms.limits())
+    /// Resolves when the exchange must end, regardless of the upstream and the client:
+    /// `barrier.grace` after a newer token is known, or when the lease has been lapsed for too long.
+    pub(super) async fn cut(&self) -> Refusal {
+        let overdue = async {
+            self.sending.superseded().cancelled().await;
+            tokio::time::sleep(self.terms.route.settings.barrier_grace).await;
+        };
+        Refusal::Broken(Why::new(tokio::select! {
+            () = overdue => "A newer token waits, and the exchange did not end within barrier.grace",
+            () = self.sending.cutoff().cancelled() =>
+                "The proxy has lost its lease on the store, or is stopping",
+        }))
     }
 
-    /// Ends the permit of an exchange whose connection was given back or dropped.
-    pub(super) fn conclude(self, status: StatusCode, end: End) {
-        let unknown = match end {
-            End::Whole => None,
-            End::Doubt(doubt) => {
-                let said = "The answer leaves open what became of the request";
-                Some(Refusal::Broken(Why::of(said, &doubt)))
-            }
-            End::Broken(refusal) => Some(refusal),
-        };
+    /// Ends the permit of an answered exchange whose connection was given back or dropped.
+    /// `unknown`: the reason if the outcome is.
+    fn conclude(self, status: StatusCode, unknown: Option<&Refusal>) {
         match unknown {
             None => self.sending.settled(),
             Some(_) => drop(self.sending),
         }
         drop(self.counted);
-        self.terms.ended(Some(status), unknown.as_ref());
+        self.terms.ended(Some(status), unknown);
     }
 
-    /// The same for an answer that cannot be handed on.
+    /// Ends the permit of an exchange whose answer cannot be handed on, as an unknown outcome.
     pub(super) fn broken(self, refusal: Refusal) -> Unanswered {
         drop(self.sending);
         let terms = self.terms;
         Unanswered { refusal, terms }
     }
 
-    /// Ends the permit of a request that got no answer.
-    pub(super) async fn unanswered(mut self, failed: ExchangeFailure) -> Unanswered {
-        let mut lost = false;
-        if failed.is_without_effect() {
-            let (key, token) = (self.sending.key().clone(), self.sending.token());
-            let fencing = Arc::clone(self.sending.fencing());
-            self.sending.settled();
-            if let Some(name) = self.terms.spend.take() {
-                lost = !fencing.give_back(&key, token, name).await;
-            }
-        } else {
-            drop(self.sending);
+    /// Ends the permit of a request that was not sent, or that the upstream has not processed. Its
+    /// token can be used again.
+    pub(super) async fn without_effect(mut self, mut refusal: Refusal) -> Unanswered {
+        let (key, token) = (self.sending.key().clone(), self.sending.token());
+        let fencing = Arc::clone(self.sending.fencing());
+        self.sending.settled();
+        if let Some(name) = self.terms.spend.take()
+            && let Refusal::Unreachable { spent, .. } = &mut refusal
+        {
+            *spent = !fencing.give_back(&key, token, name).await;
         }
-        let (refusal, terms) = (failed.refusal(self.terms.limits(), lost), self.terms);
+        let terms = self.terms;
         Unanswered { refusal, terms }
+    }
+}
+
+/// What is left of an exchange when its answer is handed on.
+pub(super) type Rest = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The answer of the upstream.
+pub(in crate::proxy) struct Answered {
+    pub response: Response<ClientBody>,
+    /// The outcome is unknown, though the response may come whole.
+    pub in_doubt: bool,
+    /// `None`: the exchange is over.
+    pub(super) rest: Option<Rest>,
+}
+
+/// Hands an answer on, and ends the permit if the answer came whole with its head.
+///
+/// # Errors
+///
+/// It broke off before the client got anything.
+pub(super) async fn hand_on(
+    open: OpenExchange,
+    response: Response<ResponseBody>,
+    via: Via,
+    watch: ResponseWatch,
+) -> Result<Answered, Unanswered> {
+    let Response { mut head, body } = response;
+    let unknown = &open.terms.route.settings.unknown;
+    let conclusion = Conclusion::of(open.terms.asked, unknown, &head);
+    let mut in_doubt = conclusion.head.is_some();
+    let rules = headers::response_for_client(&mut head.fields, head.version, via);
+    let length = body.size_hint().exact();
+    let mut relay = Relay {
+        reply: Reply::new(body, rules, Some(conclusion)),
+        status: head.status,
+        open,
+    };
+    let content = match relay.reply.at_once().await {
+        Ok(content) => content,
+        Err(refusal) => {
+            drop(relay.reply);
+            return Err(relay.open.broken(refusal));
+        }
+    };
+    let (body, rest) = if let Some(content) = content {
+        watch.end(true);
+        in_doubt = relay.reply.doubt().is_some();
+        let rest = match poll_taken(&mut relay.reply.body) {
+            Poll::Ready(taken) => {
+                relay.conclude(taken);
+                None
+            }
+            Poll::Pending => Some(Box::pin(relay.until_taken()) as Rest),
+        };
+        (ClientBody::whole(length, content), rest)
+    } else {
+        let (client, frames) = ClientSender::new(relay.open.terms.snapshot.memory.share());
+        let rest = Box::pin(relay.follow(client, watch)) as Rest;
+        (ClientBody::relayed(length, frames), Some(rest))
+    };
+    Ok(Answered {
+        response: Response { head, body },
+        in_doubt,
+        rest,
+    })
+}
+
+/// An answer that is being read, and its exchange.
+struct Relay {
+    /// In this order: the connection is dropped before its permit ends.
+    reply: Reply,
+    status: StatusCode,
+    open: OpenExchange,
+}
+
+impl Relay {
+    /// Ends an exchange whose answer is whole. `taken`: the upstream has taken what was sent.
+    fn conclude(self, taken: bool) {
+        let doubt = self.reply.doubt().or((!taken).then_some(Doubt::NotTaken));
+        let said = "The answer leaves open what became of the request";
+        let unknown = doubt.map(|doubt| Refusal::Broken(Why::of(said, &doubt)));
+        self.end(unknown.as_ref());
+    }
+
+    /// A connection that has not been released is reset before the permit ends: nothing more is to
+    /// arrive when the settling starts.
+    fn end(self, unknown: Option<&Refusal>) {
+        drop(self.reply);
+        self.open.conclude(self.status, unknown);
+    }
+
+    /// Relays the answer to its end, and ends the permit. The client sees the end when the permit is
+    /// free, or at once if the upstream has yet to take what was sent.
+    async fn follow(mut self, mut client: ClientSender, watch: ResponseWatch) {
+        let (superseded, cut) = (self.open.sending.superseded(), self.open.cut());
+        let read = self.reply.relay(&mut client, superseded, cut).await;
+        watch.end(read.is_ok());
+        match read.map(|last| (last, poll_taken(&mut self.reply.body))) {
+            Err(refusal) => self.end(Some(&refusal)),
+            Ok((last, Poll::Ready(taken))) => {
+                self.conclude(taken);
+                client.finish(last);
+            }
+            Ok((last, Poll::Pending)) => {
+                client.finish(last);
+                self.until_taken().await;
+            }
+        }
+    }
+
+    /// Waits until the upstream has taken what was sent of a request that was answered early, and
+    /// ends the permit. The wait is as long as that for the head of a response, and shorter where a
+    /// newer token waits.
+    async fn until_taken(mut self) {
+        let timeout = self.open.terms.route.settings.upstream_timeout;
+        let in_time = tokio::select! {
+            taken = taken(&mut self.reply.body) => taken,
+            _ = self.open.cut() => false,
+            () = tokio::time::sleep(timeout) => false,
+        };
+        self.conclude(in_time);
     }
 }

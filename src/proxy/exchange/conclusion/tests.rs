@@ -16,8 +16,7 @@ fn response(status: u16, version: Version, header: Option<(&str, &str)>) -> Resp
 #[test]
 fn what_leaves_the_outcome_open() {
     let unknown = UnknownStatuses::default();
-    let of = |unsafe_method, head| Conclusion {
-        unknown: &unknown,
+    let of = |unsafe_method, head| Asked {
         head,
         unsafe_method,
         grpc: false,
@@ -25,23 +24,24 @@ fn what_leaves_the_outcome_open() {
     let (put, get, head) = (of(true, false), of(false, false), of(true, true));
     let sized = Some(("content-length", "0"));
     let chunked = Some(("transfer-encoding", "chunked"));
-    for (conclusion, status, version, header, expected) in [
-        (&put, 200, Version::HTTP_11, sized, None),
-        (&put, 200, Version::HTTP_11, chunked, None),
-        (&put, 200, Version::HTTP_11, None, Some(Doubt::NoLength)),
-        (&put, 500, Version::HTTP_10, None, Some(Doubt::NoLength)),
-        (&put, 204, Version::HTTP_11, None, None),
-        (&put, 304, Version::HTTP_11, None, None),
-        (&put, 200, Version::HTTP_2, None, None),
-        (&get, 200, Version::HTTP_11, None, None),
-        (&head, 200, Version::HTTP_11, None, None),
-        (&put, 502, Version::HTTP_11, sized, Some(Doubt::Status(502))),
-        (&put, 504, Version::HTTP_2, None, Some(Doubt::Status(504))),
-        (&get, 504, Version::HTTP_11, sized, Some(Doubt::Status(504))),
-        (&put, 503, Version::HTTP_11, sized, None),
+    for (asked, status, version, header, expected) in [
+        (put, 200, Version::HTTP_11, sized, None),
+        (put, 200, Version::HTTP_11, chunked, None),
+        (put, 200, Version::HTTP_11, None, Some(Doubt::NoLength)),
+        (put, 500, Version::HTTP_10, None, Some(Doubt::NoLength)),
+        (put, 204, Version::HTTP_11, None, None),
+        (put, 304, Version::HTTP_11, None, None),
+        (put, 200, Version::HTTP_2, None, None),
+        (get, 200, Version::HTTP_11, None, None),
+        (head, 200, Version::HTTP_11, None, None),
+        (put, 502, Version::HTTP_11, sized, Some(Doubt::Status(502))),
+        (put, 504, Version::HTTP_2, None, Some(Doubt::Status(504))),
+        (get, 504, Version::HTTP_11, sized, Some(Doubt::Status(504))),
+        (put, 503, Version::HTTP_11, sized, None),
     ] {
         let response = response(status, version, header);
-        assert_eq!(conclusion.doubt(&response), expected, "{status} {header:?}");
+        let conclusion = Conclusion::of(asked, &unknown, &response);
+        assert_eq!(conclusion.doubt(), expected, "{status} {header:?}");
     }
 }
 
@@ -56,14 +56,11 @@ fn unknown(grpc: &[u16]) -> UnknownStatuses {
 }
 
 /// A request that can change something, as a gRPC call.
-fn call(unknown: &UnknownStatuses) -> Conclusion<'_> {
-    Conclusion {
-        unknown,
-        head: false,
-        unsafe_method: true,
-        grpc: true,
-    }
-}
+const CALL: Asked = Asked {
+    head: false,
+    unsafe_method: true,
+    grpc: true,
+};
 
 fn head(code: u16, content: &str, status: &[&str]) -> ResponseHead {
     let mut parts = response(code, Version::HTTP_2, Some(("content-type", content)));
@@ -76,7 +73,7 @@ fn head(code: u16, content: &str, status: &[&str]) -> ResponseHead {
 #[test]
 fn what_a_grpc_status_leaves_open() {
     let some = unknown(&[1, 4, 14]);
-    let usual = call(&some);
+    let usual = |head: &ResponseHead| Conclusion::of(CALL, &some, head);
     for (status, expected) in [
         (&["14"][..], Some(Doubt::Grpc(14))),
         (&["4"], Some(Doubt::Grpc(4))),
@@ -94,21 +91,21 @@ fn what_a_grpc_status_leaves_open() {
             (503, "text/html"),
         ] {
             let parts = head(code, content, status);
-            assert_eq!(usual.doubt(&parts), expected, "{code} {status:?}");
-            assert_eq!(call(&unknown(&[])).doubt(&parts), None);
+            let conclusion = usual(&parts);
+            assert_eq!(conclusion.head, expected, "{code} {status:?}");
+            assert_eq!(conclusion.doubt(), expected, "{code} {status:?}");
+            let deaf = Conclusion::of(CALL, &unknown(&[]), &parts);
+            assert_eq!(deaf.doubt(), None);
         }
         let trailers = head(200, GRPC, status).fields.to_map();
-        let first = head(200, GRPC, &[]);
-        assert_eq!(usual.doubt(&first), None);
-        let mut later = usual.in_trailers(&first).expect("the trailers tell");
+        let mut later = usual(&head(200, GRPC, &[]));
+        assert_eq!(later.head, None);
         assert_eq!(later.doubt(), Some(Doubt::NoGrpcStatus));
         later.read(&trailers);
         assert_eq!(later.doubt(), expected, "{status:?}");
 
         // If both tell, neither leaves anything open.
-        let mut both = usual
-            .in_trailers(&head(200, GRPC, &["0"]))
-            .expect("both tell");
+        let mut both = usual(&head(200, GRPC, &["0"]));
         both.read(&HeaderMap::new());
         assert_eq!(both.doubt(), None);
         both.read(&trailers);
@@ -119,7 +116,7 @@ fn what_a_grpc_status_leaves_open() {
 #[test]
 fn which_responses_are_judged_by_their_trailers() {
     let some = unknown(&[1, 4, 14]);
-    let usual = call(&some);
+    let usual = |head: &ResponseHead| Conclusion::of(CALL, &some, head);
     for (code, content, awaited) in [
         (200, "text/html", true),
         (204, "", true),
@@ -127,22 +124,16 @@ fn which_responses_are_judged_by_their_trailers() {
         (503, GRPC, false),
     ] {
         let parts = head(code, content, &[]);
-        assert_eq!(
-            usual.in_trailers(&parts).is_some(),
-            awaited,
-            "{code} {content}"
-        );
-        let web = Conclusion {
+        assert_eq!(usual(&parts).doubt().is_some(), awaited, "{code} {content}");
+        let web = Asked {
             grpc: false,
-            ..usual
+            ..CALL
         };
-        assert!(web.in_trailers(&parts).is_none(), "{code} {content}");
+        let web = Conclusion::of(web, &some, &parts);
+        assert_eq!(web.doubt(), None, "{code} {content}");
     }
-    assert!(
-        call(&unknown(&[]))
-            .in_trailers(&head(200, GRPC, &[]))
-            .is_none()
-    );
+    let deaf = Conclusion::of(CALL, &unknown(&[]), &head(200, GRPC, &[]));
+    assert_eq!(deaf.doubt(), None);
     for (content, expected) in [
         ("application/grpc", true),
         ("Application/gRPC; x=1", true),
@@ -159,5 +150,5 @@ fn which_responses_are_judged_by_their_trailers() {
     }
     let behind = Some(("x-fencing-outcome", "outcome-unknown"));
     let behind = response(200, Version::HTTP_2, behind);
-    assert_eq!(usual.doubt(&behind), Some(Doubt::Fencepost));
+    assert_eq!(usual(&behind).doubt(), Some(Doubt::Fencepost));
 }

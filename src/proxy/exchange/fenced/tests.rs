@@ -23,6 +23,7 @@ use crate::http1::{RequestHead, Response, Target};
 use crate::metrics::{Metrics, Outcome};
 use crate::proxy::client::Client;
 use crate::proxy::client_body::ClientBody;
+use crate::proxy::exchange::Asked;
 use crate::proxy::facts::RequestFacts;
 use crate::proxy::headers::Via;
 use crate::proxy::limits::InFlightLimit;
@@ -100,9 +101,11 @@ routes: [{{ path: '/{{id}}', resource: '{{id}}' }}]"
             facts: Arc::new(RequestFacts::of(None, &client, None, AccessLog::Off)),
             progress: Arc::default(),
             outcome: Outcome::Current,
-            head: false,
-            unsafe_method: true,
-            grpc: false,
+            asked: Asked {
+                head: false,
+                unsafe_method: true,
+                grpc: false,
+            },
             spend: None,
         };
         let target = Target::new(PathAndQuery::from_static("/"), None);
@@ -113,8 +116,6 @@ routes: [{{ path: '/{{id}}', resource: '{{id}}' }}]"
                 head: RequestHead::new(http::Method::PUT, target, http::Version::HTTP_11, fields),
                 body: upload.send(Arc::clone(&terms.progress)),
             },
-            opening: None,
-            timeout: LONG,
             via: Via::new(InstanceId::from_bits(1)),
             held: self.limit.take(&client).expect("room"),
         };

@@ -237,28 +237,6 @@ async fn while_it_is_answered_a_client_may_pause() {
     assert!(reached(&proxy, "body-progress").await < 0.5);
 }
 
-/// A key is read from a body in one piece: the copy counts, too.
-#[tokio::test]
-async fn the_copy_of_a_body_that_a_key_is_read_from_finds_room_or_is_refused() {
-    let (upstream, proxy) = fenced(
-        "{ limits: { body_memory: 64KiB }, body: { buffer: 1MiB },
-           routes: [{ path: '/orders', resource: 'order:{json.id}' }] }",
-    )
-    .await;
-    let order = |length: usize| {
-        let text = format!("{{\"id\":1,\"text\":\"{}\"}}", "x".repeat(length));
-        let pieces: Vec<&[u8]> = text.as_bytes().chunks(8 << 10).collect();
-        post("/orders")
-            .token(1)
-            .header("Content-Type", "application/json")
-            .chunks(&pieces, "")
-    };
-    proxy.forward(order(20_000)).await;
-    proxy.refuse(order(40_000), 503, "overloaded").await;
-    assert_eq!(upstream.count(), 1);
-    proxy.until_forwarded(order(20_000)).await;
-}
-
 #[tokio::test]
 async fn bodies_find_room_or_are_refused_and_give_it_back() {
     let (upstream, proxy) =

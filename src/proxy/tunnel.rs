@@ -5,6 +5,7 @@
 //! There is no idle timeout. Only the tunnel's own protocol knows whether a silent tunnel is alive
 //! (`WebSocket` has pings for it). TCP's keep-alive detects that the machine at the other end is gone.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -15,11 +16,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::headers;
 use super::headers::Via;
+use super::limits::InFlightLimit;
 use super::refusal::{Refusal, Why};
 use crate::http1::Fields;
 use crate::http1::names::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
-use crate::http1::{ClientSocket, PendingSocket};
-use crate::http1::{RequestHead, Response};
+use crate::http1::{PendingSocket, RequestHead, Response};
 use crate::proxy::client_body::{ClientBody, full};
 use crate::upstream::{ResponseBody, Upgraded, into_upgraded};
 
@@ -40,15 +41,19 @@ pub(crate) struct TunnelOpening {
 }
 
 impl TunnelOpening {
-    /// Removes from a request the fields that ask for a tunnel, and returns the opening. `None` if
-    /// it asks for none.
+    /// The opening of the tunnel that a request asks for. `None` if it asks for none.
     pub(crate) fn take(
         head: &mut RequestHead,
+        permits: &InFlightLimit,
         stopping: &CancellationToken,
         until: Option<Instant>,
-        permit: impl FnOnce() -> Result<OwnedSemaphorePermit, Refusal>,
     ) -> Result<Option<Self>, Refusal> {
-        let Some((client, protocols)) = asked(head) else {
+        let asked: Vec<&[u8]> = protocols(&head.fields).collect();
+        if asked.is_empty() || !headers::connection_has(&head.fields, "upgrade") {
+            return Ok(None);
+        }
+        let protocols = asked.join(&b", "[..]);
+        let Some(client) = head.upgrade.take().and_then(|slot| slot.take()) else {
             return Ok(None);
         };
         Ok(Some(Self {
@@ -56,7 +61,7 @@ impl TunnelOpening {
             protocols,
             stopping: stopping.clone(),
             until,
-            _permit: permit()?,
+            _permit: permits.take_tunnel()?,
         }))
     }
 
@@ -77,7 +82,8 @@ impl TunnelOpening {
         chosen.peek().is_some() && chosen.all(asked)
     }
 
-    /// The upstream has answered 101. Returns the client's 101, and the tunnel that follows it.
+    /// The upstream has answered 101. Returns the client's 101, and the tunnel that follows it. That
+    /// yields `true` if the upstream has ended it.
     ///
     /// # Errors
     /// The upstream switched to a protocol that the client did not ask for.
@@ -85,7 +91,7 @@ impl TunnelOpening {
         opening: Option<Self>,
         response: Response<ResponseBody>,
         via: Via,
-    ) -> Result<(Response<ClientBody>, Tunnel), Refusal> {
+    ) -> Result<(Response<ClientBody>, impl Future<Output = bool> + Send), Refusal> {
         let Some(opening) = opening.filter(|opening| opening.allows(&response.head.fields)) else {
             let why = "The upstream switched protocols unasked";
             return Err(Refusal::Broken(Why::new(why)));
@@ -104,25 +110,38 @@ impl TunnelOpening {
         let empty = full(bytes::Bytes::new());
         let mut answer = Response::new(StatusCode::SWITCHING_PROTOCOLS, empty);
         answer.head.fields = fields;
-        let tunnel = Tunnel {
-            upstream: into_upgraded(body),
-            opening,
-        };
-        Ok((answer, tunnel))
+        Ok((answer, opening.run(into_upgraded(body))))
     }
-}
 
-/// The client's socket to come, and the protocols that a request asks for.
-fn asked(head: &mut RequestHead) -> Option<(PendingSocket, Vec<u8>)> {
-    if !headers::connection_has(&head.fields, "upgrade") {
-        return None;
+    /// Carries what comes either way, until one side ends, the client's connection is too old, or
+    /// the process stops.
+    async fn run(self, upstream: Option<Upgraded>) -> bool {
+        let Self {
+            client,
+            stopping,
+            until,
+            _permit,
+            ..
+        } = self;
+        let too_old = async {
+            match until {
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        let joined = async {
+            match (client.await, upstream) {
+                (Ok(client), Some(upstream)) => join(client, upstream).await,
+                _ => false,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = too_old => false,
+            () = stopping.cancelled() => false,
+            whole = joined => whole,
+        }
     }
-    let wanted: Vec<&[u8]> = protocols(&head.fields).collect();
-    let protocols = wanted.join(&b", "[..]);
-    if wanted.is_empty() {
-        return None;
-    }
-    Some((head.upgrade.take()?.take()?, protocols))
 }
 
 /// The client asks to leave HTTP.
@@ -151,84 +170,42 @@ fn carries_http(protocol: &[u8]) -> bool {
     })
 }
 
-/// A tunnel that has been granted by the upstream, and whose client is being told.
-pub(crate) struct Tunnel {
-    /// `None`: the upstream's response carries no upgraded connection.
-    upstream: Option<Upgraded>,
-    opening: TunnelOpening,
-}
-
-/// The rest of a tunnel: the client, which has been sent everything.
-pub(crate) struct Rest(ClientSocket);
-
-impl Tunnel {
-    /// Carries what comes either way, until one side ends, the client's connection is too old, or
-    /// the process stops. Returns the client if the upstream has ended its side first.
-    pub(crate) async fn run(self) -> Option<Rest> {
-        let mut upstream = self.upstream?;
-        let TunnelOpening {
-            client,
-            stopping,
-            until,
-            _permit,
-            ..
-        } = self.opening;
-        let too_old = async {
-            match until {
-                Some(until) => tokio::time::sleep_until(until).await,
-                None => std::future::pending().await,
-            }
-        };
-        let joined = async {
-            let mut client = client.await.ok()?;
-            let whole = join(&mut client, &mut upstream).await;
-            whole.then_some(Rest(client))
-        };
-        tokio::select! {
-            biased;
-            () = too_old => None,
-            () = stopping.cancelled() => None,
-            rest = joined => rest,
-        }
-    }
-}
-
-impl Rest {
-    /// Lets the client end its side too: a close with unread bytes would reset the connection, and
-    /// with it what the client has not read yet.
-    pub(crate) async fn finish(self) {
-        let Self(mut client) = self;
-        let _ = tokio::time::timeout(LINGER, async {
-            client.shutdown().await?;
-            tokio::io::copy(&mut client, &mut tokio::io::sink()).await
-        })
-        .await;
-    }
-}
-
 /// Copies both ways. `true`: the upstream has ended its side, before the client had ended its own,
 /// and the client has been given everything.
 async fn join(
-    client: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    upstream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    client: impl AsyncRead + AsyncWrite + Unpin,
+    upstream: impl AsyncRead + AsyncWrite + Unpin,
 ) -> bool {
     let (mut from_client, mut to_client) = tokio::io::split(client);
     let (mut from_upstream, mut to_upstream) = tokio::io::split(upstream);
-    let up = async {
-        tokio::io::copy(&mut from_client, &mut to_upstream).await?;
-        to_upstream.shutdown().await
+    let upstream_ended = {
+        let up = async {
+            tokio::io::copy(&mut from_client, &mut to_upstream).await?;
+            to_upstream.shutdown().await
+        };
+        let down = tokio::io::copy(&mut from_upstream, &mut to_client);
+        let (mut up, mut down) = (pin!(up), pin!(down));
+        tokio::select! {
+            biased;
+            down = &mut down => down.is_ok(),
+            up = &mut up => {
+                if up.is_ok() {
+                    let _ = down.await;
+                }
+                false
+            }
+        }
     };
-    let down = tokio::io::copy(&mut from_upstream, &mut to_client);
-    let (mut up, mut down) = (std::pin::pin!(up), std::pin::pin!(down));
-    tokio::select! {
-        biased;
-        down = &mut down => return down.is_ok(),
-        up = &mut up => if up.is_err() {
-            return false;
-        },
+    if upstream_ended {
+        // The client may end its side too: a close with unread bytes would reset the connection,
+        // and with it what the client has not read yet.
+        let _ = tokio::time::timeout(LINGER, async {
+            to_client.shutdown().await?;
+            tokio::io::copy(&mut from_client, &mut tokio::io::sink()).await
+        })
+        .await;
     }
-    let _ = down.await;
-    false
+    upstream_ended
 }
 
 #[cfg(test)]
@@ -266,7 +243,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn only_the_upstreams_own_end_is_one() {
         // The upstream ends first.
         let (mut client, mut a) = duplex(64);

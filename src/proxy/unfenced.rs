@@ -1,0 +1,148 @@
+//! Passes unfenced requests on: without a fencing permit, without a lease, without waiting. The
+//! exchange runs in its request's task, and ends with its client.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use http_body::Body as _;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::answer::{CountAs, Forwarded};
+use super::classify::is_safe;
+use super::client_body::ClientBody;
+use super::context::Context;
+use super::exchange::reply::{ClientSender, Reply};
+use super::headers;
+use super::limits::InFlightPermit;
+use super::refusal::{Refusal, Why};
+use super::routing_table::Route;
+use super::setup::Proxy;
+use super::tunnel::TunnelOpening;
+use super::upstream_request::{Additions, unanswered};
+use crate::body::{Received, RequestBody, UploadProgress};
+use crate::http1::{RequestHead, Response};
+use crate::metrics::Outcome;
+use crate::proxy::facts::ResponseWatch;
+use crate::upstream::is_uploading;
+
+impl Proxy {
+    /// Passes a request that is not judged. `upgrade`: its tunnel may be opened.
+    pub(super) async fn unfenced(
+        &self,
+        context: &Context<'_>,
+        route: Option<&Arc<Route>>,
+        upgrade: bool,
+        head: RequestHead,
+        body: Received,
+    ) -> Result<Forwarded, Refusal> {
+        let permit = self.in_flight.take(context.client)?;
+        let settings = match route {
+            Some(route) => route.settings.body,
+            None => context.table().settings.body,
+        };
+        let rules = context.snapshot.body_rules(settings);
+        let upload = RequestBody::streamed(body, &rules)?;
+        self.pass(context, route, upgrade, (head, upload), permit)
+            .await
+    }
+
+    /// As [`Self::unfenced`], for a body that may have been read in part.
+    pub(super) async fn pass(
+        &self,
+        context: &Context<'_>,
+        route: Option<&Arc<Route>>,
+        upgrade: bool,
+        (mut head, upload): (RequestHead, RequestBody),
+        permit: InFlightPermit,
+    ) -> Result<Forwarded, Refusal> {
+        let (table, upstream) = (context.table(), &context.snapshot.upstream);
+        let (metrics, timeout) = match route {
+            Some(route) => (&route.metrics, route.settings.upstream_timeout),
+            None => (&table.unmatched_metrics, table.settings.upstream.timeout),
+        };
+        let mut opening = None;
+        if upgrade && !upstream.h2 {
+            let (permits, until) = (&self.in_flight, context.client.until);
+            opening = TunnelOpening::take(&mut head, permits, &self.stopping, until)?;
+        }
+        let progress = Arc::new(UploadProgress::default());
+        let body = upload.send_unfenced(Arc::clone(&progress));
+        let additions = Additions {
+            opening: opening.as_ref(),
+            ..Additions::default()
+        };
+        let exchange = self.exchange(context, route, head, body, additions, permit);
+        let began = Instant::now();
+        let asked = &exchange.request.head;
+        let repeatable = is_safe(&asked.method, &asked.fields);
+        let answered = tokio::select! {
+            biased;
+            answered = upstream.send(upstream.plain(), exchange.request, repeatable) => answered.map_err(|error| {
+                // The client's fault says more than what it made of the exchange.
+                progress.fault().map_or_else(|| error.into(), Refusal::from)
+            }),
+            () = progress.silent(began, timeout) => Err(Refusal::TooSlow(timeout)),
+        };
+        let response = match answered {
+            Ok(response) => response,
+            Err(refusal) => return Err(unanswered(exchange.span, refusal)),
+        };
+        progress.answered();
+        let (status, facts) = (response.status(), &context.facts);
+        let watch = ResponseWatch::begin(metrics, began, status, facts, exchange.span);
+        let (via, kept) = (exchange.via, exchange.held);
+        let response = if status == StatusCode::SWITCHING_PROTOCOLS {
+            let (answer, tunnel) = TunnelOpening::switch(opening, response, via)?;
+            self.tasks.spawn(async move {
+                let _kept = kept;
+                watch.end(tunnel.await);
+            });
+            answer
+        } else {
+            let Response { mut head, body } = response;
+            let rules = headers::response_for_client(&mut head.fields, head.version, via);
+            let reply = Reply::new(body, rules, None);
+            let mut body = pass_back(reply, watch, context).await?;
+            body.keep(kept);
+            Response { head, body }
+        };
+        Ok(Forwarded {
+            response,
+            counted: CountAs::Outcome(Outcome::Unfenced),
+        })
+    }
+}
+
+/// The body of an answer, as the client gets it.
+async fn pass_back(
+    mut reply: Reply,
+    watch: ResponseWatch,
+    context: &Context<'_>,
+) -> Result<ClientBody, Refusal> {
+    let (length, uploads) = (reply.body.size_hint().exact(), is_uploading(&reply.body));
+    if let Some(content) = reply.at_once().await? {
+        watch.end(true);
+        return Ok(ClientBody::whole(length, content));
+    }
+    if !uploads {
+        return Ok(ClientBody::passed(length, reply, watch));
+    }
+    // In a task of its own, which goes on with the upload: the client may send all before it reads.
+    // The task ends with the response, or when the client leaves.
+    let (mut client, frames) = ClientSender::new(context.snapshot.memory.share());
+    tokio::spawn(async move {
+        let left = client.left();
+        let left = async {
+            left.await;
+            Refusal::Broken(Why::new("The client has left"))
+        };
+        let superseded = CancellationToken::new();
+        let read = reply.relay(&mut client, &superseded, left).await;
+        watch.end(read.is_ok());
+        if let Ok(last) = read {
+            client.finish(last);
+        }
+    });
+    Ok(ClientBody::relayed(length, frames))
+}
