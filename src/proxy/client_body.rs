@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use crate::body::BoxError;
 use crate::metrics::ResponseTimer;
-use crate::proxy::exchange::reply::{RelayedFrame, Reply};
+use crate::proxy::exchange::reply::{RelayedFrame, Reply, Unjudged};
 use crate::proxy::facts::ResponseWatch;
 use crate::proxy::limits::InFlightPermit;
 use crate::proxy::log::AccessRecord;
@@ -43,7 +43,7 @@ enum ReplySource {
     /// An exchange that goes on without its client.
     Relayed(mpsc::Receiver<RelayedFrame>),
     /// An exchange that ends with its client.
-    Passed(Box<(Reply, Option<ResponseWatch>)>),
+    Passed(Box<(Reply<Unjudged>, Option<ResponseWatch>)>),
 }
 
 impl std::fmt::Debug for ClientBody {
@@ -82,7 +82,11 @@ impl ClientBody {
     }
 
     /// Of an exchange that ends with its client.
-    pub(super) fn passed(length: Option<u64>, reply: Reply, watch: ResponseWatch) -> Self {
+    pub(super) fn passed(
+        length: Option<u64>,
+        reply: Reply<Unjudged>,
+        watch: ResponseWatch,
+    ) -> Self {
         let passed = Box::new((reply, Some(watch)));
         Self::new(ReplySource::Passed(passed), length)
     }

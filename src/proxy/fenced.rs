@@ -77,7 +77,7 @@ impl Proxy {
             opening: None,
         };
         let in_flight = Arc::clone(&permit);
-        let exchange = self.exchange(context, Some(&route), head, body, additions, in_flight);
+        let exchange = self.exchange(context, Some(&route), head, body, &additions, in_flight);
         let answered = fenced::forward(admitted.permit, exchange, terms, &self.tasks).await?;
 
         // Phase 5: the answer.

@@ -12,7 +12,7 @@ use super::answer::{CountAs, Forwarded};
 use super::classify::is_safe;
 use super::client_body::ClientBody;
 use super::context::Context;
-use super::exchange::reply::{ClientSender, Reply};
+use super::exchange::reply::{ClientSender, Reply, Unjudged};
 use super::headers;
 use super::limits::InFlightPermit;
 use super::refusal::{Refusal, Why};
@@ -72,7 +72,7 @@ impl Proxy {
             opening: opening.as_ref(),
             ..Additions::default()
         };
-        let exchange = self.exchange(context, route, head, body, additions, permit);
+        let exchange = self.exchange(context, route, head, body, &additions, permit);
         let began = Instant::now();
         let asked = &exchange.request.head;
         let repeatable = is_safe(&asked.method, &asked.fields);
@@ -102,7 +102,7 @@ impl Proxy {
         } else {
             let Response { mut head, body } = response;
             let rules = headers::response_for_client(&mut head.fields, head.version, via);
-            let reply = Reply::new(body, rules, None);
+            let reply = Reply::new(body, rules, Unjudged);
             let mut body = pass_back(reply, watch, context).await?;
             body.keep(kept);
             Response { head, body }
@@ -116,7 +116,7 @@ impl Proxy {
 
 /// The body of an answer, as the client gets it.
 async fn pass_back(
-    mut reply: Reply,
+    mut reply: Reply<Unjudged>,
     watch: ResponseWatch,
     context: &Context<'_>,
 ) -> Result<ClientBody, Refusal> {

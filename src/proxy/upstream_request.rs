@@ -59,7 +59,7 @@ impl Proxy {
         route: Option<&Arc<Route>>,
         mut head: RequestHead,
         body: RequestBody,
-        additions: Additions<'_>,
+        additions: &Additions<'_>,
         permit: InFlightPermit,
     ) -> Box<Exchange> {
         let (upstream, client) = (&context.snapshot.upstream, context.client);

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, StatusCode, Version};
 
+use super::reply::Judge;
 use crate::config::UnknownStatuses;
 use crate::http1::ResponseHead;
 use crate::http1::names::{CONTENT_LENGTH, TRANSFER_ENCODING};
@@ -104,20 +105,21 @@ impl Conclusion {
         Self { head, trailers }
     }
 
-    /// The trailers have come. Call this before any of them is removed.
-    pub(crate) fn read(&mut self, trailers: &HeaderMap) {
+    /// Why the outcome is unknown although the response is whole. `None`: there is no doubt.
+    pub(crate) fn doubt(&self) -> Option<Doubt> {
+        let trailers = self.trailers.as_ref();
+        self.head.or_else(|| trailers.and_then(|grpc| grpc.doubt))
+    }
+}
+
+impl Judge for Conclusion {
+    fn read(&mut self, trailers: &HeaderMap) {
         if let Some(grpc) = &mut self.trailers
             && (!grpc.in_head || trailers.contains_key(GRPC_STATUS))
         {
             let lines = trailers.get_all(GRPC_STATUS).iter();
             grpc.doubt = grpc_doubt(&grpc.unknown, lines.map(HeaderValue::as_bytes));
         }
-    }
-
-    /// Why the outcome is unknown although the response is whole. `None`: there is no doubt.
-    pub(crate) fn doubt(&self) -> Option<Doubt> {
-        let trailers = self.trailers.as_ref();
-        self.head.or_else(|| trailers.and_then(|grpc| grpc.doubt))
     }
 }
 

@@ -164,7 +164,7 @@ pub(super) async fn hand_on(
     let rules = headers::response_for_client(&mut head.fields, head.version, via);
     let length = body.size_hint().exact();
     let mut relay = Relay {
-        reply: Reply::new(body, rules, Some(conclusion)),
+        reply: Reply::new(body, rules, conclusion),
         status: head.status,
         open,
     };
@@ -177,7 +177,7 @@ pub(super) async fn hand_on(
     };
     let (body, rest) = if let Some(content) = content {
         watch.end(true);
-        in_doubt = relay.reply.doubt().is_some();
+        in_doubt = relay.reply.conclusion.doubt().is_some();
         let rest = match poll_taken(&mut relay.reply.body) {
             Poll::Ready(taken) => {
                 relay.conclude(taken);
@@ -201,7 +201,7 @@ pub(super) async fn hand_on(
 /// An answer that is being read, and its exchange.
 struct Relay {
     /// In this order: the connection is dropped before its permit ends.
-    reply: Reply,
+    reply: Reply<Conclusion>,
     status: StatusCode,
     open: OpenExchange,
 }
@@ -209,7 +209,11 @@ struct Relay {
 impl Relay {
     /// Ends an exchange whose answer is whole. `taken`: the upstream has taken what was sent.
     fn conclude(self, taken: bool) {
-        let doubt = self.reply.doubt().or((!taken).then_some(Doubt::NotTaken));
+        let doubt = self
+            .reply
+            .conclusion
+            .doubt()
+            .or((!taken).then_some(Doubt::NotTaken));
         let said = "The answer leaves open what became of the request";
         let unknown = doubt.map(|doubt| Refusal::Broken(Why::of(said, &doubt)));
         self.end(unknown.as_ref());

@@ -6,11 +6,11 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body as _, Frame};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::conclusion::{Conclusion, Doubt};
 use crate::body::{BoxError, MemoryShare};
 use crate::proxy::headers::TrailerRules;
 use crate::proxy::refusal::{Refusal, Why};
@@ -27,22 +27,31 @@ const WINDOW: usize = 2;
 /// The most frames that are kept for a client that has stalled.
 const CAPACITY: usize = 256;
 
+/// Judges an answer by its trailers. An answer to a fenced request has a
+/// [`Conclusion`](super::conclusion::Conclusion), which decides if its permit settles.
+pub(in crate::proxy) trait Judge {
+    /// The trailers have come, and none of them is removed yet.
+    fn read(&mut self, trailers: &HeaderMap);
+}
+
+/// The request is not fenced: nothing depends on its answer.
+pub(in crate::proxy) struct Unjudged;
+
+impl Judge for Unjudged {
+    fn read(&mut self, _: &HeaderMap) {}
+}
+
 /// The body of an answer that is being read.
-pub(in crate::proxy) struct Reply {
+pub(in crate::proxy) struct Reply<J> {
     pub body: ResponseBody,
     /// Read already.
     first: Option<Frame<Bytes>>,
     rules: TrailerRules,
-    /// `None`: the request is not fenced.
-    conclusion: Option<Conclusion>,
+    pub conclusion: J,
 }
 
-impl Reply {
-    pub(in crate::proxy) fn new(
-        body: ResponseBody,
-        rules: TrailerRules,
-        conclusion: Option<Conclusion>,
-    ) -> Self {
+impl<J: Judge> Reply<J> {
+    pub(in crate::proxy) fn new(body: ResponseBody, rules: TrailerRules, conclusion: J) -> Self {
         Self {
             body,
             first: None,
@@ -81,9 +90,7 @@ impl Reply {
         if let Some(Ok(frame)) = &mut frame
             && let Some(trailers) = frame.trailers_mut()
         {
-            if let Some(conclusion) = &mut self.conclusion {
-                conclusion.read(trailers);
-            }
+            self.conclusion.read(trailers);
             self.rules.strip(trailers);
         }
         Poll::Ready(frame)
@@ -92,11 +99,6 @@ impl Reply {
     /// Says if the answer is whole.
     pub(in crate::proxy) fn is_end(&self) -> bool {
         self.first.is_none() && self.body.is_end_stream()
-    }
-
-    /// The doubt that the answer to a fenced request leaves, as far as it has come.
-    pub(super) fn doubt(&self) -> Option<Doubt> {
-        self.conclusion.as_ref().and_then(Conclusion::doubt)
     }
 
     /// Reads the answer to its end, and hands it to the client. The last frame is returned.
