@@ -4,8 +4,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use fencepost::metrics::DecidedBy;
-use fencepost::proxy::{AnswerStyle, Refusal, Retry, Why};
+use fencepost::fencing::{Refused, Undecided};
+use fencepost::metrics::{DecidedBy, Limit};
+use fencepost::proxy::{AnswerStyle, Refusal, Retry};
 use fencepost::routing::Token;
 
 /// A name in the URL, and the answers below it.
@@ -71,13 +72,16 @@ pub fn all() -> Vec<Scenario> {
     let early = |refusal| Answer::Refused(refusal, EARLY);
     let late = |refusal| Answer::Refused(refusal, LATE);
     let why = || WHY.to_owned();
-    let unreachable = |spent| R::unreachable(&WHY, spent);
+    let unreachable = |spent| R::Unreachable {
+        cause: why(),
+        spent,
+    };
     let (mut conflict, mut undisclosed) = (LATE, LATE);
     conflict.style.stale_status = 409;
     undisclosed.style.disclose = false;
     let conflict = Answer::Refused(stale(LOWEST), conflict);
     let undisclosed = Answer::Refused(stale(LOWEST), undisclosed);
-    let implausible = R::Implausible { mark: Some(LOWEST) };
+    let implausible = Refused::Implausible { mark: Some(LOWEST) }.into();
     let not_allowed = R::MethodNotAllowed("GET, HEAD, OPTIONS".into());
     let not_in_time = R::ClientGone("The body did not come in time".into());
     let too_slow = R::TooSlow(Duration::from_secs(30));
@@ -103,11 +107,11 @@ pub fn all() -> Vec<Scenario> {
         ),
         ("loop-detected", EVERY, early(R::Loop)),
         // The second try is not the last one.
-        ("overloaded", 2, late(R::Overloaded(WHY))),
+        ("overloaded", 2, late(R::Overloaded(Limit::InFlight))),
         ("store-unavailable", 1, late(no_store(1, false))),
         ("older-in-flight", 1, late(older_in_flight(2))),
         ("upstream-unreachable", 1, late(unreachable(false))),
-        ("outcome-unknown", 1, late(R::Broken(Why::new(WHY)))),
+        ("outcome-unknown", 1, late(R::Broken(why()))),
         ("request-timeout", 1, early(not_in_time)),
         ("upgrade-refused", EVERY, early(R::UpgradeRefused)),
         // Other forms of the types.
@@ -115,7 +119,7 @@ pub fn all() -> Vec<Scenario> {
         ("stale-token-undisclosed", EVERY, undisclosed),
         // Beyond 2^53, and so beyond the numbers of JavaScript.
         ("large-numbers", EVERY, late(stale(Token::MAX))),
-        ("spent", EVERY, late(R::Spent)),
+        ("spent", EVERY, late(Refused::Spent.into())),
         ("store-unavailable-spent", EVERY, late(no_store(1, true))),
         ("upstream-unreachable-spent", EVERY, late(unreachable(true))),
         ("outcome-unknown-504", 1, late(too_slow)),
@@ -138,25 +142,23 @@ pub fn all() -> Vec<Scenario> {
 
 /// By this mark, or by a higher one if the token is not below it.
 fn stale(mark: Token) -> Refusal {
-    Refusal::Stale {
-        mark,
-        decided_by: DecidedBy::Store,
-    }
+    Refused::stale(mark, DecidedBy::Store).into()
 }
 
 fn no_store(seconds: u64, spent: bool) -> Refusal {
-    Refusal::StoreUnavailable {
-        why: Why::new(WHY),
+    let refused = Refused::Unavailable {
+        why: Undecided::Lapsed,
         retry_after: Duration::from_secs(seconds),
-        spent,
-    }
+    };
+    Refusal::Fence { refused, spent }
 }
 
 fn older_in_flight(seconds: u64) -> Refusal {
-    Refusal::OlderInFlight {
+    Refused::OlderInFlight {
         retry_after: Duration::from_secs(seconds),
         settling: false,
     }
+    .into()
 }
 
 impl Answer {
@@ -202,7 +204,9 @@ impl Scenario {
     /// The planned answer to a request with this token.
     pub fn answer(&self, token: Token) -> Answer {
         let mut answer = self.answer.clone();
-        if let Answer::Refused(Refusal::Stale { mark, .. }, _) = &mut answer {
+        if let Answer::Refused(Refusal::Fence { refused, .. }, _) = &mut answer
+            && let Refused::Stale { mark, .. } = refused
+        {
             let next = token.get().checked_add(1).and_then(Token::new);
             *mark = next.unwrap_or(Token::MAX).max(*mark);
         }
@@ -293,10 +297,13 @@ mod tests {
         for token in [0, 41, i64::MAX - 1] {
             let answer = scenario.answer(Token::new(token).expect("a token"));
             let above = Token::new(token + 1).expect("a token");
-            let Answer::Refused(Refusal::Stale { mark, .. }, _) = answer else {
+            let Answer::Refused(refusal, _) = answer else {
                 panic!("{answer:?}");
             };
-            assert_eq!(mark, above);
+            let Refusal::Fence { refused, .. } = refusal else {
+                panic!("{refusal:?}");
+            };
+            assert_eq!(refused, Refused::stale(above, DecidedBy::Store));
         }
     }
 

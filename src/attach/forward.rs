@@ -31,7 +31,7 @@ use crate::metrics::Outcome;
 use crate::proxy::headers::{
     OPERATION, OUTCOME, RETRY, TARGET, TOKEN, fencing_token, strip_hop_by_hop, text,
 };
-use crate::proxy::{AnswerStyle, Refusal, Retry, Why, host_of};
+use crate::proxy::{AnswerStyle, Refusal, Retry, host_of};
 use crate::routing::is_address_or_localhost;
 
 /// The longest body that is kept, so that its request can be sent again.
@@ -138,9 +138,9 @@ impl Fencepost {
             let not_sent = error.is_connect();
             let why = format!("{:#}", anyhow::Error::from(error.without_url()));
             if not_sent {
-                Refusal::unreachable(&why, false)
+                Refusal::unreachable(why)
             } else {
-                Refusal::Broken(Why::of("The exchange with the fencepost broke", &why))
+                Refusal::Broken(why)
             }
         })?;
         let mut answer = Response::from(answer);

@@ -18,7 +18,7 @@ use crate::fencing::epochs::{Ending, Entered, Recalled, Want};
 use crate::fencing::lease::PermitTerms;
 use crate::fencing::permit::{Admitted, Permit, Sending};
 use crate::fencing::refused::{Refused, TRY_AGAIN, Undecided};
-use crate::metrics::{CheckResult, RouteMetrics};
+use crate::metrics::{CheckResult, Limit, RouteMetrics};
 use crate::routing::{Needs, ResourceKey, Token};
 use crate::store::InstanceId;
 use crate::traces::RequestTrace;
@@ -104,7 +104,7 @@ impl Fencing {
             Ok(false) => CheckResult::Current,
             Err(Refused::Stale { .. } | Refused::Spent) => CheckResult::StaleToken,
             Err(Refused::Implausible { .. }) => CheckResult::ImplausibleToken,
-            Err(Refused::TooManyNew) => CheckResult::Overloaded,
+            Err(Refused::Limited(_)) => CheckResult::Overloaded,
             Err(_) => CheckResult::StoreUnavailable,
         };
         self.checked(result, (began, *now), trace);
@@ -132,7 +132,9 @@ impl Fencing {
         match looked? {
             Entered::Permit(permit) => {
                 let fits = permit.ticket.held <= self.room.share;
-                return fits.then_some(Some(permit)).ok_or(Refused::ShareTaken);
+                return fits
+                    .then_some(Some(permit))
+                    .ok_or(Refused::Limited(Limit::InFlightPerResource));
             }
             Entered::NotOpen => return Ok(None),
             Entered::Wait { .. } => {}
@@ -156,7 +158,7 @@ impl Fencing {
             token,
         };
         if self.crowd.fetch_add(1, Ordering::Relaxed) >= self.room.waiting {
-            return Err(Refused::CrowdFull);
+            return Err(Refused::Limited(Limit::Queue));
         }
         loop {
             // Made before the look, so that a bell that rings after it is not missed.

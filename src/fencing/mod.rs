@@ -40,7 +40,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 pub use self::background::{Background, Running};
-pub use self::refused::{NoAnswer, Refused, Undecided};
+pub use self::refused::{NoAnswer, Refused, TRY_AGAIN, Undecided};
 use crate::boot_clock::BootClock;
 use crate::config::Settings;
 use crate::deadline_timer::within;
@@ -48,7 +48,7 @@ use crate::fencing::epochs::{EpochTable, EpochTableSetup, Recalled, RequestLimit
 use crate::fencing::failure_detector::FailureDetector;
 use crate::fencing::growth::Growth;
 use crate::fencing::lease::Lease;
-use crate::metrics::{CheckResult, DecidedBy, Limit, Metrics};
+use crate::metrics::{CheckResult, DecidedBy, Metrics};
 use crate::routing::{Needs, ResourceKey, Token};
 use crate::store::reckoning::Reckoning;
 use crate::store::routes::RouteRecord;
@@ -201,13 +201,7 @@ impl Fencing {
 
     /// Counts the limit that a refusal has met, if it has met one.
     fn noted(&self, refused: Refused) -> Refused {
-        let limit = match &refused {
-            Refused::TooManyNew => Some(Limit::NewResources),
-            Refused::QueueFull | Refused::CrowdFull => Some(Limit::Queue),
-            Refused::ShareTaken => Some(Limit::InFlightPerResource),
-            _ => None,
-        };
-        if let Some(limit) = limit {
+        if let Refused::Limited(limit) = refused {
             self.metrics.limit(limit);
         }
         refused

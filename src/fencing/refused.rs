@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::metrics::DecidedBy;
+use crate::metrics::{DecidedBy, Limit};
 use crate::routing::Token;
 use crate::store::StoreError;
 
 /// When to try again if the time that is needed is unknown.
-pub(crate) const TRY_AGAIN: Duration = Duration::from_secs(1);
+pub const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// Why a token gets no permit. Nothing was sent under it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,20 +19,15 @@ pub enum Refused {
     Spent,
     /// The token is further above the mark than its route allows. `None`: there is no mark.
     Implausible { mark: Option<Token> },
-    /// The resource has no mark, and there is no room for new ones now.
-    TooManyNew,
     /// Older work did not end in time. `settling`: all of it has a known end, `retry_after` from
     /// now.
     OlderInFlight {
         retry_after: Duration,
         settling: bool,
     },
-    /// Too many requests wait at this resource.
-    QueueFull,
-    /// This resource has as many requests, waiting or in flight, as one may have.
-    ShareTaken,
-    /// Too many requests wait, at all resources together.
-    CrowdFull,
+    /// There is no room: for another new resource, for another request that waits (at this resource,
+    /// or at all together), or for another request of this resource.
+    Limited(Limit),
     /// Nothing can be decided now.
     Unavailable {
         why: Undecided,
@@ -40,20 +35,23 @@ pub enum Refused {
     },
 }
 
-/// Why nothing can be decided.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why nothing can be decided. In words for the log.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Undecided {
-    /// The lease has lapsed: this instance cannot know what others decided.
+    /// This instance cannot know what others decided.
+    #[error("the lease on the store has lapsed")]
     Lapsed,
-    /// The store has not been reached since the start, so there is no lease yet.
+    #[error("the store has not been reached since the start")]
     NotJoined,
-    /// Marks of this resource were lost, and are being repaired.
+    #[error("the store has lost marks of this resource, and they are being repaired")]
     Repairing,
-    /// The epoch was closed again and again while the request waited.
+    #[error("the epoch was closed again and again while this request waited")]
     ClosedAgain,
-    /// The epoch was closed while the request waited to be sent.
+    /// By an operator or a stop, say.
+    #[error("the epoch was closed while this request waited to be sent")]
     ClosedUnsent,
     /// The store gave no answer. Its statement may still commit.
+    #[error("the store gave no answer that decides: {0}")]
     NoAnswer(NoAnswer),
 }
 
@@ -88,7 +86,8 @@ impl Undecided {
 }
 
 impl Refused {
-    pub(crate) const fn stale(mark: Token, decided_by: DecidedBy) -> Self {
+    #[must_use]
+    pub const fn stale(mark: Token, decided_by: DecidedBy) -> Self {
         Self::Stale { mark, decided_by }
     }
 

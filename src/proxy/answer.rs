@@ -14,6 +14,7 @@ use super::refusal::Refusal;
 use super::routing_table::RoutingTable;
 use super::setup::Proxy;
 use crate::config::AccessLog;
+use crate::fencing::Refused;
 use crate::http1::Response;
 use crate::metrics::{CLAIM, DecidedBy, Outcome, RouteMetrics, UNMATCHED};
 use crate::proxy::client_body::ClientBody;
@@ -104,8 +105,11 @@ impl Proxy {
     fn count_stale(&self, facts: &RequestFacts, metrics: &RouteMetrics, refusal: &Refusal) {
         let subject = facts.subject.get();
         let by = match refusal {
-            Refusal::Stale { decided_by, .. } => *decided_by,
-            Refusal::Spent => DecidedBy::Store,
+            Refusal::Fence { refused, .. } => match refused {
+                Refused::Stale { decided_by, .. } => *decided_by,
+                Refused::Spent => DecidedBy::Store,
+                _ => return,
+            },
             _ => return,
         };
         if let Some((key, _)) = subject {

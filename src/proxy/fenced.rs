@@ -142,7 +142,12 @@ impl Proxy {
         let buffer = fenced.route.settings.body.buffer;
         let read = move |upload: &RequestBody| {
             let whole = upload.whole();
-            let whole = whole.ok_or_else(|| Refusal::too_long_for_key(buffer))?;
+            let whole = whole.ok_or_else(|| {
+                Refusal::TooLarge(format!(
+                    "The resource key of this route is read from the body, which may have {buffer} \
+                     bytes for that (body.buffer)."
+                ))
+            })?;
             classify::json_members(&whole, &wanted?)
         };
         let (upload, members) = self.long_bodies.work(upload, permit, read).await;

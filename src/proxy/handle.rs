@@ -12,7 +12,7 @@ use super::setup::Proxy;
 use crate::body::Received;
 use crate::http1::names::CONNECTION;
 use crate::http1::{MessageError, RequestHead, Response};
-use crate::metrics::Limit;
+use crate::metrics::{Limit, Outcome};
 use crate::proxy::client_body::ClientBody;
 
 /// How long a request that is refused for overload waits for its answer. Many clients retry at
@@ -56,7 +56,7 @@ impl Proxy {
             Class::Fenced(fenced) => self.fenced(&context, fenced, head, body).await,
             Class::Refused(refusal) => Err(refusal),
         };
-        let shed = matches!(done, Err(Refusal::Overloaded(_)));
+        let shed = matches!(&done, Err(refusal) if refusal.outcome() == Outcome::Overloaded);
         let response = self.answer(&context, &scope, done);
         if shed {
             tokio::time::sleep(SHED_PAUSE).await;

@@ -75,21 +75,7 @@ impl InFlightLimit {
 
     fn full(&self, limit: Limit) -> Refusal {
         self.metrics.limit(limit);
-        Refusal::Overloaded(match limit {
-            Limit::InFlightPerConnection => {
-                "This connection has as many requests in flight as one may have. Nothing was \
-                 forwarded. See limits.in_flight_per_connection."
-            }
-            Limit::InFlightPerClient => {
-                "This address has as many requests in flight as one may have. Nothing was \
-                 forwarded. See limits.in_flight_per_client."
-            }
-            Limit::Tunnels => {
-                "Tunnels hold three quarters of all in-flight permits, for as long as their clients \
-                 like. Nothing was forwarded. See limits.in_flight."
-            }
-            _ => "Nothing was forwarded. See limits.in_flight.",
-        })
+        Refusal::Overloaded(limit)
     }
 }
 

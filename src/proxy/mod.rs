@@ -41,6 +41,6 @@ pub(crate) use self::handle::limit_of;
 pub(crate) use self::headers::http2;
 pub(crate) use self::limits::{ClientPermit, ClientShares};
 pub use self::refusal::problem::{AnswerStyle, Retry, claimed};
-pub use self::refusal::{Refusal, Subject, Why};
+pub use self::refusal::{Refusal, Subject};
 pub(crate) use self::setup::ProxySetup;
 pub use self::setup::{Proxy, ProxyError, reach};

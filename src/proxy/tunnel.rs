@@ -93,8 +93,8 @@ impl TunnelOpening {
         via: Via,
     ) -> Result<(Response<ClientBody>, impl Future<Output = bool> + Send), Refusal> {
         let Some(opening) = opening.filter(|opening| opening.allows(&response.head.fields)) else {
-            let why = "The upstream switched protocols unasked";
-            return Err(Refusal::Broken(Why::new(why)));
+            let cause = "the upstream switched protocols unasked";
+            return Err(Refusal::Broken(cause.into()));
         };
         let Response { head, body } = response;
         let mut fields = head.fields;

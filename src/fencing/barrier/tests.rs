@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::fencing::epochs::RequestLimits;
 use crate::fencing::tests::{DEATH, Double, ROOM, Rig, SETTLE, SILENCE, TERM, clock, key, token};
-use crate::metrics::DecidedBy;
+use crate::metrics::{DecidedBy, Limit};
 
 const WAIT: Duration = Duration::from_secs(2);
 /// No refusal of the barrier: it stands for `None` here.
@@ -127,7 +127,10 @@ async fn only_so_many_wait_at_one_resource() {
     let mut first = Box::pin(one.enter("a", 6));
     let mut second = Box::pin(one.enter("a", 6));
     assert!(pending(&mut first).await && pending(&mut second).await);
-    assert_eq!(one.enter("a", 6).await.err(), Some(Refused::QueueFull));
+    assert_eq!(
+        one.enter("a", 6).await.err(),
+        Some(Refused::Limited(Limit::Queue))
+    );
     drop(first);
     let mut third = Box::pin(one.enter("a", 6));
     assert!(pending(&mut third).await, "the place is free again");
@@ -140,13 +143,19 @@ async fn a_resource_has_its_share_waiting_or_in_flight_and_the_newest_token_one_
     let five = one.admit("a", 5).await;
     let sending = one.enter("a", 5).await.expect("the second").begin();
     let third = one.enter("a", 5).await.expect("the third");
-    assert_eq!(one.enter("a", 5).await.err(), Some(Refused::ShareTaken));
+    assert_eq!(
+        one.enter("a", 5).await.err(),
+        Some(Refused::Limited(Limit::InFlightPerResource))
+    );
     drop(one.admit("b", 1).await);
     // The crowd with 5 does not keep the holder of 6 out, and its crowd has no more room than that.
     one.open("a", 6).await;
     let mut six = Box::pin(one.enter("a", 6));
     assert!(pending(&mut six).await);
-    assert_eq!(one.enter("a", 6).await.err(), Some(Refused::ShareTaken));
+    assert_eq!(
+        one.enter("a", 6).await.err(),
+        Some(Refused::Limited(Limit::InFlightPerResource))
+    );
     drop(five);
     sending.settled();
     let mut second = Box::pin(one.enter("a", 6));
@@ -166,7 +175,10 @@ async fn only_so_many_wait_at_all_resources_together() {
     let mut first = Box::pin(one.enter("a", 6));
     let mut second = Box::pin(one.enter("b", 6));
     assert!(pending(&mut first).await && pending(&mut second).await);
-    assert_eq!(one.enter("a", 6).await.err(), Some(Refused::CrowdFull));
+    assert_eq!(
+        one.enter("a", 6).await.err(),
+        Some(Refused::Limited(Limit::Queue))
+    );
     // A request that need not wait is not concerned.
     drop(one.admit("c", 1).await);
     drop(second);

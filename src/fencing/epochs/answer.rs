@@ -13,6 +13,7 @@ use super::judge::{Judgement, judge, mark_after};
 use super::request::{Answers, Waiter, Want};
 use crate::fencing::lease::Identity;
 use crate::fencing::refused::{NoAnswer, Refused};
+use crate::metrics::Limit;
 use crate::routing::{ResourceKey, Token};
 use crate::store::{Ask, Epoch, Era, Found, Lane, Opening, StoreError};
 
@@ -260,7 +261,7 @@ impl EpochTable {
         for waiter in waiters {
             let answer = match judge(&waiter, ask.token, mark, room) {
                 // Permissions that were given back since its statement may be enough.
-                Judgement::Refused(Refused::TooManyNew)
+                Judgement::Refused(Refused::Limited(Limit::NewResources))
                     if waiter.tries == 0 && self.setup.growth.has_room() =>
                 {
                     again.push(waiter);

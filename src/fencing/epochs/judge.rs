@@ -5,7 +5,7 @@
 use super::compose::MarkRoom;
 use super::request::Waiter;
 use crate::fencing::refused::Refused;
-use crate::metrics::DecidedBy;
+use crate::metrics::{DecidedBy, Limit};
 use crate::routing::{self, Decision, Token};
 use crate::store::{Ask, Found};
 
@@ -39,7 +39,9 @@ pub(super) fn judge(
     match (routing::judge(mark, waiter.token), room) {
         (Decision::Stale { mark }, _) => Judgement::Refused(Refused::stale(mark, DecidedBy::Store)),
         _ if !believed => Judgement::Refused(Refused::Implausible { mark }),
-        (_, MarkRoom::Full) if mark.is_none() => Judgement::Refused(Refused::TooManyNew),
+        (_, MarkRoom::Full) if mark.is_none() => {
+            Judgement::Refused(Refused::Limited(Limit::NewResources))
+        }
         (Decision::Current, _) if waiter.token == asked => Judgement::Current,
         _ => Judgement::Again,
     }

@@ -39,7 +39,7 @@ use tokio::time::Instant;
 use crate::fencing::growth::Growth;
 use crate::fencing::refused::Refused;
 use crate::locked::locked;
-use crate::metrics::{DecidedBy, StoreMetrics};
+use crate::metrics::{DecidedBy, Limit, StoreMetrics};
 use crate::routing::{ResourceKey, Token, stale_by};
 use crate::store::{Era, InstanceId, Lane};
 use crate::throttle::Throttle;
@@ -324,10 +324,10 @@ impl EpochTable {
                 .filter(|(newest, _)| *newest >= token)
                 .unwrap_or((token, 0));
             if count >= room.queue {
-                return Err(Refused::QueueFull);
+                return Err(Refused::Limited(Limit::Queue));
             }
             if count > 0 && entry.held() >= room.share {
-                return Err(Refused::ShareTaken);
+                return Err(Refused::Limited(Limit::InFlightPerResource));
             }
             entry.newest = Some((newest, count + usize::from(newest == token)));
             entry.waiting += 1;

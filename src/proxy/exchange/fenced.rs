@@ -25,6 +25,7 @@ use tokio_util::task::TaskTracker;
 use super::open::{Answered, FenceTerms, OpenExchange, Unanswered, hand_on};
 use super::task::{Outlives, SpawnOnDrop};
 use crate::fencing::permit::Permit;
+use crate::fencing::{Refused, Undecided};
 use crate::proxy::facts::ResponseWatch;
 use crate::proxy::refusal::{Refusal, Why};
 use crate::proxy::upstream_request::{Exchange, unanswered};
@@ -53,7 +54,7 @@ pub(in crate::proxy) async fn forward(
             Ok(answered)
         }
         Some(Err(unanswered)) => Err(unanswered.refusal),
-        None => Err(Refusal::Broken(Why::new("The exchange was aborted"))),
+        None => Err(Refusal::Broken("the exchange was aborted".into())),
     }
 }
 
@@ -108,8 +109,8 @@ async fn follow(
     if status == StatusCode::SWITCHING_PROTOCOLS {
         // Nobody has asked for it: a fenced request opens no tunnel.
         drop(response);
-        let why = Why::new("The upstream switched protocols unasked");
-        return Err(open.broken(Refusal::Broken(why)));
+        let cause = "the upstream switched protocols unasked";
+        return Err(open.broken(Refusal::Broken(cause.into())));
     }
     hand_on(open, response, exchange.via, watch).await
 }
@@ -122,15 +123,20 @@ async fn reserve(upstream: &Upstream, permit: &Permit) -> Result<Reserved, Refus
         biased;
         reserved = upstream.reserve(permit.incarnation()) => reserved?,
         () = permit.superseded().cancelled() => return Err(superseded(permit)),
-        () = permit.cutoff().cancelled() => return Err(Refusal::cut_off()),
+        () = permit.cutoff().cancelled() => return Err(cut_off()),
     };
     if permit.cutoff().is_cancelled() {
-        return Err(Refusal::cut_off());
+        return Err(cut_off());
     }
     if permit.superseded().is_cancelled() {
         return Err(superseded(permit));
     }
     Ok(reserved)
+}
+
+/// The exchange was not begun before the lease ended.
+fn cut_off() -> Refusal {
+    Refused::unavailable(Undecided::ClosedUnsent).into()
 }
 
 fn superseded(permit: &Permit) -> Refusal {
@@ -145,12 +151,9 @@ async fn spend(permit: &Permit, name: &str) -> Result<(), Refusal> {
         .fencing()
         .spend(permit.key(), permit.token(), name)
         .await;
-    spent.map_err(|refused| {
-        let mut refusal = Refusal::from(refused);
-        if let Refusal::StoreUnavailable { spent, .. } = &mut refusal {
-            *spent = true;
-        }
-        refusal
+    spent.map_err(|refused| match refused {
+        Refused::Unavailable { .. } => Refusal::from(refused).and_spent(),
+        decided => decided.into(),
     })?;
     if permit.superseded().is_cancelled() {
         // The token is stale now, spent or not.

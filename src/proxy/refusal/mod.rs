@@ -1,51 +1,28 @@
 //! The reasons why a request was not forwarded, or broke when it was, and their texts.
 
-mod causes;
 pub(super) mod problem;
 
 use std::fmt;
 use std::time::Duration;
 
-use crate::metrics::DecidedBy;
+use crate::body::UploadError;
+use crate::fencing::Refused;
+use crate::http1::MessageError;
+use crate::metrics::Limit;
 use crate::routing::{ResourceKey, Token};
-
-/// Why the proxy could not do its part. An error of the store or of a connection names hosts,
-/// ports, files and certificates: that is for the log, and no client reads it, with `disclose` or
-/// without.
-#[derive(Clone, Debug)]
-pub struct Why {
-    /// For the client: a sentence without its full stop.
-    text: &'static str,
-    /// For the log only.
-    cause: Option<String>,
-}
-
-impl Why {
-    #[must_use]
-    pub const fn new(text: &'static str) -> Self {
-        Self { text, cause: None }
-    }
-
-    pub(crate) fn of(text: &'static str, cause: &dyn fmt::Display) -> Self {
-        Self {
-            text,
-            cause: Some(cause.to_string()),
-        }
-    }
-}
+use crate::upstream::SendError;
 
 /// Why a request was not forwarded, or what broke when it was.
+///
+/// A `cause` names hosts, ports, files and certificates: it is for the log, and no client reads it,
+/// with `disclose` or without.
 #[derive(Clone, Debug)]
 pub enum Refusal {
-    Stale {
-        mark: Token,
-        decided_by: DecidedBy,
-    },
-    /// `reuse: once`, and the token has been used.
-    Spent,
-    /// Farther past the mark than the route believes; `None`: there is no mark.
-    Implausible {
-        mark: Option<Token>,
+    /// The fencing gives the token no permit.
+    Fence {
+        refused: Refused,
+        /// The token may have been spent by this attempt.
+        spent: bool,
     },
     TokenRequired,
     MalformedToken(String),
@@ -64,24 +41,14 @@ pub enum Refusal {
     /// A claim without the bearer token of claims.
     Unauthorized,
     UpgradeRefused,
-    Overloaded(&'static str),
-    StoreUnavailable {
-        why: Why,
-        retry_after: Duration,
-        /// The token may have been spent by this attempt.
-        spent: bool,
-    },
-    OlderInFlight {
-        retry_after: Duration,
-        settling: bool,
-    },
+    Overloaded(Limit),
     /// Not sent, or not processed. `spent`: the token could not be given back.
     Unreachable {
-        why: Why,
+        cause: String,
         spent: bool,
     },
-    /// Sent, and no whole answer came back.
-    Broken(Why),
+    /// Sent, and no whole answer came back, for this cause.
+    Broken(String),
     /// Sent, and no answer within this time.
     TooSlow(Duration),
     /// The client broke off or took too long over its request.
@@ -91,38 +58,135 @@ pub enum Refusal {
 /// The resource and the token of a fenced request, once they have been derived.
 pub type Subject = (ResourceKey, Token);
 
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Self {
+        let spent = false;
+        Self::Fence { refused, spent }
+    }
+}
+
+impl From<MessageError> for Refusal {
+    fn from(error: MessageError) -> Self {
+        let what = format!("The request: {error}.");
+        match error {
+            MessageError::Malformed(_) | MessageError::Target(_) => Self::Ambiguous(what),
+            MessageError::Connect => Self::MethodNotAllowed(String::new()),
+            MessageError::Version => Self::VersionNotSupported,
+            MessageError::TargetLong(_) => Self::TargetTooLong(what),
+            MessageError::Bytes(_) | MessageError::Fields(_) => Self::HeadTooLarge(what),
+            MessageError::Slow(_) => Self::ClientGone(error.to_string()),
+        }
+    }
+}
+
+impl From<UploadError> for Refusal {
+    fn from(error: UploadError) -> Self {
+        match error {
+            UploadError::TooLarge(limit) => Self::TooLarge(format!(
+                "This route takes bodies up to {limit} bytes (body.max)."
+            )),
+            UploadError::NoRoom => Self::Overloaded(Limit::BodyMemory),
+            UploadError::Broken(broken) if let Some(malformed) = malformed(&*broken) => {
+                malformed.into()
+            }
+            UploadError::TooSlow(_)
+            | UploadError::Paused(_)
+            | UploadError::Broken(_)
+            | UploadError::Cut => Self::ClientGone(error.to_string()),
+        }
+    }
+}
+
+/// The error in a body's syntax that broke it off, if it was one.
+fn malformed(broken: &(dyn std::error::Error + 'static)) -> Option<MessageError> {
+    let mut causes = std::iter::successors(Some(broken), |error| error.source());
+    causes.find_map(|error| error.downcast_ref().copied())
+}
+
+impl From<SendError> for Refusal {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::NotSent(cause) | SendError::Refused(cause) => Self::unreachable(cause),
+            SendError::Broken(cause) => Self::Broken(cause),
+        }
+    }
+}
+
 impl Refusal {
-    /// The text that a person reads. `subject`: if the reader may know of it. `causes`: with those
-    /// of [`Why`], for the log.
-    pub(crate) fn detail<'a>(&'a self, subject: Option<&'a Subject>, causes: bool) -> Detail<'a> {
-        Detail {
-            refusal: self,
-            subject,
-            causes,
+    pub(crate) const fn unreachable(cause: String) -> Self {
+        let spent = false;
+        Self::Unreachable { cause, spent }
+    }
+
+    /// The token counts as used, though nothing was sent.
+    #[must_use]
+    pub fn and_spent(mut self) -> Self {
+        if let Self::Fence { spent, .. } | Self::Unreachable { spent, .. } = &mut self {
+            *spent = true;
+        }
+        self
+    }
+
+    /// The mark that the token was refused by, if a mark did it.
+    pub(crate) fn mark(&self, subject: Option<&Subject>) -> Option<Token> {
+        match self {
+            Self::Fence { refused, .. } => match refused {
+                Refused::Stale { mark, .. } => Some(*mark),
+                Refused::Spent => subject.map(|(_, token)| *token),
+                Refused::Implausible { mark } => *mark,
+                _ => None,
+            },
+            _ => None,
         }
     }
 
-    /// The details that need no formatting. [`Detail`] formats the others.
-    fn fixed_text(&self) -> &str {
-        match self {
-            Self::Spent => {
-                "This route accepts each token once (reuse: once), and this token was used before. \
-                 Nothing was forwarded. Acquire the lock again for another operation."
+    /// The mark minus the token, where both are known and the token is not past the mark.
+    pub(crate) fn gap(&self, subject: Option<&Subject>) -> Option<u64> {
+        let (mark, (_, token)) = (self.mark(subject)?, subject?);
+        (*token <= mark).then(|| token.gap_to(mark))
+    }
+
+    /// The text that a person reads: what, why, and what to do. `subject`: if the reader may know
+    /// of it. `causes`: with the cause, for the log.
+    pub(crate) fn detail(&self, subject: Option<&Subject>, causes: bool) -> impl fmt::Display {
+        fmt::from_fn(move |f| {
+            self.write(f, subject)?;
+            match self {
+                Self::Broken(cause) | Self::Unreachable { cause, .. } if causes => {
+                    write!(f, " Cause: {cause}")
+                }
+                Self::Fence {
+                    refused: Refused::Unavailable { why, .. },
+                    ..
+                } if causes => write!(f, " Cause: {why}"),
+                _ => Ok(()),
+            }
+        })
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>, subject: Option<&Subject>) -> fmt::Result {
+        let text = match self {
+            Self::Fence { refused, spent } => {
+                write_refused(f, refused, subject)?;
+                if *spent { SPENT } else { "" }
             }
             Self::TokenRequired => "Send the token of your lock in X-Fencing-Token.",
-            Self::Loop => {
-                "Via names this proxy: the request has passed it before. Nothing was forwarded. \
-                 Check whether upstream.url leads back to this proxy."
-            }
+            Self::MalformedToken(why) => return write!(f, "X-Fencing-Token: {why}"),
             Self::Ambiguous(why)
             | Self::TooLarge(why)
             | Self::HeadTooLarge(why)
             | Self::TargetTooLong(why) => why,
-            Self::Overloaded(why) => why,
+            Self::Loop => {
+                "Via names this proxy: the request has passed it before. Nothing was forwarded. \
+                 Check whether upstream.url leads back to this proxy."
+            }
             Self::VersionNotSupported => "Send HTTP/1.0, HTTP/1.1 or HTTP/2.",
             Self::NoRoute => {
                 "No route of this proxy matches the path, and only safe methods pass without a \
                  route. Add a route to the configuration."
+            }
+            Self::MethodNotAllowed(allowed) if !allowed.is_empty() => {
+                return write!(f, "This route allows {allowed}.");
             }
             Self::MethodNotAllowed(_) => {
                 "This proxy does not forward TRACE or CONNECT, nor, where a route enforces, methods \
@@ -142,131 +206,93 @@ impl Refusal {
                 "The proxy cannot fence what goes through a tunnel, so this route opens none. A \
                  route in bypass mode does, and fences nothing."
             }
-            Self::Stale { .. }
-            | Self::Implausible { .. }
-            | Self::MalformedToken(_)
-            | Self::StoreUnavailable { .. }
-            | Self::OlderInFlight { .. }
-            | Self::Unreachable { .. }
-            | Self::Broken(_)
-            | Self::TooSlow(_)
-            | Self::ClientGone(_) => "",
-        }
-    }
-
-    /// The mark that the token was refused by, if a mark did it.
-    pub(crate) fn mark(&self, subject: Option<&Subject>) -> Option<Token> {
-        match self {
-            Self::Stale { mark, .. } => Some(*mark),
-            Self::Spent => subject.map(|(_, token)| *token),
-            Self::Implausible { mark } => *mark,
-            _ => None,
-        }
-    }
-
-    /// The mark minus the token, where both are known and the token is not past the mark.
-    pub(crate) fn gap(&self, subject: Option<&Subject>) -> Option<u64> {
-        let (mark, (_, token)) = (self.mark(subject)?, subject?);
-        (*token <= mark).then(|| token.gap_to(mark))
-    }
-}
-
-/// The text of a refusal: what, why, and what to do.
-pub(crate) struct Detail<'a> {
-    refusal: &'a Refusal,
-    subject: Option<&'a Subject>,
-    causes: bool,
-}
-
-impl Detail<'_> {
-    fn why(&self, why: &Why, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(why.text)?;
-        match &why.cause {
-            Some(cause) if self.causes => write!(f, ": {cause}"),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl fmt::Display for Detail<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let end = match self.refusal {
-            Refusal::Stale { mark, .. } => {
-                match self.subject {
-                    Some((key, token)) => write!(
-                        f,
-                        "Token {token} is lower than {mark}, the highest token accepted for {key}"
-                    ),
-                    None => f.write_str("A higher token has been accepted for this resource"),
-                }?;
-                ": the lock has passed to another holder. Nothing was forwarded. Acquire the lock \
-                 again, and read the state before writing."
+            Self::Overloaded(limit) => return write_limit(f, *limit),
+            Self::Unreachable { spent, .. } => {
+                f.write_str(
+                    "The upstream cannot be reached, or has not processed the request and will not.",
+                )?;
+                if *spent { SPENT } else { "" }
             }
-            Refusal::Implausible { mark } => {
-                match (mark, self.subject) {
-                    (Some(mark), Some((key, token))) => write!(
-                        f,
-                        "Token {token} is further above {mark}, the highest token accepted for {key}, \
-                         than this route allows (token.max_jump, token.max)"
-                    ),
-                    (None, Some((key, token))) => write!(
-                        f,
-                        "Token {token} is higher than this route allows for {key}, which has no mark \
-                         yet (token.max)"
-                    ),
-                    (_, None) => f.write_str(
-                        "The token is further above the highest token accepted than this route allows",
-                    ),
-                }?;
-                ". Nothing was forwarded, and the mark has not changed. If the lock service did \
-                 grant this token, an operator can accept it: fencepost marks advance."
-            }
-            Refusal::MalformedToken(why) => return write!(f, "X-Fencing-Token: {why}"),
-            Refusal::MethodNotAllowed(allowed) if !allowed.is_empty() => {
-                return write!(f, "This route allows {allowed}.");
-            }
-            Refusal::StoreUnavailable { why, spent, .. } => {
-                self.why(why, f)?;
-                f.write_str(". Nothing was forwarded.")?;
-                if !spent {
-                    return Ok(());
-                }
-                " The token counts as used, because the store did not say whether it was."
-            }
-            Refusal::OlderInFlight { settling, .. } => {
-                f.write_str(if *settling {
-                    "Requests with an older token failed midway, and the upstream may still be \
-                     working on them"
-                } else {
-                    "Requests with an older token are still in flight"
-                })?;
-                ". Nothing was forwarded. Send the same request again, with the same token."
-            }
-            Refusal::Unreachable { why, spent } => {
-                self.why(why, f)?;
-                if *spent {
-                    ". The token could not be given back and counts as used."
-                } else {
-                    "."
-                }
-            }
-            Refusal::Broken(why) => {
-                self.why(why, f)?;
+            Self::Broken(_) => {
+                f.write_str("The exchange with the upstream did not end whole")?;
                 SENT
             }
-            Refusal::TooSlow(limit) => {
+            Self::TooSlow(limit) => {
                 let limit = humantime::format_duration(*limit);
                 write!(f, "No response within {limit}")?;
                 SENT
             }
-            Refusal::ClientGone(why) => {
+            Self::ClientGone(why) => {
                 return write!(f, "{why}. The request was not forwarded whole.");
             }
-            other => other.fixed_text(),
         };
-        f.write_str(end)
+        f.write_str(text)
     }
 }
 
+const SPENT: &str = " The token counts as used, because the store did not say whether it was.";
+
 const SENT: &str = ". The request was sent once and may still take effect: check before sending it \
                     again. If it was fenced, newer tokens wait until it has settled.";
+
+fn write_limit(f: &mut fmt::Formatter<'_>, limit: Limit) -> fmt::Result {
+    write!(
+        f,
+        "The limit {limit} of this proxy is reached. Nothing was forwarded. Send the same request \
+         again, with the same token. See docs/limits.md."
+    )
+}
+
+fn write_refused(
+    f: &mut fmt::Formatter<'_>,
+    refused: &Refused,
+    subject: Option<&Subject>,
+) -> fmt::Result {
+    let end = match refused {
+        Refused::Stale { mark, .. } => {
+            match subject {
+                Some((key, token)) => write!(
+                    f,
+                    "Token {token} is lower than {mark}, the highest token accepted for {key}"
+                ),
+                None => f.write_str("A higher token has been accepted for this resource"),
+            }?;
+            ": the lock has passed to another holder. Nothing was forwarded. Acquire the lock \
+             again, and read the state before writing."
+        }
+        Refused::Spent => {
+            "This route accepts each token once (reuse: once), and this token was used before. \
+             Nothing was forwarded. Acquire the lock again for another operation."
+        }
+        Refused::Implausible { mark } => {
+            match subject {
+                Some((key, token)) => write!(
+                    f,
+                    "Token {token} is higher than this route allows for {key}"
+                ),
+                None => f.write_str("The token is higher than this route allows"),
+            }?;
+            if let (Some(mark), Some(_)) = (mark, subject) {
+                write!(f, ", whose highest accepted token is {mark}")?;
+            }
+            " (token.max_jump, token.max). Nothing was forwarded, and the mark has not changed. If \
+             the lock service did grant this token, an operator can accept it: fencepost marks \
+             advance."
+        }
+        Refused::OlderInFlight { settling, .. } => {
+            f.write_str(if *settling {
+                "Requests with an older token failed midway, and the upstream may still be \
+                 working on them"
+            } else {
+                "Requests with an older token are still in flight"
+            })?;
+            ". Nothing was forwarded. Send the same request again, with the same token."
+        }
+        Refused::Unavailable { .. } => {
+            "This proxy cannot decide about the token now: the store of marks does not answer, its \
+             lease has lapsed, or lost marks are being repaired. Nothing was forwarded."
+        }
+        Refused::Limited(limit) => return write_limit(f, *limit),
+    };
+    f.write_str(end)
+}

@@ -10,6 +10,7 @@ use serde::Serializer as _;
 use serde::ser::SerializeMap as _;
 
 use super::{Refusal, Subject};
+use crate::fencing::{Refused, TRY_AGAIN};
 use crate::http1::Response;
 use crate::http1::names::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use crate::metrics::Outcome;
@@ -72,18 +73,22 @@ impl Retry {
 }
 
 impl Refusal {
-    /// Its row: outcome, status, gRPC status, what to do next. `Stale` and `Spent` have the
+    /// Its row: outcome, status, gRPC status, what to do next. A stale or spent token has the
     /// status that the route says in place of 412.
     #[rustfmt::skip]
     fn row(&self) -> Row {
         use Outcome as O;
+        use Refused as R;
         use Retry::{CheckFirst, Never, SameToken};
         use StatusCode as S;
         // Nothing was sent. A token that is spent is of no use any more.
         let unsent = |spent| if spent { Never } else { SameToken };
         let (outcome, status, grpc, retry) = match self {
-            Self::Stale { .. } | Self::Spent => (O::StaleToken, S::PRECONDITION_FAILED, grpc::FAILED_PRECONDITION, Never),
-            Self::Implausible { .. } => (O::ImplausibleToken, S::UNPROCESSABLE_ENTITY, grpc::INVALID_ARGUMENT, Never),
+            Self::Fence { refused: R::Stale { .. } | R::Spent, .. } => (O::StaleToken, S::PRECONDITION_FAILED, grpc::FAILED_PRECONDITION, Never),
+            Self::Fence { refused: R::Implausible { .. }, .. } => (O::ImplausibleToken, S::UNPROCESSABLE_ENTITY, grpc::INVALID_ARGUMENT, Never),
+            Self::Fence { refused: R::OlderInFlight { .. }, .. } => (O::OlderInFlight, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, SameToken),
+            Self::Fence { refused: R::Unavailable { .. }, spent } => (O::StoreUnavailable, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, unsent(*spent)),
+            Self::Fence { refused: R::Limited(_), .. } | Self::Overloaded(_) => (O::Overloaded, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, SameToken),
             Self::TokenRequired => (O::TokenRequired, S::PRECONDITION_REQUIRED, grpc::INVALID_ARGUMENT, Never),
             Self::MalformedToken(_) => (O::MalformedToken, S::BAD_REQUEST, grpc::INVALID_ARGUMENT, Never),
             Self::Ambiguous(_) => (O::AmbiguousRequest, S::BAD_REQUEST, grpc::INVALID_ARGUMENT, Never),
@@ -98,9 +103,6 @@ impl Refusal {
             Self::HeadTooLarge(_) => (O::HeadTooLarge, S::REQUEST_HEADER_FIELDS_TOO_LARGE, grpc::RESOURCE_EXHAUSTED, Never),
             Self::Broken(_) => (O::OutcomeUnknown, S::BAD_GATEWAY, grpc::UNKNOWN, CheckFirst),
             Self::Unreachable { spent, .. } => (O::UpstreamUnreachable, S::BAD_GATEWAY, grpc::UNAVAILABLE, unsent(*spent)),
-            Self::Overloaded(_) => (O::Overloaded, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, SameToken),
-            Self::StoreUnavailable { spent, .. } => (O::StoreUnavailable, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, unsent(*spent)),
-            Self::OlderInFlight { .. } => (O::OlderInFlight, S::SERVICE_UNAVAILABLE, grpc::UNAVAILABLE, SameToken),
             Self::TooSlow(_) => (O::OutcomeUnknown, S::GATEWAY_TIMEOUT, grpc::DEADLINE_EXCEEDED, CheckFirst),
             Self::VersionNotSupported => (O::VersionNotSupported, S::HTTP_VERSION_NOT_SUPPORTED, grpc::UNIMPLEMENTED, Never),
             Self::Loop => (O::LoopDetected, S::LOOP_DETECTED, grpc::INTERNAL, Never),
@@ -131,10 +133,13 @@ impl Refusal {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Overloaded(_) => Some(Duration::from_secs(1)),
-            Self::StoreUnavailable { retry_after, .. }
-            | Self::OlderInFlight { retry_after, .. } => Some(*retry_after),
-            _ => None,
+            Self::Fence {
+                refused:
+                    Refused::Unavailable { retry_after, .. }
+                    | Refused::OlderInFlight { retry_after, .. },
+                ..
+            } => Some(*retry_after),
+            _ => (self.outcome() == Outcome::Overloaded).then_some(TRY_AGAIN),
         }
     }
 
@@ -238,15 +243,13 @@ fn whole_seconds(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fencing::{NoAnswer, Undecided};
     use crate::metrics::DecidedBy;
-    use crate::proxy::refusal::Why;
     use crate::routing::{ResourceKey, Token};
 
     fn stale() -> Refusal {
-        Refusal::Stale {
-            mark: Token::new(i64::MAX).expect("a token"),
-            decided_by: DecidedBy::Memory,
-        }
+        let mark = Token::new(i64::MAX).expect("a token");
+        Refused::stale(mark, DecidedBy::Memory).into()
     }
 
     fn subject() -> Subject {
@@ -324,16 +327,12 @@ mod tests {
     #[test]
     fn causes_are_for_the_log_alone() {
         let cause = "tcp connect error: 10.1.2.3:5432: Connection refused (os error 111)";
-        let unavailable = || Refusal::StoreUnavailable {
-            why: Why::of("The store of marks gave no answer", &cause),
-            retry_after: Duration::ZERO,
-            spent: false,
-        };
+        let unavailable = Undecided::NoAnswer(NoAnswer::other("connection", cause));
         for refusal in [
-            unavailable(),
-            Refusal::unreachable(&cause, false),
-            Refusal::refused(&cause, true),
-            Refusal::Broken(Why::of("The exchange broke", &cause)),
+            Refused::unavailable(unavailable).into(),
+            Refusal::unreachable(cause.to_owned()),
+            Refusal::unreachable(cause.to_owned()).and_spent(),
+            Refusal::Broken(cause.to_owned()),
         ] {
             for (disclose, grpc) in [(true, true), (true, false), (false, true), (false, false)] {
                 let style = AnswerStyle {

@@ -1,6 +1,7 @@
 //! The callers' bounds: implausible tokens, and new resources.
 
 use super::*;
+use crate::metrics::Limit;
 use crate::routing::{Jump, TokenBounds};
 
 const TIGHT: TokenBounds = TokenBounds {
@@ -98,7 +99,7 @@ fn resources_that_have_a_mark_need_no_room() {
     assert_eq!((made.len(), full.len()), (10, 20));
     assert!(
         full.iter()
-            .all(|refused| *refused == Err(Refused::TooManyNew))
+            .all(|refused| *refused == Err(Refused::Limited(Limit::NewResources)))
     );
     assert_eq!(one.table.setup.metrics.series.new_resources.get(), 10);
     let made = one.rows.borrow().marks.len();
@@ -119,7 +120,10 @@ fn a_statement_without_an_answer_takes_no_room_for_good() {
         one.give_up(sent);
     }
     assert_eq!(run_bounded(&one, "a", 1, TIGHT), Ok(true));
-    assert_eq!(run_bounded(&one, "b", 1, TIGHT), Err(Refused::TooManyNew));
+    assert_eq!(
+        run_bounded(&one, "b", 1, TIGHT),
+        Err(Refused::Limited(Limit::NewResources))
+    );
 }
 
 /// Requests for which there is no room wait in the same statement.
@@ -135,6 +139,6 @@ fn an_operator_needs_no_room() {
     one.turns();
     assert_eq!(answer(asked), Ok(true));
     assert_eq!(answer(leaps), implausible(Some(5)));
-    assert_eq!(answer(other), Err(Refused::TooManyNew));
+    assert_eq!(answer(other), Err(Refused::Limited(Limit::NewResources)));
     assert_eq!((one.mark("a"), one.mark("other")), (Some(5), None));
 }
