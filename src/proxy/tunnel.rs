@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::headers;
 use super::headers::Via;
 use super::limits::InFlightLimit;
-use super::refusal::{Refusal, Why};
+use super::refusal::Refusal;
 use crate::http1::Fields;
 use crate::http1::names::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
 use crate::http1::{PendingSocket, RequestHead, Response};

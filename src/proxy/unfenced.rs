@@ -15,7 +15,7 @@ use super::context::Context;
 use super::exchange::reply::{ClientSender, Reply, Unjudged};
 use super::headers;
 use super::limits::InFlightPermit;
-use super::refusal::{Refusal, Why};
+use super::refusal::Refusal;
 use super::routing_table::Route;
 use super::setup::Proxy;
 use super::tunnel::TunnelOpening;
@@ -135,7 +135,7 @@ async fn pass_back(
         let left = client.left();
         let left = async {
             left.await;
-            Refusal::Broken(Why::new("The client has left"))
+            Refusal::Broken("the client has left".into())
         };
         let superseded = CancellationToken::new();
         let read = reply.relay(&mut client, &superseded, left).await;

@@ -27,7 +27,7 @@ use super::task::{Outlives, SpawnOnDrop};
 use crate::fencing::permit::Permit;
 use crate::fencing::{Refused, Undecided};
 use crate::proxy::facts::ResponseWatch;
-use crate::proxy::refusal::{Refusal, Why};
+use crate::proxy::refusal::Refusal;
 use crate::proxy::upstream_request::{Exchange, unanswered};
 use crate::upstream::{Reserved, SendError, Upstream};
 

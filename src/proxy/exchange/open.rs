@@ -21,7 +21,7 @@ use crate::proxy::headers;
 use crate::proxy::headers::Via;
 use crate::proxy::limits::InFlightPermit;
 use crate::proxy::log::Noted;
-use crate::proxy::refusal::{Refusal, Why};
+use crate::proxy::refusal::Refusal;
 use crate::proxy::routing_table::{Route, Snapshot};
 use crate::upstream::{ResponseBody, poll_taken, taken};
 
@@ -93,11 +93,12 @@ impl OpenExchange {
             self.sending.superseded().cancelled().await;
             tokio::time::sleep(self.terms.route.settings.barrier_grace).await;
         };
-        Refusal::Broken(Why::new(tokio::select! {
-            () = overdue => "A newer token waits, and the exchange did not end within barrier.grace",
+        let cause = tokio::select! {
+            () = overdue => "a newer token waits, and the exchange did not end within barrier.grace",
             () = self.sending.cutoff().cancelled() =>
-                "The proxy has lost its lease on the store, or is stopping",
-        }))
+                "the proxy has lost its lease on the store, or is stopping",
+        };
+        Refusal::Broken(cause.into())
     }
 
     /// Ends the permit of an answered exchange whose connection was given back or dropped.
@@ -214,8 +215,7 @@ impl Relay {
             .conclusion
             .doubt()
             .or((!taken).then_some(Doubt::NotTaken));
-        let said = "The answer leaves open what became of the request";
-        let unknown = doubt.map(|doubt| Refusal::Broken(Why::of(said, &doubt)));
+        let unknown = doubt.map(|doubt| Refusal::Broken(doubt.to_string()));
         self.end(unknown.as_ref());
     }
 

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::body::{BoxError, MemoryShare};
 use crate::proxy::headers::TrailerRules;
-use crate::proxy::refusal::{Refusal, Why};
+use crate::proxy::refusal::Refusal;
 use crate::upstream::{ResponseBody, upload};
 
 /// The bytes kept for a client that has stalled while a newer token waits. Beyond that, the
@@ -134,7 +134,7 @@ impl<J: Judge> Reply<J> {
 }
 
 fn broken(error: &BoxError) -> Refusal {
-    Refusal::Broken(Why::of("The answer broke off", error))
+    Refusal::Broken(format!("the answer broke off: {error}"))
 }
 
 /// One message to a client whose answer is relayed.
