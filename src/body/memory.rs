@@ -16,6 +16,8 @@ use crate::metrics::{Limit, Metrics};
 /// Data below this length is copied together: a frame of its own costs more than it holds, and may
 /// keep alive the whole buffer that it was read into.
 const SMALL: usize = 4 << 10;
+/// How much of it is kept together. It is charged until all of it is taken, and moves as one.
+const BLOCK: usize = 16 << 10;
 
 /// The budget.
 pub(crate) struct BodyMemory {
@@ -122,6 +124,9 @@ impl BufferedBody {
             self.pieces.push_back(data);
         } else {
             self.block.extend_from_slice(&data);
+            if self.block.len() >= BLOCK {
+                self.seal();
+            }
         }
         Ok(())
     }
