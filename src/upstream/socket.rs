@@ -208,6 +208,8 @@ impl UpstreamSocket {
         &mut self,
         write: impl FnOnce(Pin<&mut Socket>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
+        // What a refused write leaves behind is in the layers above, which would send it later.
+        self.blocked = true;
         if let Some(guard) = &self.guard
             && !guard.lease.holds(guard.incarnation)
         {
