@@ -19,7 +19,7 @@ use crate::http1::head::HeadLimits;
 use crate::http1::names::UPGRADE;
 use crate::http1::response::{ResponseExpectation, ResponseReader};
 use crate::http1::{MessageError, Response, ResponseHead, connection_has};
-use crate::upstream::errors::{SendError, chain};
+use crate::upstream::connect::{SendError, chain};
 use crate::upstream::socket::LAPSED;
 
 /// The limits of a response's head. `bytes`: `upstream.header_bytes`.
@@ -170,6 +170,7 @@ impl Http1Exchange {
             // The upstream takes no more: its answer stands.
             Unwritten::Socket(_) => {
                 self.unwritable = true;
+                self.request.discard();
                 Ok(())
             }
         }

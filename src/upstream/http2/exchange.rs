@@ -10,7 +10,7 @@ use h2::client::SendRequest;
 use h2::{RecvStream, SendStream};
 use http::request::Parts;
 use http::{HeaderMap, Request, Uri};
-use http_body::{Body, Frame};
+use http_body::{Body, Frame, SizeHint};
 
 use super::Http2Pool;
 use super::connection::{Http2Connection, TRAILER_LIST};
@@ -20,7 +20,7 @@ use crate::body::{BoxError, RequestBody, UploadError};
 use crate::http1::Fields;
 use crate::http1::names::CONTENT_LENGTH;
 use crate::http1::{Response, ResponseHead};
-use crate::upstream::errors::{SendError, chain};
+use crate::upstream::connect::{SendError, chain};
 use crate::upstream::pool::PooledConnection as _;
 use crate::upstream::socket::UpstreamSocket;
 
@@ -371,5 +371,14 @@ impl Body for Http2Body {
 
     fn is_end_stream(&self) -> bool {
         self.stream.as_ref().is_none_or(RecvStream::is_end_stream)
+    }
+
+    /// Known only where there is none: a gRPC caller reads a head that ends its stream as trailers.
+    fn size_hint(&self) -> SizeHint {
+        if self.is_end_stream() {
+            SizeHint::with_exact(0)
+        } else {
+            SizeHint::default()
+        }
     }
 }

@@ -70,7 +70,7 @@ async fn an_import_that_is_wrong_in_one_line_changes_nothing() {
         ("{\"resource\":\"a\",\"mar", "EOF"),
         ("{\"resource\":\"a\",\"mark\":7}", "expected a string"),
         ("{\"resource\":\"a\",\"mark\":\"-1\"}", "digits"),
-        ("{\"resource\":\"\",\"mark\":\"1\"}", "empty"),
+        ("{\"resource\":\"\",\"mark\":\"1\"}", "0 bytes"),
         (
             "{\"resource\":\"a\",\"mark\":\"1\",\"token\":\"2\"}",
             "unknown field",
