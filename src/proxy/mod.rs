@@ -25,7 +25,6 @@ pub mod idempotency;
 pub mod jsonkey;
 pub(crate) mod limits;
 mod log;
-mod long_body;
 mod observe;
 mod refusal;
 mod routing_table;

@@ -8,10 +8,11 @@
 //! - [`route`]: which route a path belongs to.
 //! - [`template`]: how a route names a resource; [`key`] is the name, with the sources of its parts,
 //!   [`normal`] has their forms, [`sample`] is the way back from a name to a request.
-//! - [`names`]: methods, and fields that identify a client, which no key may use.
+//!
+//! Here are the methods by what a request with them changes, and the fields that identify a client,
+//! which no key may use.
 
 mod key;
-mod names;
 mod normal;
 mod path;
 mod route;
@@ -20,10 +21,89 @@ mod template;
 mod token;
 
 pub use key::{ResourceKey, Source, query_value};
-pub use names::{DEFAULT_METHODS, NAMING_OTHERS, SAFE_METHODS, WITH_DESTINATION, names_a_peer};
 pub use normal::percent_encoded;
 pub(crate) use normal::{fold_case, is_address_or_localhost};
 pub use path::{ANY_DESTINATION, Allow, Ambiguity, CheckedPath};
 pub use route::{Pattern, RouteConflict, Router};
 pub use template::{KeyForm, KeyTemplate};
 pub use token::{Decision, Jump, Needs, Token, TokenBounds, TokenFormat, judge, stale_by};
+
+/// The safe methods of IANA's registry (RFC 9110, 9.2.1). The two others there are `TRACE`, which
+/// is never forwarded, and `PRI`, which begins a connection.
+pub const SAFE_METHODS: [&str; 7] = [
+    "GET", "HEAD", "OPTIONS", "PROPFIND", "QUERY", "REPORT", "SEARCH",
+];
+
+/// The unsafe methods of a route that lists none. They change what their target names.
+pub const DEFAULT_METHODS: [&str; 4] = ["DELETE", "PATCH", "POST", "PUT"];
+
+/// Methods that also change what `Destination` names (RFC 4918, 9.8 and 9.9).
+pub const WITH_DESTINATION: [&str; 2] = ["COPY", "MOVE"];
+
+/// Methods that change what their body or `Link` names (RFC 5842, 4 to 6; RFC 2068, 19.6.1; those
+/// with `B` are Exchange's for many resources at once). The key of their target does not cover it.
+pub const NAMING_OTHERS: [&str; 9] = [
+    "BCOPY",
+    "BDELETE",
+    "BIND",
+    "BMOVE",
+    "BPROPPATCH",
+    "LINK",
+    "REBIND",
+    "UNBIND",
+    "UNLINK",
+];
+
+/// The beginnings of the names of fields that identify a client by its certificate. If fencepost
+/// requires certificates, it removes such fields from requests, so that no key can be made of one.
+/// In dashes; those of Envoy, `HAProxy` and Apache, ingress-nginx,
+/// Traefik, AWS, Azure, Cloudflare, `WebLogic`, RFC 9440 (`Client-Cert`, `Client-Cert-Chain`), and
+/// common nginx configurations. docs/SECURITY.md lists them.
+const BEGINNINGS: [&str; 20] = [
+    "x-forwarded-client-cert",
+    "x-forwarded-tls-client",
+    "x-forwarded-ssl-client",
+    "x-ssl",
+    "ssl-client",
+    "x-tls-client",
+    "tls-client-cert",
+    "client-cert",
+    "x-client-cert",
+    "x-client-verify",
+    "x-client-dn",
+    "x-client-subject",
+    "x-user-cert",
+    "x-certificate",
+    "x-spiffe",
+    "x-amzn-mtls-",
+    "x-arr-clientcert",
+    "x-mtls-",
+    "cf-client-cert",
+    "wl-proxy-client",
+];
+
+/// True if an upstream may trust this field as set by the server that terminated TLS. Upstreams
+/// ignore the case of letters, and some treat any other sign like a dash.
+#[must_use]
+pub fn names_a_peer(field: &str) -> bool {
+    BEGINNINGS.iter().any(|start| {
+        let letters = field.bytes().map(|byte| match byte {
+            byte if byte.is_ascii_alphanumeric() => byte.to_ascii_lowercase(),
+            _ => b'-',
+        });
+        letters.take(start.len()).eq(start.bytes())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_are_those_that_the_documentation_lists() {
+        let page = include_str!("../../docs/SECURITY.md");
+        for start in BEGINNINGS {
+            assert!(page.contains(&format!("`{start}`")), "{start}");
+        }
+    }
+}

@@ -23,7 +23,6 @@
 //! idle connection ends before a byte of its answer.
 
 mod connect;
-mod errors;
 mod http1;
 mod http2;
 mod pool;
@@ -39,9 +38,9 @@ use http::Uri;
 use http::uri::{Authority, Scheme};
 use http_body_util::Either;
 
+pub(crate) use self::connect::SendError;
+pub use self::connect::UpstreamError;
 use self::connect::{Address, Connecting, Tls};
-pub(crate) use self::errors::SendError;
-pub use self::errors::UpstreamError;
 pub(crate) use self::http1::Upgraded;
 use self::http1::{Http1Body, Http1Exchange, Http1Pool};
 use self::http2::{Http2Body, Http2Connection, Http2Pool, SharedConnections};

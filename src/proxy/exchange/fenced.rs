@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::open::{Answered, FenceTerms, OpenExchange, Unanswered, hand_on};
-use super::task::{Outlives, SpawnOnDrop};
+use super::{Outlives, SpawnOnDrop};
 use crate::fencing::permit::Permit;
 use crate::fencing::{Refused, Undecided};
 use crate::proxy::facts::ResponseWatch;

@@ -25,7 +25,7 @@ const KEPT_FOR_STALLED: usize = 1 << 20;
 const WINDOW: usize = 2;
 
 /// The most frames that are kept for a client that has stalled.
-const CAPACITY: usize = 256;
+const CAPACITY: usize = 1024;
 
 /// Judges an answer by its trailers. An answer to a fenced request has a
 /// [`Conclusion`](super::conclusion::Conclusion), which decides if its permit settles.
@@ -193,6 +193,8 @@ impl ClientSender {
                 let length = frame.data_ref().map_or(0, Bytes::len);
                 self.memory.grow(length)
                     && self.memory.bytes() <= KEPT_FOR_STALLED
+                    // The end needs a place too.
+                    && frames.capacity() > 1
                     && frames.try_send(RelayedFrame::Next(frame)).is_ok()
             }
         };

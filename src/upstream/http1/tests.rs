@@ -20,8 +20,8 @@ use crate::body::UpstreamRequest;
 use crate::http1::Fields;
 use crate::http1::{RequestHead, Response, Target};
 use crate::metrics::Metrics;
+use crate::upstream::connect::SendError;
 use crate::upstream::connect::{Address, Connecting};
-use crate::upstream::errors::SendError;
 
 const LONG: Duration = Duration::from_secs(20);
 const HEAD_END: &[u8] = b"\r\n\r\n";

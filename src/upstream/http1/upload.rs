@@ -12,7 +12,7 @@ use super::connection::Http1UpstreamConnection;
 use crate::body::{RequestBody, UpstreamRequest};
 use crate::http1::names::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use crate::http1::{RequestHead, WriteQueue, title_line};
-use crate::upstream::errors::chain;
+use crate::upstream::connect::chain;
 
 /// Room for a usual head and a short body.
 const ROOM: usize = 2 << 10;

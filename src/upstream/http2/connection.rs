@@ -11,8 +11,8 @@ use h2::client::SendRequest;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::locked::locked;
+use crate::upstream::connect::chain;
 use crate::upstream::connect::{Connecting, UpstreamIo, socket_of_mut};
-use crate::upstream::errors::chain;
 use crate::upstream::pool::PooledConnection;
 use crate::upstream::socket::UpstreamSocket;
 
