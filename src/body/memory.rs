@@ -200,6 +200,7 @@ mod tests {
         }
         pieces.seal();
         assert!(pieces.pieces.len() < 10, "{} pieces", pieces.pieces.len());
+        assert!(pieces.pieces.iter().all(|piece| piece.len() <= BLOCK));
         assert_eq!(pieces.joined().len(), 100_000);
         assert_eq!((1 << 20) - free(&memory), 100_000);
         while pieces.pop().is_some() {}
