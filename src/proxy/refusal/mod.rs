@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::body::UploadError;
-use crate::fencing::Refused;
+use crate::fencing::{Refused, Undecided};
 use crate::http1::MessageError;
 use crate::metrics::Limit;
 use crate::routing::{ResourceKey, Token};
@@ -156,9 +156,13 @@ impl Refusal {
                     write!(f, " Cause: {cause}")
                 }
                 Self::Fence {
-                    refused: Refused::Unavailable { why, .. },
+                    refused:
+                        Refused::Unavailable {
+                            why: Undecided::NoAnswer(cause),
+                            ..
+                        },
                     ..
-                } if causes => write!(f, " Cause: {why}"),
+                } if causes => write!(f, " Cause: {cause}"),
                 _ => Ok(()),
             }
         })
@@ -288,9 +292,14 @@ fn write_refused(
             })?;
             ". Nothing was forwarded. Send the same request again, with the same token."
         }
-        Refused::Unavailable { .. } => {
-            "This proxy cannot decide about the token now: the store of marks does not answer, its \
-             lease has lapsed, or lost marks are being repaired. Nothing was forwarded."
+        Refused::Unavailable { why, .. } => {
+            f.write_str("This proxy cannot decide about the token now: ")?;
+            match why {
+                // What the store said is for the log.
+                Undecided::NoAnswer(_) => f.write_str("the store gave no answer that decides"),
+                why => write!(f, "{why}"),
+            }?;
+            ". Nothing was forwarded."
         }
         Refused::Limited(limit) => return write_limit(f, *limit),
     };

@@ -266,7 +266,7 @@ async fn before_the_store_is_reached_no_lease_has_lapsed() {
     let answer = proxy.send(put("/orders/7").token(1)).await;
     answer.assert_problem(503, "store-unavailable");
     let detail = answer.json()["detail"].to_string();
-    assert!(detail.contains("has not reached its store"), "{detail}");
+    assert!(detail.contains("has not been reached"), "{detail}");
     assert!(!detail.contains("lapsed"), "{detail}");
 }
 
