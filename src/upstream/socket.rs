@@ -222,7 +222,7 @@ impl UpstreamSocket {
             return Poll::Ready(Err(given_up()));
         };
         let written = write(Pin::new(io));
-        self.blocked = written.is_pending();
+        self.blocked = !matches!(written, Poll::Ready(Ok(_)));
         match &written {
             Poll::Ready(Ok(count)) => self.written += *count as u64,
             Poll::Ready(Err(error)) => {

@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use http::{Method, Response, StatusCode, Version};
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+use super::socket::UpstreamSocket;
 use super::*;
 use crate::body::RequestBody;
 use crate::boot_clock::BootClock;
 use crate::config::UnknownStatuses;
 use crate::http1::Fields;
 use crate::http1::RequestHead;
+use crate::socket::Socket;
 use crate::store::InstanceId;
 
 fn lease() -> Arc<Lease> {
@@ -105,6 +107,26 @@ async fn a_connection_that_is_made_after_a_rejoin_writes_nothing_for_an_earlier_
     let _ = socket.read_to_end(&mut read).await;
     assert!(read.is_empty(), "{}", String::from_utf8_lossy(&read));
     assert!(sent.await.expect("no panic").is_err());
+}
+
+/// What it leaves is in the library, which would send it later.
+#[tokio::test]
+async fn a_write_that_the_lease_refuses_leaves_something_unsent() {
+    let (ours, _theirs) = tokio::net::UnixStream::pair().expect("a pair");
+    let lease = lease();
+    let guard = LeaseGuard {
+        lease: Arc::clone(&lease),
+        incarnation: 0,
+        undelivered: Duration::ZERO,
+    };
+    let counted = Metrics::new(&[]).route("r").in_flight();
+    let mut socket = UpstreamSocket::new(Socket::Right(ours), Some(guard), counted);
+    assert_eq!(socket.write(b"one").await.expect("written"), 3);
+    assert!(!socket.blocked);
+    lease.rejoined(InstanceId::from_bits(2), Duration::ZERO);
+    socket.write(b"two").await.expect_err("refused");
+    assert!(socket.blocked);
+    assert_eq!(socket.written, 3);
 }
 
 fn send(upstream: &Upstream) -> tokio::task::JoinHandle<StatusCode> {
