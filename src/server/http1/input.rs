@@ -1,5 +1,6 @@
 //! The client's bytes: heads, and the bodies that the handler asks for.
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -204,6 +205,21 @@ impl Input {
         }
     }
 
+    /// Goes on with an upload behind its answer, until it is whole or nobody wants more of it.
+    pub(super) async fn finish_upload(&mut self, io: &mut ClientIo, output: &mut Output) {
+        let wanted = |reading: &Reading, cx: &Context<'_>| match reading {
+            Reading::Body(feed) => feed.wish(cx) != Wish::Dropped,
+            Reading::Head | Reading::Nothing => false,
+        };
+        poll_fn(|cx| {
+            while wanted(&self.reading, cx) {
+                ready!(self.poll_feed(io, output, cx));
+            }
+            Poll::Ready(())
+        })
+        .await;
+    }
+
     /// Takes the next data of the body that has come.
     fn take(&mut self) -> Result<Option<Bytes>, MessageError> {
         let taken = self.content.take(&mut self.buf, &self.limits);
@@ -251,7 +267,7 @@ impl Input {
     pub(super) async fn discard(&mut self, io: &mut ClientIo) {
         loop {
             self.buf.clear();
-            let read = std::future::poll_fn(|cx| self.poll_read(io, cx)).await;
+            let read = poll_fn(|cx| self.poll_read(io, cx)).await;
             if !matches!(read, Ok(true)) {
                 return;
             }

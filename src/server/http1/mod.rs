@@ -253,7 +253,11 @@ impl Http1Connection<'_> {
     }
 
     /// Ends the sending side. Where the client may still be sending, it then reads on for a moment.
+    /// A body that the upstream goes on taking behind its answer comes first.
     async fn close(&mut self) {
+        self.input
+            .finish_upload(&mut self.io, &mut self.output)
+            .await;
         if self.io.shutdown().await.is_ok() && self.input.is_unread() {
             let _ = timeout(LINGER, self.input.discard(&mut self.io)).await;
         }
