@@ -17,15 +17,10 @@ use crate::upstream::Upstream;
 pub(crate) struct Route {
     pub settings: RouteSettings,
     pub metrics: Arc<RouteMetrics>,
+    /// The key is made of the host, so an upstream must find no other one.
+    pub host_in_key: bool,
     /// That a request went upstream without an idempotency key has been logged.
     pub keyless_said: Once,
-}
-
-impl Route {
-    pub(super) fn has_host_in_key(&self) -> bool {
-        let mut parts = self.settings.key.iter().flat_map(KeyTemplate::parts);
-        parts.any(|source| matches!(source, Source::Host))
-    }
 }
 
 /// The parts that a reload replaces, and those that exchanges need besides.
@@ -83,8 +78,11 @@ impl RoutingTable {
                 let series = by_label
                     .entry(&route.label)
                     .or_insert_with(|| metrics.route(&route.label));
+                let mut parts = route.key.iter().flat_map(KeyTemplate::parts);
+                let host_in_key = parts.any(|source| matches!(source, Source::Host));
                 Arc::new(Route {
                     settings: route.clone(),
+                    host_in_key,
                     metrics: Arc::clone(series),
                     keyless_said: Once::new(),
                 })

@@ -78,7 +78,7 @@ impl Proxy {
                 "http"
             },
             host: host.as_deref(),
-            host_in_key: route.is_some_and(|route| route.has_host_in_key()),
+            host_in_key: route.is_some_and(|route| route.host_in_key),
             by_proxy: context.by_proxy,
             version: head.version,
             http2: upstream.h2,

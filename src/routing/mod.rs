@@ -9,8 +9,8 @@
 //! - [`template`]: how a route names a resource; [`key`] is the name, with the sources of its parts,
 //!   [`normal`] has their forms, [`sample`] is the way back from a name to a request.
 //!
-//! Here are the methods by what a request with them changes, and the fields that identify a client,
-//! which no key may use.
+//! Here are the methods by what a request with them changes, and the fields that no key may use: those
+//! that the upstream does not get as they were sent, and those that identify a client.
 
 mod key;
 mod normal;
@@ -54,6 +54,39 @@ pub const NAMING_OTHERS: [&str; 9] = [
     "UNLINK",
 ];
 
+/// Fields of one connection only (RFC 9110, 7.6.1; 11.7; `HTTP2-Settings`: RFC 7540, 3.2.1).
+pub const HOP_BY_HOP: [&str; 10] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-authentication-info",
+    "http2-settings",
+];
+
+/// Fields that the proxy writes, joins or answers itself.
+const SET_BY_PROXY: [&str; 8] = [
+    "content-length",
+    "expect",
+    "forwarded",
+    "trailer",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+];
+
+/// True if the upstream does not get this field as the client has sent it, in any spelling.
+#[must_use]
+pub fn is_replaced(field: &str) -> bool {
+    let mut names = HOP_BY_HOP.iter().chain(&SET_BY_PROXY);
+    names.any(|name| dashed(field).eq(name.bytes()))
+}
+
 /// The beginnings of the names of fields that identify a client by its certificate. If fencepost
 /// requires certificates, it removes such fields from requests, so that no key can be made of one.
 /// In dashes; those of Envoy, `HAProxy` and Apache, ingress-nginx,
@@ -86,12 +119,15 @@ const BEGINNINGS: [&str; 20] = [
 /// ignore the case of letters, and some treat any other sign like a dash.
 #[must_use]
 pub fn names_a_peer(field: &str) -> bool {
-    BEGINNINGS.iter().any(|start| {
-        let letters = field.bytes().map(|byte| match byte {
-            byte if byte.is_ascii_alphanumeric() => byte.to_ascii_lowercase(),
-            _ => b'-',
-        });
-        letters.take(start.len()).eq(start.bytes())
+    let begins = |start: &&str| dashed(field).take(start.len()).eq(start.bytes());
+    BEGINNINGS.iter().any(begins)
+}
+
+/// A name in small letters, each other sign a dash.
+fn dashed(field: &str) -> impl Iterator<Item = u8> {
+    field.bytes().map(|byte| match byte {
+        byte if byte.is_ascii_alphanumeric() => byte.to_ascii_lowercase(),
+        _ => b'-',
     })
 }
 

@@ -13,6 +13,7 @@ use crate::config::settings::{
     ClientKey, IdempotencyPart, IdempotencySettings, IdempotencyTemplate,
 };
 use crate::config::yaml::{Report, nearest, shown};
+use crate::routing::is_replaced;
 
 /// The `Idempotency-Key` that is sent upstream.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -53,27 +54,14 @@ const VARIABLES: [(&str, IdempotencyPart); 4] = [
     ("digest", IdempotencyPart::Digest),
 ];
 
-/// Headers that the proxy or HTTP itself uses for something else.
-const TAKEN: [&str; 19] = [
-    "host",
-    "content-length",
-    "content-type",
+/// Headers that mean something else, besides those that [`is_replaced`].
+const TAKEN: [&str; 6] = [
+    "authorization",
     "content-encoding",
-    "transfer-encoding",
-    "connection",
-    "keep-alive",
-    "te",
-    "trailer",
-    "upgrade",
-    "expect",
-    "via",
-    "forwarded",
-    "x-forwarded-for",
-    "x-forwarded-proto",
-    "x-forwarded-host",
+    "content-type",
+    "host",
     "traceparent",
     "tracestate",
-    "authorization",
 ];
 
 /// Checks a route's block. `None` where it is off or wrong.
@@ -105,7 +93,8 @@ fn header_name(text: &str) -> Result<String, (String, &'static str)> {
         ));
     };
     let name = name.as_str().to_owned();
-    if TAKEN.contains(&name.as_str()) || name.starts_with("x-fencing-") || name.contains('_') {
+    let is_taken = TAKEN.contains(&name.as_str()) || is_replaced(&name);
+    if is_taken || name.starts_with("x-fencing-") || name.contains('_') {
         return Err((
             format!("{} cannot carry an idempotency key", shown(text)),
             "use a header that has no other meaning, without underscores: Idempotency-Key",

@@ -15,8 +15,8 @@ use super::unknown_statuses::HTTP;
 use super::upstream::longer_than_settle;
 use super::values::positive;
 use crate::config::settings::{
-    BarrierSettings, BodySettings, IdempotencySettings, Mode, Reuse, RouteSettings, SafeMethods,
-    UnknownStatuses,
+    BarrierSettings, BodySettings, ClientKey, IdempotencySettings, Mode, Reuse, RouteSettings,
+    SafeMethods, UnknownStatuses,
 };
 use crate::config::yaml::Report;
 use crate::routing::{DEFAULT_METHODS, KeyTemplate, Pattern, Source, names_a_peer};
@@ -179,6 +179,9 @@ pub(super) fn route(
         report,
     );
     let idempotency = idempotency_of(at, file.idempotency, mode, body, report);
+    if let (Some(Some(key)), Some(idempotency)) = (&key, &idempotency) {
+        no_replaced_key(at, key, idempotency, report);
+    }
     let require_client = require_client::settings(
         &format!("{at}.require_client"),
         file.require_client,
@@ -334,6 +337,31 @@ fn no_identity(at: &str, key: &KeyTemplate, report: &mut Report) {
                  removed, so that every request would get a 400"
             ),
             "name what the request is about",
+        );
+    }
+}
+
+/// Refuses a key made of the header in whose place the proxy puts its own idempotency key.
+fn no_replaced_key(
+    at: &str,
+    key: &KeyTemplate,
+    idempotency: &IdempotencySettings,
+    report: &mut Report,
+) {
+    let replaces = |source: &&Source| match source {
+        Source::Header(name) => name.replace('_', "-") == idempotency.header,
+        _ => false,
+    };
+    if idempotency.client_key != ClientKey::Keep
+        && let Some(source) = key.parts().find(replaces)
+    {
+        report.error(
+            format!("{at}.resource"),
+            format!(
+                "{source} is the header of the route's idempotency key, so the upstream does not \
+                 get the client's"
+            ),
+            "name what the request is about, or say `idempotency.client_key: keep`",
         );
     }
 }

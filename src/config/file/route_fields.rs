@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use http::Method;
 
 use crate::config::yaml::{Report, nearest, shown};
-use crate::routing::{Allow, KeyTemplate, NAMING_OTHERS, Pattern, SAFE_METHODS, Source};
+use crate::routing::{
+    Allow, KeyTemplate, NAMING_OTHERS, Pattern, SAFE_METHODS, Source, is_replaced,
+};
 
 /// Route labels that mean something else in metrics and logs.
 const RESERVED_LABELS: [&str; 2] = ["claim", "unmatched"];
@@ -29,6 +31,17 @@ pub(super) fn key(
         let Source::Header(name) = source else {
             continue;
         };
+        if is_replaced(name) {
+            report.error(
+                at,
+                format!(
+                    "{source}: the proxy writes or removes this header itself, so the upstream \
+                     does not act on what the client has sent"
+                ),
+                "name another header",
+            );
+            return None;
+        }
         match name.as_str() {
             "x-fencing-operation" | "idempotency-key" | "traceparent" | "x-request-id" => report
                 .warn(
@@ -39,7 +52,7 @@ pub(super) fn key(
                     ),
                     "use a part that names the resource, not the request",
                 ),
-            "authorization" | "cookie" | "proxy-authorization" => report.warn(
+            "authorization" | "cookie" => report.warn(
                 at,
                 format!("{{header.{name}}} is a secret, and keys are stored and logged"),
                 "use another part of the request",

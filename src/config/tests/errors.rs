@@ -119,7 +119,7 @@ route.idempotency: none | off or a map
 ";
 
 /// Lists of routes that are wrong: the text, the path, a part of the message or the hint.
-const ROUTES: [(&str, &str, &str); 11] = [
+const ROUTES: [(&str, &str, &str); 15] = [
     ("routes:", "routes", "nothing is fenced"),
     ("routes:\n-", "routes[0]", "this route is empty"),
     ("routes:\n- resource: a", "routes[0].path", "needs a path"),
@@ -142,6 +142,27 @@ const ROUTES: [(&str, &str, &str); 11] = [
         "routes:\n- path: /a\n  resource: '{header.x-fencing-token}'",
         "routes[0].resource",
         "fence nothing",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: '{header.X-Forwarded-Host}'",
+        "routes[0].resource",
+        "writes or removes",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: '{header.x_forwarded_for}'",
+        "routes[0].resource",
+        "writes or removes",
+    ),
+    (
+        "routes:\n- path: /a\n  resource: 'a:{header.proxy-authorization}'",
+        "routes[0].resource",
+        "writes or removes",
+    ),
+    (
+        "routes:\n- path: /a\n  idempotency: { header: x-op, client_key: replace }\n  resource: \
+         '{header.x-op}'",
+        "routes[0].resource",
+        "does not get the client's",
     ),
     (
         "routes:\n- path: /a\n  body: { buffer: 0 }\n  resource: '{json.id}'",

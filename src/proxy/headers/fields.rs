@@ -5,6 +5,7 @@ use crate::http1::Fields;
 use crate::http1::connection_has;
 use crate::http1::head::{is_token, same_name};
 use crate::http1::names::{CONTENT_ENCODING, CONTENT_TYPE};
+use crate::routing::HOP_BY_HOP;
 
 /// Why a field whose one value matters has none that can be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -117,20 +118,6 @@ const METHOD_OVERRIDES: [&str; 4] = [
 /// `X-Envoy-Original-Path`) are set by common proxies on every request, to be read and not routed
 /// by.
 const PATH_OVERRIDES: [&str; 2] = ["x-original-url", "x-rewrite-url"];
-
-/// Fields of one connection only (RFC 9110, 7.6.1; 11.7; `HTTP2-Settings`: RFC 7540, 3.2.1).
-const HOP_BY_HOP: [&str; 10] = [
-    "connection",
-    "keep-alive",
-    "proxy-connection",
-    "te",
-    "transfer-encoding",
-    "upgrade",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "proxy-authentication-info",
-    "http2-settings",
-];
 
 /// Fields that are no trailers, besides those of one connection and the beginnings below: they route
 /// a message, or decide about it before its content is read (RFC 9110, 6.5.1).

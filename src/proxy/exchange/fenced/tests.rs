@@ -96,6 +96,7 @@ routes: [{{ path: '/{{id}}', resource: '{{id}}' }}]"
             route: Arc::new(Route {
                 metrics: self.metrics.route(&route.label),
                 settings: route,
+                host_in_key: false,
                 keyless_said: Once::new(),
             }),
             facts: Arc::new(RequestFacts::of(None, &client, None, AccessLog::Off)),
