@@ -6,7 +6,7 @@
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use super::memory::BodyMemory;
 use super::received::Received;
 use crate::config::BodySettings;
 use crate::deadline_timer::{DeadlineTimer, SpareTimer};
+use crate::locked::locked;
 use crate::metrics::Limit;
 
 /// The rules for the body of one request.
@@ -65,8 +66,9 @@ impl BodyRules {
 
 /// The clocks of one upload. They are read only while the client is waited for.
 pub(super) struct UploadDeadlines {
-    /// For the whole upload. `None`: it may take as long as it moves.
-    total: Option<(Duration, Instant)>,
+    /// The time for the whole upload, and how much of it is left. `None`: it may take as long as it
+    /// moves.
+    total: Option<(Duration, Duration)>,
     /// Between two pieces.
     pause: Duration,
     /// Since when the client is waited for.
@@ -77,13 +79,17 @@ pub(super) struct UploadDeadlines {
 impl UploadDeadlines {
     /// From now on, the upload as a whole has this deadline.
     pub(super) fn limit(mut self, total: Duration) -> Self {
-        self.total = Some((total, Instant::now() + total));
+        self.total = Some((total, total));
         self
     }
 
     /// The client has sent something.
     pub(super) fn moved(&mut self) {
-        self.since = None;
+        if let Some(since) = self.since.take()
+            && let Some((_, left)) = &mut self.total
+        {
+            *left = left.saturating_sub(since.elapsed());
+        }
     }
 
     /// The client is waited for. Ready when it has taken too long; a pause counts only if the
@@ -91,13 +97,13 @@ impl UploadDeadlines {
     pub(super) fn wait(&mut self, cx: &mut Context<'_>, due: bool) -> Poll<UploadError> {
         let since = *self.since.get_or_insert_with(Instant::now);
         let paused = due.then_some(since + self.pause);
-        let total = self.total.map(|(_, at)| at);
+        let total = self.total.map(|(_, left)| since + left);
         let Some(first) = paused.into_iter().chain(total).min() else {
             return Poll::Pending;
         };
         ready!(self.timer.poll(cx, first));
         Poll::Ready(match self.total {
-            Some((within, at)) if at == first => UploadError::TooSlow(within),
+            Some((limit, left)) if since + left == first => UploadError::TooSlow(limit),
             _ => UploadError::Paused(self.pause),
         })
     }
@@ -138,13 +144,12 @@ impl UploadProgress {
 
     /// The client's part of it broke off.
     pub(super) fn failed(&self, error: UploadError) {
-        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        *locked(&self.fault) = Some(error);
     }
 
     /// Why the client's part of it broke off, if it did.
     pub(crate) fn fault(&self) -> Option<UploadError> {
-        let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
-        fault.take()
+        locked(&self.fault).take()
     }
 
     /// The upstream has begun to answer.
@@ -194,5 +199,33 @@ impl UploadProgress {
             }
         })
         .await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_time_that_the_client_takes_counts() {
+        let second = Duration::from_secs(1);
+        let mut deadlines = UploadDeadlines {
+            total: None,
+            pause: 20 * second,
+            since: None,
+            timer: DeadlineTimer::default(),
+        }
+        .limit(10 * second);
+        for _ in 0..3 {
+            let waited = tokio::time::timeout(3 * second, poll_fn(|cx| deadlines.wait(cx, true)));
+            assert!(waited.await.is_err(), "there was time left");
+            deadlines.moved();
+            // The upstream takes its time.
+            tokio::time::advance(60 * second).await;
+        }
+        let began = Instant::now();
+        let error = poll_fn(|cx| deadlines.wait(cx, true)).await;
+        assert!(matches!(error, UploadError::TooSlow(limit) if limit == 10 * second));
+        assert!(began.elapsed().as_secs() <= 1);
     }
 }

@@ -5,7 +5,7 @@
 //! no task has to be woken. A fenced exchange may go on in another task when the client has left.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
@@ -13,6 +13,7 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 
 use super::BoxError;
+use crate::locked::locked;
 
 /// A request's body.
 #[derive(Debug)]
@@ -57,10 +58,6 @@ pub(crate) enum Wish {
     Dropped,
 }
 
-fn lock(shared: &Mutex<BodySlot>) -> MutexGuard<'_, BodySlot> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Stores the waker, if it is another one.
 fn register(waker: &mut Option<Waker>, cx: &Context<'_>) {
     if !waker
@@ -85,14 +82,14 @@ impl Feed {
     /// The current wish. A later wish wakes `cx`, unless it comes from the same task: that looks
     /// again by itself.
     pub(crate) fn wish(&self, cx: &Context<'_>) -> Wish {
-        let mut slot = lock(&self.0);
+        let mut slot = locked(&self.0);
         register(&mut slot.feeder, cx);
         slot.wish
     }
 
     /// Says if the reader has been dropped.
     pub(crate) fn is_dropped(&self) -> bool {
-        lock(&self.0).wish == Wish::Dropped
+        locked(&self.0).wish == Wish::Dropped
     }
 
     /// Hands over what has come: data, and whether that was all.
@@ -110,7 +107,7 @@ impl Feed {
 
     fn tell(&self, cx: Option<&Context<'_>>, what: impl FnOnce(&mut BodySlot)) {
         let reader = {
-            let mut slot = lock(&self.0);
+            let mut slot = locked(&self.0);
             what(&mut slot);
             if slot.wish == Wish::More {
                 slot.wish = Wish::Nothing;
@@ -138,15 +135,18 @@ impl Drop for Feed {
 impl Streamed {
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BoxError>>> {
         let feeder = {
-            let mut slot = lock(&self.shared);
+            let mut slot = locked(&self.shared);
             if let Some(data) = slot.data.take() {
                 let left = &mut self.left;
                 *left = left.map(|left| left.saturating_sub(data.len() as u64));
                 return Poll::Ready(Some(Ok(data)));
             }
             if let Some(end) = &mut slot.end {
-                // An error comes once.
-                return Poll::Ready(std::mem::replace(end, Ok(())).err().map(Err));
+                let again = end
+                    .as_ref()
+                    .map(|&()| ())
+                    .map_err(|_| "the body has broken off".into());
+                return Poll::Ready(std::mem::replace(end, again).err().map(Err));
             }
             register(&mut slot.reader, cx);
             let before = std::mem::replace(&mut slot.wish, Wish::More);
@@ -161,7 +161,7 @@ impl Streamed {
     }
 
     fn is_end(&self) -> bool {
-        let slot = lock(&self.shared);
+        let slot = locked(&self.shared);
         slot.data.is_none() && matches!(slot.end, Some(Ok(())))
     }
 }
@@ -169,7 +169,7 @@ impl Streamed {
 impl Drop for Streamed {
     fn drop(&mut self) {
         let feeder = {
-            let mut slot = lock(&self.shared);
+            let mut slot = locked(&self.shared);
             slot.wish = Wish::Dropped;
             slot.feeder.take().filter(|_| slot.end.is_none())
         };
@@ -280,8 +280,11 @@ mod tests {
     async fn a_body_whose_connection_is_gone_breaks_off() {
         let (feed, mut body) = streamed(None);
         let asking = tokio::spawn(async move {
-            let data = std::future::poll_fn(|cx| body.poll_data(cx)).await;
-            data.expect("no clean end").expect_err("broken off")
+            // Whoever asks again hears of no clean end either.
+            for _ in 0..2 {
+                let data = std::future::poll_fn(|cx| body.poll_data(cx)).await;
+                data.expect("no clean end").expect_err("broken off");
+            }
         });
         tokio::task::yield_now().await;
         drop(feed);
