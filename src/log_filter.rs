@@ -8,6 +8,7 @@ use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::reload::Handle;
 
 use crate::config::LogLevel;
+use crate::locked::locked;
 
 /// The level of the log, and the way to change it.
 #[derive(Debug)]
@@ -40,7 +41,7 @@ impl LogFilter {
     /// cause, as severe as it must be to be seen: with the new level, or with the one before if the
     /// new one is `off`.
     pub fn set(&self, level: LogLevel, cause: &str) -> Result<LogLevel, String> {
-        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = locked(&self.now);
         self.apply(&level)?;
         if !tell(cause, &now, &level) {
             self.apply(&now)?;

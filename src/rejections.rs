@@ -3,11 +3,12 @@
 //! them, and nothing rests on them.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
+use crate::locked::locked;
 use crate::metrics::Outcome;
 use crate::routing::{ResourceKey, Token};
 
@@ -123,7 +124,7 @@ impl Ring {
     fn push(&self, refusal: RecentRejection) {
         // Evicted entries are freed after the lock.
         let _oldest = {
-            let mut ring = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut ring = locked(&self.latest);
             let oldest = if ring.len() >= self.capacity {
                 ring.pop_front()
             } else {
@@ -137,7 +138,7 @@ impl Ring {
     }
 
     fn latest(&self, of: Option<&ResourceKey>, limit: usize) -> Vec<RecentRejection> {
-        let ring = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let ring = locked(&self.latest);
         ring.iter()
             .rev()
             .filter(|refusal| of.is_none_or(|resource| refusal.resource.as_ref() == Some(resource)))

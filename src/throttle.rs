@@ -2,10 +2,12 @@
 //! under overload would cost more than the refusal; a line for every failed try during an outage
 //! drowns the line that says why. The counters have them all.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::locked::locked;
 
 /// Lines a second about an overload.
 const OF_MANY: u32 = 10;
@@ -69,7 +71,7 @@ impl Throttle {
 
     /// Lets the next line through, whatever came before.
     fn forget(&self) {
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = ThrottleState::default();
+        *locked(&self.state) = ThrottleState::default();
     }
 
     /// Returns how many were left out before this one; `None`: it is not logged.
@@ -79,7 +81,7 @@ impl Throttle {
 
     /// The same for one of several causes: another one than the last is logged at once.
     pub fn say_of(&self, cause: &'static str, now: Instant) -> Option<u64> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = locked(&self.state);
         if state.cause != cause {
             state.cause = cause;
             state.span = None;
@@ -147,7 +149,7 @@ impl Default for Outage {
 impl Outage {
     /// A try has failed. `None`: that is not logged.
     pub fn failed(&self, cause: &'static str, now: Instant) -> Option<Failing> {
-        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failing = locked(&self.failing);
         let (began, tries) = failing.get_or_insert((now, 0));
         *tries += 1;
         let failing = Failing {
@@ -159,7 +161,7 @@ impl Outage {
 
     /// A try has succeeded. Returns what is over, if it had failed before.
     pub fn over(&self, now: Instant) -> Option<Failing> {
-        let mut failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failing = locked(&self.failing);
         let (began, tries) = failing.take()?;
         self.throttle.forget();
         Some(Failing {

@@ -2,7 +2,9 @@
 //! for each core is found by this number.
 
 use std::cell::Cell;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
+
+use crate::locked::locked;
 
 /// The most copies.
 const MOST_COPIES: usize = 64;
@@ -33,7 +35,7 @@ struct OwnLine<T>(Mutex<T>);
 
 impl<T> OwnLine<T> {
     fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 }
 

@@ -16,12 +16,13 @@
 //! the disk.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 use crate::boot_clock::BootClock;
+use crate::locked::locked;
 use crate::store::InstanceId;
 use crate::worker::PerWorker;
 
@@ -223,7 +224,7 @@ impl Lease {
     }
 
     fn state(&self) -> MutexGuard<'_, LeaseState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     /// The rest of the lease. `None` if it never ends, or if the run is over: nothing is to be

@@ -1,7 +1,7 @@
 //! The heads of messages, as every phase sees them.
 
 use std::io::Cursor;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
@@ -11,6 +11,8 @@ use tokio::sync::oneshot;
 
 use super::Fields;
 use super::names::HOST;
+
+use crate::locked::locked;
 
 /// The head of a request.
 #[derive(Clone)]
@@ -163,7 +165,7 @@ pub(crate) struct UpgradeSlot(Arc<Mutex<Option<PendingSocket>>>);
 
 impl UpgradeSlot {
     pub(crate) fn take(&self) -> Option<PendingSocket> {
-        let mut switched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut switched = locked(&self.0);
         switched.take()
     }
 }

@@ -6,10 +6,12 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroUsize;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use lru::LruCache;
+
+use crate::locked::locked;
 
 /// A refused key counts for this long.
 const WINDOW: Duration = Duration::from_mins(5);
@@ -39,14 +41,14 @@ impl RecentDistinct {
     /// Records a key, refused at this time.
     pub fn record(&self, key: &str, now: Instant) {
         let hash = self.hasher.hash_one(key);
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = locked(&self.refused);
         refused.put(hash, now);
     }
 
     /// The number of keys as of a time. At 1,000 there may be more.
     #[must_use]
     pub fn count(&self, now: Instant) -> usize {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = locked(&self.refused);
         let is_old = |at: &Instant| now.saturating_duration_since(*at) >= WINDOW;
         while refused.peek_lru().is_some_and(|(_, at)| is_old(at)) {
             refused.pop_lru();

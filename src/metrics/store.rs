@@ -1,9 +1,10 @@
 //! [`StoreMetrics`]: the series of the store's side, and why the store does not answer.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::families::Families;
+use crate::locked::locked;
 use crate::store::StoreError;
 
 /// The series that the store's side keeps, whatever the store is made of.
@@ -56,7 +57,7 @@ impl StoreMetrics {
     /// Returns true if the store answered last, and otherwise why not.
     #[must_use]
     pub fn status(&self) -> (bool, Option<Arc<str>>) {
-        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let trouble = locked(&self.trouble);
         (self.series.store_up.get() == 1, trouble.clone())
     }
 
@@ -67,6 +68,6 @@ impl StoreMetrics {
     }
 
     fn set_trouble(&self, why: Option<Arc<str>>) {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = why;
+        *locked(&self.trouble) = why;
     }
 }

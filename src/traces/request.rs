@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use http::uri::Authority;
 use http::{Method, StatusCode, Version};
@@ -17,6 +17,7 @@ use super::clock::SpanClock;
 use super::{TraceParent, Traces, UpstreamSpan};
 use crate::http1::Fields;
 use crate::http1::names::USER_AGENT;
+use crate::locked::locked;
 
 /// The facts of a request when its head has arrived. The names are those of the semantic
 /// conventions (<https://opentelemetry.io/docs/specs/semconv/http/http-spans/>).
@@ -126,7 +127,7 @@ impl RequestTrace {
         outcome: Option<&'static str>,
         more: impl IntoIterator<Item = KeyValue>,
     ) {
-        let mut span = self.span.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut span = locked(&self.span);
         if let Some(route) = route {
             span.update_name(format!("{} {route}", self.method));
             span.set_attribute(KeyValue::new("http.route", route.to_owned()));
@@ -152,7 +153,7 @@ impl RequestTrace {
 
     fn end(&self) {
         let now = self.clock.now();
-        let mut span = self.span.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut span = locked(&self.span);
         span.end_with_timestamp(now);
     }
 }

@@ -2,11 +2,12 @@
 //! counters, so no request pays for it.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::locked::locked;
 use crate::metrics::{Metrics, Outcome};
 
 /// The pause between two readings of the counters.
@@ -60,7 +61,7 @@ impl History {
 
     fn read(&self, metrics: &Metrics) {
         let now = metrics.requests_by_outcome();
-        let mut readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut readings = locked(&self.readings);
         readings.push_back(now);
         while readings.len() > HOUR {
             readings.pop_front();
@@ -102,7 +103,7 @@ impl History {
 
     fn until_now(&self, metrics: &Metrics) -> Vec<Vec<u64>> {
         let now = metrics.requests_by_outcome();
-        let readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
+        let readings = locked(&self.readings);
         readings.iter().cloned().chain([now]).collect()
     }
 }

@@ -3,13 +3,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::{Notify, mpsc};
 
 use super::rows::Rows;
+use crate::locked::locked;
 use crate::routing::{ResourceKey, Token};
 use crate::store::{
     Administration, AuditRow, Batch, Count, Epoch, Era, Found, Heard, InstanceId, InstanceRow,
@@ -50,7 +51,7 @@ pub(crate) struct Double {
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    locked(mutex)
 }
 
 impl Double {

@@ -1,8 +1,9 @@
 //! [`Counting`]: counts the namespace's marks in pieces. Counting millions at once would slow down
 //! every user of the database.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use crate::locked::locked;
 use crate::store::Count;
 
 /// The most marks that one statement counts.
@@ -46,7 +47,7 @@ impl Counting {
     }
 
     fn with<T>(&self, f: impl FnOnce(&mut CountState) -> T) -> T {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut locked(&self.0))
     }
 }
 

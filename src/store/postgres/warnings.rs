@@ -27,7 +27,7 @@
 //!   statement that always warns ([`Line::hears`]). A connection that does not is refused.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use sqlx::PgConnection;
 use tracing::field::{Field, Visit};
@@ -39,6 +39,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
 use super::errors::{error_of, failure_of};
+use crate::locked::locked;
 use crate::store::StoreError;
 use crate::store::rows::Failure;
 
@@ -129,11 +130,11 @@ struct HeardWarnings(Arc<Mutex<Vec<String>>>);
 
 impl HeardWarnings {
     fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut locked(&self.0))
     }
 
     fn add(&self, warning: String) {
-        let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut heard = locked(&self.0);
         heard.push(warning);
     }
 }

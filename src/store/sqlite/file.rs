@@ -25,6 +25,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::path;
 use crate::config::settings::Create;
+use crate::locked::locked;
 use crate::store::StoreError;
 
 /// Device and inode: identify a file, whatever its name.
@@ -66,7 +67,7 @@ impl FileLock {
         // locked file.
         for _ in 0..10 {
             let path = path::resolve(&configured, create)?;
-            let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut open = locked(&OPEN);
             let open = open.get_or_insert_default();
             match std::fs::metadata(&path) {
                 Ok(metadata) if open.contains(&file_id(&metadata)) => return Err(in_use(&path)),
@@ -256,7 +257,7 @@ impl FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = locked(&OPEN);
         if let Some(open) = open.as_mut() {
             open.remove(&self.id);
         }
