@@ -2,8 +2,8 @@
 //!
 //! All main lanes take from one queue. While one of them has a large statement on its way, what is
 //! due gathers for the next: one large statement costs the store less than two small ones. The lane
-//! whose statement has ended sends it, without waking another thread. A statement that is small, or
-//! takes long, is not waited for.
+//! whose statement has ended sends it, without waking another thread. Before it does, requests that
+//! are ready on its worker join. A statement that is small, or takes long, is not waited for.
 //!
 //! A batch that meets a row lock is rolled back whole. Its resources are suspects from then on:
 //! each is asked for by itself, over a lane aside, until one of its statements has passed. So a
@@ -25,6 +25,10 @@ const TOGETHER: usize = 1024;
 /// A statement about so few resources is not waited for: with little to do, an answer that comes
 /// soon is worth more than a large batch.
 const FEW: usize = 4;
+/// A statement about so many resources is large enough: one more costs as much as it saves.
+const ENOUGH: usize = 64;
+/// How often what is ready on a worker runs before its lane sends.
+const MOST_TURNS: usize = 2;
 /// The longest wait for another lane's large statement.
 const PATIENCE: Duration = Duration::from_millis(5);
 /// The most suspects that are known at once.
@@ -156,6 +160,7 @@ impl Ready {
             return;
         };
         locked(&self.main).on_way[lane] = None;
+        self.fill().await;
         loop {
             let now = Instant::now();
             let gathers = {
@@ -172,6 +177,22 @@ impl Ready {
                 Some(time) => drop(tokio::time::timeout(time, rung).await),
                 None => rung.await,
             }
+        }
+    }
+
+    /// Lets what is ready on this worker run, while that makes a small statement larger.
+    async fn fill(&self) {
+        let mut before = None;
+        for _ in 0..MOST_TURNS {
+            let due = {
+                let main = locked(&self.main);
+                (!main.one_by_one).then_some(main.due.len())
+            };
+            if due == before || due.is_none_or(|due| due >= ENOUGH) {
+                return;
+            }
+            before = due;
+            tokio::task::yield_now().await;
         }
     }
 

@@ -128,8 +128,11 @@ async fn an_idle_lane_is_rung_by_what_comes_later() {
             assert_eq!(take(&ready, ONE), 1);
             waited
         };
-        let (one, other, ()) = tokio::join!(one, waits(&ready, OTHER), async {
-            tokio::task::yield_now().await;
+        let (one, other, ()) = tokio::join!(biased; one, waits(&ready, OTHER), async {
+            // Both are idle.
+            for _ in 0..=MOST_TURNS {
+                tokio::task::yield_now().await;
+            }
             push(&ready, ONE, 1);
             tokio::task::yield_now().await;
             // The first lane has a statement on its way.
@@ -157,4 +160,14 @@ async fn what_one_statement_cannot_take_is_left_to_another_lane() {
     };
     let ((waited, rest), taken) = tokio::join!(other, taking);
     assert_eq!((taken, waited, rest), (TOGETHER, Some(PATIENCE), 1));
+}
+
+#[tokio::test]
+async fn what_is_ready_on_the_worker_joins() {
+    let ready = std::sync::Arc::new(Ready::new(2, 2));
+    push(&ready, ONE, 1);
+    let others = std::sync::Arc::clone(&ready);
+    tokio::spawn(async move { push(&others, ONE, 3) });
+    ready.due(ONE).await;
+    assert_eq!(take(&ready, ONE), 4);
 }
