@@ -14,7 +14,7 @@ use super::path::has_control;
 use super::route::Pattern;
 
 /// The name of a protected resource: 1 to 1,024 bytes of text without control characters.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ResourceKey(Arc<str>);
 
 impl ResourceKey {
@@ -47,12 +47,6 @@ impl ResourceKey {
 impl fmt::Display for ResourceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for ResourceKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&*self.0, f)
     }
 }
 
@@ -116,18 +110,13 @@ impl Source {
         if captured(capture) {
             return Ok(Self::Path(capture.to_owned()));
         }
-        let names: Vec<String> = pattern
+        let names: String = pattern
             .names()
-            .map(|known| format!("`{{{known}}}`"))
+            .map(|known| format!("`{{{known}}}`, "))
             .collect();
         Err(format!(
-            "`{{{name}}}` is not known; the path `{pattern}` captures {}; besides there are \
-             `{{path}}`, `{{host}}`, `{{header.…}}`, `{{query.…}}` and `{{json.…}}`",
-            if names.is_empty() {
-                "nothing".to_owned()
-            } else {
-                names.join(", ")
-            }
+            "`{{{name}}}` is not known; behind the path `{pattern}` there are {names}`{{path}}`, \
+             `{{host}}`, `{{header.…}}`, `{{query.…}}` and `{{json.…}}`"
         ))
     }
 

@@ -82,7 +82,14 @@ impl KeyTemplate {
         while let Some(sign) = left.chars().next() {
             if sign == '{' {
                 let end = left.find('}').ok_or("a `{` has no `}`; close it")?;
-                parts.push(KeyPart::parse(&left[1..end], pattern)?);
+                let part = KeyPart::parse(&left[1..end], pattern)?;
+                if part.source == Source::WholePath {
+                    parts
+                        .last_mut()
+                        .map_or(&mut head, |part| &mut part.tail)
+                        .push('/');
+                }
+                parts.push(part);
                 left = &left[end + 1..];
                 continue;
             }
@@ -102,29 +109,13 @@ impl KeyTemplate {
         }
         let escaped = Escaped::new(&literals, parts.iter().any(|part| part.list));
         for pair in parts.windows(2) {
-            let between = boundary(&pair[0], &pair[1]);
-            if !between.contains(|c| escaped.ends(c, pair[0].list)) {
+            if !pair[0].tail.contains(|c| escaped.ends(c, pair[0].list)) {
                 return Err(format!(
                     "nothing separates {} from {} in every key; put a sign such as `:` between \
                      them (not `/` behind a list of path segments)",
                     pair[0].source, pair[1].source,
                 ));
             }
-        }
-        let is_plain = |at| pattern.literal(at).is_none_or(|text| plain(text).is_ok());
-        let takes_nothing = |part: &KeyPart| match part.source {
-            _ if !part.filters.contains(&Filter::Plain) => false,
-            Source::Host => true,
-            Source::WholePath => !(0..pattern.segments()).all(is_plain),
-            _ => false,
-        };
-        if literals.len() + parts.len() > ResourceKey::MAX_BYTES || parts.iter().any(takes_nothing)
-        {
-            return Err(
-                "no request would have a key: it is too long, or it has `plain` behind \
-                        the host or a path that is not plain; shorten it, or drop `plain`"
-                    .to_owned(),
-            );
         }
         Ok(Self {
             text: template.to_owned(),
@@ -201,7 +192,8 @@ impl KeyTemplate {
             shape += &part.written(&origin, |_| true);
             shape += &part.tail;
         }
-        shape
+        // Instances of all versions compare it: the older ones wrote no slash here.
+        shape.replace("/{path", "{path")
     }
 
     /// The keys of paths that match the template's pattern. `segments`: the text of each segment
@@ -232,9 +224,7 @@ impl KeyTemplate {
             } else {
                 vec![(part.source.name(), known(&part.source))]
             };
-            if part.source == Source::WholePath {
-                keys.push('/');
-            } else if places.is_empty() {
+            if places.is_empty() && part.source != Source::WholePath {
                 return None;
             }
             for (index, (origin, text)) in places.into_iter().enumerate() {
@@ -274,9 +264,6 @@ impl KeyTemplate {
         for part in &self.parts {
             let source = &part.source;
             let fail = |why| format!("the resource key needs {source}: {why}");
-            if *source == Source::WholePath {
-                key.push('/');
-            }
             let begin = key.len();
             if part.is_of_path() {
                 let count = if part.list { usize::MAX } else { 1 };
@@ -385,16 +372,6 @@ impl KeyPart {
         }
         Ok(normal)
     }
-}
-
-/// The literal text between two parts; `{path}` brings a slash of its own.
-pub(super) fn boundary(part: &KeyPart, next: &KeyPart) -> String {
-    let slash = if next.source == Source::WholePath {
-        "/"
-    } else {
-        ""
-    };
-    format!("{}{slash}", part.tail)
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@
 
 use std::fmt;
 
+use crate::http1::head::trim;
+
 /// A fencing token, 0 to 2^63-1. Larger is newer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Token(i64);
@@ -102,7 +104,7 @@ impl TokenFormat {
     /// Reads a raw header value. Spaces and tabs around the token are allowed (RFC 9110, 5.6.3),
     /// and no other white space. The error counts bytes from 1, after leading white space.
     pub fn parse(self, raw: &[u8]) -> Result<Token, String> {
-        let text = trim_ows(raw);
+        let text = trim(raw);
         let at_byte = |at: usize| match text[at] {
             byte if byte.is_ascii_graphic() => self.refused(&format!(
                 "byte {} of the token is `{}`",
@@ -129,7 +131,7 @@ impl TokenFormat {
         if self == Self::PrefixHex16 {
             let leading = |text: &[u8]| text.iter().take_while(|b| b.is_ascii_hexdigit()).count();
             let commas = text.iter().enumerate().filter(|(_, byte)| **byte == b',');
-            let mut second = commas.filter(|(at, _)| leading(trim_ows(&text[at + 1..])) >= most);
+            let mut second = commas.filter(|(at, _)| leading(trim(&text[at + 1..])) >= most);
             if let Some((at, _)) = second.next() {
                 return Err(at_byte(at));
             }
@@ -154,21 +156,13 @@ impl TokenFormat {
 
     fn refused(self, why: &str) -> String {
         let expected = match self {
-            Self::Decimal => "1 to 19 decimal digits, at most 9223372036854775807",
-            Self::Hex => {
-                "1 to 16 hexadecimal digits, with or without `0x`, at most 7fffffffffffffff"
-            }
-            Self::AfterHash => {
-                "a name, `#` and 1 to 19 decimal digits (`lock#42`), at most 9223372036854775807"
-            }
-            Self::PrefixHex16 => {
-                "at least 16 hexadecimal digits, the first 16 at most 7fffffffffffffff"
-            }
+            Self::Decimal => "1 to 19 decimal digits",
+            Self::Hex => "1 to 16 hexadecimal digits, with or without `0x`",
+            Self::AfterHash => "a name, `#` and 1 to 19 decimal digits (`lock#42`)",
+            Self::PrefixHex16 => "at least 16 hexadecimal digits, of which 16 are read",
         };
-        format!(
-            "{why}; expected: {expected} (token format {})",
-            self.as_str()
-        )
+        let name = self.as_str();
+        format!("{why}; expected: {expected}, at most 2^63-1 (token format {name})")
     }
 
     /// The name in the configuration.
@@ -181,14 +175,6 @@ impl TokenFormat {
             Self::PrefixHex16 => "prefix-hex16",
         }
     }
-}
-
-/// Cuts optional white space, SP and HTAB, off both ends.
-fn trim_ows(mut raw: &[u8]) -> &[u8] {
-    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = raw {
-        raw = rest;
-    }
-    raw
 }
 
 /// The mark that an ask needs to take effect. The default needs nothing.
