@@ -155,6 +155,14 @@ pub(super) fn length_of(bytes: &[u8], such: impl Fn(u8) -> bool) -> usize {
     other.unwrap_or(bytes.len())
 }
 
+/// The number up to 2^63-1 that has these digits, and no sign.
+pub(crate) fn number(digits: &[u8], radix: u32) -> Option<u64> {
+    let is_digit = |byte: &u8| char::from(*byte).is_digit(radix);
+    let text = std::str::from_utf8(digits).ok();
+    let text = text.filter(|_| digits.iter().all(is_digit))?;
+    i64::from_str_radix(text, radix).ok()?.try_into().ok()
+}
+
 /// True if both names are the same to a server that turns fields into variables, as in CGI
 /// (RFC 3875, 4.1.18): case is ignored, and every sign counts as `-`.
 #[must_use]
@@ -166,18 +174,11 @@ pub fn same_name(name: &[u8], other: &str) -> bool {
 /// One letter of a name, as [`same_name`] compares it.
 #[must_use]
 pub const fn plain(byte: u8) -> u8 {
-    const TABLE: [u8; 256] = {
-        let mut table = [b'-'; 256];
-        let mut byte = 0_u8;
-        while byte < 128 {
-            if byte.is_ascii_alphanumeric() {
-                table[byte as usize] = byte.to_ascii_lowercase();
-            }
-            byte += 1;
-        }
-        table
-    };
-    TABLE[byte as usize]
+    if byte.is_ascii_alphanumeric() {
+        byte.to_ascii_lowercase()
+    } else {
+        b'-'
+    }
 }
 
 /// True if these bytes are a token (RFC 9110, 5.6.2).
@@ -189,22 +190,8 @@ pub fn is_token(bytes: &[u8]) -> bool {
 /// True if a token may have this byte.
 #[must_use]
 pub const fn is_tchar(byte: u8) -> bool {
-    const TABLE: [bool; 256] = {
-        let mut table = [false; 256];
-        let mut byte = 0_u8;
-        while byte < 128 {
-            table[byte as usize] = byte.is_ascii_alphanumeric();
-            byte += 1;
-        }
-        let signs = b"!#$%&'*+-.^_`|~";
-        let mut at = 0;
-        while at < signs.len() {
-            table[signs[at] as usize] = true;
-            at += 1;
-        }
-        table
-    };
-    TABLE[byte as usize]
+    matches!(byte, b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z')
+        || matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~')
 }
 
 /// True if a field's value may have this byte: visible ASCII, space, HTAB, or obs-text.

@@ -25,7 +25,7 @@
 //! them, as after every other fault, the connection is not used again. A response that was whole
 //! before stays valid.
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use http::{StatusCode, Version};
 use memchr::memchr;
 
@@ -89,18 +89,15 @@ impl ResponseReader {
     pub fn read(&mut self, buf: &mut BytesMut) -> Result<Option<ReceivedResponse>, MessageError> {
         loop {
             // Refuses anything else at once, without waiting for the end of the head.
-            if !b"HTTP/1."
-                .iter()
-                .zip(&buf[..])
-                .all(|(want, got)| want == got)
-            {
+            if !b"HTTP/1.".starts_with(&buf[..buf.len().min(7)]) {
                 return Err(STATUS_LINE);
             }
             let Some(length) = self.end.find(buf, &self.limits)? else {
                 return Ok(None);
             };
             let lines = std::mem::take(&mut self.end).lines;
-            let (head, framing, odd) = read(&buf.split_to(length).freeze(), lines)?;
+            let (head, framing, odd) = read(&buf[..length], lines)?;
+            buf.advance(length);
             let content = match head.status.as_u16() {
                 101 if self.asked.upgrade => None,
                 101 => {
@@ -118,23 +115,19 @@ impl ResponseReader {
     }
 }
 
-/// The framing in the fields of a response. Status and method decide whether there is content at
-/// all.
-type AnnouncedFraming = Result<Framing, MessageError>;
-
-/// Reads a whole head. The framing may be in doubt where there is no content. `true`: see
+/// A head, the framing in its fields, which may be in doubt where there is no content, and
 /// [`ReceivedResponse::odd`].
-fn read(
-    head: &Bytes,
-    lines: usize,
-) -> Result<(ResponseHead, AnnouncedFraming, bool), MessageError> {
+type Read = (ResponseHead, Result<Framing, MessageError>, bool);
+
+/// Reads a whole head.
+fn read(head: &[u8], lines: usize) -> Result<Read, MessageError> {
     let line = Line::read(head, 0)?;
     let (version, status, reason) = status_line(&head[..line.end])?;
     if head.get(line.next).copied().is_some_and(is_blank) {
         return Err(FOLDED);
     }
     let usual = status.canonical_reason().map(str::as_bytes);
-    let reason = (usual != Some(reason)).then(|| head.slice_ref(reason));
+    let reason = (usual != Some(reason)).then(|| Bytes::copy_from_slice(reason));
     let (mut fields, doubt) = read_fields(head, line.next, lines)?;
     let length = length(&fields);
     let framing = match (doubt, length, is_chunked(&fields)) {
@@ -198,8 +191,8 @@ impl Line {
 }
 
 /// Reads the fields from `at` on. `true`: a field that frames the content has a forbidden byte.
-fn read_fields(head: &Bytes, mut at: usize, lines: usize) -> Result<(Fields, bool), MessageError> {
-    let mut fields = Fields::of(head.clone(), lines);
+fn read_fields(head: &[u8], mut at: usize, lines: usize) -> Result<(Fields, bool), MessageError> {
+    let mut fields = Fields::of(head, lines);
     let mut doubt = false;
     loop {
         let begin = at;

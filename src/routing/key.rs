@@ -70,18 +70,6 @@ pub enum Source {
 impl Source {
     /// Reads the name of a source, as in the template of a route with this pattern.
     pub(super) fn parse(name: &str, pattern: &Pattern) -> Result<Self, String> {
-        let captured = |name: &str| pattern.names().any(|known| known == name);
-        if name == "path" || name == "host" {
-            // `/{*path}` is the one pattern where both readings of `{path}` are the same thing.
-            if captured(name) && pattern.as_str() != "/{*path}" {
-                return Err(format!(
-                    "`{{{name}}}` is the request's whole {name}, and the route's path captures \
-                     something else under that name; rename the capture"
-                ));
-            }
-            let is_path = name == "path";
-            return Ok(if is_path { Self::WholePath } else { Self::Host });
-        }
         match name.split_once('.') {
             Some((_, "")) => return Err(format!("`{{{name}}}` names nothing behind the dot")),
             Some(("header", header)) => return Self::header(header),
@@ -103,12 +91,26 @@ impl Source {
             }
             _ => {}
         }
+        let whole = match name {
+            "path" => Some(Self::WholePath),
+            "host" => Some(Self::Host),
+            _ => None,
+        };
         let capture = match name.strip_prefix('*') {
             Some(rest) if pattern.rest_name() == Some(rest) => rest,
             _ => name,
         };
-        if captured(capture) {
-            return Ok(Self::Path(capture.to_owned()));
+        match (whole, pattern.names().any(|known| known == capture)) {
+            // `/{*path}` is the one pattern where both readings of `{path}` are the same thing.
+            (Some(_), true) if pattern.as_str() != "/{*path}" => {
+                return Err(format!(
+                    "`{{{name}}}` is the request's whole {name}, and the route's path captures \
+                     something else under that name; rename the capture"
+                ));
+            }
+            (Some(source), _) => return Ok(source),
+            (None, true) => return Ok(Self::Path(capture.to_owned())),
+            (None, false) => {}
         }
         let names: String = pattern
             .names()

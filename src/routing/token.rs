@@ -11,7 +11,7 @@
 
 use std::fmt;
 
-use crate::http1::head::trim;
+use crate::http1::head::{number, trim};
 
 /// A fencing token, 0 to 2^63-1. Larger is newer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -105,13 +105,9 @@ impl TokenFormat {
     /// and no other white space. The error counts bytes from 1, after leading white space.
     pub fn parse(self, raw: &[u8]) -> Result<Token, String> {
         let text = trim(raw);
-        let at_byte = |at: usize| match text[at] {
-            byte if byte.is_ascii_graphic() => self.refused(&format!(
-                "byte {} of the token is `{}`",
-                at + 1,
-                char::from(byte)
-            )),
-            byte => self.refused(&format!("byte {} of the token is 0x{byte:02x}", at + 1)),
+        let at_byte = |at: usize| {
+            let byte = text[at].escape_ascii();
+            self.refused(&format!("byte {} of the token is `{byte}`", at + 1))
         };
         let (begin, most, radix) = match (self, text) {
             (Self::Decimal, _) => (0, 19, 10),
@@ -146,12 +142,8 @@ impl TokenFormat {
             let count = digits.len();
             return Err(self.refused(&format!("the token has {count} digits")));
         }
-        // Digits only: no sign is left for the standard library to accept.
-        let number = std::str::from_utf8(digits).ok();
-        let number = number.and_then(|digits| i64::from_str_radix(digits, radix).ok());
-        number
-            .map(Token)
-            .ok_or_else(|| self.refused("the token is above 2^63-1"))
+        let number = number(digits, radix).and_then(|number| Token::new(number.try_into().ok()?));
+        number.ok_or_else(|| self.refused("the token is above 2^63-1"))
     }
 
     fn refused(self, why: &str) -> String {

@@ -91,15 +91,6 @@ pub(crate) async fn serve(
 /// The pause after which each worker wakes by itself.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Keeps a timer that is due soon. A new timer that is due before all others makes tokio wake the
-/// thread with a system call, even from the same thread. Without this timer, each request's timeout
-/// would do that where no older request waits.
-async fn tick() {
-    loop {
-        tokio::time::sleep(TICK).await;
-    }
-}
-
 /// The workers. They end when this is dropped, together with all tasks that run there.
 pub(crate) struct Workers {
     handles: Vec<Handle>,
@@ -139,7 +130,15 @@ fn start_one(index: usize, stop: CancellationToken) -> io::Result<Handle> {
     let name = format!("worker-{index}");
     thread::Builder::new().name(name).spawn(move || {
         worker::set_index(index);
-        runtime.block_on(stop.run_until_cancelled_owned(tick()));
+        // A new timer that is due before all others makes tokio wake the thread with a system call,
+        // even from the same thread. Without this one, each request's timeout would do that where no
+        // older request waits.
+        let ticking = async {
+            loop {
+                tokio::time::sleep(TICK).await;
+            }
+        };
+        runtime.block_on(stop.run_until_cancelled_owned(ticking));
         // Does not wait for blocking tasks on other threads.
         runtime.shutdown_background();
     })?;

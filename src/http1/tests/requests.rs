@@ -1,6 +1,5 @@
 //! Heads of requests.
 
-use bytes::Bytes;
 use http::{Method, Version};
 
 use super::super::content::Framing;
@@ -305,7 +304,7 @@ fn limits_are_exact() {
 }
 
 fn request(head: &'static [u8]) -> Request {
-    Request::read(Bytes::from_static(head), 0, &LIMITS).expect("it passes")
+    Request::read(head, 0, &LIMITS).expect("it passes")
 }
 
 #[test]
@@ -349,7 +348,7 @@ fn a_target_may_have_an_authority() {
 fn a_head_says_what_becomes_of_its_connection() {
     let read = |version: &str, fields: &str| {
         let head = format!("GET / {version}\r\nHost: a\r\n{fields}\r\n\r\n");
-        let request = Request::read(head.into(), 0, &LIMITS).expect("it passes");
+        let request = Request::read(head.as_bytes(), 0, &LIMITS).expect("it passes");
         (request.keeps, request.expects)
     };
     assert_eq!(read("HTTP/1.1", "A: b"), (true, false));

@@ -178,7 +178,7 @@ fn messages_say_what_where_and_what_instead() {
     );
     assert_eq!(
         AfterHash.parse(b"lock#4\xc3").unwrap_err(),
-        "byte 7 of the token is 0xc3; expected: a name, `#` and 1 to 19 decimal digits \
+        "byte 7 of the token is `\\xc3`; expected: a name, `#` and 1 to 19 decimal digits \
          (`lock#42`), at most 2^63-1 (token format after-hash)"
     );
 }
