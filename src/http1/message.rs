@@ -36,9 +36,9 @@ impl RequestHead {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Path and query, or `*`.
-    text: PathAndQuery,
+    pub text: PathAndQuery,
     /// Of an absolute URI, or HTTP/2's `:authority`.
-    authority: Option<Bytes>,
+    pub authority: Option<Bytes>,
 }
 
 impl Target {
@@ -72,17 +72,6 @@ impl Target {
     #[must_use]
     pub fn query(&self) -> Option<&str> {
         self.text.query()
-    }
-
-    /// The same for a URI.
-    #[must_use]
-    pub fn path_and_query(&self) -> PathAndQuery {
-        self.text.clone()
-    }
-
-    #[must_use]
-    pub fn authority(&self) -> Option<&[u8]> {
-        self.authority.as_deref()
     }
 
     /// The host that the request is for, as `proxy::classify` has checked it.

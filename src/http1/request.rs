@@ -141,7 +141,7 @@ impl Request {
         let fields = Fields::read(head, end + 1, lines, limits)?;
         let http_11 = start.version == Version::HTTP_11;
         let framing = framing(&fields, http_11)?;
-        match (one(&fields, HOST)?, target.authority()) {
+        match (one(&fields, HOST)?, target.authority.as_deref()) {
             (None, Some(_)) if !http_11 => {}
             (None, _) => return Err(MessageError::Malformed("there is no Host")),
             (Some(host), _) if !is_host(host) => return Err(BAD_HOST),

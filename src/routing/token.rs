@@ -226,14 +226,13 @@ impl Jump {
     pub const STEP: i64 = 1 << 48;
 
     /// The least mark from which this token is believed; 0 or less: any.
-    const fn least(self, token: i64) -> i64 {
+    fn least(self, token: i64) -> i64 {
         match self {
             Self::Any => 0,
             Self::Most(most) => token.saturating_sub(most),
             Self::Double => {
                 let half = token / 2 + token % 2;
-                let near = token.saturating_sub(Self::STEP);
-                if near < half { near } else { half }
+                half.min(token.saturating_sub(Self::STEP))
             }
         }
     }

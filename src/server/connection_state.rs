@@ -29,7 +29,7 @@ const MAX_CANCELLED: u64 = 256;
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// State that all connections share.
-pub(super) struct Shared {
+pub(crate) struct Shared {
     pub proxy: Arc<Proxy>,
     pub limits: LimitSettings,
     pub metrics: Arc<Metrics>,

@@ -64,34 +64,6 @@ const LINE: usize = 32;
 /// Lines that HTTP/1 would not count: the pseudo-fields.
 const PSEUDO: usize = 4;
 
-/// The settings of a connection.
-fn builder(site: &Site<'_>) -> Builder<StreamExecutor> {
-    let limits = &site.shared.limits;
-    // A client that knows the number waits, or opens another connection. Otherwise its requests
-    // beyond the connection's share would be refused.
-    let share = u32::try_from(limits.in_flight_per_connection).unwrap_or(u32::MAX);
-    let streams = limits.http2_streams.min(share);
-    let header_list = limits.header_bytes + (limits.header_count + PSEUDO) * LINE;
-    let mut builder = Builder::new(StreamExecutor {
-        limit: limits.write_timeout,
-        metrics: Arc::clone(&site.shared.metrics),
-    });
-    builder
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(streams)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_frame_size(FRAME)
-        .max_send_buf_size(SEND_BUFFER)
-        .max_header_list_size(u32::try_from(header_list).unwrap_or(u32::MAX))
-        .max_pending_accept_reset_streams(UNACCEPTED_RESETS)
-        .max_local_error_reset_streams(BROKEN_STREAMS)
-        // Three times within the time after which a connection without requests is closed anyway.
-        .keep_alive_interval(limits.idle_timeout / 3)
-        .keep_alive_timeout(limits.head_timeout);
-    builder
-}
-
 /// Serves a connection to its end. `begun`: its first bytes.
 pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
     let stream = rewound(stream, begun);
@@ -120,7 +92,29 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
             Ok::<http::Response<_>, Infallible>(response.into())
         }
     });
-    let mut serving = pin!(builder(site).serve_connection(TokioIo::new(stream), service));
+    let limits = &shared.limits;
+    // A client that knows the number waits, or opens another connection. Otherwise its requests
+    // beyond the connection's share would be refused.
+    let share = u32::try_from(limits.in_flight_per_connection).unwrap_or(u32::MAX);
+    let header_list = limits.header_bytes + (limits.header_count + PSEUDO) * LINE;
+    let mut builder = Builder::new(StreamExecutor {
+        limit: limits.write_timeout,
+        metrics: Arc::clone(&shared.metrics),
+    });
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.http2_streams.min(share))
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_frame_size(FRAME)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_header_list_size(u32::try_from(header_list).unwrap_or(u32::MAX))
+        .max_pending_accept_reset_streams(UNACCEPTED_RESETS)
+        .max_local_error_reset_streams(BROKEN_STREAMS)
+        // Three times within the time after which a connection without requests is closed anyway.
+        .keep_alive_interval(limits.idle_timeout / 3)
+        .keep_alive_timeout(limits.head_timeout);
+    let mut serving = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let served = tokio::select! {
         biased;
         // Reads first, so that a request that has begun is served.

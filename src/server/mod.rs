@@ -30,10 +30,8 @@ use tokio_util::task::TaskTracker;
 
 use self::accept::ConnectionLimit;
 pub(crate) use self::accept::raise_descriptors;
-use self::connection_state::{Shared, Signal};
-use crate::config::LimitSettings;
-use crate::metrics::Metrics;
-use crate::proxy::Proxy;
+pub(crate) use self::connection_state::Shared;
+use self::connection_state::Signal;
 use crate::socket::Listener;
 use crate::worker;
 
@@ -52,18 +50,13 @@ pub(crate) struct DrainPhases {
 /// requests.
 pub(crate) async fn serve(
     listener: Listener,
-    proxy: Arc<Proxy>,
-    limits: LimitSettings,
-    metrics: Arc<Metrics>,
+    shared: Shared,
     drain: DrainPhases,
     workers: Arc<Workers>,
 ) {
-    let limit = Arc::new(ConnectionLimit::new(&limits, Arc::clone(&metrics)));
-    let shared = Arc::new(Shared {
-        proxy,
-        limits,
-        metrics,
-    });
+    let shared = Arc::new(shared);
+    let limit = ConnectionLimit::new(&shared.limits, Arc::clone(&shared.metrics));
+    let limit = Arc::new(limit);
     let open = TaskTracker::new();
     // The signals go to all connections, so that none of them watches shared state.
     let announcing = async {

@@ -26,7 +26,7 @@ pub(crate) fn read<B>(
     let mut head = Request::read(&as_http1(request), lines, &limits.head())?.head;
     let authority = request.uri().authority();
     let authority = authority.map(|name| Bytes::copy_from_slice(name.as_str().as_bytes()));
-    head.target = Target::new(head.target.path_and_query(), authority);
+    head.target.authority = authority;
     head.version = Version::HTTP_2;
     Ok(head)
 }

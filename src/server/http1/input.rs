@@ -198,8 +198,8 @@ impl Input {
                 return;
             }
             // Nothing waits for what is still to come.
-            let read = self.poll_read(io, &mut Context::from_waker(Waker::noop()));
-            if !matches!(read, Poll::Ready(Ok(true))) {
+            let mut cx = Context::from_waker(Waker::noop());
+            if !matches!(self.poll_read(io, &mut cx), Poll::Ready(Ok(true))) {
                 return;
             }
         }
@@ -260,17 +260,6 @@ impl Input {
     pub(super) fn resume(&mut self) {
         if self.buf.is_empty() && self.buf.capacity() > BODY_CHUNK / 2 {
             self.buf = BytesMut::new();
-        }
-    }
-
-    /// Reads and discards up to the end of the stream.
-    pub(super) async fn discard(&mut self, io: &mut ClientIo) {
-        loop {
-            self.buf.clear();
-            let read = poll_fn(|cx| self.poll_read(io, cx)).await;
-            if !matches!(read, Ok(true)) {
-                return;
-            }
         }
     }
 

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use http::{Method, StatusCode, Version};
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncWriteExt as _, copy, sink};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
@@ -250,7 +250,7 @@ impl Http1Connection<'_> {
             .finish_upload(&mut self.io, &mut self.output)
             .await;
         if self.io.shutdown().await.is_ok() && self.input.is_unread() {
-            let _ = timeout(LINGER, self.input.discard(&mut self.io)).await;
+            let _ = timeout(LINGER, copy(&mut self.io, &mut sink())).await;
         }
     }
 }
