@@ -79,9 +79,9 @@ pub struct RequestReader {
 }
 
 impl RequestReader {
-    /// Takes the next head off `buf`, which has the bytes of the last call and new ones. The bytes of
-    /// a refused head may have been taken. The beginning of the next message is not certain then, so
-    /// nothing more may be read.
+    /// Takes the next head off `buf`, which has the bytes of the last call and new ones. A refused
+    /// head stays, without the empty line before it. The beginning of the next message is not certain
+    /// then, so nothing more may be read.
     ///
     /// The verdict does not depend on the pieces in which it comes.
     pub fn read(

@@ -149,10 +149,7 @@ fn read(head: &[u8], lines: usize) -> Result<Read, MessageError> {
     match framing {
         Ok(Framing::Length(length)) if !ends => {
             // Equal lengths become one.
-            let digits = fields
-                .get(CONTENT_LENGTH)
-                .is_some_and(|line| !line.contains(&b','));
-            if !digits || fields.get_all(CONTENT_LENGTH).nth(1).is_some() {
+            if lengths(&fields).nth(1).is_some() {
                 fields.insert(CONTENT_LENGTH, length.to_string());
             }
         }
@@ -229,13 +226,17 @@ fn read_fields(head: &[u8], mut at: usize, lines: usize) -> Result<(Fields, bool
     }
 }
 
-/// The lengths of all lines, which must be one.
-fn length(fields: &Fields) -> Result<Option<u64>, MessageError> {
+/// The lengths of all lines, as written.
+fn lengths(fields: &Fields) -> impl Iterator<Item = &[u8]> {
     let lines = fields.get_all(CONTENT_LENGTH);
-    let mut lengths = lines
+    lines
         .flat_map(|line| line.split(|byte| *byte == b','))
         .map(trim)
-        .map(content_length);
+}
+
+/// The lengths of all lines, which must be one.
+fn length(fields: &Fields) -> Result<Option<u64>, MessageError> {
+    let mut lengths = lengths(fields).map(content_length);
     let Some(first) = lengths.next().transpose()? else {
         return Ok(None);
     };

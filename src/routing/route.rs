@@ -207,15 +207,12 @@ fn literal(segment: &str) -> Result<String, String> {
             u32::from(sign)
         ));
     }
-    let mut escaped = String::from("/");
-    for byte in segment.bytes() {
-        if byte == b' ' || byte >= 0x80 {
-            escaped.extend(["%".to_owned(), format!("{byte:02X}")]);
-        } else {
-            escaped.push(char::from(byte));
-        }
-    }
-    match CheckedPath::parse(&escaped) {
+    let escape = |sign: char| match sign {
+        ' ' | '\u{80}'.. => percent_encoded(sign.encode_utf8(&mut [0; 4])),
+        _ => sign.to_string(),
+    };
+    let escaped: String = segment.chars().map(escape).collect();
+    match CheckedPath::parse(&format!("/{escaped}")) {
         Ok(path) => Ok(path.segments_from(0).collect()),
         Err(error) => Err(format!("`{segment}`: {error}")),
     }

@@ -235,7 +235,7 @@ impl Http1Connection<'_> {
         self.input.close();
         let asked = Asked {
             // No content may answer a HEAD, not even a refusal's (RFC 9110, 9.3.2).
-            head: self.input.asks_for_head,
+            head: self.input.asks_for_head(),
             version: Version::HTTP_11,
             trailers: false,
             keeps: false,

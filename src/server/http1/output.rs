@@ -82,14 +82,13 @@ impl Output {
             || status.is_informational()
             || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         let http_11 = asked.version == Version::HTTP_11;
-        let chunks = http_11 && !bodiless;
         let fields = &mut head.fields;
         fields.remove(TRANSFER_ENCODING);
         if length == Some(0) && !asked.head {
             // Without content, only the response to HEAD may have a length.
             fields.remove(CONTENT_LENGTH);
         }
-        if !chunks {
+        if bodiless || !http_11 {
             fields.remove(TRAILER);
         }
         let declared = fields.get(CONTENT_LENGTH);
@@ -102,22 +101,20 @@ impl Output {
         out.extend_from_slice(reason.unwrap_or(canonical.as_bytes()));
         out.extend_from_slice(b"\r\n");
         head.fields.write_to(out);
+        if let (None, Some(length)) = (declared, length)
+            && (!bodiless || asked.head && length > 0)
+        {
+            title_line(CONTENT_LENGTH, length.to_string().as_bytes(), out);
+        }
         self.framing = match declared.or(length) {
-            Some(length) => {
-                if declared.is_none() && (!bodiless || asked.head && length > 0) {
-                    title_line(CONTENT_LENGTH, length.to_string().as_bytes(), out);
-                }
-                Framing::Length(length)
-            }
-            None if chunks => {
+            _ if bodiless => Framing::Length(0),
+            Some(length) => Framing::Length(length),
+            None if http_11 => {
                 title_line(TRANSFER_ENCODING, b"chunked", out);
                 Framing::Chunked
             }
             None => Framing::None,
         };
-        if bodiless {
-            self.framing = Framing::Length(0);
-        }
         self.trailers = asked.trailers;
         let last = last || self.framing == Framing::None;
         if head.fields.contains(CONNECTION) {
