@@ -51,10 +51,7 @@ impl Allow {
     /// Allows one oddity. `false`: the name is unknown.
     pub fn set(&mut self, name: &str) -> bool {
         let index = Self::index(name);
-        if let Some(index) = index {
-            self.0[index] = true;
-        }
-        index.is_some()
+        index.map(|index| self.0[index] = true).is_some()
     }
 
     /// True if the oddity of this name is allowed.

@@ -75,38 +75,20 @@ impl KeyTemplate {
         if template.is_empty() {
             return Err("it is empty; a resource needs a name".to_owned());
         }
-        let mut head = String::new();
+        let mut pieces = template.split('{');
+        let mut head = literal(pieces.next().unwrap_or_default())?.to_owned();
         let mut parts: Vec<KeyPart> = Vec::new();
-        let mut literals = String::new();
-        let mut left = template;
-        while let Some(sign) = left.chars().next() {
-            if sign == '{' {
-                let end = left.find('}').ok_or("a `{` has no `}`; close it")?;
-                let part = KeyPart::parse(&left[1..end], pattern)?;
-                if part.source == Source::WholePath {
-                    parts
-                        .last_mut()
-                        .map_or(&mut head, |part| &mut part.tail)
-                        .push('/');
-                }
-                parts.push(part);
-                left = &left[end + 1..];
-                continue;
+        for piece in pieces {
+            let (name, tail) = piece.split_once('}').ok_or("a `{` has no `}`; close it")?;
+            let part = KeyPart::parse(name, literal(tail)?, pattern)?;
+            if part.source == Source::WholePath {
+                let before = parts.last_mut().map_or(&mut head, |part| &mut part.tail);
+                before.push('/');
             }
-            // Literal text must leave every key readable in one way, and fit in a header.
-            if matches!(sign, '%' | '}') || !(sign.is_alphanumeric() || sign.is_ascii_graphic()) {
-                return Err(format!(
-                    "`{}` (U+{:04X}) may not be in it: letters, digits and ASCII signs only, \
-                     without `%`, which stands for escapes, and braces, which name a part",
-                    sign.escape_debug(),
-                    u32::from(sign)
-                ));
-            }
-            let tail = parts.last_mut().map_or(&mut head, |part| &mut part.tail);
-            tail.push(sign);
-            literals.push(sign);
-            left = &left[sign.len_utf8()..];
+            parts.push(part);
         }
+        let tails = parts.iter().map(|part| &*part.tail);
+        let literals: String = std::iter::once(&*head).chain(tails).collect();
         let escaped = Escaped::new(&literals, parts.iter().any(|part| part.list));
         for pair in parts.windows(2) {
             if !pair[0].tail.contains(|c| escaped.ends(c, pair[0].list)) {
@@ -292,6 +274,22 @@ impl KeyTemplate {
     }
 }
 
+/// Checks the literal text of a template: it must leave every key readable in one way, and fit in a
+/// header.
+fn literal(text: &str) -> Result<&str, String> {
+    let wrong = |sign: &char| {
+        matches!(sign, '%' | '}') || !(sign.is_alphanumeric() || sign.is_ascii_graphic())
+    };
+    text.chars().find(wrong).map_or(Ok(text), |sign| {
+        Err(format!(
+            "`{}` (U+{:04X}) may not be in it: letters, digits and ASCII signs only, without `%`, \
+             which stands for escapes, and braces, which name a part",
+            sign.escape_debug(),
+            u32::from(sign)
+        ))
+    })
+}
+
 impl Filter {
     /// As written behind a `|`.
     const fn as_str(self) -> &'static str {
@@ -304,8 +302,8 @@ impl Filter {
 }
 
 impl KeyPart {
-    /// Parses the text between the braces.
-    fn parse(text: &str, pattern: &Pattern) -> Result<Self, String> {
+    /// Parses the text between the braces. `tail`: the literal text behind them.
+    fn parse(text: &str, tail: &str, pattern: &Pattern) -> Result<Self, String> {
         let mut words = text.split('|').map(str::trim);
         let source = Source::parse(words.next().unwrap_or_default(), pattern)?;
         let (list, at) = match &source {
@@ -332,7 +330,7 @@ impl KeyPart {
             filters,
             list,
             at,
-            tail: String::new(),
+            tail: tail.to_owned(),
         })
     }
 

@@ -147,24 +147,29 @@ impl TokenFormat {
     }
 
     fn refused(self, why: &str) -> String {
-        let expected = match self {
-            Self::Decimal => "1 to 19 decimal digits",
-            Self::Hex => "1 to 16 hexadecimal digits, with or without `0x`",
-            Self::AfterHash => "a name, `#` and 1 to 19 decimal digits (`lock#42`)",
-            Self::PrefixHex16 => "at least 16 hexadecimal digits, of which 16 are read",
-        };
-        let name = self.as_str();
+        let (name, expected) = self.words();
         format!("{why}; expected: {expected}, at most 2^63-1 (token format {name})")
     }
 
     /// The name in the configuration.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
+        self.words().0
+    }
+
+    /// The name in the configuration, and the form of a token.
+    const fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::Decimal => "decimal",
-            Self::Hex => "hex",
-            Self::AfterHash => "after-hash",
-            Self::PrefixHex16 => "prefix-hex16",
+            Self::Decimal => ("decimal", "1 to 19 decimal digits"),
+            Self::Hex => ("hex", "1 to 16 hexadecimal digits, with or without `0x`"),
+            Self::AfterHash => (
+                "after-hash",
+                "a name, `#` and 1 to 19 decimal digits (`lock#42`)",
+            ),
+            Self::PrefixHex16 => (
+                "prefix-hex16",
+                "16 hexadecimal digits, and text behind them",
+            ),
         }
     }
 }
