@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::head::{FieldLine, HeadLimits, MessageError, is_in_value};
+use super::head::{HeadLimits, MessageError, field_line, is_in_value};
 use super::names::{CONNECTION, title};
 
 /// Room for what is usually added to a head.
@@ -58,10 +58,9 @@ impl Fields {
             if fields.lines.len() == limits.fields {
                 return Err(MessageError::Fields(limits.fields));
             }
-            let line = FieldLine::read(&head[begin..])?;
-            let value = begin + line.value.start..begin + line.value.end;
-            fields.push(begin..begin + line.name, value);
-            begin += line.next;
+            let (name, value, next) = field_line(head, begin)?;
+            fields.push(name, value);
+            begin = next;
         }
         Ok(fields)
     }

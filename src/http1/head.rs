@@ -110,43 +110,33 @@ impl HeadEnd {
     }
 }
 
-/// One field line.
-pub(super) struct FieldLine {
-    /// Its name ends here.
-    pub name: usize,
-    /// Without the white space around it.
-    pub value: Range<usize>,
-    /// The next line begins here.
-    pub next: usize,
-}
-
-impl FieldLine {
-    /// Reads the line that `rest` begins with, strictly: it ends with CRLF alone. RFC 9112, 2.2 lets
-    /// a recipient accept a bare LF, but the upstream may not accept it, or may accept a bare CR as
-    /// well. The name is a token that touches the colon. The value has no control byte except HTAB
-    /// (RFC 9110, 5.5), and is not folded (RFC 9112, 5.2).
-    pub fn read(rest: &[u8]) -> Result<Self, MessageError> {
-        let name = length_of(rest, is_tchar);
-        match rest.get(name) {
-            Some(b':') if name > 0 => {}
-            Some(b' ' | b'\t') if name == 0 => return Err(FOLDED),
-            Some(b'\n') => return Err(LINE_END),
-            _ => return Err(NOT_A_FIELD),
-        }
-        let start = name + 1 + length_of(&rest[name + 1..], is_blank);
-        let end = start + length_of(&rest[start..], is_in_value);
-        match rest[end..] {
-            [b'\r', b'\n', ..] => {}
-            [b'\r' | b'\n', ..] => return Err(LINE_END),
-            _ => return Err(CONTROL_BYTE),
-        }
-        let value = trim(&rest[start..end]).len();
-        Ok(Self {
-            name,
-            value: start..start + value,
-            next: end + 2,
-        })
+/// Reads the field line at `begin` of a head, strictly. It ends with CRLF alone. RFC 9112, 2.2 lets
+/// a recipient accept a bare LF, but the upstream may not accept it, or may accept a bare CR as
+/// well. The name is a token that touches the colon. The value has no control byte except HTAB
+/// (RFC 9110, 5.5), and is not folded (RFC 9112, 5.2).
+///
+/// Returns the places of the name and of the value without the white space around it, and where the
+/// next line begins.
+pub(super) fn field_line(
+    head: &[u8],
+    begin: usize,
+) -> Result<(Range<usize>, Range<usize>, usize), MessageError> {
+    let colon = begin + length_of(&head[begin..], is_tchar);
+    match head.get(colon) {
+        Some(b':') if colon > begin => {}
+        Some(b' ' | b'\t') if colon == begin => return Err(FOLDED),
+        Some(b'\n') => return Err(LINE_END),
+        _ => return Err(NOT_A_FIELD),
     }
+    let start = colon + 1 + length_of(&head[colon + 1..], is_blank);
+    let end = start + length_of(&head[start..], is_in_value);
+    match head[end..] {
+        [b'\r', b'\n', ..] => {}
+        [b'\r' | b'\n', ..] => return Err(LINE_END),
+        _ => return Err(CONTROL_BYTE),
+    }
+    let value = start..start + trim(&head[start..end]).len();
+    Ok((begin..colon, value, end + 2))
 }
 
 /// The number of bytes before the first that is not such a one.
@@ -266,8 +256,8 @@ mod tests {
     #[test]
     fn fields_are_read_to_the_letter() {
         let parts = |line: &'static [u8]| {
-            let field = FieldLine::read(line)?;
-            Ok((&line[..field.name], &line[field.value], field.next))
+            let (name, value, next) = field_line(line, 0)?;
+            Ok((&line[name], &line[value], next))
         };
         for (line, name, value) in [
             (&b"A: b\r\n"[..], &b"A"[..], &b"b"[..]),

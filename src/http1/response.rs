@@ -121,14 +121,14 @@ type Read = (ResponseHead, Result<Framing, MessageError>, bool);
 
 /// Reads a whole head.
 fn read(head: &[u8], lines: usize) -> Result<Read, MessageError> {
-    let line = Line::read(head, 0)?;
-    let (version, status, reason) = status_line(&head[..line.end])?;
-    if head.get(line.next).copied().is_some_and(is_blank) {
+    let (end, next) = line(head, 0)?;
+    let (version, status, reason) = status_line(&head[..end])?;
+    if head.get(next).copied().is_some_and(is_blank) {
         return Err(FOLDED);
     }
     let usual = status.canonical_reason().map(str::as_bytes);
     let reason = (usual != Some(reason)).then(|| Bytes::copy_from_slice(reason));
-    let (mut fields, doubt) = read_fields(head, line.next, lines)?;
+    let (mut fields, doubt) = read_fields(head, next, lines)?;
     let length = length(&fields);
     let framing = match (doubt, length, is_chunked(&fields)) {
         (true, ..) => Err(CONTROL_BYTE),
@@ -164,26 +164,15 @@ fn read(head: &[u8], lines: usize) -> Result<Read, MessageError> {
     Ok((head, framing, odd))
 }
 
-/// A line, which may end with LF alone.
-struct Line {
-    end: usize,
-    /// The next one begins here.
-    next: usize,
-}
-
-impl Line {
-    /// The line that begins here, without a look at whether it is continued.
-    fn read(head: &[u8], begin: usize) -> Result<Self, MessageError> {
-        let next = begin + memchr(b'\n', &head[begin..]).ok_or(LINE_END)? + 1;
-        let line = &head[begin..next - 1];
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if memchr(b'\r', line).is_some() {
-            return Err(LINE_END);
-        }
-        Ok(Self {
-            end: begin + line.len(),
-            next,
-        })
+/// The end of the line that begins here, and the beginning of the next one. It may end with LF
+/// alone, and may be continued.
+fn line(head: &[u8], begin: usize) -> Result<(usize, usize), MessageError> {
+    let next = begin + memchr(b'\n', &head[begin..]).ok_or(LINE_END)? + 1;
+    let line = &head[begin..next - 1];
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    match memchr(b'\r', line) {
+        Some(_) => Err(LINE_END),
+        None => Ok((begin + line.len(), next)),
     }
 }
 
@@ -193,20 +182,20 @@ fn read_fields(head: &[u8], mut at: usize, lines: usize) -> Result<(Fields, bool
     let mut doubt = false;
     loop {
         let begin = at;
-        let mut line = Line::read(head, begin)?;
-        if line.end == begin {
+        let mut end;
+        (end, at) = line(head, begin)?;
+        if end == begin {
             return Ok((fields, doubt));
         }
-        let colon = length_of(&head[begin..line.end], |byte| byte != b':');
-        if begin + colon == line.end {
+        let colon = length_of(&head[begin..end], |byte| byte != b':');
+        if begin + colon == end {
             return Err(NOT_A_FIELD);
         }
-        while head.get(line.next).copied().is_some_and(is_blank) {
-            line = Line::read(head, line.next)?;
+        while head.get(at).copied().is_some_and(is_blank) {
+            (end, at) = line(head, at)?;
         }
-        at = line.next;
         let name = begin..begin + trim(&head[begin..begin + colon]).len();
-        let behind = &head[begin + colon + 1..line.end];
+        let behind = &head[begin + colon + 1..end];
         let start = begin + colon + 1 + length_of(behind, is_blank);
         let (spelled, value) = (&head[name.clone()], trim(behind));
         if !is_token(spelled) {

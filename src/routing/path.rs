@@ -65,8 +65,8 @@ impl Allow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ambiguity {
     what: PathProblem,
-    /// Byte offset in the raw path.
-    at: usize,
+    /// Byte offset in the raw path, from 0.
+    pub at: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -109,14 +109,6 @@ enum PathProblem {
 
 /// The number of oddities that a route may let through.
 const SOFT: usize = 4;
-
-impl Ambiguity {
-    /// Its byte offset in the raw path, from 0.
-    #[must_use]
-    pub const fn offset(&self) -> usize {
-        self.at
-    }
-}
 
 impl fmt::Display for Ambiguity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

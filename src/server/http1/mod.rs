@@ -113,22 +113,20 @@ pub(super) async fn serve(io: ClientIo, site: &Site<'_>) -> Option<(ClientIo, By
 impl Http1Connection<'_> {
     /// Waits for the head of a request, within the timeouts. None: no more requests come.
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<NextHead, MessageError>> {
-        loop {
-            let next = match self.input.next() {
-                Ok(NextHead::None) => match self.input.poll_read(&mut self.io, cx) {
-                    Poll::Ready(Ok(true)) => {
-                        self.active = Instant::now();
-                        continue;
-                    }
-                    Poll::Ready(_) => Ok(NextHead::None),
-                    Poll::Pending => return self.poll_head_timeout(cx),
-                },
-                next => next,
-            };
-            self.began = None;
-            self.site.state.set_under_way(true);
-            return Poll::Ready(next);
-        }
+        let next = loop {
+            match self.input.next() {
+                Ok(NextHead::None) => {}
+                next => break next,
+            }
+            match self.input.poll_read(&mut self.io, cx) {
+                Poll::Ready(Ok(true)) => self.active = Instant::now(),
+                Poll::Ready(_) => break Ok(NextHead::None),
+                Poll::Pending => return self.poll_head_timeout(cx),
+            }
+        };
+        self.began = None;
+        self.site.state.set_under_way(true);
+        Poll::Ready(next)
     }
 
     /// Nothing more has come: checks the timeouts and signals of the connection.

@@ -45,8 +45,6 @@ pub(super) struct Output {
     body: Option<ClientBody>,
     /// The current answer has broken off.
     broken: bool,
-    /// Written bytes may still have to be flushed.
-    unflushed: bool,
 }
 
 impl Output {
@@ -212,13 +210,8 @@ impl Output {
     ) -> Poll<io::Result<()>> {
         while !self.queue.is_empty() {
             ready!(self.queue.poll_write(io, cx))?;
-            self.unflushed = true;
         }
-        if self.unflushed {
-            ready!(Pin::new(io).poll_flush(cx))?;
-            self.unflushed = false;
-        }
-        Poll::Ready(Ok(()))
+        Pin::new(io).poll_flush(cx)
     }
 
     /// The answer is over.
