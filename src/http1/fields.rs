@@ -104,6 +104,7 @@ impl Fields {
     }
 
     /// The values of all lines of a name.
+    #[must_use]
     pub fn get_all<'a>(&'a self, name: &'a str) -> impl DoubleEndedIterator<Item = &'a [u8]> {
         self.with_name(name).map(|line| self.value(line))
     }

@@ -112,10 +112,8 @@ impl Source {
             (None, true) => return Ok(Self::Path(capture.to_owned())),
             (None, false) => {}
         }
-        let names: String = pattern
-            .names()
-            .map(|known| format!("`{{{known}}}`, "))
-            .collect();
+        let names = pattern.names().flat_map(|known| ["`{", known, "}`, "]);
+        let names: String = names.collect();
         Err(format!(
             "`{{{name}}}` is not known; behind the path `{pattern}` there are {names}`{{path}}`, \
              `{{host}}`, `{{header.…}}`, `{{query.…}}` and `{{json.…}}`"

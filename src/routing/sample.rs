@@ -83,12 +83,11 @@ impl KeyTemplate {
         let mut left = key.strip_prefix(&*self.head)?;
         let mut parts = Vec::new();
         for (i, part) in self.parts.iter().enumerate() {
-            let end = match self.parts.get(i + 1) {
-                None => left.len().checked_sub(part.tail.len())?,
-                Some(_) => {
-                    let ends = |c| self.escaped.ends(c, part.list);
-                    left.find(ends)?.checked_sub(part.tail.find(ends)?)?
-                }
+            let end = if i + 1 == self.parts.len() {
+                left.len().checked_sub(part.tail.len())?
+            } else {
+                let ends = |c| self.escaped.ends(c, part.list);
+                left.find(ends)?.checked_sub(part.tail.find(ends)?)?
             };
             let text = left.get(..end)?;
             left = left[end..].strip_prefix(&*part.tail)?;

@@ -48,9 +48,10 @@ pub(super) type ClientIo = Either<TimedSocket, Box<TlsStream<TimedSocket>>>;
 /// A connection to be read from these bytes on.
 pub(super) fn rewound(io: ClientIo, read: BytesMut) -> impl AsyncRead + AsyncWrite + Unpin + Send {
     // Copied, since the buffer is usually much longer.
-    let read = Cursor::new(Box::<[u8]>::from(&read[..]));
+    let first = Cursor::new(Box::<[u8]>::from(&read[..]));
+    drop(read);
     let (reader, writer) = tokio::io::split(io);
-    tokio::io::join(read.chain(reader), writer)
+    tokio::io::join(first.chain(reader), writer)
 }
 
 /// A signal to a connection. Each has the force of those before it.

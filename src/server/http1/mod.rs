@@ -176,9 +176,10 @@ impl Http1Connection<'_> {
             return self.answer(response, asked).await;
         }
         self.output.begin(response, asked, false);
-        match self.is_answered().await {
-            true => AfterAnswer::Switch(switch),
-            false => AfterAnswer::Drop,
+        if self.is_answered().await {
+            AfterAnswer::Switch(switch)
+        } else {
+            AfterAnswer::Drop
         }
     }
 
