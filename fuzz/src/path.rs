@@ -24,12 +24,12 @@ pub type Parse = dyn Fn(&str, Allow) -> Result<Read, String>;
 /// The proxy's reading of a path on a route that allows this.
 pub fn real(raw: &str, allow: Allow) -> Result<Read, String> {
     let path = CheckedPath::parse(raw).map_err(|ambiguity| {
-        assert!(ambiguity.offset() <= raw.len(), "{raw}: {ambiguity}");
+        assert!(ambiguity.at <= raw.len(), "{raw}: {ambiguity}");
         ambiguity.to_string()
     })?;
     match path.oddity_not_in(allow) {
         Some(oddity) => {
-            assert!(oddity.offset() < raw.len(), "{raw}: {oddity}");
+            assert!(oddity.at < raw.len(), "{raw}: {oddity}");
             Err(oddity.to_string())
         }
         None => Ok(Read {

@@ -320,9 +320,11 @@ impl App {
         let workers = Arc::clone(&self.workers);
         let server = tokio::spawn(server::serve(
             listener,
-            Arc::clone(&self.live.proxy),
-            self.settings.limits,
-            Arc::clone(&self.live.metrics),
+            server::Shared {
+                proxy: Arc::clone(&self.live.proxy),
+                limits: self.settings.limits,
+                metrics: Arc::clone(&self.live.metrics),
+            },
             departure.clone(),
             Arc::clone(&workers),
         ));

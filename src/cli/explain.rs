@@ -53,7 +53,7 @@ fn explained(args: &ExplainArgs, settings: Settings) -> anyhow::Result<String> {
     if !fields.contains(HOST) {
         fields.append(HOST, "localhost");
     }
-    let target = Target::parse(args.target.to_string().into(), None);
+    let target = Target::parse(args.target.to_string().as_bytes(), None);
     let target = target.context("TARGET is not a path with its query")?;
     let head = RequestHead::new(args.method.clone(), target, Version::HTTP_11, fields);
     let body = args.data.as_deref().map(str::as_bytes);

@@ -18,6 +18,7 @@ use super::log_level::LogLevel;
 use super::source_files::Sources;
 use super::tls_settings::{TlsSettings, UpstreamTlsSettings};
 use super::tracing_settings::TracingSettings;
+use crate::http1::head::HeadLimits;
 use crate::routing::{Allow, KeyTemplate, Pattern, TokenBounds, TokenFormat};
 
 /// A configuration that has passed every check.
@@ -272,6 +273,15 @@ pub struct LimitSettings {
 }
 
 impl LimitSettings {
+    /// The limits of a request's head.
+    pub(crate) const fn head(&self) -> HeadLimits {
+        HeadLimits {
+            bytes: self.header_bytes,
+            fields: self.header_count,
+            target: self.target_bytes,
+        }
+    }
+
     /// Of the requests in flight, those that may wait at barriers: they leave a quarter of the
     /// limit to requests that need not wait.
     #[must_use]

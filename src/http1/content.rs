@@ -6,7 +6,9 @@ use http::HeaderMap;
 use memchr::memchr;
 
 use super::Fields;
-use super::head::{HeadEnd, HeadLimits, MessageError, is_in_value, length_of, same_name, trim};
+use super::head::{
+    HeadEnd, HeadLimits, MessageError, is_in_value, length_of, number, same_name, trim,
+};
 use super::names::{CONTENT_LENGTH, TRANSFER_ENCODING};
 
 /// The most bytes of a trailer section, whatever the limits of a head.
@@ -30,10 +32,11 @@ const EXTENSIONS: MessageError =
 const DATA_END: MessageError = MessageError::Malformed("no CRLF behind a chunk's data");
 
 /// The framing of a message that its fields announce (RFC 9112, 6.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Framing {
     /// Neither `Content-Length` nor `Transfer-Encoding`. A request has no content then, and a
     /// response ends with its connection.
+    #[default]
     None,
     /// This many bytes, at most 2^63-1.
     Length(u64),
@@ -50,10 +53,7 @@ pub fn is_framing_twin(name: &[u8]) -> bool {
 
 /// The value of a `Content-Length`: 1*DIGIT (RFC 9110, 8.6), at most 2^63-1.
 pub fn content_length(value: &[u8]) -> Result<u64, MessageError> {
-    let digits = value.iter().all(u8::is_ascii_digit);
-    let digits = std::str::from_utf8(value).ok().filter(|_| digits);
-    let number = digits.and_then(|digits| digits.parse::<i64>().ok());
-    number.map(i64::unsigned_abs).ok_or(LENGTH)
+    number(value, 10).ok_or(LENGTH)
 }
 
 /// True if the content is chunked. Any other `Transfer-Encoding` is an error, and so is a second.
@@ -228,8 +228,7 @@ impl Chunks {
                         return Ok(());
                     };
                     if buf[..length] != b"\r\n"[..] {
-                        let section = Bytes::copy_from_slice(&buf[..length]);
-                        let trailers = Fields::read(section, 0, self.end.lines, &limits)?;
+                        let trailers = Fields::read(&buf[..length], 0, self.end.lines, &limits)?;
                         self.trailers = Some(Box::new(trailers.to_map()));
                     }
                     buf.advance(length);
@@ -244,11 +243,8 @@ impl Chunks {
     fn size(&mut self, line: &[u8]) -> Result<u64, MessageError> {
         let line = line.strip_suffix(b"\r").ok_or(SIZE)?;
         let (digits, rest) = line.split_at(length_of(line, |byte| byte.is_ascii_hexdigit()));
-        let size = std::str::from_utf8(digits)
-            .ok()
-            .filter(|digits| digits.len() <= SIZE_DIGITS)
-            .and_then(|digits| i64::from_str_radix(digits, 16).ok());
-        let size = size.ok_or(SIZE)?.unsigned_abs();
+        let size = number(digits, 16).filter(|_| digits.len() <= SIZE_DIGITS);
+        let size = size.ok_or(SIZE)?;
         let fits = match trim(rest) {
             [] => rest.is_empty() || self.padded,
             [b';', text @ ..] => text.iter().all(|byte| is_in_value(*byte)),

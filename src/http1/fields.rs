@@ -2,14 +2,13 @@
 //! that were added.
 //!
 //! A message is edited as the bytes that came and the places of its lines in them. So a field goes on
-//! in the spelling and order in which it came, and writing a head copies long runs of bytes.
+//! in the spelling and order in which it came.
 
 use std::ops::Range;
 
-use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::head::{FieldLine, HeadLimits, MessageError, is_in_value};
+use super::head::{HeadLimits, MessageError, field_line, is_in_value};
 use super::names::{CONNECTION, title};
 
 /// Room for what is usually added to a head.
@@ -19,31 +18,29 @@ const ADDED_BYTES: usize = 384;
 /// See the module's documentation. Names are compared without case, and given in lower case.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
-    /// The head that came.
-    came: Bytes,
-    /// The lines that were added.
-    added: Vec<u8>,
+    /// The head that came, and behind it the lines that were added.
+    text: Vec<u8>,
     lines: Vec<Line>,
     /// A bit for each [`mark`] of a name that may be here.
     names: u64,
 }
 
+/// The place of a line in [`Fields::text`].
 #[derive(Clone, Debug)]
 struct Line {
     name: Range<usize>,
     value: Range<usize>,
-    /// It stands in [`Fields::added`].
-    added: bool,
     /// Of its name.
     mark: u8,
 }
 
 impl Fields {
     /// No fields yet of this head, which has this number of lines.
-    pub(super) fn of(came: Bytes, lines: usize) -> Self {
+    pub(super) fn of(head: &[u8], lines: usize) -> Self {
+        let mut text = Vec::with_capacity(head.len() + ADDED_BYTES);
+        text.extend_from_slice(head);
         Self {
-            came,
-            added: Vec::with_capacity(ADDED_BYTES),
+            text,
             lines: Vec::with_capacity(lines + ADDED_LINES),
             names: 0,
         }
@@ -51,46 +48,36 @@ impl Fields {
 
     /// Reads the lines of this head from `begin` up to its empty line, which is its end, strictly.
     pub(super) fn read(
-        came: Bytes,
+        head: &[u8],
         mut begin: usize,
         lines: usize,
         limits: &HeadLimits,
     ) -> Result<Self, MessageError> {
-        let mut fields = Self::of(came, lines);
-        while fields.came[begin..] != b"\r\n"[..] {
+        let mut fields = Self::of(head, lines);
+        while head[begin..] != b"\r\n"[..] {
             if fields.lines.len() == limits.fields {
                 return Err(MessageError::Fields(limits.fields));
             }
-            let line = FieldLine::read(&fields.came[begin..])?;
-            let value = begin + line.value.start..begin + line.value.end;
-            fields.push(begin..begin + line.name, value);
-            begin += line.next;
+            let (name, value, next) = field_line(head, begin)?;
+            fields.push(name, value);
+            begin = next;
         }
         Ok(fields)
     }
 
-    /// Adds the line with these parts of the head.
+    /// Adds the line with these parts of the text.
     pub(super) fn push(&mut self, name: Range<usize>, value: Range<usize>) {
-        let mark = mark(&self.came[name.clone()]);
+        let mark = mark(&self.text[name.clone()]);
         self.names |= 1 << mark;
-        self.lines.push(Line {
-            name,
-            value,
-            added: false,
-            mark,
-        });
-    }
-
-    fn text(&self, line: &Line) -> &[u8] {
-        if line.added { &self.added } else { &self.came }
+        self.lines.push(Line { name, value, mark });
     }
 
     fn name(&self, line: &Line) -> &[u8] {
-        &self.text(line)[line.name.clone()]
+        &self.text[line.name.clone()]
     }
 
     fn value(&self, line: &Line) -> &[u8] {
-        &self.text(line)[line.value.clone()]
+        &self.text[line.value.clone()]
     }
 
     fn with_name<'a>(&'a self, name: &'a str) -> impl DoubleEndedIterator<Item = &'a Line> {
@@ -116,18 +103,8 @@ impl Fields {
         std::str::from_utf8(self.get(name)?).ok()
     }
 
-    /// The same, to keep: it shares the memory of the received head.
-    #[must_use]
-    pub fn shared(&self, name: &str) -> Option<Bytes> {
-        let line = self.with_name(name).next()?;
-        Some(if line.added {
-            Bytes::copy_from_slice(self.value(line))
-        } else {
-            self.came.slice(line.value.clone())
-        })
-    }
-
     /// The values of all lines of a name.
+    #[must_use]
     pub fn get_all<'a>(&'a self, name: &'a str) -> impl DoubleEndedIterator<Item = &'a [u8]> {
         self.with_name(name).map(|line| self.value(line))
     }
@@ -145,37 +122,27 @@ impl Fields {
 
     /// Adds a line behind all others. Its name is written in `Title-Case`, as people do.
     pub fn append(&mut self, name: &str, value: impl AsRef<[u8]>) {
-        let begin = self.added.len();
-        title(name, &mut self.added);
+        let begin = self.text.len();
+        title(name, &mut self.text);
         self.append_value(begin, value.as_ref());
     }
 
     /// The same with the name as it is.
     pub fn append_as(&mut self, name: &[u8], value: &[u8]) {
-        let begin = self.added.len();
-        self.added.extend_from_slice(name);
+        let begin = self.text.len();
+        self.text.extend_from_slice(name);
         self.append_value(begin, value);
     }
 
     fn append_value(&mut self, begin: usize, value: &[u8]) {
-        let name = begin..self.added.len();
-        let mark = mark(&self.added[name.clone()]);
-        self.names |= 1 << mark;
-        self.added.extend_from_slice(b": ");
-        let begin = self.added.len();
-        self.added.extend_from_slice(value);
-        let end = self.added.len();
+        let name = begin..self.text.len();
+        self.text.extend_from_slice(b": ");
+        let begin = self.text.len();
         // A control byte becomes a blank, so a value never adds a line.
-        for byte in &mut self.added[begin..] {
-            *byte = plain(*byte);
-        }
-        self.lines.push(Line {
-            name,
-            value: begin..end,
-            added: true,
-            mark,
-        });
-        self.added.extend_from_slice(b"\r\n");
+        let plain = |byte: &u8| if is_in_value(*byte) { *byte } else { b' ' };
+        self.text.extend(value.iter().map(plain));
+        self.push(name, begin..self.text.len());
+        self.text.extend_from_slice(b"\r\n");
     }
 
     /// Replaces all lines of a name by one, in the place of the first.
@@ -198,13 +165,9 @@ impl Fields {
 
     /// Removes the lines whose name is unwanted.
     pub fn remove_where(&mut self, unwanted: impl Fn(&[u8]) -> bool) {
-        let Self {
-            came, added, lines, ..
-        } = self;
-        lines.retain(|line| {
-            let text = if line.added { &added[..] } else { &came[..] };
-            !unwanted(&text[line.name.clone()])
-        });
+        let text = &self.text;
+        self.lines
+            .retain(|line| !unwanted(&text[line.name.clone()]));
     }
 
     /// Joins the members of a list to one line, with one more behind them.
@@ -234,26 +197,9 @@ impl Fields {
 
     /// Writes the lines.
     pub fn write_to(&self, out: &mut Vec<u8>) {
-        // Adjacent lines of the received head that are written `name: value`.
-        let mut run = 0..0;
-        for line in &self.lines {
-            let (name, value) = (&line.name, &line.value);
-            let as_written = !line.added
-                && self.came.get(name.end..value.start) == Some(b": ")
-                && self.came.get(value.end..value.end + 2) == Some(b"\r\n");
-            if as_written && run.end == name.start {
-                run.end = value.end + 2;
-                continue;
-            }
-            out.extend_from_slice(&self.came[run]);
-            run = 0..0;
-            if as_written {
-                run = name.start..value.end + 2;
-            } else {
-                write(self.name(line), self.value(line), out);
-            }
+        for (name, value) in self.iter() {
+            write(name, value, out);
         }
-        out.extend_from_slice(&self.came[run]);
     }
 }
 
@@ -283,11 +229,6 @@ fn write(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
 pub(crate) fn title_line(name: &str, value: &[u8], out: &mut Vec<u8>) {
     title(name, out);
     write(b"", value, out);
-}
-
-/// A byte of a value, or a blank in place of a control byte.
-fn plain(byte: u8) -> u8 {
-    if is_in_value(byte) { byte } else { b' ' }
 }
 
 /// A number below 64 that differs for most names, so that an absent one is usually known without
@@ -323,7 +264,7 @@ mod tests {
             fields: 10,
             target: 0,
         };
-        Fields::read(Bytes::from_static(head.as_bytes()), 0, 4, &limits).expect("well-formed")
+        Fields::read(head.as_bytes(), 0, 4, &limits).expect("well-formed")
     }
 
     fn written(fields: &Fields) -> String {

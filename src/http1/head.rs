@@ -110,49 +110,47 @@ impl HeadEnd {
     }
 }
 
-/// One field line.
-pub(super) struct FieldLine {
-    /// Its name ends here.
-    pub name: usize,
-    /// Without the white space around it.
-    pub value: Range<usize>,
-    /// The next line begins here.
-    pub next: usize,
-}
-
-impl FieldLine {
-    /// Reads the line that `rest` begins with, strictly: it ends with CRLF alone. RFC 9112, 2.2 lets
-    /// a recipient accept a bare LF, but the upstream may not accept it, or may accept a bare CR as
-    /// well. The name is a token that touches the colon. The value has no control byte except HTAB
-    /// (RFC 9110, 5.5), and is not folded (RFC 9112, 5.2).
-    pub fn read(rest: &[u8]) -> Result<Self, MessageError> {
-        let name = length_of(rest, is_tchar);
-        match rest.get(name) {
-            Some(b':') if name > 0 => {}
-            Some(b' ' | b'\t') if name == 0 => return Err(FOLDED),
-            Some(b'\n') => return Err(LINE_END),
-            _ => return Err(NOT_A_FIELD),
-        }
-        let start = name + 1 + length_of(&rest[name + 1..], is_blank);
-        let end = start + length_of(&rest[start..], is_in_value);
-        match rest[end..] {
-            [b'\r', b'\n', ..] => {}
-            [b'\r' | b'\n', ..] => return Err(LINE_END),
-            _ => return Err(CONTROL_BYTE),
-        }
-        let value = trim(&rest[start..end]).len();
-        Ok(Self {
-            name,
-            value: start..start + value,
-            next: end + 2,
-        })
+/// Reads the field line at `begin` of a head, strictly. It ends with CRLF alone. RFC 9112, 2.2 lets
+/// a recipient accept a bare LF, but the upstream may not accept it, or may accept a bare CR as
+/// well. The name is a token that touches the colon. The value has no control byte except HTAB
+/// (RFC 9110, 5.5), and is not folded (RFC 9112, 5.2).
+///
+/// Returns the places of the name and of the value without the white space around it, and where the
+/// next line begins.
+pub(super) fn field_line(
+    head: &[u8],
+    begin: usize,
+) -> Result<(Range<usize>, Range<usize>, usize), MessageError> {
+    let colon = begin + length_of(&head[begin..], is_tchar);
+    match head.get(colon) {
+        Some(b':') if colon > begin => {}
+        Some(b' ' | b'\t') if colon == begin => return Err(FOLDED),
+        Some(b'\n') => return Err(LINE_END),
+        _ => return Err(NOT_A_FIELD),
     }
+    let start = colon + 1 + length_of(&head[colon + 1..], is_blank);
+    let end = start + length_of(&head[start..], is_in_value);
+    match head[end..] {
+        [b'\r', b'\n', ..] => {}
+        [b'\r' | b'\n', ..] => return Err(LINE_END),
+        _ => return Err(CONTROL_BYTE),
+    }
+    let value = start..start + trim(&head[start..end]).len();
+    Ok((begin..colon, value, end + 2))
 }
 
 /// The number of bytes before the first that is not such a one.
 pub(super) fn length_of(bytes: &[u8], such: impl Fn(u8) -> bool) -> usize {
     let other = bytes.iter().position(|byte| !such(*byte));
     other.unwrap_or(bytes.len())
+}
+
+/// The number up to 2^63-1 that has these digits, and no sign.
+pub(crate) fn number(digits: &[u8], radix: u32) -> Option<u64> {
+    let is_digit = |byte: &u8| char::from(*byte).is_digit(radix);
+    let text = std::str::from_utf8(digits).ok();
+    let text = text.filter(|_| digits.iter().all(is_digit))?;
+    i64::from_str_radix(text, radix).ok()?.try_into().ok()
 }
 
 /// True if both names are the same to a server that turns fields into variables, as in CGI
@@ -166,18 +164,11 @@ pub fn same_name(name: &[u8], other: &str) -> bool {
 /// One letter of a name, as [`same_name`] compares it.
 #[must_use]
 pub const fn plain(byte: u8) -> u8 {
-    const TABLE: [u8; 256] = {
-        let mut table = [b'-'; 256];
-        let mut byte = 0_u8;
-        while byte < 128 {
-            if byte.is_ascii_alphanumeric() {
-                table[byte as usize] = byte.to_ascii_lowercase();
-            }
-            byte += 1;
-        }
-        table
-    };
-    TABLE[byte as usize]
+    if byte.is_ascii_alphanumeric() {
+        byte.to_ascii_lowercase()
+    } else {
+        b'-'
+    }
 }
 
 /// True if these bytes are a token (RFC 9110, 5.6.2).
@@ -189,22 +180,8 @@ pub fn is_token(bytes: &[u8]) -> bool {
 /// True if a token may have this byte.
 #[must_use]
 pub const fn is_tchar(byte: u8) -> bool {
-    const TABLE: [bool; 256] = {
-        let mut table = [false; 256];
-        let mut byte = 0_u8;
-        while byte < 128 {
-            table[byte as usize] = byte.is_ascii_alphanumeric();
-            byte += 1;
-        }
-        let signs = b"!#$%&'*+-.^_`|~";
-        let mut at = 0;
-        while at < signs.len() {
-            table[signs[at] as usize] = true;
-            at += 1;
-        }
-        table
-    };
-    TABLE[byte as usize]
+    matches!(byte, b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z')
+        || matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~')
 }
 
 /// True if a field's value may have this byte: visible ASCII, space, HTAB, or obs-text.
@@ -279,8 +256,8 @@ mod tests {
     #[test]
     fn fields_are_read_to_the_letter() {
         let parts = |line: &'static [u8]| {
-            let field = FieldLine::read(line)?;
-            Ok((&line[..field.name], &line[field.value], field.next))
+            let (name, value, next) = field_line(line, 0)?;
+            Ok((&line[name], &line[value], next))
         };
         for (line, name, value) in [
             (&b"A: b\r\n"[..], &b"A"[..], &b"b"[..]),

@@ -1,28 +1,22 @@
 //! The heads of messages, as every phase sees them.
 
-use std::io::Cursor;
-use std::sync::{Arc, Mutex};
-
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{Method, StatusCode, Version};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 
 use super::Fields;
 use super::names::HOST;
 
-use crate::locked::locked;
-
 /// The head of a request.
-#[derive(Clone)]
 pub struct RequestHead {
     pub method: Method,
     pub target: Target,
     pub version: Version,
     pub fields: Fields,
-    /// The client's socket, if the request asks to leave HTTP.
-    pub(crate) upgrade: Option<UpgradeSlot>,
+    /// The client's socket, if the request asks to leave HTTP. It comes once the client knows.
+    pub(crate) upgrade: Option<oneshot::Receiver<ClientSocket>>,
 }
 
 impl RequestHead {
@@ -42,9 +36,9 @@ impl RequestHead {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Path and query, or `*`.
-    text: PathAndQuery,
+    pub text: PathAndQuery,
     /// Of an absolute URI, or HTTP/2's `:authority`.
-    authority: Option<Bytes>,
+    pub authority: Option<Bytes>,
 }
 
 impl Target {
@@ -55,12 +49,12 @@ impl Target {
 
     /// `text`: the path and query, perhaps without a path, or `*`. `None`: it has a forbidden byte.
     #[must_use]
-    pub fn parse(text: Bytes, authority: Option<Bytes>) -> Option<Self> {
-        let text = match text.first() {
-            Some(b'/' | b'*') => text,
-            _ => [b"/", &text[..]].concat().into(),
+    pub fn parse(text: &[u8], authority: Option<Bytes>) -> Option<Self> {
+        let slash: &[u8] = match text.first() {
+            Some(b'/' | b'*') => b"",
+            _ => b"/",
         };
-        let text = PathAndQuery::from_maybe_shared(text).ok()?;
+        let text = PathAndQuery::from_maybe_shared([slash, text].concat()).ok()?;
         Some(Self::new(text, authority))
     }
 
@@ -80,28 +74,17 @@ impl Target {
         self.text.query()
     }
 
-    /// The same for a URI.
-    #[must_use]
-    pub fn path_and_query(&self) -> PathAndQuery {
-        self.text.clone()
-    }
-
-    #[must_use]
-    pub fn authority(&self) -> Option<&[u8]> {
-        self.authority.as_deref()
-    }
-
     /// The host that the request is for, as `proxy::classify` has checked it.
     #[must_use]
     pub fn host(&self, fields: &Fields) -> Option<Bytes> {
-        self.authority.clone().or_else(|| fields.shared(HOST))
+        let host = || fields.get(HOST).map(Bytes::copy_from_slice);
+        self.authority.clone().or_else(host)
     }
 
     /// The same authority with another path and query.
     #[must_use]
     pub fn at(&self, text: &str) -> Option<Self> {
-        let text = Bytes::copy_from_slice(text.as_bytes());
-        Self::parse(text, self.authority.clone())
+        Self::parse(text.as_bytes(), self.authority.clone())
     }
 }
 
@@ -156,43 +139,6 @@ impl<B> From<Response<B>> for http::Response<B> {
     }
 }
 
-/// The socket to come, once the client has been told.
-pub(crate) type PendingSocket = oneshot::Receiver<ClientSocket>;
-
-/// Stands in the head of a request that may leave HTTP. The socket can be taken once.
-#[derive(Clone)]
-pub(crate) struct UpgradeSlot(Arc<Mutex<Option<PendingSocket>>>);
-
-impl UpgradeSlot {
-    pub(crate) fn take(&self) -> Option<PendingSocket> {
-        let mut switched = locked(&self.0);
-        switched.take()
-    }
-}
-
-/// The connection's side of it.
-pub(crate) struct Handover(oneshot::Sender<ClientSocket>);
-
-/// Both sides.
-pub(crate) fn handover() -> (Handover, UpgradeSlot) {
-    let (tx, rx) = oneshot::channel();
-    (Handover(tx), UpgradeSlot(Arc::new(Mutex::new(Some(rx)))))
-}
-
-impl Handover {
-    /// Hands the socket over. `read`: what has been read of it behind the request.
-    pub(crate) fn give(
-        self,
-        socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        read: Bytes,
-    ) {
-        let (reader, writer) = tokio::io::split(socket);
-        let socket = tokio::io::join(Cursor::new(read).chain(reader), writer);
-        // If the receiver is gone, the socket is closed.
-        let _ = self.0.send(Box::new(socket));
-    }
-}
-
 /// A client's socket, of whatever kind, that has left HTTP.
 pub(crate) type ClientSocket = Box<dyn DuplexStream>;
 
@@ -214,7 +160,7 @@ mod tests {
             ("?x", "/", Some("x")),
             ("*", "*", None),
         ] {
-            let target = Target::parse(Bytes::from_static(text.as_bytes()), None);
+            let target = Target::parse(text.as_bytes(), None);
             let target = target.expect("a target");
             assert_eq!((target.path(), target.query()), (path, query), "{text}");
         }

@@ -27,6 +27,6 @@ mod tests;
 pub(crate) use self::fields::title_line;
 pub use self::fields::{Fields, connection_has, members};
 pub use self::head::MessageError;
-pub(crate) use self::message::{Handover, PendingSocket, handover};
+pub(crate) use self::message::ClientSocket;
 pub use self::message::{RequestHead, Response, ResponseHead, Target};
 pub(crate) use self::write_queue::WriteQueue;

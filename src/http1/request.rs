@@ -19,7 +19,6 @@
 //!   The upstream gets origin-form. Authority-form goes with CONNECT, which is refused.
 
 use std::net::Ipv6Addr;
-use std::ops::Range;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::{Method, Version};
@@ -27,7 +26,7 @@ use http::{Method, Version};
 use super::content::{CODING_ON_1_0, Framing, content_length, is_chunked, is_framing_twin};
 use super::fields::{connection_has, members};
 use super::head::{
-    HeadEnd, HeadLimits, LINE_END, MessageError, REPEATED, is_tchar, is_token, length_of,
+    HeadEnd, HeadLimits, LINE_END, MessageError, REPEATED, is_tchar, is_token, length_of, number,
 };
 use super::names::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, UPGRADE};
 use super::{Fields, RequestHead, Target};
@@ -46,7 +45,6 @@ const BAD_HOST: MessageError =
     MessageError::Malformed("Host is not one name or address, with a port or without");
 
 /// A request whose head has come.
-#[derive(Clone)]
 pub struct Request {
     pub head: RequestHead,
     pub framing: Framing,
@@ -81,9 +79,9 @@ pub struct RequestReader {
 }
 
 impl RequestReader {
-    /// Takes the next head off `buf`, which has the bytes of the last call and new ones. The bytes of
-    /// a refused head may have been taken. The beginning of the next message is not certain then, so
-    /// nothing more may be read.
+    /// Takes the next head off `buf`, which has the bytes of the last call and new ones. A refused
+    /// head stays, without the empty line before it. The beginning of the next message is not certain
+    /// then, so nothing more may be read.
     ///
     /// The verdict does not depend on the pieces in which it comes.
     pub fn read(
@@ -118,7 +116,8 @@ impl RequestReader {
             Ok(Some(length)) => {
                 self.skipped = false;
                 let lines = std::mem::take(&mut self.end).lines;
-                let request = Request::read(buf.split_to(length).freeze(), lines, limits)?;
+                let request = Request::read(&buf[..length], lines, limits)?;
+                buf.advance(length);
                 Ok(NextHead::Request(request))
             }
             Err(_) if self.end.lines == 0 && buf[..limits.bytes].contains(&b' ') => {
@@ -131,18 +130,18 @@ impl RequestReader {
 
 impl Request {
     /// Reads a whole head, which has about this number of lines.
-    pub fn read(head: Bytes, lines: usize, limits: &HeadLimits) -> Result<Self, MessageError> {
-        let end = length_of(&head, |byte| byte != b'\n');
+    pub fn read(head: &[u8], lines: usize, limits: &HeadLimits) -> Result<Self, MessageError> {
+        let end = length_of(head, |byte| byte != b'\n');
         let start = StartLine::read(&head[..end], limits)?;
         if head.len() > limits.bytes {
             return Err(MessageError::Bytes(limits.bytes));
         }
-        let authority = start.authority.map(|range| head.slice(range));
-        let target = Target::parse(head.slice(start.target), authority).ok_or(START_LINE)?;
+        let authority = start.authority.map(Bytes::copy_from_slice);
+        let target = Target::parse(start.target, authority).ok_or(START_LINE)?;
         let fields = Fields::read(head, end + 1, lines, limits)?;
         let http_11 = start.version == Version::HTTP_11;
         let framing = framing(&fields, http_11)?;
-        match (one(&fields, HOST)?, target.authority()) {
+        match (one(&fields, HOST)?, target.authority.as_deref()) {
             (None, Some(_)) if !http_11 => {}
             (None, _) => return Err(MessageError::Malformed("there is no Host")),
             (Some(host), _) if !is_host(host) => return Err(BAD_HOST),
@@ -205,18 +204,18 @@ fn framing(fields: &Fields, http_11: bool) -> Result<Framing, MessageError> {
 }
 
 /// The first line of a head.
-struct StartLine {
+struct StartLine<'a> {
     method: Method,
     version: Version,
-    /// The range of path and query in the head.
-    target: Range<usize>,
-    /// That of the authority of an absolute-form target.
-    authority: Option<Range<usize>>,
+    /// Path and query.
+    target: &'a [u8],
+    /// Of an absolute-form target.
+    authority: Option<&'a [u8]>,
 }
 
-impl StartLine {
+impl<'a> StartLine<'a> {
     /// Reads the line without its LF.
-    fn read(line: &[u8], limits: &HeadLimits) -> Result<Self, MessageError> {
+    fn read(line: &'a [u8], limits: &HeadLimits) -> Result<Self, MessageError> {
         let line = line.strip_suffix(b"\r").ok_or(LINE_END)?;
         let mut words = line.split(|byte| *byte == b' ');
         let (Some(method), Some(target), Some(version), None) =
@@ -242,42 +241,43 @@ impl StartLine {
         if target.len() > longest {
             return Err(MessageError::TargetLong(longest));
         }
-        let begin = method.len() + 1;
-        let authority = check_target(method, target)?;
-        let authority = authority.map(|range| begin + range.start..begin + range.end);
+        let (authority, target) = split_target(method, target)?;
         Ok(Self {
             method: Method::from_bytes(method).map_err(|_| START_LINE)?,
             version,
-            target: authority.as_ref().map_or(begin, |authority| authority.end)
-                ..begin + target.len(),
+            target,
             authority,
         })
     }
 }
 
-/// Checks a target. Returns where the authority of an absolute-form target is in it.
-fn check_target(method: &[u8], target: &[u8]) -> Result<Option<Range<usize>>, MessageError> {
+/// Checks a target, and takes the authority off one in absolute form.
+fn split_target<'a>(
+    method: &[u8],
+    target: &'a [u8],
+) -> Result<(Option<&'a [u8]>, &'a [u8]), MessageError> {
     if target == b"*" && method == b"OPTIONS" {
-        return Ok(None);
+        return Ok((None, target));
     }
     if target[0] == b'/' {
-        return check_path_and_query(target).map(|()| None);
+        check_path_and_query(target)?;
+        return Ok((None, target));
     }
     let scheme = ["http://", "https://"].into_iter().find(|scheme| {
         let start = target.get(..scheme.len());
         start.is_some_and(|start| start.eq_ignore_ascii_case(scheme.as_bytes()))
     });
-    let begin = scheme.ok_or(TARGET_FORM)?.len();
-    let end = begin + length_of(&target[begin..], |byte| !b"/?#".contains(&byte));
-    if !is_host(&target[begin..end]) {
+    let rest = &target[scheme.ok_or(TARGET_FORM)?.len()..];
+    let (authority, rest) = rest.split_at(length_of(rest, |byte| !b"/?#".contains(&byte)));
+    if !is_host(authority) {
         return Err(BAD_HOST);
     }
-    check_path_and_query(&target[end..])?;
+    check_path_and_query(rest)?;
     // `OPTIONS http://host` means `OPTIONS *` (RFC 9112, 3.2.4), and not `/`.
-    if method == b"OPTIONS" && target.get(end) != Some(&b'/') {
+    if method == b"OPTIONS" && !rest.starts_with(b"/") {
         return Err(TARGET_FORM);
     }
-    Ok(Some(begin..end))
+    Ok((Some(authority), rest))
 }
 
 fn check_path_and_query(target: &[u8]) -> Result<(), MessageError> {
@@ -311,10 +311,7 @@ pub fn is_host(value: &[u8]) -> bool {
     let port = match port {
         [] => true,
         [b':', digits @ ..] => {
-            let text = std::str::from_utf8(digits).unwrap_or_default();
-            length_of(digits, |byte| byte.is_ascii_digit()) == digits.len()
-                && digits.len() <= 5
-                && text.parse::<u16>().is_ok()
+            digits.len() <= 5 && number(digits, 10).is_some_and(|port| port <= u16::MAX.into())
         }
         _ => false,
     };

@@ -25,7 +25,7 @@
 //! them, as after every other fault, the connection is not used again. A response that was whole
 //! before stays valid.
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use http::{StatusCode, Version};
 use memchr::memchr;
 
@@ -89,18 +89,15 @@ impl ResponseReader {
     pub fn read(&mut self, buf: &mut BytesMut) -> Result<Option<ReceivedResponse>, MessageError> {
         loop {
             // Refuses anything else at once, without waiting for the end of the head.
-            if !b"HTTP/1."
-                .iter()
-                .zip(&buf[..])
-                .all(|(want, got)| want == got)
-            {
+            if !b"HTTP/1.".starts_with(&buf[..buf.len().min(7)]) {
                 return Err(STATUS_LINE);
             }
             let Some(length) = self.end.find(buf, &self.limits)? else {
                 return Ok(None);
             };
             let lines = std::mem::take(&mut self.end).lines;
-            let (head, framing, odd) = read(&buf.split_to(length).freeze(), lines)?;
+            let (head, framing, odd) = read(&buf[..length], lines)?;
+            buf.advance(length);
             let content = match head.status.as_u16() {
                 101 if self.asked.upgrade => None,
                 101 => {
@@ -118,24 +115,20 @@ impl ResponseReader {
     }
 }
 
-/// The framing in the fields of a response. Status and method decide whether there is content at
-/// all.
-type AnnouncedFraming = Result<Framing, MessageError>;
-
-/// Reads a whole head. The framing may be in doubt where there is no content. `true`: see
+/// A head, the framing in its fields, which may be in doubt where there is no content, and
 /// [`ReceivedResponse::odd`].
-fn read(
-    head: &Bytes,
-    lines: usize,
-) -> Result<(ResponseHead, AnnouncedFraming, bool), MessageError> {
-    let line = Line::read(head, 0)?;
-    let (version, status, reason) = status_line(&head[..line.end])?;
-    if head.get(line.next).copied().is_some_and(is_blank) {
+type Read = (ResponseHead, Result<Framing, MessageError>, bool);
+
+/// Reads a whole head.
+fn read(head: &[u8], lines: usize) -> Result<Read, MessageError> {
+    let (end, next) = line(head, 0)?;
+    let (version, status, reason) = status_line(&head[..end])?;
+    if head.get(next).copied().is_some_and(is_blank) {
         return Err(FOLDED);
     }
     let usual = status.canonical_reason().map(str::as_bytes);
-    let reason = (usual != Some(reason)).then(|| head.slice_ref(reason));
-    let (mut fields, doubt) = read_fields(head, line.next, lines)?;
+    let reason = (usual != Some(reason)).then(|| Bytes::copy_from_slice(reason));
+    let (mut fields, doubt) = read_fields(head, next, lines)?;
     let length = length(&fields);
     let framing = match (doubt, length, is_chunked(&fields)) {
         (true, ..) => Err(CONTROL_BYTE),
@@ -156,10 +149,7 @@ fn read(
     match framing {
         Ok(Framing::Length(length)) if !ends => {
             // Equal lengths become one.
-            let digits = fields
-                .get(CONTENT_LENGTH)
-                .is_some_and(|line| !line.contains(&b','));
-            if !digits || fields.get_all(CONTENT_LENGTH).nth(1).is_some() {
+            if lengths(&fields).nth(1).is_some() {
                 fields.insert(CONTENT_LENGTH, length.to_string());
             }
         }
@@ -174,49 +164,38 @@ fn read(
     Ok((head, framing, odd))
 }
 
-/// A line, which may end with LF alone.
-struct Line {
-    end: usize,
-    /// The next one begins here.
-    next: usize,
-}
-
-impl Line {
-    /// The line that begins here, without a look at whether it is continued.
-    fn read(head: &[u8], begin: usize) -> Result<Self, MessageError> {
-        let next = begin + memchr(b'\n', &head[begin..]).ok_or(LINE_END)? + 1;
-        let line = &head[begin..next - 1];
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if memchr(b'\r', line).is_some() {
-            return Err(LINE_END);
-        }
-        Ok(Self {
-            end: begin + line.len(),
-            next,
-        })
+/// The end of the line that begins here, and the beginning of the next one. It may end with LF
+/// alone, and may be continued.
+fn line(head: &[u8], begin: usize) -> Result<(usize, usize), MessageError> {
+    let next = begin + memchr(b'\n', &head[begin..]).ok_or(LINE_END)? + 1;
+    let line = &head[begin..next - 1];
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    match memchr(b'\r', line) {
+        Some(_) => Err(LINE_END),
+        None => Ok((begin + line.len(), next)),
     }
 }
 
 /// Reads the fields from `at` on. `true`: a field that frames the content has a forbidden byte.
-fn read_fields(head: &Bytes, mut at: usize, lines: usize) -> Result<(Fields, bool), MessageError> {
-    let mut fields = Fields::of(head.clone(), lines);
+fn read_fields(head: &[u8], mut at: usize, lines: usize) -> Result<(Fields, bool), MessageError> {
+    let mut fields = Fields::of(head, lines);
     let mut doubt = false;
     loop {
         let begin = at;
-        let mut line = Line::read(head, begin)?;
-        if line.end == begin {
+        let mut end;
+        (end, at) = line(head, begin)?;
+        if end == begin {
             return Ok((fields, doubt));
         }
-        let colon = length_of(&head[begin..line.end], |byte| byte != b':');
-        if begin + colon == line.end {
+        let colon = length_of(&head[begin..end], |byte| byte != b':');
+        if begin + colon == end {
             return Err(NOT_A_FIELD);
         }
-        while head.get(line.next).copied().is_some_and(is_blank) {
-            line = Line::read(head, line.next)?;
+        while head.get(at).copied().is_some_and(is_blank) {
+            (end, at) = line(head, at)?;
         }
-        at = line.next;
         let name = begin..begin + trim(&head[begin..begin + colon]).len();
-        let behind = &head[begin + colon + 1..line.end];
+        let behind = &head[begin + colon + 1..end];
         let start = begin + colon + 1 + length_of(behind, is_blank);
         let (spelled, value) = (&head[name.clone()], trim(behind));
         if !is_token(spelled) {
@@ -236,13 +215,17 @@ fn read_fields(head: &Bytes, mut at: usize, lines: usize) -> Result<(Fields, boo
     }
 }
 
-/// The lengths of all lines, which must be one.
-fn length(fields: &Fields) -> Result<Option<u64>, MessageError> {
+/// The lengths of all lines, as written.
+fn lengths(fields: &Fields) -> impl Iterator<Item = &[u8]> {
     let lines = fields.get_all(CONTENT_LENGTH);
-    let mut lengths = lines
+    lines
         .flat_map(|line| line.split(|byte| *byte == b','))
         .map(trim)
-        .map(content_length);
+}
+
+/// The lengths of all lines, which must be one.
+fn length(fields: &Fields) -> Result<Option<u64>, MessageError> {
+    let mut lengths = lengths(fields).map(content_length);
     let Some(first) = lengths.next().transpose()? else {
         return Ok(None);
     };

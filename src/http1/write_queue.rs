@@ -1,7 +1,7 @@
 //! The bytes of a message that wait for the socket: heads and short pieces of content in one
 //! buffer, and among them one longer piece that is not copied.
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, Write as _};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -17,6 +17,7 @@ const MAX_COPIED: usize = 4 << 10;
 const FULL: usize = 16 << 10;
 
 /// The bytes that wait for the socket.
+#[derive(Default)]
 pub(crate) struct WriteQueue {
     buf: Vec<u8>,
     /// A longer piece, which goes out between the parts of `buf` before and behind `split`.
@@ -30,13 +31,10 @@ pub(crate) struct WriteQueue {
 
 impl WriteQueue {
     /// An empty queue with this buffer.
-    pub(crate) const fn new(buf: Vec<u8>) -> Self {
+    pub(crate) fn new(buf: Vec<u8>) -> Self {
         Self {
             buf,
-            data: Bytes::new(),
-            split: 0,
-            written: 0,
-            kept: false,
+            ..Self::default()
         }
     }
 
@@ -52,7 +50,7 @@ impl WriteQueue {
             return;
         }
         if chunked {
-            self.push_size(data.len());
+            let _ = write!(self.buf, "{:x}\r\n", data.len());
         }
         if data.len() <= MAX_COPIED {
             self.buf.extend_from_slice(&data);
@@ -63,15 +61,6 @@ impl WriteQueue {
         if chunked {
             self.buf.extend_from_slice(b"\r\n");
         }
-    }
-
-    fn push_size(&mut self, size: usize) {
-        let digits = (usize::BITS - size.leading_zeros()).div_ceil(4);
-        for digit in (0..digits).rev() {
-            let digit = (size >> (digit * 4)) & 0xf;
-            self.buf.push(b"0123456789abcdef"[digit]);
-        }
-        self.buf.extend_from_slice(b"\r\n");
     }
 
     /// Adds the last chunk, and these trailers.

@@ -125,11 +125,8 @@ fn aimed(target: &str, head: &RequestHead) -> Result<RequestHead, Refusal> {
         let why = "X-Fencing-Target is a method, one space, and a path: PUT /orders/7";
         return Err(Refusal::Ambiguous(why.into()));
     };
-    Ok(RequestHead {
-        method,
-        target,
-        ..head.clone()
-    })
+    let fields = head.fields.clone();
+    Ok(RequestHead::new(method, target, head.version, fields))
 }
 
 /// Checks the limits on clients that may claim.

@@ -169,7 +169,7 @@ fn one_target(allow: Allow, head: &RequestHead, path: &CheckedPath) -> Result<()
 
 /// The one host a request is for (RFC 9112 section 3.2, RFC 9113 section 8.3.1).
 fn host(head: &RequestHead) -> Result<&[u8], Refusal> {
-    host_of(&head.fields, head.target.authority())
+    host_of(&head.fields, head.target.authority.as_deref())
 }
 
 /// The same of a head's parts.

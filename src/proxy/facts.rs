@@ -66,7 +66,7 @@ impl RequestFacts {
         access: AccessLog,
     ) -> Self {
         let began = Instant::now();
-        let shared = |name| head.and_then(|head| head.fields.shared(name));
+        let shared = |name| head?.fields.get(name).map(Bytes::copy_from_slice);
         let parent = head.and_then(|head| TraceParent::of(&head.fields));
         let trace = head.zip(traces).and_then(|(head, traces)| {
             let head = TraceHead {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +20,7 @@ use super::limits::InFlightLimit;
 use super::refusal::Refusal;
 use crate::http1::Fields;
 use crate::http1::names::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
-use crate::http1::{PendingSocket, RequestHead, Response};
+use crate::http1::{ClientSocket, RequestHead, Response};
 use crate::proxy::client_body::{ClientBody, full};
 use crate::upstream::{ResponseBody, Upgraded, into_upgraded};
 
@@ -29,7 +29,7 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// The client's side of a tunnel to come.
 pub(crate) struct TunnelOpening {
-    client: PendingSocket,
+    client: oneshot::Receiver<ClientSocket>,
     /// The protocols that it asks for, as one line.
     protocols: Vec<u8>,
     /// Cancelled when the process stops.
@@ -53,7 +53,7 @@ impl TunnelOpening {
             return Ok(None);
         }
         let protocols = asked.join(&b", "[..]);
-        let Some(client) = head.upgrade.take().and_then(|slot| slot.take()) else {
+        let Some(client) = head.upgrade.take() else {
             return Ok(None);
         };
         Ok(Some(Self {

@@ -14,7 +14,7 @@ use super::path::has_control;
 use super::route::Pattern;
 
 /// The name of a protected resource: 1 to 1,024 bytes of text without control characters.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ResourceKey(Arc<str>);
 
 impl ResourceKey {
@@ -50,12 +50,6 @@ impl fmt::Display for ResourceKey {
     }
 }
 
-impl fmt::Debug for ResourceKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&*self.0, f)
-    }
-}
-
 /// The source of a part of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Source {
@@ -76,18 +70,6 @@ pub enum Source {
 impl Source {
     /// Reads the name of a source, as in the template of a route with this pattern.
     pub(super) fn parse(name: &str, pattern: &Pattern) -> Result<Self, String> {
-        let captured = |name: &str| pattern.names().any(|known| known == name);
-        if name == "path" || name == "host" {
-            // `/{*path}` is the one pattern where both readings of `{path}` are the same thing.
-            if captured(name) && pattern.as_str() != "/{*path}" {
-                return Err(format!(
-                    "`{{{name}}}` is the request's whole {name}, and the route's path captures \
-                     something else under that name; rename the capture"
-                ));
-            }
-            let is_path = name == "path";
-            return Ok(if is_path { Self::WholePath } else { Self::Host });
-        }
         match name.split_once('.') {
             Some((_, "")) => return Err(format!("`{{{name}}}` names nothing behind the dot")),
             Some(("header", header)) => return Self::header(header),
@@ -109,25 +91,32 @@ impl Source {
             }
             _ => {}
         }
+        let whole = match name {
+            "path" => Some(Self::WholePath),
+            "host" => Some(Self::Host),
+            _ => None,
+        };
         let capture = match name.strip_prefix('*') {
             Some(rest) if pattern.rest_name() == Some(rest) => rest,
             _ => name,
         };
-        if captured(capture) {
-            return Ok(Self::Path(capture.to_owned()));
-        }
-        let names: Vec<String> = pattern
-            .names()
-            .map(|known| format!("`{{{known}}}`"))
-            .collect();
-        Err(format!(
-            "`{{{name}}}` is not known; the path `{pattern}` captures {}; besides there are \
-             `{{path}}`, `{{host}}`, `{{header.…}}`, `{{query.…}}` and `{{json.…}}`",
-            if names.is_empty() {
-                "nothing".to_owned()
-            } else {
-                names.join(", ")
+        match (whole, pattern.names().any(|known| known == capture)) {
+            // `/{*path}` is the one pattern where both readings of `{path}` are the same thing.
+            (Some(_), true) if pattern.as_str() != "/{*path}" => {
+                return Err(format!(
+                    "`{{{name}}}` is the request's whole {name}, and the route's path captures \
+                     something else under that name; rename the capture"
+                ));
             }
+            (Some(source), _) => return Ok(source),
+            (None, true) => return Ok(Self::Path(capture.to_owned())),
+            (None, false) => {}
+        }
+        let names = pattern.names().flat_map(|known| ["`{", known, "}`, "]);
+        let names: String = names.collect();
+        Err(format!(
+            "`{{{name}}}` is not known; behind the path `{pattern}` there are {names}`{{path}}`, \
+             `{{host}}`, `{{header.…}}`, `{{query.…}}` and `{{json.…}}`"
         ))
     }
 

@@ -1,6 +1,6 @@
 //! The rules of fencing: tokens, resource keys, and the rules of URL syntax that keep two spellings
-//! of one thing from having two keys. Pure; imports `std` only. An error is a text for whoever has
-//! sent the request or written the configuration.
+//! of one thing from having two keys. Pure: imports only the signs of HTTP/1. An error is a text for
+//! the sender of the request, or for the author of the configuration.
 //!
 //! - [`token`]: a number, the spellings it may have in a header, its comparison with the mark, and
 //!   how far past the mark it is accepted.
@@ -19,6 +19,8 @@ mod route;
 mod sample;
 mod template;
 mod token;
+
+use crate::http1::head::same_name;
 
 pub use key::{ResourceKey, Source, query_value};
 pub use normal::percent_encoded;
@@ -84,7 +86,7 @@ const SET_BY_PROXY: [&str; 8] = [
 #[must_use]
 pub fn is_replaced(field: &str) -> bool {
     let mut names = HOP_BY_HOP.iter().chain(&SET_BY_PROXY);
-    names.any(|name| dashed(field).eq(name.bytes()))
+    names.any(|name| same_name(field.as_bytes(), name))
 }
 
 /// The beginnings of the names of fields that identify a client by its certificate. If fencepost
@@ -119,16 +121,9 @@ const BEGINNINGS: [&str; 20] = [
 /// ignore the case of letters, and some treat any other sign like a dash.
 #[must_use]
 pub fn names_a_peer(field: &str) -> bool {
-    let begins = |start: &&str| dashed(field).take(start.len()).eq(start.bytes());
-    BEGINNINGS.iter().any(begins)
-}
-
-/// A name in small letters, each other sign a dash.
-fn dashed(field: &str) -> impl Iterator<Item = u8> {
-    field.bytes().map(|byte| match byte {
-        byte if byte.is_ascii_alphanumeric() => byte.to_ascii_lowercase(),
-        _ => b'-',
-    })
+    let begin = |start: &str| field.as_bytes().get(..start.len());
+    let mut beginnings = BEGINNINGS.iter();
+    beginnings.any(|start| begin(start).is_some_and(|begin| same_name(begin, start)))
 }
 
 #[cfg(test)]

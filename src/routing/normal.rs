@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::path::unescaped;
+use crate::http1::request::is_host;
 
 /// Folds case in all scripts, by characters: texts that any reader may think equal except for case
 /// become equal (`Σ`, `σ` and `ς`; `ß`, `ẞ` and `ss`; the Kelvin sign and `k`). Merging too much
@@ -52,30 +53,22 @@ pub(super) fn plain(text: &str) -> Result<(), String> {
 
 /// The name in a Host header: lower case, without port and final dot (RFC 9110, 4.2.3 and 7.2).
 pub(crate) fn host_name(host: &str) -> Result<String, String> {
-    let wrong = || {
-        format!(
-            "`{}` is not a host; send `name` or `name:port`",
-            host.escape_debug()
-        )
+    let end = host.find(']').map(|bracket| bracket + 1).or(host.find(':'));
+    let name = &host[..end.unwrap_or(host.len())];
+    let address = name
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    let name = match address.map(str::parse::<Ipv6Addr>) {
+        Some(Ok(address)) => format!("[{address}]"),
+        _ => name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase(),
     };
-    let (name, port) = if let Some(rest) = host.strip_prefix('[') {
-        let (address, port) = rest.split_once(']').ok_or_else(wrong)?;
-        let address: Ipv6Addr = address.parse().map_err(|_| wrong())?;
-        (format!("[{address}]"), port)
-    } else {
-        let (name, port) = host.split_at(host.find(':').unwrap_or(host.len()));
-        let name = name.strip_suffix('.').unwrap_or(name);
-        let inside = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-        if name.split('.').any(str::is_empty) || !name.bytes().all(inside) {
-            return Err(wrong());
-        }
-        (name.to_ascii_lowercase(), port)
-    };
-    match port.strip_prefix(':') {
-        None if port.is_empty() => Ok(name),
-        Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => Ok(name),
-        _ => Err(wrong()),
+    if is_host(host.as_bytes()) && name.split('.').all(|label| !label.is_empty()) {
+        return Ok(name);
     }
+    let shown = host.escape_debug();
+    Err(format!(
+        "`{shown}` is not a host; send `name` or `name:port`"
+    ))
 }
 
 /// Returns true if a Host header names an IP address or `localhost`. No other party can make these

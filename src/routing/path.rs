@@ -51,10 +51,7 @@ impl Allow {
     /// Allows one oddity. `false`: the name is unknown.
     pub fn set(&mut self, name: &str) -> bool {
         let index = Self::index(name);
-        if let Some(index) = index {
-            self.0[index] = true;
-        }
-        index.is_some()
+        index.map(|index| self.0[index] = true).is_some()
     }
 
     /// True if the oddity of this name is allowed.
@@ -68,83 +65,54 @@ impl Allow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ambiguity {
     what: PathProblem,
-    /// Byte offset in the raw path.
-    at: usize,
+    /// Byte offset in the raw path, from 0.
+    pub at: usize,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 enum PathProblem {
     // Oddities: spellings that servers read in several ways. A route may let the first four
     // through: their discriminants are indices in [`Allow::NAMES`].
+    #[error("a `;` (raw or `%3B`), where some servers cut the segment; leave it out")]
     Semicolon,
+    #[error("an empty segment (`//`), which some servers drop; send a single `/`")]
     EmptySegment,
+    #[error("an encoded slash (`%2F`), which some servers take for `/`; leave it out")]
     EncodedSlash,
+    #[error("a character that a path has only in its escaped form (RFC 3986, 3.3); escape it")]
     RawCharacter,
+    #[error("a backslash (raw or `%5C`), which some servers take for `/`; leave it out")]
     Backslash,
+    #[error("an encoded `?` or `#` (`%3F`, `%23`), where some servers end the path; leave it out")]
     EncodedEnd,
+    #[error(
+        "an encoded `%` before two hexadecimal digits, which some servers decode again; encode the \
+         text once"
+    )]
     DoubleEncoding,
     // The rest is no path at all.
+    #[error("a path starts with `/`")]
     NoLeadingSlash,
+    #[error("a `%` without two hexadecimal digits behind it; a literal one is `%25`")]
     BrokenEscape,
+    #[error(
+        "the escapes of this segment don't decode to UTF-8; escape the UTF-8 bytes of the text"
+    )]
     NotUtf8,
+    #[error("a control character, raw or escaped; leave it out")]
     Control,
+    #[error("a raw space, `?`, `#` or byte outside ASCII; escape its UTF-8 bytes with `%`")]
     NotInAPath,
+    #[error("a dot segment (`.` or `..`, in any spelling); send the path with it resolved")]
     DotSegment,
 }
 
 /// The number of oddities that a route may let through.
 const SOFT: usize = 4;
 
-impl Ambiguity {
-    /// Its byte offset in the raw path, from 0.
-    #[must_use]
-    pub const fn offset(&self) -> usize {
-        self.at
-    }
-}
-
 impl fmt::Display for Ambiguity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.what {
-            PathProblem::Semicolon => {
-                "a `;` (raw or `%3B`), where some servers cut the segment; leave it out"
-            }
-            PathProblem::EmptySegment => {
-                "an empty segment (`//`), which some servers drop; send a single `/`"
-            }
-            PathProblem::EncodedSlash => {
-                "an encoded slash (`%2F`), which some servers take for `/`; leave it out"
-            }
-            PathProblem::RawCharacter => {
-                "a character that a path has only in its escaped form (RFC 3986, 3.3); escape it"
-            }
-            PathProblem::Backslash => {
-                "a backslash (raw or `%5C`), which some servers take for `/`; leave it out"
-            }
-            PathProblem::EncodedEnd => {
-                "an encoded `?` or `#` (`%3F`, `%23`), where some servers end the path; leave it out"
-            }
-            PathProblem::DoubleEncoding => {
-                "an encoded `%` before two hexadecimal digits, which some servers decode again; \
-                 encode the text once"
-            }
-            PathProblem::NoLeadingSlash => "a path starts with `/`",
-            PathProblem::BrokenEscape => {
-                "a `%` without two hexadecimal digits behind it; a literal one is `%25`"
-            }
-            PathProblem::NotUtf8 => {
-                "the escapes of this segment don't decode to UTF-8; escape the UTF-8 bytes of the \
-                 text"
-            }
-            PathProblem::Control => "a control character, raw or escaped; leave it out",
-            PathProblem::NotInAPath => {
-                "a raw space, `?`, `#` or byte outside ASCII; escape its UTF-8 bytes with `%`"
-            }
-            PathProblem::DotSegment => {
-                "a dot segment (`.` or `..`, in any spelling); send the path with it resolved"
-            }
-        };
-        write!(f, "byte {} of the path: {what}", self.at + 1)?;
+        write!(f, "byte {} of the path: {}", self.at + 1, self.what)?;
         match Allow::NAMES[..SOFT].get(self.what as usize) {
             Some(name) => write!(
                 f,
@@ -158,7 +126,7 @@ impl fmt::Display for Ambiguity {
 /// A path that has one reading; decoded exactly once. Some oddities may be in it: ask
 /// [`Self::oddity_not_in`] with what the route allows, and with `Allow::default()` where no route
 /// matches.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckedPath {
     /// The decoded segments, one behind the other.
     text: String,
@@ -173,17 +141,9 @@ impl CheckedPath {
     /// Splits and decodes the path of a request target, without its query.
     pub fn parse(raw_path: &str) -> Result<Self, Ambiguity> {
         let Some(rest) = raw_path.strip_prefix('/') else {
-            return Err(Ambiguity {
-                what: PathProblem::NoLeadingSlash,
-                at: 0,
-            });
+            return refuse(PathProblem::NoLeadingSlash, 0);
         };
-        let mut path = Self {
-            text: String::new(),
-            ends: Vec::new(),
-            trailing_slash: false,
-            oddities: Vec::new(),
-        };
+        let mut path = Self::default();
         let mut text = Vec::with_capacity(rest.len());
         let mut at = 1;
         let mut raw_segments = rest.split('/').peekable();
@@ -199,10 +159,8 @@ impl CheckedPath {
             }
             at += raw.len() + 1;
         }
-        path.text = String::from_utf8(text).map_err(|_| Ambiguity {
-            what: PathProblem::NotUtf8,
-            at: 0,
-        })?;
+        // Each segment was UTF-8.
+        path.text = String::from_utf8(text).or(refuse(PathProblem::NotUtf8, 0))?;
         Ok(path)
     }
 
@@ -242,7 +200,6 @@ impl CheckedPath {
 
     /// Decodes one segment that starts at byte `start` of the path, and adds it to the text.
     fn decode(&mut self, raw: &str, start: usize, text: &mut Vec<u8>) -> Result<(), Ambiguity> {
-        let refuse = |what, at| Err(Ambiguity { what, at });
         let bytes = raw.as_bytes();
         let begin = text.len();
         let mut i = 0;
@@ -282,6 +239,10 @@ impl CheckedPath {
         }
         Ok(())
     }
+}
+
+const fn refuse<T>(what: PathProblem, at: usize) -> Result<T, Ambiguity> {
+    Err(Ambiguity { what, at })
 }
 
 /// True if a decoded segment is a dot segment, or may become one for a server that cuts at `;`, or

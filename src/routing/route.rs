@@ -23,11 +23,14 @@ use super::path::CheckedPath;
 /// - `{*name}`, only at the end, takes the rest: zero or more segments, with or without a slash
 ///   behind them.
 /// - A `/` at the end is part of the pattern: `/orders/{id}` does not match `/orders/42/`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pattern {
     text: String,
     steps: Vec<PatternSegment>,
-    end: PatternEnd,
+    /// The name of the final `{*rest}`.
+    rest: Option<String>,
+    /// It ends with a slash.
+    slash: bool,
 }
 
 /// One segment of a pattern.
@@ -37,42 +40,29 @@ enum PatternSegment {
     Capture(String),
 }
 
-/// The end of a pattern, after its last step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum PatternEnd {
-    Here,
-    Slash,
-    Rest(String),
-}
-
 impl Pattern {
     /// Reads a pattern of the configuration. The error says what to write instead.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut pattern = Self {
-            text: text.to_owned(),
-            steps: Vec::new(),
-            end: PatternEnd::Here,
-        };
-        match pattern.read(text) {
-            Ok(()) => Ok(pattern),
-            Err(problem) => Err(format!("path `{text}`: {problem}")),
-        }
+        Self::read(text).map_err(|problem| format!("path `{text}`: {problem}"))
     }
 
-    fn read(&mut self, text: &str) -> Result<(), String> {
+    fn read(text: &str) -> Result<Self, String> {
+        let mut pattern = Self {
+            text: text.to_owned(),
+            ..Self::default()
+        };
         let body = text.strip_prefix('/').ok_or("it must start with `/`")?;
         let mut segments = body.split('/').peekable();
         while let Some(segment) = segments.next() {
             let last = segments.peek().is_none();
             if segment.is_empty() && last {
                 // `/` alone is the root, which has no trailing slash.
-                if !self.steps.is_empty() {
-                    self.end = PatternEnd::Slash;
-                }
+                pattern.slash = !pattern.steps.is_empty();
                 continue;
             }
             if !segment.contains(['{', '}']) {
-                self.steps.push(PatternSegment::Literal(literal(segment)?));
+                let text = literal(segment)?;
+                pattern.steps.push(PatternSegment::Literal(text));
                 continue;
             }
             let capture = segment.strip_prefix('{').and_then(|s| s.strip_suffix('}'));
@@ -90,20 +80,21 @@ impl Pattern {
                      letters, digits or `_`"
                 ));
             }
-            if self.names().any(|known| known == name) {
+            if pattern.names().any(|known| known == name) {
                 return Err(format!("the name `{name}` is used twice"));
             }
             if rest.is_none() {
-                self.steps.push(PatternSegment::Capture(name.to_owned()));
+                let name = name.to_owned();
+                pattern.steps.push(PatternSegment::Capture(name));
             } else if last {
-                self.end = PatternEnd::Rest(name.to_owned());
+                pattern.rest = Some(name.to_owned());
             } else {
                 return Err(format!(
                     "`{segment}` takes all that is left, so it must be the last segment"
                 ));
             }
         }
-        Ok(())
+        Ok(pattern)
     }
 
     /// The pattern as written.
@@ -147,10 +138,9 @@ impl Pattern {
     /// True if the pattern can match a path with this number of segments.
     #[must_use]
     pub fn takes(&self, segments: usize, trailing_slash: bool) -> bool {
-        match self.end {
-            PatternEnd::Here => segments == self.steps.len() && !trailing_slash,
-            PatternEnd::Slash => segments == self.steps.len() && trailing_slash,
-            PatternEnd::Rest(_) => segments >= self.steps.len(),
+        match self.rest {
+            Some(_) => segments >= self.steps.len(),
+            None => segments == self.steps.len() && trailing_slash == self.slash,
         }
     }
 
@@ -176,10 +166,10 @@ impl Pattern {
                 PatternSegment::Capture(_) => path.push_str(capture),
             }
         }
-        if self.rest_name().is_some() {
+        if self.rest.is_some() {
             path.push_str(rest);
         }
-        if path.is_empty() || self.end == PatternEnd::Slash {
+        if path.is_empty() || self.slash {
             path.push('/');
         }
         path
@@ -187,10 +177,7 @@ impl Pattern {
 
     /// The name of the final `{*rest}`.
     pub(super) fn rest_name(&self) -> Option<&str> {
-        match &self.end {
-            PatternEnd::Rest(name) => Some(name),
-            PatternEnd::Here | PatternEnd::Slash => None,
-        }
+        self.rest.as_deref()
     }
 }
 
@@ -220,22 +207,23 @@ fn literal(segment: &str) -> Result<String, String> {
             u32::from(sign)
         ));
     }
-    let mut escaped = String::from("/");
-    for byte in segment.bytes() {
-        if byte == b' ' || byte >= 0x80 {
-            escaped.extend(["%".to_owned(), format!("{byte:02X}")]);
-        } else {
-            escaped.push(char::from(byte));
-        }
-    }
-    match CheckedPath::parse(&escaped) {
+    let escape = |sign: char| match sign {
+        ' ' | '\u{80}'.. => percent_encoded(sign.encode_utf8(&mut [0; 4])),
+        _ => sign.to_string(),
+    };
+    let escaped: String = segment.chars().map(escape).collect();
+    match CheckedPath::parse(&format!("/{escaped}")) {
         Ok(path) => Ok(path.segments_from(0).collect()),
         Err(error) => Err(format!("`{segment}`: {error}")),
     }
 }
 
 /// Two routes that match the same paths equally well.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "routes {} and {} match the same paths equally well, for example `{example}`; remove one, or \
+     make one more specific", .first + 1, .second + 1
+)]
 pub struct RouteConflict {
     /// Index of the first one.
     pub first: usize,
@@ -243,19 +231,6 @@ pub struct RouteConflict {
     pub second: usize,
     /// A path that both match.
     pub example: String,
-}
-
-impl fmt::Display for RouteConflict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "routes {} and {} match the same paths equally well, for example `{}`; remove one, or \
-             make one more specific",
-            self.first + 1,
-            self.second + 1,
-            self.example
-        )
-    }
 }
 
 /// Finds the route of a path: all patterns that share their first segments.
@@ -284,10 +259,10 @@ impl Router {
                     PatternSegment::Capture(_) => node.capture.get_or_insert_default(),
                 };
             }
-            let place = match pattern.end {
-                PatternEnd::Here => &mut node.here,
-                PatternEnd::Slash => &mut node.slash,
-                PatternEnd::Rest(_) => &mut node.rest,
+            let place = match pattern.rest {
+                Some(_) => &mut node.rest,
+                None if pattern.slash => &mut node.slash,
+                None => &mut node.here,
             };
             let first = *place.get_or_insert(second);
             if first != second {

@@ -6,7 +6,7 @@
 use super::key::Source;
 use super::normal::percent_encoded;
 use super::path::CheckedPath;
-use super::template::{KeyPart, KeyTemplate, boundary};
+use super::template::{KeyPart, KeyTemplate};
 
 /// The parts of a key and their texts: one, or a list of path segments.
 type Texts<'a> = [(&'a KeyPart, Vec<String>)];
@@ -83,16 +83,11 @@ impl KeyTemplate {
         let mut left = key.strip_prefix(&*self.head)?;
         let mut parts = Vec::new();
         for (i, part) in self.parts.iter().enumerate() {
-            if part.source == Source::WholePath {
-                left = left.strip_prefix('/')?;
-            }
-            let end = match self.parts.get(i + 1) {
-                None => left.len().checked_sub(part.tail.len())?,
-                Some(next) => {
-                    let ends = |c| self.escaped.ends(c, part.list);
-                    left.find(ends)?
-                        .checked_sub(boundary(part, next).find(ends)?)?
-                }
+            let end = if i + 1 == self.parts.len() {
+                left.len().checked_sub(part.tail.len())?
+            } else {
+                let ends = |c| self.escaped.ends(c, part.list);
+                left.find(ends)?.checked_sub(part.tail.find(ends)?)?
             };
             let text = left.get(..end)?;
             left = left[end..].strip_prefix(&*part.tail)?;

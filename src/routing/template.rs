@@ -75,56 +75,29 @@ impl KeyTemplate {
         if template.is_empty() {
             return Err("it is empty; a resource needs a name".to_owned());
         }
-        let mut head = String::new();
+        let mut pieces = template.split('{');
+        let mut head = literal(pieces.next().unwrap_or_default())?.to_owned();
         let mut parts: Vec<KeyPart> = Vec::new();
-        let mut literals = String::new();
-        let mut left = template;
-        while let Some(sign) = left.chars().next() {
-            if sign == '{' {
-                let end = left.find('}').ok_or("a `{` has no `}`; close it")?;
-                parts.push(KeyPart::parse(&left[1..end], pattern)?);
-                left = &left[end + 1..];
-                continue;
+        for piece in pieces {
+            let (name, tail) = piece.split_once('}').ok_or("a `{` has no `}`; close it")?;
+            let part = KeyPart::parse(name, literal(tail)?, pattern)?;
+            if part.source == Source::WholePath {
+                let before = parts.last_mut().map_or(&mut head, |part| &mut part.tail);
+                before.push('/');
             }
-            // Literal text must leave every key readable in one way, and fit in a header.
-            if matches!(sign, '%' | '}') || !(sign.is_alphanumeric() || sign.is_ascii_graphic()) {
-                return Err(format!(
-                    "`{}` (U+{:04X}) may not be in it: letters, digits and ASCII signs only, \
-                     without `%`, which stands for escapes, and braces, which name a part",
-                    sign.escape_debug(),
-                    u32::from(sign)
-                ));
-            }
-            let tail = parts.last_mut().map_or(&mut head, |part| &mut part.tail);
-            tail.push(sign);
-            literals.push(sign);
-            left = &left[sign.len_utf8()..];
+            parts.push(part);
         }
+        let tails = parts.iter().map(|part| &*part.tail);
+        let literals: String = std::iter::once(&*head).chain(tails).collect();
         let escaped = Escaped::new(&literals, parts.iter().any(|part| part.list));
         for pair in parts.windows(2) {
-            let between = boundary(&pair[0], &pair[1]);
-            if !between.contains(|c| escaped.ends(c, pair[0].list)) {
+            if !pair[0].tail.contains(|c| escaped.ends(c, pair[0].list)) {
                 return Err(format!(
                     "nothing separates {} from {} in every key; put a sign such as `:` between \
                      them (not `/` behind a list of path segments)",
                     pair[0].source, pair[1].source,
                 ));
             }
-        }
-        let is_plain = |at| pattern.literal(at).is_none_or(|text| plain(text).is_ok());
-        let takes_nothing = |part: &KeyPart| match part.source {
-            _ if !part.filters.contains(&Filter::Plain) => false,
-            Source::Host => true,
-            Source::WholePath => !(0..pattern.segments()).all(is_plain),
-            _ => false,
-        };
-        if literals.len() + parts.len() > ResourceKey::MAX_BYTES || parts.iter().any(takes_nothing)
-        {
-            return Err(
-                "no request would have a key: it is too long, or it has `plain` behind \
-                        the host or a path that is not plain; shorten it, or drop `plain`"
-                    .to_owned(),
-            );
         }
         Ok(Self {
             text: template.to_owned(),
@@ -201,7 +174,8 @@ impl KeyTemplate {
             shape += &part.written(&origin, |_| true);
             shape += &part.tail;
         }
-        shape
+        // Instances of all versions compare it: the older ones wrote no slash here.
+        shape.replace("/{path", "{path")
     }
 
     /// The keys of paths that match the template's pattern. `segments`: the text of each segment
@@ -232,9 +206,7 @@ impl KeyTemplate {
             } else {
                 vec![(part.source.name(), known(&part.source))]
             };
-            if part.source == Source::WholePath {
-                keys.push('/');
-            } else if places.is_empty() {
+            if places.is_empty() && part.source != Source::WholePath {
                 return None;
             }
             for (index, (origin, text)) in places.into_iter().enumerate() {
@@ -274,9 +246,6 @@ impl KeyTemplate {
         for part in &self.parts {
             let source = &part.source;
             let fail = |why| format!("the resource key needs {source}: {why}");
-            if *source == Source::WholePath {
-                key.push('/');
-            }
             let begin = key.len();
             if part.is_of_path() {
                 let count = if part.list { usize::MAX } else { 1 };
@@ -305,6 +274,22 @@ impl KeyTemplate {
     }
 }
 
+/// Checks the literal text of a template: it must leave every key readable in one way, and fit in a
+/// header.
+fn literal(text: &str) -> Result<&str, String> {
+    let wrong = |sign: &char| {
+        matches!(sign, '%' | '}') || !(sign.is_alphanumeric() || sign.is_ascii_graphic())
+    };
+    text.chars().find(wrong).map_or(Ok(text), |sign| {
+        Err(format!(
+            "`{}` (U+{:04X}) may not be in it: letters, digits and ASCII signs only, without `%`, \
+             which stands for escapes, and braces, which name a part",
+            sign.escape_debug(),
+            u32::from(sign)
+        ))
+    })
+}
+
 impl Filter {
     /// As written behind a `|`.
     const fn as_str(self) -> &'static str {
@@ -317,8 +302,8 @@ impl Filter {
 }
 
 impl KeyPart {
-    /// Parses the text between the braces.
-    fn parse(text: &str, pattern: &Pattern) -> Result<Self, String> {
+    /// Parses the text between the braces. `tail`: the literal text behind them.
+    fn parse(text: &str, tail: &str, pattern: &Pattern) -> Result<Self, String> {
         let mut words = text.split('|').map(str::trim);
         let source = Source::parse(words.next().unwrap_or_default(), pattern)?;
         let (list, at) = match &source {
@@ -345,7 +330,7 @@ impl KeyPart {
             filters,
             list,
             at,
-            tail: String::new(),
+            tail: tail.to_owned(),
         })
     }
 
@@ -385,16 +370,6 @@ impl KeyPart {
         }
         Ok(normal)
     }
-}
-
-/// The literal text between two parts; `{path}` brings a slash of its own.
-pub(super) fn boundary(part: &KeyPart, next: &KeyPart) -> String {
-    let slash = if next.source == Source::WholePath {
-        "/"
-    } else {
-        ""
-    };
-    format!("{}{slash}", part.tail)
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@
 
 use std::fmt;
 
+use crate::http1::head::{number, trim};
+
 /// A fencing token, 0 to 2^63-1. Larger is newer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Token(i64);
@@ -102,14 +104,10 @@ impl TokenFormat {
     /// Reads a raw header value. Spaces and tabs around the token are allowed (RFC 9110, 5.6.3),
     /// and no other white space. The error counts bytes from 1, after leading white space.
     pub fn parse(self, raw: &[u8]) -> Result<Token, String> {
-        let text = trim_ows(raw);
-        let at_byte = |at: usize| match text[at] {
-            byte if byte.is_ascii_graphic() => self.refused(&format!(
-                "byte {} of the token is `{}`",
-                at + 1,
-                char::from(byte)
-            )),
-            byte => self.refused(&format!("byte {} of the token is 0x{byte:02x}", at + 1)),
+        let text = trim(raw);
+        let at_byte = |at: usize| {
+            let byte = text[at].escape_ascii();
+            self.refused(&format!("byte {} of the token is `{byte}`", at + 1))
         };
         let (begin, most, radix) = match (self, text) {
             (Self::Decimal, _) => (0, 19, 10),
@@ -129,7 +127,7 @@ impl TokenFormat {
         if self == Self::PrefixHex16 {
             let leading = |text: &[u8]| text.iter().take_while(|b| b.is_ascii_hexdigit()).count();
             let commas = text.iter().enumerate().filter(|(_, byte)| **byte == b',');
-            let mut second = commas.filter(|(at, _)| leading(trim_ows(&text[at + 1..])) >= most);
+            let mut second = commas.filter(|(at, _)| leading(trim(&text[at + 1..])) >= most);
             if let Some((at, _)) = second.next() {
                 return Err(at_byte(at));
             }
@@ -144,51 +142,36 @@ impl TokenFormat {
             let count = digits.len();
             return Err(self.refused(&format!("the token has {count} digits")));
         }
-        // Digits only: no sign is left for the standard library to accept.
-        let number = std::str::from_utf8(digits).ok();
-        let number = number.and_then(|digits| i64::from_str_radix(digits, radix).ok());
-        number
-            .map(Token)
-            .ok_or_else(|| self.refused("the token is above 2^63-1"))
+        let number = number(digits, radix).and_then(|number| Token::new(number.try_into().ok()?));
+        number.ok_or_else(|| self.refused("the token is above 2^63-1"))
     }
 
     fn refused(self, why: &str) -> String {
-        let expected = match self {
-            Self::Decimal => "1 to 19 decimal digits, at most 9223372036854775807",
-            Self::Hex => {
-                "1 to 16 hexadecimal digits, with or without `0x`, at most 7fffffffffffffff"
-            }
-            Self::AfterHash => {
-                "a name, `#` and 1 to 19 decimal digits (`lock#42`), at most 9223372036854775807"
-            }
-            Self::PrefixHex16 => {
-                "at least 16 hexadecimal digits, the first 16 at most 7fffffffffffffff"
-            }
-        };
-        format!(
-            "{why}; expected: {expected} (token format {})",
-            self.as_str()
-        )
+        let (name, expected) = self.words();
+        format!("{why}; expected: {expected}, at most 2^63-1 (token format {name})")
     }
 
     /// The name in the configuration.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
+        self.words().0
+    }
+
+    /// The name in the configuration, and the form of a token.
+    const fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::Decimal => "decimal",
-            Self::Hex => "hex",
-            Self::AfterHash => "after-hash",
-            Self::PrefixHex16 => "prefix-hex16",
+            Self::Decimal => ("decimal", "1 to 19 decimal digits"),
+            Self::Hex => ("hex", "1 to 16 hexadecimal digits, with or without `0x`"),
+            Self::AfterHash => (
+                "after-hash",
+                "a name, `#` and 1 to 19 decimal digits (`lock#42`)",
+            ),
+            Self::PrefixHex16 => (
+                "prefix-hex16",
+                "16 hexadecimal digits, and text behind them",
+            ),
         }
     }
-}
-
-/// Cuts optional white space, SP and HTAB, off both ends.
-fn trim_ows(mut raw: &[u8]) -> &[u8] {
-    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = raw {
-        raw = rest;
-    }
-    raw
 }
 
 /// The mark that an ask needs to take effect. The default needs nothing.
@@ -248,14 +231,13 @@ impl Jump {
     pub const STEP: i64 = 1 << 48;
 
     /// The least mark from which this token is believed; 0 or less: any.
-    const fn least(self, token: i64) -> i64 {
+    fn least(self, token: i64) -> i64 {
         match self {
             Self::Any => 0,
             Self::Most(most) => token.saturating_sub(most),
             Self::Double => {
                 let half = token / 2 + token % 2;
-                let near = token.saturating_sub(Self::STEP);
-                if near < half { near } else { half }
+                half.min(token.saturating_sub(Self::STEP))
             }
         }
     }

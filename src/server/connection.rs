@@ -53,18 +53,15 @@ async fn run(shared: &Shared, accepted: Accepted, state: &Arc<ConnectionState>) 
     let limits = &shared.limits;
     let socket = TimedSocket::new(socket, limits.write_timeout, move || open.write_timed_out());
     let mut client = Client::at(ip, limits.in_flight_per_connection);
-    let stream = if let Some(tls) = shared.proxy.tls() {
-        let accepted = tokio::select! {
+    let stream = match shared.proxy.tls() {
+        Some(tls) => tokio::select! {
             accepted = Box::pin(handshake(tls, socket, &mut client, shared)) => accepted,
             // There is no request yet.
             () = state.signalled(Signal::Leave) => None,
-        };
-        let Some(stream) = accepted else { return };
-        stream
-    } else {
-        Either::Left(socket)
+        },
+        None => Some(Either::Left(socket)),
     };
-    let grows_old = client.until.is_some();
+    let Some(stream) = stream else { return };
     let site = Site {
         shared,
         peer: Arc::new(client),
@@ -78,7 +75,7 @@ async fn run(shared: &Shared, accepted: Accepted, state: &Arc<ConnectionState>) 
     };
     tokio::select! {
         biased;
-        () = grow_old(state), if grows_old => {}
+        () = grow_old(state), if site.peer.until.is_some() => {}
         () = serving => {}
     }
 }
@@ -123,8 +120,7 @@ async fn handshake(
     client.identity = certificate.map(|certificate| names.identity(certificate).into());
     client.tls = Some(Arc::new(names));
     client.mutual = tls.clients.is_some();
-    let certified = client.identity.as_ref();
-    client.until = certified.map(|_| Instant::now() + CLIENT_MAX_AGE);
+    client.until = certificate.map(|_| Instant::now() + CLIENT_MAX_AGE);
     Some(Either::Right(Box::new(stream)))
 }
 

@@ -29,7 +29,6 @@
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::io::Cursor;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -43,12 +42,10 @@ use hyper::rt::Executor;
 use hyper::server::conn::http2::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::AsyncReadExt as _;
 use tokio::time::{Instant, sleep};
 
-use super::connection_state::{ActiveStream, ClientIo, ConnectionState, Signal, Site};
+use super::connection_state::{ActiveStream, ClientIo, ConnectionState, Signal, Site, rewound};
 use crate::body::{BoxError, Received};
-use crate::config::LimitSettings;
 use crate::deadline_timer::DeadlineTimer;
 use crate::metrics::{Limit, Metrics};
 use crate::proxy::{ClientBody, http2};
@@ -67,48 +64,9 @@ const LINE: usize = 32;
 /// Lines that HTTP/1 would not count: the pseudo-fields.
 const PSEUDO: usize = 4;
 
-/// The largest header list, as HTTP/2 counts it (RFC 9113, 6.5.2).
-fn header_list(limits: &LimitSettings) -> usize {
-    limits.header_bytes + (limits.header_count + PSEUDO) * LINE
-}
-
-/// How many streams a client may have open at once. A client that knows the number waits, or opens
-/// another connection. Otherwise its requests beyond the connection's share would be refused.
-fn most_streams(limits: &LimitSettings) -> u32 {
-    let share = u32::try_from(limits.in_flight_per_connection).unwrap_or(u32::MAX);
-    limits.http2_streams.min(share)
-}
-
-/// The settings of a connection.
-fn builder(site: &Site<'_>) -> Builder<StreamExecutor> {
-    let limits = &site.shared.limits;
-    let mut builder = Builder::new(StreamExecutor {
-        limit: limits.write_timeout,
-        metrics: Arc::clone(&site.shared.metrics),
-    });
-    builder
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(most_streams(limits))
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_frame_size(FRAME)
-        .max_send_buf_size(SEND_BUFFER)
-        .max_header_list_size(u32::try_from(header_list(limits)).unwrap_or(u32::MAX))
-        .max_pending_accept_reset_streams(UNACCEPTED_RESETS)
-        .max_local_error_reset_streams(BROKEN_STREAMS)
-        // Three times within the time after which a connection without requests is closed anyway.
-        .keep_alive_interval(limits.idle_timeout / 3)
-        .keep_alive_timeout(limits.head_timeout);
-    builder
-}
-
 /// Serves a connection to its end. `begun`: its first bytes.
 pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
-    let (read, write) = tokio::io::split(stream);
-    // Copied, since the buffer is much longer than the preface.
-    let first = Cursor::new(Box::<[u8]>::from(&begun[..]));
-    drop(begun);
-    let stream = tokio::io::join(first.chain(read), write);
+    let stream = rewound(stream, begun);
     let Site {
         shared,
         peer,
@@ -134,7 +92,29 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
             Ok::<http::Response<_>, Infallible>(response.into())
         }
     });
-    let mut serving = pin!(builder(site).serve_connection(TokioIo::new(stream), service));
+    let limits = &shared.limits;
+    // A client that knows the number waits, or opens another connection. Otherwise its requests
+    // beyond the connection's share would be refused.
+    let share = u32::try_from(limits.in_flight_per_connection).unwrap_or(u32::MAX);
+    let header_list = limits.header_bytes + (limits.header_count + PSEUDO) * LINE;
+    let mut builder = Builder::new(StreamExecutor {
+        limit: limits.write_timeout,
+        metrics: Arc::clone(&shared.metrics),
+    });
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.http2_streams.min(share))
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_frame_size(FRAME)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_header_list_size(u32::try_from(header_list).unwrap_or(u32::MAX))
+        .max_pending_accept_reset_streams(UNACCEPTED_RESETS)
+        .max_local_error_reset_streams(BROKEN_STREAMS)
+        // Three times within the time after which a connection without requests is closed anyway.
+        .keep_alive_interval(limits.idle_timeout / 3)
+        .keep_alive_timeout(limits.head_timeout);
+    let mut serving = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let served = tokio::select! {
         biased;
         // Reads first, so that a request that has begun is served.

@@ -30,10 +30,8 @@ use tokio_util::task::TaskTracker;
 
 use self::accept::ConnectionLimit;
 pub(crate) use self::accept::raise_descriptors;
-use self::connection_state::{Shared, Signal};
-use crate::config::LimitSettings;
-use crate::metrics::Metrics;
-use crate::proxy::Proxy;
+pub(crate) use self::connection_state::Shared;
+use self::connection_state::Signal;
 use crate::socket::Listener;
 use crate::worker;
 
@@ -52,18 +50,13 @@ pub(crate) struct DrainPhases {
 /// requests.
 pub(crate) async fn serve(
     listener: Listener,
-    proxy: Arc<Proxy>,
-    limits: LimitSettings,
-    metrics: Arc<Metrics>,
+    shared: Shared,
     drain: DrainPhases,
     workers: Arc<Workers>,
 ) {
-    let limit = Arc::new(ConnectionLimit::new(&limits, Arc::clone(&metrics)));
-    let shared = Arc::new(Shared {
-        proxy,
-        limits,
-        metrics,
-    });
+    let shared = Arc::new(shared);
+    let limit = ConnectionLimit::new(&shared.limits, Arc::clone(&shared.metrics));
+    let limit = Arc::new(limit);
     let open = TaskTracker::new();
     // The signals go to all connections, so that none of them watches shared state.
     let announcing = async {
@@ -90,15 +83,6 @@ pub(crate) async fn serve(
 
 /// The pause after which each worker wakes by itself.
 const TICK: Duration = Duration::from_secs(1);
-
-/// Keeps a timer that is due soon. A new timer that is due before all others makes tokio wake the
-/// thread with a system call, even from the same thread. Without this timer, each request's timeout
-/// would do that where no older request waits.
-async fn tick() {
-    loop {
-        tokio::time::sleep(TICK).await;
-    }
-}
 
 /// The workers. They end when this is dropped, together with all tasks that run there.
 pub(crate) struct Workers {
@@ -139,7 +123,15 @@ fn start_one(index: usize, stop: CancellationToken) -> io::Result<Handle> {
     let name = format!("worker-{index}");
     thread::Builder::new().name(name).spawn(move || {
         worker::set_index(index);
-        runtime.block_on(stop.run_until_cancelled_owned(tick()));
+        // A new timer that is due before all others makes tokio wake the thread with a system call,
+        // even from the same thread. Without this one, each request's timeout would do that where no
+        // older request waits.
+        let ticking = async {
+            loop {
+                tokio::time::sleep(TICK).await;
+            }
+        };
+        runtime.block_on(stop.run_until_cancelled_owned(ticking));
         // Does not wait for blocking tasks on other threads.
         runtime.shutdown_background();
     })?;

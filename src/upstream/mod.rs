@@ -295,7 +295,7 @@ impl Upstream {
         let uri = Uri::builder()
             .scheme(self.scheme.clone())
             .authority(self.authority.clone())
-            .path_and_query(target.path_and_query());
+            .path_and_query(target.text.clone());
         uri.build().ok()
     }
 

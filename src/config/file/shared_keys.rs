@@ -98,7 +98,7 @@ fn faults(
 fn are_meant(one: &KeyTemplate, other: &KeyTemplate) -> bool {
     let is_path = |template: &KeyTemplate| {
         let whole = template.parts().next() == Some(&Source::WholePath);
-        whole && template.literals().next() == Some("")
+        whole && template.literals().next() == Some("/")
     };
     let spells = |template: &KeyTemplate| template.as_str().starts_with('/');
     one.literals().eq(other.literals())

@@ -6,7 +6,6 @@ use http::uri::PathAndQuery;
 use http::{Method, Version};
 
 use crate::config::LimitSettings;
-use crate::http1::head::HeadLimits;
 use crate::http1::names::{COOKIE, HOST};
 use crate::http1::request::Request;
 use crate::http1::{Fields, MessageError, RequestHead, Target, title_line};
@@ -23,16 +22,11 @@ pub(crate) fn read<B>(
     if request.method() == Method::CONNECT {
         return Err(MessageError::Connect);
     }
-    let limits = HeadLimits {
-        bytes: limits.header_bytes,
-        fields: limits.header_count,
-        target: limits.target_bytes,
-    };
     let lines = request.headers().len() + 1;
-    let mut head = Request::read(as_http1(request).into(), lines, &limits)?.head;
+    let mut head = Request::read(&as_http1(request), lines, &limits.head())?.head;
     let authority = request.uri().authority();
     let authority = authority.map(|name| Bytes::copy_from_slice(name.as_str().as_bytes()));
-    head.target = Target::new(head.target.path_and_query(), authority);
+    head.target.authority = authority;
     head.version = Version::HTTP_2;
     Ok(head)
 }

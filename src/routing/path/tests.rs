@@ -186,7 +186,7 @@ fn refused_unless_allowed() {
 #[test]
 fn the_first_refused_oddity_is_named_with_its_place() {
     let path = CheckedPath::parse("/a//b;c%2Fd").unwrap();
-    let offset = |names: &[&str]| path.oddity_not_in(allow(names)).map(|a| a.offset());
+    let offset = |names: &[&str]| path.oddity_not_in(allow(names)).map(|a| a.at);
     assert_eq!(offset(&[]), Some(3));
     assert_eq!(offset(&["empty-segments"]), Some(5));
     assert_eq!(offset(&["empty-segments", "semicolon"]), Some(7));

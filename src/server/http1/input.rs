@@ -52,8 +52,6 @@ pub(super) struct Input {
     /// Read, and not taken.
     buf: BytesMut,
     reading: Reading,
-    /// The latest head is that of a HEAD, be it malformed.
-    pub asks_for_head: bool,
     /// The client waits for `100 Continue`, which goes when its body is wanted.
     expects: bool,
     metrics: Arc<Metrics>,
@@ -67,7 +65,6 @@ impl Input {
             content: ContentReader::NONE,
             buf: BytesMut::new(),
             reading: Reading::Head,
-            asks_for_head: false,
             expects: false,
             metrics,
         }
@@ -89,9 +86,12 @@ impl Input {
 
     /// Looks for a whole head in what has come.
     pub(super) fn next(&mut self) -> Result<NextHead, MessageError> {
-        let line = self.buf.strip_prefix(b"\r\n").unwrap_or(&self.buf);
-        self.asks_for_head = line.starts_with(b"HEAD ");
         self.heads.read(&mut self.buf, &self.limits)
+    }
+
+    /// True if the head that was refused, and so was not taken, is that of a HEAD.
+    pub(super) fn asks_for_head(&self) -> bool {
+        self.buf.starts_with(b"HEAD ")
     }
 
     /// True if only a part of a head has come. An empty line before a head does not count.
@@ -198,8 +198,8 @@ impl Input {
                 return;
             }
             // Nothing waits for what is still to come.
-            let read = self.poll_read(io, &mut Context::from_waker(Waker::noop()));
-            if !matches!(read, Poll::Ready(Ok(true))) {
+            let mut cx = Context::from_waker(Waker::noop());
+            if !matches!(self.poll_read(io, &mut cx), Poll::Ready(Ok(true))) {
                 return;
             }
         }
@@ -260,17 +260,6 @@ impl Input {
     pub(super) fn resume(&mut self) {
         if self.buf.is_empty() && self.buf.capacity() > BODY_CHUNK / 2 {
             self.buf = BytesMut::new();
-        }
-    }
-
-    /// Reads and discards up to the end of the stream.
-    pub(super) async fn discard(&mut self, io: &mut ClientIo) {
-        loop {
-            self.buf.clear();
-            let read = poll_fn(|cx| self.poll_read(io, cx)).await;
-            if !matches!(read, Ok(true)) {
-                return;
-            }
         }
     }
 

@@ -25,16 +25,16 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use http::{Method, StatusCode, Version};
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncWriteExt as _, copy, sink};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use self::input::Input;
 use self::output::{Asked, Output};
-use super::connection_state::{ClientIo, Signal, Site};
+use super::connection_state::{ClientIo, Signal, Site, rewound};
 use crate::deadline_timer::DeadlineTimer;
-use crate::http1::head::HeadLimits;
 use crate::http1::request::{NextHead, Request};
-use crate::http1::{Handover, MessageError, Response, handover};
+use crate::http1::{ClientSocket, MessageError, Response};
 use crate::metrics::Limit;
 use crate::proxy::headers::takes_trailers;
 use crate::proxy::{ClientBody, limit_of};
@@ -50,7 +50,7 @@ enum AfterAnswer {
     /// The answer is missing or not whole, so the client must not see a clean end.
     Drop,
     /// It leaves HTTP.
-    Switch(Handover),
+    Switch(oneshot::Sender<ClientSocket>),
 }
 
 struct Http1Connection<'a> {
@@ -67,17 +67,11 @@ struct Http1Connection<'a> {
 
 /// Serves a connection until it ends. One that speaks HTTP/2 is returned with its first bytes.
 pub(super) async fn serve(io: ClientIo, site: &Site<'_>) -> Option<(ClientIo, BytesMut)> {
-    let limits = &site.shared.limits;
-    let limits = HeadLimits {
-        bytes: limits.header_bytes,
-        fields: limits.header_count,
-        target: limits.target_bytes,
-    };
     let mut connection = Http1Connection {
         site,
         io,
-        input: Input::new(limits, Arc::clone(&site.shared.metrics)),
-        output: Output::new(),
+        input: Input::new(site.shared.limits.head(), Arc::clone(&site.shared.metrics)),
+        output: Output::default(),
         clock: DeadlineTimer::default(),
         active: Instant::now(),
         began: None,
@@ -106,9 +100,10 @@ pub(super) async fn serve(io: ClientIo, site: &Site<'_>) -> Option<(ClientIo, By
                 return None;
             }
             AfterAnswer::Drop => return None,
-            AfterAnswer::Switch(handover) => {
-                let read = connection.input.take_rest().freeze();
-                handover.give(connection.io, read);
+            AfterAnswer::Switch(switch) => {
+                let socket = rewound(connection.io, connection.input.take_rest());
+                // If the receiver is gone, the socket is closed.
+                let _ = switch.send(Box::new(socket));
                 return None;
             }
         }
@@ -118,22 +113,20 @@ pub(super) async fn serve(io: ClientIo, site: &Site<'_>) -> Option<(ClientIo, By
 impl Http1Connection<'_> {
     /// Waits for the head of a request, within the timeouts. None: no more requests come.
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<NextHead, MessageError>> {
-        loop {
-            let next = match self.input.next() {
-                Ok(NextHead::None) => match self.input.poll_read(&mut self.io, cx) {
-                    Poll::Ready(Ok(true)) => {
-                        self.active = Instant::now();
-                        continue;
-                    }
-                    Poll::Ready(_) => Ok(NextHead::None),
-                    Poll::Pending => return self.poll_head_timeout(cx),
-                },
-                next => next,
-            };
-            self.began = None;
-            self.site.state.set_under_way(true);
-            return Poll::Ready(next);
-        }
+        let next = loop {
+            match self.input.next() {
+                Ok(NextHead::None) => {}
+                next => break next,
+            }
+            match self.input.poll_read(&mut self.io, cx) {
+                Poll::Ready(Ok(true)) => self.active = Instant::now(),
+                Poll::Ready(_) => break Ok(NextHead::None),
+                Poll::Pending => return self.poll_head_timeout(cx),
+            }
+        };
+        self.began = None;
+        self.site.state.set_under_way(true);
+        Poll::Ready(next)
     }
 
     /// Nothing more has come: checks the timeouts and signals of the connection.
@@ -168,12 +161,8 @@ impl Http1Connection<'_> {
             trailers: takes_trailers(&head.fields),
             keeps,
         };
-        let mut switch = None;
-        if request.upgrade {
-            let (ours, theirs) = handover();
-            switch = Some(ours);
-            head.upgrade = Some(theirs);
-        }
+        let (switch, switched) = oneshot::channel();
+        head.upgrade = request.upgrade.then_some(switched);
         let body = self.input.begin_body(request.framing, request.expects);
         let response = {
             let Site { shared, peer, .. } = self.site;
@@ -187,9 +176,10 @@ impl Http1Connection<'_> {
             return self.answer(response, asked).await;
         }
         self.output.begin(response, asked, false);
-        match switch {
-            Some(switch) if self.is_answered().await => AfterAnswer::Switch(switch),
-            _ => AfterAnswer::Drop,
+        if self.is_answered().await {
+            AfterAnswer::Switch(switch)
+        } else {
+            AfterAnswer::Drop
         }
     }
 
@@ -244,7 +234,7 @@ impl Http1Connection<'_> {
         self.input.close();
         let asked = Asked {
             // No content may answer a HEAD, not even a refusal's (RFC 9110, 9.3.2).
-            head: self.input.asks_for_head,
+            head: self.input.asks_for_head(),
             version: Version::HTTP_11,
             trailers: false,
             keeps: false,
@@ -259,7 +249,7 @@ impl Http1Connection<'_> {
             .finish_upload(&mut self.io, &mut self.output)
             .await;
         if self.io.shutdown().await.is_ok() && self.input.is_unread() {
-            let _ = timeout(LINGER, self.input.discard(&mut self.io)).await;
+            let _ = timeout(LINGER, copy(&mut self.io, &mut sink())).await;
         }
     }
 }

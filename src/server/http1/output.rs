@@ -12,7 +12,7 @@ use httpdate::HttpDate;
 use tokio::io::AsyncWrite;
 
 use crate::body::BoxError;
-use crate::http1::content::content_length;
+use crate::http1::content::{Framing, content_length};
 use crate::http1::names::{CONNECTION, CONTENT_LENGTH, DATE, TRAILER, TRANSFER_ENCODING};
 use crate::http1::{Response, ResponseHead, WriteQueue, title_line};
 use crate::json_values::wall_clock;
@@ -33,42 +33,21 @@ pub(super) struct Asked {
     pub keeps: bool,
 }
 
-/// The framing of content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ResponseFraming {
-    /// This many bytes are left.
-    Length(u64),
-    Chunked,
-    /// To the end of the connection.
-    ToEnd,
-}
-
 /// The writing side of a connection.
+#[derive(Default)]
 pub(super) struct Output {
     queue: WriteQueue,
-    framing: ResponseFraming,
+    /// That of the content that is left.
+    framing: Framing,
     /// The client accepts the trailers of the current answer.
     trailers: bool,
     /// The content of the current answer. `None`: no more of it comes.
     body: Option<ClientBody>,
     /// The current answer has broken off.
     broken: bool,
-    /// Written bytes may still have to be flushed.
-    unflushed: bool,
 }
 
 impl Output {
-    pub(super) const fn new() -> Self {
-        Self {
-            queue: WriteQueue::new(Vec::new()),
-            framing: ResponseFraming::Length(0),
-            trailers: false,
-            body: None,
-            broken: false,
-            unflushed: false,
-        }
-    }
-
     /// Tells the client to send its body (RFC 9110, 15.2.1).
     pub(super) fn go_on(&mut self) {
         let end = self.queue.end();
@@ -83,11 +62,7 @@ impl Output {
         last: bool,
     ) -> bool {
         let Response { mut head, body } = response;
-        let length = if body.is_end_stream() {
-            Some(0)
-        } else {
-            body.size_hint().exact()
-        };
+        let length = body.size_hint().exact();
         self.body = Some(body);
         self.head(&mut head, asked, length, last)
     }
@@ -104,54 +79,47 @@ impl Output {
         let bodiless = asked.head
             || status.is_informational()
             || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-        let chunks = asked.version == Version::HTTP_11 && !bodiless;
+        let http_11 = asked.version == Version::HTTP_11;
         let fields = &mut head.fields;
         fields.remove(TRANSFER_ENCODING);
         if length == Some(0) && !asked.head {
             // Without content, only the response to HEAD may have a length.
             fields.remove(CONTENT_LENGTH);
         }
-        if !chunks {
+        if bodiless || !http_11 {
             fields.remove(TRAILER);
         }
         let declared = fields.get(CONTENT_LENGTH);
         let declared = declared.and_then(|length| content_length(length).ok());
         let out = self.queue.end();
-        out.extend_from_slice(if asked.version == Version::HTTP_11 {
-            b"HTTP/1.1 "
-        } else {
-            b"HTTP/1.0 "
-        });
-        out.extend_from_slice(status.as_str().as_bytes());
-        out.push(b' ');
+        let minor = u8::from(http_11);
+        let _ = write!(out, "HTTP/1.{minor} {} ", status.as_str());
         let canonical = status.canonical_reason().unwrap_or("<none>");
         let reason = head.reason.as_deref();
         out.extend_from_slice(reason.unwrap_or(canonical.as_bytes()));
         out.extend_from_slice(b"\r\n");
         head.fields.write_to(out);
-        self.framing = match declared.or(length) {
-            Some(length) => {
-                if declared.is_none() && (!bodiless || asked.head && length > 0) {
-                    title_line(CONTENT_LENGTH, length.to_string().as_bytes(), out);
-                }
-                ResponseFraming::Length(length)
-            }
-            None if chunks => {
-                title_line(TRANSFER_ENCODING, b"chunked", out);
-                ResponseFraming::Chunked
-            }
-            None => ResponseFraming::ToEnd,
-        };
-        if bodiless {
-            self.framing = ResponseFraming::Length(0);
+        if let (None, Some(length)) = (declared, length)
+            && (!bodiless || asked.head && length > 0)
+        {
+            title_line(CONTENT_LENGTH, length.to_string().as_bytes(), out);
         }
+        self.framing = match declared.or(length) {
+            _ if bodiless => Framing::Length(0),
+            Some(length) => Framing::Length(length),
+            None if http_11 => {
+                title_line(TRANSFER_ENCODING, b"chunked", out);
+                Framing::Chunked
+            }
+            None => Framing::None,
+        };
         self.trailers = asked.trailers;
-        let last = last || self.framing == ResponseFraming::ToEnd;
+        let last = last || self.framing == Framing::None;
         if head.fields.contains(CONNECTION) {
             // The proxy's own.
         } else if last {
             title_line(CONNECTION, b"close", out);
-        } else if asked.version != Version::HTTP_11 {
+        } else if !http_11 {
             // Its clients expect a close otherwise (RFC 9112, 9.3).
             title_line(CONNECTION, b"keep-alive", out);
         }
@@ -192,7 +160,7 @@ impl Output {
     /// client must not get, is dropped with everything it holds.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         while let Some(body) = &mut self.body {
-            if self.framing == ResponseFraming::Length(0) || body.is_end_stream() {
+            if self.framing == Framing::Length(0) || body.is_end_stream() {
                 return Poll::Ready(self.end(None));
             }
             if !self.queue.has_room() {
@@ -209,24 +177,24 @@ impl Output {
     }
 
     fn data(&mut self, mut data: Bytes) {
-        if let ResponseFraming::Length(left) = &mut self.framing {
+        if let Framing::Length(left) = &mut self.framing {
             // No more than was promised.
             data.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
             *left -= data.len() as u64;
         }
-        let chunked = self.framing == ResponseFraming::Chunked;
+        let chunked = self.framing == Framing::Chunked;
         self.queue.push(data, chunked);
     }
 
     /// Ends the content. The proxy has removed what may not be in its trailers.
     fn end(&mut self, trailers: Option<&HeaderMap>) -> Result<(), BoxError> {
         self.body = None;
-        match std::mem::replace(&mut self.framing, ResponseFraming::Length(0)) {
-            ResponseFraming::Length(1..) => {
+        match std::mem::replace(&mut self.framing, Framing::Length(0)) {
+            Framing::Length(1..) => {
                 Err("the content of an answer has ended before its length".into())
             }
-            ResponseFraming::Length(0) | ResponseFraming::ToEnd => Ok(()),
-            ResponseFraming::Chunked => {
+            Framing::Length(0) | Framing::None => Ok(()),
+            Framing::Chunked => {
                 let trailers = trailers.filter(|_| self.trailers);
                 self.queue.push_last_chunk(trailers.into_iter().flatten());
                 Ok(())
@@ -242,13 +210,8 @@ impl Output {
     ) -> Poll<io::Result<()>> {
         while !self.queue.is_empty() {
             ready!(self.queue.poll_write(io, cx))?;
-            self.unflushed = true;
         }
-        if self.unflushed {
-            ready!(Pin::new(io).poll_flush(cx))?;
-            self.unflushed = false;
-        }
-        Poll::Ready(Ok(()))
+        Pin::new(io).poll_flush(cx)
     }
 
     /// The answer is over.
@@ -295,7 +258,7 @@ mod tests {
         pieces: &[usize],
         trailers: Option<HeaderMap>,
     ) -> Result<Vec<u8>, BoxError> {
-        let mut output = Output::new();
+        let mut output = Output::default();
         output.head(&mut head.clone(), asked, length, false);
         let mut io = Vec::new();
         for length in pieces {
