@@ -9,16 +9,14 @@ use http::Method;
 
 use super::client::Client;
 use super::destination;
-use super::headers::{self, FieldError};
+use super::headers;
 use super::refusal::Refusal;
 use super::routing_table::{Route, RoutingTable};
 use super::tunnel;
 use crate::config::{Mode, SafeMethods, Unmatched};
 use crate::http1::names::HOST;
 use crate::http1::{Fields, RequestHead};
-use crate::routing::{
-    Allow, CheckedPath, KeyTemplate, ResourceKey, SAFE_METHODS, Source, Token, query_value,
-};
+use crate::routing::{Allow, CheckedPath, ResourceKey, SAFE_METHODS, Source, Token, query_value};
 
 /// The class of a request.
 pub(crate) enum Class {
@@ -59,12 +57,6 @@ pub(crate) struct Fenced {
     pub unsafe_method: bool,
 }
 
-impl From<FieldError> for Refusal {
-    fn from(error: FieldError) -> Self {
-        Self::Ambiguous(error.to_string())
-    }
-}
-
 /// Classifies a request by its head.
 pub(crate) fn classify(
     table: &RoutingTable,
@@ -87,7 +79,7 @@ fn class_of(
     }
     if !head.target.path().starts_with('/') {
         let why = "The request target names no path (asterisk-form or authority-form).";
-        return Err(Refusal::Ambiguous(why.into()));
+        return Err(Refusal::ambiguous(why));
     }
     host(head)?;
     let settings = &table.settings;
@@ -106,7 +98,7 @@ fn class_of(
     let path = match CheckedPath::parse(head.target.path()) {
         Ok(path) => path,
         Err(_) if !table.strict => return Ok(tunneled()),
-        Err(ambiguity) => return Err(Refusal::Ambiguous(ambiguity.to_string())),
+        Err(ambiguity) => return Err(ambiguity.into()),
     };
     let Some(route) = table.find(&path) else {
         if table.strict {
@@ -150,10 +142,8 @@ fn class_of(
 
 /// The path has one reading on a route that allows this.
 fn one_path(allow: Allow, path: &CheckedPath) -> Result<(), Refusal> {
-    match path.oddity_not_in(allow) {
-        Some(ambiguity) => Err(Refusal::Ambiguous(ambiguity.to_string())),
-        None => Ok(()),
-    }
+    path.oddity_not_in(allow)
+        .map_or(Ok(()), |oddity| Err(oddity.into()))
 }
 
 /// The path has one reading, and no header field names another one in its place.
@@ -187,7 +177,7 @@ pub(crate) fn host_of<'a>(
         }
         (Some(host), None) | (_, Some(host)) => return Ok(host),
     };
-    Err(Refusal::Ambiguous(why.into()))
+    Err(Refusal::ambiguous(why))
 }
 
 /// The judgement of a route that does not bypass: `None` passes unfenced.
@@ -243,7 +233,7 @@ fn same_key_elsewhere(
         return Ok(());
     };
     let elsewhere = |source: &Source| matches!(source, Source::Query(_) | Source::Json(_));
-    if fenced.template()?.parts().any(elsewhere) {
+    if fenced.route.template()?.parts().any(elsewhere) {
         return destination::refuse(
             "has neither query nor body, and the resource key is made of one",
         );
@@ -284,7 +274,7 @@ impl Fenced {
     /// Checks that the parts which decide about the request mean the same to the upstream.
     fn has_one_reading(&self, head: &RequestHead) -> Result<(), Refusal> {
         let fields = &head.fields;
-        if self.template()?.uses_json() {
+        if self.route.template()?.uses_json() {
             headers::json(fields)?;
         }
         if let Some(idempotency) = &self.route.settings.idempotency
@@ -295,15 +285,6 @@ impl Fenced {
         Ok(())
     }
 
-    /// The route's template. Every route that fences has one.
-    pub(crate) fn template(&self) -> Result<&KeyTemplate, Refusal> {
-        self.route
-            .settings
-            .key
-            .as_ref()
-            .ok_or_else(|| Refusal::Ambiguous("This route has no resource key.".into()))
-    }
-
     /// Derives the resource key. `json`: what [`json_members`] has found for the template's paths.
     pub(crate) fn key(
         &self,
@@ -311,7 +292,7 @@ impl Fenced {
         json: Vec<Option<String>>,
     ) -> Result<ResourceKey, Refusal> {
         let mut json = json.into_iter();
-        let key = self.template()?.render(&self.path, &mut |source| {
+        let key = self.route.template()?.render(&self.path, &mut |source| {
             let text = match source {
                 Source::Host => {
                     let text = host_text(head);
@@ -344,11 +325,9 @@ pub(super) fn short(key: ResourceKey, most: usize) -> Result<ResourceKey, Refusa
     )))
 }
 
-/// The members of the body at these paths.
-pub(super) fn json_members(
-    body: &[u8],
-    wanted: &[Vec<String>],
-) -> Result<Vec<Option<String>>, Refusal> {
+/// The members of the body that a route makes its keys of.
+pub(super) fn json_members(body: &[u8], route: &Route) -> Result<Vec<Option<String>>, Refusal> {
+    let wanted = route.template()?.json_paths();
     let wanted: Vec<&[String]> = wanted.iter().map(Vec::as_slice).collect();
     super::jsonkey::members(body, &wanted)
         .map_err(|error| Refusal::Ambiguous(format!("The resource key: {error}")))
@@ -356,5 +335,5 @@ pub(super) fn json_members(
 
 fn host_text(head: &RequestHead) -> Result<&str, Refusal> {
     let why = "The header Host is not UTF-8; send it in UTF-8.";
-    std::str::from_utf8(host(head)?).map_err(|_| Refusal::Ambiguous(why.into()))
+    std::str::from_utf8(host(head)?).map_err(|_| Refusal::ambiguous(why))
 }

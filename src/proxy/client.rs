@@ -69,6 +69,11 @@ impl Client {
         }
     }
 
+    /// The names in its certificate, for log lines.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.tls.as_ref()?.text.as_deref()
+    }
+
     /// Whether a route admits this client.
     pub(crate) fn may_use(&self, route: &RouteSettings) -> bool {
         self.is_one_of(&route.require_client)

@@ -9,8 +9,8 @@ use tokio::sync::mpsc;
 
 use crate::body::BoxError;
 use crate::metrics::ResponseTimer;
-use crate::proxy::exchange::reply::{RelayedFrame, Reply, Unjudged};
-use crate::proxy::facts::ResponseWatch;
+use crate::proxy::context::ResponseWatch;
+use crate::proxy::exchange::reply::{RelayedFrame, Reply};
 use crate::proxy::limits::InFlightPermit;
 use crate::proxy::log::AccessRecord;
 use crate::traces::RequestSpanGuard;
@@ -23,19 +23,10 @@ pub struct ClientBody {
     length: Option<u64>,
     /// Held until the body has been taken or dropped.
     permit: Option<InFlightPermit>,
-    /// Ends when this has been taken or dropped. Most requests are neither logged nor traced.
-    written: Option<Box<WrittenAtEnd>>,
-    /// Stops when this has been taken or dropped.
-    timer: Option<ResponseTimer>,
-}
-
-/// The log line and the span that end with an answer.
-#[derive(Default)]
-struct WrittenAtEnd {
-    /// The line about the request, if it gets one.
-    logged: Option<AccessRecord>,
-    /// The request's span, if it is traced.
-    span: Option<RequestSpanGuard>,
+    /// The line about the request, if it gets one. Written when this has been taken or dropped.
+    logged: Option<Box<AccessRecord>>,
+    /// Stops when this has been taken or dropped. With the request's span, if it is traced.
+    timed: Option<(ResponseTimer, Option<RequestSpanGuard>)>,
 }
 
 enum ReplySource {
@@ -43,7 +34,7 @@ enum ReplySource {
     /// An exchange that goes on without its client.
     Relayed(mpsc::Receiver<RelayedFrame>),
     /// An exchange that ends with its client.
-    Passed(Box<(Reply<Unjudged>, Option<ResponseWatch>)>),
+    Passed(Box<(Reply, Option<ResponseWatch>)>),
 }
 
 impl std::fmt::Debug for ClientBody {
@@ -66,8 +57,8 @@ impl ClientBody {
             source,
             length,
             permit: None,
-            written: None,
-            timer: None,
+            logged: None,
+            timed: None,
         }
     }
 
@@ -82,35 +73,27 @@ impl ClientBody {
     }
 
     /// Of an exchange that ends with its client.
-    pub(super) fn passed(
-        length: Option<u64>,
-        reply: Reply<Unjudged>,
-        watch: ResponseWatch,
-    ) -> Self {
+    pub(super) fn passed(length: Option<u64>, reply: Reply, watch: ResponseWatch) -> Self {
         let passed = Box::new((reply, Some(watch)));
         Self::new(ReplySource::Passed(passed), length)
     }
 
     /// Has the request logged when this has been taken or dropped.
     pub(crate) fn log(&mut self, record: AccessRecord) {
-        self.written.get_or_insert_default().logged = Some(record);
+        self.logged = Some(Box::new(record));
         self.note(None);
     }
 
     /// Measures and traces the request until this has been taken or dropped.
     pub(crate) fn time(&mut self, timer: ResponseTimer, span: Option<RequestSpanGuard>) {
         if !self.over {
-            self.timer = Some(timer);
-            if span.is_some() {
-                self.written.get_or_insert_default().span = span;
-            }
+            self.timed = Some((timer, span));
         }
     }
 
     /// Notes what the client has taken.
     fn note(&mut self, frame: Option<&Frame<Bytes>>) {
-        let written = self.written.as_mut();
-        if let Some(record) = written.and_then(|written| written.logged.as_mut()) {
+        if let Some(record) = &mut self.logged {
             let data = frame.and_then(Frame::data_ref);
             record.bytes += data.map_or(0, |data| data.len() as u64);
             record.whole = self.over;

@@ -19,13 +19,15 @@ use crate::routing::{ResourceKey, Token};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestDigest([u8; 32]);
 
-/// A digest that lacks the body.
-pub struct BegunDigest(Sha256);
-
 impl RequestDigest {
-    /// `target` as it goes upstream, byte for byte, and the length of the body.
+    /// `target` as it goes upstream, byte for byte, and the pieces of the body, of this `length`.
     #[must_use]
-    pub fn begin(method: &str, target: &str, length: u64) -> BegunDigest {
+    pub fn of<'a>(
+        method: &str,
+        target: &str,
+        length: u64,
+        body: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Self {
         let mut hash = Sha256::new();
         for part in [method, target] {
             // A usize has at most 64 bits on every platform Rust knows.
@@ -33,17 +35,10 @@ impl RequestDigest {
             hash.update(part);
         }
         hash.update(length.to_be_bytes());
-        BegunDigest(hash)
-    }
-}
-
-impl BegunDigest {
-    /// The digest with the body, which is in these pieces.
-    pub fn over<'a>(mut self, pieces: impl IntoIterator<Item = &'a [u8]>) -> RequestDigest {
-        for piece in pieces {
-            self.0.update(piece);
+        for piece in body {
+            hash.update(piece);
         }
-        RequestDigest(self.0.finalize().into())
+        Self(hash.finalize().into())
     }
 }
 
@@ -219,7 +214,7 @@ mod tests {
 
     fn digest_of(method: &str, target: &str, body: &[u8]) -> RequestDigest {
         let (one, other) = body.split_at(body.len() / 2);
-        RequestDigest::begin(method, target, body.len() as u64).over([one, other])
+        RequestDigest::of(method, target, body.len() as u64, [one, other])
     }
     use crate::config::IdempotencyTemplate;
     use IdempotencyPart::{Digest as DigestPart, Literal, Operation, Resource, Token as TokenPart};

@@ -35,18 +35,6 @@ pub enum ProxyError {
     Traces(#[from] TracesError),
 }
 
-/// What the request path is made of.
-pub(crate) struct ProxySetup {
-    pub settings: Arc<Settings>,
-    pub fencing: Arc<Fencing>,
-    pub metrics: Arc<Metrics>,
-    pub tasks: TaskTracker,
-    /// Ends tunnels.
-    pub stopping: CancellationToken,
-    pub rejections: Arc<Rejections>,
-    pub via: Via,
-}
-
 /// The request path.
 pub struct Proxy {
     /// Each worker has its own pointer to the settings, so that no core waits for another one's
@@ -66,17 +54,16 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Of the settings, the limits stay as they are now.
-    pub(crate) fn new(parts: ProxySetup) -> Result<Self, ProxyError> {
-        let ProxySetup {
-            settings,
-            fencing,
-            metrics,
-            tasks,
-            stopping,
-            rejections,
-            via,
-        } = parts;
+    /// Of the settings, the limits stay as they are now. `stopping` ends tunnels.
+    pub(crate) fn new(
+        settings: Arc<Settings>,
+        fencing: Arc<Fencing>,
+        metrics: Arc<Metrics>,
+        tasks: TaskTracker,
+        stopping: CancellationToken,
+        rejections: Arc<Rejections>,
+        via: Via,
+    ) -> Result<Self, ProxyError> {
         let limits = settings.limits;
         let notes = Arc::new(Notes::new(rejections));
         let memory = BodyMemory::new(limits.body_memory, Arc::clone(&metrics));

@@ -14,13 +14,11 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::headers;
-use super::headers::Via;
+use super::headers::{self, Via};
 use super::limits::InFlightLimit;
 use super::refusal::Refusal;
-use crate::http1::Fields;
 use crate::http1::names::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
-use crate::http1::{PendingSocket, RequestHead, Response};
+use crate::http1::{Fields, PendingSocket, RequestHead, Response};
 use crate::proxy::client_body::{ClientBody, full};
 use crate::upstream::{ResponseBody, Upgraded, into_upgraded};
 
@@ -116,21 +114,14 @@ impl TunnelOpening {
     /// Carries what comes either way, until one side ends, the client's connection is too old, or
     /// the process stops.
     async fn run(self, upstream: Option<Upgraded>) -> bool {
-        let Self {
-            client,
-            stopping,
-            until,
-            _permit,
-            ..
-        } = self;
         let too_old = async {
-            match until {
+            match self.until {
                 Some(until) => tokio::time::sleep_until(until).await,
                 None => std::future::pending().await,
             }
         };
         let joined = async {
-            match (client.await, upstream) {
+            match (self.client.await, upstream) {
                 (Ok(client), Some(upstream)) => join(client, upstream).await,
                 _ => false,
             }
@@ -138,7 +129,7 @@ impl TunnelOpening {
         tokio::select! {
             biased;
             () = too_old => false,
-            () = stopping.cancelled() => false,
+            () = self.stopping.cancelled() => false,
             whole = joined => whole,
         }
     }

@@ -15,21 +15,17 @@ use crate::fencing::permit::Sending;
 use crate::http1::Response;
 use crate::metrics::{InFlightGuard, Outcome};
 use crate::proxy::client_body::ClientBody;
-use crate::proxy::facts::RequestFacts;
-use crate::proxy::facts::ResponseWatch;
-use crate::proxy::headers;
-use crate::proxy::headers::Via;
+use crate::proxy::context::{Context, ResponseWatch};
+use crate::proxy::headers::{self, Via};
 use crate::proxy::limits::InFlightPermit;
-use crate::proxy::log::Noted;
 use crate::proxy::refusal::Refusal;
-use crate::proxy::routing_table::{Route, Snapshot};
+use crate::proxy::routing_table::Route;
 use crate::upstream::{ResponseBody, poll_taken, taken};
 
 /// The terms of a fenced exchange.
 pub(in crate::proxy) struct FenceTerms {
-    pub snapshot: Arc<Snapshot>,
+    pub context: Arc<Context>,
     pub route: Arc<Route>,
-    pub facts: Arc<RequestFacts>,
     /// Tells when nothing more of the request's body will be sent. The time for the response's head
     /// runs from then on.
     pub progress: Arc<UploadProgress>,
@@ -38,6 +34,7 @@ pub(in crate::proxy) struct FenceTerms {
     pub asked: Asked,
     /// `reuse: once`: the name to spend the permit's token under before the send.
     pub spend: Option<String>,
+    pub via: Via,
 }
 
 impl FenceTerms {
@@ -45,19 +42,14 @@ impl FenceTerms {
     /// get: counts the request, and logs the reason if the outcome is `unknown`. `status`: of the
     /// answer.
     fn ended(&self, status: Option<StatusCode>, unknown: Option<&Refusal>) {
-        let (route, facts) = (&self.route, &self.facts);
+        let (metrics, label) = (&self.route.metrics, &self.route.settings.label);
         let Some(refusal) = unknown else {
-            return route.metrics.request(self.outcome);
+            return metrics.request(self.outcome);
         };
-        route.metrics.request(refusal.outcome());
-        let table = &self.snapshot.table;
-        let noted = Noted {
-            label: &route.settings.label,
-            facts,
-            status: Some(status.unwrap_or_else(|| refusal.status(table.style(facts.grpc)))),
-            refusal,
-        };
-        self.snapshot.notes.note(&table.settings.log, noted);
+        metrics.request(refusal.outcome());
+        let status = status.unwrap_or_else(|| refusal.status(self.context.style()));
+        let notes = &self.context.snapshot.notes;
+        notes.note(&self.context, label, refusal, Some(status));
     }
 }
 
@@ -101,17 +93,6 @@ impl OpenExchange {
         Refusal::Broken(cause.into())
     }
 
-    /// Ends the permit of an answered exchange whose connection was given back or dropped.
-    /// `unknown`: the reason if the outcome is.
-    fn conclude(self, status: StatusCode, unknown: Option<&Refusal>) {
-        match unknown {
-            None => self.sending.settled(),
-            Some(_) => drop(self.sending),
-        }
-        drop(self.counted);
-        self.terms.ended(Some(status), unknown);
-    }
-
     /// Ends the permit of an exchange whose answer cannot be handed on, as an unknown outcome.
     pub(super) fn broken(self, refusal: Refusal) -> Unanswered {
         drop(self.sending);
@@ -141,8 +122,8 @@ pub(super) type Rest = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// The answer of the upstream.
 pub(in crate::proxy) struct Answered {
     pub response: Response<ClientBody>,
-    /// The outcome is unknown, though the response may come whole.
-    pub in_doubt: bool,
+    /// `OutcomeUnknown` is possible though the response may come whole.
+    pub outcome: Outcome,
     /// `None`: the exchange is over.
     pub(super) rest: Option<Rest>,
 }
@@ -155,14 +136,13 @@ pub(in crate::proxy) struct Answered {
 pub(super) async fn hand_on(
     open: OpenExchange,
     response: Response<ResponseBody>,
-    via: Via,
     watch: ResponseWatch,
 ) -> Result<Answered, Unanswered> {
     let Response { mut head, body } = response;
     let unknown = &open.terms.route.settings.unknown;
     let conclusion = Conclusion::of(open.terms.asked, unknown, &head);
-    let mut in_doubt = conclusion.head.is_some();
-    let rules = headers::response_for_client(&mut head.fields, head.version, via);
+    let (mut doubt, mut outcome) = (conclusion.head, open.terms.outcome);
+    let rules = headers::response_for_client(&mut head.fields, head.version, open.terms.via);
     let length = body.size_hint().exact();
     let mut relay = Relay {
         reply: Reply::new(body, rules, conclusion),
@@ -178,7 +158,7 @@ pub(super) async fn hand_on(
     };
     let (body, rest) = if let Some(content) = content {
         watch.end(true);
-        in_doubt = relay.reply.conclusion.doubt().is_some();
+        doubt = relay.reply.conclusion.doubt();
         let rest = match poll_taken(&mut relay.reply.body) {
             Poll::Ready(taken) => {
                 relay.conclude(taken);
@@ -188,13 +168,16 @@ pub(super) async fn hand_on(
         };
         (ClientBody::whole(length, content), rest)
     } else {
-        let (client, frames) = ClientSender::new(relay.open.terms.snapshot.memory.share());
+        let (client, frames) = ClientSender::new(relay.open.terms.context.snapshot.memory.share());
         let rest = Box::pin(relay.follow(client, watch)) as Rest;
         (ClientBody::relayed(length, frames), Some(rest))
     };
+    if doubt.is_some() {
+        outcome = Outcome::OutcomeUnknown;
+    }
     Ok(Answered {
         response: Response { head, body },
-        in_doubt,
+        outcome,
         rest,
     })
 }
@@ -202,7 +185,7 @@ pub(super) async fn hand_on(
 /// An answer that is being read, and its exchange.
 struct Relay {
     /// In this order: the connection is dropped before its permit ends.
-    reply: Reply<Conclusion>,
+    reply: Reply,
     status: StatusCode,
     open: OpenExchange,
 }
@@ -219,11 +202,21 @@ impl Relay {
         self.end(unknown.as_ref());
     }
 
-    /// A connection that has not been released is reset before the permit ends: nothing more is to
-    /// arrive when the settling starts.
+    /// Ends the permit. A connection that has not been released is reset before that: nothing more is
+    /// to arrive when the settling starts. `unknown`: the reason if the outcome is.
     fn end(self, unknown: Option<&Refusal>) {
         drop(self.reply);
-        self.open.conclude(self.status, unknown);
+        let OpenExchange {
+            sending,
+            counted,
+            terms,
+        } = self.open;
+        match unknown {
+            None => sending.settled(),
+            Some(_) => drop(sending),
+        }
+        drop(counted);
+        terms.ended(Some(self.status), unknown);
     }
 
     /// Relays the answer to its end, and ends the permit. The client sees the end when the permit is

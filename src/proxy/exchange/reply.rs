@@ -6,11 +6,11 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::HeaderMap;
 use http_body::{Body as _, Frame};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::conclusion::Conclusion;
 use crate::body::{BoxError, MemoryShare};
 use crate::proxy::headers::TrailerRules;
 use crate::proxy::refusal::Refusal;
@@ -27,31 +27,21 @@ const WINDOW: usize = 2;
 /// The most frames that are kept for a client that has stalled.
 const CAPACITY: usize = 1024;
 
-/// Judges an answer by its trailers. An answer to a fenced request has a
-/// [`Conclusion`](super::conclusion::Conclusion), which decides if its permit settles.
-pub(in crate::proxy) trait Judge {
-    /// The trailers have come, and none of them is removed yet.
-    fn read(&mut self, trailers: &HeaderMap);
-}
-
-/// The request is not fenced: nothing depends on its answer.
-pub(in crate::proxy) struct Unjudged;
-
-impl Judge for Unjudged {
-    fn read(&mut self, _: &HeaderMap) {}
-}
-
 /// The body of an answer that is being read.
-pub(in crate::proxy) struct Reply<J> {
+pub(in crate::proxy) struct Reply {
     pub body: ResponseBody,
     /// Read already.
     first: Option<Frame<Bytes>>,
     rules: TrailerRules,
-    pub conclusion: J,
+    pub conclusion: Conclusion,
 }
 
-impl<J: Judge> Reply<J> {
-    pub(in crate::proxy) fn new(body: ResponseBody, rules: TrailerRules, conclusion: J) -> Self {
+impl Reply {
+    pub(in crate::proxy) fn new(
+        body: ResponseBody,
+        rules: TrailerRules,
+        conclusion: Conclusion,
+    ) -> Self {
         Self {
             body,
             first: None,

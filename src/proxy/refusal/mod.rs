@@ -1,15 +1,18 @@
 //! The reasons why a request was not forwarded, or broke when it was, and their texts.
 
-pub(super) mod problem;
+mod problem;
 
 use std::fmt;
 use std::time::Duration;
 
+pub use self::problem::{AnswerStyle, Retry, claimed};
 use crate::body::UploadError;
 use crate::fencing::{Refused, Undecided};
 use crate::http1::MessageError;
 use crate::metrics::Limit;
-use crate::routing::{ResourceKey, Token};
+use crate::proxy::headers::FieldError;
+use crate::proxy::idempotency::IdempotencyError;
+use crate::routing::{Ambiguity, ResourceKey, Token};
 use crate::upstream::SendError;
 
 /// Why a request was not forwarded, or what broke when it was.
@@ -65,6 +68,27 @@ impl From<Refused> for Refusal {
     }
 }
 
+impl From<FieldError> for Refusal {
+    fn from(error: FieldError) -> Self {
+        Self::ambiguous(error)
+    }
+}
+
+impl From<Ambiguity> for Refusal {
+    fn from(ambiguity: Ambiguity) -> Self {
+        Self::ambiguous(ambiguity)
+    }
+}
+
+impl From<IdempotencyError> for Refusal {
+    fn from(error: IdempotencyError) -> Self {
+        match error {
+            IdempotencyError::NoKey => Self::TooLarge(error.to_string()),
+            _ => Self::ambiguous(error),
+        }
+    }
+}
+
 impl From<MessageError> for Refusal {
     fn from(error: MessageError) -> Self {
         let what = format!("The request: {error}.");
@@ -113,6 +137,10 @@ impl From<SendError> for Refusal {
 }
 
 impl Refusal {
+    pub(crate) fn ambiguous(why: impl fmt::Display) -> Self {
+        Self::Ambiguous(why.to_string())
+    }
+
     pub(crate) const fn unreachable(cause: String) -> Self {
         let spent = false;
         Self::Unreachable { cause, spent }
