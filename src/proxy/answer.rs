@@ -6,11 +6,10 @@ use std::sync::Arc;
 use http::StatusCode;
 use opentelemetry::KeyValue;
 
-use super::classify::Scope;
 use super::context::Context;
 use super::log::AccessRecord;
 use super::refusal::Refusal;
-use super::routing_table::RoutingTable;
+use super::routing_table::Route;
 use super::setup::Proxy;
 use crate::config::AccessLog;
 use crate::fencing::Refused;
@@ -26,26 +25,21 @@ pub(super) struct Forwarded {
     pub outcome: Option<Outcome>,
 }
 
-impl Scope {
-    /// The series, and the label.
-    fn series<'a>(&'a self, table: &'a RoutingTable) -> (&'a RouteMetrics, &'a str) {
-        match self {
-            Self::Route(Some(route)) => (&route.metrics, &route.settings.label),
-            Self::Route(None) => (&table.unmatched_metrics, UNMATCHED),
-            Self::Claims => (&table.claim_metrics, CLAIM),
-        }
-    }
-}
-
 impl Proxy {
     /// Counts, logs and remembers the outcome of a request, and answers.
     pub(super) fn answer(
         &self,
         context: &Arc<Context>,
-        scope: &Scope,
+        route: Option<&Arc<Route>>,
+        is_claim: bool,
         done: Result<Forwarded, Refusal>,
     ) -> Response<ClientBody> {
-        let (metrics, label) = scope.series(context.table());
+        let table = context.table();
+        let (metrics, label) = match route {
+            Some(route) => (&*route.metrics, &*route.settings.label),
+            None if is_claim => (&*table.claim_metrics, CLAIM),
+            None => (&*table.unmatched_metrics, UNMATCHED),
+        };
         let mut refused = None;
         let (mut response, outcome) = match done {
             Ok(Forwarded {
@@ -73,7 +67,7 @@ impl Proxy {
                 (response, Some(outcome))
             }
         };
-        trace_answer(context, scope, response.status(), outcome, refused.as_ref());
+        trace_answer(context, route, response.status(), outcome, refused.as_ref());
         // Measures the request until its answer has been taken, and ends its span there.
         let span = context.trace.as_ref().map(RequestTrace::guard);
         response.body.time(metrics.duration(context.began), span);
@@ -101,7 +95,7 @@ impl Proxy {
 /// Says in the request's span how it is answered.
 fn trace_answer(
     context: &Context,
-    scope: &Scope,
+    route: Option<&Arc<Route>>,
     status: StatusCode,
     outcome: Option<Outcome>,
     refused: Option<&Refusal>,
@@ -125,7 +119,7 @@ fn trace_answer(
     if let Some(id) = context.text(false).request_id {
         say("fencepost.request_id", id);
     }
-    let route = scope.route().map(|route| route.settings.path.as_str());
+    let route = route.map(|route| route.settings.path.as_str());
     trace.answered(route, status, outcome.map(Outcome::as_str), more);
 }
 

@@ -64,12 +64,11 @@ impl Proxy {
         let (key, token) = (&claim.key, claim.token);
         let open = self.fencing.unless_known_stale(key, token, trace)?;
         let wait = claim.route.settings.barrier_wait;
-        let metrics = &context.table().claim_metrics;
-        let (subject, watch) = ((key, token), (&**metrics, trace));
+        let watch = (&*context.table().claim_metrics, trace);
         let admitted = self
             .fencing
-            .admit(claim.needs, subject, open, wait, watch)
-            .await?;
+            .admit(claim.needs, (key, token), open, wait, watch);
+        let admitted = admitted.await?;
         // Nothing is sent under the permit. The claim needed only the wait.
         drop(admitted.permit);
         Ok(Forwarded {

@@ -32,22 +32,6 @@ pub(crate) enum Class {
     Refused(Refusal),
 }
 
-/// The series that a request is counted in.
-pub(crate) enum Scope {
-    /// `None`: no route matched.
-    Route(Option<Arc<Route>>),
-    Claims,
-}
-
-impl Scope {
-    pub(crate) fn route(&self) -> Option<&Arc<Route>> {
-        match self {
-            Self::Route(route) => route.as_ref(),
-            Self::Claims => None,
-        }
-    }
-}
-
 /// A request that carries a token for a route.
 pub(crate) struct Fenced {
     pub route: Arc<Route>,
@@ -57,22 +41,22 @@ pub(crate) struct Fenced {
     pub unsafe_method: bool,
 }
 
-/// Classifies a request by its head.
+/// Classifies a request by its head, and finds its route: `None` if none matches, and for claims.
 pub(crate) fn classify(
     table: &RoutingTable,
     head: &RequestHead,
     client: &Client,
-) -> (Scope, Class) {
-    let mut scope = Scope::Route(None);
-    let class = class_of(table, head, client, &mut scope).unwrap_or_else(Class::Refused);
-    (scope, class)
+) -> (Option<Arc<Route>>, Class) {
+    let mut found = None;
+    let class = class_of(table, head, client, &mut found).unwrap_or_else(Class::Refused);
+    (found, class)
 }
 
 fn class_of(
     table: &RoutingTable,
     head: &RequestHead,
     client: &Client,
-    scope: &mut Scope,
+    found: &mut Option<Arc<Route>>,
 ) -> Result<Class, Refusal> {
     if matches!(head.method, Method::CONNECT | Method::TRACE) {
         return Err(Refusal::MethodNotAllowed(String::new()));
@@ -89,7 +73,6 @@ fn class_of(
         if head.method != Method::POST {
             return Err(Refusal::MethodNotAllowed("POST".into()));
         }
-        *scope = Scope::Claims;
         return Ok(Class::Claim);
     }
     let tunneled = || Class::Pass {
@@ -112,7 +95,7 @@ fn class_of(
             Err(Refusal::NoRoute)
         };
     };
-    *scope = Scope::Route(Some(Arc::clone(route)));
+    *found = Some(Arc::clone(route));
     let settings = &route.settings;
     // Access control is not fencing: it applies in every mode, and before the route's other checks.
     if !client.may_use(settings) {

@@ -86,6 +86,17 @@ impl Client {
         from_there && self.is_one_of(&claim.require_client)
     }
 
+    /// The client behind this one, which is a trusted proxy. `None`: it is not, or names none.
+    pub(super) fn behind(&self, trusted: &[AddressRange], fields: &Fields) -> Option<Self> {
+        let peer = self.ip?;
+        let ip = walk(peer, trusted, fields);
+        (ip != peer).then(|| Self {
+            ip: Some(ip),
+            text: ip.to_string().into(),
+            ..self.clone()
+        })
+    }
+
     fn is_one_of(&self, wanted: &[ClientPattern]) -> bool {
         wanted.is_empty() || self.tls.as_ref().is_some_and(|names| names.any_of(wanted))
     }
@@ -156,19 +167,6 @@ fn is_host(name: &str) -> bool {
 /// Whether an address is in one of these ranges.
 pub(super) fn is_in(ranges: &[AddressRange], ip: IpAddr) -> bool {
     ranges.iter().any(|range| range.has(ip))
-}
-
-impl Client {
-    /// The client behind this one, which is a trusted proxy. `None`: it is not, or names none.
-    pub(super) fn behind(&self, trusted: &[AddressRange], fields: &Fields) -> Option<Self> {
-        let peer = self.ip?;
-        let ip = walk(peer, trusted, fields);
-        (ip != peer).then(|| Self {
-            ip: Some(ip),
-            text: ip.to_string().into(),
-            ..self.clone()
-        })
-    }
 }
 
 /// The rightmost address that is not a trusted proxy's. If all are, or one cannot be read, the last

@@ -29,7 +29,9 @@ pub struct ClientBody {
     timed: Option<(ResponseTimer, Option<RequestSpanGuard>)>,
 }
 
-enum ReplySource {
+/// Where the bytes of a body come from.
+pub(super) enum ReplySource {
+    /// An exchange that is over.
     Whole(Bytes),
     /// An exchange that goes on without its client.
     Relayed(mpsc::Receiver<RelayedFrame>),
@@ -47,11 +49,13 @@ impl std::fmt::Debug for ClientBody {
 #[must_use]
 pub fn full(content: impl Into<Bytes>) -> ClientBody {
     let content = content.into();
-    ClientBody::whole(Some(content.len() as u64), content)
+    let length = Some(content.len() as u64);
+    ClientBody::new(ReplySource::Whole(content), length)
 }
 
 impl ClientBody {
-    fn new(source: ReplySource, length: Option<u64>) -> Self {
+    /// `length`: as the upstream has said it.
+    pub(super) fn new(source: ReplySource, length: Option<u64>) -> Self {
         Self {
             over: length == Some(0),
             source,
@@ -62,41 +66,16 @@ impl ClientBody {
         }
     }
 
-    /// Of an exchange that is over. `length`: as the upstream has said it.
-    pub(crate) fn whole(length: Option<u64>, content: Bytes) -> Self {
-        Self::new(ReplySource::Whole(content), length)
-    }
-
-    /// Of an exchange that goes on without its client.
-    pub(super) fn relayed(length: Option<u64>, frames: mpsc::Receiver<RelayedFrame>) -> Self {
-        Self::new(ReplySource::Relayed(frames), length)
-    }
-
-    /// Of an exchange that ends with its client.
-    pub(super) fn passed(length: Option<u64>, reply: Reply, watch: ResponseWatch) -> Self {
-        let passed = Box::new((reply, Some(watch)));
-        Self::new(ReplySource::Passed(passed), length)
-    }
-
     /// Has the request logged when this has been taken or dropped.
-    pub(crate) fn log(&mut self, record: AccessRecord) {
+    pub(super) fn log(&mut self, mut record: AccessRecord) {
+        record.whole = self.over;
         self.logged = Some(Box::new(record));
-        self.note(None);
     }
 
     /// Measures and traces the request until this has been taken or dropped.
     pub(crate) fn time(&mut self, timer: ResponseTimer, span: Option<RequestSpanGuard>) {
         if !self.over {
             self.timed = Some((timer, span));
-        }
-    }
-
-    /// Notes what the client has taken.
-    fn note(&mut self, frame: Option<&Frame<Bytes>>) {
-        if let Some(record) = &mut self.logged {
-            let data = frame.and_then(Frame::data_ref);
-            record.bytes += data.map_or(0, |data| data.len() as u64);
-            record.whole = self.over;
         }
     }
 
@@ -144,10 +123,15 @@ impl Body for ClientBody {
             }
         };
         self.over = over;
-        match &frame {
-            None => self.note(None),
-            Some(Ok(frame)) => self.note(Some(frame)),
-            Some(Err(_)) => {}
+        // A body that broke off is not whole.
+        if let Some(record) = &mut self.logged
+            && !matches!(frame, Some(Err(_)))
+        {
+            let data = frame
+                .as_ref()
+                .and_then(|frame| frame.as_ref().ok()?.data_ref());
+            record.bytes += data.map_or(0, |data| data.len() as u64);
+            record.whole = over;
         }
         Poll::Ready(frame)
     }

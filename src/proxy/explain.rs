@@ -53,8 +53,8 @@ pub fn explain(settings: Arc<Settings>, mut head: RequestHead, body: Option<&[u8
     }
     let table = RoutingTable::new(settings, &Metrics::new(&[]));
     let client = Client::at(None, 1);
-    let (scope, class) = classify(&table, &head, &client);
-    let route = scope.route().map(|route| &route.settings);
+    let (route, class) = classify(&table, &head, &client);
+    let route = route.as_ref().map(|route| &route.settings);
     let (verdict, judged) = match class {
         Class::Fenced(fenced) => (PathVerdict::Fenced, subject(&fenced, &head, body)),
         Class::Observed(_, judged) => {

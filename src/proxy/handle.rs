@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::classify::{self, Class, Scope};
+use super::classify::{self, Class};
 use super::client::{Client, is_in};
 use super::context::Context;
 use super::headers::{self, http2};
@@ -40,14 +40,15 @@ impl Proxy {
             headers::strip_identity(&mut head.fields);
         }
         // A request in a loop would wait for itself, on any route.
-        let (scope, class) = if self.via.is_in(&head.fields) {
-            (Scope::Route(None), Class::Refused(Refusal::Loop))
+        let (route, class) = if self.via.is_in(&head.fields) {
+            (None, Class::Refused(Refusal::Loop))
         } else {
             classify::classify(context.table(), &head, client)
         };
+        let is_claim = matches!(class, Class::Claim);
         let done = match class {
             Class::Pass { upgrade } => {
-                let route = scope.route();
+                let route = route.as_ref();
                 self.unfenced(&context, route, upgrade, head, body).await
             }
             Class::Observed(route, judged) => {
@@ -58,7 +59,7 @@ impl Proxy {
             Class::Refused(refusal) => Err(refusal),
         };
         let shed = matches!(&done, Err(refusal) if refusal.outcome() == Outcome::Overloaded);
-        let response = self.answer(&context, &scope, done);
+        let response = self.answer(&context, route.as_ref(), is_claim, done);
         if shed {
             tokio::time::sleep(SHED_PAUSE).await;
         }
@@ -68,7 +69,7 @@ impl Proxy {
     /// Refuses a request whose head could not be read. The connection ends with the answer.
     pub(crate) fn refuse(&self, error: MessageError, client: &Arc<Client>) -> Response<ClientBody> {
         let context = Context::of(None, self.snapshot(), Arc::clone(client), false);
-        let mut response = self.answer(&context, &Scope::Route(None), Err(error.into()));
+        let mut response = self.answer(&context, None, false, Err(error.into()));
         response.head.fields.insert(CONNECTION, "close");
         response
     }
@@ -85,7 +86,7 @@ impl Proxy {
         }
         let head = http2::unchecked(request);
         let context = Context::of(Some(&head), self.snapshot(), Arc::clone(client), false);
-        self.answer(&context, &Scope::Route(None), Err(error.into()))
+        self.answer(&context, None, false, Err(error.into()))
     }
 }
 

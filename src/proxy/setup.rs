@@ -13,8 +13,7 @@ use super::headers::Via;
 use super::limits::InFlightLimit;
 use super::log::Notes;
 use super::routing_table::{RoutingTable, Snapshot};
-use crate::body::BodyMemory;
-use crate::body::LongBodies;
+use crate::body::{BodyMemory, LongBodies};
 use crate::boot_clock::BootClock;
 use crate::config::{Settings, TlsSettings};
 use crate::fencing::Fencing;
@@ -85,14 +84,14 @@ impl Proxy {
     pub(crate) fn prepare(&self, settings: Arc<Settings>) -> Result<Snapshot, ProxyError> {
         let now = self.snapshot();
         let (notes, memory) = (Arc::clone(&now.notes), Arc::clone(&now.memory));
-        let traces = now.traces.as_ref();
+        let (fencing, metrics) = (&self.fencing, &self.metrics);
         snapshot(
             settings,
-            &self.fencing,
-            &self.metrics,
+            fencing,
+            metrics,
             notes,
             memory,
-            traces,
+            now.traces.as_ref(),
         )
     }
 

@@ -8,7 +8,6 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use http::StatusCode;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -94,10 +93,10 @@ impl TunnelOpening {
             let cause = "the upstream switched protocols unasked";
             return Err(Refusal::Broken(cause.into()));
         };
-        let Response { head, body } = response;
-        let mut fields = head.fields;
+        let Response { mut head, body } = response;
+        let fields = &mut head.fields;
         let protocols: Vec<Vec<u8>> = fields.get_all(UPGRADE).map(<[u8]>::to_vec).collect();
-        headers::response_for_client(&mut fields, head.version, via);
+        headers::response_for_client(fields, head.version, via);
         // A 101 has no content (RFC 9110, 8.6).
         fields.remove(CONTENT_LENGTH);
         fields.remove(TRANSFER_ENCODING);
@@ -105,9 +104,10 @@ impl TunnelOpening {
             fields.append(UPGRADE, protocol);
         }
         fields.insert(CONNECTION, "upgrade");
-        let empty = full(bytes::Bytes::new());
-        let mut answer = Response::new(StatusCode::SWITCHING_PROTOCOLS, empty);
-        answer.head.fields = fields;
+        let answer = Response {
+            head,
+            body: full(bytes::Bytes::new()),
+        };
         Ok((answer, opening.run(into_upgraded(body))))
     }
 

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::answer::Forwarded;
 use super::classify::is_safe;
-use super::client_body::ClientBody;
+use super::client_body::{ClientBody, ReplySource};
 use super::context::{Context, ResponseWatch};
 use super::exchange::Conclusion;
 use super::exchange::reply::{ClientSender, Reply};
@@ -120,20 +120,19 @@ async fn pass_back(
     let (length, uploads) = (reply.body.size_hint().exact(), is_uploading(&reply.body));
     if let Some(content) = reply.at_once().await? {
         watch.end(true);
-        return Ok(ClientBody::whole(length, content));
+        return Ok(ClientBody::new(ReplySource::Whole(content), length));
     }
     if !uploads {
-        return Ok(ClientBody::passed(length, reply, watch));
+        return Ok(ClientBody::new(
+            ReplySource::Passed(Box::new((reply, Some(watch)))),
+            length,
+        ));
     }
     // In a task of its own, which goes on with the upload: the client may send all before it reads.
     // The task ends with the response, or when the client leaves.
     let (mut client, frames) = ClientSender::new(context.snapshot.memory.share());
     tokio::spawn(async move {
         let left = client.left();
-        let left = async {
-            left.await;
-            Refusal::Broken("the client has left".into())
-        };
         let superseded = CancellationToken::new();
         let read = reply.relay(&mut client, &superseded, left).await;
         watch.end(read.is_ok());
@@ -141,5 +140,5 @@ async fn pass_back(
             client.finish(last);
         }
     });
-    Ok(ClientBody::relayed(length, frames))
+    Ok(ClientBody::new(ReplySource::Relayed(frames), length))
 }

@@ -14,7 +14,7 @@ use crate::body::UploadProgress;
 use crate::fencing::permit::Sending;
 use crate::http1::Response;
 use crate::metrics::{InFlightGuard, Outcome};
-use crate::proxy::client_body::ClientBody;
+use crate::proxy::client_body::{ClientBody, ReplySource};
 use crate::proxy::context::{Context, ResponseWatch};
 use crate::proxy::headers::{self, Via};
 use crate::proxy::limits::InFlightPermit;
@@ -166,11 +166,14 @@ pub(super) async fn hand_on(
             }
             Poll::Pending => Some(Box::pin(relay.until_taken()) as Rest),
         };
-        (ClientBody::whole(length, content), rest)
+        (ClientBody::new(ReplySource::Whole(content), length), rest)
     } else {
         let (client, frames) = ClientSender::new(relay.open.terms.context.snapshot.memory.share());
         let rest = Box::pin(relay.follow(client, watch)) as Rest;
-        (ClientBody::relayed(length, frames), Some(rest))
+        (
+            ClientBody::new(ReplySource::Relayed(frames), length),
+            Some(rest),
+        )
     };
     if doubt.is_some() {
         outcome = Outcome::OutcomeUnknown;

@@ -157,12 +157,13 @@ impl ClientSender {
     }
 
     /// Resolves when the client has left.
-    pub(in crate::proxy) fn left(&self) -> impl Future<Output = ()> + use<> {
+    pub(in crate::proxy) fn left(&self) -> impl Future<Output = Refusal> + use<> {
         let frames = self.frames.clone();
         async move {
             if let Some(frames) = frames {
                 frames.closed().await;
             }
+            Refusal::Broken("the client has left".into())
         }
     }
 

@@ -157,13 +157,13 @@ impl Refusal {
 
     /// The mark that the token was refused by, if a mark did it.
     pub(crate) fn mark(&self, subject: Option<&Subject>) -> Option<Token> {
-        match self {
-            Self::Fence { refused, .. } => match refused {
-                Refused::Stale { mark, .. } => Some(*mark),
-                Refused::Spent => subject.map(|(_, token)| *token),
-                Refused::Implausible { mark } => *mark,
-                _ => None,
-            },
+        let Self::Fence { refused, .. } = self else {
+            return None;
+        };
+        match refused {
+            Refused::Stale { mark, .. } => Some(*mark),
+            Refused::Spent => subject.map(|(_, token)| *token),
+            Refused::Implausible { mark } => *mark,
             _ => None,
         }
     }
