@@ -77,12 +77,9 @@ impl Proxy {
     /// Counts a stale token by what has found it, and its resource.
     fn count_stale(&self, context: &Context, metrics: &RouteMetrics, refusal: &Refusal) {
         let subject = context.subject.get();
-        let by = match refusal {
-            Refusal::Fence { refused, .. } => match refused {
-                Refused::Stale { decided_by, .. } => *decided_by,
-                Refused::Spent => DecidedBy::Store,
-                _ => return,
-            },
+        let by = match refusal.refused() {
+            Some(Refused::Stale { decided_by, .. }) => *decided_by,
+            Some(Refused::Spent) => DecidedBy::Store,
             _ => return,
         };
         if let Some((key, _)) = subject {

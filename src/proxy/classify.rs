@@ -20,7 +20,7 @@ use crate::routing::{Allow, CheckedPath, ResourceKey, SAFE_METHODS, Source, Toke
 
 /// The class of a request.
 pub(crate) enum Class {
-    /// Passed without being judged. `upgrade`: its tunnel may be opened.
+    /// Passed without being judged. `upgrade`: a tunnel that it asks for may be opened.
     Pass { upgrade: bool },
     /// To be judged.
     Fenced(Fenced),
@@ -75,12 +75,9 @@ fn class_of(
         }
         return Ok(Class::Claim);
     }
-    let tunneled = || Class::Pass {
-        upgrade: tunnel::wanted(&head.fields),
-    };
     let path = match CheckedPath::parse(head.target.path()) {
         Ok(path) => path,
-        Err(_) if !table.strict => return Ok(tunneled()),
+        Err(_) if !table.strict => return Ok(Class::Pass { upgrade: true }),
         Err(ambiguity) => return Err(ambiguity.into()),
     };
     let Some(route) = table.find(&path) else {
@@ -111,10 +108,10 @@ fn class_of(
         }
     }
     match settings.mode {
-        Mode::Bypass => Ok(tunneled()),
+        Mode::Bypass => Ok(Class::Pass { upgrade: true }),
         Mode::Observe => Ok(match judge(table, route, head, path).transpose() {
             Some(judged) => Class::Observed(Arc::clone(route), judged),
-            None => tunneled(),
+            None => Class::Pass { upgrade: true },
         }),
         Mode::Enforce => Ok(match judge(table, route, head, path)? {
             Some(fenced) => Class::Fenced(fenced),
@@ -201,7 +198,15 @@ fn judge(
         path,
         unsafe_method: !safe,
     };
-    fenced.has_one_reading(head)?;
+    // The parts which decide about the request mean the same to the upstream.
+    if route.template()?.uses_json() {
+        headers::json(&head.fields)?;
+    }
+    if let Some(idempotency) = &settings.idempotency
+        && !safe
+    {
+        headers::single(&head.fields, &idempotency.header)?;
+    }
     same_key_elsewhere(table, &fenced, head)?;
     Ok(Some(fenced))
 }
@@ -254,20 +259,6 @@ pub(crate) fn is_safe(method: &Method, fields: &Fields) -> bool {
 }
 
 impl Fenced {
-    /// Checks that the parts which decide about the request mean the same to the upstream.
-    fn has_one_reading(&self, head: &RequestHead) -> Result<(), Refusal> {
-        let fields = &head.fields;
-        if self.route.template()?.uses_json() {
-            headers::json(fields)?;
-        }
-        if let Some(idempotency) = &self.route.settings.idempotency
-            && self.unsafe_method
-        {
-            headers::single(fields, &idempotency.header)?;
-        }
-        Ok(())
-    }
-
     /// Derives the resource key. `json`: what [`json_members`] has found for the template's paths.
     pub(crate) fn key(
         &self,
@@ -278,8 +269,8 @@ impl Fenced {
         let key = self.route.template()?.render(&self.path, &mut |source| {
             let text = match source {
                 Source::Host => {
-                    let text = host_text(head);
-                    Some(text.map_err(|_| "there is no single Host in UTF-8".to_owned())?)
+                    let text = host(head).ok().and_then(|host| str::from_utf8(host).ok());
+                    Some(text.ok_or("there is no single Host in UTF-8")?)
                 }
                 Source::Header(name) => {
                     headers::text(&head.fields, name).map_err(|error| error.to_string())?
@@ -314,9 +305,4 @@ pub(super) fn json_members(body: &[u8], route: &Route) -> Result<Vec<Option<Stri
     let wanted: Vec<&[String]> = wanted.iter().map(Vec::as_slice).collect();
     super::jsonkey::members(body, &wanted)
         .map_err(|error| Refusal::Ambiguous(format!("The resource key: {error}")))
-}
-
-fn host_text(head: &RequestHead) -> Result<&str, Refusal> {
-    let why = "The header Host is not UTF-8; send it in UTF-8.";
-    std::str::from_utf8(host(head)?).map_err(|_| Refusal::ambiguous(why))
 }

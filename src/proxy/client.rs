@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use webpki::EndEntityCert;
 
-use super::headers::{FORWARDED_FOR, forwarded_for};
+use super::headers::FORWARDED_FOR;
 use crate::config::{AddressRange, ClaimSettings, ClientPattern, RouteSettings};
 use crate::http1::Fields;
 
@@ -59,7 +59,7 @@ impl Client {
     pub(crate) fn at(ip: Option<IpAddr>, in_flight: usize) -> Self {
         Self {
             ip,
-            forwarded: ip.map(|ip| forwarded_for(ip).into()),
+            forwarded: ip.map(|ip| ip.to_canonical().to_string().into()),
             text: ip.map_or_else(|| "unix".into(), |ip| ip.to_string().into()),
             tls: None,
             mutual: false,

@@ -13,7 +13,7 @@ use super::client::Client;
 use super::headers::{self, FORWARDED_FOR};
 use super::refusal::{AnswerStyle, Subject};
 use super::routing_table::{RoutingTable, Snapshot};
-use crate::config::{AccessLog, LogSettings};
+use crate::config::LogSettings;
 use crate::http1::names::USER_AGENT;
 use crate::http1::{Fields, RequestHead, Target};
 use crate::metrics::{ResponseTimer, RouteMetrics};
@@ -50,7 +50,7 @@ pub(crate) struct Context {
     grpc: bool,
     /// When its head had arrived.
     pub began: Instant,
-    /// From the first byte to the upstream to the head of its response, if it is logged.
+    /// From the first byte to the upstream to the head of its response.
     pub upstream: OnceLock<Duration>,
     /// The resource and the token. Set once the key is derived, so that any refusal of the request
     /// can be found by it.
@@ -195,9 +195,7 @@ impl ResponseWatch {
         context: &Context,
         mut span: Option<UpstreamSpan>,
     ) -> Self {
-        if matches!(context.log().access, AccessLog::Fenced | AccessLog::All) {
-            let _ = context.upstream.set(sent.elapsed());
-        }
+        let _ = context.upstream.set(sent.elapsed());
         if let Some(span) = &mut span {
             span.answered(status.as_u16());
         }
@@ -249,8 +247,8 @@ mod tests {
         Context::of(Some(&request(lines)), snapshot, client, false)
     }
 
-    #[test]
-    fn a_request_keeps_its_id_and_gets_one_otherwise() {
+    #[tokio::test]
+    async fn a_request_keeps_its_id_and_gets_one_otherwise() {
         let id = |head: &Arc<Context>| {
             let mut fields = Fields::default();
             head.identify(&mut fields);
@@ -279,15 +277,15 @@ mod tests {
         );
     }
 
-    #[test]
-    fn a_query_is_shown_where_it_is_wanted() {
+    #[tokio::test]
+    async fn a_query_is_shown_where_it_is_wanted() {
         let head = facts(&[]);
         assert_eq!(head.text(false).path.as_deref(), Some("/orders/7"));
         assert_eq!(head.text(true).path.as_deref(), Some("/orders/7?secret=1"));
     }
 
-    #[test]
-    fn long_fields_are_cut() {
+    #[tokio::test]
+    async fn long_fields_are_cut() {
         let long = "ü".repeat(FIELD_SHOWN);
         let text = facts(&[("User-Agent", &long)]).text(false);
         let shown = text.user_agent.expect("there is one");

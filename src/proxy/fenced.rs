@@ -68,6 +68,7 @@ impl Proxy {
             via: self.via,
         };
         let body = upload.send(Arc::clone(&terms.progress));
+        let idempotency = idempotency.as_ref();
         let exchange = self.exchange(
             context,
             Some(&route),
@@ -76,8 +77,8 @@ impl Proxy {
             Some(subject),
             idempotency,
         );
-        let held = Arc::clone(&permit);
-        let forwarded = fenced::forward(admitted.permit, exchange, terms, held, &self.tasks);
+        let in_flight = Arc::clone(&permit);
+        let forwarded = fenced::forward(admitted.permit, exchange, terms, in_flight, &self.tasks);
 
         // Phase 5: the answer. The exchange may end long before or after the client has taken it.
         let mut forwarded = forwarded.await?;

@@ -185,13 +185,11 @@ pub fn keeps_clients(
     request: &Fields,
 ) -> Result<bool, IdempotencyError> {
     let mut fields = request.iter();
-    if !fields.any(|(known, _)| same_name(known, &settings.header)) {
-        return Ok(false);
-    }
+    let sent = fields.any(|(known, _)| same_name(known, &settings.header));
     match settings.client_key {
-        ClientKey::Keep => Ok(true),
-        ClientKey::Reject => Err(IdempotencyError::ClientKey(settings.header.clone())),
-        ClientKey::Replace => Ok(false),
+        ClientKey::Keep => Ok(sent),
+        ClientKey::Reject if sent => Err(IdempotencyError::ClientKey(settings.header.clone())),
+        ClientKey::Reject | ClientKey::Replace => Ok(false),
     }
 }
 

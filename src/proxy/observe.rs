@@ -15,7 +15,6 @@ use super::context::Context;
 use super::refusal::{Refusal, Subject};
 use super::routing_table::Route;
 use super::setup::Proxy;
-use super::tunnel;
 use crate::body::{BodyRules, Received, RequestBody};
 use crate::config::BodySettings;
 use crate::http1::RequestHead;
@@ -81,8 +80,7 @@ impl Proxy {
                 }
             });
         });
-        let upgrade = tunnel::wanted(&head.fields);
-        let passed = self.pass(context, Some(&route), upgrade, head, upload, permit);
+        let passed = self.pass(context, Some(&route), true, head, upload, permit);
         match passed.await {
             Ok(response) => Ok(Forwarded {
                 response,

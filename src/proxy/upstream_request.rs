@@ -46,13 +46,13 @@ impl Proxy {
         mut head: RequestHead,
         body: RequestBody,
         fenced: Option<(&ResourceKey, Token)>,
-        idempotency: Option<(&str, Choice)>,
+        idempotency: Option<&(&str, Choice)>,
     ) -> Box<Exchange> {
         let (upstream, client) = (&context.snapshot.upstream, &context.client);
         let host = head.target.host(&head.fields);
         let added = ForUpstream {
             fenced: fenced.map(|(key, token)| (token, key)),
-            idempotency: idempotency.as_ref().map(|(name, choice)| (*name, choice)),
+            idempotency: idempotency.map(|(name, choice)| (*name, choice)),
             client: client.forwarded.as_deref(),
             identity: client.identity.as_deref(),
             scheme: if client.tls.is_some() {
@@ -126,21 +126,17 @@ impl Proxy {
         let made = idempotency::key(settings, key, fenced.token, operation, digest.as_ref());
         let made = made?;
         if made.is_none() {
-            keyless(&fenced.route);
+            // Counted each time, logged once per route.
+            fenced.route.metrics.keyless();
+            fenced.route.keyless_said.call_once(|| {
+                tracing::warn!(
+                    route = fenced.route.settings.label,
+                    "a request went upstream without an idempotency key: its body is longer than \
+                     body.buffer and it names no X-Fencing-Operation; further ones are only counted"
+                );
+            });
         }
         let choice = made.map_or(Choice::Nothing, Choice::Send);
         Ok((upload, Some((&settings.header, choice))))
     }
-}
-
-/// Counted each time, logged once per route.
-fn keyless(route: &Route) {
-    route.metrics.keyless();
-    route.keyless_said.call_once(|| {
-        tracing::warn!(
-            route = route.settings.label,
-            "a request went upstream without an idempotency key: its body is longer than body.buffer \
-             and it names no X-Fencing-Operation; further ones are only counted"
-        );
-    });
 }

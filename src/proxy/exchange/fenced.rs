@@ -26,6 +26,7 @@ use super::open::{Answered, FenceTerms, OpenExchange, Unanswered, hand_on};
 use super::{Outlives, SpawnOnDrop};
 use crate::fencing::permit::Permit;
 use crate::fencing::{Refused, Undecided};
+use crate::metrics::Outcome;
 use crate::proxy::answer::Forwarded;
 use crate::proxy::context::ResponseWatch;
 use crate::proxy::limits::InFlightPermit;
@@ -50,14 +51,11 @@ pub(in crate::proxy) async fn forward(
     // Dropped behind the spawn below: a stop waits for the exchange without a gap.
     let mut followed = SpawnOnDrop::new(follow(permit, reserved, exchange, terms, held), tasks);
     match (&mut followed).await {
-        Some(Ok(mut answered)) => {
-            if let Some(rest) = answered.rest.take() {
+        Some(Ok(answered)) => {
+            if let Some(rest) = answered.rest {
                 tasks.spawn(rest);
             }
-            Ok(Forwarded {
-                response: answered.response,
-                outcome: Some(answered.outcome),
-            })
+            Ok(answered.forwarded)
         }
         Some(Err(unanswered)) => Err(unanswered.refusal),
         None => Err(Refusal::Broken("the exchange was aborted".into())),
@@ -172,14 +170,18 @@ async fn spend(permit: &Permit, name: &str) -> Result<(), Refusal> {
 impl Outlives for Result<Answered, Unanswered> {
     async fn finish(self) {
         match self {
-            Ok(Answered { response, rest, .. }) => {
+            Ok(Answered { forwarded, rest }) => {
                 // First: what reads the rest must see that its client has left.
-                drop(response);
+                drop(forwarded);
                 if let Some(rest) = rest {
                     rest.await;
                 }
             }
-            Err(unanswered) => unanswered.report(),
+            // Its client is not there to get the refusal: an unknown outcome is reported here.
+            Err(Unanswered { refusal, terms }) if refusal.outcome() == Outcome::OutcomeUnknown => {
+                terms.ended(None, Some(&refusal));
+            }
+            Err(_) => {}
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::body::UploadProgress;
 use crate::fencing::permit::Sending;
 use crate::http1::Response;
 use crate::metrics::{InFlightGuard, Outcome};
+use crate::proxy::answer::Forwarded;
 use crate::proxy::client_body::{ClientBody, ReplySource};
 use crate::proxy::context::{Context, ResponseWatch};
 use crate::proxy::headers::{self, Via};
@@ -41,7 +42,7 @@ impl FenceTerms {
     /// An exchange has ended that was answered, or whose unknown outcome its client was not there to
     /// get: counts the request, and logs the reason if the outcome is `unknown`. `status`: of the
     /// answer.
-    fn ended(&self, status: Option<StatusCode>, unknown: Option<&Refusal>) {
+    pub(super) fn ended(&self, status: Option<StatusCode>, unknown: Option<&Refusal>) {
         let (metrics, label) = (&self.route.metrics, &self.route.settings.label);
         let Some(refusal) = unknown else {
             return metrics.request(self.outcome);
@@ -66,15 +67,6 @@ pub(super) struct OpenExchange {
 pub(super) struct Unanswered {
     pub refusal: Refusal,
     pub terms: FenceTerms,
-}
-
-impl Unanswered {
-    /// Its client is not there to get the refusal: an unknown outcome is reported here.
-    pub(super) fn report(&self) {
-        if self.refusal.outcome() == Outcome::OutcomeUnknown {
-            self.terms.ended(None, Some(&self.refusal));
-        }
-    }
 }
 
 impl OpenExchange {
@@ -121,9 +113,8 @@ pub(super) type Rest = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The answer of the upstream.
 pub(in crate::proxy) struct Answered {
-    pub response: Response<ClientBody>,
-    /// `OutcomeUnknown` is possible though the response may come whole.
-    pub outcome: Outcome,
+    /// Its outcome may be unknown though the response comes whole.
+    pub forwarded: Forwarded,
     /// `None`: the exchange is over.
     pub(super) rest: Option<Rest>,
 }
@@ -178,11 +169,9 @@ pub(super) async fn hand_on(
     if doubt.is_some() {
         outcome = Outcome::OutcomeUnknown;
     }
-    Ok(Answered {
-        response: Response { head, body },
-        outcome,
-        rest,
-    })
+    let (response, outcome) = (Response { head, body }, Some(outcome));
+    let forwarded = Forwarded { response, outcome };
+    Ok(Answered { forwarded, rest })
 }
 
 /// An answer that is being read, and its exchange.

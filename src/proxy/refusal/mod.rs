@@ -155,12 +155,17 @@ impl Refusal {
         self
     }
 
+    /// The verdict of the fencing, if it gave the token no permit.
+    pub(crate) const fn refused(&self) -> Option<&Refused> {
+        match self {
+            Self::Fence { refused, .. } => Some(refused),
+            _ => None,
+        }
+    }
+
     /// The mark that the token was refused by, if a mark did it.
     pub(crate) fn mark(&self, subject: Option<&Subject>) -> Option<Token> {
-        let Self::Fence { refused, .. } = self else {
-            return None;
-        };
-        match refused {
+        match self.refused()? {
             Refused::Stale { mark, .. } => Some(*mark),
             Refused::Spent => subject.map(|(_, token)| *token),
             Refused::Implausible { mark } => *mark,
@@ -180,18 +185,19 @@ impl Refusal {
         fmt::from_fn(move |f| {
             self.write(f, subject)?;
             match self {
-                Self::Broken(cause) | Self::Unreachable { cause, .. } if causes => {
+                _ if !causes => Ok(()),
+                Self::Broken(cause) | Self::Unreachable { cause, .. } => {
                     write!(f, " Cause: {cause}")
                 }
-                Self::Fence {
-                    refused:
-                        Refused::Unavailable {
-                            why: Undecided::NoAnswer(cause),
-                            ..
-                        },
-                    ..
-                } if causes => write!(f, " Cause: {cause}"),
-                _ => Ok(()),
+                _ => match self.refused() {
+                    Some(Refused::Unavailable {
+                        why: Undecided::NoAnswer(cause),
+                        ..
+                    }) => {
+                        write!(f, " Cause: {cause}")
+                    }
+                    _ => Ok(()),
+                },
             }
         })
     }
