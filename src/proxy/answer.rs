@@ -60,8 +60,7 @@ impl Proxy {
                 metrics.request(outcome);
                 self.count_stale(context, metrics, refusal);
                 let mut response = refusal.respond(context.style(), context.subject.get());
-                let notes = &context.snapshot.notes;
-                notes.note(context, label, refusal, Some(response.status()));
+                context.note(label, refusal, Some(response.status()));
                 // What the caller quotes is what the log says.
                 context.identify(&mut response.head.fields);
                 (response, Some(outcome))

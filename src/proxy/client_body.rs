@@ -9,8 +9,7 @@ use tokio::sync::mpsc;
 
 use crate::body::BoxError;
 use crate::metrics::ResponseTimer;
-use crate::proxy::context::ResponseWatch;
-use crate::proxy::exchange::reply::{RelayedFrame, Reply};
+use crate::proxy::exchange::reply::{RelayedFrame, Reply, ResponseWatch};
 use crate::proxy::limits::InFlightPermit;
 use crate::proxy::log::AccessRecord;
 use crate::traces::RequestSpanGuard;

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, StatusCode, Version};
+use http::{Method, Version};
 use tokio::time::Instant;
 
 use super::client::Client;
@@ -16,9 +16,8 @@ use super::routing_table::{RoutingTable, Snapshot};
 use crate::config::LogSettings;
 use crate::http1::names::USER_AGENT;
 use crate::http1::{Fields, RequestHead, Target};
-use crate::metrics::{ResponseTimer, RouteMetrics};
 use crate::rejections::RequestText;
-use crate::traces::{RequestTrace, TraceHead, TraceParent, UpstreamSpan};
+use crate::traces::{RequestTrace, TraceHead, TraceParent};
 
 /// The name under which a client, this proxy and the upstream log one request.
 const REQUEST_ID: &str = "x-request-id";
@@ -176,41 +175,6 @@ fn cut(text: &str, most: usize) -> String {
         return text.to_owned();
     }
     format!("{}…", &text[..text.floor_char_boundary(most)])
-}
-
-/// A response of the upstream that has begun. Dropped without [`Self::end`], it was incomplete.
-#[must_use = "the response ends where this is dropped"]
-#[derive(Debug)]
-pub(crate) struct ResponseWatch {
-    _timer: ResponseTimer,
-    span: Option<UpstreamSpan>,
-}
-
-impl ResponseWatch {
-    /// The head of the response has arrived, for a request that was sent at `sent`.
-    pub(super) fn begin(
-        metrics: &RouteMetrics,
-        sent: Instant,
-        status: StatusCode,
-        context: &Context,
-        mut span: Option<UpstreamSpan>,
-    ) -> Self {
-        let _ = context.upstream.set(sent.elapsed());
-        if let Some(span) = &mut span {
-            span.answered(status.as_u16());
-        }
-        Self {
-            _timer: metrics.upstream(sent, status.as_u16()),
-            span,
-        }
-    }
-
-    /// The response has ended, whole or not.
-    pub(crate) fn end(mut self, whole: bool) {
-        if whole && let Some(span) = &mut self.span {
-            span.whole();
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,52 +1,25 @@
 //! The lines about requests: refusals and unknown outcomes, which operators also see in the admin
-//! API ([`Notes`]), and answered requests (`log.access`).
+//! API ([`Notes`](super::notes::Notes)), and answered requests (`log.access`).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use tokio::time::Instant;
 
 use super::context::Context;
 use super::refusal::Refusal;
 use crate::config::AccessLog;
 use crate::json_values::wall_clock;
 use crate::metrics::Outcome;
-use crate::rejections::{RecentRejection, Rejections};
+use crate::rejections::RecentRejection;
 use crate::routing::ResourceKey;
-use crate::throttle::Throttle;
 
-/// The refusals and unknown outcomes that operators see: in the log and in the admin API.
-pub(crate) struct Notes {
-    /// Limits the log lines, each outcome by itself: a line for each refusal of a storm would cost
-    /// more than the refusal, and hide the other reasons. In the order of [`Outcome::ALL`].
-    throttles: Vec<Throttle>,
-    rejections: Arc<Rejections>,
-}
-
-impl Notes {
-    pub(super) fn new(rejections: Arc<Rejections>) -> Self {
-        let throttle = |outcome: &Outcome| match outcome {
-            Outcome::Overloaded => Throttle::of_many(),
-            _ => Throttle::of_refusals(),
-        };
-        Self {
-            throttles: Outcome::ALL.iter().map(throttle).collect(),
-            rejections,
-        }
-    }
-
+impl Context {
     /// Logs and remembers a refusal or an unknown outcome. Under overload, only logged refusals are
     /// remembered: the others would displace the refusals of the fence. `label`: the route's.
     /// `status`: of the answer; `None` in observe mode, where nothing was refused and nothing is
     /// remembered.
-    pub(super) fn note(
-        &self,
-        context: &Context,
-        label: &str,
-        refusal: &Refusal,
-        status: Option<StatusCode>,
-    ) {
+    pub(super) fn note(&self, label: &str, refusal: &Refusal, status: Option<StatusCode>) {
         let outcome = refusal.outcome();
         let (throttled, message) = match outcome {
             _ if status.is_none() => (outcome.observed(), "would have been refused"),
@@ -54,15 +27,15 @@ impl Notes {
             Outcome::OutcomeUnknown => (outcome, "the outcome is unknown"),
             _ => (outcome, "refused"),
         };
-        let throttle = &self.throttles[throttled as usize];
-        let logged = context.log().access != AccessLog::Off;
+        let notes = &self.snapshot.notes;
+        let logged = self.log().access != AccessLog::Off;
         // The number of similar lines that were left out before this one.
-        let left_out = logged.then(|| throttle.say(Instant::now())).flatten();
+        let left_out = logged.then(|| notes.say(throttled)).flatten();
         if left_out.is_none() && (status.is_none() || outcome == Outcome::Overloaded) {
             return;
         }
-        let request = context.text(context.log().query);
-        let subject = context.subject.get();
+        let request = self.text(self.log().query);
+        let subject = self.subject.get();
         let (key, token) = subject.map(|(key, token)| (key, token)).unzip();
         if let Some(left_out) = left_out {
             tracing::warn!(
@@ -75,8 +48,8 @@ impl Notes {
                 token = token.map(ToString::to_string),
                 mark = refusal.mark(subject).map(|mark| mark.to_string()),
                 gap = refusal.gap(subject).map(|gap| gap.to_string()),
-                client = &*context.client.text,
-                client_name = context.client.name(),
+                client = &*self.client.text,
+                client_name = self.client.name(),
                 forwarded_for = request.forwarded_for.as_deref(),
                 user_agent = request.user_agent.as_deref(),
                 request_id = request.request_id.as_deref(),
@@ -87,14 +60,14 @@ impl Notes {
             );
         }
         if let Some(status) = status {
-            self.rejections.push(RecentRejection {
+            notes.rejections.push(RecentRejection {
                 at: wall_clock(),
                 route: label.into(),
                 resource: key.cloned(),
                 token: token.copied(),
                 mark: refusal.mark(subject),
                 outcome,
-                peer: context.client.text.to_string(),
+                peer: self.client.text.to_string(),
                 status: status.as_u16(),
                 request,
             });

@@ -114,8 +114,7 @@ impl Proxy {
                 Ok(true) => Outcome::Advanced,
                 Ok(false) => Outcome::Current,
                 Err(refusal) => {
-                    let (notes, label) = (&context.snapshot.notes, &route.settings.label);
-                    notes.note(&context, label, &refusal, None);
+                    context.note(&route.settings.label, &refusal, None);
                     refusal.outcome().observed()
                 }
             };

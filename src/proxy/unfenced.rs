@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 use super::answer::Forwarded;
 use super::classify::is_safe;
 use super::client_body::{ClientBody, ReplySource};
-use super::context::{Context, ResponseWatch};
+use super::context::Context;
 use super::exchange::Conclusion;
-use super::exchange::reply::{ClientSender, Reply};
+use super::exchange::reply::{ClientSender, Reply, ResponseWatch};
 use super::headers;
 use super::limits::InFlightPermit;
 use super::refusal::Refusal;
@@ -93,7 +93,7 @@ impl Proxy {
         };
         progress.answered();
         let status = response.status();
-        let watch = ResponseWatch::begin(metrics, began, status, context, exchange.span);
+        let watch = ResponseWatch::begin(metrics, began, status, &context.upstream, exchange.span);
         if status == StatusCode::SWITCHING_PROTOCOLS {
             let (answer, tunnel) = TunnelOpening::switch(opening, response, self.via)?;
             self.tasks.spawn(async move {

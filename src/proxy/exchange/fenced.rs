@@ -23,12 +23,12 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::open::{Answered, FenceTerms, OpenExchange, Unanswered, hand_on};
+use super::reply::ResponseWatch;
 use super::{Outlives, SpawnOnDrop};
 use crate::fencing::permit::Permit;
 use crate::fencing::{Refused, Undecided};
 use crate::metrics::Outcome;
 use crate::proxy::answer::Forwarded;
-use crate::proxy::context::ResponseWatch;
 use crate::proxy::limits::InFlightPermit;
 use crate::proxy::refusal::Refusal;
 use crate::proxy::upstream_request::{Exchange, unanswered};
@@ -110,7 +110,13 @@ async fn follow(
     };
     let (status, terms) = (response.status(), &open.terms);
     let metrics = &terms.route.metrics;
-    let watch = ResponseWatch::begin(metrics, began, status, &terms.context, exchange.span);
+    let watch = ResponseWatch::begin(
+        metrics,
+        began,
+        status,
+        &terms.context.upstream,
+        exchange.span,
+    );
     if status == StatusCode::SWITCHING_PROTOCOLS {
         // Nobody has asked for it: a fenced request opens no tunnel.
         drop(response);

@@ -9,14 +9,14 @@ use http::StatusCode;
 use http_body::Body as _;
 
 use super::conclusion::{Asked, Conclusion, Doubt};
-use super::reply::{ClientSender, Reply};
+use super::reply::{ClientSender, Reply, ResponseWatch};
 use crate::body::UploadProgress;
 use crate::fencing::permit::Sending;
 use crate::http1::Response;
 use crate::metrics::{InFlightGuard, Outcome};
 use crate::proxy::answer::Forwarded;
 use crate::proxy::client_body::{ClientBody, ReplySource};
-use crate::proxy::context::{Context, ResponseWatch};
+use crate::proxy::context::Context;
 use crate::proxy::headers::{self, Via};
 use crate::proxy::limits::InFlightPermit;
 use crate::proxy::refusal::Refusal;
@@ -49,8 +49,7 @@ impl FenceTerms {
         };
         metrics.request(refusal.outcome());
         let status = status.unwrap_or_else(|| refusal.status(self.context.style()));
-        let notes = &self.context.snapshot.notes;
-        notes.note(&self.context, label, refusal, Some(status));
+        self.context.note(label, refusal, Some(status));
     }
 }
 

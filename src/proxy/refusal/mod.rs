@@ -5,7 +5,7 @@ mod problem;
 use std::fmt;
 use std::time::Duration;
 
-pub use self::problem::{AnswerStyle, Retry, claimed};
+pub use self::problem::{Retry, claimed};
 use crate::body::UploadError;
 use crate::fencing::{Refused, Undecided};
 use crate::http1::MessageError;
@@ -60,6 +60,17 @@ pub enum Refusal {
 
 /// The resource and the token of a fenced request, once they have been derived.
 pub type Subject = (ResourceKey, Token);
+
+/// The style of an answer.
+#[derive(Clone, Copy, Debug)]
+pub struct AnswerStyle<'a> {
+    /// 412 or 409.
+    pub stale_status: u16,
+    pub disclose: bool,
+    pub grpc: bool,
+    /// See [`Settings::problem_base_url`](crate::config::Settings::problem_base_url).
+    pub problems: Option<&'a str>,
+}
 
 impl From<Refused> for Refusal {
     fn from(refused: Refused) -> Self {

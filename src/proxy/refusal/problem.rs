@@ -9,24 +9,13 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde::Serializer as _;
 use serde::ser::SerializeMap as _;
 
-use super::{Refusal, Subject};
+use super::{AnswerStyle, Refusal, Subject};
 use crate::fencing::{Refused, TRY_AGAIN};
 use crate::http1::Response;
 use crate::http1::names::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use crate::metrics::Outcome;
 use crate::proxy::client_body::{ClientBody, full};
 use crate::proxy::headers::{OUTCOME, RETRY};
-
-/// The style of this answer.
-#[derive(Clone, Copy, Debug)]
-pub struct AnswerStyle<'a> {
-    /// 412 or 409.
-    pub stale_status: u16,
-    pub disclose: bool,
-    pub grpc: bool,
-    /// See [`Settings::problem_base_url`](crate::config::Settings::problem_base_url).
-    pub problems: Option<&'a str>,
-}
 
 /// The parts of a refusal's answer that do not depend on the request.
 struct Row {
