@@ -33,8 +33,8 @@ use crate::config::{self, Loader, RouteTable, Settings, Warning};
 use crate::fencing::{Background, Fencing, FencingSetup, Running};
 use crate::log_filter::LogFilter;
 use crate::metrics::Metrics;
+use crate::proxy::Proxy;
 use crate::proxy::headers::Via;
-use crate::proxy::{Proxy, ProxySetup};
 use crate::rejections::Rejections;
 use crate::server::{self, DrainPhases, Workers};
 use crate::socket::Listener;
@@ -231,15 +231,15 @@ impl App {
         });
         let tasks = TaskTracker::new();
         let tunnels = CancellationToken::new();
-        let proxy = Arc::new(Proxy::new(ProxySetup {
-            settings: Arc::clone(&settings),
-            fencing: Arc::clone(&fencing),
-            metrics: Arc::clone(&metrics),
-            tasks: tasks.clone(),
-            stopping: tunnels.clone(),
-            rejections: Arc::clone(&rejections),
+        let proxy = Arc::new(Proxy::new(
+            Arc::clone(&settings),
+            Arc::clone(&fencing),
+            Arc::clone(&metrics),
+            tasks.clone(),
+            tunnels.clone(),
+            Arc::clone(&rejections),
             via,
-        })?);
+        )?);
         let live = Live {
             proxy,
             store,

@@ -6,12 +6,10 @@ use std::sync::Arc;
 use http::StatusCode;
 use opentelemetry::KeyValue;
 
-use super::classify::Scope;
 use super::context::Context;
-use super::facts::RequestFacts;
-use super::log::{AccessRecord, Noted};
+use super::log::AccessRecord;
 use super::refusal::Refusal;
-use super::routing_table::RoutingTable;
+use super::routing_table::Route;
 use super::setup::Proxy;
 use crate::config::AccessLog;
 use crate::fencing::Refused;
@@ -23,53 +21,36 @@ use crate::traces::RequestTrace;
 /// A request that was answered by the upstream, or a claim that was granted.
 pub(super) struct Forwarded {
     pub response: Response<ClientBody>,
-    pub counted: CountAs,
-}
-
-/// The way a request is counted.
-pub(super) enum CountAs {
-    Outcome(Outcome),
-    /// Its exchange counts it when it ends. `None`: the outcome is unknown already.
-    AtEnd(Option<Outcome>),
-    /// The check beside its exchange counts it.
-    Beside,
-}
-
-impl Scope {
-    /// The series, and the label.
-    fn series<'a>(&'a self, table: &'a RoutingTable) -> (&'a RouteMetrics, &'a str) {
-        match self {
-            Self::Route(Some(route)) => (&route.metrics, &route.settings.label),
-            Self::Route(None) => (&table.unmatched_metrics, UNMATCHED),
-            Self::Claims => (&table.claim_metrics, CLAIM),
-        }
-    }
+    /// `None`: the check beside its exchange decides it.
+    pub outcome: Option<Outcome>,
 }
 
 impl Proxy {
     /// Counts, logs and remembers the outcome of a request, and answers.
     pub(super) fn answer(
         &self,
-        context: &Context<'_>,
-        scope: &Scope,
+        context: &Arc<Context>,
+        route: Option<&Arc<Route>>,
+        is_claim: bool,
         done: Result<Forwarded, Refusal>,
     ) -> Response<ClientBody> {
-        let (metrics, label) = scope.series(context.table());
-        let facts = &context.facts;
+        let table = context.table();
+        let (metrics, label) = match route {
+            Some(route) => (&*route.metrics, &*route.settings.label),
+            None if is_claim => (&*table.claim_metrics, CLAIM),
+            None => (&*table.unmatched_metrics, UNMATCHED),
+        };
         let mut refused = None;
         let (mut response, outcome) = match done {
             Ok(Forwarded {
                 mut response,
-                counted,
+                outcome,
             }) => {
-                let outcome = match counted {
-                    CountAs::Outcome(outcome) => {
-                        metrics.request(outcome);
-                        Some(outcome)
-                    }
-                    CountAs::AtEnd(outcome) => Some(outcome.unwrap_or(Outcome::OutcomeUnknown)),
-                    CountAs::Beside => None,
-                };
+                // An exchange under a permit, or the check of an observed request, counts its
+                // request when it ends.
+                if let Some(outcome @ (Outcome::Unfenced | Outcome::Claimed)) = outcome {
+                    metrics.request(outcome);
+                }
                 log_answered(context, label, outcome, &mut response);
                 (response, outcome)
             }
@@ -77,39 +58,27 @@ impl Proxy {
                 let refusal = &*refused.insert(refusal);
                 let outcome = refusal.outcome();
                 metrics.request(outcome);
-                self.count_stale(facts, metrics, refusal);
-                let mut response = refusal.respond(context.style(), facts.subject.get());
-                let noted = Noted {
-                    label,
-                    facts,
-                    refusal,
-                    status: Some(response.status()),
-                };
-                context
-                    .snapshot
-                    .notes
-                    .note(&context.table().settings.log, noted);
+                self.count_stale(context, metrics, refusal);
+                let mut response = refusal.respond(context.style(), context.subject.get());
+                context.note(label, refusal, Some(response.status()));
                 // What the caller quotes is what the log says.
-                facts.identify(&mut response.head.fields);
+                context.identify(&mut response.head.fields);
                 (response, Some(outcome))
             }
         };
-        trace_answer(facts, scope, response.status(), outcome, refused.as_ref());
+        trace_answer(context, route, response.status(), outcome, refused.as_ref());
         // Measures the request until its answer has been taken, and ends its span there.
-        let span = facts.trace.as_ref().map(RequestTrace::guard);
-        response.body.time(metrics.duration(facts.began), span);
+        let span = context.trace.as_ref().map(RequestTrace::guard);
+        response.body.time(metrics.duration(context.began), span);
         response
     }
 
     /// Counts a stale token by what has found it, and its resource.
-    fn count_stale(&self, facts: &RequestFacts, metrics: &RouteMetrics, refusal: &Refusal) {
-        let subject = facts.subject.get();
-        let by = match refusal {
-            Refusal::Fence { refused, .. } => match refused {
-                Refused::Stale { decided_by, .. } => *decided_by,
-                Refused::Spent => DecidedBy::Store,
-                _ => return,
-            },
+    fn count_stale(&self, context: &Context, metrics: &RouteMetrics, refusal: &Refusal) {
+        let subject = context.subject.get();
+        let by = match refusal.refused() {
+            Some(Refused::Stale { decided_by, .. }) => *decided_by,
+            Some(Refused::Spent) => DecidedBy::Store,
             _ => return,
         };
         if let Some((key, _)) = subject {
@@ -121,18 +90,18 @@ impl Proxy {
 
 /// Says in the request's span how it is answered.
 fn trace_answer(
-    facts: &RequestFacts,
-    scope: &Scope,
+    context: &Context,
+    route: Option<&Arc<Route>>,
     status: StatusCode,
     outcome: Option<Outcome>,
     refused: Option<&Refusal>,
 ) {
-    let Some(trace) = &facts.trace else {
+    let Some(trace) = &context.trace else {
         return;
     };
     let mut more = Vec::new();
     let mut say = |name: &'static str, value: String| more.push(KeyValue::new(name, value));
-    let subject = facts.subject.get();
+    let subject = context.subject.get();
     if let Some((key, token)) = subject {
         say("fencepost.resource", key.to_string());
         say("fencepost.token", token.to_string());
@@ -143,23 +112,22 @@ fn trace_answer(
             say("fencepost.gap", gap.to_string());
         }
     }
-    if let Some(id) = facts.text(false).request_id {
+    if let Some(id) = context.text(false).request_id {
         say("fencepost.request_id", id);
     }
-    let route = scope.route().map(|route| route.settings.path.as_str());
+    let route = route.map(|route| route.settings.path.as_str());
     trace.answered(route, status, outcome.map(Outcome::as_str), more);
 }
 
 /// Has an answered request logged, if `log.access` names it. An unknown outcome has another line,
 /// with the reason.
 fn log_answered(
-    context: &Context<'_>,
+    context: &Arc<Context>,
     label: &str,
     outcome: Option<Outcome>,
     response: &mut Response<ClientBody>,
 ) {
-    let settings = &context.table().settings.log;
-    let wanted = match settings.access {
+    let wanted = match context.log().access {
         AccessLog::All => true,
         AccessLog::Fenced => outcome != Some(Outcome::Unfenced),
         AccessLog::Off | AccessLog::Refusals => false,
@@ -167,11 +135,10 @@ fn log_answered(
     if wanted && outcome != Some(Outcome::OutcomeUnknown) {
         let status = response.status();
         response.body.log(AccessRecord {
-            facts: Arc::clone(&context.facts),
+            context: Arc::clone(context),
             label: label.to_owned(),
             outcome,
             status,
-            query: settings.query,
             bytes: 0,
             whole: false,
         });

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use http::Method;
 
-use super::answer::{CountAs, Forwarded};
+use super::answer::Forwarded;
 use super::classify::{self, Class};
 use super::client::Client;
 use super::context::Context;
 use super::headers::{self, RESOURCE, TARGET};
 use super::limits::InFlightPermit;
-use super::refusal::{Refusal, problem};
+use super::refusal::{Refusal, claimed};
 use super::routing_table::Route;
 use super::setup::Proxy;
 use crate::body::{Received, RequestBody};
@@ -33,15 +33,15 @@ struct Claim {
 impl Proxy {
     pub(super) async fn claim(
         &self,
-        context: &Context<'_>,
+        context: &Context,
         head: RequestHead,
         body: Received,
     ) -> Result<Forwarded, Refusal> {
         // Before a permit is taken, and before the answer can show anything about a route.
         if let Some(claim) = &context.table().settings.claim {
-            may_claim(claim, &head.fields, context.client)?;
+            may_claim(claim, &head.fields, &context.client)?;
         }
-        let permit = self.in_flight.take(context.client)?;
+        let permit = self.in_flight.take(&context.client)?;
         let fields = &head.fields;
         let claim = match (
             headers::text(fields, TARGET)?,
@@ -53,51 +53,50 @@ impl Proxy {
             }
             (None, Some(key)) => by_resource(context, key, &head)?,
             _ => {
-                let why = "Say what is claimed, by one of: X-Fencing-Target: PUT /orders/7, or \
-                           X-Fencing-Resource: <key>.";
-                return Err(Refusal::Ambiguous(why.into()));
+                return Err(Refusal::ambiguous(
+                    "Say what is claimed, by one of: X-Fencing-Target: PUT /orders/7, or \
+                     X-Fencing-Resource: <key>.",
+                ));
             }
         };
-        context.is_about((claim.key.clone(), claim.token));
-        let trace = context.trace();
+        let _ = context.subject.set((claim.key.clone(), claim.token));
+        let trace = context.trace.as_deref();
         let (key, token) = (&claim.key, claim.token);
         let open = self.fencing.unless_known_stale(key, token, trace)?;
         let wait = claim.route.settings.barrier_wait;
-        let metrics = &context.table().claim_metrics;
-        let (subject, watch) = ((key, token), (&**metrics, trace));
+        let watch = (&*context.table().claim_metrics, trace);
         let admitted = self
             .fencing
-            .admit(claim.needs, subject, open, wait, watch)
-            .await?;
+            .admit(claim.needs, (key, token), open, wait, watch);
+        let admitted = admitted.await?;
         // Nothing is sent under the permit. The claim needed only the wait.
         drop(admitted.permit);
         Ok(Forwarded {
-            response: problem::claimed(),
-            counted: CountAs::Outcome(Outcome::Claimed),
+            response: claimed(),
+            outcome: Some(Outcome::Claimed),
         })
     }
 
     /// The route of the later request gives the key and the token's format.
     async fn by_target(
         &self,
-        context: &Context<'_>,
+        context: &Context,
         aimed: &RequestHead,
         body: Received,
         permit: &InFlightPermit,
     ) -> Result<Claim, Refusal> {
-        let fenced = match classify::classify(context.table(), aimed, context.client).1 {
+        let fenced = match classify::classify(context.table(), aimed, &context.client).1 {
             Class::Fenced(fenced) => fenced,
             Class::Refused(refusal) => return Err(refusal),
             Class::Pass { .. } | Class::Observed(..) | Class::Claim => {
                 let why = "X-Fencing-Target names a request that no route enforces: there is nothing to claim.";
-                return Err(Refusal::Ambiguous(why.into()));
+                return Err(Refusal::ambiguous(why));
             }
         };
         let settings = &fenced.route.settings;
-        let key = if fenced.template()?.uses_json() {
+        let key = if fenced.route.template()?.uses_json() {
             let rules = context.snapshot.body_rules(settings.body);
             let upload = RequestBody::read(body, &aimed.fields, &rules, None).await?;
-            let permit = Arc::clone(permit);
             self.key_of_body(&fenced, aimed, upload, permit).await.1?
         } else {
             fenced.key(aimed, Vec::new())?
@@ -123,7 +122,7 @@ fn aimed(target: &str, head: &RequestHead) -> Result<RequestHead, Refusal> {
     });
     let Some((method, target)) = named else {
         let why = "X-Fencing-Target is a method, one space, and a path: PUT /orders/7";
-        return Err(Refusal::Ambiguous(why.into()));
+        return Err(Refusal::ambiguous(why));
     };
     let fields = head.fields.clone();
     Ok(RequestHead::new(method, target, head.version, fields))
@@ -148,8 +147,8 @@ fn may_claim(claim: &ClaimSettings, fields: &Fields, client: &Client) -> Result<
 /// protects nothing, and is refused. If several routes can yield it, the proxy does not know which
 /// one the holder will use. So each must admit the client, and each must read the token in the same
 /// way: `10` is another token in decimal than in hexadecimal.
-fn by_resource(context: &Context<'_>, key: &str, head: &RequestHead) -> Result<Claim, Refusal> {
-    let (table, client) = (context.table(), context.client);
+fn by_resource(context: &Context, key: &str, head: &RequestHead) -> Result<Claim, Refusal> {
+    let (table, client) = (context.table(), &context.client);
     let key = headers::resource_of(key)
         .map_err(|error| Refusal::Ambiguous(format!("X-Fencing-Resource: {error}")))?;
     let key = classify::short(key, table.settings.limits.key_bytes)?;

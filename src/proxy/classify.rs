@@ -9,20 +9,18 @@ use http::Method;
 
 use super::client::Client;
 use super::destination;
-use super::headers::{self, FieldError};
+use super::headers;
 use super::refusal::Refusal;
 use super::routing_table::{Route, RoutingTable};
 use super::tunnel;
 use crate::config::{Mode, SafeMethods, Unmatched};
 use crate::http1::names::HOST;
 use crate::http1::{Fields, RequestHead};
-use crate::routing::{
-    Allow, CheckedPath, KeyTemplate, ResourceKey, SAFE_METHODS, Source, Token, query_value,
-};
+use crate::routing::{Allow, CheckedPath, ResourceKey, SAFE_METHODS, Source, Token, query_value};
 
 /// The class of a request.
 pub(crate) enum Class {
-    /// Passed without being judged. `upgrade`: its tunnel may be opened.
+    /// Passed without being judged. `upgrade`: a tunnel that it asks for may be opened.
     Pass { upgrade: bool },
     /// To be judged.
     Fenced(Fenced),
@@ -34,22 +32,6 @@ pub(crate) enum Class {
     Refused(Refusal),
 }
 
-/// The series that a request is counted in.
-pub(crate) enum Scope {
-    /// `None`: no route matched.
-    Route(Option<Arc<Route>>),
-    Claims,
-}
-
-impl Scope {
-    pub(crate) fn route(&self) -> Option<&Arc<Route>> {
-        match self {
-            Self::Route(route) => route.as_ref(),
-            Self::Claims => None,
-        }
-    }
-}
-
 /// A request that carries a token for a route.
 pub(crate) struct Fenced {
     pub route: Arc<Route>,
@@ -59,35 +41,29 @@ pub(crate) struct Fenced {
     pub unsafe_method: bool,
 }
 
-impl From<FieldError> for Refusal {
-    fn from(error: FieldError) -> Self {
-        Self::Ambiguous(error.to_string())
-    }
-}
-
-/// Classifies a request by its head.
+/// Classifies a request by its head, and finds its route: `None` if none matches, and for claims.
 pub(crate) fn classify(
     table: &RoutingTable,
     head: &RequestHead,
     client: &Client,
-) -> (Scope, Class) {
-    let mut scope = Scope::Route(None);
-    let class = class_of(table, head, client, &mut scope).unwrap_or_else(Class::Refused);
-    (scope, class)
+) -> (Option<Arc<Route>>, Class) {
+    let mut found = None;
+    let class = class_of(table, head, client, &mut found).unwrap_or_else(Class::Refused);
+    (found, class)
 }
 
 fn class_of(
     table: &RoutingTable,
     head: &RequestHead,
     client: &Client,
-    scope: &mut Scope,
+    found: &mut Option<Arc<Route>>,
 ) -> Result<Class, Refusal> {
     if matches!(head.method, Method::CONNECT | Method::TRACE) {
         return Err(Refusal::MethodNotAllowed(String::new()));
     }
     if !head.target.path().starts_with('/') {
         let why = "The request target names no path (asterisk-form or authority-form).";
-        return Err(Refusal::Ambiguous(why.into()));
+        return Err(Refusal::ambiguous(why));
     }
     host(head)?;
     let settings = &table.settings;
@@ -97,16 +73,12 @@ fn class_of(
         if head.method != Method::POST {
             return Err(Refusal::MethodNotAllowed("POST".into()));
         }
-        *scope = Scope::Claims;
         return Ok(Class::Claim);
     }
-    let tunneled = || Class::Pass {
-        upgrade: tunnel::wanted(&head.fields),
-    };
     let path = match CheckedPath::parse(head.target.path()) {
         Ok(path) => path,
-        Err(_) if !table.strict => return Ok(tunneled()),
-        Err(ambiguity) => return Err(Refusal::Ambiguous(ambiguity.to_string())),
+        Err(_) if !table.strict => return Ok(Class::Pass { upgrade: true }),
+        Err(ambiguity) => return Err(ambiguity.into()),
     };
     let Some(route) = table.find(&path) else {
         if table.strict {
@@ -120,7 +92,7 @@ fn class_of(
             Err(Refusal::NoRoute)
         };
     };
-    *scope = Scope::Route(Some(Arc::clone(route)));
+    *found = Some(Arc::clone(route));
     let settings = &route.settings;
     // Access control is not fencing: it applies in every mode, and before the route's other checks.
     if !client.may_use(settings) {
@@ -136,10 +108,10 @@ fn class_of(
         }
     }
     match settings.mode {
-        Mode::Bypass => Ok(tunneled()),
+        Mode::Bypass => Ok(Class::Pass { upgrade: true }),
         Mode::Observe => Ok(match judge(table, route, head, path).transpose() {
             Some(judged) => Class::Observed(Arc::clone(route), judged),
-            None => tunneled(),
+            None => Class::Pass { upgrade: true },
         }),
         Mode::Enforce => Ok(match judge(table, route, head, path)? {
             Some(fenced) => Class::Fenced(fenced),
@@ -150,10 +122,8 @@ fn class_of(
 
 /// The path has one reading on a route that allows this.
 fn one_path(allow: Allow, path: &CheckedPath) -> Result<(), Refusal> {
-    match path.oddity_not_in(allow) {
-        Some(ambiguity) => Err(Refusal::Ambiguous(ambiguity.to_string())),
-        None => Ok(()),
-    }
+    path.oddity_not_in(allow)
+        .map_or(Ok(()), |oddity| Err(oddity.into()))
 }
 
 /// The path has one reading, and no header field names another one in its place.
@@ -187,7 +157,7 @@ pub(crate) fn host_of<'a>(
         }
         (Some(host), None) | (_, Some(host)) => return Ok(host),
     };
-    Err(Refusal::Ambiguous(why.into()))
+    Err(Refusal::ambiguous(why))
 }
 
 /// The judgement of a route that does not bypass: `None` passes unfenced.
@@ -228,7 +198,15 @@ fn judge(
         path,
         unsafe_method: !safe,
     };
-    fenced.has_one_reading(head)?;
+    // The parts which decide about the request mean the same to the upstream.
+    if route.template()?.uses_json() {
+        headers::json(&head.fields)?;
+    }
+    if let Some(idempotency) = &settings.idempotency
+        && !safe
+    {
+        headers::single(&head.fields, &idempotency.header)?;
+    }
     same_key_elsewhere(table, &fenced, head)?;
     Ok(Some(fenced))
 }
@@ -243,7 +221,7 @@ fn same_key_elsewhere(
         return Ok(());
     };
     let elsewhere = |source: &Source| matches!(source, Source::Query(_) | Source::Json(_));
-    if fenced.template()?.parts().any(elsewhere) {
+    if fenced.route.template()?.parts().any(elsewhere) {
         return destination::refuse(
             "has neither query nor body, and the resource key is made of one",
         );
@@ -281,29 +259,6 @@ pub(crate) fn is_safe(method: &Method, fields: &Fields) -> bool {
 }
 
 impl Fenced {
-    /// Checks that the parts which decide about the request mean the same to the upstream.
-    fn has_one_reading(&self, head: &RequestHead) -> Result<(), Refusal> {
-        let fields = &head.fields;
-        if self.template()?.uses_json() {
-            headers::json(fields)?;
-        }
-        if let Some(idempotency) = &self.route.settings.idempotency
-            && self.unsafe_method
-        {
-            headers::single(fields, &idempotency.header)?;
-        }
-        Ok(())
-    }
-
-    /// The route's template. Every route that fences has one.
-    pub(crate) fn template(&self) -> Result<&KeyTemplate, Refusal> {
-        self.route
-            .settings
-            .key
-            .as_ref()
-            .ok_or_else(|| Refusal::Ambiguous("This route has no resource key.".into()))
-    }
-
     /// Derives the resource key. `json`: what [`json_members`] has found for the template's paths.
     pub(crate) fn key(
         &self,
@@ -311,11 +266,11 @@ impl Fenced {
         json: Vec<Option<String>>,
     ) -> Result<ResourceKey, Refusal> {
         let mut json = json.into_iter();
-        let key = self.template()?.render(&self.path, &mut |source| {
+        let key = self.route.template()?.render(&self.path, &mut |source| {
             let text = match source {
                 Source::Host => {
-                    let text = host_text(head);
-                    Some(text.map_err(|_| "there is no single Host in UTF-8".to_owned())?)
+                    let text = host(head).ok().and_then(|host| str::from_utf8(host).ok());
+                    Some(text.ok_or("there is no single Host in UTF-8")?)
                 }
                 Source::Header(name) => {
                     headers::text(&head.fields, name).map_err(|error| error.to_string())?
@@ -344,17 +299,10 @@ pub(super) fn short(key: ResourceKey, most: usize) -> Result<ResourceKey, Refusa
     )))
 }
 
-/// The members of the body at these paths.
-pub(super) fn json_members(
-    body: &[u8],
-    wanted: &[Vec<String>],
-) -> Result<Vec<Option<String>>, Refusal> {
+/// The members of the body that a route makes its keys of.
+pub(super) fn json_members(body: &[u8], route: &Route) -> Result<Vec<Option<String>>, Refusal> {
+    let wanted = route.template()?.json_paths();
     let wanted: Vec<&[String]> = wanted.iter().map(Vec::as_slice).collect();
     super::jsonkey::members(body, &wanted)
         .map_err(|error| Refusal::Ambiguous(format!("The resource key: {error}")))
-}
-
-fn host_text(head: &RequestHead) -> Result<&str, Refusal> {
-    let why = "The header Host is not UTF-8; send it in UTF-8.";
-    std::str::from_utf8(host(head)?).map_err(|_| Refusal::Ambiguous(why.into()))
 }

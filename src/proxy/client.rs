@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use webpki::EndEntityCert;
 
-use super::headers::{FORWARDED_FOR, forwarded_for};
+use super::headers::FORWARDED_FOR;
 use crate::config::{AddressRange, ClaimSettings, ClientPattern, RouteSettings};
 use crate::http1::Fields;
 
@@ -59,7 +59,7 @@ impl Client {
     pub(crate) fn at(ip: Option<IpAddr>, in_flight: usize) -> Self {
         Self {
             ip,
-            forwarded: ip.map(|ip| forwarded_for(ip).into()),
+            forwarded: ip.map(|ip| ip.to_canonical().to_string().into()),
             text: ip.map_or_else(|| "unix".into(), |ip| ip.to_string().into()),
             tls: None,
             mutual: false,
@@ -67,6 +67,11 @@ impl Client {
             until: None,
             in_flight: Arc::new(Semaphore::new(in_flight)),
         }
+    }
+
+    /// The names in its certificate, for log lines.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.tls.as_ref()?.text.as_deref()
     }
 
     /// Whether a route admits this client.
@@ -79,6 +84,17 @@ impl Client {
         let ranges = claim.addresses.as_ref();
         let from_there = ranges.is_none_or(|ranges| self.ip.is_some_and(|ip| is_in(ranges, ip)));
         from_there && self.is_one_of(&claim.require_client)
+    }
+
+    /// The client behind this one, which is a trusted proxy. `None`: it is not, or names none.
+    pub(super) fn behind(&self, trusted: &[AddressRange], fields: &Fields) -> Option<Self> {
+        let peer = self.ip?;
+        let ip = walk(peer, trusted, fields);
+        (ip != peer).then(|| Self {
+            ip: Some(ip),
+            text: ip.to_string().into(),
+            ..self.clone()
+        })
     }
 
     fn is_one_of(&self, wanted: &[ClientPattern]) -> bool {
@@ -151,19 +167,6 @@ fn is_host(name: &str) -> bool {
 /// Whether an address is in one of these ranges.
 pub(super) fn is_in(ranges: &[AddressRange], ip: IpAddr) -> bool {
     ranges.iter().any(|range| range.has(ip))
-}
-
-impl Client {
-    /// The client behind this one, which is a trusted proxy. `None`: it is not, or names none.
-    pub(super) fn behind(&self, trusted: &[AddressRange], fields: &Fields) -> Option<Self> {
-        let peer = self.ip?;
-        let ip = walk(peer, trusted, fields);
-        (ip != peer).then(|| Self {
-            ip: Some(ip),
-            text: ip.to_string().into(),
-            ..self.clone()
-        })
-    }
 }
 
 /// The rightmost address that is not a trusted proxy's. If all are, or one cannot be read, the last

@@ -9,8 +9,7 @@ use tokio::sync::mpsc;
 
 use crate::body::BoxError;
 use crate::metrics::ResponseTimer;
-use crate::proxy::exchange::reply::{RelayedFrame, Reply, Unjudged};
-use crate::proxy::facts::ResponseWatch;
+use crate::proxy::exchange::reply::{RelayedFrame, Reply, ResponseWatch};
 use crate::proxy::limits::InFlightPermit;
 use crate::proxy::log::AccessRecord;
 use crate::traces::RequestSpanGuard;
@@ -23,27 +22,20 @@ pub struct ClientBody {
     length: Option<u64>,
     /// Held until the body has been taken or dropped.
     permit: Option<InFlightPermit>,
-    /// Ends when this has been taken or dropped. Most requests are neither logged nor traced.
-    written: Option<Box<WrittenAtEnd>>,
-    /// Stops when this has been taken or dropped.
-    timer: Option<ResponseTimer>,
+    /// The line about the request, if it gets one. Written when this has been taken or dropped.
+    logged: Option<Box<AccessRecord>>,
+    /// Stops when this has been taken or dropped. With the request's span, if it is traced.
+    timed: Option<(ResponseTimer, Option<RequestSpanGuard>)>,
 }
 
-/// The log line and the span that end with an answer.
-#[derive(Default)]
-struct WrittenAtEnd {
-    /// The line about the request, if it gets one.
-    logged: Option<AccessRecord>,
-    /// The request's span, if it is traced.
-    span: Option<RequestSpanGuard>,
-}
-
-enum ReplySource {
+/// Where the bytes of a body come from.
+pub(super) enum ReplySource {
+    /// An exchange that is over.
     Whole(Bytes),
     /// An exchange that goes on without its client.
     Relayed(mpsc::Receiver<RelayedFrame>),
     /// An exchange that ends with its client.
-    Passed(Box<(Reply<Unjudged>, Option<ResponseWatch>)>),
+    Passed(Box<(Reply, Option<ResponseWatch>)>),
 }
 
 impl std::fmt::Debug for ClientBody {
@@ -56,64 +48,33 @@ impl std::fmt::Debug for ClientBody {
 #[must_use]
 pub fn full(content: impl Into<Bytes>) -> ClientBody {
     let content = content.into();
-    ClientBody::whole(Some(content.len() as u64), content)
+    let length = Some(content.len() as u64);
+    ClientBody::new(ReplySource::Whole(content), length)
 }
 
 impl ClientBody {
-    fn new(source: ReplySource, length: Option<u64>) -> Self {
+    /// `length`: as the upstream has said it.
+    pub(super) fn new(source: ReplySource, length: Option<u64>) -> Self {
         Self {
             over: length == Some(0),
             source,
             length,
             permit: None,
-            written: None,
-            timer: None,
+            logged: None,
+            timed: None,
         }
     }
 
-    /// Of an exchange that is over. `length`: as the upstream has said it.
-    pub(crate) fn whole(length: Option<u64>, content: Bytes) -> Self {
-        Self::new(ReplySource::Whole(content), length)
-    }
-
-    /// Of an exchange that goes on without its client.
-    pub(super) fn relayed(length: Option<u64>, frames: mpsc::Receiver<RelayedFrame>) -> Self {
-        Self::new(ReplySource::Relayed(frames), length)
-    }
-
-    /// Of an exchange that ends with its client.
-    pub(super) fn passed(
-        length: Option<u64>,
-        reply: Reply<Unjudged>,
-        watch: ResponseWatch,
-    ) -> Self {
-        let passed = Box::new((reply, Some(watch)));
-        Self::new(ReplySource::Passed(passed), length)
-    }
-
     /// Has the request logged when this has been taken or dropped.
-    pub(crate) fn log(&mut self, record: AccessRecord) {
-        self.written.get_or_insert_default().logged = Some(record);
-        self.note(None);
+    pub(super) fn log(&mut self, mut record: AccessRecord) {
+        record.whole = self.over;
+        self.logged = Some(Box::new(record));
     }
 
     /// Measures and traces the request until this has been taken or dropped.
     pub(crate) fn time(&mut self, timer: ResponseTimer, span: Option<RequestSpanGuard>) {
         if !self.over {
-            self.timer = Some(timer);
-            if span.is_some() {
-                self.written.get_or_insert_default().span = span;
-            }
-        }
-    }
-
-    /// Notes what the client has taken.
-    fn note(&mut self, frame: Option<&Frame<Bytes>>) {
-        let written = self.written.as_mut();
-        if let Some(record) = written.and_then(|written| written.logged.as_mut()) {
-            let data = frame.and_then(Frame::data_ref);
-            record.bytes += data.map_or(0, |data| data.len() as u64);
-            record.whole = self.over;
+            self.timed = Some((timer, span));
         }
     }
 
@@ -161,10 +122,15 @@ impl Body for ClientBody {
             }
         };
         self.over = over;
-        match &frame {
-            None => self.note(None),
-            Some(Ok(frame)) => self.note(Some(frame)),
-            Some(Err(_)) => {}
+        // A body that broke off is not whole.
+        if let Some(record) = &mut self.logged
+            && !matches!(frame, Some(Err(_)))
+        {
+            let data = frame
+                .as_ref()
+                .and_then(|frame| frame.as_ref().ok()?.data_ref());
+            record.bytes += data.map_or(0, |data| data.len() as u64);
+            record.whole = over;
         }
         Poll::Ready(frame)
     }

@@ -1,56 +1,261 @@
-//! [`Context`]: the settings, the client and the facts that all phases of one request need.
+//! [`Context`]: the settings, the client and the properties of one request, which all of its phases,
+//! its answer, log line and span need, and `X-Request-Id`.
 
-use std::sync::Arc;
+use std::cell::Cell;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Version};
+use tokio::time::Instant;
 
 use super::client::Client;
-use super::facts::RequestFacts;
-use super::refusal::Subject;
-use super::refusal::problem::AnswerStyle;
+use super::headers::{self, FORWARDED_FOR};
+use super::refusal::{AnswerStyle, Subject};
 use super::routing_table::{RoutingTable, Snapshot};
-use crate::http1::RequestHead;
-use crate::traces::RequestTrace;
+use crate::config::LogSettings;
+use crate::http1::names::USER_AGENT;
+use crate::http1::{Fields, RequestHead, Target};
+use crate::rejections::RequestText;
+use crate::traces::{RequestTrace, TraceHead, TraceParent};
 
-/// The context of one request, for all its phases.
-pub(super) struct Context<'a> {
+/// The name under which a client, this proxy and the upstream log one request.
+const REQUEST_ID: &str = "x-request-id";
+
+/// The most bytes of a header field in a log line.
+const FIELD_SHOWN: usize = 256;
+/// The most bytes of a path in a log line.
+const PATH_SHOWN: usize = 2048;
+
+/// The context of one request. Shared with what outlives its handler.
+///
+/// Every request has one, so little is formatted before there is a line: the parts of the head
+/// share its memory. They are `None` if the head could not be read.
+pub(crate) struct Context {
     /// The settings that hold for this request to its end.
     pub snapshot: Arc<Snapshot>,
-    pub client: &'a Client,
+    pub client: Arc<Client>,
     /// Its peer is one of `trusted_proxies`, or came over a Unix socket.
     pub by_proxy: bool,
-    pub facts: Arc<RequestFacts>,
+    method: Option<Method>,
+    target: Option<Target>,
+    request_id: Option<Bytes>,
+    forwarded_for: Option<Bytes>,
+    user_agent: Option<Bytes>,
+    trace_id: Option<String>,
+    /// `None`: it is not traced.
+    pub trace: Option<Arc<RequestTrace>>,
+    /// The caller reads a refusal as a gRPC status.
+    grpc: bool,
+    /// When its head had arrived.
+    pub began: Instant,
+    /// From the first byte to the upstream to the head of its response.
+    pub upstream: OnceLock<Duration>,
+    /// The resource and the token. Set once the key is derived, so that any refusal of the request
+    /// can be found by it.
+    pub subject: OnceLock<Subject>,
 }
 
-impl<'a> Context<'a> {
-    /// `head`: `None` if it could not be read.
+impl Context {
+    /// Makes a request id if the request has none, and begins its span if it is traced. `head`:
+    /// `None` if it could not be read.
     pub(super) fn of(
         head: Option<&RequestHead>,
         snapshot: Arc<Snapshot>,
-        client: &'a Client,
-    ) -> Self {
-        let access = snapshot.table.settings.log.access;
-        let facts = RequestFacts::of(head, client, snapshot.traces.as_ref(), access);
-        Self {
+        client: Arc<Client>,
+        by_proxy: bool,
+    ) -> Arc<Self> {
+        let began = Instant::now();
+        let shared = |name| head?.fields.get(name).map(Bytes::copy_from_slice);
+        let parent = head.and_then(|head| TraceParent::of(&head.fields));
+        let trace = head.zip(snapshot.traces.as_ref());
+        let trace = trace.and_then(|(head, traces)| {
+            let head = TraceHead {
+                began,
+                method: &head.method,
+                path: head.target.path(),
+                version: head.version,
+                fields: &head.fields,
+                client: &client.text,
+            };
+            traces.request(parent.as_ref(), head)
+        });
+        let trace_id = match &trace {
+            Some(trace) => Some(trace.trace_id().to_string()),
+            None => parent.map(|parent| parent.trace_id.to_owned()),
+        };
+        Arc::new(Self {
+            method: head.map(|head| head.method.clone()),
+            target: head.map(|head| head.target.clone()),
+            request_id: head.map(|_| shared(REQUEST_ID).unwrap_or_else(request_id)),
+            forwarded_for: shared(FORWARDED_FOR),
+            user_agent: shared(USER_AGENT),
+            trace_id,
+            trace,
+            grpc: head.is_some_and(reads_grpc),
+            began,
+            upstream: OnceLock::new(),
+            subject: OnceLock::new(),
             snapshot,
             client,
-            by_proxy: false,
-            facts: Arc::new(facts),
-        }
+            by_proxy,
+        })
     }
 
     pub(super) fn table(&self) -> &RoutingTable {
         &self.snapshot.table
     }
 
-    pub(super) fn trace(&self) -> Option<&RequestTrace> {
-        self.facts.trace.as_deref()
-    }
-
-    /// Sets the resource and the token of the request.
-    pub(super) fn is_about(&self, subject: Subject) {
-        let _ = self.facts.subject.set(subject);
+    pub(super) fn log(&self) -> &LogSettings {
+        &self.table().settings.log
     }
 
     pub(super) fn style(&self) -> AnswerStyle<'_> {
-        self.table().style(self.facts.grpc)
+        self.table().style(self.grpc)
+    }
+
+    /// Adds the request id to fields that have none.
+    pub(super) fn identify(&self, fields: &mut Fields) {
+        if let Some(id) = &self.request_id
+            && !fields.contains(REQUEST_ID)
+        {
+            fields.append(REQUEST_ID, id);
+        }
+    }
+
+    /// The request in words. `query`: with its query.
+    pub(super) fn text(&self, query: bool) -> RequestText {
+        let field = |value: &Bytes| cut(&String::from_utf8_lossy(value), FIELD_SHOWN);
+        let path = |target: &Target| {
+            let path = if query {
+                target.as_str()
+            } else {
+                target.path()
+            };
+            cut(path, PATH_SHOWN)
+        };
+        RequestText {
+            method: self.method.as_ref().map(Method::to_string),
+            path: self.target.as_ref().map(path),
+            request_id: self.request_id.as_ref().map(field),
+            forwarded_for: self.forwarded_for.as_ref().map(field),
+            user_agent: self.user_agent.as_ref().map(field),
+            trace_id: self.trace_id.clone(),
+        }
+    }
+}
+
+/// Whether the caller is a gRPC library, which reads a refusal as a gRPC status in a 200 response.
+/// Any other client would take that for a success. gRPC is HTTP/2 with `te: trailers`; a content
+/// type can stand on any request (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>,
+/// Requests).
+fn reads_grpc(head: &RequestHead) -> bool {
+    let fields = &head.fields;
+    headers::is_grpc(fields) && head.version == Version::HTTP_2 && headers::takes_trailers(fields)
+}
+
+thread_local! {
+    /// Where the made ids of a thread stand. They need to differ, not to be secret, so a random
+    /// beginning is enough.
+    static NEXT_ID: Cell<u128> = Cell::new(rand::random());
+}
+
+/// A new request id: 32 hex digits, as nginx makes its `$request_id`.
+fn request_id() -> Bytes {
+    // An odd step visits every number once (Weyl); this one spreads its bits, so that ids which
+    // follow each other do not look alike.
+    const STEP: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
+    let bits = NEXT_ID.get();
+    NEXT_ID.set(bits.wrapping_add(STEP));
+    format!("{bits:032x}").into()
+}
+
+fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    format!("{}…", &text[..text.floor_char_boundary(most)])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use http::uri::PathAndQuery;
+
+    use super::*;
+    use crate::boot_clock::BootClock;
+    use crate::config::{Overrides, parse};
+    use crate::fencing::lease::Lease;
+    use crate::metrics::Metrics;
+    use crate::store::InstanceId;
+
+    fn request(lines: &[(&str, &str)]) -> RequestHead {
+        let mut fields = Fields::default();
+        for (name, value) in lines {
+            fields.append(name, value);
+        }
+        let target = Target::new(PathAndQuery::from_static("/orders/7?secret=1"), None);
+        RequestHead::new(Method::PUT, target, http::Version::HTTP_11, fields)
+    }
+
+    fn facts(lines: &[(&str, &str)]) -> Arc<Context> {
+        let parsed = parse(
+            "upstream: { url: 'http://127.0.0.1:3000' }",
+            &Overrides::default(),
+        );
+        let (settings, _) = parsed.expect("a configuration");
+        let lease = Lease::new(BootClock::boottime(), None, InstanceId::from_bits(0));
+        let snapshot = Snapshot::of(settings, &Arc::new(lease), &Arc::new(Metrics::new(&[])));
+        let client = Arc::new(Client::at(None, 1));
+        Context::of(Some(&request(lines)), snapshot, client, false)
+    }
+
+    #[tokio::test]
+    async fn a_request_keeps_its_id_and_gets_one_otherwise() {
+        let id = |head: &Arc<Context>| {
+            let mut fields = Fields::default();
+            head.identify(&mut fields);
+            fields.get_str(REQUEST_ID).expect("text").to_owned()
+        };
+        let given = facts(&[("X-Request-Id", "a-1")]);
+        assert_eq!(id(&given), "a-1");
+        assert_eq!(given.text(false).request_id.as_deref(), Some("a-1"));
+        let heads: Vec<_> = (0..100).map(|_| facts(&[])).collect();
+        let made: BTreeSet<String> = heads.iter().map(id).collect();
+        assert_eq!(made.len(), 100, "each is another one");
+        for (one, head) in made.iter().zip(&heads) {
+            assert!(
+                one.len() == 32 && one.bytes().all(|byte| byte.is_ascii_hexdigit()),
+                "{one}"
+            );
+            assert_eq!(head.text(false).request_id, Some(id(head)));
+        }
+        let mut fields = Fields::default();
+        given.identify(&mut fields);
+        heads[0].identify(&mut fields);
+        assert_eq!(
+            fields.get_str(REQUEST_ID),
+            Some("a-1"),
+            "it has one already"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_query_is_shown_where_it_is_wanted() {
+        let head = facts(&[]);
+        assert_eq!(head.text(false).path.as_deref(), Some("/orders/7"));
+        assert_eq!(head.text(true).path.as_deref(), Some("/orders/7?secret=1"));
+    }
+
+    #[tokio::test]
+    async fn long_fields_are_cut() {
+        let long = "ü".repeat(FIELD_SHOWN);
+        let text = facts(&[("User-Agent", &long)]).text(false);
+        let shown = text.user_agent.expect("there is one");
+        assert!(
+            shown.len() <= FIELD_SHOWN + "…".len() && shown.ends_with("ü…"),
+            "{shown}"
+        );
     }
 }

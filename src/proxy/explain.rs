@@ -8,7 +8,6 @@ use serde::Serialize;
 use super::classify::{Class, Fenced, classify, json_members};
 use super::client::Client;
 use super::headers::{self, TOKEN};
-use super::refusal::problem::AnswerStyle;
 use super::refusal::{Refusal, Subject};
 use super::routing_table::RoutingTable;
 use crate::config::{Mode, Settings};
@@ -54,8 +53,8 @@ pub fn explain(settings: Arc<Settings>, mut head: RequestHead, body: Option<&[u8
     }
     let table = RoutingTable::new(settings, &Metrics::new(&[]));
     let client = Client::at(None, 1);
-    let (scope, class) = classify(&table, &head, &client);
-    let route = scope.route().map(|route| &route.settings);
+    let (route, class) = classify(&table, &head, &client);
+    let route = route.as_ref().map(|route| &route.settings);
     let (verdict, judged) = match class {
         Class::Fenced(fenced) => (PathVerdict::Fenced, subject(&fenced, &head, body)),
         Class::Observed(_, judged) => {
@@ -92,13 +91,7 @@ pub fn explain(settings: Arc<Settings>, mut head: RequestHead, body: Option<&[u8
         }
         .to_owned(),
         Err(refusal) => {
-            let style = AnswerStyle {
-                stale_status: table.settings.stale_status,
-                disclose: table.settings.disclose,
-                grpc: false,
-                problems: None,
-            };
-            explained.status = Some(refusal.status(style).as_u16());
+            explained.status = Some(refusal.status(table.style(false)).as_u16());
             explained.outcome = Some(refusal.outcome().as_str());
             if matches!(refusal, Refusal::TokenRequired) && !head.fields.contains(TOKEN) {
                 // With a token it has a key, which is what the caller wants to know.
@@ -126,9 +119,8 @@ fn subject(
     head: &RequestHead,
     body: Option<&[u8]>,
 ) -> Result<Option<Subject>, Refusal> {
-    let template = fenced.template()?;
     let json = match body {
-        Some(body) if template.uses_json() => json_members(body, &template.json_paths())?,
+        Some(body) if fenced.route.template()?.uses_json() => json_members(body, &fenced.route)?,
         _ => Vec::new(),
     };
     Ok(Some((fenced.key(head, json)?, fenced.token)))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::Method;
 
-use super::answer::{CountAs, Forwarded};
+use super::answer::Forwarded;
 use super::classify::{self, Fenced};
 use super::context::Context;
 use super::exchange::{Asked, FenceTerms, fenced};
@@ -13,30 +13,28 @@ use super::headers::is_grpc;
 use super::limits::InFlightPermit;
 use super::refusal::Refusal;
 use super::setup::Proxy;
-use super::upstream_request::Additions;
 use crate::body::{Received, RequestBody};
 use crate::config::Reuse;
 use crate::http1::RequestHead;
 use crate::metrics::Outcome;
-use crate::routing::{KeyTemplate, ResourceKey};
+use crate::routing::ResourceKey;
 
 impl Proxy {
     /// Checks a request's token, and forwards the request under a permit.
     pub(super) async fn fenced(
         &self,
-        context: &Context<'_>,
+        context: &Arc<Context>,
         fenced: Fenced,
         head: RequestHead,
         body: Received,
     ) -> Result<Forwarded, Refusal> {
-        let permit = self.in_flight.take(context.client)?;
+        let permit = self.in_flight.take(&context.client)?;
         let (route, token) = (Arc::clone(&fenced.route), fenced.token);
         let settings = &route.settings;
-        let is_grpc = is_grpc(&head.fields);
 
         // Phase 2: the body up to `body.buffer`, and the keys that are derived from it.
         let (upload, key, open) = self
-            .upload_and_key(context, &fenced, &head, (body, &permit), is_grpc)
+            .upload_and_key(context, &fenced, &head, body, &permit)
             .await?;
         let (upload, idempotency) = self
             .idempotency_key(&fenced, &head, &key, upload, &permit)
@@ -46,68 +44,68 @@ impl Proxy {
         let needs = settings.token_bounds.needs(token);
         let wait = settings.barrier_wait;
         let subject = (&key, token);
-        let watch = (&*route.metrics, context.trace());
+        let watch = (&*route.metrics, context.trace.as_deref());
         let admitted = self.fencing.admit(needs, subject, open, wait, watch);
         let admitted = admitted.await?;
 
         // Phase 4: the exchange.
-        let outcome = if admitted.advanced {
-            Outcome::Advanced
-        } else {
-            Outcome::Current
-        };
         let once = settings.reuse == Reuse::Once && fenced.unsafe_method;
         let terms = FenceTerms {
-            snapshot: Arc::clone(&context.snapshot),
+            context: Arc::clone(context),
             route: Arc::clone(&route),
-            facts: Arc::clone(&context.facts),
             progress: Arc::default(),
-            outcome,
+            outcome: if admitted.advanced {
+                Outcome::Advanced
+            } else {
+                Outcome::Current
+            },
             asked: Asked {
                 head: head.method == Method::HEAD,
                 unsafe_method: fenced.unsafe_method,
-                grpc: is_grpc,
+                grpc: is_grpc(&head.fields),
             },
             spend: once.then(|| self.spend_name()),
+            via: self.via,
         };
         let body = upload.send(Arc::clone(&terms.progress));
-        let additions = Additions {
-            fenced: Some((token, &key)),
+        let idempotency = idempotency.as_ref();
+        let exchange = self.exchange(
+            context,
+            Some(&route),
+            head,
+            body,
+            Some(subject),
             idempotency,
-            opening: None,
-        };
+        );
         let in_flight = Arc::clone(&permit);
-        let exchange = self.exchange(context, Some(&route), head, body, &additions, in_flight);
-        let answered = fenced::forward(admitted.permit, exchange, terms, &self.tasks).await?;
+        let forwarded = fenced::forward(admitted.permit, exchange, terms, in_flight, &self.tasks);
 
-        // Phase 5: the answer.
-        let counted = CountAs::AtEnd((!answered.in_doubt).then_some(outcome));
-        // The exchange may end long before or after the client has taken its answer.
-        let mut response = answered.response;
-        response.body.keep(permit);
-        Ok(Forwarded { response, counted })
+        // Phase 5: the answer. The exchange may end long before or after the client has taken it.
+        let mut forwarded = forwarded.await?;
+        forwarded.response.body.keep(permit);
+        Ok(forwarded)
     }
 
     /// Reads the body up to `body.buffer`, and derives the key. Says too whether memory has found the
     /// epoch open.
     async fn upload_and_key(
         &self,
-        context: &Context<'_>,
+        context: &Context,
         fenced: &Fenced,
         head: &RequestHead,
-        (body, permit): (Received, &InFlightPermit),
-        is_grpc: bool,
+        body: Received,
+        permit: &InFlightPermit,
     ) -> Result<(RequestBody, ResourceKey, bool), Refusal> {
         let (settings, token) = (&fenced.route.settings, fenced.token);
 
         // A token that is known to be stale is refused before its body is asked for
         // (Expect: 100-continue).
-        let early = if fenced.template()?.uses_json() {
+        let early = if fenced.route.template()?.uses_json() {
             None
         } else {
             let key = fenced.key(head, Vec::new())?;
-            context.is_about((key.clone(), token));
-            let trace = context.trace();
+            let _ = context.subject.set((key.clone(), token));
+            let trace = context.trace.as_deref();
             let open = self.fencing.unless_known_stale(&key, token, trace)?;
             // A body that is still to come may take long.
             Some((key, open && matches!(body, Received::Whole(_))))
@@ -116,17 +114,15 @@ impl Proxy {
         // The body first, up to `body.buffer`: a client that pauses halfway through is judged when
         // its body ends. gRPC is different: a client that pauses may be waiting for an answer.
         let limits = settings.body;
-        let hold = is_grpc.then_some(limits.stream_after);
+        let hold = is_grpc(&head.fields).then_some(limits.stream_after);
         let rules = context.snapshot.body_rules(limits);
         let upload = RequestBody::read(body, &head.fields, &rules, hold).await?;
         if let Some((key, open)) = early {
             return Ok((upload, key, open));
         }
-        let (upload, key) = self
-            .key_of_body(fenced, head, upload, Arc::clone(permit))
-            .await;
+        let (upload, key) = self.key_of_body(fenced, head, upload, permit).await;
         let key = key?;
-        context.is_about((key.clone(), token));
+        let _ = context.subject.set((key.clone(), token));
         Ok((upload, key, false))
     }
 
@@ -136,20 +132,18 @@ impl Proxy {
         fenced: &Fenced,
         head: &RequestHead,
         upload: RequestBody,
-        permit: InFlightPermit,
+        permit: &InFlightPermit,
     ) -> (RequestBody, Result<ResourceKey, Refusal>) {
-        let wanted = fenced.template().map(KeyTemplate::json_paths);
-        let buffer = fenced.route.settings.body.buffer;
-        let read = move |upload: &RequestBody| {
-            let whole = upload.whole();
-            let whole = whole.ok_or_else(|| {
-                Refusal::TooLarge(format!(
-                    "The resource key of this route is read from the body, which may have {buffer} \
-                     bytes for that (body.buffer)."
-                ))
-            })?;
-            classify::json_members(&whole, &wanted?)
+        let route = Arc::clone(&fenced.route);
+        let read = move |upload: &RequestBody| match upload.whole() {
+            Some(whole) => classify::json_members(&whole, &route),
+            None => Err(Refusal::TooLarge(format!(
+                "The resource key of this route is read from the body, which may have {} bytes for \
+                 that (body.buffer).",
+                route.settings.body.buffer
+            ))),
         };
+        let permit = Arc::clone(permit);
         let (upload, members) = self.long_bodies.work(upload, permit, read).await;
         (upload, members.and_then(|json| fenced.key(head, json)))
     }

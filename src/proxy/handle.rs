@@ -1,9 +1,10 @@
 //! One request from its head to its answer: it is classified, handled according to its class, and
 //! answered.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::classify::{self, Class, Scope};
+use super::classify::{self, Class};
 use super::client::{Client, is_in};
 use super::context::Context;
 use super::headers::{self, http2};
@@ -26,27 +27,28 @@ impl Proxy {
         &self,
         mut head: RequestHead,
         body: Received,
-        client: &Client,
+        client: &Arc<Client>,
     ) -> Response<ClientBody> {
         let snapshot = self.snapshot();
         let trusted = &snapshot.table.settings.trusted_proxies;
         let by_proxy = client.ip.is_none_or(|ip| is_in(trusted, ip));
         let behind = client.behind(trusted, &head.fields);
-        let client = behind.as_ref().unwrap_or(client);
-        let mut context = Context::of(Some(&head), snapshot, client);
-        context.by_proxy = by_proxy;
+        let client = behind.map_or_else(|| Arc::clone(client), Arc::new);
+        let context = Context::of(Some(&head), snapshot, client, by_proxy);
+        let client = &context.client;
         if client.mutual || context.table().settings.asks_clients() {
             headers::strip_identity(&mut head.fields);
         }
         // A request in a loop would wait for itself, on any route.
-        let (scope, class) = if self.via.is_in(&head.fields) {
-            (Scope::Route(None), Class::Refused(Refusal::Loop))
+        let (route, class) = if self.via.is_in(&head.fields) {
+            (None, Class::Refused(Refusal::Loop))
         } else {
-            classify::classify(context.table(), &head, context.client)
+            classify::classify(context.table(), &head, client)
         };
+        let is_claim = matches!(class, Class::Claim);
         let done = match class {
             Class::Pass { upgrade } => {
-                let route = scope.route();
+                let route = route.as_ref();
                 self.unfenced(&context, route, upgrade, head, body).await
             }
             Class::Observed(route, judged) => {
@@ -57,7 +59,7 @@ impl Proxy {
             Class::Refused(refusal) => Err(refusal),
         };
         let shed = matches!(&done, Err(refusal) if refusal.outcome() == Outcome::Overloaded);
-        let response = self.answer(&context, &scope, done);
+        let response = self.answer(&context, route.as_ref(), is_claim, done);
         if shed {
             tokio::time::sleep(SHED_PAUSE).await;
         }
@@ -65,9 +67,9 @@ impl Proxy {
     }
 
     /// Refuses a request whose head could not be read. The connection ends with the answer.
-    pub(crate) fn refuse(&self, error: MessageError, client: &Client) -> Response<ClientBody> {
-        let context = Context::of(None, self.snapshot(), client);
-        let mut response = self.answer(&context, &Scope::Route(None), Err(error.into()));
+    pub(crate) fn refuse(&self, error: MessageError, client: &Arc<Client>) -> Response<ClientBody> {
+        let context = Context::of(None, self.snapshot(), Arc::clone(client), false);
+        let mut response = self.answer(&context, None, false, Err(error.into()));
         response.head.fields.insert(CONNECTION, "close");
         response
     }
@@ -77,14 +79,14 @@ impl Proxy {
         &self,
         error: MessageError,
         request: &http::Request<B>,
-        client: &Client,
+        client: &Arc<Client>,
     ) -> Response<ClientBody> {
         if let Some(limit) = limit_of(error) {
             self.metrics.limit(limit);
         }
         let head = http2::unchecked(request);
-        let context = Context::of(Some(&head), self.snapshot(), client);
-        self.answer(&context, &Scope::Route(None), Err(error.into()))
+        let context = Context::of(Some(&head), self.snapshot(), Arc::clone(client), false);
+        self.answer(&context, None, false, Err(error.into()))
     }
 }
 

@@ -19,13 +19,15 @@ use crate::routing::{ResourceKey, Token};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestDigest([u8; 32]);
 
-/// A digest that lacks the body.
-pub struct BegunDigest(Sha256);
-
 impl RequestDigest {
-    /// `target` as it goes upstream, byte for byte, and the length of the body.
+    /// `target` as it goes upstream, byte for byte, and the pieces of the body, of this `length`.
     #[must_use]
-    pub fn begin(method: &str, target: &str, length: u64) -> BegunDigest {
+    pub fn of<'a>(
+        method: &str,
+        target: &str,
+        length: u64,
+        body: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Self {
         let mut hash = Sha256::new();
         for part in [method, target] {
             // A usize has at most 64 bits on every platform Rust knows.
@@ -33,17 +35,10 @@ impl RequestDigest {
             hash.update(part);
         }
         hash.update(length.to_be_bytes());
-        BegunDigest(hash)
-    }
-}
-
-impl BegunDigest {
-    /// The digest with the body, which is in these pieces.
-    pub fn over<'a>(mut self, pieces: impl IntoIterator<Item = &'a [u8]>) -> RequestDigest {
-        for piece in pieces {
-            self.0.update(piece);
+        for piece in body {
+            hash.update(piece);
         }
-        RequestDigest(self.0.finalize().into())
+        Self(hash.finalize().into())
     }
 }
 
@@ -84,12 +79,11 @@ pub fn key(
     operation: Option<&str>,
     digest: Option<&RequestDigest>,
 ) -> Result<Option<String>, IdempotencyError> {
-    let mut text = TextHash(Sha256::new());
-    if !render(&mut text, settings, resource, token, operation, digest)? {
+    let Some(text) = render(settings, resource, token, operation, digest)? else {
         return Ok(None);
-    }
+    };
     // RFC 9562, 5.8: version 8, whose other 122 bits are of the SHA-256 of the text.
-    let hash: [u8; 32] = text.0.finalize().into();
+    let hash: [u8; 32] = Sha256::digest(text).into();
     let key = hash.first_chunk().copied().unwrap_or_default();
     let key = uuid::Builder::from_custom_bytes(key).into_uuid();
     // RFC 9651, 3.3.3. A UUID has nothing to escape.
@@ -100,61 +94,53 @@ pub fn key(
     }))
 }
 
-/// The hash of what is written.
-struct TextHash(Sha256);
-
-impl Write for TextHash {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.update(text);
-        Ok(())
-    }
-}
-
-/// Writes the text of the template, of which a key is made. Different requests have different
-/// texts. `false`: there is none, and the route does not require a key.
+/// The text of the template, of which a key is made. Different requests have different texts.
+/// `None`: there is none, and the route does not require a key.
 fn render(
-    text: &mut impl Write,
     settings: &IdempotencySettings,
     resource: &ResourceKey,
     token: Token,
     operation: Option<&str>,
     digest: Option<&RequestDigest>,
-) -> Result<bool, IdempotencyError> {
+) -> Result<Option<String>, IdempotencyError> {
     if operation.is_some_and(str::is_empty) {
         return Err(IdempotencyError::EmptyOperation);
     }
     let separators = separators(&settings.key.parts);
+    let mut text = String::new();
     // The last part is a variable without a separator after it.
     let mut open = false;
     for part in &settings.key.parts {
         if let IdempotencyPart::Literal(literal) = part {
-            let _ = text.write_str(literal);
+            text.push_str(literal);
             open &= !literal.bytes().any(is_separator);
             continue;
         }
         if open {
-            let _ = text.write_char('|');
+            text.push('|');
         }
         open = true;
-        // Writing to a hash or a string does not fail.
+        // Writing to a string does not fail.
         let _ = match (part, operation, digest) {
-            (IdempotencyPart::Resource, ..) => write_variable(text, resource.as_str(), separators),
+            (IdempotencyPart::Resource, ..) => {
+                write_variable(&mut text, resource.as_str(), separators)
+            }
             (IdempotencyPart::Token, ..) => write!(text, "{token}"),
             (IdempotencyPart::Operation, Some(operation), _) => {
-                write_variable(text, operation, separators)
+                write_variable(&mut text, operation, separators)
             }
             (IdempotencyPart::Operation, None, Some(digest)) => write!(text, "%sha256{digest}"),
             (IdempotencyPart::Digest, _, Some(digest)) => write!(text, "{digest}"),
             _ if settings.required => return Err(IdempotencyError::NoKey),
-            _ => return Ok(false),
+            _ => return Ok(None),
         };
     }
-    Ok(true)
+    Ok(Some(text))
 }
 
 /// Writes a variable with an escape for each byte that ends one, begins an escape, or is not visible
 /// ASCII.
-fn write_variable(text: &mut impl Write, variable: &str, separators: u128) -> fmt::Result {
+fn write_variable(text: &mut String, variable: &str, separators: u128) -> fmt::Result {
     for byte in variable.bytes() {
         if byte.is_ascii_graphic() && byte != b'%' && separators >> byte & 1 == 0 {
             text.write_char(char::from(byte))?;
@@ -199,13 +185,11 @@ pub fn keeps_clients(
     request: &Fields,
 ) -> Result<bool, IdempotencyError> {
     let mut fields = request.iter();
-    if !fields.any(|(known, _)| same_name(known, &settings.header)) {
-        return Ok(false);
-    }
+    let sent = fields.any(|(known, _)| same_name(known, &settings.header));
     match settings.client_key {
-        ClientKey::Keep => Ok(true),
-        ClientKey::Reject => Err(IdempotencyError::ClientKey(settings.header.clone())),
-        ClientKey::Replace => Ok(false),
+        ClientKey::Keep => Ok(sent),
+        ClientKey::Reject if sent => Err(IdempotencyError::ClientKey(settings.header.clone())),
+        ClientKey::Reject | ClientKey::Replace => Ok(false),
     }
 }
 
@@ -219,7 +203,7 @@ mod tests {
 
     fn digest_of(method: &str, target: &str, body: &[u8]) -> RequestDigest {
         let (one, other) = body.split_at(body.len() / 2);
-        RequestDigest::begin(method, target, body.len() as u64).over([one, other])
+        RequestDigest::of(method, target, body.len() as u64, [one, other])
     }
     use crate::config::IdempotencyTemplate;
     use IdempotencyPart::{Digest as DigestPart, Literal, Operation, Resource, Token as TokenPart};
@@ -253,10 +237,8 @@ mod tests {
     ) -> String {
         let resource = ResourceKey::new(resource).unwrap();
         let token = Token::new(token).unwrap();
-        let mut text = String::new();
-        let made = render(&mut text, settings, &resource, token, operation, digest);
-        assert_eq!(made, Ok(true));
-        text
+        let made = render(settings, &resource, token, operation, digest);
+        made.unwrap().expect("a text")
     }
 
     /// What every version and every proxy must make of these, for ever: an upstream remembers keys.

@@ -9,18 +9,14 @@ use opentelemetry::KeyValue;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::answer::{CountAs, Forwarded};
+use super::answer::Forwarded;
 use super::classify::Fenced;
 use super::context::Context;
-use super::facts::RequestFacts;
-use super::log::Noted;
 use super::refusal::{Refusal, Subject};
-use super::routing_table::{Route, Snapshot};
+use super::routing_table::Route;
 use super::setup::Proxy;
-use super::tunnel;
 use crate::body::{BodyRules, Received, RequestBody};
-use crate::config::{AccessLog, BodySettings};
-use crate::fencing::Fencing;
+use crate::config::BodySettings;
 use crate::http1::RequestHead;
 use crate::metrics::Outcome;
 use crate::routing::KeyTemplate;
@@ -29,13 +25,13 @@ impl Proxy {
     /// Forwards a request of an observing route, even if enforcement would refuse it.
     pub(super) async fn observe(
         &self,
-        context: &Context<'_>,
+        context: &Arc<Context>,
         route: Arc<Route>,
         judged: Result<Fenced, Refusal>,
         head: RequestHead,
         body: Received,
     ) -> Result<Forwarded, Refusal> {
-        let permit = self.in_flight.take(context.client)?;
+        let permit = self.in_flight.take(&context.client)?;
         let settings = route.settings.body;
         let enforced = context.snapshot.body_rules(settings);
         let too_long = enforced.admit(&body).map_err(Refusal::from);
@@ -48,12 +44,12 @@ impl Proxy {
             },
             ..enforced
         };
-        let reads_body = |fenced: &Fenced| fenced.template().is_ok_and(KeyTemplate::uses_json);
+        let reads_body =
+            |fenced: &Fenced| fenced.route.template().is_ok_and(KeyTemplate::uses_json);
         let (upload, key) = match &judged {
             Ok(fenced) if reads_body(fenced) => {
                 let upload = RequestBody::read(body, &head.fields, &rules, None).await?;
-                let kept = Arc::clone(&permit);
-                self.key_of_body(fenced, &head, upload, kept).await
+                self.key_of_body(fenced, &head, upload, &permit).await
             }
             Ok(fenced) => (
                 RequestBody::streamed(body, &rules)?,
@@ -66,36 +62,29 @@ impl Proxy {
             Ok((key?, fenced.token))
         });
         if let Ok(subject) = &subject {
-            context.is_about(subject.clone());
+            let _ = context.subject.set(subject.clone());
         }
-        let check = ObservedCheck {
-            fencing: Arc::clone(&self.fencing),
-            snapshot: Arc::clone(&context.snapshot),
-            facts: Arc::clone(&context.facts),
-            route: Arc::clone(&route),
-            subject,
-        };
+        let check = self.check(Arc::clone(context), Arc::clone(&route), subject);
         // The in-flight permit bounds the checks that wait for the store.
-        let counted = Arc::clone(&permit);
+        let (counted, metrics) = (Arc::clone(&permit), Arc::clone(&route.metrics));
         let (failed, exchange) = oneshot::channel::<()>();
         self.tasks.spawn(async move {
-            let outcome = check.run().await;
+            let outcome = check.await;
             drop(counted);
             // A stop waits for checks, and not for the exchanges beside them.
             tokio::spawn(async move {
                 // The failure of an exchange is the last outcome of the request, and counts instead
                 // of the check. One that did not fail, or whose client has left, drops its end.
                 if exchange.await.is_err() {
-                    check.route.metrics.request(outcome);
+                    metrics.request(outcome);
                 }
             });
         });
-        let upgrade = tunnel::wanted(&head.fields);
-        let passed = self.pass(context, Some(&route), upgrade, (head, upload), permit);
+        let passed = self.pass(context, Some(&route), true, head, upload, permit);
         match passed.await {
-            Ok(Forwarded { response, .. }) => Ok(Forwarded {
+            Ok(response) => Ok(Forwarded {
                 response,
-                counted: CountAs::Beside,
+                outcome: None,
             }),
             Err(refusal) => {
                 let _ = failed.send(());
@@ -103,58 +92,37 @@ impl Proxy {
             }
         }
     }
-}
 
-/// The check of an observed request. It runs in a task of its own.
-struct ObservedCheck {
-    fencing: Arc<Fencing>,
-    snapshot: Arc<Snapshot>,
-    facts: Arc<RequestFacts>,
-    route: Arc<Route>,
-    subject: Result<Subject, Refusal>,
-}
-
-impl ObservedCheck {
-    /// Checks, and logs what would have been refused.
-    async fn run(&self) -> Outcome {
-        let began = Instant::now();
-        let outcome = match self.checked().await {
-            Ok(true) => Outcome::Advanced,
-            Ok(false) => Outcome::Current,
-            Err(refusal) => {
-                self.note(&refusal);
-                refusal.outcome().observed()
-            }
-        };
-        if let Some(trace) = &self.facts.trace {
-            let outcome = KeyValue::new("fencepost.outcome", outcome.as_str());
-            trace.part("check", began, vec![outcome]);
-        }
-        outcome
-    }
-
-    /// Returns whether the mark has advanced.
-    async fn checked(&self) -> Result<bool, Refusal> {
-        let (key, token) = self.subject.clone()?;
-        let needs = self.route.settings.token_bounds.needs(token);
-        self.fencing.unless_known_stale(&key, token, None)?;
-        Ok(self.fencing.raise(Some(needs), &key, token).await?)
-    }
-
-    fn note(&self, refusal: &Refusal) {
-        let settings = &self.snapshot.table.settings.log;
-        if settings.access == AccessLog::Off {
-            return;
-        }
-        if let Some(left_out) = self.snapshot.notes.say(refusal.outcome().observed()) {
-            let line = Noted {
-                label: &self.route.settings.label,
-                facts: &self.facts,
-                refusal,
-                status: None,
+    /// The check of an observed request, which logs what would have been refused. It runs in a task
+    /// of its own.
+    fn check(
+        &self,
+        context: Arc<Context>,
+        route: Arc<Route>,
+        subject: Result<Subject, Refusal>,
+    ) -> impl Future<Output = Outcome> + use<> {
+        let fencing = Arc::clone(&self.fencing);
+        async move {
+            let began = Instant::now();
+            let advanced = async {
+                let (key, token) = subject?;
+                let needs = route.settings.token_bounds.needs(token);
+                fencing.unless_known_stale(&key, token, None)?;
+                Ok(fencing.raise(Some(needs), &key, token).await?)
             };
-            let request = self.facts.text(settings.query);
-            line.log(&request, left_out, "would have been refused");
+            let outcome = match advanced.await {
+                Ok(true) => Outcome::Advanced,
+                Ok(false) => Outcome::Current,
+                Err(refusal) => {
+                    context.note(&route.settings.label, &refusal, None);
+                    refusal.outcome().observed()
+                }
+            };
+            if let Some(trace) = &context.trace {
+                let outcome = KeyValue::new("fencepost.outcome", outcome.as_str());
+                trace.part("check", began, vec![outcome]);
+            }
+            outcome
         }
     }
 }

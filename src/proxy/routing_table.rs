@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Once};
 
-use super::log::Notes;
-use super::refusal::problem::AnswerStyle;
+use super::notes::Notes;
+use super::refusal::{AnswerStyle, Refusal};
 use crate::body::{BodyMemory, BodyRules};
 use crate::config::{BodySettings, Mode, RouteSettings, Settings};
 use crate::metrics::{CLAIM, Metrics, RouteMetrics, UNMATCHED};
@@ -21,6 +21,14 @@ pub(crate) struct Route {
     pub host_in_key: bool,
     /// That a request went upstream without an idempotency key has been logged.
     pub keyless_said: Once,
+}
+
+impl Route {
+    /// The template of its resource keys. Every route that fences has one.
+    pub(super) fn template(&self) -> Result<&KeyTemplate, Refusal> {
+        let key = self.settings.key.as_ref();
+        key.ok_or_else(|| Refusal::ambiguous("This route has no resource key."))
+    }
 }
 
 /// The parts that a reload replaces, and those that exchanges need besides.
@@ -41,6 +49,25 @@ impl Snapshot {
             settings,
             memory: Arc::clone(&self.memory),
         }
+    }
+}
+
+#[cfg(test)]
+impl Snapshot {
+    /// The snapshot of a process with these settings.
+    pub(crate) fn of(
+        settings: Settings,
+        lease: &Arc<crate::fencing::lease::Lease>,
+        metrics: &Arc<Metrics>,
+    ) -> Arc<Self> {
+        let upstream = Upstream::new(&settings.upstream, lease, metrics);
+        Arc::new(Self {
+            upstream: Arc::new(upstream.expect("an upstream")),
+            table: Arc::new(RoutingTable::new(Arc::new(settings), metrics)),
+            traces: None,
+            notes: Arc::new(Notes::new(Arc::default())),
+            memory: BodyMemory::new(64 << 20, Arc::clone(metrics)),
+        })
     }
 }
 

@@ -11,10 +11,9 @@ use tokio_util::task::TaskTracker;
 use super::client::is_in;
 use super::headers::Via;
 use super::limits::InFlightLimit;
-use super::log::Notes;
+use super::notes::Notes;
 use super::routing_table::{RoutingTable, Snapshot};
-use crate::body::BodyMemory;
-use crate::body::LongBodies;
+use crate::body::{BodyMemory, LongBodies};
 use crate::boot_clock::BootClock;
 use crate::config::{Settings, TlsSettings};
 use crate::fencing::Fencing;
@@ -33,18 +32,6 @@ pub enum ProxyError {
     Upstream(#[from] UpstreamError),
     #[error(transparent)]
     Traces(#[from] TracesError),
-}
-
-/// What the request path is made of.
-pub(crate) struct ProxySetup {
-    pub settings: Arc<Settings>,
-    pub fencing: Arc<Fencing>,
-    pub metrics: Arc<Metrics>,
-    pub tasks: TaskTracker,
-    /// Ends tunnels.
-    pub stopping: CancellationToken,
-    pub rejections: Arc<Rejections>,
-    pub via: Via,
 }
 
 /// The request path.
@@ -66,17 +53,16 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Of the settings, the limits stay as they are now.
-    pub(crate) fn new(parts: ProxySetup) -> Result<Self, ProxyError> {
-        let ProxySetup {
-            settings,
-            fencing,
-            metrics,
-            tasks,
-            stopping,
-            rejections,
-            via,
-        } = parts;
+    /// Of the settings, the limits stay as they are now. `stopping` ends tunnels.
+    pub(crate) fn new(
+        settings: Arc<Settings>,
+        fencing: Arc<Fencing>,
+        metrics: Arc<Metrics>,
+        tasks: TaskTracker,
+        stopping: CancellationToken,
+        rejections: Arc<Rejections>,
+        via: Via,
+    ) -> Result<Self, ProxyError> {
         let limits = settings.limits;
         let notes = Arc::new(Notes::new(rejections));
         let memory = BodyMemory::new(limits.body_memory, Arc::clone(&metrics));
@@ -98,14 +84,14 @@ impl Proxy {
     pub(crate) fn prepare(&self, settings: Arc<Settings>) -> Result<Snapshot, ProxyError> {
         let now = self.snapshot();
         let (notes, memory) = (Arc::clone(&now.notes), Arc::clone(&now.memory));
-        let traces = now.traces.as_ref();
+        let (fencing, metrics) = (&self.fencing, &self.metrics);
         snapshot(
             settings,
-            &self.fencing,
-            &self.metrics,
+            fencing,
+            metrics,
             notes,
             memory,
-            traces,
+            now.traces.as_ref(),
         )
     }
 

@@ -8,19 +8,16 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use http::StatusCode;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::headers;
-use super::headers::Via;
+use super::headers::{self, Via};
 use super::limits::InFlightLimit;
 use super::refusal::Refusal;
-use crate::http1::Fields;
 use crate::http1::names::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
-use crate::http1::{ClientSocket, RequestHead, Response};
+use crate::http1::{ClientSocket, Fields, RequestHead, Response};
 use crate::proxy::client_body::{ClientBody, full};
 use crate::upstream::{ResponseBody, Upgraded, into_upgraded};
 
@@ -96,10 +93,10 @@ impl TunnelOpening {
             let cause = "the upstream switched protocols unasked";
             return Err(Refusal::Broken(cause.into()));
         };
-        let Response { head, body } = response;
-        let mut fields = head.fields;
+        let Response { mut head, body } = response;
+        let fields = &mut head.fields;
         let protocols: Vec<Vec<u8>> = fields.get_all(UPGRADE).map(<[u8]>::to_vec).collect();
-        headers::response_for_client(&mut fields, head.version, via);
+        headers::response_for_client(fields, head.version, via);
         // A 101 has no content (RFC 9110, 8.6).
         fields.remove(CONTENT_LENGTH);
         fields.remove(TRANSFER_ENCODING);
@@ -107,30 +104,24 @@ impl TunnelOpening {
             fields.append(UPGRADE, protocol);
         }
         fields.insert(CONNECTION, "upgrade");
-        let empty = full(bytes::Bytes::new());
-        let mut answer = Response::new(StatusCode::SWITCHING_PROTOCOLS, empty);
-        answer.head.fields = fields;
+        let answer = Response {
+            head,
+            body: full(bytes::Bytes::new()),
+        };
         Ok((answer, opening.run(into_upgraded(body))))
     }
 
     /// Carries what comes either way, until one side ends, the client's connection is too old, or
     /// the process stops.
     async fn run(self, upstream: Option<Upgraded>) -> bool {
-        let Self {
-            client,
-            stopping,
-            until,
-            _permit,
-            ..
-        } = self;
         let too_old = async {
-            match until {
+            match self.until {
                 Some(until) => tokio::time::sleep_until(until).await,
                 None => std::future::pending().await,
             }
         };
         let joined = async {
-            match (client.await, upstream) {
+            match (self.client.await, upstream) {
                 (Ok(client), Some(upstream)) => join(client, upstream).await,
                 _ => false,
             }
@@ -138,7 +129,7 @@ impl TunnelOpening {
         tokio::select! {
             biased;
             () = too_old => false,
-            () = stopping.cancelled() => false,
+            () = self.stopping.cancelled() => false,
             whole = joined => whole,
         }
     }

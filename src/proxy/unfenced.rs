@@ -8,54 +8,58 @@ use http_body::Body as _;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::answer::{CountAs, Forwarded};
+use super::answer::Forwarded;
 use super::classify::is_safe;
-use super::client_body::ClientBody;
+use super::client_body::{ClientBody, ReplySource};
 use super::context::Context;
-use super::exchange::reply::{ClientSender, Reply, Unjudged};
+use super::exchange::Conclusion;
+use super::exchange::reply::{ClientSender, Reply, ResponseWatch};
 use super::headers;
 use super::limits::InFlightPermit;
 use super::refusal::Refusal;
 use super::routing_table::Route;
 use super::setup::Proxy;
 use super::tunnel::TunnelOpening;
-use super::upstream_request::{Additions, unanswered};
+use super::upstream_request::unanswered;
 use crate::body::{Received, RequestBody, UploadProgress};
 use crate::http1::{RequestHead, Response};
 use crate::metrics::Outcome;
-use crate::proxy::facts::ResponseWatch;
 use crate::upstream::is_uploading;
 
 impl Proxy {
     /// Passes a request that is not judged. `upgrade`: its tunnel may be opened.
     pub(super) async fn unfenced(
         &self,
-        context: &Context<'_>,
+        context: &Context,
         route: Option<&Arc<Route>>,
         upgrade: bool,
         head: RequestHead,
         body: Received,
     ) -> Result<Forwarded, Refusal> {
-        let permit = self.in_flight.take(context.client)?;
+        let permit = self.in_flight.take(&context.client)?;
         let settings = match route {
             Some(route) => route.settings.body,
             None => context.table().settings.body,
         };
         let rules = context.snapshot.body_rules(settings);
         let upload = RequestBody::streamed(body, &rules)?;
-        self.pass(context, route, upgrade, (head, upload), permit)
-            .await
+        let passed = self.pass(context, route, upgrade, head, upload, permit);
+        Ok(Forwarded {
+            response: passed.await?,
+            outcome: Some(Outcome::Unfenced),
+        })
     }
 
     /// As [`Self::unfenced`], for a body that may have been read in part.
     pub(super) async fn pass(
         &self,
-        context: &Context<'_>,
+        context: &Context,
         route: Option<&Arc<Route>>,
         upgrade: bool,
-        (mut head, upload): (RequestHead, RequestBody),
+        mut head: RequestHead,
+        upload: RequestBody,
         permit: InFlightPermit,
-    ) -> Result<Forwarded, Refusal> {
+    ) -> Result<Response<ClientBody>, Refusal> {
         let (table, upstream) = (context.table(), &context.snapshot.upstream);
         let (metrics, timeout) = match route {
             Some(route) => (&route.metrics, route.settings.upstream_timeout),
@@ -68,14 +72,13 @@ impl Proxy {
         }
         let progress = Arc::new(UploadProgress::default());
         let body = upload.send_unfenced(Arc::clone(&progress));
-        let additions = Additions {
-            opening: opening.as_ref(),
-            ..Additions::default()
-        };
-        let exchange = self.exchange(context, route, head, body, &additions, permit);
-        let began = Instant::now();
-        let asked = &exchange.request.head;
+        let mut exchange = self.exchange(context, route, head, body, None, None);
+        let asked = &mut exchange.request.head;
+        if let Some(opening) = &opening {
+            opening.ask(&mut asked.fields);
+        }
         let repeatable = is_safe(&asked.method, &asked.fields);
+        let began = Instant::now();
         let answered = tokio::select! {
             biased;
             answered = upstream.send(upstream.plain(), exchange.request, repeatable) => answered.map_err(|error| {
@@ -89,54 +92,47 @@ impl Proxy {
             Err(refusal) => return Err(unanswered(exchange.span, refusal)),
         };
         progress.answered();
-        let (status, facts) = (response.status(), &context.facts);
-        let watch = ResponseWatch::begin(metrics, began, status, facts, exchange.span);
-        let (via, kept) = (exchange.via, exchange.held);
-        let response = if status == StatusCode::SWITCHING_PROTOCOLS {
-            let (answer, tunnel) = TunnelOpening::switch(opening, response, via)?;
+        let status = response.status();
+        let watch = ResponseWatch::begin(metrics, began, status, &context.upstream, exchange.span);
+        if status == StatusCode::SWITCHING_PROTOCOLS {
+            let (answer, tunnel) = TunnelOpening::switch(opening, response, self.via)?;
             self.tasks.spawn(async move {
-                let _kept = kept;
+                let _permit = permit;
                 watch.end(tunnel.await);
             });
-            answer
-        } else {
-            let Response { mut head, body } = response;
-            let rules = headers::response_for_client(&mut head.fields, head.version, via);
-            let reply = Reply::new(body, rules, Unjudged);
-            let mut body = pass_back(reply, watch, context).await?;
-            body.keep(kept);
-            Response { head, body }
-        };
-        Ok(Forwarded {
-            response,
-            counted: CountAs::Outcome(Outcome::Unfenced),
-        })
+            return Ok(answer);
+        }
+        let Response { mut head, body } = response;
+        let rules = headers::response_for_client(&mut head.fields, head.version, self.via);
+        let reply = Reply::new(body, rules, Conclusion::default());
+        let mut body = pass_back(reply, watch, context).await?;
+        body.keep(permit);
+        Ok(Response { head, body })
     }
 }
 
 /// The body of an answer, as the client gets it.
 async fn pass_back(
-    mut reply: Reply<Unjudged>,
+    mut reply: Reply,
     watch: ResponseWatch,
-    context: &Context<'_>,
+    context: &Context,
 ) -> Result<ClientBody, Refusal> {
     let (length, uploads) = (reply.body.size_hint().exact(), is_uploading(&reply.body));
     if let Some(content) = reply.at_once().await? {
         watch.end(true);
-        return Ok(ClientBody::whole(length, content));
+        return Ok(ClientBody::new(ReplySource::Whole(content), length));
     }
     if !uploads {
-        return Ok(ClientBody::passed(length, reply, watch));
+        return Ok(ClientBody::new(
+            ReplySource::Passed(Box::new((reply, Some(watch)))),
+            length,
+        ));
     }
     // In a task of its own, which goes on with the upload: the client may send all before it reads.
     // The task ends with the response, or when the client leaves.
     let (mut client, frames) = ClientSender::new(context.snapshot.memory.share());
     tokio::spawn(async move {
         let left = client.left();
-        let left = async {
-            left.await;
-            Refusal::Broken("the client has left".into())
-        };
         let superseded = CancellationToken::new();
         let read = reply.relay(&mut client, &superseded, left).await;
         watch.end(read.is_ok());
@@ -144,5 +140,5 @@ async fn pass_back(
             client.finish(last);
         }
     });
-    Ok(ClientBody::relayed(length, frames))
+    Ok(ClientBody::new(ReplySource::Relayed(frames), length))
 }

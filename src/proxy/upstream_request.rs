@@ -8,14 +8,12 @@ use http::Version;
 use super::classify::Fenced;
 use super::context::Context;
 use super::destination;
-use super::headers::Via;
 use super::headers::{self, ForUpstream, http2};
-use super::idempotency::{self, Choice, IdempotencyError, RequestDigest};
+use super::idempotency::{self, Choice, RequestDigest};
 use super::limits::InFlightPermit;
 use super::refusal::Refusal;
 use super::routing_table::Route;
 use super::setup::Proxy;
-use super::tunnel::TunnelOpening;
 use crate::body::{RequestBody, UpstreamRequest};
 use crate::http1::RequestHead;
 use crate::http1::names::HOST;
@@ -27,10 +25,6 @@ pub(super) struct Exchange {
     pub request: UpstreamRequest,
     /// `None`: the request is not traced.
     pub span: Option<UpstreamSpan>,
-    /// The name of this process in `Via`.
-    pub via: Via,
-    /// Held until the exchange is over.
-    pub held: InFlightPermit,
 }
 
 /// Ends the span of an exchange without a response. Returns why there is none.
@@ -41,35 +35,24 @@ pub(super) fn unanswered(span: Option<UpstreamSpan>, refusal: Refusal) -> Refusa
     refusal
 }
 
-/// The additions to a request besides those of every request.
-#[derive(Default)]
-pub(super) struct Additions<'a> {
-    pub fenced: Option<(Token, &'a ResourceKey)>,
-    pub idempotency: Option<(&'a str, Choice)>,
-    /// The tunnel that it asks for.
-    pub opening: Option<&'a TunnelOpening>,
-}
-
 impl Proxy {
     /// The exchange of a request, ready to be sent: the target byte for byte as it was checked, hop-by-hop
-    /// and `X-Fencing-*` fields off, ours on. Boxed, since it goes from hand to hand.
+    /// and `X-Fencing-*` fields off, ours on. Boxed, since it goes from hand to hand. `fenced` and
+    /// `idempotency`: of a fenced request.
     pub(super) fn exchange(
         &self,
-        context: &Context<'_>,
+        context: &Context,
         route: Option<&Arc<Route>>,
         mut head: RequestHead,
         body: RequestBody,
-        additions: &Additions<'_>,
-        permit: InFlightPermit,
+        fenced: Option<(&ResourceKey, Token)>,
+        idempotency: Option<&(&str, Choice)>,
     ) -> Box<Exchange> {
-        let (upstream, client) = (&context.snapshot.upstream, context.client);
+        let (upstream, client) = (&context.snapshot.upstream, &context.client);
         let host = head.target.host(&head.fields);
         let added = ForUpstream {
-            fenced: additions.fenced,
-            idempotency: additions
-                .idempotency
-                .as_ref()
-                .map(|(name, choice)| (*name, choice)),
+            fenced: fenced.map(|(key, token)| (token, key)),
+            idempotency: idempotency.map(|(name, choice)| (*name, choice)),
             client: client.forwarded.as_deref(),
             identity: client.identity.as_deref(),
             scheme: if client.tls.is_some() {
@@ -87,7 +70,7 @@ impl Proxy {
         let fields = &mut head.fields;
         headers::request_for_upstream(fields, added);
         // Behind the edits, which look at every field.
-        context.facts.identify(fields);
+        context.identify(fields);
         if upstream.h2 {
             fields.remove(HOST);
         } else {
@@ -99,10 +82,7 @@ impl Proxy {
                 fields.insert(HOST, named);
             }
         }
-        if let Some(opening) = additions.opening {
-            opening.ask(fields);
-        }
-        let trace = context.facts.trace.as_ref();
+        let trace = context.trace.as_ref();
         let span = trace.map(|trace| trace.upstream(&upstream.authority));
         if let Some(span) = &span {
             span.propagate(fields);
@@ -112,8 +92,6 @@ impl Proxy {
         Box::new(Exchange {
             request: UpstreamRequest { head, body },
             span,
-            via: self.via,
-            held: permit,
         })
     }
 
@@ -130,41 +108,35 @@ impl Proxy {
         let Some(settings) = settings.filter(|_| fenced.unsafe_method) else {
             return Ok((upload, None));
         };
-        let operation = headers::text(&head.fields, headers::OPERATION)
-            .map_err(|error| Refusal::Ambiguous(error.to_string()))?;
-        let refused = |error| match error {
-            IdempotencyError::NoKey => Refusal::TooLarge(error.to_string()),
-            _ => Refusal::Ambiguous(error.to_string()),
-        };
-        if idempotency::keeps_clients(settings, &head.fields).map_err(refused)? {
+        let operation = headers::text(&head.fields, headers::OPERATION)?;
+        if idempotency::keeps_clients(settings, &head.fields)? {
             return Ok((upload, Some((&settings.header, Choice::KeepClients))));
         }
         let (mut upload, mut digest) = (upload, None);
         if let Some(length) = upload.whole_length() {
-            let targets = destination::targets(head);
-            let begun = RequestDigest::begin(head.method.as_str(), &targets, length);
-            let over = |upload: &RequestBody| Some(begun.over(upload.pieces()));
+            let (method, targets) = (head.method.clone(), destination::targets(head));
+            let targets = targets.into_owned();
+            let digest_of = move |upload: &RequestBody| {
+                let pieces = upload.pieces();
+                Some(RequestDigest::of(method.as_str(), &targets, length, pieces))
+            };
             let kept = Arc::clone(permit);
-            (upload, digest) = self.long_bodies.work(upload, kept, over).await;
+            (upload, digest) = self.long_bodies.work(upload, kept, digest_of).await;
         }
         let made = idempotency::key(settings, key, fenced.token, operation, digest.as_ref());
-        let made = made.map_err(refused)?;
+        let made = made?;
         if made.is_none() {
-            keyless(&fenced.route);
+            // Counted each time, logged once per route.
+            fenced.route.metrics.keyless();
+            fenced.route.keyless_said.call_once(|| {
+                tracing::warn!(
+                    route = fenced.route.settings.label,
+                    "a request went upstream without an idempotency key: its body is longer than \
+                     body.buffer and it names no X-Fencing-Operation; further ones are only counted"
+                );
+            });
         }
         let choice = made.map_or(Choice::Nothing, Choice::Send);
         Ok((upload, Some((&settings.header, choice))))
     }
-}
-
-/// Counted each time, logged once per route.
-fn keyless(route: &Route) {
-    route.metrics.keyless();
-    route.keyless_said.call_once(|| {
-        tracing::warn!(
-            route = route.settings.label,
-            "a request went upstream without an idempotency key: its body is longer than body.buffer \
-             and it names no X-Fencing-Operation; further ones are only counted"
-        );
-    });
 }

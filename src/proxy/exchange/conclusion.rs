@@ -12,13 +12,11 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, StatusCode, Version};
 
-use super::reply::Judge;
 use crate::config::UnknownStatuses;
 use crate::http1::ResponseHead;
 use crate::http1::names::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use crate::metrics::Outcome;
-use crate::proxy::headers::OUTCOME;
-use crate::proxy::headers::is_grpc;
+use crate::proxy::headers::{OUTCOME, is_grpc};
 
 /// The properties of a request by which its response is judged.
 #[derive(Clone, Copy, Debug)]
@@ -70,8 +68,9 @@ pub(crate) enum Doubt {
     NotTaken,
 }
 
-/// The judgement of one response, as far as it has come.
-#[derive(Debug)]
+/// The judgement of one response, as far as it has come: it decides if the permit of a fenced request
+/// settles. By default nothing depends on the response.
+#[derive(Debug, Default)]
 pub(crate) struct Conclusion {
     /// The doubt that the head leaves.
     pub head: Option<Doubt>,
@@ -110,10 +109,9 @@ impl Conclusion {
         let trailers = self.trailers.as_ref();
         self.head.or_else(|| trailers.and_then(|grpc| grpc.doubt))
     }
-}
 
-impl Judge for Conclusion {
-    fn read(&mut self, trailers: &HeaderMap) {
+    /// The trailers have come, and none of them is removed yet.
+    pub(super) fn read(&mut self, trailers: &HeaderMap) {
         if let Some(grpc) = &mut self.trailers
             && (!grpc.in_head || trailers.contains_key(GRPC_STATUS))
         {

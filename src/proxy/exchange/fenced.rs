@@ -23,10 +23,13 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::open::{Answered, FenceTerms, OpenExchange, Unanswered, hand_on};
+use super::reply::ResponseWatch;
 use super::{Outlives, SpawnOnDrop};
 use crate::fencing::permit::Permit;
 use crate::fencing::{Refused, Undecided};
-use crate::proxy::facts::ResponseWatch;
+use crate::metrics::Outcome;
+use crate::proxy::answer::Forwarded;
+use crate::proxy::limits::InFlightPermit;
 use crate::proxy::refusal::Refusal;
 use crate::proxy::upstream_request::{Exchange, unanswered};
 use crate::upstream::{Reserved, SendError, Upstream};
@@ -38,20 +41,21 @@ pub(in crate::proxy) async fn forward(
     permit: Permit,
     exchange: Box<Exchange>,
     terms: FenceTerms,
+    held: InFlightPermit,
     tasks: &TaskTracker,
-) -> Result<Answered, Refusal> {
-    let reserved = match reserve(&terms.snapshot.upstream, &permit).await {
+) -> Result<Forwarded, Refusal> {
+    let reserved = match reserve(&terms.context.snapshot.upstream, &permit).await {
         Ok(reserved) => reserved,
         Err(refusal) => return Err(unanswered(exchange.span, refusal)),
     };
     // Dropped behind the spawn below: a stop waits for the exchange without a gap.
-    let mut followed = SpawnOnDrop::new(follow(permit, reserved, exchange, terms), tasks);
+    let mut followed = SpawnOnDrop::new(follow(permit, reserved, exchange, terms, held), tasks);
     match (&mut followed).await {
-        Some(Ok(mut answered)) => {
-            if let Some(rest) = answered.rest.take() {
+        Some(Ok(answered)) => {
+            if let Some(rest) = answered.rest {
                 tasks.spawn(rest);
             }
-            Ok(answered)
+            Ok(answered.forwarded)
         }
         Some(Err(unanswered)) => Err(unanswered.refusal),
         None => Err(Refusal::Broken("the exchange was aborted".into())),
@@ -65,6 +69,7 @@ async fn follow(
     reserved: Reserved,
     exchange: Box<Exchange>,
     terms: FenceTerms,
+    held: InFlightPermit,
 ) -> Result<Answered, Unanswered> {
     if let Some(name) = &terms.spend
         && let Err(refusal) = spend(&permit, name).await
@@ -75,11 +80,11 @@ async fn follow(
     }
     let open = OpenExchange {
         sending: permit.begin(),
-        counted: (terms.route.metrics.in_flight(), exchange.held),
+        counted: (terms.route.metrics.in_flight(), held),
         terms,
     };
     let (began, timeout) = (Instant::now(), open.terms.route.settings.upstream_timeout);
-    let upstream = &open.terms.snapshot.upstream;
+    let upstream = &open.terms.context.snapshot.upstream;
     let answered = tokio::select! {
         // Biased: the first poll sends a request that is in one piece. Its end is then known
         // before the deadline is polled, so its upload needs no timer and wakes no other task. The
@@ -105,14 +110,20 @@ async fn follow(
     };
     let (status, terms) = (response.status(), &open.terms);
     let metrics = &terms.route.metrics;
-    let watch = ResponseWatch::begin(metrics, began, status, &terms.facts, exchange.span);
+    let watch = ResponseWatch::begin(
+        metrics,
+        began,
+        status,
+        &terms.context.upstream,
+        exchange.span,
+    );
     if status == StatusCode::SWITCHING_PROTOCOLS {
         // Nobody has asked for it: a fenced request opens no tunnel.
         drop(response);
         let cause = "the upstream switched protocols unasked";
         return Err(open.broken(Refusal::Broken(cause.into())));
     }
-    hand_on(open, response, exchange.via, watch).await
+    hand_on(open, response, watch).await
 }
 
 /// Reserves a connection or stream upstream. The permit delays newer tokens meanwhile, so the wait
@@ -165,14 +176,18 @@ async fn spend(permit: &Permit, name: &str) -> Result<(), Refusal> {
 impl Outlives for Result<Answered, Unanswered> {
     async fn finish(self) {
         match self {
-            Ok(Answered { response, rest, .. }) => {
+            Ok(Answered { forwarded, rest }) => {
                 // First: what reads the rest must see that its client has left.
-                drop(response);
+                drop(forwarded);
                 if let Some(rest) = rest {
                     rest.await;
                 }
             }
-            Err(unanswered) => unanswered.report(),
+            // Its client is not there to get the refusal: an unknown outcome is reported here.
+            Err(Unanswered { refusal, terms }) if refusal.outcome() == Outcome::OutcomeUnknown => {
+                terms.ended(None, Some(&refusal));
+            }
+            Err(_) => {}
         }
     }
 }

@@ -16,7 +16,7 @@ use std::task::{Context, Poll};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-pub(super) use self::conclusion::Asked;
+pub(super) use self::conclusion::{Asked, Conclusion};
 pub(super) use self::open::FenceTerms;
 
 /// The result of an exchange.

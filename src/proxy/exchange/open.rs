@@ -9,27 +9,24 @@ use http::StatusCode;
 use http_body::Body as _;
 
 use super::conclusion::{Asked, Conclusion, Doubt};
-use super::reply::{ClientSender, Reply};
+use super::reply::{ClientSender, Reply, ResponseWatch};
 use crate::body::UploadProgress;
 use crate::fencing::permit::Sending;
 use crate::http1::Response;
 use crate::metrics::{InFlightGuard, Outcome};
-use crate::proxy::client_body::ClientBody;
-use crate::proxy::facts::RequestFacts;
-use crate::proxy::facts::ResponseWatch;
-use crate::proxy::headers;
-use crate::proxy::headers::Via;
+use crate::proxy::answer::Forwarded;
+use crate::proxy::client_body::{ClientBody, ReplySource};
+use crate::proxy::context::Context;
+use crate::proxy::headers::{self, Via};
 use crate::proxy::limits::InFlightPermit;
-use crate::proxy::log::Noted;
 use crate::proxy::refusal::Refusal;
-use crate::proxy::routing_table::{Route, Snapshot};
+use crate::proxy::routing_table::Route;
 use crate::upstream::{ResponseBody, poll_taken, taken};
 
 /// The terms of a fenced exchange.
 pub(in crate::proxy) struct FenceTerms {
-    pub snapshot: Arc<Snapshot>,
+    pub context: Arc<Context>,
     pub route: Arc<Route>,
-    pub facts: Arc<RequestFacts>,
     /// Tells when nothing more of the request's body will be sent. The time for the response's head
     /// runs from then on.
     pub progress: Arc<UploadProgress>,
@@ -38,26 +35,21 @@ pub(in crate::proxy) struct FenceTerms {
     pub asked: Asked,
     /// `reuse: once`: the name to spend the permit's token under before the send.
     pub spend: Option<String>,
+    pub via: Via,
 }
 
 impl FenceTerms {
     /// An exchange has ended that was answered, or whose unknown outcome its client was not there to
     /// get: counts the request, and logs the reason if the outcome is `unknown`. `status`: of the
     /// answer.
-    fn ended(&self, status: Option<StatusCode>, unknown: Option<&Refusal>) {
-        let (route, facts) = (&self.route, &self.facts);
+    pub(super) fn ended(&self, status: Option<StatusCode>, unknown: Option<&Refusal>) {
+        let (metrics, label) = (&self.route.metrics, &self.route.settings.label);
         let Some(refusal) = unknown else {
-            return route.metrics.request(self.outcome);
+            return metrics.request(self.outcome);
         };
-        route.metrics.request(refusal.outcome());
-        let table = &self.snapshot.table;
-        let noted = Noted {
-            label: &route.settings.label,
-            facts,
-            status: Some(status.unwrap_or_else(|| refusal.status(table.style(facts.grpc)))),
-            refusal,
-        };
-        self.snapshot.notes.note(&table.settings.log, noted);
+        metrics.request(refusal.outcome());
+        let status = status.unwrap_or_else(|| refusal.status(self.context.style()));
+        self.context.note(label, refusal, Some(status));
     }
 }
 
@@ -76,15 +68,6 @@ pub(super) struct Unanswered {
     pub terms: FenceTerms,
 }
 
-impl Unanswered {
-    /// Its client is not there to get the refusal: an unknown outcome is reported here.
-    pub(super) fn report(&self) {
-        if self.refusal.outcome() == Outcome::OutcomeUnknown {
-            self.terms.ended(None, Some(&self.refusal));
-        }
-    }
-}
-
 impl OpenExchange {
     /// Resolves when the exchange must end, regardless of the upstream and the client:
     /// `barrier.grace` after a newer token is known, or when the lease has been lapsed for too long.
@@ -99,17 +82,6 @@ impl OpenExchange {
                 "the proxy has lost its lease on the store, or is stopping",
         };
         Refusal::Broken(cause.into())
-    }
-
-    /// Ends the permit of an answered exchange whose connection was given back or dropped.
-    /// `unknown`: the reason if the outcome is.
-    fn conclude(self, status: StatusCode, unknown: Option<&Refusal>) {
-        match unknown {
-            None => self.sending.settled(),
-            Some(_) => drop(self.sending),
-        }
-        drop(self.counted);
-        self.terms.ended(Some(status), unknown);
     }
 
     /// Ends the permit of an exchange whose answer cannot be handed on, as an unknown outcome.
@@ -140,9 +112,8 @@ pub(super) type Rest = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The answer of the upstream.
 pub(in crate::proxy) struct Answered {
-    pub response: Response<ClientBody>,
-    /// The outcome is unknown, though the response may come whole.
-    pub in_doubt: bool,
+    /// Its outcome may be unknown though the response comes whole.
+    pub forwarded: Forwarded,
     /// `None`: the exchange is over.
     pub(super) rest: Option<Rest>,
 }
@@ -155,14 +126,13 @@ pub(in crate::proxy) struct Answered {
 pub(super) async fn hand_on(
     open: OpenExchange,
     response: Response<ResponseBody>,
-    via: Via,
     watch: ResponseWatch,
 ) -> Result<Answered, Unanswered> {
     let Response { mut head, body } = response;
     let unknown = &open.terms.route.settings.unknown;
     let conclusion = Conclusion::of(open.terms.asked, unknown, &head);
-    let mut in_doubt = conclusion.head.is_some();
-    let rules = headers::response_for_client(&mut head.fields, head.version, via);
+    let (mut doubt, mut outcome) = (conclusion.head, open.terms.outcome);
+    let rules = headers::response_for_client(&mut head.fields, head.version, open.terms.via);
     let length = body.size_hint().exact();
     let mut relay = Relay {
         reply: Reply::new(body, rules, conclusion),
@@ -178,7 +148,7 @@ pub(super) async fn hand_on(
     };
     let (body, rest) = if let Some(content) = content {
         watch.end(true);
-        in_doubt = relay.reply.conclusion.doubt().is_some();
+        doubt = relay.reply.conclusion.doubt();
         let rest = match poll_taken(&mut relay.reply.body) {
             Poll::Ready(taken) => {
                 relay.conclude(taken);
@@ -186,23 +156,27 @@ pub(super) async fn hand_on(
             }
             Poll::Pending => Some(Box::pin(relay.until_taken()) as Rest),
         };
-        (ClientBody::whole(length, content), rest)
+        (ClientBody::new(ReplySource::Whole(content), length), rest)
     } else {
-        let (client, frames) = ClientSender::new(relay.open.terms.snapshot.memory.share());
+        let (client, frames) = ClientSender::new(relay.open.terms.context.snapshot.memory.share());
         let rest = Box::pin(relay.follow(client, watch)) as Rest;
-        (ClientBody::relayed(length, frames), Some(rest))
+        (
+            ClientBody::new(ReplySource::Relayed(frames), length),
+            Some(rest),
+        )
     };
-    Ok(Answered {
-        response: Response { head, body },
-        in_doubt,
-        rest,
-    })
+    if doubt.is_some() {
+        outcome = Outcome::OutcomeUnknown;
+    }
+    let (response, outcome) = (Response { head, body }, Some(outcome));
+    let forwarded = Forwarded { response, outcome };
+    Ok(Answered { forwarded, rest })
 }
 
 /// An answer that is being read, and its exchange.
 struct Relay {
     /// In this order: the connection is dropped before its permit ends.
-    reply: Reply<Conclusion>,
+    reply: Reply,
     status: StatusCode,
     open: OpenExchange,
 }
@@ -219,11 +193,21 @@ impl Relay {
         self.end(unknown.as_ref());
     }
 
-    /// A connection that has not been released is reset before the permit ends: nothing more is to
-    /// arrive when the settling starts.
+    /// Ends the permit. A connection that has not been released is reset before that: nothing more is
+    /// to arrive when the settling starts. `unknown`: the reason if the outcome is.
     fn end(self, unknown: Option<&Refusal>) {
         drop(self.reply);
-        self.open.conclude(self.status, unknown);
+        let OpenExchange {
+            sending,
+            counted,
+            terms,
+        } = self.open;
+        match unknown {
+            None => sending.settled(),
+            Some(_) => drop(sending),
+        }
+        drop(counted);
+        terms.ended(Some(self.status), unknown);
     }
 
     /// Relays the answer to its end, and ends the permit. The client sees the end when the permit is

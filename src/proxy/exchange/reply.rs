@@ -3,17 +3,23 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::sync::OnceLock;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::StatusCode;
 use http_body::{Body as _, Frame};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::conclusion::Conclusion;
 use crate::body::{BoxError, MemoryShare};
+use crate::metrics::{ResponseTimer, RouteMetrics};
 use crate::proxy::headers::TrailerRules;
 use crate::proxy::refusal::Refusal;
+use crate::traces::UpstreamSpan;
 use crate::upstream::{ResponseBody, upload};
 
 /// The bytes kept for a client that has stalled while a newer token waits. Beyond that, the
@@ -27,31 +33,57 @@ const WINDOW: usize = 2;
 /// The most frames that are kept for a client that has stalled.
 const CAPACITY: usize = 1024;
 
-/// Judges an answer by its trailers. An answer to a fenced request has a
-/// [`Conclusion`](super::conclusion::Conclusion), which decides if its permit settles.
-pub(in crate::proxy) trait Judge {
-    /// The trailers have come, and none of them is removed yet.
-    fn read(&mut self, trailers: &HeaderMap);
+/// A response of the upstream that has begun. Dropped without [`Self::end`], it was incomplete.
+#[must_use = "the response ends where this is dropped"]
+#[derive(Debug)]
+pub(crate) struct ResponseWatch {
+    _timer: ResponseTimer,
+    span: Option<UpstreamSpan>,
 }
 
-/// The request is not fenced: nothing depends on its answer.
-pub(in crate::proxy) struct Unjudged;
+impl ResponseWatch {
+    /// The head of the response has arrived, for a request that was sent at `sent`. `upstream`: gets
+    /// the time that it took.
+    pub(in crate::proxy) fn begin(
+        metrics: &RouteMetrics,
+        sent: Instant,
+        status: StatusCode,
+        upstream: &OnceLock<Duration>,
+        mut span: Option<UpstreamSpan>,
+    ) -> Self {
+        let _ = upstream.set(sent.elapsed());
+        if let Some(span) = &mut span {
+            span.answered(status.as_u16());
+        }
+        Self {
+            _timer: metrics.upstream(sent, status.as_u16()),
+            span,
+        }
+    }
 
-impl Judge for Unjudged {
-    fn read(&mut self, _: &HeaderMap) {}
+    /// The response has ended, whole or not.
+    pub(crate) fn end(mut self, whole: bool) {
+        if whole && let Some(span) = &mut self.span {
+            span.whole();
+        }
+    }
 }
 
 /// The body of an answer that is being read.
-pub(in crate::proxy) struct Reply<J> {
+pub(in crate::proxy) struct Reply {
     pub body: ResponseBody,
     /// Read already.
     first: Option<Frame<Bytes>>,
     rules: TrailerRules,
-    pub conclusion: J,
+    pub conclusion: Conclusion,
 }
 
-impl<J: Judge> Reply<J> {
-    pub(in crate::proxy) fn new(body: ResponseBody, rules: TrailerRules, conclusion: J) -> Self {
+impl Reply {
+    pub(in crate::proxy) fn new(
+        body: ResponseBody,
+        rules: TrailerRules,
+        conclusion: Conclusion,
+    ) -> Self {
         Self {
             body,
             first: None,
@@ -167,12 +199,13 @@ impl ClientSender {
     }
 
     /// Resolves when the client has left.
-    pub(in crate::proxy) fn left(&self) -> impl Future<Output = ()> + use<> {
+    pub(in crate::proxy) fn left(&self) -> impl Future<Output = Refusal> + use<> {
         let frames = self.frames.clone();
         async move {
             if let Some(frames) = frames {
                 frames.closed().await;
             }
+            Refusal::Broken("the client has left".into())
         }
     }
 

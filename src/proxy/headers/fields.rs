@@ -1,10 +1,9 @@
 //! Names and values of header fields: how two spellings compare, the groups that decide what a
 //! proxy does with a field, and the values of which only one may be there.
 
-use crate::http1::Fields;
-use crate::http1::connection_has;
 use crate::http1::head::{is_token, same_name};
 use crate::http1::names::{CONTENT_ENCODING, CONTENT_TYPE};
+use crate::http1::{Fields, connection_has};
 use crate::routing::HOP_BY_HOP;
 
 /// Why a field whose one value matters has none that can be used.

@@ -13,7 +13,6 @@ mod fields;
 pub(crate) mod http2;
 
 use std::borrow::Cow;
-use std::net::IpAddr;
 
 use http::{HeaderMap, Version};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
@@ -84,7 +83,7 @@ pub struct ForUpstream<'a> {
     pub fenced: Option<(Token, &'a ResourceKey)>,
     /// `None` if the route sends no keys: the client's own stays.
     pub idempotency: Option<(&'a str, &'a Choice)>,
-    /// The client's address ([`forwarded_for`]); `None` on a Unix socket.
+    /// The client's address; `None` on a Unix socket.
     pub client: Option<&'a str>,
     /// Its identity by its certificate.
     pub identity: Option<&'a str>,
@@ -248,12 +247,6 @@ impl Via {
         };
         fields.join(VIA, member);
     }
-}
-
-/// A client's address as a member of `X-Forwarded-For`.
-#[must_use]
-pub fn forwarded_for(ip: IpAddr) -> String {
-    ip.to_canonical().to_string()
 }
 
 /// A resource key as a header value: what is not visible ASCII is percent-encoded, byte by byte.

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 
 use super::*;
+use crate::proxy::Client;
 
 fn map(lines: &[(&str, &str)]) -> Fields {
     let mut fields = Fields::default();
@@ -464,7 +465,7 @@ fn a_bare_request() {
         (Some(mapped.into()), Some("192.0.2.8")),
         (Some(Ipv6Addr::LOCALHOST.into()), Some("::1")),
     ] {
-        let client = ip.map(forwarded_for);
+        let client = Client::at(ip, 1).forwarded;
         let mut headers = Fields::default();
         request_for_upstream(
             &mut headers,

@@ -1,15 +1,18 @@
 //! The reasons why a request was not forwarded, or broke when it was, and their texts.
 
-pub(super) mod problem;
+mod problem;
 
 use std::fmt;
 use std::time::Duration;
 
+pub use self::problem::{Retry, claimed};
 use crate::body::UploadError;
 use crate::fencing::{Refused, Undecided};
 use crate::http1::MessageError;
 use crate::metrics::Limit;
-use crate::routing::{ResourceKey, Token};
+use crate::proxy::headers::FieldError;
+use crate::proxy::idempotency::IdempotencyError;
+use crate::routing::{Ambiguity, ResourceKey, Token};
 use crate::upstream::SendError;
 
 /// Why a request was not forwarded, or what broke when it was.
@@ -58,10 +61,42 @@ pub enum Refusal {
 /// The resource and the token of a fenced request, once they have been derived.
 pub type Subject = (ResourceKey, Token);
 
+/// The style of an answer.
+#[derive(Clone, Copy, Debug)]
+pub struct AnswerStyle<'a> {
+    /// 412 or 409.
+    pub stale_status: u16,
+    pub disclose: bool,
+    pub grpc: bool,
+    /// See [`Settings::problem_base_url`](crate::config::Settings::problem_base_url).
+    pub problems: Option<&'a str>,
+}
+
 impl From<Refused> for Refusal {
     fn from(refused: Refused) -> Self {
         let spent = false;
         Self::Fence { refused, spent }
+    }
+}
+
+impl From<FieldError> for Refusal {
+    fn from(error: FieldError) -> Self {
+        Self::ambiguous(error)
+    }
+}
+
+impl From<Ambiguity> for Refusal {
+    fn from(ambiguity: Ambiguity) -> Self {
+        Self::ambiguous(ambiguity)
+    }
+}
+
+impl From<IdempotencyError> for Refusal {
+    fn from(error: IdempotencyError) -> Self {
+        match error {
+            IdempotencyError::NoKey => Self::TooLarge(error.to_string()),
+            _ => Self::ambiguous(error),
+        }
     }
 }
 
@@ -113,6 +148,10 @@ impl From<SendError> for Refusal {
 }
 
 impl Refusal {
+    pub(crate) fn ambiguous(why: impl fmt::Display) -> Self {
+        Self::Ambiguous(why.to_string())
+    }
+
     pub(crate) const fn unreachable(cause: String) -> Self {
         let spent = false;
         Self::Unreachable { cause, spent }
@@ -127,15 +166,20 @@ impl Refusal {
         self
     }
 
+    /// The verdict of the fencing, if it gave the token no permit.
+    pub(crate) const fn refused(&self) -> Option<&Refused> {
+        match self {
+            Self::Fence { refused, .. } => Some(refused),
+            _ => None,
+        }
+    }
+
     /// The mark that the token was refused by, if a mark did it.
     pub(crate) fn mark(&self, subject: Option<&Subject>) -> Option<Token> {
-        match self {
-            Self::Fence { refused, .. } => match refused {
-                Refused::Stale { mark, .. } => Some(*mark),
-                Refused::Spent => subject.map(|(_, token)| *token),
-                Refused::Implausible { mark } => *mark,
-                _ => None,
-            },
+        match self.refused()? {
+            Refused::Stale { mark, .. } => Some(*mark),
+            Refused::Spent => subject.map(|(_, token)| *token),
+            Refused::Implausible { mark } => *mark,
             _ => None,
         }
     }
@@ -152,18 +196,19 @@ impl Refusal {
         fmt::from_fn(move |f| {
             self.write(f, subject)?;
             match self {
-                Self::Broken(cause) | Self::Unreachable { cause, .. } if causes => {
+                _ if !causes => Ok(()),
+                Self::Broken(cause) | Self::Unreachable { cause, .. } => {
                     write!(f, " Cause: {cause}")
                 }
-                Self::Fence {
-                    refused:
-                        Refused::Unavailable {
-                            why: Undecided::NoAnswer(cause),
-                            ..
-                        },
-                    ..
-                } if causes => write!(f, " Cause: {cause}"),
-                _ => Ok(()),
+                _ => match self.refused() {
+                    Some(Refused::Unavailable {
+                        why: Undecided::NoAnswer(cause),
+                        ..
+                    }) => {
+                        write!(f, " Cause: {cause}")
+                    }
+                    _ => Ok(()),
+                },
             }
         })
     }

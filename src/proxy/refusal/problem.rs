@@ -9,24 +9,13 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde::Serializer as _;
 use serde::ser::SerializeMap as _;
 
-use super::{Refusal, Subject};
+use super::{AnswerStyle, Refusal, Subject};
 use crate::fencing::{Refused, TRY_AGAIN};
 use crate::http1::Response;
 use crate::http1::names::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use crate::metrics::Outcome;
 use crate::proxy::client_body::{ClientBody, full};
 use crate::proxy::headers::{OUTCOME, RETRY};
-
-/// The style of this answer.
-#[derive(Clone, Copy, Debug)]
-pub struct AnswerStyle<'a> {
-    /// 412 or 409.
-    pub stale_status: u16,
-    pub disclose: bool,
-    pub grpc: bool,
-    /// See [`Settings::problem_base_url`](crate::config::Settings::problem_base_url).
-    pub problems: Option<&'a str>,
-}
 
 /// The parts of a refusal's answer that do not depend on the request.
 struct Row {
@@ -132,13 +121,11 @@ impl Refusal {
 
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::Fence {
-                refused:
-                    Refused::Unavailable { retry_after, .. }
-                    | Refused::OlderInFlight { retry_after, .. },
-                ..
-            } => Some(*retry_after),
+        use Refused::{OlderInFlight, Unavailable};
+        match self.refused() {
+            Some(Unavailable { retry_after, .. } | OlderInFlight { retry_after, .. }) => {
+                Some(*retry_after)
+            }
             _ => (self.outcome() == Outcome::Overloaded).then_some(TRY_AGAIN),
         }
     }
@@ -153,25 +140,23 @@ impl Refusal {
         let row = self.row();
         let word = row.outcome.as_str();
         let subject = subject.filter(|_| style.disclose);
-        let mut response = if style.grpc {
-            // gRPC's form of an answer without a message: status in the headers, HTTP 200
-            // (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>, Trailers-Only).
-            let mut response = Response::new(StatusCode::OK, full(bytes::Bytes::new()));
-            let fields = &mut response.head.fields;
-            fields.append(CONTENT_TYPE, "application/grpc");
+        // gRPC's form of an answer without a message: status in the headers, HTTP 200
+        // (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>, Trailers-Only).
+        let (status, kind, body) = if style.grpc {
+            (StatusCode::OK, "application/grpc", Vec::new())
+        } else {
+            let body = self.problem(style, subject).unwrap_or_default();
+            (self.status(style), "application/problem+json", body)
+        };
+        let mut response = Response::new(status, full(body));
+        let fields = &mut response.head.fields;
+        fields.append(CONTENT_TYPE, kind);
+        if style.grpc {
             fields.append("grpc-status", row.grpc.to_string());
             let message = format!("{word}: {}", self.detail(subject, false));
             let message = utf8_percent_encode(&message, &GRPC_ESCAPED);
             fields.append("grpc-message", message.to_string());
-            response
-        } else {
-            let body = self.problem(style, subject).unwrap_or_default();
-            let mut response = Response::new(self.status(style), full(body));
-            let fields = &mut response.head.fields;
-            fields.append(CONTENT_TYPE, "application/problem+json");
-            response
-        };
-        let fields = &mut response.head.fields;
+        }
         fields.append(OUTCOME, word);
         fields.append(RETRY, row.retry.as_str());
         if let Some(after) = self.retry_after() {

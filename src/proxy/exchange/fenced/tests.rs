@@ -12,10 +12,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
+use crate::body::RequestBody;
 use crate::body::UpstreamRequest;
-use crate::body::{BodyMemory, RequestBody};
 use crate::body::{Feed, streamed};
-use crate::config::{AccessLog, Overrides, RouteSettings, parse};
+use crate::config::{Overrides, RouteSettings, parse};
 use crate::fencing::Fencing;
 use crate::fencing::tests::{Double, Rig, clock, key};
 use crate::http1::Fields;
@@ -23,14 +23,12 @@ use crate::http1::{RequestHead, Response, Target};
 use crate::metrics::{Metrics, Outcome};
 use crate::proxy::client::Client;
 use crate::proxy::client_body::ClientBody;
+use crate::proxy::context::Context as RequestContext;
 use crate::proxy::exchange::Asked;
-use crate::proxy::facts::RequestFacts;
 use crate::proxy::headers::Via;
 use crate::proxy::limits::InFlightLimit;
-use crate::proxy::log::Notes;
-use crate::proxy::routing_table::{Route, RoutingTable, Snapshot};
+use crate::proxy::routing_table::{Route, Snapshot};
 use crate::store::InstanceId;
-use crate::upstream::Upstream;
 
 const LONG: Duration = Duration::from_secs(20);
 const HEAD_END: &[u8] = b"\r\n\r\n";
@@ -60,21 +58,14 @@ routes: [{{ path: '/{{id}}', resource: '{{id}}' }}]"
         );
         let (settings, _) = parse(&text, &Overrides::default()).expect("a configuration");
         let metrics = Arc::new(Metrics::new(&[]));
-        let upstream = Upstream::new(&settings.upstream, fencing.lease(), &metrics);
         let (limits, route) = (settings.limits, settings.routes[0].clone());
-        let table = RoutingTable::new(Arc::new(settings), &metrics);
+        let snapshot = Snapshot::of(settings, fencing.lease(), &metrics);
         Self {
             limit: InFlightLimit::new(&limits, Arc::clone(&metrics)),
             rig,
             fencing,
             tasks: TaskTracker::new(),
-            snapshot: Arc::new(Snapshot {
-                table: Arc::new(table),
-                upstream: Arc::new(upstream.expect("an upstream")),
-                traces: None,
-                notes: Arc::new(Notes::new(Arc::default())),
-                memory: BodyMemory::new(64 << 20, Arc::clone(&metrics)),
-            }),
+            snapshot,
             route,
             metrics,
             listener,
@@ -86,20 +77,19 @@ routes: [{{ path: '/{{id}}', resource: '{{id}}' }}]"
     }
 
     fn exchange(&self, upload: RequestBody, grace: Duration) -> (Box<Exchange>, FenceTerms) {
-        let client = Client::at(None, 4);
+        let client = Arc::new(Client::at(None, 4));
         let route = RouteSettings {
             barrier_grace: grace,
             ..self.route.clone()
         };
         let terms = FenceTerms {
-            snapshot: Arc::clone(&self.snapshot),
+            context: RequestContext::of(None, Arc::clone(&self.snapshot), client, false),
             route: Arc::new(Route {
                 metrics: self.metrics.route(&route.label),
                 settings: route,
                 host_in_key: false,
                 keyless_said: Once::new(),
             }),
-            facts: Arc::new(RequestFacts::of(None, &client, None, AccessLog::Off)),
             progress: Arc::default(),
             outcome: Outcome::Current,
             asked: Asked {
@@ -108,6 +98,7 @@ routes: [{{ path: '/{{id}}', resource: '{{id}}' }}]"
                 grpc: false,
             },
             spend: None,
+            via: Via::new(InstanceId::from_bits(1)),
         };
         let target = Target::new(PathAndQuery::from_static("/"), None);
         let fields = Fields::default();
@@ -117,10 +108,12 @@ routes: [{{ path: '/{{id}}', resource: '{{id}}' }}]"
                 head: RequestHead::new(http::Method::PUT, target, http::Version::HTTP_11, fields),
                 body: upload.send(Arc::clone(&terms.progress)),
             },
-            via: Via::new(InstanceId::from_bits(1)),
-            held: self.limit.take(&client).expect("room"),
         };
         (Box::new(exchange), terms)
+    }
+
+    fn held(&self) -> InFlightPermit {
+        self.limit.take(&Client::at(None, 4)).expect("room")
     }
 
     async fn forward(
@@ -130,8 +123,8 @@ routes: [{{ path: '/{{id}}', resource: '{{id}}' }}]"
     ) -> Result<Response<ClientBody>, Refusal> {
         let permit = self.permit(5).await;
         let (exchange, terms) = self.exchange(upload, grace);
-        let answered = forward(permit, exchange, terms, &self.tasks).await;
-        answered.map(|answered| answered.response)
+        let answered = forward(permit, exchange, terms, self.held(), &self.tasks).await;
+        answered.map(|forwarded| forwarded.response)
     }
 
     /// The upstream: answers over a new connection, once it has read up to this.
@@ -240,7 +233,7 @@ async fn a_request_whose_client_leaves_before_it_begins_is_let_go() {
     assert_eq!(bench.in_flight(), (0, 0));
     let permit = bench.permit(5).await;
     let (exchange, terms) = bench.exchange(RequestBody::empty(), LONG);
-    let request = forward(permit, exchange, terms, &bench.tasks);
+    let request = forward(permit, exchange, terms, bench.held(), &bench.tasks);
     assert_eq!(bench.in_flight(), (1, 0));
     drop(request);
     bench.ended().await;
@@ -331,7 +324,7 @@ async fn a_lapsed_lease_writes_nothing_even_on_a_connection_that_is_open() {
     bench.fencing.lease().end();
     let (exchange, terms) = bench.exchange(RequestBody::empty(), LONG);
     assert!(
-        forward(permit, exchange, terms, &bench.tasks)
+        forward(permit, exchange, terms, bench.held(), &bench.tasks)
             .await
             .is_err()
     );
