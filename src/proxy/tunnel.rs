@@ -131,7 +131,7 @@ impl TunnelOpening {
         };
         let joined = async {
             match (client.await, upstream) {
-                (Ok(client), Some(upstream)) => join(client, upstream).await,
+                (Ok(client), Some(mut upstream)) => join(client, upstream.tunnel()).await,
                 _ => false,
             }
         };

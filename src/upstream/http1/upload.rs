@@ -35,6 +35,8 @@ pub(super) struct Outgoing {
     body_ended: bool,
     /// Everything is in the kernel.
     whole: bool,
+    /// Nothing more of it is sent.
+    stopped: bool,
     /// A connection has taken a part of the request.
     begun: bool,
 }
@@ -56,6 +58,7 @@ impl Outgoing {
             body_ended: ended && left == Some(0),
             body: Some(body),
             whole: false,
+            stopped: false,
             begun: false,
         }
     }
@@ -71,7 +74,7 @@ impl Outgoing {
     /// Begins again with a request that was kept, or of which nothing was written.
     pub(super) fn rewind(&mut self) {
         self.queue.rewind();
-        (self.whole, self.begun) = (false, false);
+        (self.whole, self.stopped, self.begun) = (false, false, false);
     }
 
     /// Whether all of it is in the kernel.
@@ -84,8 +87,14 @@ impl Outgoing {
         !self.begun
     }
 
+    /// Whether a part of it is still to be sent.
+    pub(super) const fn is_under_way(&self) -> bool {
+        !self.whole && !self.stopped
+    }
+
     /// Sends nothing more of it.
-    pub(super) fn discard(&mut self) {
+    pub(super) fn stop(&mut self) {
+        self.stopped = true;
         self.body = None;
     }
 
@@ -95,7 +104,7 @@ impl Outgoing {
         cx: &mut Context<'_>,
         connection: &mut Http1UpstreamConnection,
     ) -> Poll<Result<(), Unwritten>> {
-        while !self.whole {
+        while self.is_under_way() {
             // First, so that head and available body go out in one system call.
             self.gather(cx).map_err(Unwritten::Body)?;
             if !self.queue.is_empty() {

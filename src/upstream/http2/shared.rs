@@ -10,7 +10,6 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -22,12 +21,10 @@ use super::connection::{Http2Connection, MAX_STREAMS};
 use crate::locked::locked;
 use crate::upstream::connect::{Connecting, MAX_AGE};
 use crate::upstream::pool::{PooledConnection as _, SWEEP};
-use crate::upstream::socket::UpstreamSocket;
 
 /// The connections.
 pub(crate) struct SharedConnections {
     connecting: Connecting,
-    idle_timeout: Duration,
     /// Short sections, never across an await.
     members: Mutex<Members>,
 }
@@ -72,10 +69,9 @@ impl Member {
 }
 
 impl SharedConnections {
-    pub(crate) fn new(connecting: Connecting, idle_timeout: Duration) -> Arc<Self> {
+    pub(crate) fn new(connecting: Connecting) -> Arc<Self> {
         Arc::new(Self {
             connecting,
-            idle_timeout,
             members: Mutex::default(),
         })
     }
@@ -119,7 +115,7 @@ impl SharedConnections {
             answered: false,
         };
         // Requests of several workers may have waited.
-        connection.socket(UpstreamSocket::move_here);
+        connection.socket().move_here();
         tokio::spawn(driver.drive(connection));
         members.list.push(Member {
             sender,
@@ -169,7 +165,7 @@ impl SharedStream {
     /// Drives the connection to its end. A panic in the library drops this too, and leaves no
     /// connection among those that take requests.
     async fn drive(self, mut connection: Http2Connection) {
-        let timeout = self.connections.idle_timeout;
+        let timeout = self.connections.connecting.settings.idle_timeout;
         let every = timeout.clamp(SWEEP.0, SWEEP.1);
         loop {
             tokio::select! {
