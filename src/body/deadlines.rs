@@ -40,10 +40,10 @@ impl BodyRules {
         self.memory.metrics.limit(limit);
     }
 
-    /// The deadline for pauses, of an upload that begins now.
-    pub(super) fn deadlines(&self) -> UploadDeadlines {
+    /// The deadline for pauses. `total`: also for the upload as a whole.
+    pub(super) fn deadlines(&self, total: Option<Duration>) -> UploadDeadlines {
         UploadDeadlines {
-            total: None,
+            total: total.map(|total| (total, total)),
             pause: self.settings.progress_timeout,
             since: None,
             timer: DeadlineTimer::default(),
@@ -77,12 +77,6 @@ pub(super) struct UploadDeadlines {
 }
 
 impl UploadDeadlines {
-    /// From now on, the upload as a whole has this deadline.
-    pub(super) fn limit(mut self, total: Duration) -> Self {
-        self.total = Some((total, total));
-        self
-    }
-
     /// The client has sent something.
     pub(super) fn moved(&mut self) {
         if let Some(since) = self.since.take()
@@ -210,12 +204,11 @@ mod tests {
     async fn only_the_time_that_the_client_takes_counts() {
         let second = Duration::from_secs(1);
         let mut deadlines = UploadDeadlines {
-            total: None,
+            total: Some((10 * second, 10 * second)),
             pause: 20 * second,
             since: None,
             timer: DeadlineTimer::default(),
-        }
-        .limit(10 * second);
+        };
         for _ in 0..3 {
             let waited = tokio::time::timeout(3 * second, poll_fn(|cx| deadlines.wait(cx, true)));
             assert!(waited.await.is_err(), "there was time left");

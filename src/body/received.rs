@@ -60,11 +60,9 @@ pub(crate) enum Wish {
 
 /// Stores the waker, if it is another one.
 fn register(waker: &mut Option<Waker>, cx: &Context<'_>) {
-    if !waker
-        .as_ref()
-        .is_some_and(|waker| waker.will_wake(cx.waker()))
-    {
-        *waker = Some(cx.waker().clone());
+    match waker {
+        Some(waker) => waker.clone_from(cx.waker()),
+        None => *waker = Some(cx.waker().clone()),
     }
 }
 
@@ -141,12 +139,13 @@ impl Streamed {
                 *left = left.map(|left| left.saturating_sub(data.len() as u64));
                 return Poll::Ready(Some(Ok(data)));
             }
-            if let Some(end) = &mut slot.end {
-                let again = end
-                    .as_ref()
-                    .map(|&()| ())
-                    .map_err(|_| "the body has broken off".into());
-                return Poll::Ready(std::mem::replace(end, again).err().map(Err));
+            match &mut slot.end {
+                Some(Ok(())) => return Poll::Ready(None),
+                Some(Err(error)) => {
+                    let again = "the body has broken off".into();
+                    return Poll::Ready(Some(Err(std::mem::replace(error, again))));
+                }
+                None => {}
             }
             register(&mut slot.reader, cx);
             let before = std::mem::replace(&mut slot.wish, Wish::More);

@@ -60,7 +60,7 @@ impl RequestBody {
         hold: Option<Duration>,
     ) -> Result<Self, UploadError> {
         let mut body = Self {
-            buffered: BufferedBody::new(Some(rules.memory.share())),
+            buffered: BufferedBody::new(rules.memory.share()),
             rest: None,
             sized: fields.contains(CONTENT_LENGTH),
             progress: None,
@@ -91,8 +91,7 @@ impl RequestBody {
         } else {
             limits.buffer.saturating_add(1)
         };
-        // From the first wait: a body that is here needs no timers.
-        let mut deadlines = None;
+        let mut deadlines = rules.deadlines(Some(limits.timeout));
         let mut expired = pin!(OptionFuture::from(hold.map(tokio::time::sleep)));
         while self.buffered.length() < wanted {
             let next = poll_fn(|cx| {
@@ -102,27 +101,19 @@ impl RequestBody {
                 if expired.as_mut().poll(cx) == Poll::Ready(Some(())) {
                     return Poll::Ready(Ok(None));
                 }
-                let deadlines =
-                    deadlines.get_or_insert_with(|| rules.deadlines().limit(limits.timeout));
                 deadlines.wait(cx, true).map(Err)
             });
             let Some(data) = next.await? else { break };
-            let Some(data) = data else {
-                self.buffered.seal();
-                return Ok(());
-            };
+            let Some(data) = data else { return Ok(()) };
             let data = data.map_err(UploadError::Broken)?;
             // An empty DATA frame of HTTP/2: no progress, and nothing to keep.
             if data.is_empty() {
                 continue;
             }
-            if let Some(deadlines) = &mut deadlines {
-                deadlines.moved();
-            }
+            deadlines.moved();
             self.buffered.push(data)?;
             rules.allow(self.buffered.length())?;
         }
-        self.buffered.seal();
         self.rest = Some(StreamedRest::new(incoming, rules, self.buffered.length()));
         Ok(())
     }
@@ -133,7 +124,7 @@ impl RequestBody {
             .admit(&incoming)
             .inspect_err(|error| rules.count(error))?;
         Ok(Self {
-            buffered: BufferedBody::new(None),
+            buffered: BufferedBody::new(rules.memory.share()),
             rest: (!incoming.is_end()).then(|| StreamedRest::new(incoming, rules, 0)),
             sized: false,
             progress: None,
@@ -161,7 +152,7 @@ impl RequestBody {
     /// because newer tokens wait for it.
     pub(crate) fn send(mut self, progress: Arc<UploadProgress>) -> Self {
         if let Some(rest) = &mut self.rest {
-            rest.deadlines = rest.rules.deadlines().limit(rest.rules.settings.timeout);
+            rest.deadlines = rest.rules.deadlines(Some(rest.rules.settings.timeout));
             rest.fenced = true;
         }
         self.send_unfenced(progress)
@@ -180,7 +171,7 @@ impl StreamedRest {
         Box::new(Self {
             source,
             rules: rules.clone(),
-            deadlines: rules.deadlines(),
+            deadlines: rules.deadlines(None),
             length,
             fenced: false,
         })
@@ -292,7 +283,7 @@ mod tests {
         /// A body that has been read whole.
         pub(crate) fn buffered(data: Bytes, memory: &Arc<BodyMemory>) -> Self {
             let mut body = Self::empty();
-            body.buffered = BufferedBody::new(Some(memory.share()));
+            body.buffered = BufferedBody::new(memory.share());
             body.buffered.push(data).expect("room");
             body
         }
