@@ -28,8 +28,9 @@ mod http2;
 mod pool;
 mod socket;
 
+use std::cmp::Ordering;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -50,7 +51,6 @@ use crate::body::{BoxError, UpstreamRequest};
 use crate::config::{HostPolicy, UpstreamSettings, UpstreamUrl};
 use crate::fencing::lease::Lease;
 use crate::http1::{Response, Target};
-use crate::locked::locked;
 use crate::metrics::Metrics;
 use crate::worker::PerWorker;
 
@@ -77,11 +77,8 @@ pub(crate) struct Upstream {
     lease: Arc<Lease>,
     /// Without a guard.
     connecting: Connecting,
-    /// For requests with a permit: of the incarnation beside it. Short sections, never across an
-    /// await.
-    fenced: Mutex<(u64, FencedConnections)>,
-    /// Each worker's copy of them.
-    own: PerWorker<(u64, FencedConnections)>,
+    /// For requests with a permit: of the incarnation beside it. All workers have the same ones.
+    fenced: PerWorker<(u64, FencedConnections)>,
     /// For requests that are not fenced.
     plain: Either<Arc<Http1Pool>, Arc<SharedConnections>>,
 }
@@ -141,8 +138,7 @@ impl Upstream {
             h2,
             lease: Arc::clone(lease),
             connecting,
-            own: PerWorker::new(|| (incarnation, fenced.clone())),
-            fenced: Mutex::new((incarnation, fenced)),
+            fenced: PerWorker::new(|| (incarnation, fenced.clone())),
             plain,
         })
     }
@@ -182,19 +178,26 @@ impl Upstream {
         request: UpstreamRequest,
         repeatable: bool,
     ) -> BoxFuture<'static, Result<Response<ResponseBody>, SendError>> {
-        let uri = self.uri(&request.head.target);
         // Boxed, so that the futures around it stay small.
         match reserved {
             Reserved::Http1(pool) => Http1Exchange::new(pool, request, repeatable)
                 .response()
                 .map_ok(|response| response.map(Either::Left))
                 .boxed(),
-            Reserved::Http2(connection, pool) => http2::fenced(connection, pool, uri, request)
-                .map_ok(|response| response.map(Either::Right))
-                .boxed(),
-            Reserved::SharedHttp2(shared) => http2::plain(shared, uri, request, repeatable)
-                .map_ok(|response| response.map(Either::Right))
-                .boxed(),
+            Reserved::Http2(connection, pool) => {
+                let uri = self.uri(&request.head.target);
+                let answer = http2::fenced(connection, pool, uri, request);
+                answer
+                    .map_ok(|response| response.map(Either::Right))
+                    .boxed()
+            }
+            Reserved::SharedHttp2(shared) => {
+                let uri = self.uri(&request.head.target);
+                let answer = http2::plain(shared, uri, request, repeatable);
+                answer
+                    .map_ok(|response| response.map(Either::Right))
+                    .boxed()
+            }
         }
     }
 
@@ -214,44 +217,38 @@ impl Upstream {
     /// incarnation can carry nothing new, so new ones are made. A permit of the previous
     /// incarnation gets none at all, since the sockets of the new one would let it write.
     fn fenced(&self, incarnation: u64) -> Result<FencedConnections, SendError> {
-        {
-            let own = self.own.own();
-            // A permit of the previous incarnation is refused below.
-            if own.0 == incarnation && self.lease.incarnation() == incarnation {
-                return Ok(own.1.clone());
+        let own = self.fenced.own();
+        match own.0.cmp(&incarnation) {
+            Ordering::Equal => return Ok(own.1.clone()),
+            Ordering::Greater => {
+                let ended = "the lease under which this request was admitted has ended";
+                return Err(SendError::NotSent(ended.to_owned()));
             }
+            Ordering::Less => drop(own),
         }
-        let mut fenced = locked(&self.fenced);
-        if fenced.0 > incarnation {
-            let ended = "the lease under which this request was admitted has ended";
-            return Err(SendError::NotSent(ended.to_owned()));
-        }
-        if fenced.0 < incarnation {
-            let connections = self.connecting.fenced(self.h2, &self.lease, incarnation);
-            self.own
-                .change(|own| *own = (incarnation, connections.clone()));
-            let old = std::mem::replace(&mut *fenced, (incarnation, connections));
-            retire(&old.1);
-        }
-        Ok(fenced.1.clone())
+        // Another worker may do the same now. The connections of both are of this incarnation.
+        let connections = self.connecting.fenced(self.h2, &self.lease, incarnation);
+        self.fenced.change(|own| {
+            if own.0 < incarnation {
+                let old = std::mem::replace(own, (incarnation, connections.clone()));
+                retire(&old.1);
+            }
+        });
+        Ok(connections)
     }
 
     /// Other settings have taken the place of these. Idle connections are closed, and what was sent
     /// comes to its end. A request that was judged under these settings may still be sent.
     pub(crate) fn retire(&self) {
-        let fenced = locked(&self.fenced).1.clone();
-        retire(&fenced);
+        self.fenced.change(|(_, connections)| retire(connections));
         match &self.plain {
             Either::Left(pool) => pool.retire(),
             Either::Right(shared) => shared.retire(),
         }
     }
 
-    /// The URI of a request whose target is `target`, byte for byte. `None` over HTTP/1.
+    /// The URI of a request over HTTP/2 whose target is `target`, byte for byte.
     fn uri(&self, target: &Target) -> Option<Uri> {
-        if !self.h2 {
-            return None;
-        }
         let uri = Uri::builder()
             .scheme(self.scheme.clone())
             .authority(self.authority.clone())

@@ -167,10 +167,8 @@ impl SocketState {
     /// holds bytes. No event tells when it does not, so nothing is woken then.
     pub(super) fn taken(&mut self) -> Poll<bool> {
         let stream = match &self.io {
-            _ if self.guard.is_none() => return Poll::Ready(true),
-            Some(Either::Left(stream)) => stream,
-            Some(Either::Right(_)) => return Poll::Ready(true),
-            None => return Poll::Ready(false),
+            Some(Either::Left(stream)) if self.guard.is_some() => stream,
+            io => return Poll::Ready(self.guard.is_none() || io.is_some()),
         };
         match unacknowledged(stream) {
             Ok(0) => return Poll::Ready(true),

@@ -121,9 +121,7 @@ impl Http1Exchange {
                     return Ok(Response { head, body: self });
                 }
                 // The upstream has closed it while it was idle.
-                Err(SendError::NotSent(_)) if reused && self.request.is_untouched() => {
-                    SendError::NotSent
-                }
+                Err(SendError::NotSent(_)) if reused && !self.request.begun => SendError::NotSent,
                 // It probably has, and the request is safe (RFC 9110, 9.2.2).
                 Err(SendError::Broken(_)) if repeats && self.repeatable => SendError::Broken,
                 Err(error) => return Err(error),
@@ -155,7 +153,7 @@ impl Http1Exchange {
         loop {
             let found = self.look().map_err(|fault| self.broke(given_up(fault)))?;
             if let Some((head, switched)) = found {
-                if switched && !self.request.is_whole() {
+                if switched && !self.request.whole {
                     let why = "the upstream switched protocols, and did not take the request";
                     return Poll::Ready(Err(SendError::Broken(why.to_owned())));
                 }
@@ -327,7 +325,7 @@ impl Http1Exchange {
         let taken = ready!(connection.socket().taken());
         if taken && let Some(mut connection) = self.connection.take() {
             // One whose request is not whole is dropped in the middle of it.
-            if self.request.is_whole() {
+            if self.request.whole {
                 connection.socket().busy = false;
                 if self.keeps {
                     connection.shrink();

@@ -34,11 +34,11 @@ pub(super) struct Outgoing {
     /// The body has ended.
     body_ended: bool,
     /// Everything is in the kernel.
-    whole: bool,
+    pub whole: bool,
     /// Nothing more of it is sent.
     stopped: bool,
-    /// A connection has taken a part of the request.
-    begun: bool,
+    /// A connection has taken a part of the request: no other one may carry it.
+    pub begun: bool,
 }
 
 impl Outgoing {
@@ -75,16 +75,6 @@ impl Outgoing {
     pub(super) fn rewind(&mut self) {
         self.queue.rewind();
         (self.whole, self.stopped, self.begun) = (false, false, false);
-    }
-
-    /// Whether all of it is in the kernel.
-    pub(super) const fn is_whole(&self) -> bool {
-        self.whole
-    }
-
-    /// Whether no connection has taken a byte, so that another one may carry the request.
-    pub(super) const fn is_untouched(&self) -> bool {
-        !self.begun
     }
 
     /// Whether a part of it is still to be sent.
