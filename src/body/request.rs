@@ -59,23 +59,22 @@ impl RequestBody {
         rules: &BodyRules,
         hold: Option<Duration>,
     ) -> Result<Self, UploadError> {
-        let mut body = Self {
+        let body = Self {
             buffered: BufferedBody::new(rules.memory.share()),
             rest: None,
             sized: fields.contains(CONTENT_LENGTH),
             progress: None,
         };
         let filled = body.fill(incoming, rules, hold).await;
-        filled.inspect_err(|error| rules.count(error))?;
-        Ok(body)
+        filled.inspect_err(|error| rules.count(error))
     }
 
     async fn fill(
-        &mut self,
+        mut self,
         mut incoming: Received,
         rules: &BodyRules,
         hold: Option<Duration>,
-    ) -> Result<(), UploadError> {
+    ) -> Result<Self, UploadError> {
         rules.admit(&incoming)?;
         let limits = rules.settings;
         if let Some(content) = incoming.take_whole(limits.buffer) {
@@ -83,7 +82,7 @@ impl RequestBody {
             if !content.is_empty() {
                 self.buffered.push(content)?;
             }
-            return Ok(());
+            return Ok(self);
         }
         let is_long = incoming.left().is_some_and(|left| left > limits.buffer);
         let wanted = if is_long || limits.buffer == 0 {
@@ -104,7 +103,7 @@ impl RequestBody {
                 deadlines.wait(cx, true).map(Err)
             });
             let Some(data) = next.await? else { break };
-            let Some(data) = data else { return Ok(()) };
+            let Some(data) = data else { return Ok(self) };
             let data = data.map_err(UploadError::Broken)?;
             // An empty DATA frame of HTTP/2: no progress, and nothing to keep.
             if data.is_empty() {
@@ -115,7 +114,7 @@ impl RequestBody {
             rules.allow(self.buffered.length())?;
         }
         self.rest = Some(StreamedRest::new(incoming, rules, self.buffered.length()));
-        Ok(())
+        Ok(self)
     }
 
     /// A body that is streamed from its first byte.

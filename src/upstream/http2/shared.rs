@@ -55,7 +55,7 @@ impl Member {
     }
 
     /// Whether it takes one more request.
-    fn is_free(&mut self) -> bool {
+    fn is_free(&self) -> bool {
         self.streams() < self.sender.current_max_send_streams().min(MAX_STREAMS)
     }
 
@@ -109,11 +109,7 @@ impl SharedConnections {
         let mut connection = opened?;
         let sender = connection.sender.take().ok_or("it takes no requests")?;
         let (users, now) = (Arc::new(()), Instant::now());
-        let driver = SharedStream {
-            connections: Arc::clone(&self),
-            users: Arc::clone(&users),
-            answered: false,
-        };
+        let driver = SharedStream::new(&self, &users);
         // Requests of several workers may have waited.
         connection.socket().move_here();
         tokio::spawn(driver.drive(connection));
@@ -132,15 +128,12 @@ impl SharedConnections {
         list: &mut Vec<Member>,
     ) -> Option<(SharedStream, SendRequest<Bytes>)> {
         list.retain_mut(|member| !member.is_over());
-        let mut members = list.iter_mut();
-        let member = members.find_map(|member| member.is_free().then_some(member))?;
+        let member = list.iter_mut().find(|member| member.is_free())?;
         member.used = Instant::now();
-        let stream = SharedStream {
-            connections: Arc::clone(self),
-            users: Arc::clone(&member.users),
-            answered: false,
-        };
-        Some((stream, member.sender.clone()))
+        Some((
+            SharedStream::new(self, &member.users),
+            member.sender.clone(),
+        ))
     }
 
     /// Closes the connections as their last streams end. A later request that was judged under these
@@ -162,6 +155,14 @@ pub(crate) struct SharedStream {
 }
 
 impl SharedStream {
+    fn new(connections: &Arc<SharedConnections>, users: &Arc<()>) -> Self {
+        Self {
+            connections: Arc::clone(connections),
+            users: Arc::clone(users),
+            answered: false,
+        }
+    }
+
     /// Drives the connection to its end. A panic in the library drops this too, and leaves no
     /// connection among those that take requests.
     async fn drive(self, mut connection: Http2Connection) {
@@ -185,10 +186,8 @@ impl SharedStream {
 
     /// Takes the connection from those that take requests, if that is so.
     fn leave(&self, so: impl Fn(&Member) -> bool) {
-        let mut members = locked(&self.connections.members);
-        members
-            .list
-            .retain(|member| !Arc::ptr_eq(&member.users, &self.users) || !so(member));
+        let list = &mut locked(&self.connections.members).list;
+        list.retain(|member| !Arc::ptr_eq(&member.users, &self.users) || !so(member));
     }
 }
 
