@@ -103,34 +103,39 @@ impl Http1Exchange {
     /// Sends the request, and reads the response's head. Dropped midway, it resets the connection
     /// of a fenced request.
     pub(crate) async fn response(mut self: Box<Self>) -> Result<Response<Http1Body>, SendError> {
-        let idle = self.pool.take();
-        let mut reused = idle.is_some();
-        let mut repeats = reused && self.repeatable && self.request.keep();
-        let mut connection = match idle {
-            Some(idle) => idle,
-            None => self.pool.open().await.map_err(SendError::NotSent)?,
-        };
-        loop {
-            connection.socket().busy = true;
-            self.before = connection.socket().written;
-            self.connection = Some(connection);
-            let failed: fn(String) -> SendError = match poll_fn(|cx| self.poll_head(cx)).await {
-                Ok((head, switched)) => {
-                    let begun = self.begin_body(switched);
-                    begun.map_err(|fault| SendError::Broken(given_up(fault)))?;
-                    return Ok(Response { head, body: self });
-                }
+        let mut failed: fn(String) -> SendError = SendError::NotSent;
+        if let Some(idle) = self.pool.take() {
+            let repeats = self.repeatable && self.request.keep();
+            match self.head_over(idle).await {
+                Ok(head) => return Ok(Response { head, body: self }),
                 // The upstream has closed it while it was idle.
-                Err(SendError::NotSent(_)) if reused && !self.request.begun => SendError::NotSent,
+                Err(SendError::NotSent(_)) if !self.request.begun => {}
                 // It probably has, and the request is safe (RFC 9110, 9.2.2).
-                Err(SendError::Broken(_)) if repeats && self.repeatable => SendError::Broken,
+                Err(SendError::Broken(_)) if repeats && self.repeatable => {
+                    failed = SendError::Broken;
+                }
                 Err(error) => return Err(error),
-            };
+            }
             tracing::debug!("a request goes over another connection");
-            (reused, repeats) = (false, false);
             self.request.rewind();
-            connection = self.pool.open().await.map_err(failed)?;
         }
+        let connection = self.pool.open().await.map_err(failed)?;
+        let head = self.head_over(connection).await?;
+        Ok(Response { head, body: self })
+    }
+
+    /// Sends the request over this connection, and reads the response's head.
+    async fn head_over(
+        &mut self,
+        connection: Http1UpstreamConnection,
+    ) -> Result<ResponseHead, SendError> {
+        connection.socket().busy = true;
+        self.before = connection.socket().written;
+        self.connection = Some(connection);
+        let head = poll_fn(|cx| self.poll_head(cx)).await?;
+        let begun = self.begin_body();
+        begun.map_err(|fault| SendError::Broken(given_up(fault)))?;
+        Ok(head)
     }
 
     /// Whether the kernel has taken no byte of the request.
@@ -147,17 +152,17 @@ impl Http1Exchange {
         }
     }
 
-    /// Ready with the head of the response, and whether another protocol follows.
-    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<(ResponseHead, bool), SendError>> {
+    /// Ready with the head of the response.
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, SendError>> {
         self.upload(cx)?;
         loop {
             let found = self.look().map_err(|fault| self.broke(given_up(fault)))?;
-            if let Some((head, switched)) = found {
-                if switched && !self.request.whole {
+            if let Some(head) = found {
+                if self.state == BodyState::Switched && !self.request.whole {
                     let why = "the upstream switched protocols, and did not take the request";
                     return Poll::Ready(Err(SendError::Broken(why.to_owned())));
                 }
-                return Poll::Ready(Ok((head, switched)));
+                return Poll::Ready(Ok(head));
             }
             let why = match ready!(self.poll_fill(cx)) {
                 Ok(0) => "the upstream closed the connection before its answer".to_owned(),
@@ -207,7 +212,7 @@ impl Http1Exchange {
     }
 
     /// Reads heads from the received bytes, up to that of the response.
-    fn look(&mut self) -> Result<Option<(ResponseHead, bool)>, MessageError> {
+    fn look(&mut self) -> Result<Option<ResponseHead>, MessageError> {
         let unsent = self.is_unsent();
         let Some(connection) = self.connection.as_mut().filter(|it| !it.buf.is_empty()) else {
             return Ok(None);
@@ -223,9 +228,11 @@ impl Http1Exchange {
         self.keeps = head.version == Version::HTTP_11
             && !received.odd
             && !connection_has(&head.fields, "close");
-        let switched = received.content.is_none();
-        self.content = received.content.unwrap_or(ContentReader::NONE);
-        Ok(Some((head, switched)))
+        match received.content {
+            Some(content) => self.content = content,
+            None => self.state = BodyState::Switched,
+        }
+        Ok(Some(head))
     }
 
     /// The data that has come.
@@ -246,7 +253,7 @@ impl Http1Exchange {
     /// # Errors
     ///
     /// A fault in what has come with the head.
-    fn begin_body(&mut self, switched: bool) -> Result<(), MessageError> {
+    fn begin_body(&mut self) -> Result<(), MessageError> {
         if let ContentReader::Length(length) = self.content {
             self.length = Some(length);
         }
@@ -256,11 +263,7 @@ impl Http1Exchange {
                 None => more,
             });
         }
-        if switched {
-            self.state = BodyState::Switched;
-        } else {
-            self.note_end();
-        }
+        self.note_end();
         Ok(())
     }
 
@@ -294,7 +297,7 @@ impl Http1Exchange {
 
     /// Ends the exchange if the response is whole: nothing more of the request is sent.
     fn note_end(&mut self) {
-        if !self.content.is_end() {
+        if self.state != BodyState::Reading || !self.content.is_end() {
             return;
         }
         self.state = BodyState::Ended;

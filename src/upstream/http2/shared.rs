@@ -7,13 +7,12 @@
 //! until its caller leaves: it holds up no token.
 
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use futures_util::future::WeakShared;
+use futures_util::future::{BoxFuture, WeakShared};
 use h2::client::SendRequest;
 use tokio::time::Instant;
 
@@ -34,10 +33,8 @@ struct Members {
     /// Those that take new requests, the oldest first.
     list: Vec<Member>,
     /// One is being opened, as long as a request waits for it.
-    opening: Option<WeakShared<Opening>>,
+    opening: Option<WeakShared<BoxFuture<'static, Result<(), String>>>>,
 }
-
-type Opening = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
 struct Member {
     sender: SendRequest<Bytes>,
