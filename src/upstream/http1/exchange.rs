@@ -12,7 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::Http1Pool;
 use super::connection::{EXTRA, Http1UpstreamConnection, given_up};
-use super::upload::{Outgoing, Unwritten};
+use super::upload::{Outgoing, SendState, Unwritten};
 use crate::body::{BoxError, UpstreamRequest};
 use crate::http1::content::{ContentReader, MOST_TRAILER_BYTES};
 use crate::http1::head::HeadLimits;
@@ -158,7 +158,7 @@ impl Http1Exchange {
         loop {
             let found = self.look().map_err(|fault| self.broke(given_up(fault)))?;
             if let Some(head) = found {
-                if self.state == BodyState::Switched && !self.request.whole {
+                if self.state == BodyState::Switched && self.request.state != SendState::Whole {
                     let why = "the upstream switched protocols, and did not take the request";
                     return Poll::Ready(Err(SendError::Broken(why.to_owned())));
                 }
@@ -178,7 +178,7 @@ impl Http1Exchange {
 
     /// Whether a part of the request is still to be sent.
     pub(crate) fn is_uploading(&self) -> bool {
-        self.request.is_under_way()
+        self.request.state == SendState::UnderWay
     }
 
     /// Writes more of the request.
@@ -328,7 +328,7 @@ impl Http1Exchange {
         let taken = ready!(connection.socket().taken());
         if taken && let Some(mut connection) = self.connection.take() {
             // One whose request is not whole is dropped in the middle of it.
-            if self.request.whole {
+            if self.request.state == SendState::Whole {
                 connection.socket().busy = false;
                 if self.keeps {
                     connection.shrink();
