@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use futures_util::task::AtomicWaker;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::UploadError;
@@ -40,10 +40,10 @@ impl BodyRules {
         self.memory.metrics.limit(limit);
     }
 
-    /// The deadline for pauses, of an upload that begins now.
-    pub(super) fn deadlines(&self) -> UploadDeadlines {
+    /// The deadline for pauses. `total`: also for the upload as a whole.
+    pub(super) fn deadlines(&self, total: Option<Duration>) -> UploadDeadlines {
         UploadDeadlines {
-            total: None,
+            total: total.map(|total| (total, total)),
             pause: self.settings.progress_timeout,
             since: None,
             timer: DeadlineTimer::default(),
@@ -77,12 +77,6 @@ pub(super) struct UploadDeadlines {
 }
 
 impl UploadDeadlines {
-    /// From now on, the upload as a whole has this deadline.
-    pub(super) fn limit(mut self, total: Duration) -> Self {
-        self.total = Some((total, total));
-        self
-    }
-
     /// The client has sent something.
     pub(super) fn moved(&mut self) {
         if let Some(since) = self.since.take()
@@ -119,9 +113,7 @@ pub(crate) struct UploadProgress {
     /// The upstream has begun to answer.
     answered: AtomicBool,
     /// Nothing more of the request will be sent.
-    sent: AtomicBool,
-    /// Woken by that.
-    watcher: AtomicWaker,
+    sent: Notify,
     /// Why the client's part of it broke off.
     fault: Mutex<Option<UploadError>>,
 }
@@ -159,19 +151,7 @@ impl UploadProgress {
 
     /// Nothing more of the request will be sent: it has been, or was dropped.
     pub(super) fn sent(&self) {
-        self.sent.store(true, Ordering::Release);
-        self.watcher.wake();
-    }
-
-    /// Ready when nothing more of the request will be sent.
-    fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.sent.load(Ordering::Acquire) {
-            self.watcher.register(cx.waker());
-            if !self.sent.load(Ordering::Acquire) {
-                return Poll::Pending;
-            }
-        }
-        Poll::Ready(())
+        self.sent.notify_one();
     }
 
     /// Resolves when the upstream has done nothing for `limit`: since the whole request was sent,
@@ -179,26 +159,23 @@ impl UploadProgress {
     /// moves is not its fault. `began`: just now, when the exchange did.
     pub(crate) async fn silent(&self, began: Instant, limit: Duration) {
         let mut taken = self.taken.load(Ordering::Relaxed);
-        let mut sent = false;
         let mut timer = SpareTimer::take();
-        let (mut now, mut deadline) = (Some(began), began + limit);
-        poll_fn(|cx| {
-            // Most requests have been sent at the first poll.
-            let mut now = now.take();
-            loop {
-                if !sent && self.poll_sent(cx).is_ready() {
-                    let since = now.take().unwrap_or_else(Instant::now);
-                    (sent, deadline) = (true, since + limit);
-                }
-                ready!(timer.poll(cx, deadline));
-                let before = std::mem::replace(&mut taken, self.taken.load(Ordering::Relaxed));
-                if sent || (before == taken && !self.waits.load(Ordering::Relaxed)) {
-                    return Poll::Ready(());
-                }
-                deadline = Instant::now() + limit;
+        let mut deadline = began + limit;
+        loop {
+            tokio::select! {
+                biased;
+                // Most requests have been sent at the first poll.
+                () = self.sent.notified() => break,
+                () = poll_fn(|cx| timer.poll(cx, deadline)) => {}
             }
-        })
-        .await;
+            let before = std::mem::replace(&mut taken, self.taken.load(Ordering::Relaxed));
+            if before == taken && !self.waits.load(Ordering::Relaxed) {
+                return;
+            }
+            deadline = Instant::now() + limit;
+        }
+        deadline = Instant::now() + limit;
+        poll_fn(|cx| timer.poll(cx, deadline)).await;
     }
 }
 
@@ -210,12 +187,11 @@ mod tests {
     async fn only_the_time_that_the_client_takes_counts() {
         let second = Duration::from_secs(1);
         let mut deadlines = UploadDeadlines {
-            total: None,
+            total: Some((10 * second, 10 * second)),
             pause: 20 * second,
             since: None,
             timer: DeadlineTimer::default(),
-        }
-        .limit(10 * second);
+        };
         for _ in 0..3 {
             let waited = tokio::time::timeout(3 * second, poll_fn(|cx| deadlines.wait(cx, true)));
             assert!(waited.await.is_err(), "there was time left");

@@ -16,7 +16,7 @@ use crate::metrics::{Limit, Metrics};
 /// Data below this length is copied together: a frame of its own costs more than it holds, and may
 /// keep alive the whole buffer that it was read into.
 const SMALL: usize = 4 << 10;
-/// How much of it is kept together. It is charged until all of it is taken, and moves as one.
+/// The most that is kept together. It is charged until all of it is taken, and moves as one.
 const BLOCK: usize = 16 << 10;
 
 /// The budget.
@@ -85,24 +85,21 @@ impl Drop for MemoryShare {
 /// The pieces of a body that are held, in order.
 pub(crate) struct BufferedBody {
     pieces: VecDeque<Bytes>,
-    /// Small data that came last.
-    block: BytesMut,
-    /// Charged with the length of the data. `None`: this holds nothing.
-    share: Option<MemoryShare>,
+    /// Charged with the length of the data.
+    share: MemoryShare,
 }
 
 impl BufferedBody {
-    pub(crate) fn new(share: Option<MemoryShare>) -> Self {
+    pub(crate) fn new(share: MemoryShare) -> Self {
         Self {
             pieces: VecDeque::new(),
-            block: BytesMut::new(),
             share,
         }
     }
 
     /// Bytes of data.
     pub(crate) fn length(&self) -> u64 {
-        self.share.as_ref().map_or(0, |share| share.bytes as u64)
+        self.share.bytes as u64
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -114,46 +111,34 @@ impl BufferedBody {
     /// # Errors
     /// There is no room for it.
     pub(crate) fn push(&mut self, data: Bytes) -> Result<(), UploadError> {
-        let share = self.share.as_mut();
-        if !share.is_some_and(|share| share.grow(data.len())) {
+        if !self.share.grow(data.len()) {
             return Err(UploadError::NoRoom);
         }
-        let first = self.pieces.is_empty() && self.block.is_empty();
-        if first || data.len() >= SMALL {
-            self.seal();
-            self.pieces.push_back(data);
-        } else {
-            self.block.extend_from_slice(&data);
-            if self.block.len() >= BLOCK {
-                self.seal();
+        match self.pieces.back_mut() {
+            Some(last) if data.len() < SMALL && last.len() + data.len() <= BLOCK => {
+                // Without a copy, unless it shares its buffer with other data.
+                let block = std::mem::take(last).try_into_mut();
+                let mut block = block.unwrap_or_else(|shared| BytesMut::from(&*shared));
+                block.extend_from_slice(&data);
+                *last = block.freeze();
             }
+            _ => self.pieces.push_back(data),
         }
         Ok(())
     }
 
-    /// Ends the block: what follows goes behind it.
-    pub(crate) fn seal(&mut self) {
-        if !self.block.is_empty() {
-            let block = std::mem::take(&mut self.block);
-            self.pieces.push_back(block.freeze());
-        }
-    }
-
-    /// The next piece, no longer charged. To be used on what is sealed.
+    /// The next piece, no longer charged.
     pub(crate) fn pop(&mut self) -> Option<Bytes> {
         let data = self.pieces.pop_front()?;
-        if let Some(share) = &mut self.share {
-            share.give(data.len());
-        }
+        self.share.give(data.len());
         Some(data)
     }
 
-    /// The pieces. To be used on what is sealed.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         self.pieces.iter().map(|data| &**data)
     }
 
-    /// All data in one piece. To be used on what is sealed.
+    /// All data in one piece.
     pub(crate) fn joined(&self) -> Cow<'_, [u8]> {
         if self.pieces.len() > 1 {
             return Cow::Owned(self.pieces().collect::<Vec<_>>().concat());
@@ -194,11 +179,10 @@ mod tests {
     #[test]
     fn a_body_of_single_bytes_costs_about_what_it_holds() {
         let memory = memory(1 << 20);
-        let mut pieces = BufferedBody::new(Some(memory.share()));
+        let mut pieces = BufferedBody::new(memory.share());
         for _ in 0..100_000 {
             pieces.push(data(1)).expect("room");
         }
-        pieces.seal();
         assert!(pieces.pieces.len() < 10, "{} pieces", pieces.pieces.len());
         assert!(pieces.pieces.iter().all(|piece| piece.len() <= BLOCK));
         assert_eq!(pieces.joined().len(), 100_000);
@@ -210,7 +194,7 @@ mod tests {
     #[test]
     fn pieces_keep_their_order() {
         let memory = memory(1 << 20);
-        let mut pieces = BufferedBody::new(Some(memory.share()));
+        let mut pieces = BufferedBody::new(memory.share());
         let mut all = Vec::new();
         for (at, length) in [10, 20, 5000, 30, 40, 4096, 1, 16_000, 900, 900]
             .into_iter()
@@ -220,7 +204,6 @@ mod tests {
             all.extend_from_slice(&piece);
             pieces.push(piece.into()).expect("room");
         }
-        pieces.seal();
         assert_eq!(pieces.length(), all.len() as u64);
         assert_eq!(*pieces.joined(), *all);
         let mut popped = Vec::new();
@@ -233,7 +216,7 @@ mod tests {
     #[test]
     fn what_finds_no_room_is_told() {
         let memory = memory(100);
-        let mut pieces = BufferedBody::new(Some(memory.share()));
+        let mut pieces = BufferedBody::new(memory.share());
         pieces.push(data(90)).expect("room");
         assert!(pieces.push(data(20)).is_err());
         drop(pieces);

@@ -55,10 +55,6 @@ impl LongBodies {
         Self(Arc::new(Semaphore::new(cores)))
     }
 
-    fn is_long(upload: &RequestBody) -> bool {
-        upload.whole_length().is_some_and(|length| length > SHORT)
-    }
-
     /// Works over a body. `held` is kept as long as the work takes, even if this future is dropped:
     /// the in-flight permit, which bounds what waits here.
     pub(crate) async fn work<T: Send + 'static>(
@@ -67,7 +63,7 @@ impl LongBodies {
         held: impl Send + 'static,
         work: impl FnOnce(&RequestBody) -> T + Send + 'static,
     ) -> (RequestBody, T) {
-        if !Self::is_long(&upload) {
+        if upload.whole_length().is_none_or(|length| length <= SHORT) {
             let done = work(&upload);
             return (upload, done);
         }

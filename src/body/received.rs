@@ -60,11 +60,9 @@ pub(crate) enum Wish {
 
 /// Stores the waker, if it is another one.
 fn register(waker: &mut Option<Waker>, cx: &Context<'_>) {
-    if !waker
-        .as_ref()
-        .is_some_and(|waker| waker.will_wake(cx.waker()))
-    {
-        *waker = Some(cx.waker().clone());
+    match waker {
+        Some(waker) => waker.clone_from(cx.waker()),
+        None => *waker = Some(cx.waker().clone()),
     }
 }
 
@@ -94,7 +92,7 @@ impl Feed {
 
     /// Hands over what has come: data, and whether that was all.
     pub(crate) fn give(&self, data: Option<Bytes>, ended: bool, cx: &Context<'_>) {
-        self.tell(Some(cx), |slot| {
+        self.tell(cx, |slot| {
             slot.data = data;
             slot.end = ended.then_some(Ok(()));
         });
@@ -102,22 +100,21 @@ impl Feed {
 
     /// The body breaks off.
     pub(crate) fn fail(&self, error: BoxError, cx: &Context<'_>) {
-        self.tell(Some(cx), |slot| slot.end = Some(Err(error)));
+        self.tell(cx, |slot| slot.end = Some(Err(error)));
     }
 
-    fn tell(&self, cx: Option<&Context<'_>>, what: impl FnOnce(&mut BodySlot)) {
+    fn tell(&self, cx: &Context<'_>, what: impl FnOnce(&mut BodySlot)) {
         let reader = {
             let mut slot = locked(&self.0);
             what(&mut slot);
             if slot.wish == Wish::More {
                 slot.wish = Wish::Nothing;
             }
-            slot.reader.take()
+            // The task at hand looks at once.
+            let reader = slot.reader.take();
+            reader.filter(|reader| !reader.will_wake(cx.waker()))
         };
-        // The task at hand looks at once.
-        if let Some(reader) = reader
-            && !cx.is_some_and(|cx| reader.will_wake(cx.waker()))
-        {
+        if let Some(reader) = reader {
             reader.wake();
         }
     }
@@ -125,7 +122,7 @@ impl Feed {
 
 impl Drop for Feed {
     fn drop(&mut self) {
-        self.tell(None, |slot| {
+        self.tell(&Context::from_waker(Waker::noop()), |slot| {
             let closed = || Err("the client's connection was closed".into());
             slot.end.get_or_insert_with(closed);
         });
@@ -141,12 +138,13 @@ impl Streamed {
                 *left = left.map(|left| left.saturating_sub(data.len() as u64));
                 return Poll::Ready(Some(Ok(data)));
             }
-            if let Some(end) = &mut slot.end {
-                let again = end
-                    .as_ref()
-                    .map(|&()| ())
-                    .map_err(|_| "the body has broken off".into());
-                return Poll::Ready(std::mem::replace(end, again).err().map(Err));
+            match &mut slot.end {
+                Some(Ok(())) => return Poll::Ready(None),
+                Some(Err(error)) => {
+                    let again = "the body has broken off".into();
+                    return Poll::Ready(Some(Err(std::mem::replace(error, again))));
+                }
+                None => {}
             }
             register(&mut slot.reader, cx);
             let before = std::mem::replace(&mut slot.wish, Wish::More);
@@ -194,8 +192,10 @@ impl Received {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, BoxError>>> {
         match self {
-            Self::Whole(content) if content.is_empty() => Poll::Ready(None),
-            Self::Whole(content) => Poll::Ready(Some(Ok(std::mem::take(content)))),
+            Self::Whole(content) => {
+                let content = std::mem::take(content);
+                Poll::Ready((!content.is_empty()).then_some(Ok(content)))
+            }
             Self::Http1(body) => body.poll_data(cx),
             Self::Http2(body) => loop {
                 let Some(frame) = ready!(Pin::new(&mut *body).poll_frame(cx)) else {

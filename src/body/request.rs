@@ -59,23 +59,22 @@ impl RequestBody {
         rules: &BodyRules,
         hold: Option<Duration>,
     ) -> Result<Self, UploadError> {
-        let mut body = Self {
-            buffered: BufferedBody::new(Some(rules.memory.share())),
+        let body = Self {
+            buffered: BufferedBody::new(rules.memory.share()),
             rest: None,
             sized: fields.contains(CONTENT_LENGTH),
             progress: None,
         };
         let filled = body.fill(incoming, rules, hold).await;
-        filled.inspect_err(|error| rules.count(error))?;
-        Ok(body)
+        filled.inspect_err(|error| rules.count(error))
     }
 
     async fn fill(
-        &mut self,
+        mut self,
         mut incoming: Received,
         rules: &BodyRules,
         hold: Option<Duration>,
-    ) -> Result<(), UploadError> {
+    ) -> Result<Self, UploadError> {
         rules.admit(&incoming)?;
         let limits = rules.settings;
         if let Some(content) = incoming.take_whole(limits.buffer) {
@@ -83,7 +82,7 @@ impl RequestBody {
             if !content.is_empty() {
                 self.buffered.push(content)?;
             }
-            return Ok(());
+            return Ok(self);
         }
         let is_long = incoming.left().is_some_and(|left| left > limits.buffer);
         let wanted = if is_long || limits.buffer == 0 {
@@ -91,8 +90,7 @@ impl RequestBody {
         } else {
             limits.buffer.saturating_add(1)
         };
-        // From the first wait: a body that is here needs no timers.
-        let mut deadlines = None;
+        let mut deadlines = rules.deadlines(Some(limits.timeout));
         let mut expired = pin!(OptionFuture::from(hold.map(tokio::time::sleep)));
         while self.buffered.length() < wanted {
             let next = poll_fn(|cx| {
@@ -102,29 +100,21 @@ impl RequestBody {
                 if expired.as_mut().poll(cx) == Poll::Ready(Some(())) {
                     return Poll::Ready(Ok(None));
                 }
-                let deadlines =
-                    deadlines.get_or_insert_with(|| rules.deadlines().limit(limits.timeout));
                 deadlines.wait(cx, true).map(Err)
             });
             let Some(data) = next.await? else { break };
-            let Some(data) = data else {
-                self.buffered.seal();
-                return Ok(());
-            };
+            let Some(data) = data else { return Ok(self) };
             let data = data.map_err(UploadError::Broken)?;
             // An empty DATA frame of HTTP/2: no progress, and nothing to keep.
             if data.is_empty() {
                 continue;
             }
-            if let Some(deadlines) = &mut deadlines {
-                deadlines.moved();
-            }
+            deadlines.moved();
             self.buffered.push(data)?;
             rules.allow(self.buffered.length())?;
         }
-        self.buffered.seal();
         self.rest = Some(StreamedRest::new(incoming, rules, self.buffered.length()));
-        Ok(())
+        Ok(self)
     }
 
     /// A body that is streamed from its first byte.
@@ -133,7 +123,7 @@ impl RequestBody {
             .admit(&incoming)
             .inspect_err(|error| rules.count(error))?;
         Ok(Self {
-            buffered: BufferedBody::new(None),
+            buffered: BufferedBody::new(rules.memory.share()),
             rest: (!incoming.is_end()).then(|| StreamedRest::new(incoming, rules, 0)),
             sized: false,
             progress: None,
@@ -161,7 +151,7 @@ impl RequestBody {
     /// because newer tokens wait for it.
     pub(crate) fn send(mut self, progress: Arc<UploadProgress>) -> Self {
         if let Some(rest) = &mut self.rest {
-            rest.deadlines = rest.rules.deadlines().limit(rest.rules.settings.timeout);
+            rest.deadlines = rest.rules.deadlines(Some(rest.rules.settings.timeout));
             rest.fenced = true;
         }
         self.send_unfenced(progress)
@@ -180,7 +170,7 @@ impl StreamedRest {
         Box::new(Self {
             source,
             rules: rules.clone(),
-            deadlines: rules.deadlines(),
+            deadlines: rules.deadlines(None),
             length,
             fenced: false,
         })
@@ -292,7 +282,7 @@ mod tests {
         /// A body that has been read whole.
         pub(crate) fn buffered(data: Bytes, memory: &Arc<BodyMemory>) -> Self {
             let mut body = Self::empty();
-            body.buffered = BufferedBody::new(Some(memory.share()));
+            body.buffered = BufferedBody::new(memory.share());
             body.buffered.push(data).expect("room");
             body
         }

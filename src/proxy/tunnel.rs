@@ -122,7 +122,7 @@ impl TunnelOpening {
         };
         let joined = async {
             match (self.client.await, upstream) {
-                (Ok(client), Some(upstream)) => join(client, upstream).await,
+                (Ok(client), Some(mut upstream)) => join(client, upstream.tunnel()).await,
                 _ => false,
             }
         };

@@ -1,9 +1,7 @@
 //! Opening connections to the one upstream: TCP or Unix socket, and TLS over it.
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -16,13 +14,13 @@ use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConfig, InvalidMessage};
 use tokio::io::AsyncWrite as _;
 use tokio::net::{TcpStream, UnixStream, lookup_host};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
 use super::socket::{LeaseGuard, TlsRecords, UpstreamSocket};
-use crate::body::BoxError;
+use crate::config::{UpstreamSettings, UpstreamTlsSettings, UpstreamUrl};
 use crate::metrics::{ConnectFailure, InFlightGuard, Metrics};
 use crate::socket;
 
@@ -36,22 +34,14 @@ const NEXT_ADDRESS: Duration = Duration::from_millis(250);
 /// Opens connections to the one upstream, with their handshakes, within `upstream.connect_timeout`.
 #[derive(Clone)]
 pub(crate) struct Connecting {
-    pub(super) address: Address,
+    pub(super) settings: Arc<UpstreamSettings>,
+    /// With the port, or `unix:` and a path.
+    pub(super) address: Arc<str>,
     /// `None`: no TLS.
     pub(super) tls: Option<Tls>,
     /// `None`: for what is not fenced.
     pub(super) guard: Option<LeaseGuard>,
-    pub(super) timeout: Duration,
-    /// `upstream.header_bytes`.
-    pub(super) header_bytes: usize,
     pub(super) metrics: Arc<Metrics>,
-}
-
-/// Where the upstream listens.
-#[derive(Clone)]
-pub(super) enum Address {
-    Tcp(Arc<str>, u16),
-    Unix(PathBuf),
 }
 
 /// TLS to the upstream.
@@ -62,112 +52,109 @@ pub(super) struct Tls {
     server_name: Option<ServerName<'static>>,
 }
 
-impl Address {
-    pub(super) fn tcp(authority: &Authority, tls: bool) -> Self {
-        let port = authority.port_u16().unwrap_or(if tls { 443 } else { 80 });
-        Self::Tcp(host(authority).into(), port)
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Tcp(host, port) => write!(f, "{host}:{port}"),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
-}
-
-/// The host without the brackets around an IPv6 address.
-fn host(authority: &Authority) -> &str {
-    let host = authority.host();
-    host.trim_start_matches('[').trim_end_matches(']')
-}
-
 impl Tls {
-    /// `server_name`: in place of the URL's host.
     pub(super) fn new(
-        mut config: ClientConfig,
-        server_name: Option<ServerName<'static>>,
+        settings: &UpstreamTlsSettings,
         authority: &Authority,
         h2: bool,
-    ) -> Self {
+    ) -> io::Result<Self> {
+        let mut config = settings.client_config()?;
         if h2 {
             config.alpn_protocols = vec![b"h2".to_vec()];
         }
-        let from_url = || ServerName::try_from(host(authority).to_owned()).ok();
-        Self {
+        // Without the brackets around an IPv6 address.
+        let host = authority.host().trim_matches(['[', ']']);
+        let from_url = || ServerName::try_from(host.to_owned()).ok();
+        Ok(Self {
             config: Arc::new(config),
-            server_name: server_name.or_else(from_url),
-        }
+            server_name: settings.server_name.clone().or_else(from_url),
+        })
     }
 
-    async fn handshake(&self, mut socket: UpstreamSocket) -> Result<UpstreamIo, BoxError> {
+    async fn handshake(&self, socket: UpstreamSocket) -> Result<UpstreamIo, String> {
         let name = self.server_name.clone();
         let name = name.ok_or("the host of upstream.url is no valid name; see server_name")?;
-        socket.records = Some(TlsRecords::default());
+        socket.lock().records = Some(TlsRecords::default());
         let connector = TlsConnector::from(Arc::clone(&self.config));
         let connected = connector.connect(name, socket).await;
         let stream = connected.map_err(|error| match hint(&error) {
-            Some(hint) => format!("{hint}: {error}").into(),
-            None => BoxError::from(error),
+            Some(hint) => format!("{hint}: {error}"),
+            None => chain(&error),
         })?;
         // An upstream without ALPN lets the handshake pass.
         let wanted = self.config.alpn_protocols.first();
         if stream.get_ref().1.alpn_protocol() != wanted.map(Vec::as_slice) {
-            return Err(NO_H2.into());
+            return Err(NO_H2.to_owned());
         }
         Ok(Either::Right(Box::new(stream)))
     }
 }
 
 impl Connecting {
+    pub(super) fn new(
+        settings: &UpstreamSettings,
+        authority: &Authority,
+        tls: Option<Tls>,
+        metrics: &Arc<Metrics>,
+    ) -> Self {
+        let port = authority.port_u16();
+        let port = port.unwrap_or(if tls.is_some() { 443 } else { 80 });
+        let address = match &settings.url {
+            UpstreamUrl::Unix(path) => format!("unix:{}", path.display()),
+            _ => format!("{}:{port}", authority.host()),
+        };
+        Self {
+            settings: Arc::new(settings.clone()),
+            address: address.into(),
+            tls,
+            guard: None,
+            metrics: Arc::clone(metrics),
+        }
+    }
+
     /// # Errors
     ///
     /// The address, and why it has no connection, in one line.
-    pub(super) async fn open(&self) -> Result<UpstreamIo, String> {
-        let opened = self.connected().await;
-        opened.map_err(|(cause, why)| {
+    pub(super) async fn open(&self) -> Result<(UpstreamSocket, UpstreamIo), String> {
+        let within = self.settings.connect_timeout;
+        let mut missing = "no connection";
+        let opened = timeout(within, async {
+            let socket = self.socket().await?;
+            let Some(tls) = &self.tls else {
+                return Ok((socket.clone(), Either::Left(socket)));
+            };
+            missing = "connected, but it may not speak TLS: no TLS handshake";
+            let io = tls.handshake(socket.clone()).await;
+            io.map(|io| (socket, io))
+                .map_err(|why| (ConnectFailure::Tls, why))
+        });
+        let opened = opened.await;
+        let late = |_| {
+            Err((
+                ConnectFailure::Timeout,
+                format!("{missing} within {within:?}"),
+            ))
+        };
+        opened.unwrap_or_else(late).map_err(|(cause, why)| {
             self.metrics.series.upstream_connect_errors.of(cause).inc();
             format!("{}: {why}", self.address)
         })
     }
 
-    async fn connected(&self) -> Result<UpstreamIo, (ConnectFailure, String)> {
-        let timeout = self.timeout;
-        let deadline = Instant::now() + timeout;
-        let late = |why: String| (ConnectFailure::Timeout, why);
-        let socket = match timeout_at(deadline, self.socket()).await {
-            Ok(socket) => socket?,
-            Err(_) => return Err(late(format!("no connection within {timeout:?}"))),
-        };
-        let Some(tls) = &self.tls else {
-            return Ok(Either::Left(socket));
-        };
-        match timeout_at(deadline, tls.handshake(socket)).await {
-            Ok(stream) => stream.map_err(|error| (ConnectFailure::Tls, chain(&*error))),
-            Err(_) => Err(late(format!(
-                "connected, and no TLS handshake within {timeout:?}; does it speak TLS?"
-            ))),
-        }
-    }
-
     async fn socket(&self) -> Result<UpstreamSocket, (ConnectFailure, String)> {
         let failed = |error: io::Error| (failure(&error), chain(&error));
-        let io = match &self.address {
-            Address::Unix(path) => Either::Right(UnixStream::connect(path).await.map_err(failed)?),
-            Address::Tcp(host, port) => {
-                let found = lookup_host((&**host, *port)).await;
-                let addresses = found.map_err(|error| (ConnectFailure::Dns, chain(&error)))?;
-                let stream = first_to_answer(addresses.collect()).await.map_err(failed)?;
-                stream.set_nodelay(true).map_err(failed)?;
-                socket::keep_alive(&stream);
-                if let Some(guard) = &self.guard {
-                    guard.prepare(&stream).map_err(failed)?;
-                }
-                Either::Left(stream)
+        let io = if let UpstreamUrl::Unix(path) = &self.settings.url {
+            Either::Right(UnixStream::connect(path).await.map_err(failed)?)
+        } else {
+            let found = lookup_host(&*self.address).await;
+            let addresses = found.map_err(|error| (ConnectFailure::Dns, chain(&error)))?;
+            let stream = first_to_answer(addresses.collect()).await.map_err(failed)?;
+            stream.set_nodelay(true).map_err(failed)?;
+            socket::keep_alive(&stream);
+            if let Some(guard) = &self.guard {
+                guard.prepare(&stream).map_err(failed)?;
             }
+            Either::Left(stream)
         };
         let counted = InFlightGuard::over(&self.metrics.series.upstream_connections);
         Ok(UpstreamSocket::new(io, self.guard.clone(), counted))
@@ -222,22 +209,6 @@ fn hint(error: &io::Error) -> Option<&'static str> {
 /// A connection to the upstream, without TLS or with it.
 pub(crate) type UpstreamIo = Either<UpstreamSocket, Box<TlsStream<UpstreamSocket>>>;
 
-/// The socket below TLS.
-pub(super) fn socket_of(io: &UpstreamIo) -> &UpstreamSocket {
-    match io {
-        Either::Left(socket) => socket,
-        Either::Right(stream) => stream.get_ref().0,
-    }
-}
-
-/// As [`socket_of`].
-pub(super) fn socket_of_mut(io: &mut UpstreamIo) -> &mut UpstreamSocket {
-    match io {
-        Either::Left(socket) => socket,
-        Either::Right(stream) => stream.get_mut().0,
-    }
-}
-
 /// Sends TLS's `close_notify`, where there is TLS and the socket takes it at once.
 pub(super) fn notify_close(io: &mut UpstreamIo) {
     if let Either::Right(stream) = io {
@@ -260,25 +231,21 @@ pub enum UpstreamError {
 /// Why there is no response head. Each with its causes, in one line.
 #[derive(Debug)]
 pub(crate) enum SendError {
-    /// Nothing was written, and nothing will be.
+    /// Nothing was written, and nothing will be; or the upstream says that it has not processed the
+    /// request, and will not.
     NotSent(String),
-    /// The upstream says that it has not processed the request, and will not.
-    Refused(String),
     /// A byte may have been written.
     Broken(String),
 }
 
 /// An error with its causes, in one line.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| {
+        let cause = cause.to_string();
+        if text.contains(&cause) {
+            return text;
         }
-        source = cause.source();
-    }
-    text
+        text + ": " + &cause
+    })
 }

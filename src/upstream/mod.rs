@@ -28,20 +28,22 @@ mod http2;
 mod pool;
 mod socket;
 
+use std::cmp::Ordering;
 use std::future::poll_fn;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, TryFutureExt as _};
 use http::Uri;
 use http::uri::{Authority, Scheme};
 use http_body_util::Either;
 
 pub(crate) use self::connect::SendError;
 pub use self::connect::UpstreamError;
-use self::connect::{Address, Connecting, Tls};
-pub(crate) use self::http1::Upgraded;
+use self::connect::{Connecting, Tls};
+pub(crate) use self::http1::Http1UpstreamConnection as Upgraded;
 use self::http1::{Http1Body, Http1Exchange, Http1Pool};
 use self::http2::{Http2Body, Http2Connection, Http2Pool, SharedConnections};
 use self::socket::LeaseGuard;
@@ -49,34 +51,21 @@ use crate::body::{BoxError, UpstreamRequest};
 use crate::config::{HostPolicy, UpstreamSettings, UpstreamUrl};
 use crate::fencing::lease::Lease;
 use crate::http1::{Response, Target};
-use crate::locked::locked;
 use crate::metrics::Metrics;
 use crate::worker::PerWorker;
 
-/// The connections of one kind.
-#[derive(Clone)]
-enum UpstreamConnections {
+/// The connections for fenced requests.
+type FencedConnections = Either<Arc<Http1Pool>, Arc<Http2Pool>>;
+
+/// What one request goes over.
+#[must_use = "it may hold a connection"]
+pub(crate) enum Reserved {
     Http1(Arc<Http1Pool>),
-    /// For fenced requests.
-    Http2(Arc<Http2Pool>),
-    /// For the others.
+    /// A connection that a fenced request has to itself, and where it goes afterwards.
+    Http2(Http2Connection, Arc<Http2Pool>),
+    /// A request that is not fenced shares a connection.
     SharedHttp2(Arc<SharedConnections>),
 }
-
-impl UpstreamConnections {
-    fn retire(&self) {
-        match self {
-            Self::Http1(pool) => pool.retire(),
-            Self::Http2(pool) => pool.retire(),
-            Self::SharedHttp2(connections) => connections.retire(),
-        }
-    }
-}
-
-/// What one request goes over: the connections, and over HTTP/2 the one that a fenced request has to
-/// itself.
-#[must_use = "it may hold a connection"]
-pub(crate) struct Reserved(UpstreamConnections, Option<Http2Connection>);
 
 /// The upstream, and the two ways to reach it.
 pub(crate) struct Upstream {
@@ -85,45 +74,31 @@ pub(crate) struct Upstream {
     /// The upstream speaks HTTP/2, by prior knowledge or ALPN: the authority takes the place of
     /// Host.
     pub h2: bool,
-    setup: Setup,
-    /// For requests with a permit: of the incarnation beside it. Short sections, never across an
-    /// await.
-    fenced: Mutex<(u64, UpstreamConnections)>,
-    /// Each worker's copy of them.
-    own: PerWorker<(u64, UpstreamConnections)>,
-    /// For requests that are not fenced.
-    plain: UpstreamConnections,
-}
-
-/// What all connections have in common.
-struct Setup {
-    settings: UpstreamSettings,
-    h2: bool,
     lease: Arc<Lease>,
     /// Without a guard.
     connecting: Connecting,
+    /// For requests with a permit: of the incarnation beside it. All workers have the same ones.
+    fenced: PerWorker<(u64, FencedConnections)>,
+    /// For requests that are not fenced.
+    plain: Either<Arc<Http1Pool>, Arc<SharedConnections>>,
 }
 
-impl Setup {
-    /// `incarnation`: of the permits that these connections are for. `None`: for requests that are
-    /// not fenced.
-    fn connections(&self, incarnation: Option<u64>) -> UpstreamConnections {
-        let guard = incarnation.map(|incarnation| LeaseGuard {
-            lease: Arc::clone(&self.lease),
+impl Connecting {
+    /// `incarnation`: of the permits that these connections are for.
+    fn fenced(&self, h2: bool, lease: &Arc<Lease>, incarnation: u64) -> FencedConnections {
+        let guard = LeaseGuard {
+            lease: Arc::clone(lease),
             incarnation,
             undelivered: self.settings.undelivered,
-        });
-        let connecting = Connecting {
-            guard,
-            ..self.connecting.clone()
         };
-        let idle = self.settings.idle_timeout;
-        match (self.h2, incarnation) {
-            (false, _) => UpstreamConnections::Http1(Http1Pool::new(connecting, idle)),
-            (true, Some(_)) => UpstreamConnections::Http2(Http2Pool::new(connecting, idle)),
-            (true, None) => {
-                UpstreamConnections::SharedHttp2(SharedConnections::new(connecting, idle))
-            }
+        let connecting = Self {
+            guard: Some(guard),
+            ..self.clone()
+        };
+        if h2 {
+            Either::Right(Http2Pool::new(connecting))
+        } else {
+            Either::Left(Http1Pool::new(connecting))
         }
     }
 }
@@ -134,52 +109,36 @@ impl Upstream {
         lease: &Arc<Lease>,
         metrics: &Arc<Metrics>,
     ) -> Result<Self, UpstreamError> {
-        let (scheme, authority, h2, socket) = match &settings.url {
-            UpstreamUrl::Http(authority) => (Scheme::HTTP, authority.as_str(), false, None),
-            UpstreamUrl::Https(authority) => {
-                (Scheme::HTTPS, authority.as_str(), settings.http2, None)
-            }
-            UpstreamUrl::H2c(authority) => (Scheme::HTTP, authority.as_str(), true, None),
-            UpstreamUrl::Unix(path) => (Scheme::HTTP, "localhost", false, Some(path.clone())),
+        let (scheme, authority, h2) = match &settings.url {
+            UpstreamUrl::Http(authority) => (Scheme::HTTP, authority.as_str(), false),
+            UpstreamUrl::Https(authority) => (Scheme::HTTPS, authority.as_str(), settings.http2),
+            UpstreamUrl::H2c(authority) => (Scheme::HTTP, authority.as_str(), true),
+            UpstreamUrl::Unix(_) => (Scheme::HTTP, "localhost", false),
         };
         let authority: Authority = authority
             .parse()
             .map_err(|error| UpstreamError::Authority(authority.to_owned(), error))?;
-        let config = (scheme == Scheme::HTTPS)
-            .then(|| settings.tls.client_config())
-            .transpose()
-            .map_err(UpstreamError::Roots)?;
-        let tls = config.map(|config| {
-            let name = settings.tls.server_name.clone();
-            Tls::new(config, name, &authority, h2)
-        });
-        let address = match socket {
-            Some(path) => Address::Unix(path),
-            None => Address::tcp(&authority, tls.is_some()),
-        };
-        let setup = Setup {
-            settings: settings.clone(),
-            h2,
-            lease: Arc::clone(lease),
-            connecting: Connecting {
-                address,
-                tls,
-                guard: None,
-                timeout: settings.connect_timeout,
-                header_bytes: settings.header_bytes,
-                metrics: Arc::clone(metrics),
-            },
-        };
+        let tls = (scheme == Scheme::HTTPS).then(|| Tls::new(&settings.tls, &authority, h2));
+        let connecting = Connecting::new(
+            settings,
+            &authority,
+            tls.transpose().map_err(UpstreamError::Roots)?,
+            metrics,
+        );
         let incarnation = lease.incarnation();
-        let fenced = setup.connections(Some(incarnation));
-        let plain = setup.connections(None);
+        let fenced = connecting.fenced(h2, lease, incarnation);
+        let plain = if h2 {
+            Either::Right(SharedConnections::new(connecting.clone()))
+        } else {
+            Either::Left(Http1Pool::new(connecting.clone()))
+        };
         Ok(Self {
             scheme,
             authority,
             h2,
-            setup,
-            own: PerWorker::new(|| (incarnation, fenced.clone())),
-            fenced: Mutex::new((incarnation, fenced)),
+            lease: Arc::clone(lease),
+            connecting,
+            fenced: PerWorker::new(|| (incarnation, fenced.clone())),
             plain,
         })
     }
@@ -190,20 +149,24 @@ impl Upstream {
     ///
     /// Always [`SendError::NotSent`].
     pub(crate) async fn reserve(&self, incarnation: u64) -> Result<Reserved, SendError> {
-        let connections = self.fenced(incarnation)?;
-        let own = match &connections {
-            UpstreamConnections::Http2(pool) => Some(match pool.take() {
-                Some(connection) => connection,
-                None => pool.open().await.map_err(SendError::NotSent)?,
-            }),
-            _ => None,
-        };
-        Ok(Reserved(connections, own))
+        Ok(match self.fenced(incarnation)? {
+            Either::Left(pool) => Reserved::Http1(pool),
+            Either::Right(pool) => {
+                let connection = match pool.take() {
+                    Some(connection) => connection,
+                    None => pool.open().await.map_err(SendError::NotSent)?,
+                };
+                Reserved::Http2(connection, pool)
+            }
+        })
     }
 
     /// The same for a request that is not fenced.
     pub(crate) fn plain(&self) -> Reserved {
-        Reserved(self.plain.clone(), None)
+        match &self.plain {
+            Either::Left(pool) => Reserved::Http1(Arc::clone(pool)),
+            Either::Right(shared) => Reserved::SharedHttp2(Arc::clone(shared)),
+        }
     }
 
     /// Sends a request over what is reserved for it. Resolves with the head of the response, with the
@@ -211,31 +174,29 @@ impl Upstream {
     /// `repeatable`: it is not fenced, and sending it twice does no harm.
     pub(crate) fn send(
         &self,
-        Reserved(connections, own): Reserved,
+        reserved: Reserved,
         request: UpstreamRequest,
         repeatable: bool,
-    ) -> impl Future<Output = Result<Response<ResponseBody>, SendError>> + Send + use<> {
-        type Http2Pending =
-            Pin<Box<dyn Future<Output = Result<Response<Http2Body>, SendError>> + Send>>;
-        let uri = self.uri(&request.head.target);
+    ) -> BoxFuture<'static, Result<Response<ResponseBody>, SendError>> {
         // Boxed, so that the futures around it stay small.
-        let pending: Either<Box<Http1Exchange>, Http2Pending> = match connections {
-            UpstreamConnections::Http1(pool) => {
-                let pending = Http1Exchange::new(pool, request, repeatable);
-                Either::Left(Box::new(pending))
+        match reserved {
+            Reserved::Http1(pool) => Http1Exchange::new(pool, request, repeatable)
+                .response()
+                .map_ok(|response| response.map(Either::Left))
+                .boxed(),
+            Reserved::Http2(connection, pool) => {
+                let uri = self.uri(&request.head.target);
+                let answer = http2::fenced(connection, pool, uri, request);
+                answer
+                    .map_ok(|response| response.map(Either::Right))
+                    .boxed()
             }
-            UpstreamConnections::Http2(pool) => {
-                let own = own.map(|connection| (connection, pool));
-                Either::Right(Box::pin(http2::fenced(own, uri, request)))
-            }
-            UpstreamConnections::SharedHttp2(shared) => {
-                Either::Right(Box::pin(http2::plain(shared, uri, request, repeatable)))
-            }
-        };
-        async move {
-            match pending {
-                Either::Left(pending) => Ok(pending.response().await?.map(Either::Left)),
-                Either::Right(pending) => Ok(pending.await?.map(Either::Right)),
+            Reserved::SharedHttp2(shared) => {
+                let uri = self.uri(&request.head.target);
+                let answer = http2::plain(shared, uri, request, repeatable);
+                answer
+                    .map_ok(|response| response.map(Either::Right))
+                    .boxed()
             }
         }
     }
@@ -247,51 +208,47 @@ impl Upstream {
     /// Why there is none, in one line.
     pub(crate) async fn reach(&self) -> Result<(), String> {
         match &self.plain {
-            UpstreamConnections::Http1(pool) => pool.open().await.map(drop),
-            UpstreamConnections::Http2(pool) => pool.open().await.map(drop),
-            UpstreamConnections::SharedHttp2(shared) => shared.stream().await.map(drop),
+            Either::Left(pool) => pool.open().await.map(drop),
+            Either::Right(shared) => shared.stream().await.map(drop),
         }
     }
 
     /// The connections for permits of `incarnation`. After a rejoin, those of the previous
     /// incarnation can carry nothing new, so new ones are made. A permit of the previous
     /// incarnation gets none at all, since the sockets of the new one would let it write.
-    fn fenced(&self, incarnation: u64) -> Result<UpstreamConnections, SendError> {
-        {
-            let own = self.own.own();
-            // A permit of the previous incarnation is refused below.
-            if own.0 == incarnation && self.setup.lease.incarnation() == incarnation {
-                return Ok(own.1.clone());
+    fn fenced(&self, incarnation: u64) -> Result<FencedConnections, SendError> {
+        let own = self.fenced.own();
+        match own.0.cmp(&incarnation) {
+            Ordering::Equal => return Ok(own.1.clone()),
+            Ordering::Greater => {
+                let ended = "the lease under which this request was admitted has ended";
+                return Err(SendError::NotSent(ended.to_owned()));
             }
+            Ordering::Less => drop(own),
         }
-        let mut fenced = locked(&self.fenced);
-        if fenced.0 > incarnation {
-            let ended = "the lease under which this request was admitted has ended";
-            return Err(SendError::NotSent(ended.to_owned()));
-        }
-        if fenced.0 < incarnation {
-            let connections = self.setup.connections(Some(incarnation));
-            self.own
-                .change(|own| *own = (incarnation, connections.clone()));
-            let old = std::mem::replace(&mut *fenced, (incarnation, connections));
-            old.1.retire();
-        }
-        Ok(fenced.1.clone())
+        // Another worker may do the same now. The connections of both are of this incarnation.
+        let connections = self.connecting.fenced(self.h2, &self.lease, incarnation);
+        self.fenced.change(|own| {
+            if own.0 < incarnation {
+                let old = std::mem::replace(own, (incarnation, connections.clone()));
+                retire(&old.1);
+            }
+        });
+        Ok(connections)
     }
 
     /// Other settings have taken the place of these. Idle connections are closed, and what was sent
     /// comes to its end. A request that was judged under these settings may still be sent.
     pub(crate) fn retire(&self) {
-        let fenced = locked(&self.fenced).1.clone();
-        fenced.retire();
-        self.plain.retire();
+        self.fenced.change(|(_, connections)| retire(connections));
+        match &self.plain {
+            Either::Left(pool) => pool.retire(),
+            Either::Right(shared) => shared.retire(),
+        }
     }
 
-    /// The URI of a request whose target is `target`, byte for byte. `None` over HTTP/1.
+    /// The URI of a request over HTTP/2 whose target is `target`, byte for byte.
     fn uri(&self, target: &Target) -> Option<Uri> {
-        if !self.h2 {
-            return None;
-        }
         let uri = Uri::builder()
             .scheme(self.scheme.clone())
             .authority(self.authority.clone())
@@ -302,11 +259,18 @@ impl Upstream {
     /// The Host that the upstream sees, given the client's.
     pub(crate) fn host<'a>(&'a self, client: Option<&'a [u8]>) -> &'a [u8] {
         let own = self.authority.as_str().as_bytes();
-        match &self.setup.settings.host {
+        match &self.connecting.settings.host {
             HostPolicy::Preserve => client.unwrap_or(own),
             HostPolicy::Rewrite => own,
             HostPolicy::Literal(host) => host.as_bytes(),
         }
+    }
+}
+
+fn retire(connections: &FencedConnections) {
+    match connections {
+        Either::Left(pool) => pool.retire(),
+        Either::Right(pool) => pool.retire(),
     }
 }
 

@@ -13,13 +13,13 @@
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::connect::{Connecting, MAX_AGE};
-use super::socket::UpstreamSocket;
+use super::socket::SocketState;
 use crate::locked::locked;
 use crate::worker::PerWorker;
 
@@ -39,32 +39,24 @@ pub(crate) trait PooledConnection: Send + Sized + 'static {
     /// Whether the idle connection may carry another request, as the kernel knows. It does not wait.
     fn is_fit(&mut self) -> bool;
 
-    /// Uses its socket.
-    fn socket<T>(&mut self, run: impl FnOnce(&mut UpstreamSocket) -> T) -> T;
+    fn socket(&self) -> MutexGuard<'_, SocketState>;
 }
 
 /// Connections of one kind.
 pub(crate) struct Pool<C> {
     pub(super) connecting: Connecting,
-    idle_timeout: Duration,
-    /// The idle connections of each worker, the newest last.
-    shards: PerWorker<Vec<IdleConnection<C>>>,
+    /// The idle connections of each worker, and since when they are, the newest last.
+    shards: PerWorker<Vec<(Instant, C)>>,
     /// No connection is kept any more.
     retired: AtomicBool,
 }
 
-/// An idle connection.
-struct IdleConnection<C> {
-    since: Instant,
-    connection: C,
-}
-
 impl<C: PooledConnection> Pool<C> {
     /// Call it within a runtime.
-    pub(super) fn new(connecting: Connecting, idle_timeout: Duration) -> Arc<Self> {
+    pub(super) fn new(connecting: Connecting) -> Arc<Self> {
+        let idle_timeout = connecting.settings.idle_timeout;
         let pool = Arc::new(Self {
             connecting,
-            idle_timeout,
             shards: PerWorker::new(Vec::new),
             retired: AtomicBool::new(false),
         });
@@ -81,10 +73,8 @@ impl<C: PooledConnection> Pool<C> {
         self.shards.all().find_map(|shard| {
             loop {
                 let mut newest = locked(shard).pop()?;
-                if self.is_fit(&mut newest, now)
-                    && newest.connection.socket(UpstreamSocket::move_here)
-                {
-                    return Some(newest.connection);
+                if self.is_fit(&mut newest, now) && newest.1.socket().move_here() {
+                    return Some(newest.1);
                 }
             }
         })
@@ -100,11 +90,9 @@ impl<C: PooledConnection> Pool<C> {
     pub(super) fn put(&self, connection: C) {
         let mut idle = self.shards.own();
         // Under the lock: a pool that is retired at the same time is emptied after this.
-        if !self.retired.load(Ordering::Acquire) && !self.idle_timeout.is_zero() {
-            idle.push(IdleConnection {
-                since: Instant::now(),
-                connection,
-            });
+        if !self.retired.load(Ordering::Acquire) && !self.connecting.settings.idle_timeout.is_zero()
+        {
+            idle.push((Instant::now(), connection));
         }
     }
 
@@ -117,22 +105,12 @@ impl<C: PooledConnection> Pool<C> {
         }
     }
 
-    /// Closes the idle connections of a shard that are not fit any more.
-    fn prune(&self, shard: &Mutex<Vec<IdleConnection<C>>>) {
-        let now = Instant::now();
-        let mut idle = locked(shard);
-        let unfit = idle.extract_if(.., |idle| !self.is_fit(idle, now));
-        let gone: Vec<_> = unfit.collect();
-        drop(idle);
-        drop(gone);
-    }
-
     /// Whether it may carry another request.
-    fn is_fit(&self, idle: &mut IdleConnection<C>, now: Instant) -> bool {
-        let opened = idle.connection.socket(|socket| socket.opened);
-        now.saturating_duration_since(idle.since) < self.idle_timeout
+    fn is_fit(&self, (since, connection): &mut (Instant, C), now: Instant) -> bool {
+        let opened = connection.socket().opened;
+        now.saturating_duration_since(*since) < self.connecting.settings.idle_timeout
             && now.saturating_duration_since(opened) < MAX_AGE
-            && idle.connection.is_fit()
+            && connection.is_fit()
     }
 
     #[cfg(test)]
@@ -149,8 +127,13 @@ async fn sweep<C: PooledConnection>(pool: Weak<Pool<C>>, every: Duration) {
         let Some(pool) = pool.upgrade() else {
             return;
         };
+        let now = Instant::now();
         for shard in pool.shards.all() {
-            pool.prune(shard);
+            let mut idle = locked(shard);
+            let unfit = idle.extract_if(.., |idle| !pool.is_fit(idle, now));
+            let unfit: Vec<_> = unfit.collect();
+            drop(idle);
+            drop(unfit);
         }
     }
 }

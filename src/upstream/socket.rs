@@ -8,7 +8,7 @@
 //!
 //! - Each write checks the lease first.
 //! - A socket is *busy* from the first byte of a request until the upstream's host has acknowledged
-//!   all of it ([`UpstreamSocket::taken`]). A response that is whole before that does not change it.
+//!   all of it ([`SocketState::taken`]). A response that is whole before that does not change it.
 //! - The drop of a busy socket resets the connection before it returns. The kernel drops what it
 //!   held. Only an idle socket is closed in order.
 //! - A process that is killed resets too (`SO_LINGER` 0). For one that is stopped or cut off, the
@@ -19,7 +19,7 @@
 use std::io;
 use std::net::Shutdown;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -31,6 +31,7 @@ use tokio::time::Instant;
 use tokio_util::either::Either;
 
 use crate::fencing::lease::Lease;
+use crate::locked::locked;
 use crate::metrics::InFlightGuard;
 use crate::socket::{self, Socket};
 use crate::worker;
@@ -105,9 +106,15 @@ fn unacknowledged(stream: &TcpStream) -> io::Result<i32> {
     count.map_err(io::Error::from)
 }
 
-/// A connection to the upstream.
-pub(crate) struct UpstreamSocket {
-    /// `None`: it was reset.
+/// A connection to the upstream. TLS and h2 keep their transport to themselves, so the connection's
+/// owner has a second handle, which tells what has been sent. Both are dropped together. Short
+/// sections, never across an await.
+#[derive(Clone)]
+pub(crate) struct UpstreamSocket(Arc<Mutex<SocketState>>);
+
+/// The socket, and what is known of it.
+pub(crate) struct SocketState {
+    /// `None`: it was lost on its way to another runtime.
     io: Option<Socket>,
     /// `None`: its requests are not fenced, and may arrive at any time. It is never reset.
     guard: Option<LeaseGuard>,
@@ -133,7 +140,7 @@ pub(crate) struct UpstreamSocket {
 impl UpstreamSocket {
     /// `counted`: it counts as open for as long as it lives.
     pub(super) fn new(io: Socket, guard: Option<LeaseGuard>, counted: InFlightGuard) -> Self {
-        Self {
+        Self(Arc::new(Mutex::new(SocketState {
             io: Some(io),
             guard,
             busy: false,
@@ -145,28 +152,23 @@ impl UpstreamSocket {
             opened: Instant::now(),
             worker: worker::index(),
             _counted: counted,
-        }
+        })))
     }
 
-    /// Resets the connection, if it is fenced. When this returns, nothing more is sent over it.
-    pub(super) fn reset(&mut self) {
-        if self.guard.is_some()
-            && let Some(io) = self.io.take()
-        {
-            reset(&io);
-        }
+    pub(super) fn lock(&self) -> MutexGuard<'_, SocketState> {
+        locked(&self.0)
     }
+}
 
+impl SocketState {
     /// Whether nothing of what was written can arrive any more. Ready with `true`: the upstream's
     /// host has acknowledged all of it, or has refused the rest by a reset, so that a whole response
     /// stands. Ready with `false`: the connection failed in another way. Pending: the kernel still
     /// holds bytes. No event tells when it does not, so nothing is woken then.
     pub(super) fn taken(&mut self) -> Poll<bool> {
         let stream = match &self.io {
-            _ if self.guard.is_none() => return Poll::Ready(true),
-            Some(Either::Left(stream)) => stream,
-            Some(Either::Right(_)) => return Poll::Ready(true),
-            None => return Poll::Ready(false),
+            Some(Either::Left(stream)) if self.guard.is_some() => stream,
+            io => return Poll::Ready(self.guard.is_none() || io.is_some()),
         };
         match unacknowledged(stream) {
             Ok(0) => return Poll::Ready(true),
@@ -218,9 +220,7 @@ impl UpstreamSocket {
                 "the lease has lapsed; nothing more is written upstream",
             )));
         }
-        let Some(io) = &mut self.io else {
-            return Poll::Ready(Err(given_up()));
-        };
+        let io = self.io.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         let written = write(Pin::new(io));
         self.blocked = !matches!(written, Poll::Ready(Ok(_)));
         match &written {
@@ -234,19 +234,15 @@ impl UpstreamSocket {
     }
 }
 
-fn given_up() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::ConnectionAborted,
-        "a request was given up; nothing more is written upstream",
-    )
-}
-
-impl Drop for UpstreamSocket {
+impl Drop for SocketState {
+    /// When a busy fenced socket has been dropped, nothing more is sent over it.
     fn drop(&mut self) {
+        let (Some(io), Some(_)) = (&self.io, &self.guard) else {
+            return;
+        };
         if self.busy {
-            self.reset();
-        } else if self.guard.is_some()
-            && let Some(Either::Left(stream)) = &self.io
+            reset(io);
+        } else if let Either::Left(stream) = io
             // An ordinary close.
             && let Err(error) = SockRef::from(stream).set_linger(None)
         {
@@ -261,12 +257,13 @@ impl AsyncRead for UpstreamSocket {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
+        let this = &mut *self.lock();
         let before = buf.filled().len();
-        let read = match &mut this.io {
-            Some(io) if this.unpolled => socket::read_unpolled(io, buf),
-            Some(io) => Pin::new(io).poll_read(cx, buf),
-            None => Poll::Ready(Err(given_up())),
+        let io = this.io.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        let read = if this.unpolled {
+            socket::read_unpolled(io, buf)
+        } else {
+            Pin::new(io).poll_read(cx, buf)
         };
         match (&read, &mut this.records) {
             (Poll::Ready(Err(error)), _) => {
@@ -285,7 +282,7 @@ impl AsyncWrite for UpstreamSocket {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.get_mut().write(|io| io.poll_write(cx, buf))
+        self.lock().write(|io| io.poll_write(cx, buf))
     }
 
     /// A socket keeps nothing back.
@@ -294,10 +291,9 @@ impl AsyncWrite for UpstreamSocket {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().io {
-            Some(io) => Pin::new(io).poll_shutdown(cx),
-            None => Poll::Ready(Err(given_up())),
-        }
+        let mut state = self.lock();
+        let io = state.io.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        Pin::new(io).poll_shutdown(cx)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -309,8 +305,7 @@ impl AsyncWrite for UpstreamSocket {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        this.write(|io| io.poll_write_vectored(cx, bufs))
+        self.lock().write(|io| io.poll_write_vectored(cx, bufs))
     }
 }
 
@@ -322,10 +317,9 @@ const RECORD_HEAD: usize = 5;
 /// about to deliver bytes that answer no request.
 #[derive(Debug, Default)]
 pub(super) struct TlsRecords {
-    head: [u8; RECORD_HEAD],
-    /// Bytes of `head` that have come.
+    /// Bytes of the record's head that have come.
     in_head: usize,
-    /// Bytes of the record's content that have not.
+    /// Bytes of its content that have not, as its head says.
     left: usize,
 }
 
@@ -333,25 +327,25 @@ impl TlsRecords {
     /// These bytes have come next.
     fn received(&mut self, mut bytes: &[u8]) {
         while let [next, rest @ ..] = bytes {
-            if self.left > 0 {
+            if self.in_head < RECORD_HEAD {
+                self.in_head += 1;
+                // The last two bytes are the length.
+                self.left = (self.left << 8 | usize::from(*next)) & 0xffff;
+                bytes = rest;
+            } else {
                 let now = self.left.min(bytes.len());
                 self.left -= now;
                 bytes = &bytes[now..];
-                continue;
             }
-            self.head[self.in_head] = *next;
-            self.in_head += 1;
-            bytes = rest;
-            if self.in_head == RECORD_HEAD {
+            if self.in_head == RECORD_HEAD && self.left == 0 {
                 self.in_head = 0;
-                self.left = u16::from_be_bytes([self.head[3], self.head[4]]).into();
             }
         }
     }
 
     /// Whether a record has begun and not ended.
     const fn is_inside(&self) -> bool {
-        self.in_head > 0 || self.left > 0
+        self.in_head > 0
     }
 }
 

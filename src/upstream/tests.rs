@@ -24,8 +24,8 @@ fn lease() -> Arc<Lease> {
     Arc::new(lease)
 }
 
-fn upstream(url: UpstreamUrl, lease: &Arc<Lease>) -> Upstream {
-    let settings = UpstreamSettings {
+pub(super) fn settings(url: UpstreamUrl) -> UpstreamSettings {
+    UpstreamSettings {
         url,
         host: HostPolicy::Preserve,
         connect_timeout: Duration::from_secs(5),
@@ -36,7 +36,20 @@ fn upstream(url: UpstreamUrl, lease: &Arc<Lease>) -> Upstream {
         http2: false,
         header_bytes: 64 << 10,
         tls: crate::config::UpstreamTlsSettings::default(),
-    };
+    }
+}
+
+/// To a port of this host, without TLS.
+pub(super) fn connecting(port: u16, idle_timeout: Duration) -> Connecting {
+    let authority = Authority::try_from(format!("127.0.0.1:{port}")).expect("an address");
+    let mut settings = settings(UpstreamUrl::Http(authority.to_string()));
+    settings.connect_timeout = Duration::from_secs(20);
+    settings.idle_timeout = idle_timeout;
+    Connecting::new(&settings, &authority, None, &Arc::new(Metrics::new(&[])))
+}
+
+fn upstream(url: UpstreamUrl, lease: &Arc<Lease>) -> Upstream {
+    let settings = settings(url);
     let metrics = Arc::new(Metrics::new(&[]));
     Upstream::new(&settings, lease, &metrics).expect("an upstream")
 }
@@ -122,11 +135,11 @@ async fn a_write_that_the_lease_refuses_leaves_something_unsent() {
     let counted = Metrics::new(&[]).route("r").in_flight();
     let mut socket = UpstreamSocket::new(Socket::Right(ours), Some(guard), counted);
     assert_eq!(socket.write(b"one").await.expect("written"), 3);
-    assert!(!socket.blocked);
+    assert!(!socket.lock().blocked);
     lease.rejoined(InstanceId::from_bits(2), Duration::ZERO);
     socket.write(b"two").await.expect_err("refused");
-    assert!(socket.blocked);
-    assert_eq!(socket.written, 3);
+    assert!(socket.lock().blocked);
+    assert_eq!(socket.lock().written, 3);
 }
 
 fn send(upstream: &Upstream) -> tokio::task::JoinHandle<StatusCode> {

@@ -91,7 +91,7 @@ async fn follow(
         // future is dropped before the permit ends.
         biased;
         answered = upstream.send(reserved, exchange.request, false) => answered.map_err(|error| {
-            let without_effect = matches!(error, SendError::NotSent(_) | SendError::Refused(_));
+            let without_effect = matches!(error, SendError::NotSent(_));
             (Refusal::from(error), without_effect)
         }),
         () = open.terms.progress.silent(began, timeout) => Err((Refusal::TooSlow(timeout), false)),

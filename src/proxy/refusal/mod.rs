@@ -141,7 +141,7 @@ fn malformed(broken: &(dyn std::error::Error + 'static)) -> Option<MessageError>
 impl From<SendError> for Refusal {
     fn from(error: SendError) -> Self {
         match error {
-            SendError::NotSent(cause) | SendError::Refused(cause) => Self::unreachable(cause),
+            SendError::NotSent(cause) => Self::unreachable(cause),
             SendError::Broken(cause) => Self::Broken(cause),
         }
     }

@@ -1,7 +1,8 @@
 //! One connection to the upstream, with the bytes that were read and not yet taken.
 
-use std::io;
+use std::io::{self, Cursor};
 use std::pin::Pin;
+use std::sync::MutexGuard;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -9,9 +10,9 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
 use crate::http1::MessageError;
-use crate::upstream::connect::{Connecting, UpstreamIo, notify_close, socket_of, socket_of_mut};
+use crate::upstream::connect::{Connecting, UpstreamIo, notify_close};
 use crate::upstream::pool::PooledConnection;
-use crate::upstream::socket::UpstreamSocket;
+use crate::upstream::socket::{SocketState, UpstreamSocket};
 
 /// How much is read at once: at first, and at most.
 const FIRST_READ: usize = 8 << 10;
@@ -49,6 +50,7 @@ pub(super) fn given_up(fault: MessageError) -> String {
 /// [`UpstreamSocket`](crate::upstream::socket::UpstreamSocket).
 pub(crate) struct Http1UpstreamConnection {
     pub io: UpstreamIo,
+    socket: UpstreamSocket,
     /// Bytes that were read and not yet taken.
     pub buf: BytesMut,
     /// How much is read at once: more after a read that used all room.
@@ -56,23 +58,13 @@ pub(crate) struct Http1UpstreamConnection {
 }
 
 impl Http1UpstreamConnection {
-    pub(super) fn new(io: UpstreamIo) -> Self {
+    pub(super) fn new((socket, io): (UpstreamSocket, UpstreamIo)) -> Self {
         Self {
             io,
+            socket,
             buf: BytesMut::new(),
             room: FIRST_READ,
         }
-    }
-
-    /// Whether a request is under way on it. That of a fenced request ends when its answer is whole
-    /// and the upstream has [taken](Self::taken) all of it.
-    pub(super) fn set_busy(&mut self, busy: bool) {
-        socket_of_mut(&mut self.io).busy = busy;
-    }
-
-    /// See [`UpstreamSocket::taken`](crate::upstream::socket::UpstreamSocket::taken).
-    pub(super) fn taken(&mut self) -> Poll<bool> {
-        socket_of_mut(&mut self.io).taken()
     }
 
     /// Frees the buffer, since the connection may be idle for long.
@@ -81,11 +73,6 @@ impl Http1UpstreamConnection {
             self.room = FIRST_READ;
             self.buf = BytesMut::new();
         }
-    }
-
-    /// How many bytes the kernel has taken.
-    pub(super) fn written(&self) -> u64 {
-        socket_of(&self.io).written
     }
 
     /// Looks at what has come, without waiting. It asks the kernel: the runtime knows of bytes and
@@ -99,15 +86,22 @@ impl Http1UpstreamConnection {
         let mut byte = [0; 1];
         let mut buf = ReadBuf::new(&mut byte);
         let mut cx = Context::from_waker(Waker::noop());
-        socket_of_mut(&mut self.io).unpolled = true;
+        self.socket().unpolled = true;
         let read = Pin::new(&mut self.io).poll_read(&mut cx, &mut buf);
-        socket_of_mut(&mut self.io).unpolled = false;
+        self.socket().unpolled = false;
         match read {
-            Poll::Pending if socket_of(&self.io).is_inside_record() => IdleLook::Part,
+            Poll::Pending if self.socket().is_inside_record() => IdleLook::Part,
             Poll::Pending => IdleLook::Quiet,
             Poll::Ready(Ok(())) if !buf.filled().is_empty() => IdleLook::Bytes,
             Poll::Ready(_) => IdleLook::Ended,
         }
+    }
+
+    /// What follows the head of a 101, first the bytes that came with it.
+    pub(crate) fn tunnel(&mut self) -> impl AsyncRead + AsyncWrite + Unpin {
+        let first = Cursor::new(self.buf.split());
+        let (rest, to_upstream) = tokio::io::split(&mut self.io);
+        tokio::io::join(first.chain(rest), to_upstream)
     }
 
     /// Reads what has come; 0: the upstream has ended its side.
@@ -129,7 +123,7 @@ impl Drop for Http1UpstreamConnection {
     fn drop(&mut self) {
         // A busy one is reset by its socket, or closed as it is: a `close_notify` would flush what
         // TLS kept of the request.
-        if !socket_of(&self.io).busy {
+        if !self.socket().busy {
             notify_close(&mut self.io);
         }
     }
@@ -138,17 +132,15 @@ impl Drop for Http1UpstreamConnection {
 impl PooledConnection for Http1UpstreamConnection {
     async fn open(connecting: &Connecting) -> Result<Self, String> {
         let mut connection = Self::new(connecting.open().await?);
-        // The rest of a ticket is on its way.
-        for _ in 0..PART_LOOKS {
-            if connection.look() != IdleLook::Part {
-                break;
+        let mut pauses = 0..PART_LOOKS;
+        loop {
+            match connection.look() {
+                IdleLook::Quiet => return Ok(connection),
+                // The rest of a ticket is on its way.
+                IdleLook::Part if pauses.next().is_some() => tokio::time::sleep(PART_PAUSE).await,
+                IdleLook::Bytes | IdleLook::Part => return Err(given_up(GREETING)),
+                IdleLook::Ended => return Err("it has closed the connection".to_owned()),
             }
-            tokio::time::sleep(PART_PAUSE).await;
-        }
-        match connection.look() {
-            IdleLook::Quiet => Ok(connection),
-            IdleLook::Bytes | IdleLook::Part => Err(given_up(GREETING)),
-            IdleLook::Ended => Err("it has closed the connection".to_owned()),
         }
     }
 
@@ -160,45 +152,7 @@ impl PooledConnection for Http1UpstreamConnection {
         look == IdleLook::Quiet
     }
 
-    fn socket<T>(&mut self, run: impl FnOnce(&mut UpstreamSocket) -> T) -> T {
-        run(socket_of_mut(&mut self.io))
-    }
-}
-
-/// The connection of a tunnel, which has left HTTP.
-pub(crate) type Upgraded = Http1UpstreamConnection;
-
-impl AsyncRead for Upgraded {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        if this.buf.is_empty() {
-            return Pin::new(&mut this.io).poll_read(cx, buf);
-        }
-        // Bytes that came with the head of the 101.
-        let count = this.buf.len().min(buf.remaining());
-        buf.put_slice(&this.buf.split_to(count));
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Upgraded {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+    fn socket(&self) -> MutexGuard<'_, SocketState> {
+        self.socket.lock()
     }
 }

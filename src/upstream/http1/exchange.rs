@@ -11,8 +11,8 @@ use http::{HeaderMap, Method, Version};
 use http_body::{Body, Frame, SizeHint};
 
 use super::Http1Pool;
-use super::connection::{EXTRA, Http1UpstreamConnection, Upgraded, given_up};
-use super::upload::{Outgoing, Unwritten};
+use super::connection::{EXTRA, Http1UpstreamConnection, given_up};
+use super::upload::{Outgoing, SendState, Unwritten};
 use crate::body::{BoxError, UpstreamRequest};
 use crate::http1::content::{ContentReader, MOST_TRAILER_BYTES};
 use crate::http1::head::HeadLimits;
@@ -20,6 +20,7 @@ use crate::http1::names::UPGRADE;
 use crate::http1::response::{ResponseExpectation, ResponseReader};
 use crate::http1::{MessageError, Response, ResponseHead, connection_has};
 use crate::upstream::connect::{SendError, chain};
+use crate::upstream::pool::PooledConnection as _;
 use crate::upstream::socket::LAPSED;
 
 /// The limits of a response's head. `bytes`: `upstream.header_bytes`.
@@ -32,12 +33,11 @@ pub(super) const fn response_limits(bytes: usize) -> HeadLimits {
 }
 
 /// Why a response ends before its end.
-#[derive(Debug, thiserror::Error)]
-#[error("the request broke off before its answer's end")]
-struct CutShort;
+const CUT_SHORT: &str = "the request broke off before its answer's end";
 
-/// A request that is sent as its response is read. The order of the fields matters: the connection
-/// is dropped before the request's body.
+/// A request that is sent as its response is read, and then the response's body, which reads from
+/// the socket when it is polled. Dropping it before its end drops the connection. The order of the
+/// fields matters: the connection is dropped before the request's body.
 pub(crate) struct Http1Exchange {
     /// `None`: there is none yet, or it has been given back.
     connection: Option<Http1UpstreamConnection>,
@@ -48,73 +48,100 @@ pub(crate) struct Http1Exchange {
     reader: ResponseReader,
     /// How many bytes the kernel had taken before.
     before: u64,
-    /// The upstream takes no more of the request. Its answer may say why.
-    unwritable: bool,
     /// The upstream keeps the connection open.
     keeps: bool,
     content: ContentReader,
+    state: BodyState,
+    /// Data of the response that has come, and goes first.
+    data: Option<Bytes>,
+    /// Go last.
+    trailers: Option<HeaderMap>,
+    /// The length of the response's body as it is at the start. `None`: unknown.
+    length: Option<u64>,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum BodyState {
+    /// More is to come.
+    Reading,
+    /// It has come whole, or has broken off.
+    Ended,
+    /// Another protocol follows.
+    Switched,
+}
+
+/// The body of a response over HTTP/1.
+pub(crate) type Http1Body = Box<Http1Exchange>;
+
 impl Http1Exchange {
-    pub(crate) fn new(pool: Arc<Http1Pool>, request: UpstreamRequest, repeatable: bool) -> Self {
+    pub(crate) fn new(
+        pool: Arc<Http1Pool>,
+        request: UpstreamRequest,
+        repeatable: bool,
+    ) -> Box<Self> {
         let asked = ResponseExpectation {
             head: request.head.method == Method::HEAD,
             upgrade: request.head.fields.contains(UPGRADE),
         };
-        let limits = response_limits(pool.connecting.header_bytes);
-        Self {
+        let limits = response_limits(pool.connecting.settings.header_bytes);
+        Box::new(Self {
             connection: None,
             request: Outgoing::new(request),
             pool,
             repeatable,
             reader: ResponseReader::new(asked, limits),
             before: 0,
-            unwritable: false,
             keeps: false,
             content: ContentReader::NONE,
-        }
+            state: BodyState::Reading,
+            data: None,
+            trailers: None,
+            length: None,
+        })
     }
 
     /// Sends the request, and reads the response's head. Dropped midway, it resets the connection
     /// of a fenced request.
     pub(crate) async fn response(mut self: Box<Self>) -> Result<Response<Http1Body>, SendError> {
-        let idle = self.pool.take();
-        let mut reused = idle.is_some();
-        let mut repeats = reused && self.repeatable && self.request.keep();
-        let mut connection = match idle {
-            Some(idle) => idle,
-            None => self.pool.open().await.map_err(SendError::NotSent)?,
-        };
-        loop {
-            connection.set_busy(true);
-            self.before = connection.written();
-            self.connection = Some(connection);
-            let failed: fn(String) -> SendError = match poll_fn(|cx| self.poll_head(cx)).await {
-                Ok((head, switched)) => {
-                    let body = Http1Body::new(self, switched);
-                    let body = body.map_err(|fault| SendError::Broken(given_up(fault)))?;
-                    return Ok(Response { head, body });
-                }
+        let mut failed: fn(String) -> SendError = SendError::NotSent;
+        if let Some(idle) = self.pool.take() {
+            let repeats = self.repeatable && self.request.keep();
+            match self.head_over(idle).await {
+                Ok(head) => return Ok(Response { head, body: self }),
                 // The upstream has closed it while it was idle.
-                Err(SendError::NotSent(_)) if reused && self.request.is_untouched() => {
-                    SendError::NotSent
-                }
+                Err(SendError::NotSent(_)) if !self.request.begun => {}
                 // It probably has, and the request is safe (RFC 9110, 9.2.2).
-                Err(SendError::Broken(_)) if repeats && self.repeatable => SendError::Broken,
+                Err(SendError::Broken(_)) if repeats && self.repeatable => {
+                    failed = SendError::Broken;
+                }
                 Err(error) => return Err(error),
-            };
+            }
             tracing::debug!("a request goes over another connection");
-            (reused, repeats) = (false, false);
-            self.unwritable = false;
             self.request.rewind();
-            connection = self.pool.open().await.map_err(failed)?;
         }
+        let connection = self.pool.open().await.map_err(failed)?;
+        let head = self.head_over(connection).await?;
+        Ok(Response { head, body: self })
+    }
+
+    /// Sends the request over this connection, and reads the response's head.
+    async fn head_over(
+        &mut self,
+        connection: Http1UpstreamConnection,
+    ) -> Result<ResponseHead, SendError> {
+        connection.socket().busy = true;
+        self.before = connection.socket().written;
+        self.connection = Some(connection);
+        let head = poll_fn(|cx| self.poll_head(cx)).await?;
+        let begun = self.begin_body();
+        begun.map_err(|fault| SendError::Broken(given_up(fault)))?;
+        Ok(head)
     }
 
     /// Whether the kernel has taken no byte of the request.
     fn is_unsent(&self) -> bool {
         let connection = self.connection.as_ref();
-        connection.is_none_or(|connection| connection.written() == self.before)
+        connection.is_none_or(|connection| connection.socket().written == self.before)
     }
 
     fn broke(&self, why: String) -> SendError {
@@ -125,17 +152,17 @@ impl Http1Exchange {
         }
     }
 
-    /// Ready with the head of the response, and whether another protocol follows.
-    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<(ResponseHead, bool), SendError>> {
+    /// Ready with the head of the response.
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, SendError>> {
         self.upload(cx)?;
         loop {
             let found = self.look().map_err(|fault| self.broke(given_up(fault)))?;
-            if let Some((head, switched)) = found {
-                if switched && !self.request.is_whole() {
+            if let Some(head) = found {
+                if self.state == BodyState::Switched && self.request.state != SendState::Whole {
                     let why = "the upstream switched protocols, and did not take the request";
                     return Poll::Ready(Err(SendError::Broken(why.to_owned())));
                 }
-                return Poll::Ready(Ok((head, switched)));
+                return Poll::Ready(Ok(head));
             }
             let why = match ready!(self.poll_fill(cx)) {
                 Ok(0) => "the upstream closed the connection before its answer".to_owned(),
@@ -149,13 +176,14 @@ impl Http1Exchange {
         }
     }
 
-    fn is_uploading(&self) -> bool {
-        !self.unwritable && !self.request.is_whole()
+    /// Whether a part of the request is still to be sent.
+    pub(crate) fn is_uploading(&self) -> bool {
+        self.request.state == SendState::UnderWay
     }
 
     /// Writes more of the request.
     fn upload(&mut self, cx: &mut Context<'_>) -> Result<(), SendError> {
-        let Some(connection) = self.connection.as_mut().filter(|_| !self.unwritable) else {
+        let Some(connection) = &mut self.connection else {
             return Ok(());
         };
         let Poll::Ready(Err(error)) = self.request.poll(cx, connection) else {
@@ -167,10 +195,9 @@ impl Http1Exchange {
                 Err(SendError::Broken(chain(&error)))
             }
             Unwritten::Socket(error) if self.is_unsent() => Err(SendError::NotSent(chain(&error))),
-            // The upstream takes no more: its answer stands.
+            // The upstream takes no more. Its answer stands, and may say why.
             Unwritten::Socket(_) => {
-                self.unwritable = true;
-                self.request.discard();
+                self.request.stop();
                 Ok(())
             }
         }
@@ -185,7 +212,7 @@ impl Http1Exchange {
     }
 
     /// Reads heads from the received bytes, up to that of the response.
-    fn look(&mut self) -> Result<Option<(ResponseHead, bool)>, MessageError> {
+    fn look(&mut self) -> Result<Option<ResponseHead>, MessageError> {
         let unsent = self.is_unsent();
         let Some(connection) = self.connection.as_mut().filter(|it| !it.buf.is_empty()) else {
             return Ok(None);
@@ -201,9 +228,11 @@ impl Http1Exchange {
         self.keeps = head.version == Version::HTTP_11
             && !received.odd
             && !connection_has(&head.fields, "close");
-        let switched = received.content.is_none();
-        self.content = received.content.unwrap_or(ContentReader::NONE);
-        Ok(Some((head, switched)))
+        match received.content {
+            Some(content) => self.content = content,
+            None => self.state = BodyState::Switched,
+        }
+        Ok(Some(head))
     }
 
     /// The data that has come.
@@ -219,10 +248,35 @@ impl Http1Exchange {
         self.content.take(&mut connection.buf, &limits)
     }
 
+    /// The head has come.
+    ///
+    /// # Errors
+    ///
+    /// A fault in what has come with the head.
+    fn begin_body(&mut self) -> Result<(), MessageError> {
+        if let ContentReader::Length(length) = self.content {
+            self.length = Some(length);
+        }
+        while let Some(more) = self.take_data()? {
+            self.data = Some(match self.data.take() {
+                Some(data) => [data, more].concat().into(),
+                None => more,
+            });
+        }
+        self.note_end();
+        Ok(())
+    }
+
+    /// The tunnel that follows a 101.
+    pub(crate) fn into_upgraded(mut self) -> Option<Http1UpstreamConnection> {
+        let connection = self.connection.take();
+        connection.filter(|_| self.state == BodyState::Switched)
+    }
+
     /// The next data of the response. `None`: it is whole.
     fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BoxError>> {
         if self.upload(cx).is_err() {
-            return Poll::Ready(Err(CutShort.into()));
+            return Poll::Ready(Err(CUT_SHORT.into()));
         }
         loop {
             let data = self.take_data().map_err(given_up)?;
@@ -241,9 +295,14 @@ impl Http1Exchange {
         }
     }
 
-    /// The response is whole, and nothing more of the request is sent.
-    fn end(&mut self) {
-        self.request.discard();
+    /// Ends the exchange if the response is whole: nothing more of the request is sent.
+    fn note_end(&mut self) {
+        if self.state != BodyState::Reading || !self.content.is_end() {
+            return;
+        }
+        self.state = BodyState::Ended;
+        self.trailers = self.content.take_trailers();
+        self.request.stop();
         let connection = self.connection.as_ref();
         if connection.is_some_and(|connection| !connection.buf.is_empty()) {
             given_up(EXTRA);
@@ -253,17 +312,24 @@ impl Http1Exchange {
         let _ = self.taken();
     }
 
-    /// Whether the upstream has taken what was sent of a request whose response is whole. Then the
-    /// connection is given back, or closed.
-    fn taken(&mut self) -> Poll<bool> {
+    /// Sends more of the request, without reading the response. Ready if the request broke off.
+    pub(crate) fn poll_upload(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
+        match self.upload(cx) {
+            Ok(()) => Poll::Pending,
+            Err(_) => Poll::Ready(CUT_SHORT.into()),
+        }
+    }
+
+    /// See [`taken`](crate::upstream::taken). Then the connection is given back, or closed.
+    pub(crate) fn taken(&mut self) -> Poll<bool> {
         let Some(connection) = &mut self.connection else {
             return Poll::Ready(true);
         };
-        let taken = ready!(connection.taken());
+        let taken = ready!(connection.socket().taken());
         if taken && let Some(mut connection) = self.connection.take() {
             // One whose request is not whole is dropped in the middle of it.
-            if self.request.is_whole() {
-                connection.set_busy(false);
+            if self.request.state == SendState::Whole {
+                connection.socket().busy = false;
                 if self.keeps {
                     connection.shrink();
                     self.pool.put(connection);
@@ -274,100 +340,7 @@ impl Http1Exchange {
     }
 }
 
-/// The body of a response, which reads from the socket when it is polled. Dropping it before its
-/// end drops the connection.
-pub(crate) struct Http1Body {
-    exchange: Box<Http1Exchange>,
-    state: BodyState,
-    /// Has come, and goes first.
-    data: Option<Bytes>,
-    /// Go last.
-    trailers: Option<HeaderMap>,
-    /// As it is at the start. `None`: unknown.
-    length: Option<u64>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum BodyState {
-    /// More is to come.
-    Reading,
-    /// It has come whole.
-    Whole,
-    /// Nothing more is handed on.
-    Ended,
-    /// Another protocol follows.
-    Switched,
-}
-
-impl Http1Body {
-    /// # Errors
-    ///
-    /// A fault in what has come with the head.
-    fn new(mut exchange: Box<Http1Exchange>, switched: bool) -> Result<Self, MessageError> {
-        let length = match exchange.content {
-            ContentReader::Length(length) => Some(length),
-            _ => None,
-        };
-        let mut data: Option<Bytes> = None;
-        while let Some(more) = exchange.take_data()? {
-            data = Some(match data {
-                Some(data) => [data, more].concat().into(),
-                None => more,
-            });
-        }
-        let mut body = Self {
-            exchange,
-            state: BodyState::Reading,
-            data,
-            trailers: None,
-            length,
-        };
-        if switched {
-            body.state = BodyState::Switched;
-        } else {
-            body.note_end();
-        }
-        if body.state == BodyState::Whole && length.is_some() && body.data.is_none() {
-            body.state = BodyState::Ended;
-        }
-        Ok(body)
-    }
-
-    /// Ends the exchange if the response is whole.
-    fn note_end(&mut self) {
-        if self.exchange.content.is_end() {
-            self.state = BodyState::Whole;
-            self.trailers = self.exchange.content.take_trailers();
-            self.exchange.end();
-        }
-    }
-
-    /// The tunnel that follows a 101.
-    pub(crate) fn into_upgraded(mut self) -> Option<Upgraded> {
-        let connection = self.exchange.connection.take();
-        connection.filter(|_| self.state == BodyState::Switched)
-    }
-
-    /// Whether a part of the request is still to be sent.
-    pub(crate) fn is_uploading(&self) -> bool {
-        self.state == BodyState::Reading && self.exchange.is_uploading()
-    }
-
-    /// Sends more of the request, without reading the response. Ready if the request broke off.
-    pub(crate) fn poll_upload(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
-        if self.state == BodyState::Reading && self.exchange.upload(cx).is_err() {
-            return Poll::Ready(CutShort.into());
-        }
-        Poll::Pending
-    }
-
-    /// See [`taken`](crate::upstream::taken).
-    pub(crate) fn taken(&mut self) -> Poll<bool> {
-        self.exchange.taken()
-    }
-}
-
-impl Body for Http1Body {
+impl Body for Http1Exchange {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -377,7 +350,7 @@ impl Body for Http1Body {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
         if this.data.is_none() && this.state == BodyState::Reading {
-            match ready!(this.exchange.poll_data(cx)) {
+            match ready!(this.poll_data(cx)) {
                 Ok(data) => this.data = data,
                 Err(error) => {
                     this.state = BodyState::Ended;
@@ -390,14 +363,11 @@ impl Body for Http1Body {
             Some(data) => Some(Frame::data(data)),
             None => this.trailers.take().map(Frame::trailers),
         };
-        if this.state == BodyState::Whole && this.trailers.is_none() {
-            this.state = BodyState::Ended;
-        }
         Poll::Ready(frame.map(Ok))
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.state, BodyState::Ended | BodyState::Switched)
+        self.state != BodyState::Reading && self.data.is_none() && self.trailers.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {

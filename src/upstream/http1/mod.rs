@@ -16,10 +16,10 @@
 //! 8. An upload goes on while its answer is read, in the same task. A whole answer ends it.
 //! 9. A connection whose request is written and whose answer is whole goes back before the last
 //!    frame is handed on. Bytes behind the answer close it. One of a fenced request goes back only
-//!    when the upstream's host has acknowledged the whole request ([`Http1Body::taken`]).
+//!    when the upstream's host has acknowledged the whole request ([`Http1Exchange::taken`]).
 //! 10. Dropping a fenced connection in the middle of an exchange resets it before the drop returns.
 //!     The body of the request is dropped after the connection, so that the reset precedes its end.
-//! 11. After a 101, the connection is the [tunnel](Upgraded)'s, with what was read behind the head.
+//! 11. After a 101, the connection is the tunnel's, with what was read behind the head.
 //!     A 101 before the upstream has taken the whole request breaks the exchange.
 //!
 //! [`ResponseReader`]: crate::http1::response::ResponseReader
@@ -30,7 +30,7 @@ mod exchange;
 mod tests;
 mod upload;
 
-pub(crate) use self::connection::{Http1UpstreamConnection, Upgraded};
+pub(crate) use self::connection::Http1UpstreamConnection;
 pub(crate) use self::exchange::{Http1Body, Http1Exchange};
 use super::pool::Pool;
 

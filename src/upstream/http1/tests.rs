@@ -21,7 +21,7 @@ use crate::http1::Fields;
 use crate::http1::{RequestHead, Response, Target};
 use crate::metrics::Metrics;
 use crate::upstream::connect::SendError;
-use crate::upstream::connect::{Address, Connecting};
+use crate::upstream::tests::connecting;
 
 const LONG: Duration = Duration::from_secs(20);
 const HEAD_END: &[u8] = b"\r\n\r\n";
@@ -40,17 +40,7 @@ impl Bench {
     async fn with_idle_timeout(idle_timeout: Duration) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("bound").port();
-        let address = Address::Tcp("127.0.0.1".into(), port);
-        let metrics = Arc::new(Metrics::new(&[]));
-        let connecting = Connecting {
-            address,
-            tls: None,
-            guard: None,
-            timeout: LONG,
-            header_bytes: 64 << 10,
-            metrics,
-        };
-        let pool = Http1Pool::new(connecting, idle_timeout);
+        let pool = Http1Pool::new(connecting(port, idle_timeout));
         Self { listener, pool }
     }
 
@@ -61,7 +51,7 @@ impl Bench {
 
     async fn send(&self, request: UpstreamRequest) -> Result<Response<Http1Body>, SendError> {
         let pending = Http1Exchange::new(Arc::clone(&self.pool), request, false);
-        let answered = tokio::time::timeout(LONG, Box::new(pending).response()).await;
+        let answered = tokio::time::timeout(LONG, pending.response()).await;
         answered.expect("in time")
     }
 
@@ -311,7 +301,8 @@ async fn a_tunnel_begins_behind_the_head_of_its_101() {
     let served = bench.serve(HEAD_END, answer);
     let (response, mut socket) = tokio::join!(bench.send(asked), served);
     let body = response.expect("a head").body;
-    let mut tunnel = body.into_upgraded().expect("a tunnel");
+    let mut upgraded = body.into_upgraded().expect("a tunnel");
+    let mut tunnel = upgraded.tunnel();
     let mut got = [0; 5];
     tunnel.read_exact(&mut got).await.expect("what has come");
     assert_eq!(&got, b"hello");
@@ -322,6 +313,7 @@ async fn a_tunnel_begins_behind_the_head_of_its_101() {
     tunnel.read_exact(&mut got[..4]).await.expect("it comes");
     assert_eq!(&got[..4], b"pong");
     drop(tunnel);
+    drop(upgraded);
     assert_eq!(bench.pool.idle(), 0);
     assert_eq!(socket.read(&mut got).await.expect("an end"), 0);
 }

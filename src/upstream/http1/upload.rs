@@ -24,6 +24,15 @@ pub(super) enum Unwritten {
     Socket(io::Error),
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum SendState {
+    UnderWay,
+    /// Everything is in the kernel.
+    Whole,
+    /// Nothing more of it is sent.
+    Stopped,
+}
+
 /// A request that is being written.
 pub(super) struct Outgoing {
     queue: WriteQueue,
@@ -33,10 +42,9 @@ pub(super) struct Outgoing {
     body: Option<RequestBody>,
     /// The body has ended.
     body_ended: bool,
-    /// Everything is in the kernel.
-    whole: bool,
-    /// A connection has taken a part of the request.
-    begun: bool,
+    pub state: SendState,
+    /// A connection has taken a part of the request: no other one may carry it.
+    pub begun: bool,
 }
 
 impl Outgoing {
@@ -55,7 +63,7 @@ impl Outgoing {
             left,
             body_ended: ended && left == Some(0),
             body: Some(body),
-            whole: false,
+            state: SendState::UnderWay,
             begun: false,
         }
     }
@@ -71,21 +79,14 @@ impl Outgoing {
     /// Begins again with a request that was kept, or of which nothing was written.
     pub(super) fn rewind(&mut self) {
         self.queue.rewind();
-        (self.whole, self.begun) = (false, false);
-    }
-
-    /// Whether all of it is in the kernel.
-    pub(super) const fn is_whole(&self) -> bool {
-        self.whole
-    }
-
-    /// Whether no connection has taken a byte, so that another one may carry the request.
-    pub(super) const fn is_untouched(&self) -> bool {
-        !self.begun
+        (self.state, self.begun) = (SendState::UnderWay, false);
     }
 
     /// Sends nothing more of it.
-    pub(super) fn discard(&mut self) {
+    pub(super) fn stop(&mut self) {
+        if self.state == SendState::UnderWay {
+            self.state = SendState::Stopped;
+        }
         self.body = None;
     }
 
@@ -95,7 +96,7 @@ impl Outgoing {
         cx: &mut Context<'_>,
         connection: &mut Http1UpstreamConnection,
     ) -> Poll<Result<(), Unwritten>> {
-        while !self.whole {
+        while self.state == SendState::UnderWay {
             // First, so that head and available body go out in one system call.
             self.gather(cx).map_err(Unwritten::Body)?;
             if !self.queue.is_empty() {
@@ -111,7 +112,7 @@ impl Outgoing {
                 return Poll::Pending;
             }
             self.body = None;
-            self.whole = true;
+            self.state = SendState::Whole;
         }
         Poll::Ready(Ok(()))
     }

@@ -1,20 +1,16 @@
 //! One HTTP/2 connection to the upstream. No task of its own drives it: whoever has it polls it.
 
 use std::future::poll_fn;
-use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::MutexGuard;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use h2::client::SendRequest;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::locked::locked;
-use crate::upstream::connect::chain;
-use crate::upstream::connect::{Connecting, UpstreamIo, socket_of_mut};
+use crate::upstream::connect::{Connecting, UpstreamIo, chain};
 use crate::upstream::pool::PooledConnection;
-use crate::upstream::socket::UpstreamSocket;
+use crate::upstream::socket::{SocketState, UpstreamSocket};
 
 /// The most streams of one connection, where the upstream allows more. RFC 9113, 6.5.2, asks
 /// servers to allow no fewer.
@@ -38,16 +34,18 @@ const SEND_BUFFER: usize = 64 << 10;
 /// middle of an exchange: see [`UpstreamSocket`](crate::upstream::socket::UpstreamSocket).
 pub(crate) struct Http2Connection {
     /// Boxed: it moves from hand to hand.
-    h2: Box<h2::client::Connection<Transport, Bytes>>,
+    h2: Box<h2::client::Connection<UpstreamIo, Bytes>>,
     /// Sends requests, and keeps the connection open while it is idle. `None`: it ends with its last
     /// stream.
     pub(super) sender: Option<SendRequest<Bytes>>,
-    transport: Transport,
+    socket: UpstreamSocket,
 }
 
-async fn handshake(io: UpstreamIo, connecting: &Connecting) -> Result<Http2Connection, String> {
-    let header_list = connecting.header_bytes.max(4 * TRAILER_LIST);
-    let transport = Transport(Arc::new(Mutex::new(io)));
+async fn handshake(
+    (socket, io): (UpstreamSocket, UpstreamIo),
+    header_bytes: usize,
+) -> Result<Http2Connection, String> {
+    let header_list = header_bytes.max(4 * TRAILER_LIST);
     let built = h2::client::Builder::new()
         // None before its SETTINGS have come: they may allow fewer than the default.
         .initial_max_send_streams(0)
@@ -57,13 +55,13 @@ async fn handshake(io: UpstreamIo, connecting: &Connecting) -> Result<Http2Conne
         .max_header_list_size(u32::try_from(header_list).unwrap_or(u32::MAX))
         .max_send_buffer_size(SEND_BUFFER)
         .enable_push(false)
-        .handshake(transport.clone())
+        .handshake(io)
         .await;
     let (sender, h2) = built.map_err(|error| chain(&error))?;
     let mut connection = Http2Connection {
         h2: Box::new(h2),
         sender: Some(sender),
-        transport,
+        socket,
     };
     let allowed = poll_fn(|cx| match connection.poll(cx) {
         Poll::Ready(Ok(())) => Poll::Ready(Err("it has closed the connection".to_owned())),
@@ -96,8 +94,9 @@ impl PooledConnection for Http2Connection {
     /// Up to the upstream's first SETTINGS, which must allow a stream.
     async fn open(connecting: &Connecting) -> Result<Self, String> {
         let io = connecting.open().await?;
-        let within = connecting.timeout;
-        let handshake = tokio::time::timeout(within, handshake(io, connecting));
+        let settings = &connecting.settings;
+        let within = settings.connect_timeout;
+        let handshake = tokio::time::timeout(within, handshake(io, settings.header_bytes));
         handshake.await.unwrap_or_else(|_| {
             Err(format!(
                 "it has not said within {within:?} that it takes HTTP/2 requests (SETTINGS)"
@@ -108,68 +107,22 @@ impl PooledConnection for Http2Connection {
     /// Handles the frames that have come meanwhile: SETTINGS that allow no stream, GOAWAY.
     fn is_fit(&mut self) -> bool {
         let mut cx = Context::from_waker(Waker::noop());
-        self.socket(|socket| socket.unpolled = true);
+        self.socket().unpolled = true;
         let open = self.poll(&mut cx).is_pending();
-        self.socket(|socket| socket.unpolled = false);
+        self.socket().unpolled = false;
         open && self.takes_requests()
     }
 
-    fn socket<T>(&mut self, run: impl FnOnce(&mut UpstreamSocket) -> T) -> T {
-        run(socket_of_mut(&mut locked(&self.transport.0)))
+    fn socket(&self) -> MutexGuard<'_, SocketState> {
+        self.socket.lock()
     }
 }
 
 impl Drop for Http2Connection {
     fn drop(&mut self) {
-        if !self.socket(|socket| socket.busy) && self.sender.take().is_some() {
+        if !self.socket().busy && self.sender.take().is_some() {
             // h2 sends GOAWAY, and ends the connection.
             let _ = self.poll(&mut Context::from_waker(Waker::noop()));
         }
-    }
-}
-
-/// The stream of bytes below HTTP/2. h2 keeps its transport to itself, so the connection's owner
-/// shares it, who asks the socket what has been sent. Both are in the same task, except where a
-/// driver polls the connection. Short sections, never across an await.
-#[derive(Clone)]
-struct Transport(Arc<Mutex<UpstreamIo>>);
-
-impl AsyncRead for Transport {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut *locked(&self.0)).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Transport {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *locked(&self.0)).poll_write(cx, buf)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *locked(&self.0)).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *locked(&self.0)).poll_shutdown(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        locked(&self.0).is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *locked(&self.0)).poll_write_vectored(cx, bufs)
     }
 }

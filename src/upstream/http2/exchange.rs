@@ -15,17 +15,11 @@ use http_body::{Body, Frame, SizeHint};
 use super::Http2Pool;
 use super::connection::{Http2Connection, TRAILER_LIST};
 use super::shared::{SharedConnections, SharedStream};
-use crate::body::UpstreamRequest;
-use crate::body::{BoxError, RequestBody, UploadError};
-use crate::http1::Fields;
+use crate::body::{BoxError, RequestBody, UploadError, UpstreamRequest};
 use crate::http1::names::CONTENT_LENGTH;
-use crate::http1::{Response, ResponseHead};
+use crate::http1::{Fields, Response, ResponseHead};
 use crate::upstream::connect::{SendError, chain};
 use crate::upstream::pool::PooledConnection as _;
-use crate::upstream::socket::UpstreamSocket;
-
-/// The connection of a fenced request, and where it goes when it is released.
-type OwnConnection = (Http2Connection, Arc<Http2Pool>);
 
 /// The sending of a body. `true`: h2 has all of it.
 type Upload = Pin<Box<dyn Future<Output = Result<bool, UploadError>> + Send>>;
@@ -35,23 +29,21 @@ type Answer = Result<Response<Http2Body>, SendError>;
 /// Sends a fenced request over a connection of its own, and waits for the response's head. Dropped
 /// midway, it resets the connection.
 pub(crate) async fn fenced(
-    mut own: Option<OwnConnection>,
+    mut connection: Http2Connection,
+    pool: Arc<Http2Pool>,
     uri: Option<Uri>,
     request: UpstreamRequest,
 ) -> Answer {
     let (head, body) = outgoing(request, uri)?;
     // The upstream may have ended it, or have lowered its limit, since it was reserved.
-    if let Some((connection, pool)) = &mut own
-        && !connection.is_fit()
-    {
-        *connection = pool.open().await.map_err(SendError::NotSent)?;
+    if !connection.is_fit() {
+        connection = pool.open().await.map_err(SendError::NotSent)?;
     }
-    let sender = own.as_mut().and_then(|(connection, _)| {
-        connection.socket(|socket| socket.busy = true);
-        connection.sender.clone()
-    });
-    let carrier = Carrier::of(own, None);
-    carrier.send(sender, head, Some(body)).await
+    connection.socket().busy = true;
+    let sender = connection.sender.clone();
+    let sender = sender.ok_or_else(|| SendError::NotSent("the connection has ended".to_owned()))?;
+    let exchange = Http2Body::new(Some((connection, pool)), None);
+    exchange.send(sender, head, Some(body)).await
 }
 
 /// Sends a request that is not fenced, and waits for the response's head. Dropped midway, it resets
@@ -70,10 +62,10 @@ pub(crate) async fn plain(
     let mut body = Some(body);
     loop {
         let (stream, sender) = connections.stream().await.map_err(SendError::NotSent)?;
-        let carrier = Carrier::of(None, Some(stream));
-        let answered = carrier.send(Some(sender), head, body.take()).await;
+        let exchange = Http2Body::new(None, Some(stream));
+        let answered = exchange.send(sender, head, body.take()).await;
         match (answered, again.take()) {
-            (Err(SendError::NotSent(_) | SendError::Refused(_)), Some(same)) => head = same,
+            (Err(SendError::NotSent(_)), Some(same)) => head = same,
             (answered, _) => return answered,
         }
     }
@@ -103,10 +95,15 @@ fn unprocessed(error: &h2::Error) -> bool {
     error.is_remote() && error.is_go_away()
 }
 
-/// The connection of an exchange, and the rest of its request. The order of the fields matters: the
-/// connection is dropped before the request's body.
-struct Carrier {
-    own: Option<OwnConnection>,
+/// An exchange: its connection, the rest of its request, and the body of its response. The order of
+/// the fields matters: the connection is dropped before the request's body.
+///
+/// The response is whole only with the end of the stream (RFC 9113, 8.1): a reset before that breaks
+/// it, whatever its reason. One behind it changes nothing. Its length is in the head, if the
+/// upstream has announced one.
+pub(crate) struct Http2Body {
+    /// The connection of a fenced request, and where it goes when it is released.
+    own: Option<(Http2Connection, Arc<Http2Pool>)>,
     /// The stream of a request that is not fenced.
     shared: Option<SharedStream>,
     /// Sends the request's body.
@@ -115,30 +112,32 @@ struct Carrier {
     whole: bool,
     /// The pieces of the body that h2 has are other owners.
     unwritten: Arc<()>,
+    /// `None`: the head has not come yet, or the body was whole, and its connection may carry another
+    /// exchange.
+    stream: Option<RecvStream>,
 }
 
-impl Carrier {
-    fn of(own: Option<OwnConnection>, shared: Option<SharedStream>) -> Self {
+impl Http2Body {
+    fn new(own: Option<(Http2Connection, Arc<Http2Pool>)>, shared: Option<SharedStream>) -> Self {
         Self {
             own,
             shared,
             upload: None,
             whole: true,
             unwritten: Arc::new(()),
+            stream: None,
         }
     }
 
     /// Sends a request, and waits for the response's head. `body`: `None` if it is empty.
     async fn send(
         mut self,
-        sender: Option<SendRequest<Bytes>>,
+        mut sender: SendRequest<Bytes>,
         head: Parts,
         body: Option<RequestBody>,
     ) -> Answer {
         let ended = body.as_ref().is_none_or(Body::is_end_stream);
         let before = self.written();
-        let mut sender =
-            sender.ok_or_else(|| SendError::NotSent("the connection has ended".to_owned()))?;
         let sent = sender.send_request(Request::from_parts(head, ()), ended);
         // It may keep the connection open.
         drop(sender);
@@ -157,17 +156,16 @@ impl Carrier {
                 stream.answered = true;
             }
             Poll::Ready(response.map_err(|error| {
-                let why = chain(&error);
-                if unprocessed(&error) {
-                    SendError::Refused(why)
-                } else if before.is_some() && before == self.written() {
-                    SendError::NotSent(why)
+                let unwritten = before.is_some() && before == self.written();
+                if unwritten || unprocessed(&error) {
+                    SendError::NotSent(chain(&error))
                 } else {
-                    SendError::Broken(why)
+                    SendError::Broken(chain(&error))
                 }
             }))
         });
         let (head, stream) = answered.await?.into_parts();
+        self.stream = Some(stream);
         let mut fields = Fields::from(&head.headers);
         // The library has refused different ones.
         if let Some(length) = fields.get(CONTENT_LENGTH).map(<[u8]>::to_vec) {
@@ -180,17 +178,26 @@ impl Carrier {
                 reason: None,
                 fields,
             },
-            body: Http2Body {
-                carrier: self,
-                stream: Some(stream),
-            },
+            body: self,
         })
     }
 
     /// How many bytes have gone over an own connection, requests and others.
-    fn written(&mut self) -> Option<u64> {
-        let own = self.own.as_mut();
-        own.map(|(own, _)| own.socket(|socket| socket.written))
+    fn written(&self) -> Option<u64> {
+        self.own.as_ref().map(|(own, _)| own.socket().written)
+    }
+
+    /// Whether a part of the request is still to be sent.
+    pub(crate) fn is_uploading(&self) -> bool {
+        self.upload.is_some()
+    }
+
+    /// Sends more of the request, without reading the response. Ready if the request broke off.
+    pub(crate) fn poll_upload(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
+        match self.poll(cx) {
+            Ok(()) => Poll::Pending,
+            Err(error) => Poll::Ready(error.into()),
+        }
     }
 
     /// Sends more of the request, and drives an own connection.
@@ -211,24 +218,26 @@ impl Carrier {
 
     /// See [`taken`](crate::upstream::taken). From the first call on, nothing polls an own
     /// connection any more. So a part of the request that is in h2 then is never sent.
-    fn taken(&mut self) -> Poll<bool> {
-        let Some((connection, _)) = &mut self.own else {
+    pub(crate) fn taken(&mut self) -> Poll<bool> {
+        // h2 would not close an idle connection in order while there is one.
+        self.stream = None;
+        let Some((connection, _)) = &self.own else {
             return Poll::Ready(true);
         };
         if self.upload.is_some()
             || Arc::strong_count(&self.unwritten) > 1
-            || connection.socket(|socket| socket.blocked)
+            || connection.socket().blocked
         {
             self.upload = None;
             self.whole = false;
         }
-        let taken = ready!(connection.socket(UpstreamSocket::taken));
+        let taken = ready!(connection.socket().taken());
         // Dropped here, it is reset: it has been cut, or has failed.
-        if let Some((mut connection, pool)) = self.own.take()
+        if let Some((connection, pool)) = self.own.take()
             && taken
             && self.whole
         {
-            connection.socket(|socket| socket.busy = false);
+            connection.socket().busy = false;
             pool.put(connection);
         }
         Poll::Ready(taken)
@@ -305,37 +314,6 @@ fn list_size(fields: &HeaderMap) -> usize {
     sizes.sum()
 }
 
-/// The body of a response. It is whole only with the end of the stream (RFC 9113, 8.1): a reset
-/// before that breaks it, whatever its reason. One behind it changes nothing. Its length is in the
-/// head, if the upstream has announced one.
-pub(crate) struct Http2Body {
-    carrier: Carrier,
-    /// `None`: it was whole, and its connection may carry another one.
-    stream: Option<RecvStream>,
-}
-
-impl Http2Body {
-    /// Whether a part of the request is still to be sent.
-    pub(crate) fn is_uploading(&self) -> bool {
-        self.carrier.upload.is_some()
-    }
-
-    /// Sends more of the request, without reading the response. Ready if the request broke off.
-    pub(crate) fn poll_upload(&mut self, cx: &mut Context<'_>) -> Poll<BoxError> {
-        match self.carrier.poll(cx) {
-            Ok(()) => Poll::Pending,
-            Err(error) => Poll::Ready(error.into()),
-        }
-    }
-
-    /// See [`taken`](crate::upstream::taken).
-    pub(crate) fn taken(&mut self) -> Poll<bool> {
-        // h2 would not close an idle connection in order while there is one.
-        self.stream = None;
-        self.carrier.taken()
-    }
-}
-
 impl Body for Http2Body {
     type Data = Bytes;
     type Error = BoxError;
@@ -345,7 +323,7 @@ impl Body for Http2Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.get_mut();
-        this.carrier.poll(cx)?;
+        this.poll(cx)?;
         let Some(stream) = &mut this.stream else {
             return Poll::Ready(None);
         };

@@ -7,14 +7,12 @@
 //! until its caller leaves: it holds up no token.
 
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use futures_util::future::WeakShared;
+use futures_util::future::{BoxFuture, WeakShared};
 use h2::client::SendRequest;
 use tokio::time::Instant;
 
@@ -22,12 +20,10 @@ use super::connection::{Http2Connection, MAX_STREAMS};
 use crate::locked::locked;
 use crate::upstream::connect::{Connecting, MAX_AGE};
 use crate::upstream::pool::{PooledConnection as _, SWEEP};
-use crate::upstream::socket::UpstreamSocket;
 
 /// The connections.
 pub(crate) struct SharedConnections {
     connecting: Connecting,
-    idle_timeout: Duration,
     /// Short sections, never across an await.
     members: Mutex<Members>,
 }
@@ -37,10 +33,8 @@ struct Members {
     /// Those that take new requests, the oldest first.
     list: Vec<Member>,
     /// One is being opened, as long as a request waits for it.
-    opening: Option<WeakShared<Opening>>,
+    opening: Option<WeakShared<BoxFuture<'static, Result<(), String>>>>,
 }
-
-type Opening = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
 struct Member {
     sender: SendRequest<Bytes>,
@@ -58,7 +52,7 @@ impl Member {
     }
 
     /// Whether it takes one more request.
-    fn is_free(&mut self) -> bool {
+    fn is_free(&self) -> bool {
         self.streams() < self.sender.current_max_send_streams().min(MAX_STREAMS)
     }
 
@@ -72,10 +66,9 @@ impl Member {
 }
 
 impl SharedConnections {
-    pub(crate) fn new(connecting: Connecting, idle_timeout: Duration) -> Arc<Self> {
+    pub(crate) fn new(connecting: Connecting) -> Arc<Self> {
         Arc::new(Self {
             connecting,
-            idle_timeout,
             members: Mutex::default(),
         })
     }
@@ -113,13 +106,9 @@ impl SharedConnections {
         let mut connection = opened?;
         let sender = connection.sender.take().ok_or("it takes no requests")?;
         let (users, now) = (Arc::new(()), Instant::now());
-        let driver = SharedStream {
-            connections: Arc::clone(&self),
-            users: Arc::clone(&users),
-            answered: false,
-        };
+        let driver = SharedStream::new(&self, &users);
         // Requests of several workers may have waited.
-        connection.socket(UpstreamSocket::move_here);
+        connection.socket().move_here();
         tokio::spawn(driver.drive(connection));
         members.list.push(Member {
             sender,
@@ -136,15 +125,12 @@ impl SharedConnections {
         list: &mut Vec<Member>,
     ) -> Option<(SharedStream, SendRequest<Bytes>)> {
         list.retain_mut(|member| !member.is_over());
-        let mut members = list.iter_mut();
-        let member = members.find_map(|member| member.is_free().then_some(member))?;
+        let member = list.iter_mut().find(|member| member.is_free())?;
         member.used = Instant::now();
-        let stream = SharedStream {
-            connections: Arc::clone(self),
-            users: Arc::clone(&member.users),
-            answered: false,
-        };
-        Some((stream, member.sender.clone()))
+        Some((
+            SharedStream::new(self, &member.users),
+            member.sender.clone(),
+        ))
     }
 
     /// Closes the connections as their last streams end. A later request that was judged under these
@@ -166,10 +152,18 @@ pub(crate) struct SharedStream {
 }
 
 impl SharedStream {
+    fn new(connections: &Arc<SharedConnections>, users: &Arc<()>) -> Self {
+        Self {
+            connections: Arc::clone(connections),
+            users: Arc::clone(users),
+            answered: false,
+        }
+    }
+
     /// Drives the connection to its end. A panic in the library drops this too, and leaves no
     /// connection among those that take requests.
     async fn drive(self, mut connection: Http2Connection) {
-        let timeout = self.connections.idle_timeout;
+        let timeout = self.connections.connecting.settings.idle_timeout;
         let every = timeout.clamp(SWEEP.0, SWEEP.1);
         loop {
             tokio::select! {
@@ -189,10 +183,8 @@ impl SharedStream {
 
     /// Takes the connection from those that take requests, if that is so.
     fn leave(&self, so: impl Fn(&Member) -> bool) {
-        let mut members = locked(&self.connections.members);
-        members
-            .list
-            .retain(|member| !Arc::ptr_eq(&member.users, &self.users) || !so(member));
+        let list = &mut locked(&self.connections.members).list;
+        list.retain(|member| !Arc::ptr_eq(&member.users, &self.users) || !so(member));
     }
 }
 

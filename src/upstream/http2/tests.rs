@@ -17,8 +17,7 @@ use crate::body::UpstreamRequest;
 use crate::body::streamed;
 use crate::http1::Fields;
 use crate::http1::{RequestHead, Target};
-use crate::metrics::Metrics;
-use crate::upstream::connect::{Address, Connecting};
+use crate::upstream::tests::connecting;
 
 const LONG: Duration = Duration::from_secs(20);
 const SETTINGS: &[u8] = b"\0\0\0\x04\0\0\0\0\0";
@@ -33,17 +32,7 @@ async fn a_connection_with_a_part_of_its_request_in_the_library_carries_no_other
     for narrowed in [false, true] {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("bound").port();
-        let address = Address::Tcp("127.0.0.1".into(), port);
-        let metrics = Arc::new(Metrics::new(&[]));
-        let connecting = Connecting {
-            address,
-            tls: None,
-            guard: None,
-            timeout: LONG,
-            header_bytes: 64 << 10,
-            metrics,
-        };
-        let pool = Http2Pool::new(connecting, LONG);
+        let pool = Http2Pool::new(connecting(port, LONG));
         let accepted = async {
             let (mut socket, _) = listener.accept().await.expect("a connection");
             socket.write_all(SETTINGS).await.expect("written");
@@ -59,9 +48,9 @@ async fn a_connection_with_a_part_of_its_request_in_the_library_carries_no_other
             head: RequestHead::new(Method::PUT, target, Version::HTTP_2, fields),
             body: RequestBody::unlimited(body).send(Arc::default()),
         };
-        let own = (connection.expect("opened"), Arc::clone(&pool));
+        let own = connection.expect("opened");
         let uri = Some("http://x/".parse().expect("a target"));
-        let mut sent = Box::pin(fenced(Some(own), uri, request));
+        let mut sent = Box::pin(fenced(own, Arc::clone(&pool), uri, request));
         let hello = async {
             let mut seen = Vec::new();
             while !seen.ends_with(b"hello") {

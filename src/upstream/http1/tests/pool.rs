@@ -26,7 +26,10 @@ fn connection() -> (Http1UpstreamConnection, UnixStream) {
 fn between((near, far): (UnixStream, UnixStream)) -> (Http1UpstreamConnection, UnixStream) {
     let counted = InFlightGuard::over(&Metrics::new(&[]).series.upstream_connections);
     let socket = UpstreamSocket::new(Either::Right(near), None, counted);
-    (Http1UpstreamConnection::new(Either::Left(socket)), far)
+    (
+        Http1UpstreamConnection::new((socket.clone(), Either::Left(socket))),
+        far,
+    )
 }
 
 /// A pool with an idle connection, and its other end.
@@ -78,9 +81,7 @@ async fn the_newest_is_taken_first_and_from_any_shard() {
     let mut far = Vec::new();
     for worker in [0, 1, 0] {
         worker::set_index(worker);
-        let (mut near, other) = connection();
-        near.set_busy(true);
-        near.set_busy(false);
+        let (near, other) = connection();
         bench.pool.put(near);
         far.push(other);
     }
