@@ -151,6 +151,7 @@ pub(super) async fn hand_on(
         doubt = relay.reply.conclusion.doubt();
         let rest = match poll_taken(&mut relay.reply.body) {
             Poll::Ready(taken) => {
+                doubt = doubt.or((!taken).then_some(Doubt::NotTaken));
                 relay.conclude(taken);
                 None
             }
