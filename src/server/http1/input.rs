@@ -5,9 +5,11 @@ use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::AsyncReadExt as _;
+use tokio::time::timeout;
 
 use super::output::Output;
 use crate::body::{BoxError, Feed, Received, Wish, streamed};
@@ -205,19 +207,25 @@ impl Input {
         }
     }
 
-    /// Goes on with an upload behind its answer, until it is whole or nobody wants more of it.
-    pub(super) async fn finish_upload(&mut self, io: &mut ClientIo, output: &mut Output) {
-        let wanted = |reading: &Reading, cx: &Context<'_>| match reading {
-            Reading::Body(feed) => feed.wish(cx) != Wish::Dropped,
-            Reading::Head | Reading::Nothing => false,
-        };
-        poll_fn(|cx| {
-            while wanted(&self.reading, cx) {
-                ready!(self.poll_feed(io, output, cx));
+    /// Goes on with an upload behind its answer, until it is whole, nobody wants more of it, or
+    /// nothing has moved for so long.
+    pub(super) async fn finish_upload(
+        &mut self,
+        io: &mut ClientIo,
+        output: &mut Output,
+        pause: Duration,
+    ) {
+        loop {
+            let step = poll_fn(|cx| match &self.reading {
+                Reading::Body(feed) if feed.wish(cx) != Wish::Dropped => {
+                    self.poll_feed(io, output, cx).map(|_| true)
+                }
+                _ => Poll::Ready(false),
+            });
+            if timeout(pause, step).await != Ok(true) {
+                return;
             }
-            Poll::Ready(())
-        })
-        .await;
+        }
     }
 
     /// Takes the next data of the body that has come.

@@ -245,9 +245,11 @@ impl Http1Connection<'_> {
     /// Ends the sending side. Where the client may still be sending, it then reads on for a moment.
     /// A body that the upstream goes on taking behind its answer comes first.
     async fn close(&mut self) {
-        self.input
-            .finish_upload(&mut self.io, &mut self.output)
-            .await;
+        let pause = self.site.shared.limits.idle_timeout;
+        let upload = self
+            .input
+            .finish_upload(&mut self.io, &mut self.output, pause);
+        upload.await;
         if self.io.shutdown().await.is_ok() && self.input.is_unread() {
             let _ = timeout(LINGER, copy(&mut self.io, &mut sink())).await;
         }
