@@ -12,6 +12,11 @@
 //!    and the membership.
 //! 5. [`store`]: keeps the marks durable: the trait [`store::MarkStore`], `sqlite`, `postgres`.
 //!
+//! Where to look first: a permit ends in `proxy::exchange::open` (`Relay::end`), and
+//! `proxy::exchange::conclusion` decides whether it has settled. Headers are dropped and added in
+//! `proxy::headers`. A new refusal is a variant of `proxy::refusal::Refusal`, and its answer is in
+//! `proxy::refusal::problem`.
+//!
 //! Three modules are below all of these. [`http1`] is the syntax of HTTP/1, read strictly, and the
 //! messages that both sides of the proxy have in common. [`server`] reads every connection with it,
 //! so that badly framed requests never reach `proxy`. `body` is the body of a request on its way
