@@ -280,7 +280,7 @@ mod tests {
     async fn a_body_whose_connection_is_gone_breaks_off() {
         let (feed, mut body) = streamed(None);
         let asking = tokio::spawn(async move {
-            // Whoever asks again hears of no clean end either.
+            // A second read fails as well: a broken body never ends clean.
             for _ in 0..2 {
                 let data = std::future::poll_fn(|cx| body.poll_data(cx)).await;
                 data.expect("no clean end").expect_err("broken off");

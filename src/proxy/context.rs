@@ -29,8 +29,8 @@ const PATH_SHOWN: usize = 2048;
 
 /// The context of one request. Shared with what outlives its handler.
 ///
-/// Every request has one, so little is formatted before there is a line: the parts of the head
-/// share its memory. They are `None` if the head could not be read.
+/// Every request has one, so nothing is formatted before there is a line, but three short fields are
+/// copied. The parts of the head are `None` if it could not be read.
 pub(crate) struct Context {
     /// The settings that hold for this request to its end.
     pub snapshot: Arc<Snapshot>,
@@ -66,7 +66,7 @@ impl Context {
         by_proxy: bool,
     ) -> Arc<Self> {
         let began = Instant::now();
-        let shared = |name| head?.fields.get(name).map(Bytes::copy_from_slice);
+        let copied = |name| head?.fields.get(name).map(Bytes::copy_from_slice);
         let parent = head.and_then(|head| TraceParent::of(&head.fields));
         let trace = head.zip(snapshot.traces.as_ref());
         let trace = trace.and_then(|(head, traces)| {
@@ -87,9 +87,9 @@ impl Context {
         Arc::new(Self {
             method: head.map(|head| head.method.clone()),
             target: head.map(|head| head.target.clone()),
-            request_id: head.map(|_| shared(REQUEST_ID).unwrap_or_else(request_id)),
-            forwarded_for: shared(FORWARDED_FOR),
-            user_agent: shared(USER_AGENT),
+            request_id: head.map(|_| copied(REQUEST_ID).unwrap_or_else(request_id)),
+            forwarded_for: copied(FORWARDED_FOR),
+            user_agent: copied(USER_AGENT),
             trace_id,
             trace,
             grpc: head.is_some_and(reads_grpc),
@@ -199,7 +199,7 @@ mod tests {
         RequestHead::new(Method::PUT, target, http::Version::HTTP_11, fields)
     }
 
-    fn facts(lines: &[(&str, &str)]) -> Arc<Context> {
+    fn context(lines: &[(&str, &str)]) -> Arc<Context> {
         let parsed = parse(
             "upstream: { url: 'http://127.0.0.1:3000' }",
             &Overrides::default(),
@@ -218,10 +218,10 @@ mod tests {
             head.identify(&mut fields);
             fields.get_str(REQUEST_ID).expect("text").to_owned()
         };
-        let given = facts(&[("X-Request-Id", "a-1")]);
+        let given = context(&[("X-Request-Id", "a-1")]);
         assert_eq!(id(&given), "a-1");
         assert_eq!(given.text(false).request_id.as_deref(), Some("a-1"));
-        let heads: Vec<_> = (0..100).map(|_| facts(&[])).collect();
+        let heads: Vec<_> = (0..100).map(|_| context(&[])).collect();
         let made: BTreeSet<String> = heads.iter().map(id).collect();
         assert_eq!(made.len(), 100, "each is another one");
         for (one, head) in made.iter().zip(&heads) {
@@ -243,7 +243,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_query_is_shown_where_it_is_wanted() {
-        let head = facts(&[]);
+        let head = context(&[]);
         assert_eq!(head.text(false).path.as_deref(), Some("/orders/7"));
         assert_eq!(head.text(true).path.as_deref(), Some("/orders/7?secret=1"));
     }
@@ -251,7 +251,7 @@ mod tests {
     #[tokio::test]
     async fn long_fields_are_cut() {
         let long = "ü".repeat(FIELD_SHOWN);
-        let text = facts(&[("User-Agent", &long)]).text(false);
+        let text = context(&[("User-Agent", &long)]).text(false);
         let shown = text.user_agent.expect("there is one");
         assert!(
             shown.len() <= FIELD_SHOWN + "…".len() && shown.ends_with("ü…"),

@@ -57,7 +57,7 @@ use crate::worker::PerWorker;
 /// The connections for fenced requests.
 type FencedConnections = Either<Arc<Http1Pool>, Arc<Http2Pool>>;
 
-/// What one request goes over.
+/// The connection or the pool for one request.
 #[must_use = "it may hold a connection"]
 pub(crate) enum Reserved {
     Http1(Arc<Http1Pool>),

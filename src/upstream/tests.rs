@@ -122,7 +122,7 @@ async fn a_connection_that_is_made_after_a_rejoin_writes_nothing_for_an_earlier_
     assert!(sent.await.expect("no panic").is_err());
 }
 
-/// What it leaves is in the library, which would send it later.
+/// The rest of it stays in the HTTP/2 library, which would send it later.
 #[tokio::test]
 async fn a_write_that_the_lease_refuses_leaves_something_unsent() {
     let (ours, _theirs) = tokio::net::UnixStream::pair().expect("a pair");

@@ -126,7 +126,7 @@ async fn follow(
     hand_on(open, response, watch).await
 }
 
-/// Reserves a connection or stream upstream. The permit delays newer tokens meanwhile, so the wait
+/// Reserves a connection upstream. The permit delays newer tokens meanwhile, so the wait
 /// ends as soon as one is known.
 async fn reserve(upstream: &Upstream, permit: &Permit) -> Result<Reserved, Refusal> {
     let reserved = tokio::select! {

@@ -97,7 +97,7 @@ impl Http1UpstreamConnection {
         }
     }
 
-    /// What follows the head of a 101, first the bytes that came with it.
+    /// The bytes behind the head of a 101, beginning with those that were read together with it.
     pub(crate) fn tunnel(&mut self) -> impl AsyncRead + AsyncWrite + Unpin {
         let first = Cursor::new(self.buf.split());
         let (rest, to_upstream) = tokio::io::split(&mut self.io);
