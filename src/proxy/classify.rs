@@ -300,7 +300,7 @@ pub(super) fn short(key: ResourceKey, most: usize) -> Result<ResourceKey, Refusa
 }
 
 /// The members of the body that a route makes its keys of.
-pub(super) fn json_members(body: &[u8], route: &Route) -> Result<Vec<Option<String>>, Refusal> {
+pub(crate) fn json_members(body: &[u8], route: &Route) -> Result<Vec<Option<String>>, Refusal> {
     let wanted = route.template()?.json_paths();
     let wanted: Vec<&[String]> = wanted.iter().map(Vec::as_slice).collect();
     super::jsonkey::members(body, &wanted)

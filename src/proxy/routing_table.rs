@@ -25,7 +25,7 @@ pub(crate) struct Route {
 
 impl Route {
     /// The template of its resource keys. Every route that fences has one.
-    pub(super) fn template(&self) -> Result<&KeyTemplate, Refusal> {
+    pub(crate) fn template(&self) -> Result<&KeyTemplate, Refusal> {
         let key = self.settings.key.as_ref();
         key.ok_or_else(|| Refusal::ambiguous("This route has no resource key."))
     }
@@ -84,7 +84,7 @@ pub(crate) struct RoutingTable {
 
 impl RoutingTable {
     /// The style of an answer to this request.
-    pub(super) fn style(&self, grpc: bool) -> AnswerStyle<'_> {
+    pub(crate) fn style(&self, grpc: bool) -> AnswerStyle<'_> {
         AnswerStyle {
             stale_status: self.settings.stale_status,
             disclose: self.settings.disclose,
