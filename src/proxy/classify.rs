@@ -85,12 +85,8 @@ fn class_of(
             one_path(Allow::default(), &path)?;
         }
         let safe = settings.unmatched == Unmatched::SafeOnly && is_safe(&head.method, &head.fields);
-        let pass = Class::Pass { upgrade: false };
-        return if safe {
-            Ok(pass)
-        } else {
-            Err(Refusal::NoRoute)
-        };
+        let pass = safe.then_some(Class::Pass { upgrade: false });
+        return pass.ok_or(Refusal::NoRoute);
     };
     *found = Some(Arc::clone(route));
     let settings = &route.settings;

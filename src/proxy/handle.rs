@@ -13,7 +13,7 @@ use super::setup::Proxy;
 use crate::body::Received;
 use crate::http1::names::CONNECTION;
 use crate::http1::{MessageError, RequestHead, Response};
-use crate::metrics::{Limit, Outcome};
+use crate::metrics::{Limit, Metrics, Outcome};
 use crate::proxy::client_body::ClientBody;
 
 /// How long a request that is refused for overload waits for its answer. Many clients retry at
@@ -81,22 +81,20 @@ impl Proxy {
         request: &http::Request<B>,
         client: &Arc<Client>,
     ) -> Response<ClientBody> {
-        if let Some(limit) = limit_of(error) {
-            self.metrics.limit(limit);
-        }
+        count_limit(&self.metrics, error);
         let head = http2::unchecked(request);
         let context = Context::of(Some(&head), self.snapshot(), Arc::clone(client), false);
         self.answer(&context, None, false, Err(error.into()))
     }
 }
 
-/// The limit that a head or trailer section exceeds, if that is the reason for the refusal.
-pub(crate) const fn limit_of(error: MessageError) -> Option<Limit> {
-    match error {
-        MessageError::Bytes(_) => Some(Limit::HeaderBytes),
-        MessageError::Fields(_) => Some(Limit::HeaderCount),
-        MessageError::TargetLong(_) => Some(Limit::TargetBytes),
-        MessageError::Slow(_) => Some(Limit::HeadTimeout),
-        _ => None,
-    }
+/// Counts the limit that a head or trailer section exceeds, if that is the reason for the refusal.
+pub(crate) fn count_limit(metrics: &Metrics, error: MessageError) {
+    metrics.limit(match error {
+        MessageError::Bytes(_) => Limit::HeaderBytes,
+        MessageError::Fields(_) => Limit::HeaderCount,
+        MessageError::TargetLong(_) => Limit::TargetBytes,
+        MessageError::Slow(_) => Limit::HeadTimeout,
+        _ => return,
+    });
 }

@@ -179,26 +179,20 @@ impl Upstream {
         repeatable: bool,
     ) -> BoxFuture<'static, Result<Response<ResponseBody>, SendError>> {
         // Boxed, so that the futures around it stay small.
-        match reserved {
-            Reserved::Http1(pool) => Http1Exchange::new(pool, request, repeatable)
-                .response()
-                .map_ok(|response| response.map(Either::Left))
-                .boxed(),
+        let uri = self.h2.then(|| self.uri(&request.head.target)).flatten();
+        let answer = match reserved {
+            Reserved::Http1(pool) => {
+                let answer = Http1Exchange::new(pool, request, repeatable).response();
+                return answer.map_ok(|one| one.map(Either::Left)).boxed();
+            }
             Reserved::Http2(connection, pool) => {
-                let uri = self.uri(&request.head.target);
-                let answer = http2::fenced(connection, pool, uri, request);
-                answer
-                    .map_ok(|response| response.map(Either::Right))
-                    .boxed()
+                http2::fenced(connection, pool, uri, request).left_future()
             }
             Reserved::SharedHttp2(shared) => {
-                let uri = self.uri(&request.head.target);
-                let answer = http2::plain(shared, uri, request, repeatable);
-                answer
-                    .map_ok(|response| response.map(Either::Right))
-                    .boxed()
+                http2::plain(shared, uri, request, repeatable).right_future()
             }
-        }
+        };
+        answer.map_ok(|one| one.map(Either::Right)).boxed()
     }
 
     /// Opens a connection and sends nothing.

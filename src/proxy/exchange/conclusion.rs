@@ -138,11 +138,7 @@ impl Asked {
         {
             return Some(doubt);
         }
-        let bodiless = self.head
-            || matches!(
-                response.status,
-                StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
-            );
+        let bodiless = self.head || matches!(status, 204 | 304);
         // `http1::head` lets no Transfer-Encoding but chunked through.
         let framed = response.version > Version::HTTP_11
             || fields.contains(CONTENT_LENGTH)

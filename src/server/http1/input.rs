@@ -18,7 +18,7 @@ use crate::http1::content::{ContentReader, Framing};
 use crate::http1::head::HeadLimits;
 use crate::http1::request::{NextHead, RequestReader};
 use crate::metrics::Metrics;
-use crate::proxy::limit_of;
+use crate::proxy::count_limit;
 use crate::server::connection_state::ClientIo;
 
 /// The bytes of a head that are read at once.
@@ -233,9 +233,7 @@ impl Input {
         let taken = self.content.take(&mut self.buf, &self.limits);
         taken.inspect_err(|error| {
             tracing::debug!(%error, "the body of a request is malformed");
-            if let Some(limit) = limit_of(*error) {
-                self.metrics.limit(limit);
-            }
+            count_limit(&self.metrics, *error);
         })
     }
 

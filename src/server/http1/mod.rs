@@ -37,7 +37,7 @@ use crate::http1::request::{NextHead, Request};
 use crate::http1::{ClientSocket, MessageError, Response};
 use crate::metrics::Limit;
 use crate::proxy::headers::takes_trailers;
-use crate::proxy::{ClientBody, limit_of};
+use crate::proxy::{ClientBody, count_limit};
 
 /// A client that is still sending may take this long to read its answer and close: closing before
 /// would reset the connection, and the answer might be lost (RFC 9112, 9.6).
@@ -228,9 +228,7 @@ impl Http1Connection<'_> {
     /// Answers a refused head. Nothing behind it is read.
     async fn refuse(&mut self, error: MessageError) -> AfterAnswer {
         let Site { shared, peer, .. } = self.site;
-        if let Some(limit) = limit_of(error) {
-            shared.metrics.limit(limit);
-        }
+        count_limit(&shared.metrics, error);
         self.input.close();
         let asked = Asked {
             // No content may answer a HEAD, not even a refusal's (RFC 9110, 9.3.2).

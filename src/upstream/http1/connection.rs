@@ -4,7 +4,6 @@ use std::io::{self, Cursor};
 use std::pin::Pin;
 use std::sync::MutexGuard;
 use std::task::{Context, Poll, Waker, ready};
-use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
@@ -18,17 +17,14 @@ use crate::upstream::socket::{SocketState, UpstreamSocket};
 const FIRST_READ: usize = 8 << 10;
 const MAX_READ: usize = 64 << 10;
 
-/// How often a new connection is looked at whose TLS record has not come whole, and the pause.
-const PART_LOOKS: u32 = 100;
-const PART_PAUSE: Duration = Duration::from_millis(5);
-
 /// The state of an idle connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdleLook {
     /// Nothing has come.
     Quiet,
-    /// A part of a TLS record has come, which may become bytes.
-    Part,
+    /// Bytes of TLS have come, and none of an answer yet: a ticket (RFC 8446, 4.6.1), or a part of
+    /// a record.
+    Tls,
     /// Bytes have come that answer no request.
     Bytes,
     /// It has ended, or broken.
@@ -87,11 +83,13 @@ impl Http1UpstreamConnection {
         let mut buf = ReadBuf::new(&mut byte);
         let mut cx = Context::from_waker(Waker::noop());
         self.socket().unpolled = true;
+        let before = self.socket().received;
         let read = Pin::new(&mut self.io).poll_read(&mut cx, &mut buf);
-        self.socket().unpolled = false;
+        let mut socket = self.socket();
+        socket.unpolled = false;
         match read {
-            Poll::Pending if self.socket().is_inside_record() => IdleLook::Part,
-            Poll::Pending => IdleLook::Quiet,
+            Poll::Pending if socket.received == before => IdleLook::Quiet,
+            Poll::Pending => IdleLook::Tls,
             Poll::Ready(Ok(())) if !buf.filled().is_empty() => IdleLook::Bytes,
             Poll::Ready(_) => IdleLook::Ended,
         }
@@ -132,18 +130,15 @@ impl Drop for Http1UpstreamConnection {
 impl PooledConnection for Http1UpstreamConnection {
     async fn open(connecting: &Connecting) -> Result<Self, String> {
         let mut connection = Self::new(connecting.open().await?);
-        let mut pauses = 0..PART_LOOKS;
-        loop {
-            match connection.look() {
-                IdleLook::Quiet => return Ok(connection),
-                // The rest of a ticket is on its way.
-                IdleLook::Part if pauses.next().is_some() => tokio::time::sleep(PART_PAUSE).await,
-                IdleLook::Bytes | IdleLook::Part => return Err(given_up(GREETING)),
-                IdleLook::Ended => return Err("it has closed the connection".to_owned()),
-            }
+        match connection.look() {
+            // Tickets follow the handshake.
+            IdleLook::Quiet | IdleLook::Tls => Ok(connection),
+            IdleLook::Bytes => Err(given_up(GREETING)),
+            IdleLook::Ended => Err("it has closed the connection".to_owned()),
         }
     }
 
+    /// What comes over TLS while the connection is idle may become bytes that answer no request.
     fn is_fit(&mut self) -> bool {
         let look = self.look();
         if look == IdleLook::Bytes {

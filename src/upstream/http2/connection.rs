@@ -97,11 +97,10 @@ impl PooledConnection for Http2Connection {
         let settings = &connecting.settings;
         let within = settings.connect_timeout;
         let handshake = tokio::time::timeout(within, handshake(io, settings.header_bytes));
-        handshake.await.unwrap_or_else(|_| {
-            Err(format!(
-                "it has not said within {within:?} that it takes HTTP/2 requests (SETTINGS)"
-            ))
-        })
+        let late = |_| {
+            format!("it has not said within {within:?} that it takes HTTP/2 requests (SETTINGS)")
+        };
+        handshake.await.map_err(late).flatten()
     }
 
     /// Handles the frames that have come meanwhile: SETTINGS that allow no stream, GOAWAY.
