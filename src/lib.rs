@@ -12,7 +12,7 @@
 //!    and the membership.
 //! 5. [`store`]: keeps the marks durable: the trait [`store::MarkStore`], `sqlite`, `postgres`.
 //!
-//! Where to look first: a permit ends in `proxy::exchange::open` (`Relay::end`), and
+//! Where to look first: a permit ends in `proxy::exchange::fenced` (`Relay::end`), and
 //! `proxy::exchange::conclusion` decides whether it has settled. Headers are dropped and added in
 //! `proxy::headers`. A new refusal is a variant of `proxy::refusal::Refusal`, and its answer is in
 //! `proxy::refusal::problem`.

@@ -6,7 +6,7 @@ import shutil
 
 from . import load, servers
 from .processes import Failed
-from .rounds import Cell, Marks, interleave
+from .rounds import Cell, Marks, interleave, ratios
 
 STREAMS = 16
 
@@ -101,6 +101,17 @@ def _micros(text):
     return float(number) * {"us": 1, "ms": 1e3, "s": 1e6, "m": 6e7}[unit]
 
 
+def against_nginx(verdicts, cells, protocol, least):
+    """The rows of the targets: bypass against nginx over this protocol."""
+    found = {(cell.name, cell.method, cell.connections): cell for cell in cells}
+    for (name, method, many), cell in found.items():
+        nginx = found.get((f"nginx, {protocol}", method, many))
+        if name == f"bypass, {protocol}" and nginx:
+            text = f"bypass against nginx, {protocol}: {method}, {many} connections, requests/s"
+            faults = cell.faults + nginx.faults
+            verdicts.add(text, ratios(cell, nginx), least, faults=faults)
+
+
 def http2(yard):
     """HTTP/2 from the client, HTTP/1.1 or HTTP/2 to the upstream: fencepost, nginx, Envoy."""
     if not shutil.which("h2load"):
@@ -156,6 +167,7 @@ def http2(yard):
     cell("bypass, h1 to h2", both, "POST", 64, None)
     yard.cells += cells
     interleave(work, cells, yard.rounds, min(1, yard.seconds), yard.say)
+    against_nginx(yard.verdicts, cells, "h2 to h1", 0.9)
 
 
 def tls(yard):
@@ -192,3 +204,4 @@ def tls(yard):
     cells = [cell for cell in cells if yard.chosen(f"tls {cell.title}")]
     yard.cells += cells
     interleave(work, cells, yard.rounds, min(1, yard.seconds), yard.say)
+    against_nginx(yard.verdicts, cells, "TLS", 0.95)

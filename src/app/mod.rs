@@ -10,12 +10,14 @@ mod reload;
 mod settings_metrics;
 mod shutdown;
 mod store_start;
+
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -204,7 +206,7 @@ impl App {
         instance: InstanceId,
         log: Arc<LogFilter>,
     ) -> anyhow::Result<(Self, Background)> {
-        server::raise_descriptors();
+        raise_descriptors();
         let metrics = Arc::new(Metrics::new(&route_labels(&settings)));
         metrics.set_instance(&instance.name());
         set_loaded(&metrics, &settings);
@@ -395,5 +397,17 @@ impl App {
         // The last thing: neither the store nor a hook waits for a collector.
         self.live.proxy.finish_traces(TRACES).await;
         side_tasks.lost_lines.abort();
+    }
+}
+
+/// Raises the soft limit on file descriptors to the hard one.
+fn raise_descriptors() {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let raised = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the soft limit on file descriptors could not be raised (ulimit -n)");
     }
 }

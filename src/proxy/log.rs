@@ -1,47 +1,18 @@
 //! The lines about requests: refusals and unknown outcomes, which operators also see in the admin
-//! API ([`Notes`]), and answered requests (`log.access`).
+//! API ([`Notes`](super::notes::Notes)), and answered requests (`log.access`).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use tokio::time::Instant;
 
 use super::context::Context;
 use super::refusal::Refusal;
 use crate::config::AccessLog;
 use crate::json_values::wall_clock;
 use crate::metrics::Outcome;
-use crate::rejections::{RecentRejection, Rejections};
+use crate::rejections::RecentRejection;
 use crate::routing::ResourceKey;
-use crate::throttle::Throttle;
-
-/// The refusals and unknown outcomes that operators see: in the log and in the admin API.
-pub(crate) struct Notes {
-    /// Limits the log lines, each outcome by itself: a line for each refusal of a storm would cost
-    /// more than the refusal, and hide the other reasons. In the order of [`Outcome::ALL`].
-    throttles: Vec<Throttle>,
-    pub(super) rejections: Arc<Rejections>,
-}
-
-impl Notes {
-    pub(super) fn new(rejections: Arc<Rejections>) -> Self {
-        let throttle = |outcome: &Outcome| match outcome {
-            Outcome::Overloaded => Throttle::of_many(),
-            _ => Throttle::of_refusals(),
-        };
-        Self {
-            throttles: Outcome::ALL.iter().map(throttle).collect(),
-            rejections,
-        }
-    }
-
-    /// `Some` if a line about this outcome is logged, with the number of similar ones that were left
-    /// out before it.
-    pub(super) fn say(&self, outcome: Outcome) -> Option<u64> {
-        self.throttles[outcome as usize].say(Instant::now())
-    }
-}
 
 impl Context {
     /// Logs and remembers a refusal or an unknown outcome. Under overload, only logged refusals are

@@ -23,6 +23,7 @@ pub mod idempotency;
 pub mod jsonkey;
 pub(crate) mod limits;
 mod log;
+mod notes;
 mod observe;
 mod refusal;
 mod routing_table;

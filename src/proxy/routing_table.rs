@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Once};
 
-use super::log::Notes;
+use super::notes::Notes;
 use super::refusal::{AnswerStyle, Refusal};
 use crate::body::{BodyMemory, BodyRules};
 use crate::config::{BodySettings, Mode, RouteSettings, Settings};

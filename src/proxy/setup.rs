@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 use super::client::is_in;
 use super::headers::Via;
 use super::limits::InFlightLimit;
-use super::log::Notes;
+use super::notes::Notes;
 use super::routing_table::{RoutingTable, Snapshot};
 use crate::body::{BodyMemory, LongBodies};
 use crate::boot_clock::BootClock;

@@ -93,7 +93,7 @@ impl Proxy {
         };
         progress.answered();
         let status = response.status();
-        let watch = ResponseWatch::begin(metrics, began, status, &context.upstream, exchange.span);
+        let watch = ResponseWatch::begin(metrics, began, status, context, exchange.span);
         if status == StatusCode::SWITCHING_PROTOCOLS {
             let (answer, tunnel) = TunnelOpening::switch(opening, response, self.via)?;
             self.tasks.spawn(async move {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use super::normal::{decoded, fold_case};
 use super::path::has_control;
 use super::route::Pattern;
+use crate::http1::head::is_token;
 
 /// The name of a protected resource: 1 to 1,024 bytes of text without control characters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -134,8 +135,7 @@ impl Source {
 
     fn header(name: &str) -> Result<Self, String> {
         let name = name.to_ascii_lowercase();
-        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&'*+-.^_`~".contains(&byte);
-        if !name.bytes().all(is_token) {
+        if !is_token(name.as_bytes()) {
             return Err(format!("`{{header.{name}}}`: no header can have this name"));
         }
         match name.replace('_', "-").as_str() {

@@ -17,7 +17,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 use tokio_util::either::Either;
@@ -28,11 +27,12 @@ use crate::locked::locked;
 use crate::metrics::{InFlightGuard, Limit, Metrics};
 use crate::proxy::{ClientPermit, ClientShares};
 use crate::socket::{self, DetachedSocket, Listener};
-use crate::throttle::Throttle;
 
 /// The pause after an accept that found no descriptor. Any descriptor that the process closes
 /// helps, and nothing reports that.
 const PAUSE: Duration = Duration::from_millis(50);
+/// The shortest time between two reports about descriptors.
+const REPORT_AGAIN: Duration = Duration::from_secs(10);
 /// A connection is idle for this long before it makes room. A client that has just connected is
 /// about to send a request, and a connection in constant use should not be closed between two
 /// requests.
@@ -56,12 +56,13 @@ pub(super) async fn accept_all(
     shared: &Shared,
     mut serve: impl FnMut(Accepted),
 ) {
-    let reports = Throttle::of_repeats();
+    // The last report that no descriptor was found.
+    let mut reported = None;
     loop {
         let (socket, ip) = match accept(&listener).await {
             Ok(accepted) => accepted,
             Err(error) => {
-                failed(&error, &shared.metrics, &reports).await;
+                failed(&error, &shared.metrics, &mut reported).await;
                 continue;
             }
         };
@@ -91,29 +92,19 @@ async fn accept(listener: &Listener) -> io::Result<(DetachedSocket, Option<IpAdd
 
 /// Waits after an error of accept(2) that concerns the process: no descriptors, or no memory. All
 /// others concern the new socket alone.
-async fn failed(error: &io::Error, metrics: &Metrics, reports: &Throttle) {
+async fn failed(error: &io::Error, metrics: &Metrics, reported: &mut Option<Instant>) {
     let ours = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     if !Errno::from_io_error(error).is_some_and(|code| ours.contains(&code)) {
         tracing::debug!(%error, "a connection was gone before it was accepted");
         return;
     }
-    if reports.say(Instant::now()).is_some() {
+    let now = Instant::now();
+    if reported.is_none_or(|last| now - last >= REPORT_AGAIN) {
+        *reported = Some(now);
         metrics.limit(Limit::FileDescriptors);
         tracing::warn!(%error, "no connection can be accepted until descriptors are free: they wait. Raise the limit (ulimit -n, LimitNOFILE) or lower limits.connections");
     }
     sleep(PAUSE).await;
-}
-
-/// Raises the soft limit on file descriptors to the hard one.
-pub(crate) fn raise_descriptors() {
-    let maximum = getrlimit(Resource::Nofile).maximum;
-    let raised = Rlimit {
-        current: maximum,
-        maximum,
-    };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, "the soft limit on file descriptors could not be raised (ulimit -n)");
-    }
 }
 
 /// The limits of the data port, and its open connections.

@@ -29,7 +29,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use self::accept::ConnectionLimit;
-pub(crate) use self::accept::raise_descriptors;
 pub(crate) use self::connection_state::Shared;
 use self::connection_state::Signal;
 use crate::socket::Listener;

@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
-use super::socket::{LeaseGuard, UpstreamSocket};
+use super::socket::{LeaseGuard, TlsRecords, UpstreamSocket};
 use crate::config::{UpstreamSettings, UpstreamTlsSettings, UpstreamUrl};
 use crate::metrics::{ConnectFailure, InFlightGuard, Metrics};
 use crate::socket;
@@ -74,6 +74,7 @@ impl Tls {
     async fn handshake(&self, socket: UpstreamSocket) -> Result<UpstreamIo, String> {
         let name = self.server_name.clone();
         let name = name.ok_or("the host of upstream.url is no valid name; see server_name")?;
+        socket.lock().records = Some(TlsRecords::default());
         let connector = TlsConnector::from(Arc::clone(&self.config));
         let connected = connector.connect(name, socket).await;
         let stream = connected.map_err(|error| match hint(&error) {

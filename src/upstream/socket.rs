@@ -129,8 +129,8 @@ pub(crate) struct SocketState {
     failed: Option<io::ErrorKind>,
     /// Reads ask the kernel, in place of the runtime. They wake no task then.
     pub unpolled: bool,
-    /// Bytes that have come from the kernel, before TLS.
-    pub received: u64,
+    /// The position in the records that have come. `None`: the connection does not speak TLS.
+    pub(super) records: Option<TlsRecords>,
     pub opened: Instant,
     /// The worker whose runtime waits for the socket.
     worker: usize,
@@ -148,7 +148,7 @@ impl UpstreamSocket {
             blocked: false,
             failed: None,
             unpolled: false,
-            received: 0,
+            records: None,
             opened: Instant::now(),
             worker: worker::index(),
             _counted: counted,
@@ -260,10 +260,13 @@ impl AsyncRead for UpstreamSocket {
         } else {
             Pin::new(io).poll_read(cx, buf)
         };
-        if let Poll::Ready(Err(error)) = &read {
-            this.failed.get_or_insert(error.kind());
+        match (&read, &mut this.records) {
+            (Poll::Ready(Err(error)), _) => {
+                this.failed.get_or_insert(error.kind());
+            }
+            (_, Some(records)) => records.received(&buf.filled()[before..]),
+            _ => {}
         }
-        this.received += (buf.filled().len() - before) as u64;
         read
     }
 }
@@ -298,5 +301,70 @@ impl AsyncWrite for UpstreamSocket {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.lock().write(|io| io.poll_write_vectored(cx, bufs))
+    }
+}
+
+/// The type, the version and the length of a record.
+const RECORD_HEAD: usize = 5;
+
+/// The position in a stream of TLS records (RFC 8446, 5.1). The library takes the beginning of a record
+/// and shows nothing of it until the rest has come. An idle connection in the middle of a record is
+/// about to deliver bytes that answer no request.
+#[derive(Debug, Default)]
+pub(super) struct TlsRecords {
+    /// Bytes of the record's head that have come.
+    in_head: usize,
+    /// Bytes of its content that have not, as its head says.
+    left: usize,
+}
+
+impl TlsRecords {
+    /// These bytes have come next.
+    fn received(&mut self, mut bytes: &[u8]) {
+        while let [next, rest @ ..] = bytes {
+            if self.in_head < RECORD_HEAD {
+                self.in_head += 1;
+                // The last two bytes are the length.
+                self.left = (self.left << 8 | usize::from(*next)) & 0xffff;
+                bytes = rest;
+            } else {
+                let now = self.left.min(bytes.len());
+                self.left -= now;
+                bytes = &bytes[now..];
+            }
+            if self.in_head == RECORD_HEAD && self.left == 0 {
+                self.in_head = 0;
+            }
+        }
+    }
+
+    /// Whether a record has begun and not ended.
+    pub(super) const fn is_inside(&self) -> bool {
+        self.in_head > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_ends_with_its_last_byte_however_it_comes() {
+        let stream = [
+            &[23, 3, 3, 0, 3, 1, 2, 3][..],
+            &[22, 3, 3, 0, 0],
+            &[23, 3, 3, 1, 0],
+        ];
+        let stream = [stream.concat(), vec![0; 256]].concat();
+        let ends = [0, 8, 13, 18 + 256];
+        for size in [1, 2, 3, 7, 300] {
+            let mut records = TlsRecords::default();
+            let mut passed = 0;
+            for piece in stream.chunks(size) {
+                records.received(piece);
+                passed += piece.len();
+                assert_eq!(records.is_inside(), !ends.contains(&passed), "{passed}");
+            }
+        }
     }
 }

@@ -6,7 +6,6 @@
 
 mod conclusion;
 pub(super) mod fenced;
-mod open;
 pub(super) mod reply;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 pub(super) use self::conclusion::{Asked, Conclusion};
-pub(super) use self::open::FenceTerms;
+pub(super) use self::fenced::FenceTerms;
 
 /// The result of an exchange.
 pub(super) trait Outlives: Send {

@@ -3,9 +3,7 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::OnceLock;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -17,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::conclusion::Conclusion;
 use crate::body::{BoxError, MemoryShare};
 use crate::metrics::{ResponseTimer, RouteMetrics};
+use crate::proxy::context::Context as RequestContext;
 use crate::proxy::headers::TrailerRules;
 use crate::proxy::refusal::Refusal;
 use crate::traces::UpstreamSpan;
@@ -42,16 +41,15 @@ pub(crate) struct ResponseWatch {
 }
 
 impl ResponseWatch {
-    /// The head of the response has arrived, for a request that was sent at `sent`. `upstream`: gets
-    /// the time that it took.
+    /// The head of the response has arrived, for a request that was sent at `sent`.
     pub(in crate::proxy) fn begin(
         metrics: &RouteMetrics,
         sent: Instant,
         status: StatusCode,
-        upstream: &OnceLock<Duration>,
+        context: &RequestContext,
         mut span: Option<UpstreamSpan>,
     ) -> Self {
-        let _ = upstream.set(sent.elapsed());
+        let _ = context.upstream.set(sent.elapsed());
         if let Some(span) = &mut span {
             span.answered(status.as_u16());
         }

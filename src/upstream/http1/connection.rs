@@ -22,9 +22,8 @@ const MAX_READ: usize = 64 << 10;
 pub(super) enum IdleLook {
     /// Nothing has come.
     Quiet,
-    /// Bytes of TLS have come, and none of an answer yet: a ticket (RFC 8446, 4.6.1), or a part of
-    /// a record.
-    Tls,
+    /// A part of a TLS record has come, which may become bytes.
+    Part,
     /// Bytes have come that answer no request.
     Bytes,
     /// It has ended, or broken.
@@ -83,13 +82,13 @@ impl Http1UpstreamConnection {
         let mut buf = ReadBuf::new(&mut byte);
         let mut cx = Context::from_waker(Waker::noop());
         self.socket().unpolled = true;
-        let before = self.socket().received;
         let read = Pin::new(&mut self.io).poll_read(&mut cx, &mut buf);
-        let mut socket = self.socket();
-        socket.unpolled = false;
+        self.socket().unpolled = false;
         match read {
-            Poll::Pending if socket.received == before => IdleLook::Quiet,
-            Poll::Pending => IdleLook::Tls,
+            Poll::Pending => match &self.socket().records {
+                Some(records) if records.is_inside() => IdleLook::Part,
+                _ => IdleLook::Quiet,
+            },
             Poll::Ready(Ok(())) if !buf.filled().is_empty() => IdleLook::Bytes,
             Poll::Ready(_) => IdleLook::Ended,
         }
@@ -131,14 +130,13 @@ impl PooledConnection for Http1UpstreamConnection {
     async fn open(connecting: &Connecting) -> Result<Self, String> {
         let mut connection = Self::new(connecting.open().await?);
         match connection.look() {
-            // Tickets follow the handshake.
-            IdleLook::Quiet | IdleLook::Tls => Ok(connection),
+            // The part is mostly one of a ticket. A greeting that comes later is not seen either.
+            IdleLook::Quiet | IdleLook::Part => Ok(connection),
             IdleLook::Bytes => Err(given_up(GREETING)),
             IdleLook::Ended => Err("it has closed the connection".to_owned()),
         }
     }
 
-    /// What comes over TLS while the connection is idle may become bytes that answer no request.
     fn is_fit(&mut self) -> bool {
         let look = self.look();
         if look == IdleLook::Bytes {

@@ -135,7 +135,7 @@ async fn tickets_of_tls_are_not_left_over() {
 }
 
 /// The beginning of a TLS record shows no byte of its content, and the rest comes behind the next
-/// request.
+/// request. It comes by itself, or together with the answer before it.
 #[tokio::test]
 async fn a_part_of_a_tls_record_is_left_over() {
     let (ca, files) = (Ca::new("the upstream's CA"), Files::new());
@@ -150,47 +150,59 @@ async fn a_part_of_a_tls_record_is_left_over() {
         let (socket, _) = soon("a connection", listener.accept()).await.expect("open");
         acceptor.accept(socket).await.expect("a handshake")
     };
-    let first = proxy.start_request(put("/orders/7").token(40));
-    let mut idle = accept().await;
-    serve(&mut idle).await;
-    first.await.expect("no panic").assert_forwarded();
-    let (socket, session) = idle.get_mut();
-    let foreign = ANSWER.replace("own", "BAD");
-    session
-        .writer()
-        .write_all(foreign.as_bytes())
-        .expect("room");
-    let mut record = Vec::new();
-    session.write_tls(&mut record).expect("it is memory");
-    socket.set_nodelay(true).expect("open");
-    socket.write_all(&record[..10]).await.expect("taken");
-    let way = (
-        socket.local_addr().expect("open"),
-        socket.peer_addr().expect("open"),
-    );
-    eventually("the part to arrive", || async {
-        (unacknowledged(|from, to| (from, to) == way) == Some(0)).then_some(())
-    })
-    .await;
+    for (together, token) in [(false, 40), (true, 50)] {
+        let path = format!("/orders/{token}");
+        let first = proxy.start_request(put(&path).token(token));
+        let mut idle = accept().await;
+        read_head(&mut idle).await;
+        let (socket, session) = idle.get_mut();
+        socket.set_nodelay(true).expect("open");
+        let mut record = |text: &str| {
+            let mut record = Vec::new();
+            let written = session.writer().write_all(text.as_bytes());
+            written.expect("room");
+            session.write_tls(&mut record).expect("it is memory");
+            record
+        };
+        let (own, foreign) = (record(ANSWER), record(&ANSWER.replace("own", "BAD")));
+        let begin = if together { 10 } else { 0 };
+        let sent = [&own, &foreign[..begin]].concat();
+        socket.write_all(&sent).await.expect("taken");
+        first.await.expect("no panic").assert_forwarded();
+        socket.write_all(&foreign[begin..10]).await.expect("taken");
+        let way = (
+            socket.local_addr().expect("open"),
+            socket.peer_addr().expect("open"),
+        );
+        eventually("the part to arrive", || async {
+            (unacknowledged(|from, to| (from, to) == way).unwrap_or(0) == 0).then_some(())
+        })
+        .await;
 
-    let second = proxy.start_request(put("/orders/7").token(41));
-    let mut other = accept().await;
-    // The connection may be gone.
-    let _ = socket.write_all(&record[10..]).await;
-    serve(&mut other).await;
-    let answered = second.await.expect("no panic");
-    assert_eq!(answered.assert_forwarded().text(), "own");
+        let second = proxy.start_request(put(&path).token(token + 1));
+        let mut other = accept().await;
+        // The connection may be gone.
+        let _ = socket.write_all(&foreign[10..]).await;
+        serve(&mut other).await;
+        let answered = second.await.expect("no panic");
+        assert_eq!(answered.assert_forwarded().text(), "own", "{together}");
+        drop(other);
+    }
 }
 
 const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nown";
 
 /// Answers one request.
 async fn serve(stream: &mut TlsStream<TcpStream>) {
+    read_head(stream).await;
+    stream.write_all(ANSWER.as_bytes()).await.expect("taken");
+    stream.flush().await.expect("taken");
+}
+
+async fn read_head(stream: &mut TlsStream<TcpStream>) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let byte = soon("a head", stream.read_u8()).await;
         head.push(byte.expect("open"));
     }
-    stream.write_all(ANSWER.as_bytes()).await.expect("taken");
-    stream.flush().await.expect("taken");
 }

@@ -1,0 +1,36 @@
+//! [`Notes`]: what a process keeps of refusals and unknown outcomes, whatever its settings are.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use crate::metrics::Outcome;
+use crate::rejections::Rejections;
+use crate::throttle::Throttle;
+
+/// The refusals and unknown outcomes that operators see: in the log and in the admin API.
+pub(crate) struct Notes {
+    /// Limits the log lines, each outcome by itself: a line for each refusal of a storm would cost
+    /// more than the refusal, and hide the other reasons. In the order of [`Outcome::ALL`].
+    throttles: Vec<Throttle>,
+    pub(super) rejections: Arc<Rejections>,
+}
+
+impl Notes {
+    pub(super) fn new(rejections: Arc<Rejections>) -> Self {
+        let throttle = |outcome: &Outcome| match outcome {
+            Outcome::Overloaded => Throttle::of_many(),
+            _ => Throttle::of_refusals(),
+        };
+        Self {
+            throttles: Outcome::ALL.iter().map(throttle).collect(),
+            rejections,
+        }
+    }
+
+    /// `Some` if a line about this outcome is logged, with the number of similar ones that were left
+    /// out before it.
+    pub(super) fn say(&self, outcome: Outcome) -> Option<u64> {
+        self.throttles[outcome as usize].say(Instant::now())
+    }
+}
