@@ -74,7 +74,6 @@ use tower_http::trace::TraceLayer;
 use self::auth::Access;
 use self::limit::RequestLimit;
 pub use self::listener::serve;
-pub use self::page::History;
 pub use self::readiness::{Readiness, ReadyReport};
 pub use self::status::LoadedConfig;
 use crate::config::AdminSettings;
@@ -99,7 +98,6 @@ pub struct AdminState {
     pub settings: watch::Receiver<AdminSettings>,
     pub log: Arc<LogFilter>,
     pub loaded: watch::Receiver<LoadedConfig>,
-    pub history: Arc<History>,
 }
 
 /// The admin port's routes and layers.

@@ -30,7 +30,7 @@ use self::reload::Live;
 use self::settings_metrics::{route_labels, set_loaded};
 use self::shutdown::StopSignal;
 use self::store_start::join;
-use crate::admin::{self, AdminState, History, LoadedConfig, Readiness};
+use crate::admin::{self, AdminState, LoadedConfig, Readiness};
 use crate::config::{self, Loader, RouteTable, Settings, Warning};
 use crate::fencing::{Background, Fencing, FencingSetup, Running};
 use crate::log_filter::LogFilter;
@@ -268,9 +268,6 @@ impl App {
         let admin_stop = CancellationToken::new();
         let metrics = &self.live.metrics;
         let admin = admin.map(|listener| {
-            let history = Arc::new(History::default());
-            let sampled = Arc::clone(&history).run(Arc::clone(metrics), admin_stop.clone());
-            tokio::spawn(sampled);
             let state = AdminState {
                 fencing: Arc::clone(&self.live.fencing),
                 metrics: Arc::clone(metrics),
@@ -279,7 +276,6 @@ impl App {
                 settings: self.live.admin.subscribe(),
                 log: Arc::clone(&self.live.log),
                 loaded: self.live.loaded.subscribe(),
-                history,
             };
             let stop = admin_stop.clone().cancelled_owned();
             tokio::spawn(admin::serve(listener, state, stop))

@@ -23,16 +23,14 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
+use super::clients::OwnClients;
 use super::hold::{Counts, Hold, Lost};
 use crate::config::{UpstreamSettings, UpstreamUrl};
 use crate::http1::Fields;
 use crate::locked::locked;
 use crate::metrics::Outcome;
-use crate::proxy::headers::{
-    OPERATION, OUTCOME, RETRY, TARGET, TOKEN, fencing_token, strip_hop_by_hop, text,
-};
-use crate::proxy::{AnswerStyle, Refusal, Retry, host_of};
-use crate::routing::is_address_or_localhost;
+use crate::proxy::headers::{OPERATION, OUTCOME, RETRY, TARGET, TOKEN, strip_hop_by_hop, text};
+use crate::proxy::{AnswerStyle, Refusal, Retry};
 
 /// The longest body that is kept, so that its request can be sent again.
 const BUFFER: u64 = 1 << 20;
@@ -58,9 +56,7 @@ pub(super) struct Forwarder {
     pub operation: Option<HeaderValue>,
     /// How long a request is sent again after a refusal with `same-token`.
     pub retry_for: Duration,
-    /// The authorities of requests that lead to the fencepost, each with its port. Empty where
-    /// clients come over a Unix socket, which no browser reaches.
-    pub hosts: Vec<String>,
+    pub clients: OwnClients,
     pub fencepost: Fencepost,
 }
 
@@ -156,7 +152,7 @@ impl Forwarder {
     pub(super) async fn handle(&self, request: Request<Incoming>) -> Response<Body> {
         let (head, body) = request.into_parts();
         let token = self.hold.borrow().token.clone();
-        let body = match self.check(&head, &token) {
+        let body = match self.clients.check(&head, &token) {
             Ok(()) => read(body).await,
             Err(refusal) => Err(refusal),
         };
@@ -323,55 +319,6 @@ impl Forwarder {
             );
         }
     }
-
-    /// The token is for the command. A port of the loopback is also reached by web pages in a
-    /// browser of this machine: of another site, or under a name that its owner has turned toward
-    /// this machine (DNS rebinding).
-    fn check(&self, head: &Parts, token: &HeaderValue) -> Result<(), Refusal> {
-        let ambiguous = |why: String| Err(Refusal::Ambiguous(why));
-        let fields = Fields::from(&head.headers);
-        let authority = head
-            .uri
-            .authority()
-            .map(|authority| authority.as_str().as_bytes());
-        let host = host_of(&fields, authority)?;
-        let host = std::str::from_utf8(host).unwrap_or_default();
-        let by_socket = self.hosts.is_empty();
-        // The client takes this port for a proxy (RFC 9112, 3.2.2).
-        let proxied = head.uri.authority().is_some();
-        let names_the_port = !proxied && (by_socket || is_address_or_localhost(host));
-        if !names_the_port && !self.hosts.contains(&with_port(host)) {
-            return ambiguous(format!(
-                "The request is for {host}, and this attach leads elsewhere: use the address in \
-                 FENCEPOST_URL. Or name {host} with --http-proxy if it is the fenced service, or in \
-                 NO_PROXY of the command if it is not."
-            ));
-        }
-        let text = |name| Some(head.headers.get(name)?.to_str().unwrap_or_default());
-        let of_this_site = match (text("sec-fetch-site"), text("origin")) {
-            (Some(site), _) => matches!(site, "same-origin" | "none"),
-            (None, Some(origin)) => origin
-                .strip_prefix("http://")
-                .is_some_and(|origin| origin.eq_ignore_ascii_case(host)),
-            (None, None) => true,
-        };
-        if !by_socket && !of_this_site {
-            return ambiguous(
-                "A web page of another site has sent this request, and fencepost attach adds the \
-                 token to requests of its command only."
-                    .into(),
-            );
-        }
-        match fencing_token(&fields) {
-            Ok(own) if own.is_none_or(|own| own == token.as_bytes()) => Ok(()),
-            Ok(_) => ambiguous(
-                "The request has an X-Fencing-Token of its own, and fencepost attach sends another \
-                 one: leave one of them out."
-                    .into(),
-            ),
-            Err(error) => ambiguous(error.to_string()),
-        }
-    }
 }
 
 /// Reads a body that is known to be short. Any other passes piece by piece.
@@ -428,16 +375,6 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// An authority of `http` in one spelling.
-pub(super) fn with_port(authority: &str) -> String {
-    let host = authority.to_ascii_lowercase();
-    let port = host.rsplit_once(':').map(|(_, port)| port);
-    if port.is_some_and(|port| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())) {
-        return host;
-    }
-    format!("{}:80", host.trim_end_matches(':'))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -464,18 +401,5 @@ mod tests {
         assert_eq!(waits(&after, pause), Some(Duration::from_secs(3)));
         let broken = Refusal::TooSlow(Duration::from_secs(1));
         assert_eq!(wait(&Err(broken), pause), None, "it may have been sent");
-    }
-
-    #[test]
-    fn an_authority_is_known_with_and_without_its_default_port() {
-        for (authority, port) in [
-            ("Orders", "orders:80"),
-            ("orders:7080", "orders:7080"),
-            ("[::1]", "[::1]:80"),
-            ("[::1]:7080", "[::1]:7080"),
-            ("orders:", "orders:80"),
-        ] {
-            assert_eq!(with_port(authority), port);
-        }
     }
 }

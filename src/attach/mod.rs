@@ -2,10 +2,11 @@
 //! token to the requests that the command sends through a loopback port, and ends the command once
 //! the lock has another holder. Without a command it serves the other containers of a pod.
 //!
-//! A request comes by the [`port`], and goes on with the token of the [`hold`] in [`forward`].
-//! [`token`] reads the token, [`command`] runs the command, [`environment`] is what the command
-//! inherits, [`report`] the end.
+//! A request comes by the [`port`]. If it is of the command ([`clients`]), it goes on with the token
+//! of the [`hold`] in [`forward`]. [`token`] reads the token, [`command`] runs the command,
+//! [`environment`] is what the command inherits, [`report`] the end.
 
+mod clients;
 mod command;
 mod environment;
 mod forward;
@@ -27,8 +28,9 @@ use rustix::process::Signal;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use self::clients::{OwnClients, with_port};
 use self::command::{Holder, code};
-use self::forward::{Fencepost, Forwarder, with_port};
+use self::forward::{Fencepost, Forwarder};
 use self::hold::{Hold, Lost};
 use self::port::AttachedPort;
 use self::report::Reason;
@@ -97,7 +99,9 @@ pub async fn run(mut options: AttachOptions, settings: Settings) -> anyhow::Resu
         counts: Mutex::default(),
         operation: options.operation.take(),
         retry_for: options.retry_for,
-        hosts: hosts.iter().map(|host| with_port(host)).collect(),
+        clients: OwnClients {
+            hosts: hosts.iter().map(|host| with_port(host)).collect(),
+        },
         fencepost: Fencepost::new(&settings.upstream)?,
     });
     let began = Instant::now();

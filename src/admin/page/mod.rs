@@ -3,8 +3,6 @@
 //! Server-rendered; works without JavaScript and loads nothing from elsewhere. A small script
 //! reloads and replaces the main part. Read-only.
 
-mod chart;
-mod history;
 mod overview;
 mod parts;
 mod resource;
@@ -18,7 +16,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use maud::Markup;
 
-pub use self::history::History;
 use super::AdminState;
 
 /// Nothing from elsewhere, nothing inline, and in no frame.

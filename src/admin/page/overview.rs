@@ -1,20 +1,20 @@
 //! The page at `/`: does it enforce, is the store there, what passes, what is refused and why, what
 //! is stuck.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
-use maud::{Markup, html};
+use maud::html;
 
-use super::chart::bars;
-use super::history::{EndKind, Ends, kind};
 use super::parts::{facts, page, section};
 use crate::admin::api::{StatusView, rejections};
 use crate::admin::tables::{self, Cell, Look, Table, span};
 use crate::admin::{AdminState, status};
 use crate::config::Mode;
 use crate::fencing::overview::Busy;
+use crate::metrics::Outcome;
 use crate::printable::line;
 
 /// The latest refusals that are shown.
@@ -42,25 +42,14 @@ pub(super) async fn page_of(State(state): State<AdminState>) -> Response {
         tables::routes(&status.routes),
         tables::instances(&state.fencing.instances()),
     ];
-    let spans = state.history.spans(&state.metrics);
     let main = html! {
         @for (class, words) in verdict(&status) {
             div class={ "verdict " (class) } { p { (line(&words)) } }
         }
         (facts(&numbers))
-        section.charts aria-label="The last hour" {
-            (chart("Passed", "passed", &spans, EndKind::Passed))
-            (chart("Refused", "refused", &spans, EndKind::Refused))
-            (chart("Outcome unknown", "unknown", &spans, EndKind::Unknown))
-        }
         @for list in &lists { (section(list)) }
     };
     page(&state, &status.namespace, "Overview", "", &main)
-}
-
-fn chart(title: &str, class: &str, spans: &[Ends], kind: EndKind) -> Markup {
-    let counts: Vec<u64> = spans.iter().map(|ends| ends[kind as usize]).collect();
-    bars(title, class, &counts)
 }
 
 /// The answers to the first questions of the person on call, each with its class.
@@ -110,29 +99,50 @@ fn verdict(status: &StatusView) -> Vec<(&'static str, String)> {
     verdict
 }
 
+/// How requests ended since the start: those that did not pass first, and the most of them.
 fn outcomes(state: &AdminState) -> Table {
-    let mut outcomes = state.history.outcomes(&state.metrics);
-    outcomes.sort_by_key(|(outcome, [_, hour, total])| {
-        let passed = kind(*outcome) == EndKind::Passed;
-        (passed, std::cmp::Reverse((*hour, *total)))
-    });
+    let counts = state.metrics.requests_by_outcome();
+    let mut outcomes: Vec<_> = Outcome::ALL.iter().zip(counts).collect();
+    outcomes.retain(|(_, count)| *count > 0);
+    outcomes.sort_by_key(|(outcome, count)| (end(**outcome).0 == Look::Good, Reverse(*count)));
     let none = "No request has ended since the start.";
     Table::new(
         "How requests ended",
         none,
         outcomes,
-        |row, (outcome, counts)| {
-            let [minutes, hour, total] = counts;
-            let end = match kind(outcome) {
-                EndKind::Passed => Cell::new(Look::Good, "passed"),
-                EndKind::Refused => Cell::new(Look::Warn, "refused"),
-                EndKind::Unknown => Cell::new(Look::Bad, "unknown"),
-            };
+        |row, (outcome, count)| {
+            let (look, word) = end(*outcome);
             row.add("outcome", outcome.as_str())
-                .add("", end)
-                .add("5 minutes", minutes)
-                .add("an hour", hour)
-                .add("since the start", total)
+                .add("", Cell::new(look, word))
+                .add("since the start", count)
         },
     )
+}
+
+/// How a request with this outcome has ended, in a word.
+fn end(outcome: Outcome) -> (Look, &'static str) {
+    match outcome {
+        Outcome::Advanced | Outcome::Current | Outcome::Claimed | Outcome::Unfenced => {
+            (Look::Good, "passed")
+        }
+        Outcome::OutcomeUnknown => (Look::Bad, "unknown"),
+        // Observe mode passes the requests that it would refuse.
+        other if other.as_str().starts_with("observed-") => (Look::Good, "passed"),
+        _ => (Look::Warn, "refused"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_be_refused_has_passed() {
+        for outcome in Outcome::ALL {
+            let observed = outcome.as_str().starts_with("observed-");
+            assert!(!observed || end(*outcome).1 == "passed", "{outcome}");
+        }
+        assert_eq!(end(Outcome::StaleToken).1, "refused");
+        assert_eq!(end(Outcome::OutcomeUnknown).1, "unknown");
+    }
 }

@@ -96,7 +96,6 @@ impl Admin {
             settings: settings.subscribe(),
             log: Arc::new(LogFilter::new(LogLevel::default(), None)),
             loaded: watch::Sender::new(loaded).subscribe(),
-            history: Arc::default(),
         };
         Self {
             store,
