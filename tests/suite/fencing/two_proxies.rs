@@ -190,7 +190,7 @@ async fn under_reuse_once_a_lost_spending_is_missed_by_the_proxy_that_made_it() 
 
 /// `settle` is longer than a lease, so that a wait for the lease alone shows.
 const SHORT: &str = "{ upstream: { undelivered: 500ms }, store: { lease: 2s }, \
-    barrier: { wait: 28s, grace: 300s, settle: 8s } }";
+    barrier: { wait: 28s, grace: 300s, settle: 6s } }";
 
 #[tokio::test]
 async fn a_killed_proxy_is_waited_for_as_long_as_its_work_may_take() {
@@ -219,7 +219,7 @@ async fn a_killed_proxy_is_waited_for_as_long_as_its_work_may_take() {
     assert_eq!(landed.token(), Some(42));
     let waited = landed.began - killed;
     assert!(
-        waited >= Duration::from_secs(8),
+        waited >= Duration::from_secs(6),
         "it waited {waited:?}: less than `settle`"
     );
     upstream.assert_no_overtaking();
