@@ -10,7 +10,6 @@ mod reload;
 mod settings_metrics;
 mod shutdown;
 mod store_start;
-
 #[cfg(test)]
 mod tests;
 

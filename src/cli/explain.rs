@@ -69,7 +69,7 @@ fn explained(args: &ExplainArgs, settings: Settings) -> anyhow::Result<String> {
     Ok(printable::lines(&text(&explained)) + "\n")
 }
 
-/// What would be done with a request.
+/// The verdict on a request, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Explanation {
     method: String,
@@ -86,7 +86,7 @@ struct Explanation {
     reason: String,
 }
 
-/// What is done with a request before its token is compared with the mark.
+/// The treatment of a request, before its token is compared with the mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum PathVerdict {

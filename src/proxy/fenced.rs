@@ -45,10 +45,8 @@ impl Proxy {
         let wait = settings.barrier_wait;
         let subject = (&key, token);
         let watch = (&*route.metrics, context.trace.as_deref());
-        let admitted = self
-            .fencing
-            .admit(needs, subject, open, wait, watch)
-            .await?;
+        let admitted = self.fencing.admit(needs, subject, open, wait, watch);
+        let admitted = admitted.await?;
 
         // Phase 4: the exchange.
         let once = settings.reuse == Reuse::Once && fenced.unsafe_method;
@@ -70,8 +68,8 @@ impl Proxy {
             via: self.via,
         };
         let body = upload.send(Arc::clone(&terms.progress));
-        let own = idempotency.as_ref();
-        let exchange = self.exchange(context, Some(&route), head, body, Some(subject), own);
+        let choice = idempotency.as_ref();
+        let exchange = self.exchange(context, Some(&route), head, body, Some(subject), choice);
         let in_flight = Arc::clone(&permit);
         let forwarded = fenced::forward(admitted.permit, exchange, terms, in_flight, &self.tasks);
 

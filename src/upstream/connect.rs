@@ -129,8 +129,8 @@ impl Connecting {
                 .map_err(|why| (ConnectFailure::Tls, why))
         });
         let opened = opened.await;
-        let late = format!("{missing} within {within:?}");
-        let opened = opened.map_err(|_| (ConnectFailure::Timeout, late));
+        let opened = opened.map_err(|_| format!("{missing} within {within:?}"));
+        let opened = opened.map_err(|late| (ConnectFailure::Timeout, late));
         opened.flatten().map_err(|(cause, why)| {
             self.metrics.series.upstream_connect_errors.of(cause).inc();
             format!("{}: {why}", self.address)

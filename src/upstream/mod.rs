@@ -178,8 +178,8 @@ impl Upstream {
         request: UpstreamRequest,
         repeatable: bool,
     ) -> BoxFuture<'static, Result<Response<ResponseBody>, SendError>> {
-        // Boxed, so that the futures around it stay small.
         let uri = self.h2.then(|| self.uri(&request.head.target)).flatten();
+        // Boxed, so that the futures around it stay small.
         let answer = match reserved {
             Reserved::Http1(pool) => {
                 let answer = Http1Exchange::new(pool, request, repeatable).response();

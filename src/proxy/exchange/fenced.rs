@@ -281,7 +281,7 @@ impl OpenExchange {
     }
 }
 
-/// What is left of an exchange when its answer is handed on.
+/// The rest of an exchange, once its answer has been handed on.
 type Rest = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The answer of the upstream.
@@ -359,11 +359,8 @@ struct Relay {
 impl Relay {
     /// Ends an exchange whose answer is whole. `taken`: the upstream has taken what was sent.
     fn conclude(self, taken: bool) {
-        let doubt = self
-            .reply
-            .conclusion
-            .doubt()
-            .or((!taken).then_some(Doubt::NotTaken));
+        let doubt = self.reply.conclusion.doubt();
+        let doubt = doubt.or((!taken).then_some(Doubt::NotTaken));
         let unknown = doubt.map(|doubt| Refusal::Broken(doubt.to_string()));
         self.end(unknown.as_ref());
     }

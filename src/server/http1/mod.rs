@@ -244,10 +244,8 @@ impl Http1Connection<'_> {
     /// A body that the upstream goes on taking behind its answer comes first.
     async fn close(&mut self) {
         let pause = self.site.shared.limits.idle_timeout;
-        let upload = self
-            .input
-            .finish_upload(&mut self.io, &mut self.output, pause);
-        upload.await;
+        let (input, output) = (&mut self.input, &mut self.output);
+        input.finish_upload(&mut self.io, output, pause).await;
         if self.io.shutdown().await.is_ok() && self.input.is_unread() {
             let _ = timeout(LINGER, copy(&mut self.io, &mut sink())).await;
         }

@@ -4,6 +4,7 @@ use std::io::{self, Cursor};
 use std::pin::Pin;
 use std::sync::MutexGuard;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
@@ -16,6 +17,10 @@ use crate::upstream::socket::{SocketState, UpstreamSocket};
 /// How much is read at once: at first, and at most.
 const FIRST_READ: usize = 8 << 10;
 const MAX_READ: usize = 64 << 10;
+
+/// How often a new connection is looked at whose TLS record has not come whole, and the pause.
+const PART_LOOKS: u32 = 100;
+const PART_PAUSE: Duration = Duration::from_millis(5);
 
 /// The state of an idle connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,11 +134,15 @@ impl Drop for Http1UpstreamConnection {
 impl PooledConnection for Http1UpstreamConnection {
     async fn open(connecting: &Connecting) -> Result<Self, String> {
         let mut connection = Self::new(connecting.open().await?);
-        match connection.look() {
-            // The part is mostly one of a ticket. A greeting that comes later is not seen either.
-            IdleLook::Quiet | IdleLook::Part => Ok(connection),
-            IdleLook::Bytes => Err(given_up(GREETING)),
-            IdleLook::Ended => Err("it has closed the connection".to_owned()),
+        let mut pauses = 0..PART_LOOKS;
+        loop {
+            match connection.look() {
+                IdleLook::Quiet => return Ok(connection),
+                // The rest of a ticket is on its way.
+                IdleLook::Part if pauses.next().is_some() => tokio::time::sleep(PART_PAUSE).await,
+                IdleLook::Bytes | IdleLook::Part => return Err(given_up(GREETING)),
+                IdleLook::Ended => return Err("it has closed the connection".to_owned()),
+            }
         }
     }
 

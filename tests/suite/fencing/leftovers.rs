@@ -175,7 +175,7 @@ async fn a_part_of_a_tls_record_is_left_over() {
             socket.peer_addr().expect("open"),
         );
         eventually("the part to arrive", || async {
-            (unacknowledged(|from, to| (from, to) == way).unwrap_or(0) == 0).then_some(())
+            (unacknowledged(|from, to| (from, to) == way) == Some(0)).then_some(())
         })
         .await;
 
