@@ -52,8 +52,8 @@ pub(super) fn view(state: &AdminState) -> StatusView {
     let settings = &loaded.settings;
     let started = state.readiness.started;
     let routes = settings.routes.iter().map(|route| RouteView {
-        route: route.label.clone(),
-        path: route.path.clone(),
+        route: route.label().to_owned(),
+        path: route.path.to_string(),
         mode: route.mode,
         resource: route.key.as_ref().map(|key| key.as_str().to_owned()),
     });

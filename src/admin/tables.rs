@@ -260,7 +260,7 @@ pub fn routes(list: &[RouteView]) -> Table {
             Mode::Observe | Mode::Bypass => Look::Warn,
         };
         row.add("route", &route.route)
-            .add("path", &route.path)
+            .add("path", route.path.as_str())
             .add("mode", Cell::new(look, route.mode.as_str()))
             .add("key", route.resource.as_ref())
     })

@@ -88,7 +88,7 @@ pub async fn migrate(
             Box::new(
                 SqliteStore::open(
                     path,
-                    target.timeout,
+                    target.timeout.0,
                     false,
                     &target.namespace,
                     Create::IfMissing,
@@ -112,7 +112,7 @@ pub async fn migrate(
                 postgres::grant(address.clone(), role).await?;
                 say(format!("role {role} may do what `serve` needs"));
             }
-            let (namespace, timeout) = (&target.namespace, target.timeout);
+            let (namespace, timeout) = (&target.namespace, target.timeout.0);
             Box::new(PostgresStore::open(address, namespace, timeout, false).await?)
         }
     };
@@ -137,8 +137,9 @@ async fn accept_lost_marks(
         say("the file has lost nothing that could be noticed".to_owned());
         return Ok(());
     };
-    let (lease, settle) = (settings.store.lease, settings.barrier.settle);
-    let wait = Reckoning::shared(lease, settings.upstream.undelivered, settle).after_lost_commits();
+    let (lease, settle) = (settings.store.lease.0, settings.barrier.settle.0);
+    let wait =
+        Reckoning::shared(lease, settings.upstream.undelivered.0, settle).after_lost_commits();
     say(format!(
         "the file has lost commits. Waiting until what they may have left in flight has settled: \
          {} s",

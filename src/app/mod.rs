@@ -179,8 +179,9 @@ impl App {
     /// Opens the store and binds the ports.
     pub async fn bind(settings: Arc<Settings>, instance: InstanceId) -> anyhow::Result<Bound> {
         let store = store_start::open(&settings, &instance).await?;
-        let (data_listener, data) = bind(&settings.listen, settings.listen_mode).await?;
-        let (admin_listener, admin) = match &settings.admin.listen {
+        let (data_listener, data) =
+            bind(&settings.listen, settings.listen_mode.map(|mode| mode.0)).await?;
+        let (admin_listener, admin) = match &settings.admin.listen.0 {
             Some(listen) => {
                 let (listener, address) = bind(listen, None).await?;
                 (Some(listener), Some(address))
@@ -336,8 +337,8 @@ impl App {
     /// Lets requests in flight end until the deadline, and cuts the rest. Returns the deadline.
     async fn drain(&self, port: &mut DataPort) -> Instant {
         let settings = &self.settings.shutdown;
-        tokio::time::sleep(settings.delay).await;
-        let deadline = Instant::now() + settings.deadline;
+        tokio::time::sleep(settings.delay.0).await;
+        let deadline = Instant::now() + settings.deadline.0;
         // End the connections and tunnels.
         port.departure.now.cancel();
         self.tunnels.cancel();
@@ -347,7 +348,7 @@ impl App {
             self.tasks.wait().await;
         });
         if ended.await.is_err() {
-            shutdown::say_what_is_cut(&self.live.fencing, settings.deadline);
+            shutdown::say_what_is_cut(&self.live.fencing, settings.deadline.0);
             self.live.fencing.cut();
             let _ = tokio::time::timeout(AFTER_CUT, self.tasks.wait()).await;
             // An unfenced exchange has no task of its own: it ends with its connection.
@@ -370,7 +371,7 @@ impl App {
         end: CancellationToken,
         side_tasks: SideTasks,
     ) {
-        let timeout = self.settings.store.timeout;
+        let timeout = self.settings.store.timeout.0;
         let left = deadline.saturating_duration_since(Instant::now());
         running.leave(left.max(timeout)).await;
         self.readiness.drained.cancel();

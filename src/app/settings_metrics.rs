@@ -9,7 +9,7 @@ use crate::metrics::{Certificate, Metrics};
 pub(super) fn route_labels(settings: &Settings) -> Vec<(String, Mode)> {
     let routes = settings.routes.iter();
     routes
-        .map(|route| (route.label.clone(), route.mode))
+        .map(|route| (route.label().to_owned(), route.mode))
         .collect()
 }
 

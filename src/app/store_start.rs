@@ -18,7 +18,7 @@ pub(super) async fn open(
     let store = &settings.store;
     Ok(match &store.target {
         StoreTarget::Sqlite { path } => {
-            let (timeout, migrate) = (store.timeout, store.migrate);
+            let (timeout, migrate) = (store.timeout.0, store.migrate);
             let namespace = &store.namespace;
             sqlite::check_place(path, store.create, store.volatile).await?;
             let opened = SqliteStore::open(path, timeout, migrate, namespace, store.create).await?;
@@ -32,7 +32,7 @@ pub(super) async fn open(
                 application_name: Some(instance.application_name()),
             },
             &store.namespace,
-            store.timeout,
+            store.timeout.0,
             store.migrate,
         )),
     })

@@ -77,7 +77,7 @@ impl Fencepost {
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .retry(reqwest::retry::never())
-            .connect_timeout(settings.connect_timeout)
+            .connect_timeout(settings.connect_timeout.0)
             .pool_idle_timeout(IDLE);
         let (scheme, host) = match &settings.url {
             UpstreamUrl::Http(authority) => ("http", authority.as_str()),

@@ -42,7 +42,7 @@ pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Listener, Strin
              a loopback address, such as 127.0.0.1:7079, or unix:/path"
         );
     }
-    listen::bind(&settings.listen, settings.listen_mode).await
+    listen::bind(&settings.listen, settings.listen_mode.map(|mode| mode.0)).await
 }
 
 impl AttachedPort {

@@ -44,7 +44,7 @@ impl BodyRules {
     pub(super) fn deadlines(&self, total: Option<Duration>) -> UploadDeadlines {
         UploadDeadlines {
             total: total.map(|total| (total, total)),
-            pause: self.settings.progress_timeout,
+            pause: self.settings.progress_timeout.0,
             since: None,
             timer: DeadlineTimer::default(),
         }
@@ -57,8 +57,8 @@ impl BodyRules {
 
     /// Refuses a body of which this many bytes are known.
     pub(super) fn allow(&self, length: u64) -> Result<(), UploadError> {
-        match self.settings.max {
-            Some(max) if length > max => Err(UploadError::TooLarge(max)),
+        match self.settings.max.0 {
+            Some(max) if length > max.0 => Err(UploadError::TooLarge(max.0)),
             _ => Ok(()),
         }
     }

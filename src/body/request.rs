@@ -77,20 +77,20 @@ impl RequestBody {
     ) -> Result<Self, UploadError> {
         rules.admit(&incoming)?;
         let limits = rules.settings;
-        if let Some(content) = incoming.take_whole(limits.buffer) {
+        if let Some(content) = incoming.take_whole(limits.buffer.0) {
             // It has come with its head, so there is nothing to wait for.
             if !content.is_empty() {
                 self.buffered.push(content)?;
             }
             return Ok(self);
         }
-        let is_long = incoming.left().is_some_and(|left| left > limits.buffer);
-        let wanted = if is_long || limits.buffer == 0 {
-            BEGINNING.min(limits.buffer)
+        let is_long = incoming.left().is_some_and(|left| left > limits.buffer.0);
+        let wanted = if is_long || limits.buffer.0 == 0 {
+            BEGINNING.min(limits.buffer.0)
         } else {
-            limits.buffer.saturating_add(1)
+            limits.buffer.0.saturating_add(1)
         };
-        let mut deadlines = rules.deadlines(Some(limits.timeout));
+        let mut deadlines = rules.deadlines(Some(limits.timeout.0));
         let mut expired = pin!(OptionFuture::from(hold.map(tokio::time::sleep)));
         while self.buffered.length() < wanted {
             let next = poll_fn(|cx| {
@@ -151,7 +151,7 @@ impl RequestBody {
     /// because newer tokens wait for it.
     pub(crate) fn send(mut self, progress: Arc<UploadProgress>) -> Self {
         if let Some(rest) = &mut self.rest {
-            rest.deadlines = rest.rules.deadlines(Some(rest.rules.settings.timeout));
+            rest.deadlines = rest.rules.deadlines(Some(rest.rules.settings.timeout.0));
             rest.fenced = true;
         }
         self.send_unfenced(progress)
@@ -259,20 +259,19 @@ impl Body for RequestBody {
 mod tests {
     use super::*;
     use crate::body::BodyMemory;
-    use crate::config::BodySettings;
+    use crate::config::{BodySettings, OrNone, Size, Span};
     use crate::metrics::Metrics;
 
     impl RequestBody {
         /// A body that is streamed from its first byte, without a limit.
         pub(crate) fn unlimited(incoming: Received) -> Self {
-            let day = Duration::from_hours(24);
+            let day = Span(Duration::from_hours(24));
             let rules = BodyRules {
                 settings: BodySettings {
-                    buffer: 0,
-                    max: None,
+                    buffer: Size(0),
+                    max: OrNone(None),
                     timeout: day,
                     progress_timeout: day,
-                    stream_after: day,
                 },
                 memory: BodyMemory::new(0, Arc::new(Metrics::new(&[]))),
             };

@@ -250,7 +250,7 @@ mod tests {
         let args = AttachAlone::parse_from(["x", "--to", "http://a", "--token", "1"]).args;
         let (settings, _) = config::parse("", &args.overrides()).expect("it is sound");
         let (store, route) = (&settings.store, &settings.upstream);
-        let held_up = store.lease + route.undelivered + settings.barrier.settle;
+        let held_up = store.lease.0 + route.undelivered.0 + settings.barrier.settle.0;
         assert!(
             args.retry_for > held_up + Duration::from_secs(30),
             "{held_up:?}"

@@ -148,7 +148,7 @@ fn missing_files(settings: &Settings) -> Vec<ConfigProblem> {
         StoreTarget::Postgres(config::Secret::File(file)) => Some(file),
         _ => None,
     };
-    let identity = store.tls.identity.as_ref();
+    let identity = store.tls.identity();
     let files = [
         ("admin.token_file", settings.admin.token_file.as_ref()),
         (
@@ -184,7 +184,7 @@ async fn connect(settings: &Settings) -> Vec<ConfigProblem> {
                 tls: store.tls.clone(),
                 application_name: None,
             };
-            let store = PostgresStore::new(address, &store.namespace, store.timeout, false);
+            let store = PostgresStore::new(address, &store.namespace, store.timeout.0, false);
             if let Err(unfit) = store.prepare().await {
                 problems.push(error("store", unfit.to_string()));
             }

@@ -124,7 +124,7 @@ fn explain(settings: Arc<Settings>, mut head: RequestHead, body: Option<&[u8]>) 
         method: head.method.to_string(),
         target: head.target.as_str().to_owned(),
         verdict,
-        route: route.map(|route| route.path.clone()),
+        route: route.map(|route| route.path.to_string()),
         mode: route.map(|route| route.mode),
         resource: None,
         status: None,

@@ -193,7 +193,7 @@ mod tests {
             let words = ["x", "--upstream", "http://a"].iter().chain(flags);
             let overrides = OverridesAlone::parse_from(words).overrides.0;
             let (settings, _) = crate::config::parse(file, &overrides).expect("it is sound");
-            let listen = match settings.admin.listen {
+            let listen = match settings.admin.listen.0 {
                 None => "off".to_owned(),
                 Some(crate::config::Listen::Tcp(address)) => address,
                 Some(crate::config::Listen::Unix(path)) => format!("unix:{}", path.display()),

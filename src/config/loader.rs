@@ -6,9 +6,12 @@ use serde_json::{Value, json};
 
 use super::addresses;
 use super::document::ConfigDocument;
-use super::file::{self, Hidden};
+use super::route::INHERITED;
 use super::settings::{Listen, Settings};
-use super::yaml::{self, ConfigPlace, Problems, Report, Warning, at, member, read, set, shown};
+use super::units::Hidden;
+use super::yaml::{
+    self, ConfigPlace, Problems, Report, Warning, at, is_given, member, read, set, shown,
+};
 
 /// The sources of the configuration: a file or none, and the values of flags and the environment.
 #[derive(Clone, Debug, Default)]
@@ -115,7 +118,37 @@ fn settings(text: &str, overrides: &Overrides, report: &mut Report) -> Option<Se
     unexpanded("", &tree, report);
     lay_over(&mut tree, overrides, report);
     let document = ConfigDocument::of(tree.clone());
-    file::settings(read(tree, report), document, report)
+    // The first reading reports what is wrong, so that only good values are inherited.
+    let _: Settings = read(&mut tree, report);
+    inherit(&mut tree);
+    let mut settings: Settings = read(&mut tree, report);
+    settings.document = document;
+    settings.check(report);
+    settings.sources = report.sources();
+    Some(settings)
+}
+
+/// Gives each route the values of the top level that it does not set itself.
+fn inherit(tree: &mut Value) {
+    for path in INHERITED {
+        let Some(inherited) = at(tree, path).filter(|value| is_given(value)).cloned() else {
+            continue;
+        };
+        let routes = tree.get_mut("routes").and_then(Value::as_array_mut);
+        for route in routes.into_iter().flatten() {
+            let mut node = route;
+            for key in path.split('.') {
+                if !is_given(node) {
+                    *node = json!({});
+                }
+                let Value::Object(fields) = node else { break };
+                node = fields.entry(key).or_insert(Value::Null);
+            }
+            if !is_given(node) {
+                *node = inherited.clone();
+            }
+        }
+    }
 }
 
 fn conclude(

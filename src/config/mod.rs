@@ -1,32 +1,39 @@
 //! The configuration: one YAML file, environment variables and flags. Everything is checked before
 //! anything starts, and every problem is reported at once.
 //!
-//! [`yaml`] reads the text into the fields of [`file`], whose checks make [`Settings`] of them. The
-//! rest of the program sees only those. [`Loader`] goes the whole way at the start, and again at
-//! each reload.
+//! [`yaml`] reads the text into the fields of [`Settings`], whose checks report what does not go
+//! together. [`Loader`] goes the whole way at the start, and again at each reload.
 
 mod address_range;
 mod addresses;
+mod admin;
 mod admin_address;
+mod barrier;
 mod bearer_tokens;
+mod claim;
 mod client_pattern;
 mod der;
 mod document;
 pub mod dsn;
 mod file;
+mod idempotency;
+mod limits;
 mod loader;
 mod log_level;
 mod pem;
 mod reload;
+mod route;
 mod route_table;
 mod schema;
 pub mod settings;
 mod source_files;
+mod store;
 mod summary;
 #[cfg(test)]
 mod tests;
 mod tls_settings;
-mod tracing_settings;
+mod units;
+mod upstream;
 mod yaml;
 
 pub use address_range::AddressRange;
@@ -43,5 +50,5 @@ pub use settings::*;
 pub use source_files::Sources;
 pub use summary::{advice, describe, summary};
 pub use tls_settings::{ClientAuth, TlsSettings, UpstreamTlsSettings};
-pub use tracing_settings::TracingSettings;
+pub use units::{Count, OrNone, Positive, Share, Size, Span, Time};
 pub use yaml::{ConfigPlace, ConfigProblem, Problems, Severity, Warning};

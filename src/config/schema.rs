@@ -4,12 +4,12 @@ use schemars::Schema;
 use schemars::transform::transform_subschemas;
 use serde_json::{Map, Value, json};
 
-use super::file::File;
+use super::settings::Settings;
 
 /// The schema (JSON Schema 2020-12) of the configuration file.
 #[must_use]
 pub fn schema() -> Schema {
-    let mut schema = schemars::schema_for!(File);
+    let mut schema = schemars::schema_for!(Settings);
     adapt(&mut schema);
     schema
 }

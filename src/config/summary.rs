@@ -33,7 +33,7 @@ pub fn describe(settings: &Settings) -> Vec<String> {
             .filter(move |route| route.mode == mode);
         routes.map(move |route| match &route.key {
             Some(key) if mode != Mode::Bypass => format!("{} by key {}", route.path, key.as_str()),
-            _ => route.path.clone(),
+            _ => route.path.to_string(),
         })
     };
     let enforced: Vec<_> = keyed(Mode::Enforce).collect();

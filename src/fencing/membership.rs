@@ -50,9 +50,9 @@ impl Membership {
         Self {
             fencing,
             terms: Terms {
-                lease: settings.store.lease,
-                settle: settings.barrier.settle,
-                undelivered: settings.upstream.undelivered,
+                lease: settings.store.lease.0,
+                settle: settings.barrier.settle.0,
+                undelivered: settings.upstream.undelivered.0,
                 ..Terms::default()
             },
             routes,

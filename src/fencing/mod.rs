@@ -106,12 +106,12 @@ impl Fencing {
     fn assemble(setup: &FencingSetup<'_>, clock: BootClock) -> Arc<Self> {
         let (store, settings) = (&setup.store, setup.settings);
         let limits = &settings.limits;
-        let growth = Arc::new(Growth::new(limits.new_resources));
+        let growth = Arc::new(Growth::new(limits.new_resources()));
         let reckoning = reckoning(&**store, settings);
-        let lease = Lease::new(clock, Some(settings.store.lease), setup.instance);
+        let lease = Lease::new(clock, Some(settings.store.lease.0), setup.instance);
         let epoch_table = EpochTable::new(EpochTableSetup {
-            capacity: settings.store.cached_marks,
-            settle: settings.barrier.settle,
+            capacity: settings.store.cached_marks.get(),
+            settle: settings.barrier.settle.0,
             quarantine_time: reckoning.after_loss(),
             lanes: store.lanes(),
             workers: setup.workers.len(),
@@ -127,15 +127,15 @@ impl Fencing {
             metrics: Arc::clone(&setup.metrics),
             growth,
             room: RequestLimits {
-                queue: settings.barrier.queue,
-                share: limits.in_flight_per_resource.unwrap_or(usize::MAX),
+                queue: settings.barrier.queue.get(),
+                share: limits.in_flight_per_resource(),
                 waiting: limits.waiting(),
             },
             crowd: AtomicUsize::new(0),
             locked_batches: Throttle::of_repeats(),
             refused_batches: Throttle::of_repeats(),
             announcement: Mutex::default(),
-            timeout: settings.store.timeout,
+            timeout: settings.store.timeout.0,
         })
     }
 
@@ -289,7 +289,7 @@ impl Fencing {
 
     /// Takes over how many resources may be new.
     pub fn reload(&self, settings: &Settings) {
-        self.growth.set(settings.limits.new_resources);
+        self.growth.set(settings.limits.new_resources());
     }
 
     /// Sets the gauges that are only true at the moment of asking. Does not block.
@@ -312,9 +312,13 @@ fn overtaken(refused: Refused) -> Refused {
 
 /// How long this instance waits for what others may still do.
 pub(crate) fn reckoning(store: &dyn MarkStore, settings: &Settings) -> Reckoning {
-    let settle = settings.barrier.settle;
+    let settle = settings.barrier.settle.0;
     if store.shared() {
-        Reckoning::shared(settings.store.lease, settings.upstream.undelivered, settle)
+        Reckoning::shared(
+            settings.store.lease.0,
+            settings.upstream.undelivered.0,
+            settle,
+        )
     } else {
         Reckoning::alone(settle)
     }

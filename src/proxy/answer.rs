@@ -36,7 +36,7 @@ impl Proxy {
     ) -> Response<ClientBody> {
         let table = context.table();
         let (metrics, label) = match route {
-            Some(route) => (&*route.metrics, &*route.settings.label),
+            Some(route) => (&*route.metrics, route.settings.label()),
             None if is_claim => (&*table.claim_metrics, CLAIM),
             None => (&*table.unmatched_metrics, UNMATCHED),
         };

@@ -38,7 +38,7 @@ impl Proxy {
         body: Received,
     ) -> Result<Forwarded, Refusal> {
         // Before a permit is taken, and before the answer can show anything about a route.
-        if let Some(claim) = &context.table().settings.claim {
+        if let Some(claim) = context.table().settings.claim() {
             may_claim(claim, &head.fields, &context.client)?;
         }
         let permit = self.in_flight.take(&context.client)?;
@@ -63,7 +63,7 @@ impl Proxy {
         let trace = context.trace.as_deref();
         let (key, token) = (&claim.key, claim.token);
         let open = self.fencing.unless_known_stale(key, token, trace)?;
-        let wait = claim.route.settings.barrier_wait;
+        let wait = claim.route.settings.barrier.wait.0;
         let watch = (&*context.table().claim_metrics, trace);
         let admitted = self
             .fencing
@@ -102,7 +102,7 @@ impl Proxy {
             fenced.key(aimed, Vec::new())?
         };
         Ok(Claim {
-            needs: settings.token_bounds.needs(fenced.token),
+            needs: settings.token.bounds().needs(fenced.token),
             key,
             token: fenced.token,
             route: fenced.route,
@@ -151,7 +151,7 @@ fn by_resource(context: &Context, key: &str, head: &RequestHead) -> Result<Claim
     let (table, client) = (context.table(), &context.client);
     let key = headers::resource_of(key)
         .map_err(|error| Refusal::Ambiguous(format!("X-Fencing-Resource: {error}")))?;
-    let key = classify::short(key, table.settings.limits.key_bytes)?;
+    let key = classify::short(key, table.settings.limits.key_bytes.bytes())?;
     let routes: Vec<_> = table.could_yield(key.as_str()).collect();
     let Some(route) = routes.first() else {
         return Err(Refusal::Ambiguous(format!(
@@ -161,10 +161,10 @@ fn by_resource(context: &Context, key: &str, head: &RequestHead) -> Result<Claim
     if !routes.iter().all(|route| client.may_use(&route.settings)) {
         return Err(Refusal::ClientRefused);
     }
-    let format = route.settings.token_format;
+    let format = route.settings.token.format;
     if !routes
         .iter()
-        .all(|route| route.settings.token_format == format)
+        .all(|route| route.settings.token.format == format)
     {
         return Err(Refusal::Ambiguous(format!(
             "Several routes can yield the resource key {key}, and they read tokens in different \
@@ -175,7 +175,7 @@ fn by_resource(context: &Context, key: &str, head: &RequestHead) -> Result<Claim
     let token = classify::token(route, head)?;
     // The token must be plausible to each of them.
     let needs = routes.iter();
-    let needs = needs.map(|route| route.settings.token_bounds.needs(token));
+    let needs = needs.map(|route| route.settings.token.bounds().needs(token));
     Ok(Claim {
         needs: needs.reduce(Needs::and).unwrap_or_default(),
         route: Arc::clone(route),

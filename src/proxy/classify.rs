@@ -67,8 +67,8 @@ fn class_of(
     }
     host(head)?;
     let settings = &table.settings;
-    if let Some(claim) = &settings.claim
-        && claim.path == head.target.path()
+    if let Some(claim) = settings.claim()
+        && claim.path.0 == head.target.path()
     {
         if head.method != Method::POST {
             return Err(Refusal::MethodNotAllowed("POST".into()));
@@ -198,10 +198,10 @@ fn judge(
     if route.template()?.uses_json() {
         headers::json(&head.fields)?;
     }
-    if let Some(idempotency) = &settings.idempotency
+    if let Some(idempotency) = settings.idempotency()
         && !safe
     {
-        headers::single(&head.fields, &idempotency.header)?;
+        headers::single(&head.fields, &idempotency.header.0)?;
     }
     same_key_elsewhere(table, &fenced, head)?;
     Ok(Some(fenced))
@@ -241,7 +241,7 @@ pub(super) fn token(route: &Route, head: &RequestHead) -> Result<Token, Refusal>
     let value = headers::fencing_token(&head.fields)
         .map_err(|error| Refusal::MalformedToken(error.to_string()))?;
     let value = value.ok_or(Refusal::TokenRequired)?;
-    let format = route.settings.token_format;
+    let format = route.settings.token.format;
     format.parse(value).map_err(Refusal::MalformedToken)
 }
 

@@ -41,8 +41,8 @@ impl Proxy {
             .await?;
 
         // Phase 3: the marks, then the barrier. Everything after this happens under the permit.
-        let needs = settings.token_bounds.needs(token);
-        let wait = settings.barrier_wait;
+        let needs = settings.token.bounds().needs(token);
+        let wait = settings.barrier.wait.0;
         let subject = (&key, token);
         let watch = (&*route.metrics, context.trace.as_deref());
         let admitted = self.fencing.admit(needs, subject, open, wait, watch);
@@ -107,7 +107,7 @@ impl Proxy {
         // The body first, up to `body.buffer`: a client that pauses halfway through is judged when
         // its body ends. gRPC is different: a client that pauses may be waiting for an answer.
         let limits = settings.body;
-        let hold = is_grpc(&head.fields).then_some(limits.stream_after);
+        let hold = is_grpc(&head.fields).then_some(limits.progress_timeout.0 / 60);
         let rules = context.snapshot.body_rules(limits);
         let upload = RequestBody::read(body, &head.fields, &rules, hold).await?;
         if let Some((key, open)) = early {
@@ -133,7 +133,7 @@ impl Proxy {
             None => Err(Refusal::TooLarge(format!(
                 "The resource key of this route is read from the body, which may have {} bytes for \
                  that (body.buffer).",
-                route.settings.body.buffer
+                route.settings.body.buffer.0
             ))),
         };
         let permit = Arc::clone(permit);

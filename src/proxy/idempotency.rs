@@ -185,10 +185,10 @@ pub fn keeps_clients(
     request: &Fields,
 ) -> Result<bool, IdempotencyError> {
     let mut fields = request.iter();
-    let sent = fields.any(|(known, _)| same_name(known, &settings.header));
+    let sent = fields.any(|(known, _)| same_name(known, &settings.header.0));
     match settings.client_key {
         ClientKey::Keep => Ok(sent),
-        ClientKey::Reject if sent => Err(IdempotencyError::ClientKey(settings.header.clone())),
+        ClientKey::Reject if sent => Err(IdempotencyError::ClientKey(settings.header.0.clone())),
         ClientKey::Reject | ClientKey::Replace => Ok(false),
     }
 }
@@ -210,13 +210,10 @@ mod tests {
 
     fn settings(parts: &[IdempotencyPart]) -> IdempotencySettings {
         IdempotencySettings {
-            header: "idempotency-key".to_owned(),
             key: IdempotencyTemplate {
                 parts: parts.to_vec(),
             },
-            required: false,
-            quoted: false,
-            client_key: ClientKey::Keep,
+            ..IdempotencySettings::default()
         }
     }
 

@@ -42,9 +42,9 @@ pub(crate) struct HeldPermits {
 impl InFlightLimit {
     pub(crate) fn new(limits: &LimitSettings, metrics: Arc<Metrics>) -> Self {
         Self {
-            free: Arc::new(Semaphore::new(limits.in_flight)),
+            free: Arc::new(Semaphore::new(limits.in_flight.get())),
             tunnels: Arc::new(Semaphore::new(limits.tunnels())),
-            clients: ClientShares::new(limits.in_flight_per_client),
+            clients: ClientShares::new(limits.in_flight_per_client()),
             metrics,
         }
     }
@@ -164,7 +164,7 @@ mod tests {
         let (settings, _) = parsed.unwrap_or_else(|problems| panic!("{problems}"));
         Places {
             limit: InFlightLimit::new(&settings.limits, Arc::new(Metrics::new(&[]))),
-            of_connection: settings.limits.in_flight_per_connection,
+            of_connection: settings.limits.in_flight_per_connection(),
         }
     }
 

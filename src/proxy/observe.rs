@@ -16,7 +16,7 @@ use super::refusal::{Refusal, Subject};
 use super::routing_table::Route;
 use super::setup::Proxy;
 use crate::body::{BodyRules, Received, RequestBody};
-use crate::config::BodySettings;
+use crate::config::{BodySettings, OrNone};
 use crate::http1::RequestHead;
 use crate::metrics::Outcome;
 use crate::routing::KeyTemplate;
@@ -39,7 +39,7 @@ impl Proxy {
         // not.
         let rules = BodyRules {
             settings: BodySettings {
-                max: None,
+                max: OrNone(None),
                 ..settings
             },
             ..enforced
@@ -106,7 +106,7 @@ impl Proxy {
             let began = Instant::now();
             let advanced = async {
                 let (key, token) = subject?;
-                let needs = route.settings.token_bounds.needs(token);
+                let needs = route.settings.token.bounds().needs(token);
                 fencing.unless_known_stale(&key, token, None)?;
                 Ok(fencing.raise(Some(needs), &key, token).await?)
             };
@@ -114,7 +114,7 @@ impl Proxy {
                 Ok(true) => Outcome::Advanced,
                 Ok(false) => Outcome::Current,
                 Err(refusal) => {
-                    context.note(&route.settings.label, &refusal, None);
+                    context.note(route.settings.label(), &refusal, None);
                     refusal.outcome().observed()
                 }
             };

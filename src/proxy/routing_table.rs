@@ -89,13 +89,13 @@ impl RoutingTable {
             stale_status: self.settings.stale_status,
             disclose: self.settings.disclose,
             grpc,
-            problems: self.settings.problem_base_url.as_deref(),
+            problems: self.settings.problem_base_url.as_ref().map(|base| &*base.0),
         }
     }
 
     pub(crate) fn new(settings: Arc<Settings>, metrics: &Metrics) -> Self {
         // A configuration with conflicts has no settings.
-        let (index, _) = Router::new(settings.routes.iter().map(|route| &route.pattern));
+        let (index, _) = Router::new(settings.routes.iter().map(|route| &route.path));
         // Routes that share a label share its series.
         let mut by_label: HashMap<&str, Arc<RouteMetrics>> = HashMap::new();
         let routes = settings
@@ -103,8 +103,8 @@ impl RoutingTable {
             .iter()
             .map(|route| {
                 let series = by_label
-                    .entry(&route.label)
-                    .or_insert_with(|| metrics.route(&route.label));
+                    .entry(route.label())
+                    .or_insert_with(|| metrics.route(route.label()));
                 let mut parts = route.key.iter().flat_map(KeyTemplate::parts);
                 let host_in_key = parts.any(|source| matches!(source, Source::Host));
                 Arc::new(Route {

@@ -65,7 +65,7 @@ impl Proxy {
     ) -> Result<Self, ProxyError> {
         let limits = settings.limits;
         let notes = Arc::new(Notes::new(rejections));
-        let memory = BodyMemory::new(limits.body_memory, Arc::clone(&metrics));
+        let memory = BodyMemory::new(limits.body_memory.bytes(), Arc::clone(&metrics));
         let snapshot = snapshot(settings, &fencing, &metrics, notes, memory, None)?;
         Ok(Self {
             snapshot: PerWorker::new(|| Arc::new(snapshot.clone())),
@@ -140,7 +140,7 @@ fn snapshot(
     traces: Option<&Arc<Traces>>,
 ) -> Result<Snapshot, ProxyError> {
     let upstream = Upstream::new(&settings.upstream, fencing.lease(), metrics)?;
-    let wanted = settings.tracing.as_ref();
+    let wanted = settings.tracing.0.as_ref();
     let traces = match (traces, wanted) {
         (Some(traces), _) if traces.has(wanted) => Some(Arc::clone(traces)),
         (_, Some(wanted)) => Some(Traces::start(wanted, &fencing.instance().name(), metrics)?),

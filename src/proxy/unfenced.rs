@@ -62,8 +62,8 @@ impl Proxy {
     ) -> Result<Response<ClientBody>, Refusal> {
         let (table, upstream) = (context.table(), &context.snapshot.upstream);
         let (metrics, timeout) = match route {
-            Some(route) => (&route.metrics, route.settings.upstream_timeout),
-            None => (&table.unmatched_metrics, table.settings.upstream.timeout),
+            Some(route) => (&route.metrics, route.settings.upstream.timeout.0),
+            None => (&table.unmatched_metrics, table.settings.upstream.timeout.0),
         };
         let mut opening = None;
         if upgrade && !upstream.h2 {

@@ -104,13 +104,13 @@ impl Proxy {
         upload: RequestBody,
         permit: &InFlightPermit,
     ) -> Result<(RequestBody, Option<(&'a str, Choice)>), Refusal> {
-        let settings = fenced.route.settings.idempotency.as_ref();
+        let settings = fenced.route.settings.idempotency();
         let Some(settings) = settings.filter(|_| fenced.unsafe_method) else {
             return Ok((upload, None));
         };
         let operation = headers::text(&head.fields, headers::OPERATION)?;
         if idempotency::keeps_clients(settings, &head.fields)? {
-            return Ok((upload, Some((&settings.header, Choice::KeepClients))));
+            return Ok((upload, Some((&settings.header.0, Choice::KeepClients))));
         }
         let (mut upload, mut digest) = (upload, None);
         if let Some(length) = upload.whole_length() {
@@ -130,13 +130,13 @@ impl Proxy {
             fenced.route.metrics.keyless();
             fenced.route.keyless_said.call_once(|| {
                 tracing::warn!(
-                    route = fenced.route.settings.label,
+                    route = fenced.route.settings.label(),
                     "a request went upstream without an idempotency key: its body is longer than \
                      body.buffer and it names no X-Fencing-Operation; further ones are only counted"
                 );
             });
         }
         let choice = made.map_or(Choice::Nothing, Choice::Send);
-        Ok((upload, Some((&settings.header, choice))))
+        Ok((upload, Some((&settings.header.0, choice))))
     }
 }

@@ -138,8 +138,8 @@ pub(super) struct OpenConnection {
 impl ConnectionLimit {
     pub(super) fn new(limits: &LimitSettings, metrics: Arc<Metrics>) -> Self {
         Self {
-            free: Arc::new(Semaphore::new(limits.connections)),
-            clients: ClientShares::new(limits.connections_per_client),
+            free: Arc::new(Semaphore::new(limits.connections.get())),
+            clients: ClientShares::new(limits.connections_per_client()),
             open: Mutex::default(),
             metrics,
         }

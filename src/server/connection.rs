@@ -51,8 +51,10 @@ async fn run(shared: &Shared, accepted: Accepted, state: &Arc<ConnectionState>) 
     };
     prepare(&socket);
     let limits = &shared.limits;
-    let socket = TimedSocket::new(socket, limits.write_timeout, move || open.write_timed_out());
-    let mut client = Client::at(ip, limits.in_flight_per_connection);
+    let socket = TimedSocket::new(socket, limits.write_timeout.0, move || {
+        open.write_timed_out();
+    });
+    let mut client = Client::at(ip, limits.in_flight_per_connection());
     let stream = match shared.proxy.tls() {
         Some(tls) => tokio::select! {
             accepted = Box::pin(handshake(tls, socket, &mut client, shared)) => accepted,
@@ -100,7 +102,7 @@ async fn handshake(
     shared: &Shared,
 ) -> Option<ClientIo> {
     let accepting = TlsAcceptor::from(tls.config).accept(socket);
-    let accepted = timeout(shared.limits.head_timeout, accepting).await;
+    let accepted = timeout(shared.limits.head_timeout.0, accepting).await;
     let accepted = accepted.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
     let stream = match accepted {
         Ok(stream) => stream,

@@ -95,15 +95,15 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
     let limits = &shared.limits;
     // A client that knows the number waits, or opens another connection. Otherwise its requests
     // beyond the connection's share would be refused.
-    let share = u32::try_from(limits.in_flight_per_connection).unwrap_or(u32::MAX);
-    let header_list = limits.header_bytes + (limits.header_count + PSEUDO) * LINE;
+    let share = u32::try_from(limits.in_flight_per_connection()).unwrap_or(u32::MAX);
+    let header_list = limits.header_bytes.bytes() + (limits.header_count.get() + PSEUDO) * LINE;
     let mut builder = Builder::new(StreamExecutor {
-        limit: limits.write_timeout,
+        limit: limits.write_timeout.0,
         metrics: Arc::clone(&shared.metrics),
     });
     builder
         .timer(TokioTimer::new())
-        .max_concurrent_streams(limits.http2_streams.min(share))
+        .max_concurrent_streams(limits.http2_streams.0.min(share))
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_frame_size(FRAME)
@@ -112,8 +112,8 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
         .max_pending_accept_reset_streams(UNACCEPTED_RESETS)
         .max_local_error_reset_streams(BROKEN_STREAMS)
         // Three times within the time after which a connection without requests is closed anyway.
-        .keep_alive_interval(limits.idle_timeout / 3)
-        .keep_alive_timeout(limits.head_timeout);
+        .keep_alive_interval(limits.idle_timeout.0 / 3)
+        .keep_alive_timeout(limits.head_timeout.0);
     let mut serving = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let served = tokio::select! {
         biased;
@@ -124,7 +124,7 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
             tokio::select! {
                 biased;
                 served = &mut serving => served,
-                () = without_request(state, shared.limits.head_timeout) => return,
+                () = without_request(state, shared.limits.head_timeout.0) => return,
             }
         }
     };
@@ -146,7 +146,7 @@ async fn due(site: &Site<'_>) {
         let Some(since) = state.idle_since() else {
             return Poll::Pending;
         };
-        ready!(timer.poll(cx, since + shared.limits.idle_timeout));
+        ready!(timer.poll(cx, since + shared.limits.idle_timeout.0));
         shared.metrics.limit(Limit::IdleTimeout);
         Poll::Ready(())
     })

@@ -40,12 +40,12 @@ pub(super) fn exporter(
         .with_http()
         .with_http_client(client()?)
         .with_protocol(Protocol::HttpBinary)
-        .with_endpoint(&settings.endpoint)
+        .with_endpoint(&settings.otlp.0)
         .with_timeout(TIMEOUT)
         .build();
     Ok(WatchedExporter {
         inner: Arc::new(inner.map_err(|error| TracesError(error.to_string()))?),
-        collector: settings.endpoint.clone(),
+        collector: settings.otlp.0.clone(),
         runtime: Handle::current(),
         exported: metrics.series.trace_spans.of(SpansSent::Exported).clone(),
         failed: metrics.series.trace_spans.of(SpansSent::Failed).clone(),

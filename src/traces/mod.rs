@@ -75,7 +75,7 @@ impl Traces {
     ) -> Option<Arc<RequestTrace>> {
         let traced = match parent {
             Some(parent) => parent.sampled,
-            None => self.settings.sample > 0.0 && rand::random::<f64>() < self.settings.sample,
+            None => rand::random::<f64>() < self.settings.sample.0,
         };
         traced.then(|| Arc::new(RequestTrace::begin(self, parent, head)))
     }

@@ -116,7 +116,7 @@ impl Connecting {
     ///
     /// The address, and why it has no connection, in one line.
     pub(super) async fn open(&self) -> Result<(UpstreamSocket, UpstreamIo), String> {
-        let within = self.settings.connect_timeout;
+        let within = self.settings.connect_timeout.0;
         let mut missing = "no connection";
         let opened = timeout(within, async {
             let socket = self.socket().await?;

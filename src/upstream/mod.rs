@@ -89,7 +89,7 @@ impl Connecting {
         let guard = LeaseGuard {
             lease: Arc::clone(lease),
             incarnation,
-            undelivered: self.settings.undelivered,
+            undelivered: self.settings.undelivered.0,
         };
         let connecting = Self {
             guard: Some(guard),

@@ -54,7 +54,7 @@ pub(crate) struct Pool<C> {
 impl<C: PooledConnection> Pool<C> {
     /// Call it within a runtime.
     pub(super) fn new(connecting: Connecting) -> Arc<Self> {
-        let idle_timeout = connecting.settings.idle_timeout;
+        let idle_timeout = connecting.settings.idle_timeout.0;
         let pool = Arc::new(Self {
             connecting,
             shards: PerWorker::new(Vec::new),
@@ -90,7 +90,8 @@ impl<C: PooledConnection> Pool<C> {
     pub(super) fn put(&self, connection: C) {
         let mut idle = self.shards.own();
         // Under the lock: a pool that is retired at the same time is emptied after this.
-        if !self.retired.load(Ordering::Acquire) && !self.connecting.settings.idle_timeout.is_zero()
+        if !self.retired.load(Ordering::Acquire)
+            && !self.connecting.settings.idle_timeout.0.is_zero()
         {
             idle.push((Instant::now(), connection));
         }
@@ -108,7 +109,7 @@ impl<C: PooledConnection> Pool<C> {
     /// Whether it may carry another request.
     fn is_fit(&self, (since, connection): &mut (Instant, C), now: Instant) -> bool {
         let opened = connection.socket().opened;
-        now.saturating_duration_since(*since) < self.connecting.settings.idle_timeout
+        now.saturating_duration_since(*since) < self.connecting.settings.idle_timeout.0
             && now.saturating_duration_since(opened) < MAX_AGE
             && connection.is_fit()
     }

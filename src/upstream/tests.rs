@@ -10,7 +10,7 @@ use super::socket::UpstreamSocket;
 use super::*;
 use crate::body::RequestBody;
 use crate::boot_clock::BootClock;
-use crate::config::UnknownStatuses;
+use crate::config::{Positive, Span};
 use crate::http1::Fields;
 use crate::http1::RequestHead;
 use crate::socket::Socket;
@@ -25,26 +25,20 @@ fn lease() -> Arc<Lease> {
 }
 
 pub(super) fn settings(url: UpstreamUrl) -> UpstreamSettings {
-    UpstreamSettings {
-        url,
-        host: HostPolicy::Preserve,
-        connect_timeout: Duration::from_secs(5),
-        timeout: Duration::from_secs(5),
-        idle_timeout: Duration::from_hours(1),
-        undelivered: Duration::from_secs(5),
-        unknown: UnknownStatuses::default(),
-        http2: false,
-        header_bytes: 64 << 10,
-        tls: crate::config::UpstreamTlsSettings::default(),
-    }
+    let mut settings = UpstreamSettings::default();
+    settings.url = url;
+    settings.connect_timeout = Positive::seconds(5);
+    settings.timeout = Positive::seconds(5);
+    settings.idle_timeout = Span(Duration::from_hours(1));
+    settings
 }
 
 /// To a port of this host, without TLS.
 pub(super) fn connecting(port: u16, idle_timeout: Duration) -> Connecting {
     let authority = Authority::try_from(format!("127.0.0.1:{port}")).expect("an address");
     let mut settings = settings(UpstreamUrl::Http(authority.to_string()));
-    settings.connect_timeout = Duration::from_secs(20);
-    settings.idle_timeout = idle_timeout;
+    settings.connect_timeout = Positive::seconds(20);
+    settings.idle_timeout = Span(idle_timeout);
     Connecting::new(&settings, &authority, None, &Arc::new(Metrics::new(&[])))
 }
 

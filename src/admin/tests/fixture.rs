@@ -69,13 +69,10 @@ impl Admin {
         std::fs::write(&token_file, format!("  {SECRET}\n")).expect("written");
         let read_token_file = dir.path().join("read-token");
         std::fs::write(&read_token_file, READER).expect("written");
-        let settings = watch::Sender::new(AdminSettings {
-            listen: None,
-            token_file: Some(token_file),
-            read_token_file: Some(read_token_file),
-            tls: None,
-            ready_follows_store: false,
-        });
+        let mut settings = AdminSettings::default();
+        settings.token_file = Some(token_file);
+        settings.read_token_file = Some(read_token_file);
+        let settings = watch::Sender::new(settings);
         let text = "upstream: { url: http://a }\nstore: { url: 'sqlite:marks.db' }\n";
         let (config, _) = config::parse(text, &Overrides::default()).expect("a good file");
         let loaded = LoadedConfig::now(Arc::new(config), Vec::new());

@@ -7,9 +7,9 @@ use crate::config::yaml::Report;
 use crate::routing::{CheckedPath, Pattern, Router, Source};
 
 /// Warns of routes that are valid and may leave a hole.
-pub(super) fn routes(routes: &[(String, RouteSettings)], report: &mut Report) {
+pub(in crate::config) fn routes(routes: &[(String, &RouteSettings)], report: &mut Report) {
     // Conflicts have been reported.
-    let (paths, _) = Router::new(routes.iter().map(|(_, route)| &route.pattern));
+    let (paths, _) = Router::new(routes.iter().map(|(_, route)| &route.path));
     let all = routes.iter();
     let enforced = || all.clone().filter(|(_, route)| route.mode == Mode::Enforce);
     for (index, (at, wide)) in routes.iter().enumerate() {
@@ -49,13 +49,13 @@ fn around<'a>(
     at: &str,
     (how, others_do): (&str, &str),
     takes: impl Fn(&str) -> bool,
-    others: impl Iterator<Item = &'a (String, RouteSettings)>,
+    others: impl Iterator<Item = &'a (String, &'a RouteSettings)>,
     report: &mut Report,
 ) -> bool {
     let mut any = false;
     for (_, route) in others {
-        let example = route.pattern.example();
-        let spellings: Vec<String> = spellings(&route.pattern)
+        let example = route.path.example();
+        let spellings: Vec<String> = spellings(&route.path)
             .into_iter()
             .filter(|spelling| takes(spelling))
             .map(|spelling| format!("`{spelling}`"))
@@ -86,7 +86,7 @@ fn parent<'a>(
     at: &str,
     above: &RouteSettings,
     takes: impl Fn(&str) -> bool,
-    mut enforced: impl Iterator<Item = &'a (String, RouteSettings)>,
+    mut enforced: impl Iterator<Item = &'a (String, &'a RouteSettings)>,
     report: &mut Report,
 ) {
     let method = ["DELETE", "MOVE", "COPY"]
@@ -94,11 +94,11 @@ fn parent<'a>(
         .find(|method| above.mode == Mode::Bypass || above.methods.contains(*method));
     let Some(method) = method else { return };
     let below = enforced.find_map(|(_, route)| {
-        let path = below(&route.pattern);
+        let path = below(&route.path);
         let ends = path.match_indices('/').skip(1);
         let parents = ends.flat_map(|(end, _)| [&path[..=end], &path[..end]]);
         let parent = parents.filter(|parent| takes(parent)).last()?.to_owned();
-        (above.pattern != route.pattern && !same_key(above, route)).then_some((parent, path, route))
+        (above.path != route.path && !same_key(above, route)).then_some((parent, path, route))
     });
     if let Some((parent, path, route)) = below {
         report.warn(
@@ -133,7 +133,7 @@ fn same_key(above: &RouteSettings, below: &RouteSettings) -> bool {
 
 /// Warns of a segment that is a capture in the patterns of other programs, and literal here.
 fn placeholder(at: &str, route: &RouteSettings, report: &mut Report) {
-    for segment in route.pattern.as_str().split('/') {
+    for segment in route.path.as_str().split('/') {
         let wrapped = [('<', '>'), ('[', ']'), ('(', ')')]
             .iter()
             .find_map(|(open, close)| segment.strip_prefix(*open)?.strip_suffix(*close));
@@ -180,7 +180,7 @@ fn one_key(at: &str, route: &RouteSettings, report: &mut Report) {
     let Some(key) = route.key.as_ref().filter(|_| route.mode != Mode::Bypass) else {
         return;
     };
-    let names = route.pattern.names().map(|name| format!("{{{name}}}"));
+    let names = route.path.names().map(|name| format!("{{{name}}}"));
     let names: Vec<String> = names.collect();
     let tells_apart = key.parts().any(|source| *source != Source::Host);
     if !names.is_empty() && !tells_apart {
@@ -201,14 +201,14 @@ fn one_key(at: &str, route: &RouteSettings, report: &mut Report) {
 fn slash_at_the_end(
     at: &str,
     route: &RouteSettings,
-    routes: &[(String, RouteSettings)],
+    routes: &[(String, &RouteSettings)],
     report: &mut Report,
 ) {
-    let path = route.pattern.as_str();
+    let path = route.path.as_str();
     let Some(without) = path.strip_suffix('/').filter(|path| !path.is_empty()) else {
         return;
     };
-    let mut others = routes.iter().map(|(_, other)| other.pattern.as_str());
+    let mut others = routes.iter().map(|(_, other)| other.path.as_str());
     if others.all(|other| other != without) {
         report.warn(
             format!("{at}.path"),

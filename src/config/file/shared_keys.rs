@@ -13,8 +13,8 @@ use crate::routing::{CheckedPath, KeyTemplate, Router, Source};
 
 /// Warns of every two fenced routes that share a key, if their templates, their token formats, or
 /// the bounds of their tokens differ. Routes with the same template are meant to share it.
-pub(super) fn warn(routes: &[(String, RouteSettings)], report: &mut Report) {
-    let patterns = routes.iter().map(|(_, route)| &route.pattern);
+pub(in crate::config) fn warn(routes: &[(String, &RouteSettings)], report: &mut Report) {
+    let patterns = routes.iter().map(|(_, route)| &route.path);
     let paths = SamplePaths::new(patterns.clone());
     let (finder, _) = Router::new(patterns);
     // True if a path leads to this route and is allowed there.
@@ -28,7 +28,7 @@ pub(super) fn warn(routes: &[(String, RouteSettings)], report: &mut Report) {
     };
     let mut told = BTreeSet::new();
     for (first, one, template) in fenced() {
-        for path in paths.of([Some(&one.pattern), None]) {
+        for path in paths.of([Some(&one.path), None]) {
             // A number, which all filters take.
             let mut value = |_: &Source| Ok(Some("7".to_owned()));
             if !reach(first, &path.path) {
@@ -72,12 +72,12 @@ fn faults(
     (other, twin): (&RouteSettings, &KeyTemplate),
 ) -> Vec<(&'static str, &'static str)> {
     let mut faults = Vec::new();
-    if one.token_format != other.token_format {
+    if one.token.format != other.token.format {
         faults.push((
             ", and their tokens are read in different formats",
             "a claim of such a key is refused by X-Fencing-Resource: claim by X-Fencing-Target",
         ));
-    } else if one.token_bounds != other.token_bounds {
+    } else if one.token.bounds() != other.token.bounds() {
         faults.push((
             ", and `token.max_jump` or `token.max` of these routes differ: a token that one refuses \
              raises the mark by the other",

@@ -70,7 +70,7 @@ pub struct UpstreamTlsFile {
 const CLIENT_AUTH: ClientAuth = ClientAuth::Required;
 
 /// The `admin.tls` block. `None` where it is wrong.
-pub(super) fn admin(file: &AdminTlsFile, report: &mut Report) -> Option<TlsSettings> {
+pub(in crate::config) fn admin(file: &AdminTlsFile, report: &mut Report) -> Option<TlsSettings> {
     let files = (file.cert_file.as_deref(), file.key_file.as_deref());
     let identity = pair("admin.tls", files, report)?;
     let builder = builder("admin.tls", report)?.with_no_client_auth();
@@ -103,7 +103,7 @@ fn with_certificate(
 }
 
 /// The `tls` block. `None` where it is wrong.
-pub(super) fn listener(file: &TlsFile, report: &mut Report) -> Option<TlsSettings> {
+pub(in crate::config) fn listener(file: &TlsFile, report: &mut Report) -> Option<TlsSettings> {
     let identity = pair(
         "tls",
         (file.cert_file.as_deref(), file.key_file.as_deref()),
@@ -169,7 +169,7 @@ pub(super) fn listener(file: &TlsFile, report: &mut Report) -> Option<TlsSetting
 }
 
 /// The `upstream.tls` block. `None` where it is wrong.
-pub(super) fn upstream(
+pub(in crate::config) fn upstream(
     file: UpstreamTlsFile,
     url: Option<&UpstreamUrl>,
     report: &mut Report,
@@ -245,7 +245,7 @@ fn pair(
 }
 
 /// Seconds since 1970.
-pub(super) fn now() -> i64 {
+pub(in crate::config) fn now() -> i64 {
     #[expect(
         clippy::disallowed_methods,
         reason = "certificates hold by the wall clock; this only warns of one that does not"

@@ -61,12 +61,12 @@ impl RouteTable {
     #[must_use]
     pub fn of(settings: &Settings) -> Self {
         let routes = settings.routes.iter().map(|route| Rule {
-            pattern: route.pattern.clone(),
+            pattern: route.path.clone(),
             mode: route.mode,
             methods: route.methods.clone(),
             key: route.key.clone(),
             safe_methods: route.safe_methods,
-            token_format: route.token_format,
+            token_format: route.token.format,
             reuse: route.reuse,
             allow: route.allow,
         });

@@ -30,7 +30,6 @@ barrier: 5s | found `5s`
 body.buffer: 1 mile | is not a size
 body.buffer: none | is not a size
 body.buffer: 2GiB | 1GiB at most
-body.stream_after: 0s | must be greater than zero
 body.timeout: 0s | must be greater than zero
 listen_mode: 0660 | TCP port has no mode
 listen_mode: 999 | is not a mode
@@ -92,7 +91,7 @@ trusted_proxies: [10.1.0.0/8] | bits set after its prefix | trusted_proxies[0]
 trusted_proxies: [proxy.svc] | is not an address | trusted_proxies[0]
 listen: unix:/run/f.sock; trusted_proxies: [10.0.0.0/8] | Unix socket have no address
 claim.require_client: [a.svc] | not asked for certificates
-claim.token_file: '' | the path is empty
+claim.token_file: '' | No such file
 route.token: { max_jump: 0 } | raise a mark | routes[0].token.max_jump
 route.token: { max: 9223372036854775808 } | above 2^63-1 | routes[0].token.max
 routes: [] | nothing is fenced
@@ -121,7 +120,7 @@ route.idempotency: none | off or a map
 /// Lists of routes that are wrong: the text, the path, a part of the message or the hint.
 const ROUTES: [(&str, &str, &str); 15] = [
     ("routes:", "routes", "nothing is fenced"),
-    ("routes:\n-", "routes[0]", "this route is empty"),
+    ("routes:\n-", "routes[0]", "a map of fields, found nothing"),
     ("routes:\n- resource: a", "routes[0].path", "needs a path"),
     (
         "routes:\n- path: a\n  resource: a",

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::super::{
-    HostPolicy, Listen, Loader, LogFormat, Mode, Overrides, Reuse, SafeMethods, StoreTarget,
-    UpstreamUrl, describe, parse,
+    HostPolicy, Listen, Loader, LogFormat, Mode, OrNone, Overrides, Reuse, SafeMethods, Size,
+    StoreTarget, UpstreamUrl, describe, parse,
 };
 use super::{BASE, bad, good};
 use crate::routing::{CheckedPath, KeyTemplate, Router};
@@ -36,7 +36,7 @@ fn without_a_file_every_unsafe_request_is_fenced_by_its_path() {
     );
     assert!(route.methods.iter().eq(["DELETE", "PATCH", "POST", "PUT"]));
     let key = route.key.as_ref().expect("an enforcing route has a key");
-    let (router, _) = Router::new([&route.pattern]);
+    let (router, _) = Router::new([&route.path]);
     for (path, expected) in [("/", "/"), ("/a", "/a"), ("/a/b/", "/a/b")] {
         let path = CheckedPath::parse(path).expect("it is a path");
         assert_eq!(router.find(&path), Some(0));
@@ -168,36 +168,37 @@ routes:
         UpstreamUrl::Unix("/run/a.sock".into())
     );
     assert_eq!(settings.upstream.host, HostPolicy::Rewrite);
-    assert!(settings.claim.is_none());
+    assert!(settings.claim().is_none());
     let [a, b] = &settings.routes[..] else {
         panic!("two routes")
     };
     assert_eq!(a.safe_methods, SafeMethods::Required);
-    assert_eq!(a.upstream_timeout, Duration::from_secs(7));
+    assert_eq!(a.upstream.timeout.0, Duration::from_secs(7));
     assert_eq!(
-        (a.barrier_wait, a.barrier_grace),
+        (a.barrier.wait.0, a.barrier.grace.0),
         (Duration::from_secs(3), Duration::from_secs(10))
     );
-    assert_eq!((a.body.buffer, a.body.max), (2048, Some(4096)));
-    let idempotency = a.idempotency.as_ref().expect("on by default");
-    assert_eq!(idempotency.header, "idempotency-key");
+    assert_eq!(a.body.buffer, Size(2048));
+    assert_eq!(a.body.max, OrNone(Some(Size(4096))));
+    let idempotency = a.idempotency().expect("on by default");
+    assert_eq!(idempotency.header.0, "idempotency-key");
     assert_eq!(b.safe_methods, SafeMethods::Ignored);
     assert_eq!(b.reuse, Reuse::Once);
-    assert!(b.idempotency.is_none());
-    assert_eq!(b.upstream_timeout, Duration::from_secs(8));
+    assert!(b.idempotency().is_none());
+    assert_eq!(b.upstream.timeout.0, Duration::from_secs(8));
     assert_eq!(
-        (b.barrier_wait, b.barrier_grace),
+        (b.barrier.wait.0, b.barrier.grace.0),
         (Duration::from_secs(4), Duration::from_secs(5))
     );
-    assert_eq!((b.body.buffer, b.body.max), (2048, None));
-    assert_eq!(b.body.timeout, Duration::from_secs(9));
+    assert_eq!((b.body.buffer, b.body.max), (Size(2048), OrNone(None)));
+    assert_eq!(b.body.timeout.0, Duration::from_secs(9));
     assert!(b.methods.contains("LOCK") && b.methods.len() == 2);
 }
 
 #[test]
 fn anchors_work_and_merge_keys_do_not() {
     let (settings, _) = good(&format!("{BASE}barrier: {{ wait: &t 3s, grace: *t }}\n"));
-    assert_eq!(settings.barrier.grace, Duration::from_secs(3));
+    assert_eq!(settings.barrier.grace.0, Duration::from_secs(3));
     let problems = bad(&format!(
         "{BASE}body: &b {{ max: 1 }}\nbarrier:\n  <<: *b\n"
     ));

@@ -1,6 +1,7 @@
 //! Changes that a reload may make, and changes that need a restart.
 
 use super::{BASE, good};
+use crate::config::{Count, OrNone, Size};
 
 #[test]
 fn a_reload_may_change_what_nothing_rests_upon() {
@@ -32,9 +33,6 @@ fn limits_that_need_a_restart_stay_and_are_named() {
         kept,
         [
             "limits.in_flight",
-            "limits.in_flight_per_connection",
-            "limits.in_flight_per_client",
-            "limits.in_flight_per_resource",
             "limits.idle_timeout",
             "limits.body_memory",
             "barrier.queue",
@@ -44,12 +42,15 @@ fn limits_that_need_a_restart_stay_and_are_named() {
     assert_eq!(taken.barrier.queue, old.barrier.queue);
     let limits = taken.limits;
     assert_eq!(limits.in_flight, old.limits.in_flight);
-    assert_eq!((limits.key_bytes, limits.new_resources), (99, Some(9)));
+    assert_eq!(
+        (limits.key_bytes, limits.new_resources),
+        (Size(99), OrNone(Some(Count(9))))
+    );
     // Only these two have changed.
     assert_ne!(format!("{limits:?}"), wanted);
     let with = crate::config::LimitSettings {
-        key_bytes: 99,
-        new_resources: Some(9),
+        key_bytes: Size(99),
+        new_resources: OrNone(Some(Count(9))),
         ..old.limits
     };
     assert_eq!(format!("{limits:?}"), format!("{with:?}"));

@@ -28,13 +28,10 @@ limits.in_flight: 128; limits.http2_streams: 128 | clients are told 32
 limits.in_flight: 128; limits.in_flight_per_client: 128 | one address
 limits.connections: 128; limits.connections_per_client: 200 | one address
 limits.in_flight: 128; limits.in_flight_per_resource: 128 | the requests of one resource
-limits.in_flight: 128; barrier.queue: 97 | never reached
-limits.in_flight: 128; limits.in_flight_per_resource: none; barrier.queue: 128 | can use up
 route.body: { buffer: 257MiB } | longer than `limits.body_memory` | routes[0].body.buffer
 route.mode: observe | observe refuses nothing
 route.mode: bypass | these have no effect: resource
 route.upstream: { timeout: 11s } | longer than `barrier.settle` | routes[0].upstream.timeout
-route.methods: [PUT, PUT] | is listed twice | routes[0].methods[1]
 routes: [{ path: /a, resource: '{header.cookie}' }] | is a secret | routes[0].resource
 routes: [{ path: /a, resource: '{header.x-request-id}' }] | many keys | routes[0].resource
 routes: [{ path: '/o/{id}', resource: 'order' }] | all paths of /o/{id} have one key | routes[0].resource

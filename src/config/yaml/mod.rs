@@ -19,5 +19,5 @@ mod tree;
 
 pub use problems::{ConfigPlace, ConfigProblem, Problems, Severity, Warning};
 pub(super) use problems::{Report, Wrong, nearest, shown};
-pub(super) use reader::read;
+pub(super) use reader::{is_given, read};
 pub(super) use tree::{at, member, parse, set};

@@ -141,6 +141,10 @@ pub(in crate::config) struct Report {
     places: BTreeMap<String, ConfigPlace>,
     /// Paths that have an error already. Errors that follow from it are not reported.
     broken: BTreeSet<String>,
+    /// See [`Report::hush`].
+    hushed: Vec<String>,
+    /// The paths of values that are empty.
+    empty: BTreeSet<String>,
     list: Vec<ConfigProblem>,
     sources: Sources,
     /// See [`Report::with`].
@@ -183,9 +187,41 @@ impl Report {
         self.push(Severity::Error, place, path, message, hint);
     }
 
-    /// Suppresses further problems of this path.
+    /// Reports an error if `is_wrong`.
+    pub fn error_if(&mut self, is_wrong: bool, path: &str, message: impl Into<String>, hint: &str) {
+        if is_wrong {
+            self.error(path, message, hint);
+        }
+        self.other = None;
+    }
+
+    /// Reports a warning if `is_doubtful`.
+    pub fn warn_if(
+        &mut self,
+        is_doubtful: bool,
+        path: &str,
+        message: impl Into<String>,
+        hint: &str,
+    ) {
+        if is_doubtful {
+            self.warn(path, message, hint);
+        }
+        self.other = None;
+    }
+
+    /// Suppresses further problems of this path and of all that is below it.
     pub fn hush(&mut self, path: String) {
-        self.broken.insert(path);
+        self.hushed.push(path);
+    }
+
+    /// Notes that a value is empty, which is the same as leaving it out.
+    pub fn is_empty(&mut self, path: String) {
+        self.empty.insert(path);
+    }
+
+    /// True if the file, a flag or a variable sets the field.
+    pub fn is_given(&self, path: &str) -> bool {
+        self.places.contains_key(path) && !self.empty.contains(path)
     }
 
     pub fn has_errors(&self) -> bool {
@@ -204,7 +240,13 @@ impl Report {
 
     fn add(&mut self, severity: Severity, path: &str, message: String, hint: &str) {
         let other = self.other.take();
-        if self.broken.contains(path) {
+        let is_hushed = |hushed: &String| {
+            let rest = path.strip_prefix(hushed.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        // Nothing follows from a comparison with a value that is not there.
+        let is_vain = other.is_some_and(|other| self.broken.contains(other));
+        if is_vain || self.broken.contains(path) || self.hushed.iter().any(is_hushed) {
             return;
         }
         let own = self.place(path);

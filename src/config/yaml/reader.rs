@@ -14,55 +14,78 @@ use serde::de::{
     self, DeserializeOwned, Deserializer, Expected, IntoDeserializer, Unexpected, Visitor,
 };
 use serde::forward_to_deserialize_any;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use serde_path_to_error::Segment;
 
 use super::problems::{Report, masked, nearest, shown};
 use super::tree::member;
 
-/// Stands for a value that was reported. All scalars of the tree are texts.
+/// Stands for a value that was reported, and reads like one that is left out. All scalars of the
+/// tree are texts.
 const CROSSED_OUT: Value = Value::Bool(false);
 
-/// Reads a tree. A value that cannot be read is reported and left out.
+/// Reads a tree. A value that cannot be read is reported and crossed out.
 pub(in crate::config) fn read<T: DeserializeOwned + Default>(
-    mut tree: Value,
+    tree: &mut Value,
     report: &mut Report,
 ) -> T {
     loop {
-        let fault = match serde_path_to_error::deserialize::<_, T>(Node(&tree)) {
+        let fault = match serde_path_to_error::deserialize::<_, T>(Node(tree)) {
             Ok(value) => return value,
             Err(fault) => fault,
         };
-        let (mut node, mut path, mut parent) = (Some(&mut tree), String::new(), String::new());
+        let (mut node, mut path, mut parent) = (Some(&mut *tree), String::new(), String::new());
+        let mut is_item = false;
         for step in fault.path() {
             let (inner, value) = match step {
-                Segment::Seq { index } => (
-                    format!("{path}[{index}]"),
-                    node.and_then(|node| node.get_mut(index)),
-                ),
+                // Its number among the items that are not crossed out.
+                Segment::Seq { index } => {
+                    let items = node.and_then(Value::as_array_mut);
+                    let items = items.into_iter().flatten().enumerate();
+                    let item = items.filter(|(_, item)| **item != CROSSED_OUT).nth(*index);
+                    let (index, item) = item.unzip();
+                    (format!("{path}[{}]", index.unwrap_or_default()), item)
+                }
                 Segment::Map { key } => {
                     (member(&path, key), node.and_then(|node| node.get_mut(key)))
                 }
                 Segment::Enum { .. } | Segment::Unknown => continue,
             };
+            is_item = matches!(step, Segment::Seq { .. });
             parent = std::mem::replace(&mut path, inner);
             node = value;
         }
         let fault = fault.into_inner();
-        match node {
-            // An empty field is as good as none; an unknown one is reported all the same.
-            Some(Value::Null) if !fault.is_unknown => {}
-            _ => report.error_at(report.place(&path), &path, fault.message, &fault.hint),
+        // An empty field is as good as none; an unknown one is reported all the same.
+        let is_none = matches!(node, Some(Value::Null)) && !is_item && !fault.is_unknown;
+        if is_none {
+            report.is_empty(path.clone());
+        } else {
+            report.error_at(report.place(&path), &path, fault.message, &fault.hint);
         }
         if let Some(meant) = fault.meant {
             report.hush(member(&parent, meant));
         }
+        if is_item && !fault.is_no_map {
+            // It is not empty, although nothing of it may be left.
+            report.hush(parent);
+        }
         match node {
+            // An empty block, so that the items behind it keep their numbers.
+            Some(node) if is_item && fault.is_no_map => {
+                *node = Value::Object(Map::new());
+                report.hush(path);
+            }
             Some(node) if !path.is_empty() && *node != CROSSED_OUT => *node = CROSSED_OUT,
             // It is the whole, or names no part of it: nothing is left to be read again.
             _ => return T::default(),
         }
     }
+}
+
+/// True for a value that is in the tree, neither empty nor crossed out.
+pub(in crate::config) fn is_given(node: &Value) -> bool {
+    !node.is_null() && *node != CROSSED_OUT
 }
 
 /// The reason for refusing a value.
@@ -73,6 +96,8 @@ struct ReadFault {
     /// Empty: none.
     hint: String,
     is_unknown: bool,
+    /// A block was expected.
+    is_no_map: bool,
     /// The field that was meant by an unknown one.
     meant: Option<&'static str>,
 }
@@ -86,6 +111,7 @@ impl de::Error for ReadFault {
             message: message.to_owned(),
             hint: hint.to_owned(),
             is_unknown: false,
+            is_no_map: false,
             meant: None,
         }
     }
@@ -123,6 +149,7 @@ impl de::Error for ReadFault {
                 None => format!("known here: {}", known.join(", ")),
             },
             is_unknown: true,
+            is_no_map: false,
             meant,
         }
     }
@@ -164,7 +191,10 @@ impl<'de> Deserializer<'de> for Node<'_> {
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadFault> {
         match self.0 {
             Value::String(text) => visitor.visit_str(text),
-            Value::Array(items) => visitor.visit_seq(SeqDeserializer::new(items.iter().map(Node))),
+            Value::Array(items) => {
+                let items = items.iter().filter(|item| **item != CROSSED_OUT);
+                visitor.visit_seq(SeqDeserializer::new(items.map(Node)))
+            }
             Value::Object(members) => {
                 let given = members.iter().filter(|(_, value)| **value != CROSSED_OUT);
                 let given = given.map(|(key, value)| (key.as_str(), Node(value)));
@@ -183,10 +213,6 @@ impl<'de> Deserializer<'de> for Node<'_> {
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadFault> {
         visitor.visit_bool(self.parsed("true or false")?)
-    }
-
-    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadFault> {
-        visitor.visit_u64(self.parsed("a whole number")?)
     }
 
     fn deserialize_u16<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadFault> {
@@ -213,13 +239,16 @@ impl<'de> Deserializer<'de> for Node<'_> {
         visitor: V,
     ) -> Result<V::Value, ReadFault> {
         match self.0 {
-            Value::Array(_) => Err(self.is_not("a map of fields")),
-            _ => self.deserialize_any(visitor),
+            Value::Object(_) => self.deserialize_any(visitor),
+            _ => Err(ReadFault {
+                is_no_map: true,
+                ..self.is_not("a map of fields")
+            }),
         }
     }
 
     forward_to_deserialize_any! {
-        i8 i16 i32 i64 i128 u8 u32 u128 f32 f64 char str string bytes byte_buf unit unit_struct
+        i8 i16 i32 i64 i128 u8 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct
         newtype_struct seq tuple tuple_struct map identifier ignored_any
     }
 }
@@ -235,9 +264,9 @@ mod tests {
     #[serde(deny_unknown_fields, default)]
     struct SampleFile {
         name: Option<String>,
-        count: Option<u64>,
+        count: Option<u16>,
         inner: Option<Inner>,
-        list: Option<Vec<Option<Inner>>>,
+        list: Vec<Inner>,
     }
 
     #[derive(Debug, Default, Deserialize, PartialEq)]
@@ -256,8 +285,8 @@ mod tests {
 
     fn load(text: &str) -> (SampleFile, Vec<crate::config::ConfigProblem>) {
         let mut report = Report::default();
-        let tree = parse(text, &mut report).expect("it is YAML");
-        let sample = read(tree, &mut report);
+        let mut tree = parse(text, &mut report).expect("it is YAML");
+        let sample = read(&mut tree, &mut report);
         (sample, report.finish())
     }
 
@@ -299,12 +328,9 @@ mod tests {
                 .as_deref()
                 .is_some_and(|hint| hint.contains("on, pick"))
         );
-        let list = sample.list.expect("given");
+        let list = sample.list;
         assert_eq!(list.len(), 3, "a broken item keeps its place");
-        assert_eq!(list[1], None);
-        assert_eq!(
-            list[2].as_ref().and_then(|i| i.pick.as_ref()),
-            Some(&Pick::Second)
-        );
+        assert_eq!(list[1], Inner::default());
+        assert_eq!(list[2].pick, Some(Pick::Second));
     }
 }

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::boot_clock::BootClock;
 use crate::config::settings::Mode;
-use crate::config::{self, RouteTable, Settings};
+use crate::config::{self, Count, Positive, RouteTable, Settings, Span};
 use crate::fencing::epochs::{Entered, RequestLimits, ResourceActivity, Want};
 use crate::fencing::membership::Membership;
 use crate::fencing::permit::Permit;
@@ -82,11 +82,11 @@ fn settings() -> Settings {
     let text = "upstream: { url: 'http://127.0.0.1:9' }";
     let parsed = config::parse(text, &config::Overrides::default());
     let (mut settings, _) = parsed.expect("a configuration");
-    settings.store.lease = TERM;
-    settings.store.timeout = Duration::from_secs(20);
-    settings.store.cached_marks = 1000;
-    settings.barrier.settle = SETTLE;
-    settings.upstream.undelivered = UNDELIVERED;
+    settings.store.lease = Span(TERM);
+    settings.store.timeout = Positive::seconds(20);
+    settings.store.cached_marks = Count(1000);
+    settings.barrier.settle = Span(SETTLE);
+    settings.upstream.undelivered = Span(UNDELIVERED);
     settings
 }
 
@@ -133,7 +133,7 @@ impl Rig {
         let mut settings = settings();
         if !store.shared() {
             // It does not end within a test.
-            settings.store.lease = Duration::from_hours(1_000_000);
+            settings.store.lease = Span(Duration::from_hours(1_000_000));
         }
         let metrics = Arc::new(Metrics::new(&[("/orders/{id}".into(), Mode::Enforce)]));
         let setup = FencingSetup {

@@ -94,7 +94,7 @@ async fn follow(
         counted: (terms.route.metrics.in_flight(), held),
         terms,
     };
-    let (began, timeout) = (Instant::now(), open.terms.route.settings.upstream_timeout);
+    let (began, timeout) = (Instant::now(), open.terms.route.settings.upstream.timeout.0);
     let upstream = &open.terms.context.snapshot.upstream;
     let answered = tokio::select! {
         // Biased: the first poll sends a request that is in one piece. Its end is then known
@@ -217,7 +217,7 @@ impl FenceTerms {
     /// get: counts the request, and logs the reason if the outcome is `unknown`. `status`: of the
     /// answer.
     fn ended(&self, status: Option<StatusCode>, unknown: Option<&Refusal>) {
-        let (metrics, label) = (&self.route.metrics, &self.route.settings.label);
+        let (metrics, label) = (&self.route.metrics, self.route.settings.label());
         let Some(refusal) = unknown else {
             return metrics.request(self.outcome);
         };
@@ -248,7 +248,7 @@ impl OpenExchange {
     async fn cut(&self) -> Refusal {
         let overdue = async {
             self.sending.superseded().cancelled().await;
-            tokio::time::sleep(self.terms.route.settings.barrier_grace).await;
+            tokio::time::sleep(self.terms.route.settings.barrier.grace.0).await;
         };
         let cause = tokio::select! {
             () = overdue => "a newer token waits, and the exchange did not end within barrier.grace",
@@ -405,7 +405,7 @@ impl Relay {
     /// ends the permit. The wait is as long as that for the head of a response, and shorter where a
     /// newer token waits.
     async fn until_taken(mut self) {
-        let timeout = self.open.terms.route.settings.upstream_timeout;
+        let timeout = self.open.terms.route.settings.upstream.timeout.0;
         let in_time = tokio::select! {
             taken = taken(&mut self.reply.body) => taken,
             _ = self.open.cut() => false,

@@ -139,11 +139,11 @@ impl Http1Connection<'_> {
         }
         if in_head {
             let began = *self.began.get_or_insert_with(Instant::now);
-            let limit = shared.limits.head_timeout;
+            let limit = shared.limits.head_timeout.0;
             ready!(self.clock.poll(cx, began + limit));
             return Poll::Ready(Err(MessageError::Slow(limit)));
         }
-        let idle = self.active + shared.limits.idle_timeout;
+        let idle = self.active + shared.limits.idle_timeout.0;
         ready!(self.clock.poll(cx, idle));
         shared.metrics.limit(Limit::IdleTimeout);
         tracing::debug!("a connection is closed that was idle for limits.idle_timeout");
@@ -243,7 +243,7 @@ impl Http1Connection<'_> {
     /// Ends the sending side. Where the client may still be sending, it then reads on for a moment.
     /// A body that the upstream goes on taking behind its answer comes first.
     async fn close(&mut self) {
-        let pause = self.site.shared.limits.idle_timeout;
+        let pause = self.site.shared.limits.idle_timeout.0;
         let (input, output) = (&mut self.input, &mut self.output);
         input.finish_upload(&mut self.io, output, pause).await;
         if self.io.shutdown().await.is_ok() && self.input.is_unread() {

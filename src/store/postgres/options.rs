@@ -79,14 +79,15 @@ pub(super) fn is_open_to_others(address: &PostgresAddress) -> bool {
 /// All but the host.
 fn base(dsn: &Dsn, tls: &StoreTls) -> Result<PgConnectOptions, StoreError> {
     let mut options = PgConnectOptions::new_without_pgpass();
-    let identity = match (&dsn.identity, &tls.identity) {
+    let identity = match (&dsn.identity, tls.identity()) {
         (Some(_), Some(_)) => {
             return Err(StoreError::Unfit(
                 "sslcert is given in store.url, and store.tls.cert_file too: keep one of them"
                     .into(),
             ));
         }
-        (named, configured) => named.as_ref().or(configured.as_ref()),
+        (Some((cert, key)), None) => Some((cert, key)),
+        (None, configured) => configured,
     };
     let mut taken = vec!["PGOPTIONS"];
     match identity {

@@ -83,7 +83,7 @@ impl Http1Exchange {
             head: request.head.method == Method::HEAD,
             upgrade: request.head.fields.contains(UPGRADE),
         };
-        let limits = response_limits(pool.connecting.settings.header_bytes);
+        let limits = response_limits(pool.connecting.settings.header_bytes.bytes());
         Box::new(Self {
             connection: None,
             request: Outgoing::new(request),

@@ -95,8 +95,8 @@ impl PooledConnection for Http2Connection {
     async fn open(connecting: &Connecting) -> Result<Self, String> {
         let io = connecting.open().await?;
         let settings = &connecting.settings;
-        let within = settings.connect_timeout;
-        let handshake = tokio::time::timeout(within, handshake(io, settings.header_bytes));
+        let within = settings.connect_timeout.0;
+        let handshake = tokio::time::timeout(within, handshake(io, settings.header_bytes.bytes()));
         let late = |_| {
             format!("it has not said within {within:?} that it takes HTTP/2 requests (SETTINGS)")
         };

@@ -163,7 +163,7 @@ impl SharedStream {
     /// Drives the connection to its end. A panic in the library drops this too, and leaves no
     /// connection among those that take requests.
     async fn drive(self, mut connection: Http2Connection) {
-        let timeout = self.connections.connecting.settings.idle_timeout;
+        let timeout = self.connections.connecting.settings.idle_timeout.0;
         let every = timeout.clamp(SWEEP.0, SWEEP.1);
         loop {
             tokio::select! {

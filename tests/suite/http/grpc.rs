@@ -215,7 +215,7 @@ async fn who_waits_for_answers_between_messages_is_not_held_up() {
 async fn without_a_buffer_nothing_is_held() {
     let service = or_return!(Service::start().await);
     let proxy = service
-        .proxy("body: { buffer: 0, timeout: 600s, stream_after: 500s }")
+        .proxy("body: { buffer: 0, timeout: 600s, progress_timeout: 9h }")
         .await;
     service.speaks_first(&proxy).await;
 }
@@ -225,7 +225,7 @@ async fn a_call_that_is_whole_gets_its_idempotency_key() {
     let service = or_return!(Service::start().await);
     // Only a machine that is slower than this could miss the end of a short call.
     let proxy = service
-        .proxy("body: { timeout: 600s, stream_after: 500s }")
+        .proxy("body: { timeout: 600s, progress_timeout: 9h }")
         .await;
     for _ in 0..2 {
         let answer = service.ask(&proxy.data(), "Unary", &["token=7"]).await;

@@ -15,7 +15,7 @@ use super::*;
 use crate::body::RequestBody;
 use crate::body::UpstreamRequest;
 use crate::body::{Feed, streamed};
-use crate::config::{Overrides, RouteSettings, parse};
+use crate::config::{Overrides, RouteSettings, Span, parse};
 use crate::fencing::Fencing;
 use crate::fencing::tests::{Double, Rig, clock, key};
 use crate::http1::Fields;
@@ -78,14 +78,12 @@ routes: [{{ path: '/{{id}}', resource: '{{id}}' }}]"
 
     fn exchange(&self, upload: RequestBody, grace: Duration) -> (Box<Exchange>, FenceTerms) {
         let client = Arc::new(Client::at(None, 4));
-        let route = RouteSettings {
-            barrier_grace: grace,
-            ..self.route.clone()
-        };
+        let mut route = self.route.clone();
+        route.barrier.grace = Span(grace);
         let terms = FenceTerms {
             context: RequestContext::of(None, Arc::clone(&self.snapshot), client, false),
             route: Arc::new(Route {
-                metrics: self.metrics.route(&route.label),
+                metrics: self.metrics.route(route.label()),
                 settings: route,
                 host_in_key: false,
                 keyless_said: Once::new(),

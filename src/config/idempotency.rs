@@ -6,26 +6,28 @@
 
 use http::HeaderName;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use super::units::OffOr;
-use crate::config::settings::{
-    ClientKey, IdempotencyPart, IdempotencySettings, IdempotencyTemplate,
-};
-use crate::config::yaml::{Report, nearest, shown};
+use super::units::word;
+use super::yaml::{Wrong, nearest, shown};
 use crate::routing::is_replaced;
+
+/// The default of `key`.
+const DEFAULT_KEY: &str = "{resource}-{token}-{operation}";
 
 /// The `Idempotency-Key` that is sent upstream.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Idempotency")]
-pub struct IdempotencyFile {
+pub struct IdempotencySettings {
     /// The header's name.
-    pub header: String,
-    /// The key is a UUID of version 8, of the SHA-256 of this text. `{resource}` and `{token}`, and `{operation}` (the caller's `X-Fencing-Operation`, or else
-    /// the digest) or `{digest}` (of method, target and body). `{resource}-{token}` alone: one key
-    /// per epoch.
-    pub key: String,
+    #[schemars(with = "String", extend("default" = "Idempotency-Key"))]
+    pub header: KeyHeader,
+    /// The key is a UUID of version 8, of the SHA-256 of this text. `{resource}` and `{token}`, and
+    /// `{operation}` (the caller's `X-Fencing-Operation`, or else the digest) or `{digest}` (of
+    /// method, target and body). `{resource}-{token}` alone: one key per epoch.
+    #[schemars(with = "String", extend("default" = DEFAULT_KEY))]
+    pub key: IdempotencyTemplate,
     /// `true`: refuse a request that yields no key (its body is longer than `body.buffer`, and
     /// it names no operation).
     pub required: bool,
@@ -35,11 +37,11 @@ pub struct IdempotencyFile {
     pub client_key: ClientKey,
 }
 
-impl Default for IdempotencyFile {
+impl Default for IdempotencySettings {
     fn default() -> Self {
         Self {
-            header: "Idempotency-Key".to_owned(),
-            key: "{resource}-{token}-{operation}".to_owned(),
+            header: KeyHeader("idempotency-key".to_owned()),
+            key: template(DEFAULT_KEY).unwrap_or_default(),
             required: false,
             quoted: false,
             client_key: ClientKey::Keep,
@@ -64,48 +66,75 @@ const TAKEN: [&str; 6] = [
     "tracestate",
 ];
 
-/// Checks a route's block. `None` where it is off or wrong.
-pub(super) fn settings(
-    path: &str,
-    block: OffOr<IdempotencyFile>,
-    report: &mut Report,
-) -> Option<IdempotencySettings> {
-    let block = block.on()?;
-    let header = header_name(&block.header)
-        .map_err(|(message, hint)| report.error(format!("{path}.header"), message, hint));
-    let key = template(&block.key)
-        .map_err(|(message, hint)| report.error(format!("{path}.key"), message, &hint));
-    Some(IdempotencySettings {
-        header: header.ok()?,
-        key: key.ok()?,
-        required: block.required,
-        quoted: block.quoted,
-        client_key: block.client_key,
-    })
+/// The name of the header, in lower case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyHeader(pub String);
+
+word!(KeyHeader, KeyHeader::parse);
+
+impl KeyHeader {
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        let Ok(name) = text.parse::<HeaderName>() else {
+            return Err((
+                format!("{} is not a header name", shown(text)),
+                "letters, digits and dashes: Idempotency-Key",
+            ));
+        };
+        let name = name.as_str();
+        let is_taken = TAKEN.contains(&name) || is_replaced(name);
+        if is_taken || name.starts_with("x-fencing-") || name.contains('_') {
+            return Err((
+                format!("{} cannot carry an idempotency key", shown(text)),
+                "use a header that has no other meaning, without underscores: Idempotency-Key",
+            ));
+        }
+        Ok(Self(name.to_owned()))
+    }
 }
 
-/// The name of the header in lower case.
-fn header_name(text: &str) -> Result<String, (String, &'static str)> {
-    let Ok(name) = text.parse::<HeaderName>() else {
-        return Err((
-            format!("{} is not a header name", shown(text)),
-            "letters, digits and dashes: Idempotency-Key",
-        ));
-    };
-    let name = name.as_str().to_owned();
-    let is_taken = TAKEN.contains(&name.as_str()) || is_replaced(&name);
-    if is_taken || name.starts_with("x-fencing-") || name.contains('_') {
-        return Err((
-            format!("{} cannot carry an idempotency key", shown(text)),
-            "use a header that has no other meaning, without underscores: Idempotency-Key",
-        ));
-    }
-    Ok(name)
+/// The parts of an idempotency key, in order: literal text between variables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IdempotencyTemplate {
+    pub parts: Vec<IdempotencyPart>,
 }
+
+impl IdempotencyTemplate {
+    /// Returns true if the key may depend on the body.
+    #[must_use]
+    pub fn needs_body(&self) -> bool {
+        let needs = |part: &_| matches!(part, IdempotencyPart::Operation | IdempotencyPart::Digest);
+        self.parts.iter().any(needs)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IdempotencyPart {
+    Literal(String),
+    Resource,
+    Token,
+    /// The caller's `X-Fencing-Operation`, else the digest.
+    Operation,
+    /// The digest of method, target and body.
+    Digest,
+}
+
+/// The treatment of a key that the client sends itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClientKey {
+    /// The client's key goes upstream.
+    Keep,
+    /// Our key replaces it.
+    Replace,
+    /// The request is refused.
+    Reject,
+}
+
+word!(IdempotencyTemplate, template);
 
 /// Reads `{resource}-{token}-{operation}`.
-pub(super) fn template(text: &str) -> Result<IdempotencyTemplate, (String, String)> {
-    let known = || "the variables are {resource}, {token}, {operation} and {digest}".to_owned();
+fn template(text: &str) -> Result<IdempotencyTemplate, String> {
+    let known = "the variables are {resource}, {token}, {operation} and {digest}";
     let mut parts: Vec<IdempotencyPart> = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
@@ -116,9 +145,10 @@ pub(super) fn template(text: &str) -> Result<IdempotencyTemplate, (String, Strin
                 .bytes()
                 .all(|b| (0x21..=0x7e).contains(&b) && b != b'"' && b != b'\\')
             {
-                return Err((
-                    format!("{} has a character that cannot stand in a key", shown(text)),
-                    "visible ASCII without quotes and backslashes".to_owned(),
+                return Err(format!(
+                    "{} has a character that cannot stand in a key\nvisible ASCII without quotes \
+                     and backslashes",
+                    shown(text)
                 ));
             }
             parts.push(IdempotencyPart::Literal(literal.to_owned()));
@@ -127,17 +157,18 @@ pub(super) fn template(text: &str) -> Result<IdempotencyTemplate, (String, Strin
             break;
         }
         let Some((name, behind)) = tail.strip_prefix('{').and_then(|t| t.split_once('}')) else {
-            return Err((format!("{} has an unmatched brace", shown(text)), known()));
+            return Err(format!("{} has an unmatched brace\n{known}", shown(text)));
         };
         let Some((_, part)) = VARIABLES.iter().find(|(variable, _)| *variable == name) else {
             let meant = nearest(name, VARIABLES.iter().map(|(variable, _)| *variable));
-            let hint = meant.map_or_else(known, |meant| format!("did you mean {{{meant}}}?"));
-            return Err((format!("there is no variable `{{{name}}}`"), hint));
+            let hint = meant.map(|meant| format!("did you mean {{{meant}}}?"));
+            let hint = hint.as_deref().unwrap_or(known);
+            return Err(format!("there is no variable `{{{name}}}`\n{hint}"));
         };
         if !matches!(parts.last(), None | Some(IdempotencyPart::Literal(_))) {
-            return Err((
-                format!("`{{{name}}}` follows another variable with nothing between them"),
-                "two different requests could yield the same key: put a `-` between".to_owned(),
+            return Err(format!(
+                "`{{{name}}}` follows another variable with nothing between them\ntwo different \
+                 requests could yield the same key: put a `-` between"
             ));
         }
         parts.push(part.clone());
@@ -154,10 +185,7 @@ pub(super) fn template(text: &str) -> Result<IdempotencyTemplate, (String, Strin
         ),
     ] {
         if !parts.contains(&needed) {
-            return Err((
-                why.to_owned(),
-                "such as {resource}-{token}-{operation}".to_owned(),
-            ));
+            return Err(format!("{why}\nsuch as {DEFAULT_KEY}"));
         }
     }
     Ok(IdempotencyTemplate { parts })
@@ -199,18 +227,16 @@ mod tests {
         ] {
             assert!(template(bad).is_err(), "{bad}");
         }
-        let (_, hint) = template("{resource}-{tokn}").expect_err("no such variable");
-        assert_eq!(hint, "did you mean {token}?");
+        let error = template("{resource}-{tokn}").expect_err("no such variable");
+        assert!(error.ends_with("\ndid you mean {token}?"), "{error}");
     }
 
     #[test]
     fn the_header_must_be_free() {
-        assert_eq!(
-            header_name("Idempotency-Key").as_deref(),
-            Ok("idempotency-key")
-        );
+        let name = KeyHeader("idempotency-key".to_owned());
+        assert_eq!(KeyHeader::parse("Idempotency-Key"), Ok(name));
         for bad in ["", "a b", "Host", "X-Fencing-Token", "Idempotency_Key"] {
-            assert!(header_name(bad).is_err(), "{bad}");
+            assert!(KeyHeader::parse(bad).is_err(), "{bad}");
         }
     }
 }

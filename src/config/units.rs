@@ -1,12 +1,13 @@
-//! Values of one word: durations (`250ms`, `5s`, `1m`), sizes (`512KiB`, `1MiB`, plain bytes), file
-//! modes (`0660`), `none` for no limit, `off` for a feature that is not wanted.
+//! Values of one word: durations (`250ms`, `5s`, `1m`), sizes (`512KiB`, `1MiB`, plain bytes),
+//! counts, file modes (`0660`), `none` for no limit, `off` for a feature that is not wanted.
 //!
-//! humantime and bytesize read durations and sizes. This file adds the hints, the bounds, and the
-//! form in which the schema shows a default.
+//! A field has such a type, so that a wrong value is refused when it is read, with its hint.
+//! humantime and bytesize read durations and sizes.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
+use std::str::FromStr;
 use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -14,30 +15,48 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Unexpected, Visitor};
 use serde::{Serialize, Serializer};
 
-use crate::config::yaml::shown;
+use super::yaml::{Wrong, shown};
+use crate::routing::Token;
 
 /// No duration is longer, so that every deadline can be computed.
 const LONGEST: Duration = Duration::from_hours(365 * 24);
 
-/// A value that is written as one word.
-pub trait Word: Sized {
-    const EXPECTED: &str;
+/// The error of a word: a message, and after a line break a hint.
+pub(super) struct WordError(String);
 
-    /// An error is a message, and after a line break a hint.
-    fn parse(text: &str) -> Result<Self, String>;
+impl From<String> for WordError {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
 }
 
-/// Lets a [`Word`] be the type of a field.
-macro_rules! scalar {
-    ($type:ident, $name:literal, $schema:tt) => {
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = text(deserializer, Self::EXPECTED)?;
-                Self::parse(&text).map_err(D::Error::custom)
+impl From<Wrong> for WordError {
+    fn from((message, hint): Wrong) -> Self {
+        Self(format!("{message}\n{hint}"))
+    }
+}
+
+impl fmt::Display for WordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Lets a type be that of a field: `$parse` reads the field's text. With a name, the schema is the
+/// one behind it.
+macro_rules! word {
+    ($({$($generic:tt)*})? $type:ty, $parse:expr) => {
+        impl<'de $(, $($generic)*)?> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+                let parsed = $parse(String::deserialize(input)?.trim());
+                parsed.map_err($crate::config::units::WordError::from).map_err(serde::de::Error::custom)
             }
         }
+    };
+    ($({$($generic:tt)*})? $type:ty, $name:literal, $schema:tt) => {
+        word!($({$($generic)*})? $type, str::parse);
 
-        impl JsonSchema for $type {
+        impl $(<$($generic)*>)? JsonSchema for $type {
             fn schema_name() -> Cow<'static, str> {
                 $name.into()
             }
@@ -48,27 +67,35 @@ macro_rules! scalar {
         }
     };
 }
+pub(super) use word;
 
-/// A duration with its unit.
+/// A duration with its unit; if `POSITIVE`, not zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Time(pub Duration);
+pub struct Span<const POSITIVE: bool>(pub Duration);
 
-scalar!(Time, "Duration", {
+/// A duration that may be zero.
+pub type Time = Span<false>;
+
+/// A duration that is not zero.
+pub type Positive = Span<true>;
+
+word!({const POSITIVE: bool} Span<POSITIVE>, "Duration", {
     "type": "string",
     "description": "A duration with its unit: 250ms, 5s, 1m, 1h.",
     "pattern": r"^\s*([0-9]+\s*[a-zA-Z]+\s*)+$",
 });
 
-impl Time {
+impl<const POSITIVE: bool> Span<POSITIVE> {
+    #[must_use]
     pub const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 }
 
-impl Word for Time {
-    const EXPECTED: &str = "a duration such as 5s";
+impl<const POSITIVE: bool> FromStr for Span<POSITIVE> {
+    type Err = String;
 
-    fn parse(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let given = shown(text);
         if text.bytes().all(|b| b.is_ascii_digit()) && text != "0" && !text.is_empty() {
             return Err(format!("{given} has no unit\nis it {text}s?"));
@@ -84,6 +111,7 @@ impl Word for Time {
             ));
         }
         match humantime::parse_duration(text) {
+            Ok(Duration::ZERO) if POSITIVE => Err("must be greater than zero\nsuch as 5s".into()),
             Ok(duration) if duration <= LONGEST => Ok(Self(duration)),
             Ok(_) => Err(format!("{given} is longer than a year")),
             Err(_) => Err(format!(
@@ -94,7 +122,7 @@ impl Word for Time {
 }
 
 /// Writes a default for the schema: in seconds or milliseconds.
-impl Serialize for Time {
+impl<const POSITIVE: bool> Serialize for Span<POSITIVE> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let seconds = self.0.as_secs();
         serializer.collect_str(&match self.0.subsec_millis() {
@@ -108,17 +136,24 @@ impl Serialize for Time {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size(pub u64);
 
-scalar!(Size, "Size", {
+word!(Size, "Size", {
     "type": ["string", "integer"],
     "description": "Bytes, plain or with a unit: 1048576, 512KiB, 1MiB.",
     "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*[a-zA-Z]*\s*$",
     "minimum": 0,
 });
 
-impl Word for Size {
-    const EXPECTED: &str = "a size such as 1MiB";
+impl Size {
+    #[must_use]
+    pub fn bytes(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
 
-    fn parse(text: &str) -> Result<Self, String> {
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
         let size = text.parse::<bytesize::ByteSize>();
         size.map(|size| Self(size.as_u64())).map_err(|_| {
             format!(
@@ -141,21 +176,73 @@ impl Serialize for Size {
     }
 }
 
+/// A number from 1 to 2^32-1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Count(pub u32);
+
+impl Count {
+    #[must_use]
+    pub const fn get(self) -> usize {
+        self.0 as usize
+    }
+}
+
+word!(Count, "Count", { "type": "integer", "minimum": 1, "maximum": u32::MAX });
+
+impl FromStr for Count {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse::<u64>() {
+            Ok(0) => Err("must be greater than zero".to_owned()),
+            Ok(number) => {
+                let count = u32::try_from(number).map(Self);
+                count.map_err(|_| format!("{number} is too large"))
+            }
+            Err(_) => Err(not_a_number(text)),
+        }
+    }
+}
+
+fn not_a_number(text: &str) -> String {
+    format!("{} is not a number\nwrite a whole number", shown(text))
+}
+
+/// The token that bounds others: `token.max` and `token.max_jump`.
+impl FromStr for Token {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number: u64 = text.parse().map_err(|_| not_a_number(text))?;
+        match i64::try_from(number).ok().and_then(Self::new) {
+            Some(token) if number > 0 => Ok(token),
+            Some(_) => Err(
+                "no token would ever raise a mark\na number that your lock service does not get \
+                 to"
+                .to_owned(),
+            ),
+            None => Err(format!(
+                "{number} is above 2^63-1, which no token is\n9223372036854775807 at most"
+            )),
+        }
+    }
+}
+
 /// A file's mode: `0660`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileMode(pub u32);
 
-scalar!(FileMode, "FileMode", {
+word!(FileMode, "FileMode", {
     "type": ["string", "integer"],
     "description": "The mode of a file, in octal digits: 0660.",
     "pattern": "^0?[0-7]{3}$",
     "minimum": 0,
 });
 
-impl Word for FileMode {
-    const EXPECTED: &str = "a mode such as 0660";
+impl FromStr for FileMode {
+    type Err = String;
 
-    fn parse(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let octal = matches!(text.len(), 3 | 4) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
         match u32::from_str_radix(text, 8) {
             Ok(mode) if octal && mode <= 0o777 => Ok(Self(mode)),
@@ -167,16 +254,28 @@ impl Word for FileMode {
     }
 }
 
-impl Word for u64 {
-    const EXPECTED: &str = "a number such as 100";
+/// A part of a whole: 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Share(pub f64);
 
-    fn parse(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|_| {
-            format!(
-                "{} is not a number\nwrite a whole number, or none",
+word!(Share, "Share", {
+    "type": "number",
+    "description": "A part of a whole: 0 is none, 0.01 one in a hundred, 1 all.",
+    "minimum": 0,
+    "maximum": 1,
+});
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse::<f64>() {
+            Ok(share) if (0.0..=1.0).contains(&share) => Ok(Self(share)),
+            _ => Err(format!(
+                "{} is not a share\nwrite a number from 0 (none) to 1 (all): 0.01 is one in a hundred",
                 shown(text)
-            )
-        })
+            )),
+        }
     }
 }
 
@@ -184,11 +283,19 @@ impl Word for u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrNone<T>(pub Option<T>);
 
-impl<'de, T: Word> Deserialize<'de> for OrNone<T> {
+impl<'de, T: FromStr<Err = String>> Deserialize<'de> for OrNone<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = text(deserializer, &format!("{}, or none", T::EXPECTED))?;
-        let given = (text != "none").then(|| T::parse(&text)).transpose();
-        given.map(Self).map_err(D::Error::custom)
+        let text = String::deserialize(deserializer)?;
+        let text = text.trim();
+        let given = (text != "none").then(|| text.parse()).transpose();
+        given.map(Self).map_err(|error: String| {
+            let end = if error.contains('\n') {
+                ", or none"
+            } else {
+                ""
+            };
+            D::Error::custom(format!("{error}{end}"))
+        })
     }
 }
 
@@ -212,52 +319,9 @@ impl<T: Serialize> Serialize for OrNone<T> {
     }
 }
 
-/// A part of a whole: 0 to 1.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Share(pub f64);
-
-scalar!(Share, "Share", {
-    "type": "number",
-    "description": "A part of a whole: 0 is none, 0.01 one in a hundred, 1 all.",
-    "minimum": 0,
-    "maximum": 1,
-});
-
-impl Word for Share {
-    const EXPECTED: &str = "a share such as 0.01";
-
-    fn parse(text: &str) -> Result<Self, String> {
-        match text.parse::<f64>() {
-            Ok(share) if (0.0..=1.0).contains(&share) => Ok(Self(share)),
-            _ => Err(format!(
-                "{} is not a share\nwrite a number from 0 (none) to 1 (all): 0.01 is one in a hundred",
-                shown(text)
-            )),
-        }
-    }
-}
-
-/// A block of fields, or `off`. By default it is on.
+/// A block of fields, or `off`, which is `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OffOr<T> {
-    Off,
-    On(T),
-}
-
-impl<T> OffOr<T> {
-    pub fn on(self) -> Option<T> {
-        match self {
-            Self::Off => None,
-            Self::On(block) => Some(block),
-        }
-    }
-}
-
-impl<T: Default> Default for OffOr<T> {
-    fn default() -> Self {
-        Self::On(T::default())
-    }
-}
+pub struct OffOr<T>(pub Option<T>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for OffOr<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -276,13 +340,13 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for OffOrVisitor<T> {
 
     fn visit_str<E: Error>(self, text: &str) -> Result<OffOr<T>, E> {
         if text == "off" {
-            return Ok(OffOr::Off);
+            return Ok(OffOr(None));
         }
         Err(E::invalid_type(Unexpected::Str(text), &self))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, block: A) -> Result<OffOr<T>, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(block)).map(OffOr::On)
+        T::deserialize(MapAccessDeserializer::new(block)).map(|block| OffOr(Some(block)))
     }
 }
 
@@ -300,31 +364,12 @@ impl<T: JsonSchema> JsonSchema for OffOr<T> {
 /// A text that may hold a password. It is never shown.
 #[derive(Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct Hidden(pub String);
+pub(super) struct Hidden(pub String);
 
 impl fmt::Debug for Hidden {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Hidden(…)")
     }
-}
-
-/// Takes a scalar as its text.
-fn text<'de, D: Deserializer<'de>>(deserializer: D, expected: &str) -> Result<String, D::Error> {
-    struct TextVisitor<'a>(&'a str);
-
-    impl Visitor<'_> for TextVisitor<'_> {
-        type Value = String;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str(self.0)
-        }
-
-        fn visit_str<E>(self, text: &str) -> Result<String, E> {
-            Ok(text.trim().to_owned())
-        }
-    }
-
-    deserializer.deserialize_str(TextVisitor(expected))
 }
 
 #[cfg(test)]
@@ -338,10 +383,10 @@ mod tests {
     fn durations_need_a_unit() {
         for (text, milliseconds) in [("250ms", 250), ("1m 30s", 90_000), ("0s", 0)] {
             let time = Duration::from_millis(milliseconds);
-            assert_eq!(Time::parse(text), Ok(Time(time)));
+            assert_eq!(Time::from_str(text), Ok(Span(time)));
         }
-        assert!(Time::parse("5").is_err_and(|error| error.contains("is it 5s?")));
-        assert!(Time::parse("5M").is_err_and(|error| error.contains("is it 5m?")));
+        assert!(Time::from_str("5").is_err_and(|error| error.contains("is it 5s?")));
+        assert!(Time::from_str("5M").is_err_and(|error| error.contains("is it 5m?")));
         for bad in [
             "",
             "-1s",
@@ -351,7 +396,7 @@ mod tests {
             "99999999999999999999s",
             "2y",
         ] {
-            assert!(Time::parse(bad).is_err(), "{bad}");
+            assert!(Time::from_str(bad).is_err(), "{bad}");
         }
     }
 
@@ -363,33 +408,33 @@ mod tests {
             ("512KiB", 512 << 10),
             ("1MB", 1_000_000),
         ] {
-            assert_eq!(Size::parse(text), Ok(Size(bytes)));
+            assert_eq!(Size::from_str(text), Ok(Size(bytes)));
         }
         for bad in ["", "-1", "none", "1 mile", "MiB"] {
-            assert!(Size::parse(bad).is_err(), "{bad}");
+            assert!(Size::from_str(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn a_limit_may_be_none() {
-        fn read<T: Word>(text: &str) -> Option<OrNone<T>> {
+        fn read<T: FromStr<Err = String>>(text: &str) -> Option<OrNone<T>> {
             let text: StrDeserializer<'_, ValueError> = text.into_deserializer();
             OrNone::deserialize(text).ok()
         }
         assert_eq!(read::<Size>("none"), Some(OrNone(None)));
         assert_eq!(read("0"), Some(OrNone(Some(Size(0)))));
-        assert_eq!(read::<u64>(" none "), Some(OrNone(None)));
-        assert_eq!(read("7"), Some(OrNone(Some(7_u64))));
-        assert_eq!(read::<u64>("1MiB"), None);
+        assert_eq!(read::<Count>(" none "), Some(OrNone(None)));
+        assert_eq!(read("7"), Some(OrNone(Some(Count(7)))));
+        assert_eq!(read::<Count>("1MiB"), None);
     }
 
     #[test]
     fn a_share_is_from_0_to_1() {
         for (text, share) in [("0", 0.0), ("1", 1.0), ("0.01", 0.01), ("1e-3", 0.001)] {
-            assert_eq!(Share::parse(text), Ok(Share(share)));
+            assert_eq!(Share::from_str(text), Ok(Share(share)));
         }
         for bad in ["", "1%", "1.1", "-0.1", "NaN", "inf", "0,5"] {
-            assert!(Share::parse(bad).is_err(), "{bad}");
+            assert!(Share::from_str(bad).is_err(), "{bad}");
         }
     }
 

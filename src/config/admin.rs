@@ -1,0 +1,269 @@
+//! The blocks `admin`, `log` and `tracing`: how operators see the program.
+
+use std::path::PathBuf;
+
+use http::uri::{Authority, PathAndQuery};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::addresses;
+use super::bearer_tokens::BearerTokens;
+use super::file::tls::{self, AdminTlsFile};
+use super::log_level::LogLevel;
+use super::settings::Listen;
+use super::tls_settings::TlsSettings;
+use super::units::{Share, word};
+use super::yaml::{Report, Wrong, shown};
+
+/// The default of `admin.listen`.
+pub const ADMIN_LISTEN: &str = "127.0.0.1:7081";
+
+/// Probes, metrics, and the API for marks.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
+#[schemars(rename = "Admin")]
+pub struct AdminSettings {
+    /// `host:port`, `unix:/path/of.sock`, or `off`. Probes and metrics are open to everybody who
+    /// reaches it. Keys and marks can be read without a token only on the loopback and over a Unix
+    /// socket.
+    #[schemars(with = "String", extend("default" = ADMIN_LISTEN))]
+    pub listen: AdminListen,
+    /// A file with the bearer token for writes, of at least 16 characters. Without it, writes are
+    /// disabled. Read at each write.
+    pub token_file: Option<PathBuf>,
+    /// A file with the bearer token for reads, of at least 16 characters. Without it, keys and
+    /// marks can be read from outside the loopback only with the token for writes. Read at each
+    /// such read.
+    pub read_token_file: Option<PathBuf>,
+    /// TLS for the admin port.
+    #[serde(rename = "tls")]
+    pub(super) tls_files: Option<AdminTlsFile>,
+    /// TLS, ready to use; `None`: plain HTTP.
+    #[serde(skip)]
+    pub tls: Option<TlsSettings>,
+    /// `true`: an outage of the store makes `/readyz` fail.
+    pub ready_follows_store: bool,
+}
+
+impl Default for AdminSettings {
+    fn default() -> Self {
+        Self {
+            listen: AdminListen(Some(Listen::Tcp(ADMIN_LISTEN.to_owned()))),
+            token_file: None,
+            read_token_file: None,
+            tls_files: None,
+            tls: None,
+            ready_follows_store: false,
+        }
+    }
+}
+
+/// The address of the admin port; `None`: off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminListen(pub Option<Listen>);
+
+word!(AdminListen, AdminListen::parse);
+
+impl AdminListen {
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        let listen = (text != "off").then(|| addresses::listen(text));
+        listen.transpose().map(Self)
+    }
+}
+
+impl AdminSettings {
+    pub(super) fn check(&mut self, report: &mut Report) {
+        for (at, path) in [
+            ("admin.token_file", &self.token_file),
+            ("admin.read_token_file", &self.read_token_file),
+        ] {
+            let Some(path) = path else { continue };
+            report.error_if(path.as_os_str().is_empty(), at, "the path is empty", "");
+            // A missing file is fine: it is read at each use and may come later.
+            if let Ok(content) = std::fs::read(path)
+                && let Err(why) = BearerTokens::parse(&content)
+            {
+                report.warn(
+                    at,
+                    format!("the file {why}, so no token is accepted"),
+                    "openssl rand -hex 32 makes a good one; it is read without a restart",
+                );
+            }
+        }
+        let listen = self.listen.0.as_ref();
+        let is_remote = listen.is_some_and(|listen| !addresses::is_local(listen));
+        let has_token = self.token_file.is_some() || self.read_token_file.is_some();
+        report.with("admin.listen").error_if(
+            self.tls_files.is_some() && matches!(listen, Some(Listen::Unix(_))),
+            "admin.tls",
+            "the admin port is a Unix socket: no network needs protection",
+            "remove this block, or listen on host:port",
+        );
+        report.with("admin.token_file").warn_if(
+            has_token && self.tls_files.is_none() && is_remote,
+            "admin.listen",
+            "tokens sent to this address over a network can be read on their way",
+            "give admin.tls, send tokens over the loopback only, or listen on 127.0.0.1",
+        );
+        let files = self.tls_files.take();
+        self.tls = files.and_then(|files| tls::admin(&files, report));
+    }
+}
+
+/// The log on standard error.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
+#[schemars(rename = "Log")]
+pub struct LogSettings {
+    /// `json`, or `text` for reading. The default is text on a terminal, otherwise JSON.
+    pub format: LogFormat,
+    /// `error`, `warn`, `info`, `debug`, `trace` or `off`; also per module:
+    /// `info,fencepost::store=debug`. Follows a reload.
+    #[schemars(with = "String")]
+    pub level: LogLevel,
+    /// Paths are logged with their queries, which may hold secrets.
+    pub query: bool,
+    /// Which requests get a line: `off`, `refusals` (with unknown outcomes), `fenced` (these, and
+    /// each fenced, observed or claiming request), or `all`. The lines of answered requests are at
+    /// `info`.
+    pub access: AccessLog,
+}
+
+/// Which requests get a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AccessLog {
+    /// None.
+    Off,
+    /// Those that are refused, and those whose outcome is unknown.
+    #[default]
+    Refusals,
+    /// These, and those that are fenced, observed or claim.
+    Fenced,
+    /// Every one.
+    All,
+}
+
+/// The format of log lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFormat {
+    /// One object per line.
+    #[default]
+    Json,
+    /// For reading.
+    Text,
+}
+
+/// Spans of requests, sent to a collector by OTLP.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
+#[schemars(rename = "Tracing", extend("required" = ["otlp"]))]
+pub struct TracingSettings {
+    /// The collector, by OTLP over HTTP: `http://host:4318`, or `https://host`. A URL without a path
+    /// means `/v1/traces`.
+    #[schemars(with = "Option<String>")]
+    pub otlp: Endpoint,
+    /// Of the requests without a valid `traceparent`, the share that is traced: 0 to 1. A request
+    /// with one is traced if its caller traces it (the `sampled` flag).
+    pub sample: Share,
+}
+
+impl Default for TracingSettings {
+    fn default() -> Self {
+        Self {
+            otlp: Endpoint(String::new()),
+            sample: Share(0.01),
+        }
+    }
+}
+
+const URL_HINT: &str = "write http://host:port or https://host, such as http://127.0.0.1:4318";
+
+impl TracingSettings {
+    pub(super) fn check(&self, report: &mut Report) {
+        let at = "tracing.otlp";
+        report.error_if(
+            self.otlp.0.is_empty(),
+            at,
+            "no collector is given",
+            URL_HINT,
+        );
+        let authority = self.otlp.0.split('/').nth(2).unwrap_or_default();
+        report.warn_if(
+            authority.ends_with(":4317"),
+            at,
+            "this is the port that collectors usually have for gRPC, and spans go over HTTP",
+            "write port 4318",
+        );
+    }
+}
+
+/// The URL that spans are sent to; empty: none is configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint(pub String);
+
+word!(Endpoint, |text| endpoint(text).map(Endpoint));
+
+fn endpoint(text: &str) -> Result<String, Wrong> {
+    let wrong = |what: &str| (format!("{} {what}", shown(text)), URL_HINT);
+    let (scheme, rest) = text
+        .split_once("://")
+        .ok_or_else(|| wrong("has no scheme"))?;
+    if !matches!(scheme, "http" | "https") {
+        return Err(wrong("has an unknown scheme"));
+    }
+    if rest.contains('@') {
+        return Err((
+            "the URL names a user".to_owned(),
+            "set OTEL_EXPORTER_OTLP_HEADERS, to `authorization=Basic%20…`",
+        ));
+    }
+    if rest.contains(['?', '#']) {
+        return Err(wrong("has a query or a fragment"));
+    }
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let parsed = Authority::try_from(authority).map_err(|_| wrong("has no valid host"))?;
+    if parsed.host().is_empty() {
+        return Err(wrong("has no host"));
+    }
+    if PathAndQuery::try_from(if path.is_empty() { "/" } else { path }).is_err() {
+        return Err(wrong("has no valid path"));
+    }
+    let path = if matches!(path, "" | "/") {
+        "/v1/traces"
+    } else {
+        path
+    };
+    Ok(format!("{scheme}://{authority}{path}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_collector_is_a_url() {
+        for (url, expected) in [
+            ("http://c:4318", "http://c:4318/v1/traces"),
+            ("https://c/", "https://c/v1/traces"),
+            ("https://c/api/otlp", "https://c/api/otlp"),
+            ("http://[::1]:4317", "http://[::1]:4317/v1/traces"),
+        ] {
+            assert_eq!(endpoint(url).as_deref(), Ok(expected), "{url}");
+        }
+        for (url, why) in [
+            ("c:4318", "has no scheme"),
+            ("grpc://c", "has an unknown scheme"),
+            ("http://", "has no valid host"),
+            ("http://:4318", "has no"),
+            ("http://u:p@c", "names a user"),
+            ("http://c/v1?key=1", "has a query"),
+            ("http://c d/", "has no valid host"),
+        ] {
+            let (message, hint) = endpoint(url).expect_err(url);
+            assert!(message.contains(why), "{url}: {message}");
+            assert!(!message.contains("u:p") && !hint.is_empty());
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! The blocks `limits` and `body`: limits of the data port on concurrency, size and time. The
+//! program's memory follows from them.
+
+use std::net::IpAddr;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::units::{Count, OrNone, Positive, Size};
+use super::yaml::Report;
+use crate::http1::head::HeadLimits;
+use crate::routing::ResourceKey;
+
+/// HTTP/2 has stream ids for this many (RFC 9113, 5.1.1).
+const MAX_HTTP2_STREAMS: usize = 1 << 30;
+
+/// Limits of the data port.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
+#[schemars(rename = "Limits")]
+pub struct LimitSettings {
+    /// The maximum number of requests in progress or waiting; more get a 503.
+    pub in_flight: Count,
+    /// The maximum number of them from one connection. HTTP/2 clients are notified, and wait or
+    /// open another connection. The default is a quarter of `in_flight`.
+    pub in_flight_per_connection: Option<Count>,
+    /// The maximum number of them from one address: an IPv4 address, or an IPv6 /64. The default is
+    /// three quarters of `in_flight`, and no limit for loopback addresses. Use `none` if all
+    /// clients come from one address, such as a single load balancer that is not among
+    /// `trusted_proxies`.
+    pub in_flight_per_client: Option<OrNone<Count>>,
+    /// The maximum number of them of one resource, waiting or in flight. The default is three
+    /// quarters of `in_flight`. Use `none` if there is only one resource.
+    pub in_flight_per_resource: Option<OrNone<Count>>,
+    /// The maximum number of open connections on the data port. For another one, the connection
+    /// that has been idle longest is closed; if none is idle, the new one waits.
+    pub connections: Count,
+    /// The maximum number of open connections of one address. For another one, its connection that
+    /// has been idle longest is closed; if none is idle, the new one is. The default is three
+    /// quarters of `connections`, and no limit for loopback addresses. Connections of
+    /// `trusted_proxies` do not count. Use `none` if all clients come from one address.
+    pub connections_per_client: Option<OrNone<Count>>,
+    /// The maximum number of requests in progress on one HTTP/2 connection; its client is notified,
+    /// and waits.
+    pub http2_streams: Count,
+    /// How long a client may take for the head of a request and for its TLS handshake.
+    pub head_timeout: Positive,
+    /// The time for which a connection may stay open without a request.
+    pub idle_timeout: Positive,
+    /// The time for which a client may read nothing of its response; then its connection is reset.
+    pub write_timeout: Positive,
+    /// The maximum bytes of a request's head, and of its trailers; more get a 431.
+    pub header_bytes: Size,
+    /// The maximum number of header lines of a request, at most 10,000; more get a 431.
+    pub header_count: Count,
+    /// The maximum bytes of a request's target; more get a 414.
+    pub target_bytes: Size,
+    /// The maximum bytes of bodies held at once, over all requests; requests beyond that get a
+    /// 503.
+    pub body_memory: Size,
+    /// The maximum bytes of a resource's key; longer keys get a 400. 1 to 1024.
+    pub key_bytes: Size,
+    /// The maximum number of resources that may get their first mark in a second, averaged over
+    /// ten. Requests for more get a 503 and may be sent again. A mark is kept until it is pruned.
+    /// `none`: no limit.
+    pub new_resources: OrNone<Count>,
+}
+
+impl Default for LimitSettings {
+    fn default() -> Self {
+        Self {
+            in_flight: Count(4096),
+            in_flight_per_connection: None,
+            in_flight_per_client: None,
+            in_flight_per_resource: None,
+            connections: Count(4096),
+            connections_per_client: None,
+            http2_streams: Count(128),
+            head_timeout: Positive::seconds(10),
+            idle_timeout: Positive::seconds(75),
+            write_timeout: Positive::seconds(30),
+            header_bytes: Size(64 << 10),
+            header_count: Count(100),
+            target_bytes: Size(8 << 10),
+            body_memory: Size(256 << 20),
+            key_bytes: Size(ResourceKey::MAX_BYTES as u64),
+            new_resources: OrNone(None),
+        }
+    }
+}
+
+impl LimitSettings {
+    /// The limits of a request's head.
+    pub(crate) fn head(&self) -> HeadLimits {
+        HeadLimits {
+            bytes: self.header_bytes.bytes(),
+            fields: self.header_count.get(),
+            target: self.target_bytes.bytes(),
+        }
+    }
+
+    #[must_use]
+    pub fn in_flight_per_connection(&self) -> usize {
+        let quarter = (self.in_flight.get() / 4).max(1);
+        self.in_flight_per_connection.map_or(quarter, Count::get)
+    }
+
+    /// The requests in flight of one address; `None`: no limit.
+    #[must_use]
+    pub fn in_flight_per_client(&self) -> Option<ClientShare> {
+        ClientShare::of(self.in_flight, self.in_flight_per_client)
+    }
+
+    /// The requests of one resource, waiting or in flight.
+    #[must_use]
+    pub fn in_flight_per_resource(&self) -> usize {
+        match self.in_flight_per_resource {
+            None => all_but_a_quarter(self.in_flight.get()),
+            Some(OrNone(given)) => given.map_or(usize::MAX, Count::get),
+        }
+    }
+
+    /// The open connections of one address; `None`: no limit.
+    #[must_use]
+    pub fn connections_per_client(&self) -> Option<ClientShare> {
+        ClientShare::of(self.connections, self.connections_per_client)
+    }
+
+    /// Resources that may get their first mark in a second; `None`: no limit.
+    #[must_use]
+    pub fn new_resources(&self) -> Option<u32> {
+        self.new_resources.0.map(|most| most.0)
+    }
+
+    /// Of the requests in flight, those that may wait at barriers: they leave a quarter of the
+    /// limit to requests that need not wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        all_but_a_quarter(self.in_flight.get())
+    }
+
+    /// Of the requests in flight, those that may be tunnels, which may never end.
+    #[must_use]
+    pub fn tunnels(&self) -> usize {
+        all_but_a_quarter(self.in_flight.get())
+    }
+
+    pub(super) fn check(&self, report: &mut Report) {
+        for (field, bytes, most, hint) in [
+            (
+                "header_bytes",
+                self.header_bytes,
+                1 << 20,
+                "1MiB at most; it is held in memory for every connection",
+            ),
+            ("target_bytes", self.target_bytes, u64::from(u32::MAX), ""),
+            ("body_memory", self.body_memory, u64::MAX, ""),
+            (
+                "key_bytes",
+                self.key_bytes,
+                ResourceKey::MAX_BYTES as u64,
+                "1024 at most; a key of 50 bytes is a long one already",
+            ),
+        ] {
+            let at = format!("limits.{field}");
+            report.error_if(bytes.0 == 0, &at, "must be greater than zero", "");
+            report.error_if(bytes.0 > most, &at, "too large", hint);
+        }
+        let part = |given: Option<OrNone<Count>>| given.and_then(|given| given.0);
+        let is_all =
+            |given: Option<Count>, all: Count| given.is_some_and(|given| given.get() >= all.get());
+        let connection = self.in_flight_per_connection();
+        // hyper makes room for as many with each request, and the `http` crate panics where a
+        // message has more than 24,576.
+        report.error_if(
+            self.header_count.get() > 10_000,
+            "limits.header_count",
+            "too large: each request reserves room for this many",
+            "10000 at most; 100 suits most upstreams",
+        );
+        report.error_if(
+            self.http2_streams.get() > MAX_HTTP2_STREAMS,
+            "limits.http2_streams",
+            "too large: HTTP/2 has no stream ids for this many",
+            "128, or some hundreds for clients that share one connection",
+        );
+        let quarters =
+            "three quarters of it at most; or `none` if all clients come from one address";
+        for (is_doubtful, at, message, hint) in [
+            (
+                is_all(self.in_flight_per_connection, self.in_flight),
+                "limits.in_flight_per_connection",
+                "one HTTP/2 connection can use up `limits.in_flight`: others get a 503",
+                "a quarter of limits.in_flight, or leave it out",
+            ),
+            (
+                is_all(part(self.in_flight_per_client), self.in_flight),
+                "limits.in_flight_per_client",
+                "one address can use up `limits.in_flight`",
+                quarters,
+            ),
+            (
+                is_all(part(self.in_flight_per_resource), self.in_flight),
+                "limits.in_flight_per_resource",
+                "the requests of one resource can use up `limits.in_flight`",
+                "three quarters of it at most; or `none` if there is only one resource",
+            ),
+            (
+                is_all(part(self.connections_per_client), self.connections),
+                "limits.connections_per_client",
+                "one address can use up `limits.connections`",
+                quarters,
+            ),
+        ] {
+            report.warn_if(is_doubtful, at, message, hint);
+        }
+        report.warn_if(
+            report.is_given("limits.http2_streams") && self.http2_streams.get() > connection,
+            "limits.http2_streams",
+            format!(
+                "more than one connection may have in flight: clients are told {connection} \
+                 (`limits.in_flight_per_connection`)"
+            ),
+            "",
+        );
+    }
+}
+
+/// Leaves a quarter, and at least one where there are two.
+fn all_but_a_quarter(all: usize) -> usize {
+    let others = (all / 4).max(1);
+    all.saturating_sub(others).max(1)
+}
+
+/// The share of one client address in a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientShare {
+    /// The share of a single address.
+    pub most: usize,
+    /// The limit itself.
+    pub of: usize,
+    /// Loopback addresses count too. By default they don't: all clients of a mesh's sidecar
+    /// have the same one.
+    pub loopback: bool,
+}
+
+impl ClientShare {
+    fn of(limit: Count, given: Option<OrNone<Count>>) -> Option<Self> {
+        Some(Self {
+            most: match given {
+                None => all_but_a_quarter(limit.get()),
+                Some(given) => given.0?.get(),
+            },
+            of: limit.get(),
+            loopback: given.is_some(),
+        })
+    }
+
+    /// Returns true if an address that has `held` gets one more, when `free` are left.
+    ///
+    /// The next addresses share what one address leaves, in the same proportion. With three
+    /// quarters, two addresses leave a seventh and ten leave a thirty-first: none of them can take
+    /// all there is (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
+    /// switches", 1998).
+    #[must_use]
+    pub const fn gives(&self, held: usize, free: usize) -> bool {
+        let left = self.of.saturating_sub(self.most);
+        held < self.most && held.saturating_mul(left) < self.most.saturating_mul(free)
+    }
+
+    /// Returns true if an address is counted.
+    #[must_use]
+    pub fn counts(&self, ip: IpAddr) -> bool {
+        self.loopback || !ip.to_canonical().is_loopback()
+    }
+}
+
+/// Limits of size and time for bodies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
+#[schemars(rename = "Body")]
+pub struct BodySettings {
+    /// Bodies up to this size are read before the request is judged. Longer ones are judged first
+    /// and streamed.
+    pub buffer: Size,
+    /// Longer bodies get a 413. `none`: no limit.
+    pub max: OrNone<Size>,
+    /// The time for a whole body on fenced requests. On unfenced requests, uploads that make
+    /// progress may take as long as they like.
+    pub timeout: Positive,
+    /// The longest pause of a client within its body, on any route. A gRPC call whose client has not
+    /// ended its messages within a sixtieth of this is judged and then streamed: such a client may
+    /// be waiting for the answer to its first message.
+    pub progress_timeout: Positive,
+}
+
+impl Default for BodySettings {
+    fn default() -> Self {
+        Self {
+            buffer: Size(1 << 20),
+            max: OrNone(None),
+            timeout: Positive::seconds(60),
+            progress_timeout: Positive::seconds(15),
+        }
+    }
+}
+
+impl BodySettings {
+    /// `at`: `body`, or that of a route.
+    pub(super) fn check(&self, at: &str, memory: Size, report: &mut Report) {
+        let (buffer, max) = (format!("{at}.buffer"), format!("{at}.max"));
+        report.error_if(
+            self.buffer.0 > 1 << 30,
+            &buffer,
+            "too large: this much of every body is held in memory",
+            "1GiB at most; longer bodies are streamed",
+        );
+        report.warn_if(
+            self.max.0.is_some_and(|max| max.0 < self.buffer.0) && report.is_given(&buffer),
+            &buffer,
+            "longer than `body.max`, so the rest of it is never used",
+            "",
+        );
+        report.warn_if(
+            self.buffer.0 > memory.0,
+            &buffer,
+            "longer than `limits.body_memory`, so the longest of these bodies never find room",
+            "",
+        );
+        report.warn_if(
+            self.max.0 == Some(Size(0)),
+            &max,
+            "every request with a body would get a 413",
+            "",
+        );
+    }
+}

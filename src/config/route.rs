@@ -1,0 +1,577 @@
+//! One route: which requests are fenced, by which key, and what differs from the top level.
+
+use std::collections::BTreeSet;
+
+use http::Method;
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::client_pattern::ClientPattern;
+use super::idempotency::{ClientKey, IdempotencySettings};
+use super::limits::BodySettings;
+use super::settings::Settings;
+use super::units::{OffOr, OrNone, Positive, Time, word};
+use super::upstream::{UnknownStatuses, fits_settle, http_statuses};
+use super::yaml::{Report, Wrong, nearest, shown};
+use crate::routing::{
+    Allow, DEFAULT_METHODS, Jump, KeyTemplate, NAMING_OTHERS, Pattern, ResourceKey, SAFE_METHODS,
+    Source, Token, TokenBounds, TokenFormat, is_replaced, names_a_peer,
+};
+
+/// Route labels that mean something else in metrics and logs.
+const RESERVED_LABELS: [&str; 2] = ["claim", "unmatched"];
+
+/// A route: which requests are fenced, and by which key.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
+#[schemars(rename = "Route", extend("required" = ["path"]))]
+pub struct RouteSettings {
+    /// The name in metrics and logs. The default is the path.
+    name: Option<String>,
+    /// `{name}` matches one segment; `{*rest}`, at the end, matches any number, including zero. A
+    /// slash at the end is part of the path: `/orders/{id}` does not match `/orders/42/`.
+    #[schemars(with = "Option<String>")]
+    pub path: Pattern,
+    /// The unsafe methods that pass; others get a 405. The default is POST, PUT, PATCH and DELETE.
+    /// COPY and MOVE also write what `Destination` names, so that must have the same key.
+    #[serde(deserialize_with = "methods")]
+    #[schemars(with = "Option<Vec<String>>", extend("default" = ()))]
+    pub methods: BTreeSet<String>,
+    /// The key of the protected resource: text with `{name}` of the path, `{header.x-tenant}`,
+    /// `{query.q}`, `{json.order_id}`, `{host}` or `{path}`, each with filters: `{id|lower}`,
+    /// `{id|int}`, and `{id|plain}`, which accepts letters, digits, `-` and `_` and refuses
+    /// everything else. Required unless the mode is bypass. A change gives the same things other
+    /// marks, and needs `fencepost migrate --accept-new-keys`.
+    resource: Option<String>,
+    /// The template of the key; `None` only in bypass mode.
+    #[serde(skip)]
+    pub key: Option<KeyTemplate>,
+    /// `enforce`; `observe`: refuse nothing, and count what would be refused; `bypass`: forward
+    /// without a check.
+    pub mode: Mode,
+    /// The clients that may use the route, by the names in their certificates; others get a 403. A
+    /// URI (`spiffe://cluster/ns/pay/sa/worker`) is compared as a whole, a DNS name as a whole
+    /// without case; `*.pay.svc` is any one label before `.pay.svc`. Names are the DNS names and
+    /// URIs of the certificate's SAN; its common name does not count (RFC 9525). Needs
+    /// `tls.client_ca_file`. This is access control, not fencing: it applies in every mode, to
+    /// every method, and to claims.
+    #[schemars(with = "Option<Vec<String>>")]
+    pub require_client: Vec<ClientPattern>,
+    /// The format of tokens, and their bounds.
+    pub token: TokenSettings,
+    /// `allow`: several requests may carry the same token. `once`: each token passes once.
+    pub reuse: Reuse,
+    /// The treatment of safe methods. The default is that of the top level.
+    #[schemars(extend("default" = ()))]
+    pub safe_methods: SafeMethods,
+    /// Spellings of a path that are refused as ambiguous by default and harmless with this
+    /// upstream: `semicolon`, `empty-segments`, `encoded-slash`, `raw-characters`. And
+    /// `any-destination`: what COPY and MOVE name in `Destination` is not checked.
+    #[serde(deserialize_with = "allow")]
+    #[schemars(with = "Option<Vec<String>>")]
+    pub allow: Allow,
+    /// The `Idempotency-Key` that is sent upstream: `off`, or a block. If absent, it is on with its
+    /// defaults.
+    pub idempotency: OffOr<IdempotencySettings>,
+    /// Overrides of the top level's `upstream`.
+    pub upstream: RouteUpstream,
+    /// The statuses that leave the outcome of a request unknown.
+    #[serde(skip)]
+    pub unknown: UnknownStatuses,
+    /// Overrides of the top level's `barrier`.
+    pub barrier: RouteBarrier,
+    /// Overrides of the top level's `body`.
+    pub body: BodySettings,
+    /// `limits.key_bytes`.
+    #[serde(skip)]
+    pub key_bytes: usize,
+}
+
+impl Default for RouteSettings {
+    fn default() -> Self {
+        Self {
+            name: None,
+            path: Pattern::default(),
+            methods: DEFAULT_METHODS.map(str::to_owned).into(),
+            resource: None,
+            key: None,
+            mode: Mode::Enforce,
+            require_client: Vec::new(),
+            token: TokenSettings::default(),
+            reuse: Reuse::Allow,
+            safe_methods: SafeMethods::Optional,
+            allow: Allow::default(),
+            idempotency: OffOr(Some(IdempotencySettings::default())),
+            upstream: RouteUpstream::default(),
+            unknown: UnknownStatuses::default(),
+            barrier: RouteBarrier::default(),
+            body: BodySettings::default(),
+            key_bytes: ResourceKey::MAX_BYTES,
+        }
+    }
+}
+
+/// A route's overrides of `upstream`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
+pub struct RouteUpstream {
+    /// The time for the head of a response.
+    #[schemars(extend("default" = ()))]
+    pub timeout: Positive,
+    /// Statuses that leave the outcome of a request unknown, in place of the top level's.
+    #[schemars(extend("default" = ()))]
+    unknown_statuses: Vec<u16>,
+}
+
+impl Default for RouteUpstream {
+    fn default() -> Self {
+        let upstream = super::UpstreamSettings::default();
+        Self {
+            timeout: upstream.timeout,
+            unknown_statuses: upstream.unknown_statuses,
+        }
+    }
+}
+
+/// A route's overrides of `barrier`.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
+pub struct RouteBarrier {
+    /// The longest wait of a request for older ones of its resource.
+    #[schemars(extend("default" = ()))]
+    pub wait: Time,
+    /// The time for older exchanges once a newer token waits.
+    #[schemars(extend("default" = ()))]
+    pub grace: Positive,
+}
+
+impl Default for RouteBarrier {
+    fn default() -> Self {
+        let super::BarrierSettings { wait, grace, .. } = super::BarrierSettings::default();
+        Self { wait, grace }
+    }
+}
+
+/// The fields that a route takes from the top level, where it does not set them itself.
+pub(super) const INHERITED: [&str; 9] = [
+    "safe_methods",
+    "upstream.timeout",
+    "upstream.unknown_statuses",
+    "barrier.wait",
+    "barrier.grace",
+    "body.buffer",
+    "body.max",
+    "body.timeout",
+    "body.progress_timeout",
+];
+
+/// The format of tokens, and their bounds.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
+#[schemars(rename = "Token")]
+pub struct TokenSettings {
+    /// Its format in `X-Fencing-Token`.
+    pub format: TokenFormat,
+    /// The distance of a token above its resource's mark; tokens beyond that get a 422 until an
+    /// operator admits them (`fencepost marks advance`). A number, or `none`. The default for
+    /// decimal tokens (`decimal`, `after-hash`) is 2^48 = 281474976710656, or as much again as the
+    /// mark if that is more; no known lock service leaps that far. For the other formats it is
+    /// none. If each lock has a counter of its own, 1000 is plenty, and stops a forged number much
+    /// earlier.
+    #[schemars(with = "Option<OrNone<u64>>")]
+    max_jump: Option<OrNone<Token>>,
+    /// The greatest token that is accepted, also as a resource's first one; a number, or `none`.
+    /// The default for decimal tokens is 9000000000000000000, which leaves numbers above every
+    /// mark. For the other formats it is none.
+    #[schemars(with = "Option<OrNone<u64>>")]
+    max: Option<OrNone<Token>>,
+}
+
+impl TokenSettings {
+    /// The tokens that are accepted.
+    #[must_use]
+    pub fn bounds(&self) -> TokenBounds {
+        let mut bounds = TokenBounds::of(self.format);
+        if let Some(OrNone(jump)) = self.max_jump {
+            bounds.jump = jump.map_or(Jump::Any, |jump| Jump::Most(jump.get()));
+        }
+        if let Some(OrNone(max)) = self.max {
+            bounds.max = max.unwrap_or(Token::MAX);
+        }
+        bounds
+    }
+}
+
+/// The treatment of stale and invalid requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Refuses them.
+    #[default]
+    Enforce,
+    /// Refuses nothing, and counts the requests that it would refuse.
+    Observe,
+    /// Forwards without a check.
+    Bypass,
+}
+
+impl Mode {
+    pub const ALL: [Self; 3] = [Self::Enforce, Self::Observe, Self::Bypass];
+
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Observe => "observe",
+            Self::Bypass => "bypass",
+        }
+    }
+}
+
+/// The treatment of equal tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reuse {
+    /// Equal tokens pass.
+    Allow,
+    /// Each token passes once.
+    Once,
+}
+
+/// The treatment of safe methods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SafeMethods {
+    /// Judged if they carry a token, otherwise passed unfenced.
+    Optional,
+    /// Judged like any other request; without a token they get a 428.
+    Required,
+    /// Passed unfenced, with or without a token.
+    Ignored,
+}
+
+word!(Pattern, Pattern::parse);
+
+/// An unsafe method that a route can allow.
+struct UnsafeMethod(String);
+
+word!(UnsafeMethod, UnsafeMethod::parse);
+
+impl UnsafeMethod {
+    fn parse(name: &str) -> Result<Self, Wrong> {
+        let upper = name.to_ascii_uppercase();
+        let faults = [
+            (
+                Method::from_bytes(name.as_bytes()).is_err(),
+                "is not a method",
+                "such as PUT",
+            ),
+            (
+                SAFE_METHODS.contains(&upper.as_str()),
+                "is a safe method, and this list is for unsafe ones",
+                "remove it; `safe_methods` says how safe ones are judged",
+            ),
+            (
+                NAMING_OTHERS.contains(&upper.as_str()),
+                "changes what its body or `Link` names, and no key covers that",
+                "remove it; it is refused on all routes while one enforces",
+            ),
+            (
+                matches!(upper.as_str(), "TRACE" | "CONNECT"),
+                "is never forwarded",
+                "remove it",
+            ),
+            (
+                upper != name,
+                "has lower-case letters",
+                "methods are case-sensitive: write it in capitals",
+            ),
+        ];
+        match faults.into_iter().find(|(is_wrong, ..)| *is_wrong) {
+            Some((_, fault, hint)) => Err((format!("{} {fault}", shown(name)), hint)),
+            None => Ok(Self(name.to_owned())),
+        }
+    }
+}
+
+fn methods<'de, D: Deserializer<'de>>(input: D) -> Result<BTreeSet<String>, D::Error> {
+    let methods = Vec::<UnsafeMethod>::deserialize(input)?;
+    Ok(methods.into_iter().map(|method| method.0).collect())
+}
+
+/// A spelling that a route can allow.
+struct AllowedSpelling(String);
+
+word!(AllowedSpelling, AllowedSpelling::parse);
+
+impl AllowedSpelling {
+    fn parse(name: &str) -> Result<Self, String> {
+        if Allow::NAMES.contains(&name) {
+            return Ok(Self(name.to_owned()));
+        }
+        let hint = match nearest(name, Allow::NAMES.iter().copied()) {
+            Some(meant) => format!("did you mean {meant}?"),
+            None => format!("known: {}", Allow::NAMES.join(", ")),
+        };
+        Err(format!("{} cannot be allowed\n{hint}", shown(name)))
+    }
+}
+
+fn allow<'de, D: Deserializer<'de>>(input: D) -> Result<Allow, D::Error> {
+    let mut allow = Allow::default();
+    for AllowedSpelling(name) in Vec::deserialize(input)? {
+        allow.set(&name);
+    }
+    Ok(allow)
+}
+
+impl RouteSettings {
+    /// The value of the `route` label: the route's `name`, else its path.
+    #[must_use]
+    pub fn label(&self) -> &str {
+        self.name.as_deref().unwrap_or(self.path.as_str())
+    }
+
+    /// The key that goes upstream; `None`: none does.
+    #[must_use]
+    pub const fn idempotency(&self) -> Option<&IdempotencySettings> {
+        self.idempotency.0.as_ref()
+    }
+
+    /// Returns true if it has what it needs: a path, and a key if it judges requests.
+    pub(super) fn is_whole(&self) -> bool {
+        !self.path.as_str().is_empty() && (self.key.is_some() || self.mode == Mode::Bypass)
+    }
+
+    /// Checks the route at this path of the configuration, beside the top level's settings.
+    pub(super) fn check(&mut self, at: &str, top: &Settings, report: &mut Report) {
+        let field = |name: &str| format!("{at}.{name}");
+        let claim = top.claim.0.as_ref().map(|claim| claim.path.0.as_str());
+        report.error_if(
+            self.path.as_str().is_empty(),
+            &field("path"),
+            "a route needs a path",
+            "such as /orders/{id}, or /{*path} for every path",
+        );
+        report.error_if(
+            claim == Some(self.path.as_str()),
+            &field("path"),
+            "this is the path of the claim endpoint",
+            "claims are answered there and never reach a route: choose another `claim.path`, or \
+             `claim: off`",
+        );
+        self.check_mode(at, report);
+        self.key_bytes = top.limits.key_bytes.bytes();
+        report.error_if(
+            self.methods.is_empty(),
+            &field("methods"),
+            "no method is allowed",
+            "leave it out to allow POST, PUT, PATCH and DELETE",
+        );
+        self.check_name(&field("name"), report);
+        let named = top.asks_clients();
+        check_clients(
+            &field("require_client"),
+            &self.require_client,
+            named,
+            report,
+        );
+        if self.upstream.timeout != top.upstream.timeout {
+            fits_settle(
+                &field("upstream.timeout"),
+                self.upstream.timeout,
+                top.barrier.settle.0,
+                report,
+            );
+        }
+        let statuses = &self.upstream.unknown_statuses;
+        if *statuses != top.upstream.unknown_statuses {
+            http_statuses(&field("upstream.unknown_statuses"), statuses, report);
+        }
+        self.unknown = UnknownStatuses {
+            http: statuses.as_slice().into(),
+            grpc: top.upstream.unknown_grpc_statuses.as_slice().into(),
+        };
+        if self.body != top.body {
+            self.body
+                .check(&field("body"), top.limits.body_memory, report);
+        }
+        if self.mode == Mode::Bypass {
+            self.idempotency = OffOr(None);
+        }
+        let needs_body = |block: &IdempotencySettings| block.key.needs_body();
+        report.warn_if(
+            self.body.buffer.0 == 0 && self.idempotency().is_some_and(needs_body),
+            &field("idempotency"),
+            "`body.buffer` is 0: a request with a body that names no operation gets no key",
+            "raise body.buffer, or take {operation} and {digest} out of the key",
+        );
+        self.check_key(&field("resource"), named, report);
+    }
+
+    /// Warns of a mode that refuses nothing, and of what it makes meaningless.
+    fn check_mode(&self, at: &str, report: &mut Report) {
+        let path = format!("{at}.mode");
+        report.warn_if(
+            self.mode == Mode::Observe,
+            &path,
+            "observe refuses nothing: stale writes reach the upstream and are only counted",
+            "enforce, once the counts are what you expect",
+        );
+        let mut idle = vec![
+            "methods",
+            "resource",
+            "token",
+            "reuse",
+            "safe_methods",
+            "idempotency",
+            "barrier",
+            "upstream.unknown_statuses",
+        ];
+        idle.retain(|field| report.is_given(&format!("{at}.{field}")));
+        report.warn_if(
+            self.mode == Mode::Bypass && !idle.is_empty(),
+            &path,
+            format!(
+                "bypass forwards without a check, so these have no effect: {}",
+                idle.join(", ")
+            ),
+            "remove them, or enforce",
+        );
+    }
+
+    fn check_name(&self, at: &str, report: &mut Report) {
+        let Some(name) = &self.name else { return };
+        let hint = "a short word, such as orders; without a name, the path is taken";
+        for (is_wrong, fault) in [
+            (name.trim().is_empty(), "the name is empty"),
+            (
+                name.chars().count() > 128 || name.chars().any(char::is_control),
+                "the name is longer than 128 characters, or has control characters",
+            ),
+            (
+                RESERVED_LABELS.contains(&name.as_str()),
+                "the name is reserved: it means something else in metrics and logs",
+            ),
+        ] {
+            report.error_if(is_wrong, at, fault, hint);
+        }
+    }
+
+    /// Reads the template of the key.
+    fn check_key(&mut self, at: &str, clients_are_named: bool, report: &mut Report) {
+        let Some(template) = &self.resource else {
+            return report.error_if(
+                self.mode != Mode::Bypass,
+                at,
+                "this route has no resource key",
+                "name it with parts of the request, such as \"order:{id}\" or \"{path}\"; or say \
+                 `mode: bypass`",
+            );
+        };
+        if self.path.as_str().is_empty() {
+            return;
+        }
+        let key = match KeyTemplate::parse(template, &self.path) {
+            Ok(key) => key,
+            Err(error) => return report.error(at, error, ""),
+        };
+        report.error_if(
+            key.uses_json() && self.body.buffer.0 == 0,
+            at,
+            "the key is taken from the body, and `body.buffer` is 0: no body is ever read",
+            "raise body.buffer to the size of the longest body",
+        );
+        for source in key.parts() {
+            if let Source::Header(name) = source {
+                self.check_header((at, &source.to_string()), name, clients_are_named, report);
+            }
+        }
+        self.key = Some(key);
+    }
+
+    /// Checks a header that the key is made of.
+    fn check_header(
+        &self,
+        (at, source): (&str, &str),
+        name: &str,
+        clients_are_named: bool,
+        report: &mut Report,
+    ) {
+        report.error_if(
+            is_replaced(name),
+            at,
+            format!(
+                "{source}: the proxy writes or removes this header itself, so the upstream does \
+                 not act on what the client has sent"
+            ),
+            "name another header",
+        );
+        report.error_if(
+            clients_are_named && names_a_peer(name),
+            at,
+            format!(
+                "{source} names a client by its certificate: with `tls.client_ca_file` it is \
+                 removed, so that every request would get a 400"
+            ),
+            "name what the request is about",
+        );
+        let replaces = |block: &IdempotencySettings| {
+            block.client_key != ClientKey::Keep && name.replace('_', "-") == block.header.0
+        };
+        report.error_if(
+            self.idempotency().is_some_and(replaces),
+            at,
+            format!(
+                "{source} is the header of the route's idempotency key, so the upstream does not \
+                 get the client's"
+            ),
+            "name what the request is about, or say `idempotency.client_key: keep`",
+        );
+        report.warn_if(
+            matches!(
+                name,
+                "x-fencing-operation" | "idempotency-key" | "traceparent" | "x-request-id"
+            ),
+            at,
+            format!("{source} differs from request to request, so one resource gets many keys"),
+            "use a part that names the resource, not the request",
+        );
+        report.warn_if(
+            matches!(name, "authorization" | "cookie"),
+            at,
+            format!("{source} is a secret, and keys are stored and logged"),
+            "use another part of the request",
+        );
+    }
+}
+
+/// The path of a route in the configuration.
+pub(super) fn path(index: usize) -> String {
+    format!("routes[{index}]")
+}
+
+/// Checks the list `require_client`, of a route and of the claim endpoint. `are_named`: clients are
+/// asked for certificates.
+pub(super) fn check_clients(
+    at: &str,
+    list: &[ClientPattern],
+    are_named: bool,
+    report: &mut Report,
+) {
+    let is_given = report.is_given(at);
+    report.error_if(
+        is_given && list.is_empty(),
+        at,
+        "no client is allowed",
+        "list some, or leave it out to allow every client",
+    );
+    report.error_if(
+        is_given && !are_named,
+        at,
+        "clients are not asked for certificates, so none has a name",
+        "give `tls` with a client_ca_file",
+    );
+}
+
+word!(ClientPattern, ClientPattern::parse);

@@ -1,0 +1,222 @@
+//! The block `upstream`: where requests go, and how long that may take.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::addresses;
+use super::file::tls::{self, UpstreamTlsFile};
+use super::tls_settings::UpstreamTlsSettings;
+use super::units::{Positive, Size, Time, word};
+use super::yaml::Report;
+
+/// The protected upstream.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
+#[schemars(rename = "Upstream")]
+pub struct UpstreamSettings {
+    /// `http://host:port`, `https://host`, `h2c://host:port` (HTTP/2 without TLS) or
+    /// `unix:/path/of.sock`. Without a path: request targets are passed on byte for byte.
+    #[schemars(with = "Option<String>")]
+    pub url: UpstreamUrl,
+    /// The `Host` that the upstream sees: `preserve` (the client's), `rewrite` (the URL's), or a
+    /// literal `host` or `host:port`.
+    #[schemars(with = "String", extend("default" = "preserve"))]
+    pub host: HostPolicy,
+    /// Time for the connection, from the look-up of the name to the end of the TLS handshake. The
+    /// addresses of a name share it: the next one is tried when one has failed, or has not answered
+    /// for 250 ms.
+    pub connect_timeout: Positive,
+    /// Time until the head of the response. After that the outcome is unknown, and the request
+    /// counts as in flight for `barrier.settle`. Not longer than that: raise both together.
+    pub timeout: Positive,
+    /// The time for which an idle connection is kept, below the upstream's own keep-alive, so that
+    /// fewer requests meet a connection that is being closed. `0s`: over HTTP/1, no connection is
+    /// used twice.
+    pub idle_timeout: Time,
+    /// The time for which the kernel tries to deliver bytes of a fenced request that the upstream
+    /// does not read (`TCP_USER_TIMEOUT`, RFC 5482). Then it drops them and resets the connection,
+    /// whether the proxy runs or not. A lost packet is sent again after 0.2, 0.6, 1.4 and 3 s on a
+    /// fast network: the default leaves room for these. When a proxy dies, the others wait for
+    /// `store.lease`, then for this, then for `barrier.settle`. 100ms to 10m.
+    pub undelivered: Positive,
+    /// Statuses with which a gateway before the upstream says that it does not know the outcome.
+    /// The client gets the response unchanged, and the request counts as in flight for
+    /// `barrier.settle`, because the upstream may still be working. Envoy uses 503 too. `[]`: none.
+    /// 200 to 599.
+    pub unknown_statuses: Vec<u16>,
+    /// The same for gRPC, whose gateways answer with the HTTP status 200: values of `grpc-status`.
+    /// 1 is `CANCELLED`, 4 `DEADLINE_EXCEEDED`, 14 `UNAVAILABLE`. A 2xx to a gRPC call without a
+    /// status counts as one of these. `[]`: none. 1 to 16.
+    pub unknown_grpc_statuses: Vec<u16>,
+    /// `true`: speak HTTP/2 to an `https://` upstream, which must offer it by ALPN. `false`:
+    /// HTTP/1.1.
+    pub http2: bool,
+    /// The bytes of the head of a response; over HTTP/2, 256KiB in any case. A response with a
+    /// larger one is an unknown outcome. 64KiB to 16MiB.
+    pub header_bytes: Size,
+    /// TLS to an `https://` upstream, if the system's root certificates do not suffice, or the
+    /// proxy needs a certificate of its own.
+    #[serde(rename = "tls")]
+    pub(super) tls_files: Option<UpstreamTlsFile>,
+    /// TLS, ready to use.
+    #[serde(skip)]
+    pub tls: UpstreamTlsSettings,
+}
+
+/// Gateways answer with these when they have lost the upstream (RFC 9110, 15.6.3 and 15.6.5). Envoy
+/// and gRPC's own libraries turn that, and a call that was given up, into CANCELLED,
+/// `DEADLINE_EXCEEDED`, UNAVAILABLE (<https://grpc.github.io/grpc/core/md_doc_statuscodes.html>).
+impl Default for UpstreamSettings {
+    fn default() -> Self {
+        Self {
+            url: UpstreamUrl::Http(String::new()),
+            host: HostPolicy::Preserve,
+            connect_timeout: Positive::seconds(2),
+            timeout: Positive::seconds(10),
+            idle_timeout: Time::seconds(4),
+            undelivered: Positive::seconds(5),
+            unknown_statuses: vec![502, 504],
+            unknown_grpc_statuses: vec![1, 4, 14],
+            http2: false,
+            header_bytes: Size(64 << 10),
+            tls_files: None,
+            tls: UpstreamTlsSettings::default(),
+        }
+    }
+}
+
+/// Statuses with which a gateway says that it does not know the outcome of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownStatuses {
+    pub http: Arc<[u16]>,
+    /// Values of `grpc-status`, which come in an HTTP response with 200.
+    pub grpc: Arc<[u16]>,
+}
+
+impl Default for UnknownStatuses {
+    fn default() -> Self {
+        let upstream = UpstreamSettings::default();
+        Self {
+            http: upstream.unknown_statuses.into(),
+            grpc: upstream.unknown_grpc_statuses.into(),
+        }
+    }
+}
+
+/// The address that requests go to. It has no path: targets go upstream byte for byte.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UpstreamUrl {
+    /// `host` or `host:port`; empty: none is configured.
+    Http(String),
+    Https(String),
+    /// HTTP/2 by prior knowledge, without TLS.
+    H2c(String),
+    Unix(PathBuf),
+}
+
+word!(UpstreamUrl, addresses::upstream);
+
+/// The `Host` that the upstream sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostPolicy {
+    /// The client's.
+    Preserve,
+    /// The upstream URL's authority (`localhost` for a Unix socket).
+    Rewrite,
+    Literal(String),
+}
+
+word!(HostPolicy, addresses::host);
+
+impl UpstreamSettings {
+    /// `settle`: that of the barrier.
+    pub(super) fn check(&mut self, settle: Duration, report: &mut Report) {
+        let is_missing = self.url == UpstreamUrl::Http(String::new());
+        let is_https = matches!(self.url, UpstreamUrl::Https(_));
+        report.error_if(
+            is_missing,
+            "upstream.url",
+            "no upstream is given",
+            "such as http://127.0.0.1:3000, in the file or by --upstream",
+        );
+        fits_settle("upstream.timeout", self.timeout, settle, report);
+        // A kernel that gives up sooner than a retransmission breaks healthy connections. After a
+        // death, the others wait for this long.
+        let bounds = Duration::from_millis(100)..=Duration::from_mins(10);
+        report.error_if(
+            !bounds.contains(&self.undelivered.0),
+            "upstream.undelivered",
+            "out of range",
+            "100ms to 10m; several seconds leave room for lost packets and a busy upstream",
+        );
+        http_statuses("upstream.unknown_statuses", &self.unknown_statuses, report);
+        statuses(
+            ("upstream.unknown_grpc_statuses", 1..17),
+            &self.unknown_grpc_statuses,
+            "is not the status of a gRPC call that has failed",
+            "1 to 16; a gateway that has lost its upstream mostly answers 14",
+            report,
+        );
+        report.with("upstream.url").error_if(
+            self.http2 && !is_https && !is_missing,
+            "upstream.http2",
+            "HTTP/2 over https:// is agreed on by ALPN, and this URL is not https",
+            "for HTTP/2 without TLS, write h2c:// in upstream.url",
+        );
+        report.error_if(
+            !(64 << 10..=16 << 20).contains(&self.header_bytes.0),
+            "upstream.header_bytes",
+            "out of range",
+            "64KiB to 16MiB; a head is held in memory until it is whole",
+        );
+        if let Some(files) = self.tls_files.take() {
+            let url = (!is_missing).then_some(&self.url);
+            self.tls = tls::upstream(files, url, report).unwrap_or_default();
+        }
+    }
+}
+
+/// Checks the statuses of an HTTP response that leave the outcome unknown.
+pub(super) fn http_statuses(at: &str, list: &[u16], report: &mut Report) {
+    statuses(
+        (at, 200..600),
+        list,
+        "is not the status of a final response",
+        "200 to 599; a gateway that has lost its upstream mostly answers 502 or 504",
+        report,
+    );
+}
+
+fn statuses(
+    (at, range): (&str, Range<u16>),
+    list: &[u16],
+    fault: &str,
+    hint: &str,
+    report: &mut Report,
+) {
+    for (i, status) in list.iter().enumerate() {
+        let is_wrong = !range.contains(status);
+        report.error_if(
+            is_wrong,
+            &format!("{at}[{i}]"),
+            format!("{status} {fault}"),
+            hint,
+        );
+    }
+}
+
+/// Warns of a time after which the upstream may still work on what has been given up.
+pub(super) fn fits_settle(at: &str, timeout: Positive, settle: Duration, report: &mut Report) {
+    report.with("barrier.settle").warn_if(
+        timeout.0 > settle,
+        at,
+        "the upstream is given longer than `barrier.settle` allows for: a request that breaks may \
+         still take effect after a newer token has been admitted",
+        "raise barrier.settle to the longest time that the upstream works on a request",
+    );
+}
