@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost::config::settings::Create;
+use fencepost::config::Create;
 use fencepost::config::{self, RouteTable};
 use fencepost::fencing::permit::Admitted;
 use fencepost::fencing::{Background, Fencing, FencingSetup, Running};

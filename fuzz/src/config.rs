@@ -87,7 +87,7 @@ fn accepted(
     overrides: &Overrides,
     settings: &Settings,
 ) -> Result<(), String> {
-    let (_, conflicts) = Router::new(settings.routes.iter().map(|route| &route.pattern));
+    let (_, conflicts) = Router::new(settings.routes.iter().map(|route| &route.path));
     hold!(
         conflicts.is_empty(),
         "routes that nobody can tell apart: {conflicts:?}"

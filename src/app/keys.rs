@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::boot_clock::BootClock;
-use crate::config::settings::Create;
+use crate::config::Create;
 use crate::config::{Finding, PostgresAddress, RouteTable, Settings, StoreTarget, TableChange};
 use crate::fencing::failure_detector::{FailureDetector, Read};
 use crate::fencing::reckoning;

@@ -10,11 +10,72 @@ use std::path::PathBuf;
 use http::uri::Authority;
 
 use super::dsn::Dsn;
-use super::settings::{HostPolicy, Listen, Secret, StoreTarget, UpstreamUrl};
+use super::units::word;
 use super::yaml::{Wrong, shown};
 
 /// The most bytes of a Unix socket's path (`sun_path` of Linux, less the NUL).
 const SOCKET_PATH_MAX: usize = 107;
+
+/// An address to listen on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// `host:port`; resolved when bound. Port 0 takes a free one.
+    Tcp(String),
+    Unix(PathBuf),
+}
+
+word!(Listen, listen);
+
+/// The address that requests go to. It has no path: targets go upstream byte for byte.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UpstreamUrl {
+    /// `host` or `host:port`; empty: none is configured.
+    Http(String),
+    Https(String),
+    /// HTTP/2 by prior knowledge, without TLS.
+    H2c(String),
+    Unix(PathBuf),
+}
+
+word!(UpstreamUrl, upstream);
+
+/// The `Host` that the upstream sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostPolicy {
+    /// The client's.
+    Preserve,
+    /// The upstream URL's authority (`localhost` for a Unix socket).
+    Rewrite,
+    Literal(String),
+}
+
+word!(HostPolicy, host);
+
+/// The place of the marks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreTarget {
+    Sqlite {
+        path: PathBuf,
+    },
+    /// A DSN, or the file that holds one (read at each connect).
+    Postgres(Secret),
+}
+
+/// A secret given in place or in a file that is read when it is needed.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Secret {
+    Literal(String),
+    File(PathBuf),
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Literal(_) => f.write_str("Secret(…)"),
+            Self::File(path) => write!(f, "Secret(file {})", path.display()),
+        }
+    }
+}
 
 const LISTEN_HINT: &str =
     "write host:port, such as 127.0.0.1:7080 or [::1]:7080, or unix:/run/fencepost.sock";

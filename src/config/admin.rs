@@ -6,11 +6,10 @@ use http::uri::{Authority, PathAndQuery};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::addresses;
+use super::addresses::{self, Listen};
 use super::bearer_tokens::BearerTokens;
 use super::file::tls::{self, AdminTlsFile};
 use super::log_level::LogLevel;
-use super::settings::Listen;
 use super::tls_settings::TlsSettings;
 use super::units::{Share, word};
 use super::yaml::{Report, Wrong, shown};

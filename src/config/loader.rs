@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::addresses;
+use super::addresses::{self, Listen};
 use super::document::ConfigDocument;
 use super::route::INHERITED;
-use super::settings::{Listen, Settings};
+use super::settings::Settings;
 use super::units::Hidden;
 use super::yaml::{
     self, ConfigPlace, Problems, Report, Warning, at, is_given, member, read, set, shown,

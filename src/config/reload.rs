@@ -5,7 +5,8 @@
 //! Most limits are applied at the start, and nothing depends on them. A reload that changes one
 //! keeps the current value, says so, and takes everything else.
 
-use super::settings::{LimitSettings, Settings};
+use super::limits::LimitSettings;
+use super::settings::Settings;
 
 impl Settings {
     /// Takes the new settings, and returns the names of fields that keep their value until a

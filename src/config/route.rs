@@ -4,18 +4,19 @@ use std::collections::BTreeSet;
 
 use http::Method;
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
 
+use super::barrier::BarrierSettings;
 use super::client_pattern::ClientPattern;
 use super::idempotency::{ClientKey, IdempotencySettings};
-use super::limits::BodySettings;
-use super::settings::Settings;
-use super::units::{OffOr, OrNone, Positive, Time, word};
-use super::upstream::{UnknownStatuses, fits_settle, http_statuses};
+use super::judging::{Mode, Reuse, SafeMethods, TokenSettings};
+use super::limits::{BodySettings, LimitSettings};
+use super::units::{OffOr, Positive, Time, word};
+use super::upstream::{UnknownStatuses, UpstreamSettings, fits_settle, http_statuses};
 use super::yaml::{Report, Wrong, nearest, shown};
 use crate::routing::{
-    Allow, DEFAULT_METHODS, Jump, KeyTemplate, NAMING_OTHERS, Pattern, ResourceKey, SAFE_METHODS,
-    Source, Token, TokenBounds, TokenFormat, is_replaced, names_a_peer,
+    Allow, DEFAULT_METHODS, KeyTemplate, NAMING_OTHERS, Pattern, ResourceKey, SAFE_METHODS, Source,
+    is_replaced, names_a_peer,
 };
 
 /// Route labels that mean something else in metrics and logs.
@@ -125,7 +126,7 @@ pub struct RouteUpstream {
 
 impl Default for RouteUpstream {
     fn default() -> Self {
-        let upstream = super::UpstreamSettings::default();
+        let upstream = UpstreamSettings::default();
         Self {
             timeout: upstream.timeout,
             unknown_statuses: upstream.unknown_statuses,
@@ -147,9 +148,21 @@ pub struct RouteBarrier {
 
 impl Default for RouteBarrier {
     fn default() -> Self {
-        let super::BarrierSettings { wait, grace, .. } = super::BarrierSettings::default();
+        let BarrierSettings { wait, grace, .. } = BarrierSettings::default();
         Self { wait, grace }
     }
+}
+
+/// The settings of the top level that a route is compared with.
+pub(super) struct RouteContext<'a> {
+    /// The path of the claim endpoint.
+    pub claim: Option<&'a str>,
+    /// Clients are asked for certificates, so they have names.
+    pub clients_are_named: bool,
+    pub upstream: &'a UpstreamSettings,
+    pub barrier: &'a BarrierSettings,
+    pub body: BodySettings,
+    pub limits: &'a LimitSettings,
 }
 
 /// The fields that a route takes from the top level, where it does not set them itself.
@@ -164,91 +177,6 @@ pub(super) const INHERITED: [&str; 9] = [
     "body.timeout",
     "body.progress_timeout",
 ];
-
-/// The format of tokens, and their bounds.
-#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "Token")]
-pub struct TokenSettings {
-    /// Its format in `X-Fencing-Token`.
-    pub format: TokenFormat,
-    /// The distance of a token above its resource's mark; tokens beyond that get a 422 until an
-    /// operator admits them (`fencepost marks advance`). A number, or `none`. The default for
-    /// decimal tokens (`decimal`, `after-hash`) is 2^48 = 281474976710656, or as much again as the
-    /// mark if that is more; no known lock service leaps that far. For the other formats it is
-    /// none. If each lock has a counter of its own, 1000 is plenty, and stops a forged number much
-    /// earlier.
-    #[schemars(with = "Option<OrNone<u64>>")]
-    max_jump: Option<OrNone<Token>>,
-    /// The greatest token that is accepted, also as a resource's first one; a number, or `none`.
-    /// The default for decimal tokens is 9000000000000000000, which leaves numbers above every
-    /// mark. For the other formats it is none.
-    #[schemars(with = "Option<OrNone<u64>>")]
-    max: Option<OrNone<Token>>,
-}
-
-impl TokenSettings {
-    /// The tokens that are accepted.
-    #[must_use]
-    pub fn bounds(&self) -> TokenBounds {
-        let mut bounds = TokenBounds::of(self.format);
-        if let Some(OrNone(jump)) = self.max_jump {
-            bounds.jump = jump.map_or(Jump::Any, |jump| Jump::Most(jump.get()));
-        }
-        if let Some(OrNone(max)) = self.max {
-            bounds.max = max.unwrap_or(Token::MAX);
-        }
-        bounds
-    }
-}
-
-/// The treatment of stale and invalid requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, JsonSchema, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// Refuses them.
-    #[default]
-    Enforce,
-    /// Refuses nothing, and counts the requests that it would refuse.
-    Observe,
-    /// Forwards without a check.
-    Bypass,
-}
-
-impl Mode {
-    pub const ALL: [Self; 3] = [Self::Enforce, Self::Observe, Self::Bypass];
-
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Enforce => "enforce",
-            Self::Observe => "observe",
-            Self::Bypass => "bypass",
-        }
-    }
-}
-
-/// The treatment of equal tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Reuse {
-    /// Equal tokens pass.
-    Allow,
-    /// Each token passes once.
-    Once,
-}
-
-/// The treatment of safe methods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SafeMethods {
-    /// Judged if they carry a token, otherwise passed unfenced.
-    Optional,
-    /// Judged like any other request; without a token they get a 428.
-    Required,
-    /// Passed unfenced, with or without a token.
-    Ignored,
-}
 
 word!(Pattern, Pattern::parse);
 
@@ -343,10 +271,9 @@ impl RouteSettings {
         !self.path.as_str().is_empty() && (self.key.is_some() || self.mode == Mode::Bypass)
     }
 
-    /// Checks the route at this path of the configuration, beside the top level's settings.
-    pub(super) fn check(&mut self, at: &str, top: &Settings, report: &mut Report) {
+    /// Checks the route at this path of the configuration, beside the rest of it.
+    pub(super) fn check(&mut self, at: &str, top: &RouteContext<'_>, report: &mut Report) {
         let field = |name: &str| format!("{at}.{name}");
-        let claim = top.claim.0.as_ref().map(|claim| claim.path.0.as_str());
         report.error_if(
             self.path.as_str().is_empty(),
             &field("path"),
@@ -354,7 +281,7 @@ impl RouteSettings {
             "such as /orders/{id}, or /{*path} for every path",
         );
         report.error_if(
-            claim == Some(self.path.as_str()),
+            top.claim == Some(self.path.as_str()),
             &field("path"),
             "this is the path of the claim endpoint",
             "claims are answered there and never reach a route: choose another `claim.path`, or \
@@ -369,7 +296,7 @@ impl RouteSettings {
             "leave it out to allow POST, PUT, PATCH and DELETE",
         );
         self.check_name(&field("name"), report);
-        let named = top.asks_clients();
+        let named = top.clients_are_named;
         check_clients(
             &field("require_client"),
             &self.require_client,

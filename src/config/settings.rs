@@ -8,35 +8,27 @@
 //!
 //! A check that fails is reported, and the others go on. Settings with an error are never returned.
 
-use std::path::PathBuf;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::address_range::AddressRange;
-use super::addresses;
+use super::addresses::{self, Listen};
+use super::admin::{AdminSettings, LogSettings, TracingSettings};
+use super::barrier::{self, BarrierSettings, ShutdownSettings};
+use super::claim::ClaimSettings;
 use super::document::ConfigDocument;
 use super::file::tls::{self, TlsFile};
 use super::file::{lints, shared_keys};
+use super::judging::SafeMethods;
+use super::limits::{BodySettings, LimitSettings};
+use super::route::{self, RouteContext, RouteSettings};
 use super::source_files::Sources;
+use super::store::StoreSettings;
 use super::tls_settings::TlsSettings;
 use super::units::{FileMode, OffOr, word};
+use super::upstream::UpstreamSettings;
 use super::yaml::{Report, shown};
-use super::{barrier, route};
 use crate::routing::Router;
-
-pub use super::admin::{
-    ADMIN_LISTEN, AccessLog, AdminListen, AdminSettings, LogFormat, LogSettings, TracingSettings,
-};
-pub use super::barrier::{BarrierSettings, ShutdownSettings};
-pub use super::claim::ClaimSettings;
-pub use super::idempotency::{
-    ClientKey, IdempotencyPart, IdempotencySettings, IdempotencyTemplate,
-};
-pub use super::limits::{BodySettings, ClientShare, LimitSettings};
-pub use super::route::{Mode, Reuse, RouteSettings, SafeMethods};
-pub use super::store::{Create, PostgresAddress, Secret, StoreSettings, StoreTarget, StoreTls};
-pub use super::upstream::{HostPolicy, UnknownStatuses, UpstreamSettings, UpstreamUrl};
 
 /// The default of `listen`.
 const LISTEN: &str = "127.0.0.1:7080";
@@ -147,16 +139,6 @@ impl Default for Settings {
         }
     }
 }
-
-/// An address to listen on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Listen {
-    /// `host:port`; resolved when bound. Port 0 takes a free one.
-    Tcp(String),
-    Unix(PathBuf),
-}
-
-word!(Listen, addresses::listen);
 
 word!(AddressRange, AddressRange::parse);
 
@@ -280,17 +262,25 @@ impl Settings {
             "name one, or leave `routes` out: then /{*path} fences POST, PUT, PATCH and DELETE, one \
              resource per path",
         );
-        let mut routes = std::mem::take(&mut self.routes);
-        for (index, route) in routes.iter_mut().enumerate() {
-            route.check(&route::path(index), self, report);
+        let context = RouteContext {
+            claim: self.claim.0.as_ref().map(|claim| claim.path.0.as_str()),
+            clients_are_named: self.asks_clients(),
+            upstream: &self.upstream,
+            barrier: &self.barrier,
+            body: self.body,
+            limits: &self.limits,
+        };
+        for (index, route) in self.routes.iter_mut().enumerate() {
+            route.check(&route::path(index), &context, report);
         }
-        conflicts(&routes, report);
-        labels(&routes, report);
+        let routes = &self.routes;
+        conflicts(routes, report);
+        labels(routes, report);
         if let Some(claim) = self.claim() {
-            claim.check_ways_around(&routes, report);
+            claim.check_ways_around(routes, report);
         }
         if routes.iter().all(RouteSettings::is_whole) {
-            let named: Vec<_> = (0..).map(route::path).zip(&routes).collect();
+            let named: Vec<_> = (0..).map(route::path).zip(routes).collect();
             shared_keys::warn(&named, report);
             lints::routes(&named, report);
         }
@@ -302,7 +292,6 @@ impl Settings {
              may take one (with a slash behind it, say) for a route's that has a require_client",
             "unmatched: refuse",
         );
-        self.routes = routes;
     }
 }
 

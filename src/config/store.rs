@@ -6,7 +6,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::addresses;
+use super::addresses::{self, Secret, StoreTarget};
 use super::dsn::Dsn;
 use super::units::{Count, Hidden, Positive};
 use super::yaml::{Report, shown};
@@ -104,15 +104,6 @@ pub enum Create {
     Never,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreTarget {
-    Sqlite {
-        path: PathBuf,
-    },
-    /// A DSN, or the file that holds one (read at each connect).
-    Postgres(Secret),
-}
-
 /// The address of a Postgres, and the files that TLS to it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostgresAddress {
@@ -129,22 +120,6 @@ impl From<Secret> for PostgresAddress {
             url,
             tls: StoreTls::default(),
             application_name: None,
-        }
-    }
-}
-
-/// A secret given in place or in a file that is read when it is needed.
-#[derive(Clone, PartialEq, Eq)]
-pub enum Secret {
-    Literal(String),
-    File(PathBuf),
-}
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Literal(_) => f.write_str("Secret(…)"),
-            Self::File(path) => write!(f, "Secret(file {})", path.display()),
         }
     }
 }

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::addresses::store_place;
-use super::settings::{Listen, Mode, RouteSettings, Settings, StoreTarget, UpstreamUrl};
+use super::addresses::{Listen, StoreTarget, UpstreamUrl, store_place};
+use super::judging::Mode;
+use super::route::RouteSettings;
+use super::settings::Settings;
 use super::tls_settings::ClientAuth;
 use crate::routing::KeyTemplate;
 

@@ -1,17 +1,16 @@
 //! The block `upstream`: where requests go, and how long that may take.
 
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::addresses;
+use super::addresses::{HostPolicy, UpstreamUrl};
 use super::file::tls::{self, UpstreamTlsFile};
 use super::tls_settings::UpstreamTlsSettings;
-use super::units::{Positive, Size, Time, word};
+use super::units::{Positive, Size, Time};
 use super::yaml::Report;
 
 /// The protected upstream.
@@ -107,31 +106,6 @@ impl Default for UnknownStatuses {
         }
     }
 }
-
-/// The address that requests go to. It has no path: targets go upstream byte for byte.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum UpstreamUrl {
-    /// `host` or `host:port`; empty: none is configured.
-    Http(String),
-    Https(String),
-    /// HTTP/2 by prior knowledge, without TLS.
-    H2c(String),
-    Unix(PathBuf),
-}
-
-word!(UpstreamUrl, addresses::upstream);
-
-/// The `Host` that the upstream sees.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HostPolicy {
-    /// The client's.
-    Preserve,
-    /// The upstream URL's authority (`localhost` for a Unix socket).
-    Rewrite,
-    Literal(String),
-}
-
-word!(HostPolicy, addresses::host);
 
 impl UpstreamSettings {
     /// `settle`: that of the barrier.

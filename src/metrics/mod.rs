@@ -30,7 +30,7 @@ pub use self::labels::{
 pub use self::route::{InFlightGuard, ResponseTimer, RouteMetrics};
 pub use self::store::StoreMetrics;
 use crate::build_info::{COMMIT, VERSION};
-use crate::config::settings::Mode;
+use crate::config::Mode;
 use crate::routing::ResourceKey;
 
 /// The `route` label of claims.

@@ -2,7 +2,8 @@
 //! that a wider route lets through, a thing that goes with another one, a key that names no thing, a
 //! path with a slash at its end, and a capture that is none.
 
-use crate::config::settings::{Mode, RouteSettings};
+use crate::config::judging::Mode;
+use crate::config::route::RouteSettings;
 use crate::config::yaml::Report;
 use crate::routing::{CheckedPath, Pattern, Router, Source};
 

@@ -6,8 +6,9 @@
 
 use std::collections::BTreeSet;
 
+use crate::config::judging::Mode;
+use crate::config::route::RouteSettings;
 use crate::config::route_table::SamplePaths;
-use crate::config::settings::{Mode, RouteSettings};
 use crate::config::yaml::{Report, shown};
 use crate::routing::{CheckedPath, KeyTemplate, Router, Source};
 

@@ -13,8 +13,8 @@ use rustls::{ConfigBuilder, ServerConfig, WantsVerifier};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::config::addresses::UpstreamUrl;
 use crate::config::pem::{self, TlsIdentity};
-use crate::config::settings::UpstreamUrl;
 use crate::config::tls_settings::{ClientAuth, TlsSettings, UpstreamTlsSettings, provider};
 use crate::config::yaml::{Report, shown};
 

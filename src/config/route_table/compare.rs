@@ -19,7 +19,8 @@ use std::fmt;
 
 use super::paths::{SamplePath, SamplePaths};
 use super::{RouteTable, Rule};
-use crate::config::settings::{Mode, SafeMethods, Unmatched};
+use crate::config::judging::{Mode, SafeMethods};
+use crate::config::settings::Unmatched;
 use crate::routing::{KeyForm, KeyTemplate, Router, Source};
 
 /// The change for a request.

@@ -6,7 +6,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{RouteTable, Rule};
-use crate::config::settings::{Mode, Reuse, SafeMethods, Unmatched};
+use crate::config::judging::{Mode, Reuse, SafeMethods};
+use crate::config::settings::Unmatched;
 use crate::routing::{Allow, KeyTemplate, Pattern, Router, TokenFormat};
 
 /// Goes up with every change that an older program would read in another way, and with every change

@@ -17,7 +17,8 @@ use std::collections::BTreeSet;
 
 use sha2::{Digest as _, Sha256};
 
-use super::settings::{Mode, Reuse, SafeMethods, Settings, Unmatched};
+use super::judging::{Mode, Reuse, SafeMethods};
+use super::settings::{Settings, Unmatched};
 use crate::routing::{Allow, KeyTemplate, Pattern, TokenFormat};
 
 pub use compare::{Finding, TableChange};

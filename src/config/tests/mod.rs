@@ -8,6 +8,7 @@ mod reporting;
 mod routes;
 mod samples;
 mod warnings;
+mod wrong_inputs;
 
 use super::{ConfigProblem, Overrides, Problems, Settings, parse};
 

@@ -242,7 +242,8 @@ impl Report {
         let other = self.other.take();
         let is_hushed = |hushed: &String| {
             let rest = path.strip_prefix(hushed.as_str());
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+            hushed.is_empty()
+                || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         };
         // Nothing follows from a comparison with a value that is not there.
         let is_vain = other.is_some_and(|other| self.broken.contains(other));

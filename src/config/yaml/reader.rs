@@ -9,6 +9,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::de::value::{MapDeserializer, SeqDeserializer};
 use serde::de::{
     self, DeserializeOwned, Deserializer, Expected, IntoDeserializer, Unexpected, Visitor,
@@ -25,7 +26,7 @@ use super::tree::member;
 const CROSSED_OUT: Value = Value::Bool(false);
 
 /// Reads a tree. A value that cannot be read is reported and crossed out.
-pub(in crate::config) fn read<T: DeserializeOwned + Default>(
+pub(in crate::config) fn read<T: DeserializeOwned + Default + JsonSchema>(
     tree: &mut Value,
     report: &mut Report,
 ) -> T {
@@ -36,7 +37,8 @@ pub(in crate::config) fn read<T: DeserializeOwned + Default>(
         };
         let (mut node, mut path, mut parent) = (Some(&mut *tree), String::new(), String::new());
         let mut is_item = false;
-        for step in fault.path() {
+        let fault_path = fault.path().clone();
+        for step in &fault_path {
             let (inner, value) = match step {
                 // Its number among the items that are not crossed out.
                 Segment::Seq { index } => {
@@ -55,7 +57,18 @@ pub(in crate::config) fn read<T: DeserializeOwned + Default>(
             parent = std::mem::replace(&mut path, inner);
             node = value;
         }
-        let fault = fault.into_inner();
+        let mut fault = fault.into_inner();
+        if let Some(Segment::Map { key }) = fault_path.iter().last().filter(|_| fault.is_unknown) {
+            let (root, mut owners) = (schemars::schema_for!(T).to_value(), Vec::new());
+            find_owners(&root, &root, "", key, &mut owners);
+            if !owners.is_empty() {
+                fault.meant = None;
+                fault.hint = format!(
+                    "it is a field of {}: is it indented as it should be?",
+                    owners.join(" and of ")
+                );
+            }
+        }
         // An empty field is as good as none; an unknown one is reported all the same.
         let is_none = matches!(node, Some(Value::Null)) && !is_item && !fault.is_unknown;
         if is_none {
@@ -66,20 +79,44 @@ pub(in crate::config) fn read<T: DeserializeOwned + Default>(
         if let Some(meant) = fault.meant {
             report.hush(member(&parent, meant));
         }
-        if is_item && !fault.is_no_map {
-            // It is not empty, although nothing of it may be left.
+        if fault.is_no_map {
+            // Nothing more is said of its fields.
+            report.hush(path);
+        } else if is_item {
+            // The list is not empty, although nothing of it may be left.
             report.hush(parent);
         }
         match node {
             // An empty block, so that the items behind it keep their numbers.
-            Some(node) if is_item && fault.is_no_map => {
-                *node = Value::Object(Map::new());
-                report.hush(path);
-            }
-            Some(node) if !path.is_empty() && *node != CROSSED_OUT => *node = CROSSED_OUT,
-            // It is the whole, or names no part of it: nothing is left to be read again.
+            Some(node) if fault.is_no_map => *node = Value::Object(Map::new()),
+            Some(node) if *node != CROSSED_OUT => *node = CROSSED_OUT,
+            // It names no part of the tree: nothing is left to be read again.
             _ => return T::default(),
         }
+    }
+}
+
+/// Finds the blocks below `node`, a part of the schema `root`, that have a field of this name.
+fn find_owners(root: &Value, node: &Value, at: &str, name: &str, owners: &mut Vec<String>) {
+    let definition = node["$ref"].as_str().and_then(|to| root.pointer(&to[1..]));
+    let node = definition.unwrap_or(node);
+    for part in node["anyOf"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .chain(node.get("items"))
+    {
+        find_owners(root, part, at, name, owners);
+    }
+    for (field, part) in node["properties"].as_object().into_iter().flatten() {
+        if field == name {
+            owners.push(if at.is_empty() {
+                "the top level".to_owned()
+            } else {
+                format!("`{at}`")
+            });
+        }
+        find_owners(root, part, &member(at, field), name, owners);
     }
 }
 
@@ -124,6 +161,7 @@ impl de::Error for ReadFault {
             Unexpected::Map => "a map of fields".to_owned(),
             other => other.to_string(),
         };
+        let expected = expected.to_string().replace("a sequence", "a list");
         Self::custom(format!("expected {expected}, found {found}"))
     }
 
@@ -260,7 +298,7 @@ mod tests {
     use super::super::tree::parse;
     use super::*;
 
-    #[derive(Debug, Default, Deserialize, PartialEq)]
+    #[derive(Debug, Default, Deserialize, PartialEq, JsonSchema)]
     #[serde(deny_unknown_fields, default)]
     struct SampleFile {
         name: Option<String>,
@@ -269,14 +307,14 @@ mod tests {
         list: Vec<Inner>,
     }
 
-    #[derive(Debug, Default, Deserialize, PartialEq)]
+    #[derive(Debug, Default, Deserialize, PartialEq, JsonSchema)]
     #[serde(deny_unknown_fields, default)]
     struct Inner {
         on: Option<bool>,
         pick: Option<Pick>,
     }
 
-    #[derive(Debug, Deserialize, PartialEq)]
+    #[derive(Debug, Deserialize, PartialEq, JsonSchema)]
     #[serde(rename_all = "kebab-case")]
     enum Pick {
         FirstOne,

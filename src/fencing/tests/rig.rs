@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::boot_clock::BootClock;
-use crate::config::settings::Mode;
+use crate::config::Mode;
 use crate::config::{self, Count, Positive, RouteTable, Settings, Span};
 use crate::fencing::epochs::{Entered, RequestLimits, ResourceActivity, Want};
 use crate::fencing::membership::Membership;

@@ -47,7 +47,7 @@ use sqlx::{ConnectOptions as _, PgConnection};
 use super::errors::error_of;
 use super::options;
 use super::warnings::{Anchor, Line};
-use crate::config::settings::PostgresAddress;
+use crate::config::PostgresAddress;
 use crate::locked::locked;
 use crate::store::StoreError;
 

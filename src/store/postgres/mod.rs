@@ -42,7 +42,7 @@ use self::errors::{error_of, failure_of};
 pub use self::roles::grant;
 use self::slot::DedicatedConnection;
 use super::rows::{self, Applied, Failure, Schema};
-use crate::config::settings::PostgresAddress;
+use crate::config::PostgresAddress;
 use crate::store::{MarkStore, StoreError};
 
 /// How long a migration may take, waiting for another one included.

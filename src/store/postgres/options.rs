@@ -18,7 +18,7 @@ use rustls::pki_types::pem::PemObject as _;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 use crate::config::dsn::{Dsn, Host, Protection, Root};
-use crate::config::settings::{PostgresAddress, Secret, StoreTls};
+use crate::config::{PostgresAddress, Secret, StoreTls};
 use crate::store::StoreError;
 
 /// With roots of its own, the driver would accept certificates of CAs that no setting names.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sqlx::{Executor as _, PgConnection};
 
 use super::connect::{Connector, Phase, Session};
-use crate::config::settings::PostgresAddress;
+use crate::config::PostgresAddress;
 use crate::store::StoreError;
 use crate::store::rows::{Failure, only};
 

@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 
 use super::count::PIECE;
 use super::{PostgresStore, options, schema};
-use crate::config::settings::Secret;
+use crate::config::Secret;
 use crate::store::administration::COUNT;
 use crate::store::engine::Value::{Number, Text};
 use crate::store::engine::{Engine as _, Turn};

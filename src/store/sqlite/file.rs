@@ -24,7 +24,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::path;
-use crate::config::settings::Create;
+use crate::config::Create;
 use crate::locked::locked;
 use crate::store::StoreError;
 

@@ -10,7 +10,7 @@ use super::connection::HeldConnection;
 use super::count::{ATTRIBUTE, missing};
 use super::errors::error_of;
 use super::file::{FileLock, blocking};
-use crate::config::settings::Create;
+use crate::config::Create;
 use crate::store::StoreError;
 
 /// A file that has lost commits, and its lock, so that no process serves it meanwhile.

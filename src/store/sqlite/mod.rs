@@ -41,7 +41,7 @@ use self::file::FileLock;
 pub use self::lost::{LostMarks, lost_marks};
 use self::session::{Known, Session};
 use super::rows::{self, Applied, Failure, Schema};
-use crate::config::settings::Create;
+use crate::config::Create;
 use crate::store::{StoreError, place};
 
 /// Marks in an embedded database.

@@ -8,7 +8,7 @@ use std::{fs, io};
 
 use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, statfs, statx};
 
-use crate::config::settings::Create;
+use crate::config::Create;
 use crate::store::StoreError;
 
 /// The file systems in memory, by their `f_type` (statfs(2)). /dev and /dev/shm are tmpfs.

@@ -16,7 +16,7 @@ mod prune;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost::config::settings::{Create, Secret};
+use fencepost::config::{Create, Secret};
 use fencepost::routing::{Needs, ResourceKey, Token};
 use fencepost::store::postgres::PostgresStore;
 use fencepost::store::sqlite::SqliteStore;

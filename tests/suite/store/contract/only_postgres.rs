@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use fencepost::config::settings::Secret;
+use fencepost::config::Secret;
 use fencepost::store::postgres::PostgresStore;
 use fencepost::store::{
     Administration, Ask, Batch, Found, Heard, Instances, Lane, Marks, Notification, Override,

@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use fencepost::config::settings::Create;
+use fencepost::config::Create;
 use fencepost::store::sqlite::{SqliteStore, migrate};
 use fencepost::store::{Administration, Instances, Lane, MarkStore, Marks, StoreError, Terms};
 use rustix::process::{Pid, Signal, kill_process};

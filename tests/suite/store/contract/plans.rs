@@ -1,7 +1,7 @@
 //! The rows that statements read on Postgres: those that they name, however many marks and
 //! instances there are, and whatever the server's statistics say of them.
 
-use fencepost::config::settings::Secret;
+use fencepost::config::Secret;
 use fencepost::routing::{Needs, ResourceKey};
 use fencepost::store::postgres::PostgresStore;
 use fencepost::store::{

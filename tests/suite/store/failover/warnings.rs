@@ -4,7 +4,7 @@
 use fencepost::store::Marks;
 use std::time::Duration;
 
-use fencepost::config::settings::Secret;
+use fencepost::config::Secret;
 use fencepost::routing::{Needs, ResourceKey, Token};
 use fencepost::store::postgres::PostgresStore;
 use fencepost::store::{Ask, Batch, Found, InstanceId, Lane, StoreError};
