@@ -1,4 +1,4 @@
-//! A model of the store protocol (`docs/protocol.md`), checked state by state with stateright.
+//! A model of the store protocol (`docs/internals/protocol.md`), checked state by state.
 //!
 //! The model is one resource, the row that the store keeps of it, two or three proxies with what
 //! each remembers, and an upstream that works on. Every order of steps within the [`Bounds`] is
