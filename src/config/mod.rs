@@ -37,7 +37,7 @@ pub use document::ConfigDocument;
 pub use loader::{Loader, Overrides, parse};
 pub use log_level::{LogLevel, LogLevelError};
 pub use pem::TlsIdentity;
-pub use route_table::{DocumentError, Finding, RouteTable, TableChange};
+pub use route_table::{Finding, RouteTable, TableChange};
 pub use schema::schema;
 pub use settings::*;
 pub use source_files::Sources;
