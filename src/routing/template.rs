@@ -177,10 +177,10 @@ impl KeyTemplate {
                 self.escaped.push(&mut keys, &part.normal(text).ok()?);
             } else {
                 // No key has a control character, so no literal text looks like this.
-                keys += &format!("\u{1}{{{origin}");
+                keys.extend(["\u{1}{", &origin]);
                 for filter in &part.filters {
                     if *filter != Filter::Plain {
-                        keys += &format!("|{}", filter.as_str());
+                        keys.extend(["|", filter.as_str()]);
                     }
                     if *filter != Filter::Lower {
                         narrow.insert((origin.clone(), filter.as_str()));

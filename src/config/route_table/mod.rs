@@ -135,8 +135,9 @@ impl RouteTable {
         lines.sort_unstable();
         lines.push(format!("unmatched {:?}", self.unmatched));
         let hash = Sha256::digest(lines.join("\n"));
-        let bytes = hash.iter().take(16);
-        bytes.map(|byte| format!("{byte:02x}")).collect()
+        let first = hash.iter().take(16);
+        let number = first.fold(0, |number, byte| number << 8 | u128::from(*byte));
+        format!("{number:032x}")
     }
 }
 
