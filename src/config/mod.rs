@@ -35,7 +35,7 @@ pub use bearer_tokens::{BearerTokens, bearer};
 pub use client_pattern::ClientPattern;
 pub use document::ConfigDocument;
 pub use loader::{Loader, Overrides, parse};
-pub use log_level::{LogLevel, LogLevelError};
+pub use log_level::LogLevel;
 pub use pem::TlsIdentity;
 pub use route_table::{Finding, RouteTable, TableChange};
 pub use schema::schema;

@@ -102,6 +102,10 @@ fn read<T: PemObject>(
     kind: &PemKind,
     report: &mut Report,
 ) -> Option<Vec<T>> {
+    if file.as_os_str().is_empty() {
+        report.error(at, "the path is empty", "the path of a PEM file");
+        return None;
+    }
     report.reads(file);
     sections(file, kind)
         .map_err(|(message, hint)| {

@@ -27,14 +27,11 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 /// The word of `allow` that leaves `Destination` unchecked.
 pub const ANY_DESTINATION: &str = "any-destination";
 
 /// The soft oddities that a route lets through (`allow`). None by default.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(try_from = "Vec<String>", into = "Vec<&str>")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allow([bool; Self::NAMES.len()]);
 
 impl Allow {
@@ -61,23 +58,6 @@ impl Allow {
     #[must_use]
     pub fn allows(self, name: &str) -> bool {
         Self::index(name).is_some_and(|index| self.0[index])
-    }
-}
-
-impl From<Allow> for Vec<&str> {
-    fn from(allow: Allow) -> Self {
-        let names = Allow::NAMES.iter().copied();
-        names.filter(|name| allow.allows(name)).collect()
-    }
-}
-
-impl TryFrom<Vec<String>> for Allow {
-    type Error = String;
-
-    fn try_from(names: Vec<String>) -> Result<Self, String> {
-        let mut allow = Self::default();
-        let unknown = names.into_iter().find(|name| !allow.set(name));
-        unknown.map_or(Ok(allow), |name| Err(format!("unknown oddity {name:?}")))
     }
 }
 

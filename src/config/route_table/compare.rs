@@ -131,10 +131,7 @@ pub(super) struct Comparison<'a> {
 }
 
 /// A route of each table, or none.
-type Pair<'a> = [Option<&'a Rule>; 2];
-
-/// A route of each table by its index, or none.
-pub(super) type Indices = [Option<usize>; 2];
+pub(super) type Pair<'a> = [Option<&'a Rule>; 2];
 
 impl<'a> Comparison<'a> {
     pub(super) fn new(tables: [&'a RouteTable; 2]) -> Self {
@@ -147,20 +144,18 @@ impl<'a> Comparison<'a> {
     }
 
     /// Every two routes that one request might reach.
-    pub(super) fn pairs(&self) -> impl Iterator<Item = Indices> + use<> {
-        let [old, new] = self.tables.map(|table| table.routes.len());
-        let or_none = |count: usize| (0..count).map(Some).chain([None]);
-        let all = or_none(old).flat_map(move |old| or_none(new).map(move |new| [old, new]));
-        all.filter(|pair| *pair != [None, None])
+    pub(super) fn pairs(&self) -> impl Iterator<Item = Pair<'a>> + use<'a> {
+        let or_none = |table: &'a RouteTable| table.routes.iter().map(Some).chain([None]);
+        let [old, new] = self.tables;
+        or_none(old).flat_map(move |old| or_none(new).map(move |new| [old, new]))
     }
 
     /// The first finding of each kind, by the shortest path.
-    pub(super) fn findings(&self, indices: Indices) -> Vec<Finding> {
+    pub(super) fn findings(&self, pair: Pair<'a>) -> Vec<Finding> {
         let mut findings: Vec<Finding> = Vec::new();
-        let pair = self.rules(indices);
         for path in self.paths.of(pair.map(|rule| Some(&rule?.pattern))) {
             let sides = self.sides(path);
-            if sides.indices != indices {
+            if sides.pair != pair {
                 continue;
             }
             for asking in Asking::ALL {
@@ -174,14 +169,14 @@ impl<'a> Comparison<'a> {
         findings
     }
 
-    fn rules(&self, indices: Indices) -> Pair<'a> {
-        [0, 1].map(|at| self.tables[at].routes.get(indices[at]?))
-    }
-
     /// One path through both tables.
     pub(super) fn sides(&self, sample: SamplePath) -> Sides<'a> {
-        let indices = [0, 1].map(|at| self.routers[at].find(&sample.path));
-        let pair = self.rules(indices);
+        let found = |at: usize| {
+            self.tables[at]
+                .routes
+                .get(self.routers[at].find(&sample.path)?)
+        };
+        let pair = [0, 1].map(found);
         let literals = &sample.literals;
         let keys = pair.map(|rule| {
             let key = rule?.key.as_ref()?;
@@ -190,7 +185,6 @@ impl<'a> Comparison<'a> {
         });
         Sides {
             tables: self.tables,
-            indices,
             pair,
             sample,
             keys,
@@ -201,8 +195,7 @@ impl<'a> Comparison<'a> {
 /// One sample path in both tables.
 pub(super) struct Sides<'a> {
     tables: [&'a RouteTable; 2],
-    pub(super) indices: Indices,
-    pair: Pair<'a>,
+    pub(super) pair: Pair<'a>,
     sample: SamplePath,
     pub(super) keys: [Option<KeyShape>; 2],
 }
@@ -212,7 +205,7 @@ impl Sides<'_> {
         let table = self.tables[at];
         let safe = asking != Asking::Write;
         let token = asking != Asking::ReadWithoutToken;
-        let allow = self.pair[at].map(|rule| rule.allow).unwrap_or_default();
+        let allow = self.pair[at].map(|rule| rule.allowed).unwrap_or_default();
         if table.is_strict() && self.sample.path.oddity_not_in(allow).is_some() {
             return Treatment::Refused;
         }
@@ -261,7 +254,7 @@ impl Sides<'_> {
         };
         let any_text = self.sample.literals.contains(&None);
         let mut spellings = SPELLINGS.iter();
-        let fewer = spellings.any(|name| old.allow.allows(name) && !new.allow.allows(name));
+        let fewer = spellings.any(|name| old.allowed.allows(name) && !new.allowed.allows(name));
         let narrower = !becomes.narrow.is_subset(&was.narrow);
         let changed = [
             (TableChange::Key, becomes.keys != was.keys),
@@ -303,7 +296,7 @@ impl Sides<'_> {
         };
         let Some(rule) = rule else { return fate };
         let more = match change {
-            TableChange::Format => format!(", its token read as {}", rule.token_format.as_str()),
+            TableChange::Format => format!(", its token read as {}", rule.token_format),
             TableChange::Reuse => format!(", with reuse: {:?}", rule.reuse).to_lowercase(),
             _ => String::new(),
         };

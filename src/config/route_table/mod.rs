@@ -59,15 +59,18 @@ struct Rule {
     /// `None` only in bypass mode.
     resource: Option<String>,
     safe_methods: SafeMethods,
-    token_format: TokenFormat,
+    token_format: String,
     reuse: Reuse,
-    allow: Allow,
+    allow: Vec<String>,
     /// Parsed from `path`.
     #[serde(skip)]
     pattern: Pattern,
     /// Parsed from `resource`.
     #[serde(skip)]
     key: Option<KeyTemplate>,
+    /// Parsed from `allow`.
+    #[serde(skip)]
+    allowed: Allow,
 }
 
 impl RouteTable {
@@ -80,11 +83,12 @@ impl RouteTable {
             methods: route.methods.clone(),
             resource: route.key.as_ref().map(|key| key.as_str().to_owned()),
             safe_methods: route.safe_methods,
-            token_format: route.token_format,
+            token_format: route.token_format.as_str().to_owned(),
             reuse: route.reuse,
-            allow: route.allow,
+            allow: allowed(route.allow).collect(),
             pattern: route.pattern.clone(),
             key: route.key.clone(),
+            allowed: route.allow,
         });
         Self {
             version: VERSION,
@@ -111,6 +115,13 @@ impl RouteTable {
             let template = rule.resource.as_deref();
             let key = template.map(|template| KeyTemplate::parse(template, &rule.pattern));
             rule.key = key.transpose()?;
+            if let Some(name) = rule.allow.iter().find(|name| !rule.allowed.set(name)) {
+                return Err(format!("it allows {name:?}"));
+            }
+            let mut formats = TokenFormat::ALL.iter();
+            if formats.all(|format| format.as_str() != rule.token_format) {
+                return Err(format!("it has a token format {:?}", rule.token_format));
+            }
             if rule.key.is_none() && rule.mode != Mode::Bypass {
                 return Err(format!("its route {} has no key", rule.path));
             }
@@ -141,15 +152,23 @@ impl RouteTable {
     }
 }
 
+/// The spellings that are allowed, by their names.
+fn allowed(allow: Allow) -> impl Iterator<Item = String> {
+    let names = Allow::NAMES.iter().copied();
+    names
+        .filter(move |name| allow.allows(name))
+        .map(str::to_owned)
+}
+
 impl Rule {
     fn shape(&self) -> String {
-        let (pattern, allow) = (self.pattern.shape(), self.allow);
+        let (pattern, allow) = (self.pattern.shape(), &self.allow);
         let Some(key) = self.key.as_ref().filter(|_| self.mode != Mode::Bypass) else {
             return format!("{pattern} bypass {allow:?}");
         };
         let key = key.shape(|_| None);
         let fencing = (self.mode, &self.methods, self.safe_methods);
-        let token = (self.token_format, self.reuse);
+        let token = (&self.token_format, self.reuse);
         format!("{pattern} {key:?} {fencing:?} {token:?} {allow:?}")
     }
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::table;
-use crate::config::route_table::compare::{Asking, Comparison, Indices};
+use crate::config::route_table::compare::{Asking, Comparison, Pair};
 use crate::config::route_table::paths::SamplePath;
 use crate::config::route_table::{RouteTable, TableChange};
 use crate::routing::{
@@ -171,10 +171,17 @@ fn rendered(
     key.render(path, &mut value).ok()
 }
 
+/// Names two routes.
+type Paths = [Option<String>; 2];
+
+fn paths(pair: Pair<'_>) -> Paths {
+    pair.map(|rule| Some(rule?.path.clone()))
+}
+
 fn found_by_search(
     comparison: &Comparison,
     tables: [&RouteTable; 2],
-) -> BTreeSet<(Indices, TableChange)> {
+) -> BTreeSet<(Paths, TableChange)> {
     let mut found = BTreeSet::new();
     let uses = |what: &str| {
         tables
@@ -220,7 +227,11 @@ fn found_by_search(
             });
             for asking in Asking::ALL {
                 let changes = sides.changes(asking);
-                found.extend(changes.into_iter().map(|change| (sides.indices, change)));
+                found.extend(
+                    changes
+                        .into_iter()
+                        .map(|change| (paths(sides.pair), change)),
+                );
             }
         }
     }
@@ -234,9 +245,12 @@ proptest! {
         (old, new) in two_tables()
     ) {
         let comparison = Comparison::new([&old, &new]);
-        let told: BTreeSet<(Indices, TableChange)> = comparison
+        let told: BTreeSet<(Paths, TableChange)> = comparison
             .pairs()
-            .flat_map(|pair| comparison.findings(pair).into_iter().map(move |one| (pair, one.change)))
+            .flat_map(|pair| {
+                let found = comparison.findings(pair).into_iter();
+                found.map(move |one| (paths(pair), one.change))
+            })
             .collect();
         let found = found_by_search(&comparison, [&old, &new]);
         let both = || format!("{} -> {}", old.to_document(), new.to_document());
