@@ -42,57 +42,60 @@ pub(super) fn listen(text: &str) -> Result<Listen, Wrong> {
     Err((format!("{} {what}", shown(text)), LISTEN_HINT))
 }
 
+/// Host and port of an address, the host in the one spelling that is compared.
+fn place(address: &str, default_port: u16) -> (String, u16) {
+    let parts = address.rsplit_once(':');
+    let parts = parts.and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    // A colon within brackets does not set off a port.
+    let (host, port) = parts.unwrap_or((address, default_port));
+    let host = match host {
+        "localhost" => "127.0.0.1".to_owned(),
+        host => host.to_ascii_lowercase(),
+    };
+    (host, port)
+}
+
+fn is_loopback(host: &str) -> bool {
+    host == "[::1]" || host.starts_with("127.")
+}
+
+fn is_every_address(host: &str) -> bool {
+    matches!(host, "0.0.0.0" | "[::]")
+}
+
 /// Returns true if one program cannot listen on both at once. Names are not resolved.
 pub(super) fn collide(one: &Listen, other: &Listen) -> bool {
     let (Listen::Tcp(one), Listen::Tcp(other)) = (one, other) else {
         return one == other;
     };
-    let (Some((host, port)), Some((other_host, other_port))) =
-        (one.rsplit_once(':'), other.rsplit_once(':'))
-    else {
-        return false;
-    };
-    let plain = |host: &str| match host {
-        "localhost" => "127.0.0.1".to_owned(),
-        host => host.to_ascii_lowercase(),
-    };
-    let every = |host: &str| matches!(host, "0.0.0.0" | "[::]");
-    let number = |port: &str| port.parse::<u16>().unwrap_or(0);
-    number(port) == number(other_port)
-        && number(port) != 0
-        && (plain(host) == plain(other_host) || every(host) || every(other_host))
+    meet(&place(one, 0), &place(other, 0))
+}
+
+fn meet((one, port): &(String, u16), (other, other_port): &(String, u16)) -> bool {
+    let same_host = one == other || is_every_address(one) || is_every_address(other);
+    port == other_port && *port != 0 && same_host
 }
 
 /// Returns true if only this machine reaches it.
 pub(super) fn is_local(listen: &Listen) -> bool {
     match listen {
         Listen::Unix(_) => true,
-        Listen::Tcp(address) => {
-            let host = address.rsplit_once(':').map_or("", |(host, _)| host);
-            host == "localhost" || host == "[::1]" || host.starts_with("127.")
-        }
+        Listen::Tcp(address) => is_loopback(&place(address, 0).0),
     }
 }
 
 /// Returns true if requests to the upstream would come back to this listener.
 pub(super) fn loops(upstream: &UpstreamUrl, listen: &Listen) -> bool {
-    match (upstream, listen) {
-        (UpstreamUrl::Unix(socket), Listen::Unix(path)) => socket == path,
-        (UpstreamUrl::Http(a) | UpstreamUrl::H2c(a) | UpstreamUrl::Https(a), Listen::Tcp(own)) => {
-            let https = matches!(upstream, UpstreamUrl::Https(_));
-            let has_port = Authority::try_from(a.as_str()).is_ok_and(|a| a.port().is_some());
-            let target = Listen::Tcp(if has_port {
-                a.clone()
-            } else {
-                format!("{a}:{}", if https { 443 } else { 80 })
-            });
-            let every = own.starts_with("0.0.0.0:") || own.starts_with("[::]:");
-            // Every local address reaches a wildcard listener. Other
-            // addresses may too, but they are not known here.
-            (!every || is_local(&target)) && collide(&target, listen)
-        }
-        _ => false,
-    }
+    let (target, own) = match (upstream, listen) {
+        (UpstreamUrl::Unix(socket), Listen::Unix(path)) => return socket == path,
+        (UpstreamUrl::Http(to) | UpstreamUrl::H2c(to), Listen::Tcp(own)) => (place(to, 80), own),
+        (UpstreamUrl::Https(to), Listen::Tcp(own)) => (place(to, 443), own),
+        _ => return false,
+    };
+    let own = place(own, 0);
+    // Every local address reaches a wildcard listener. Other addresses may too, but they are not
+    // known here.
+    meet(&target, &own) && (!is_every_address(&own.0) || is_loopback(&target.0))
 }
 
 const UPSTREAM_HINT: &str =

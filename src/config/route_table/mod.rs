@@ -138,14 +138,10 @@ impl RouteTable {
         Router::new(self.routes.iter().map(|rule| &rule.pattern))
     }
 
-    /// The same for all tables that differ in the order of their routes, the names of captures, and
-    /// the parts that bypass routes ignore: 32 hexadecimal digits.
+    /// The same for equal tables: 32 hexadecimal digits.
     #[must_use]
     pub fn digest(&self) -> String {
-        let mut lines: Vec<String> = self.routes.iter().map(Rule::shape).collect();
-        lines.sort_unstable();
-        lines.push(format!("unmatched {:?}", self.unmatched));
-        let hash = Sha256::digest(lines.join("\n"));
+        let hash = Sha256::digest(self.to_document());
         let first = hash.iter().take(16);
         let number = first.fold(0, |number, byte| number << 8 | u128::from(*byte));
         format!("{number:032x}")
@@ -158,17 +154,4 @@ fn allowed(allow: Allow) -> impl Iterator<Item = String> {
     names
         .filter(move |name| allow.allows(name))
         .map(str::to_owned)
-}
-
-impl Rule {
-    fn shape(&self) -> String {
-        let (pattern, allow) = (self.pattern.shape(), &self.allow);
-        let Some(key) = self.key.as_ref().filter(|_| self.mode != Mode::Bypass) else {
-            return format!("{pattern} bypass {allow:?}");
-        };
-        let key = key.shape(|_| None);
-        let fencing = (self.mode, &self.methods, self.safe_methods);
-        let token = (&self.token_format, self.reuse);
-        format!("{pattern} {key:?} {fencing:?} {token:?} {allow:?}")
-    }
 }

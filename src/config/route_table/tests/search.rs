@@ -10,7 +10,7 @@ use crate::config::route_table::compare::{Asking, Comparison, Pair};
 use crate::config::route_table::paths::SamplePath;
 use crate::config::route_table::{RouteTable, TableChange};
 use crate::routing::{
-    CheckedPath, KeyShape, KeyTemplate, Pattern, ResourceKey, Source, percent_encoded,
+    CheckedPath, KeyShape, KeyTemplate, Pattern, ResourceKey, Router, Source, percent_encoded,
 };
 
 /// Segments of the search: the literals of the patterns, and texts that no pattern has.
@@ -129,11 +129,14 @@ fn two_tables() -> impl Strategy<Value = (RouteTable, RouteTable)> {
 
 /// Two routes of one shape are no table.
 fn distinct((mut routes, unmatched): (Vec<Value>, &str)) -> RouteTable {
-    let mut seen = BTreeSet::new();
-    routes.retain(|route| {
+    let patterns = routes.iter().map(|route| {
         let path = route["path"].as_str().expect("text");
-        seen.insert(Pattern::parse(path).expect("a good pattern").shape())
+        Pattern::parse(path).expect("a good pattern")
     });
+    let patterns: Vec<Pattern> = patterns.collect();
+    for conflict in Router::new(&patterns).1.iter().rev() {
+        routes.remove(conflict.second);
+    }
     table(unmatched, &routes)
 }
 
