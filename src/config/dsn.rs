@@ -124,11 +124,12 @@ impl Dsn {
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
         let (user, password) = user.split_once(':').unwrap_or((user, ""));
-        let named = hosts
-            .split(',')
-            .filter(|host| !host.is_empty() || hosts.is_empty());
+        if !hosts.is_empty() && hosts.split(',').any(str::is_empty) {
+            return Err(bad("a host of its list is empty"));
+        }
+        let hosts: Result<Vec<Host>, Wrong> = hosts.split(',').map(Host::parse).collect();
         let mut dsn = Self {
-            hosts: named.map(Host::parse).collect::<Result<_, _>>()?,
+            hosts: hosts?,
             user: given(decode(user)?),
             password: given(decode(password)?),
             database: given(decode(path.strip_prefix('/').unwrap_or(path))?),
@@ -148,24 +149,19 @@ impl Dsn {
             let (name, value) = (decode(name)?, decode(value)?);
             match name.as_str() {
                 "sslmode" => self.mode = Some(SslMode::parse(&value)?),
-                "sslrootcert" => {
-                    self.root = given(value).map(|value| match value.as_str() {
-                        "system" => Root::System,
-                        _ => Root::File(value.into()),
-                    });
-                }
+                "sslrootcert" if value == "system" => self.root = Some(Root::System),
+                "sslrootcert" => self.root = given(value).map(|file| Root::File(file.into())),
                 "sslcert" => cert = given(value),
                 "sslkey" => key = given(value),
                 // libpq's way to ask for the server that a store of marks always needs.
                 "target_session_attrs" if value == "read-write" => {}
                 name => {
                     let option = name.strip_prefix("options[");
-                    let option = option.and_then(|name| name.strip_suffix(']'));
-                    // The name is not shown: it may be the end of a password with a raw & in it.
-                    let option = option.ok_or_else(|| {
+                    let Some(option) = option.and_then(|name| name.strip_suffix(']')) else {
+                        // The name is not shown: it may be the end of a password with a raw & in it.
                         let why = "invalid URL: it has a parameter that is not supported";
-                        (why.to_owned(), PARAMETERS)
-                    })?;
+                        return Err((why.to_owned(), PARAMETERS));
+                    };
                     self.options.push((option.to_owned(), value));
                 }
             }
