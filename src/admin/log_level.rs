@@ -43,7 +43,7 @@ pub async fn set(
     let cause = format!("POST /v1/log-level by {}", AdminPeer::of(&request).text);
     let body: LogLevelBody = parse(request.into_body()).await?;
     let level = LogLevel::parse(&body.level)
-        .map_err(|error| MALFORMED.detail(format!("level: {error}.")))?;
+        .map_err(|error| MALFORMED.detail(format!("level: {}.", error.replace('\n', "; "))))?;
     let before = state.log.set(level.clone(), &cause);
     let before =
         before.map_err(|error| INTERNAL.detail(format!("The log level is as it was: {error}.")))?;

@@ -80,21 +80,15 @@ pub async fn migrate(
             if migration.accept_lost_marks {
                 accept_lost_marks(path, settings, &mut say).await?;
             }
-            let opened = sqlite::migrate(path).await?;
-            if opened.created {
-                say(format!("created a new store at {}", opened.path.display()));
+            let (timeout, namespace) = (target.timeout.0, &target.namespace);
+            let store =
+                SqliteStore::open(path, timeout, true, namespace, Create::IfMissing).await?;
+            if store.opened().created {
+                let path = store.opened().path.display();
+                say(format!("created a new store at {path}"));
             }
             say("the schema is up to date".to_owned());
-            Box::new(
-                SqliteStore::open(
-                    path,
-                    target.timeout.0,
-                    false,
-                    &target.namespace,
-                    Create::IfMissing,
-                )
-                .await?,
-            )
+            Box::new(store)
         }
         StoreTarget::Postgres(url) => {
             anyhow::ensure!(

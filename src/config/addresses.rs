@@ -5,11 +5,12 @@
 //! drops a fragment, does not distinguish `http://a` and `http://a/`, and says of most errors only
 //! that the URL is invalid. An address to listen on is not a URL, and may be a name or a socket.
 
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
 use http::uri::Authority;
 
-use super::dsn::Dsn;
+use super::dsn::{Dsn, split_url};
 use super::units::word;
 use super::yaml::{Wrong, shown};
 
@@ -85,27 +86,42 @@ pub(super) fn listen(text: &str) -> Result<Listen, Wrong> {
     if let Some(path) = text.strip_prefix("unix:") {
         return socket_path(path).map(Listen::Unix);
     }
-    let wrong = |what: &str| (format!("{} {what}", shown(text)), LISTEN_HINT);
-    let Some((host, port)) = text.rsplit_once(':') else {
-        return Err(wrong("has no port"));
-    };
-    if host.is_empty() {
-        return Err((
-            format!("{} has no host", shown(text)),
-            "127.0.0.1 accepts connections from this machine only, 0.0.0.0 from the network",
-        ));
-    }
-    if port.parse::<u16>().is_err() {
-        return Err(wrong("has no port between 0 and 65535"));
-    }
-    let named = host
-        .bytes()
-        .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
+    let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
     let bracketed = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
-    if !named && bracketed.is_none_or(|h| h.parse::<std::net::Ipv6Addr>().is_err()) {
-        return Err(wrong("has no host to listen on"));
-    }
-    Ok(Listen::Tcp(text.to_owned()))
+    let is_address = bracketed.is_some_and(|h| h.parse::<Ipv6Addr>().is_ok());
+    let mut bytes = host.bytes();
+    let is_name = bytes.all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
+    let what = if host.is_empty() {
+        "has no host; 0.0.0.0 accepts connections from the network"
+    } else if port.parse::<u16>().is_err() {
+        "has no port between 0 and 65535"
+    } else if !is_name && !is_address {
+        "has no host to listen on"
+    } else {
+        return Ok(Listen::Tcp(text.to_owned()));
+    };
+    Err((format!("{} {what}", shown(text)), LISTEN_HINT))
+}
+
+/// Host and port of an address, the host in the one spelling that is compared.
+fn place(address: &str, default_port: u16) -> (String, u16) {
+    let parts = address.rsplit_once(':');
+    let parts = parts.and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    // A colon within brackets does not set off a port.
+    let (host, port) = parts.unwrap_or((address, default_port));
+    let host = match host {
+        "localhost" => "127.0.0.1".to_owned(),
+        host => host.to_ascii_lowercase(),
+    };
+    (host, port)
+}
+
+fn is_loopback(host: &str) -> bool {
+    host == "[::1]" || host.starts_with("127.")
+}
+
+fn is_every_address(host: &str) -> bool {
+    matches!(host, "0.0.0.0" | "[::]")
 }
 
 /// Returns true if one program cannot listen on both at once. Names are not resolved.
@@ -113,56 +129,34 @@ pub(super) fn collide(one: &Listen, other: &Listen) -> bool {
     let (Listen::Tcp(one), Listen::Tcp(other)) = (one, other) else {
         return one == other;
     };
-    let (Some((host, port)), Some((other_host, other_port))) =
-        (one.rsplit_once(':'), other.rsplit_once(':'))
-    else {
-        return false;
-    };
-    let plain = |host: &str| match host {
-        "localhost" => "127.0.0.1".to_owned(),
-        host => host.to_ascii_lowercase(),
-    };
-    let every = |host: &str| matches!(host, "0.0.0.0" | "[::]");
-    let number = |port: &str| port.parse::<u16>().unwrap_or(0);
-    number(port) == number(other_port)
-        && number(port) != 0
-        && (plain(host) == plain(other_host) || every(host) || every(other_host))
+    meet(&place(one, 0), &place(other, 0))
+}
+
+fn meet((one, port): &(String, u16), (other, other_port): &(String, u16)) -> bool {
+    let same_host = one == other || is_every_address(one) || is_every_address(other);
+    port == other_port && *port != 0 && same_host
 }
 
 /// Returns true if only this machine reaches it.
 pub(super) fn is_local(listen: &Listen) -> bool {
     match listen {
         Listen::Unix(_) => true,
-        Listen::Tcp(address) => {
-            let host = address.rsplit_once(':').map_or("", |(host, _)| host);
-            host == "localhost" || host == "[::1]" || host.starts_with("127.")
-        }
+        Listen::Tcp(address) => is_loopback(&place(address, 0).0),
     }
 }
 
 /// Returns true if requests to the upstream would come back to this listener.
 pub(super) fn loops(upstream: &UpstreamUrl, listen: &Listen) -> bool {
-    match (upstream, listen) {
-        (UpstreamUrl::Unix(socket), Listen::Unix(path)) => socket == path,
-        (UpstreamUrl::Http(a) | UpstreamUrl::H2c(a) | UpstreamUrl::Https(a), Listen::Tcp(own)) => {
-            let default = if matches!(upstream, UpstreamUrl::Https(_)) {
-                443
-            } else {
-                80
-            };
-            let has_port = Authority::try_from(a.as_str()).is_ok_and(|a| a.port().is_some());
-            let target = Listen::Tcp(if has_port {
-                a.clone()
-            } else {
-                format!("{a}:{default}")
-            });
-            let every = own.starts_with("0.0.0.0:") || own.starts_with("[::]:");
-            // Every local address reaches a wildcard listener. Other
-            // addresses may too, but they are not known here.
-            (!every || is_local(&target)) && collide(&target, listen)
-        }
-        _ => false,
-    }
+    let (target, own) = match (upstream, listen) {
+        (UpstreamUrl::Unix(socket), Listen::Unix(path)) => return socket == path,
+        (UpstreamUrl::Http(to) | UpstreamUrl::H2c(to), Listen::Tcp(own)) => (place(to, 80), own),
+        (UpstreamUrl::Https(to), Listen::Tcp(own)) => (place(to, 443), own),
+        _ => return false,
+    };
+    let own = place(own, 0);
+    // Every local address reaches a wildcard listener. Other addresses may too, but they are not
+    // known here.
+    meet(&target, &own) && (!is_every_address(&own.0) || is_loopback(&target.0))
 }
 
 const UPSTREAM_HINT: &str =
@@ -173,39 +167,25 @@ pub(super) fn upstream(text: &str) -> Result<UpstreamUrl, Wrong> {
     if let Some(path) = text.strip_prefix("unix:") {
         return socket_path(path).map(UpstreamUrl::Unix);
     }
-    let wrong = |what: &str, hint| (format!("{} {what}", shown(text)), hint);
-    let Some((scheme, rest)) = text.split_once("://") else {
-        return Err(wrong("has no scheme", UPSTREAM_HINT));
+    let wrong = |what: &str| Err((format!("{} {what}", shown(text)), UPSTREAM_HINT));
+    let Some((scheme, authority, behind)) = split_url(text) else {
+        return wrong("has no scheme");
     };
     let make = match scheme {
         "http" => UpstreamUrl::Http,
         "https" => UpstreamUrl::Https,
         "h2c" => UpstreamUrl::H2c,
-        _ => return Err(wrong("has an unknown scheme", UPSTREAM_HINT)),
+        _ => return wrong("has an unknown scheme"),
     };
-    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let (authority, behind) = rest.split_at(end);
-    if rest.contains('@') {
-        return Err(wrong(
-            "names a user",
-            "credentials of the client are passed on; the proxy has none of its own",
-        ));
-    }
-    if behind.contains(['?', '#']) {
-        return Err(wrong(
-            "has a query or a fragment",
-            "give scheme, host and port only",
-        ));
-    }
+    // Request targets go upstream byte for byte, so nothing can be put in front of them.
     if !matches!(behind, "" | "/") {
-        return Err(wrong(
-            "has a path",
-            "request targets go upstream byte for byte, so nothing can be put in front of them; \
-             give scheme, host and port only",
-        ));
+        return wrong("has a path, a query or a fragment: give scheme, host and port only");
+    }
+    if authority.contains('@') {
+        return wrong("names a user: the proxy passes on the credentials of the client");
     }
     if !is_authority(authority) {
-        return Err(wrong("has no host, or an invalid one", UPSTREAM_HINT));
+        return wrong("has no host, or an invalid one");
     }
     Ok(make(authority.to_owned()))
 }
@@ -232,38 +212,23 @@ pub(super) fn store(text: &str) -> Result<StoreTarget, Wrong> {
         Dsn::parse(text)?;
         return Ok(StoreTarget::Postgres(Secret::Literal(text.to_owned())));
     }
+    // The text is not shown: a URL that was meant for a server may hold its password.
+    let wrong = |why: &str| Err((why.to_owned(), STORE_HINT));
     let Some(path) = text.strip_prefix("sqlite:") else {
-        return Err(("unknown store type".to_owned(), STORE_HINT));
+        return wrong("unknown store type");
     };
     let path = path.strip_prefix("//").unwrap_or(path);
-    if path.is_empty() {
-        return Err(("the path of the file is missing".to_owned(), STORE_HINT));
+    if path.is_empty() || path.ends_with('/') {
+        return wrong("the path of the file is missing");
     }
-    if path.contains("://") {
-        // Not shown: a URL that was meant for a server may hold its password.
-        return Err((
-            "`sqlite:` is followed by a URL, not by the path of a file".to_owned(),
-            STORE_HINT,
-        ));
+    if path.contains("://") || path.contains('?') {
+        return wrong("a path is expected after `sqlite:`, without parameters");
     }
-    if path.contains(":memory:") || path.contains("mode=memory") {
-        return Err((
-            "marks in memory fence nothing after a restart".to_owned(),
-            "name a file: sqlite:fencepost.db",
-        ));
+    if path.contains(":memory:") {
+        return wrong("marks in memory fence nothing after a restart");
     }
-    if path.contains('?') {
-        return Err((
-            "the path has parameters after a `?`".to_owned(),
-            "give the path only; the options for opening the file are fixed",
-        ));
-    }
-    if path.ends_with('/') {
-        return Err(("the path is a directory".to_owned(), STORE_HINT));
-    }
-    Ok(StoreTarget::Sqlite {
-        path: PathBuf::from(path),
-    })
+    let path = PathBuf::from(path);
+    Ok(StoreTarget::Sqlite { path })
 }
 
 /// The place of a store, without secrets.
@@ -281,15 +246,11 @@ pub(super) fn store_place(target: &StoreTarget) -> String {
 
 /// Hosts and database of a DSN. `None` if a password that is not percent-encoded makes it unclear
 /// where the user ends.
-fn public_part(dsn: &str) -> Option<&str> {
-    let (_, rest) = dsn.split_once("://")?;
-    let (authority, behind) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-    if behind.contains('@') {
-        return None;
-    }
-    let hosts_at = authority.rfind('@').map_or(0, |at| at + 1);
-    let hosts_and_name = &rest[hosts_at..];
-    let public = hosts_and_name.split(['?', '#']).next()?;
+fn public_part(dsn: &str) -> Option<String> {
+    let (_, authority, behind) = split_url(dsn).filter(|(.., behind)| !behind.contains('@'))?;
+    let hosts = authority.rsplit('@').next()?;
+    let database = behind.split(['?', '#']).next()?;
+    let public = format!("{hosts}{database}");
     (!public.is_empty()).then_some(public)
 }
 

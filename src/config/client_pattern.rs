@@ -21,22 +21,18 @@ impl ClientPattern {
             "write a URI (spiffe://cluster/ns/pay/sa/worker), a DNS name, or *. and a DNS name";
         let wrong = |what: &str| Err((format!("{} {what}", shown(text)), HINT));
         if text.contains(':') {
-            let visible = text.bytes().all(|byte| byte.is_ascii_graphic());
-            let scheme = text.split(':').next().unwrap_or_default();
-            return if !visible || !scheme.starts_with(|c: char| c.is_ascii_alphabetic()) {
-                wrong("is not a URI")
-            } else if text.contains('*') {
-                wrong("is a URI with a `*`, and URIs are compared as a whole")
-            } else {
+            let as_a_whole = text
+                .bytes()
+                .all(|byte| byte.is_ascii_graphic() && byte != b'*');
+            return if as_a_whole && text.starts_with(|c: char| c.is_ascii_alphabetic()) {
                 Ok(Self::Uri(text.to_owned()))
+            } else {
+                wrong("is not a URI; URIs are compared as a whole, without `*`")
             };
         }
         let name = text.strip_prefix("*.").unwrap_or(text);
-        if name.contains('*') {
-            return wrong("has a `*` that does not stand for the first label alone");
-        }
         if DnsName::try_from(name).is_err() || name.ends_with('.') {
-            return wrong("is not a DNS name");
+            return wrong("is not a DNS name; a `*` stands for the first label alone");
         }
         let name = name.to_ascii_lowercase();
         Ok(if text.starts_with("*.") {

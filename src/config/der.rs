@@ -1,30 +1,29 @@
-//! The dates in certificates. rustls verifies them and does not tell them.
+//! The end of a certificate's validity. rustls verifies it and does not tell it.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 const SEQUENCE: u8 = 0x30;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// The period in which a certificate is valid, in seconds since 1970 (RFC 5280, 4.1).
-pub(super) fn validity(certificate: &[u8]) -> Option<(i64, i64)> {
+/// The time when a certificate expires, in seconds since 1970 (RFC 5280, 4.1).
+pub(super) fn expiry(certificate: &[u8]) -> Option<i64> {
     let mut whole = certificate;
-    let mut fields = content(&mut content(&mut whole, SEQUENCE)?, SEQUENCE)?;
+    let mut fields = content(&mut content(&mut whole)?)?;
     // The version is optional, and has a tag of its own.
     if element(&mut fields)?.0 == 0xa0 {
         element(&mut fields)?;
     }
     let [_algorithm, _issuer] = [element(&mut fields)?, element(&mut fields)?];
-    let mut validity = content(&mut fields, SEQUENCE)?;
-    Some((
-        time(element(&mut validity)?)?,
-        time(element(&mut validity)?)?,
-    ))
+    let mut validity = content(&mut fields)?;
+    let [_begin, end] = [element(&mut validity)?, element(&mut validity)?];
+    time(end)
 }
 
-fn content<'a>(bytes: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
-    let (found, content) = element(bytes)?;
-    (found == tag).then_some(content)
+/// Takes the next element, a sequence.
+fn content<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (tag, content) = element(bytes)?;
+    (tag == SEQUENCE).then_some(content)
 }
 
 /// Takes the next element: its tag and its content.
@@ -35,11 +34,8 @@ fn element<'a>(bytes: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
         0..=0x7f => (usize::from(*first), rest),
         0x81..=0x84 => {
             let (length, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
-            let length = length.iter();
-            (
-                length.fold(0, |all, byte| all << 8 | usize::from(*byte)),
-                rest,
-            )
+            let bytes = length.iter().map(|byte| usize::from(*byte));
+            (bytes.fold(0, |length, byte| length << 8 | byte), rest)
         }
         _ => return None,
     };
@@ -50,27 +46,20 @@ fn element<'a>(bytes: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
 
 /// `YYMMDDhhmmssZ` or, as a `GeneralizedTime`, `YYYYMMDDhhmmssZ`.
 fn time((tag, text): (u8, &[u8])) -> Option<i64> {
-    let text = str::from_utf8(text).ok()?.strip_suffix('Z')?;
-    let (year, text) = match tag {
-        UTC_TIME => {
-            let (year, rest) = text.split_at_checked(2)?;
-            let century = if year < "50" { "20" } else { "19" };
-            (format!("{century}{year}"), rest)
-        }
-        GENERALIZED_TIME => {
-            let (year, rest) = text.split_at_checked(4)?;
-            (year.to_owned(), rest)
-        }
+    let text = str::from_utf8(text).ok()?;
+    let text = match tag {
+        UTC_TIME if text < "50" => format!("20{text}"),
+        UTC_TIME => format!("19{text}"),
+        GENERALIZED_TIME => text.to_owned(),
         _ => return None,
     };
-    let mut pairs = text.as_bytes().chunks(2).map(String::from_utf8_lossy);
-    let mut next = || pairs.next();
-    let (month, day) = (next()?, next()?);
-    let (hour, minute, second) = (next()?, next()?, next()?);
-    let text = format!("{year}-{month}-{day}T{hour}:{minute}:{second}Z");
+    let (date, time) = text.split_at_checked(8)?;
+    let (year, month, day) = (date.get(..4)?, date.get(4..6)?, date.get(6..)?);
+    let (hour, minute, second) = (time.get(..2)?, time.get(2..4)?, time.get(4..)?);
+    let text = format!("{year}-{month}-{day}T{hour}:{minute}:{second}");
     let time = humantime::parse_rfc3339(&text).ok()?;
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
-    i64::try_from(since.map_or(0, |since: Duration| since.as_secs())).ok()
+    i64::try_from(since.map_or(0, |since| since.as_secs())).ok()
 }
 
 #[cfg(test)]
@@ -97,14 +86,13 @@ mod tests {
     fn what_is_cut_off_has_no_dates() {
         let key = rcgen::KeyPair::generate().expect("a key");
         let mut params = rcgen::CertificateParams::default();
-        params.not_before = rcgen::date_time_ymd(2025, 1, 31);
         params.not_after = rcgen::date_time_ymd(2060, 1, 31);
         let whole = params.self_signed(&key).expect("a certificate");
         let whole = whole.der();
-        assert_eq!(validity(whole), Some((1_738_281_600, 2_842_732_800)));
+        assert_eq!(expiry(whole), Some(2_842_732_800));
         for length in 0..whole.len() {
-            assert_eq!(validity(&whole[..length]), None);
+            assert_eq!(expiry(&whole[..length]), None);
         }
-        assert_eq!(validity(&[SEQUENCE, 0x84, 0xff, 0xff, 0xff, 0xff]), None);
+        assert_eq!(expiry(&[SEQUENCE, 0x84, 0xff, 0xff, 0xff, 0xff]), None);
     }
 }

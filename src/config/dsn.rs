@@ -19,6 +19,7 @@ use std::path::PathBuf;
 pub use self::ssl_mode::Protection;
 use self::ssl_mode::SslMode;
 use super::yaml::Wrong;
+use crate::routing::decoded;
 
 const HINT: &str = "write postgres://user:password@host:5432/database";
 const PARAMETERS: &str = "the parameters are sslmode, sslrootcert, sslcert, sslkey, options[NAME] and \
@@ -105,20 +106,16 @@ impl Host {
 impl Dsn {
     /// Reads a URL.
     pub fn parse(url: &str) -> Result<Self, Wrong> {
-        let rest = ["postgres://", "postgresql://"]
-            .iter()
-            .find_map(|scheme| url.strip_prefix(scheme))
+        let (_, authority, rest) = split_url(url)
+            .filter(|(scheme, ..)| matches!(*scheme, "postgres" | "postgresql"))
             .ok_or_else(|| bad("it does not start with postgres://"))?;
-        if rest.is_empty() {
+        if authority.is_empty() && rest.is_empty() {
             return Err(bad("it ends after its scheme"));
         }
-        if rest.contains(|c: char| c.is_whitespace() || c.is_control()) {
-            return Err(unclear("it has a space or a line break in it"));
+        let wrong = |c: char| c.is_whitespace() || c.is_control() || c == '#';
+        if url.contains(wrong) {
+            return Err(unclear("it has a space, a line break or a # in it"));
         }
-        if rest.contains('#') {
-            return Err(unclear("it has a # in it"));
-        }
-        let (authority, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         if rest.contains('@') {
             // Otherwise, if a password is not encoded, its end would be taken for a host, and a
             // name server would be asked for it.
@@ -127,11 +124,12 @@ impl Dsn {
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
         let (user, password) = user.split_once(':').unwrap_or((user, ""));
-        let named = hosts
-            .split(',')
-            .filter(|host| !host.is_empty() || hosts.is_empty());
+        if !hosts.is_empty() && hosts.split(',').any(str::is_empty) {
+            return Err(bad("a host of its list is empty"));
+        }
+        let hosts: Result<Vec<Host>, Wrong> = hosts.split(',').map(Host::parse).collect();
         let mut dsn = Self {
-            hosts: named.map(Host::parse).collect::<Result<_, _>>()?,
+            hosts: hosts?,
             user: given(decode(user)?),
             password: given(decode(password)?),
             database: given(decode(path.strip_prefix('/').unwrap_or(path))?),
@@ -151,24 +149,19 @@ impl Dsn {
             let (name, value) = (decode(name)?, decode(value)?);
             match name.as_str() {
                 "sslmode" => self.mode = Some(SslMode::parse(&value)?),
-                "sslrootcert" => {
-                    self.root = given(value).map(|value| match value.as_str() {
-                        "system" => Root::System,
-                        _ => Root::File(value.into()),
-                    });
-                }
+                "sslrootcert" if value == "system" => self.root = Some(Root::System),
+                "sslrootcert" => self.root = given(value).map(|file| Root::File(file.into())),
                 "sslcert" => cert = given(value),
                 "sslkey" => key = given(value),
                 // libpq's way to ask for the server that a store of marks always needs.
                 "target_session_attrs" if value == "read-write" => {}
                 name => {
                     let option = name.strip_prefix("options[");
-                    let option = option.and_then(|name| name.strip_suffix(']'));
-                    // The name is not shown: it may be the end of a password with a raw & in it.
-                    let option = option.ok_or_else(|| {
+                    let Some(option) = option.and_then(|name| name.strip_suffix(']')) else {
+                        // The name is not shown: it may be the end of a password with a raw & in it.
                         let why = "invalid URL: it has a parameter that is not supported";
-                        (why.to_owned(), PARAMETERS)
-                    })?;
+                        return Err((why.to_owned(), PARAMETERS));
+                    };
                     self.options.push((option.to_owned(), value));
                 }
             }
@@ -182,28 +175,22 @@ impl Dsn {
     }
 }
 
+/// Scheme and authority of a URL, and what is behind them.
+pub(super) fn split_url(url: &str) -> Option<(&str, &str, &str)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let (authority, behind) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    Some((scheme, authority, behind))
+}
+
 fn given(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
 fn decode(text: &str) -> Result<String, Wrong> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || char::from(rest.next()?).to_digit(16);
-        let (Some(high), Some(low)) = (digit(), digit()) else {
-            return Err(unclear("a % is not followed by two hexadecimal digits"));
-        };
-        bytes.extend(u8::try_from(high * 16 + low));
+    match decoded(text, b'+') {
+        Some(text) if !text.contains('\0') => Ok(text),
+        _ => Err(unclear("it has an escape that is broken, or not of text")),
     }
-    if bytes.contains(&0) {
-        return Err(unclear("it has a NUL in it"));
-    }
-    String::from_utf8(bytes).map_err(|_| unclear("it is not UTF-8 when decoded"))
 }
 
 fn bad(why: &str) -> Wrong {

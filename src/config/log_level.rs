@@ -16,32 +16,27 @@ const KNOWN_LEVELS: &str = "error, warn, info, debug, trace or off; also by modu
 #[serde(try_from = "String")]
 pub struct LogLevel(String);
 
-/// A text that is no [`LogLevel`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogLevelError {
-    pub message: String,
-    pub hint: String,
-}
-
 impl LogLevel {
     /// Reads `info` or `info,fencepost::store=debug`. Without a level for the rest, that is `info`.
-    pub fn parse(text: &str) -> Result<Self, LogLevelError> {
-        let (mut rest, mut modules) = (None, Vec::new());
+    /// The error is a message, and a hint in a second line.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let (mut rest, mut modules) = (None, String::new());
         for word in text.split(',').map(str::trim) {
-            if let Some((module, level)) = word.split_once('=') {
-                let (module, level) = (module.trim(), level.trim());
-                check_module(module)?;
-                modules.push(format!("{module}={}", check_level(level)?));
-            } else if rest.replace(check_level(word)?).is_some() {
-                return Err(LogLevelError {
-                    message: format!("`{text}` names more than one level for the same"),
-                    hint: KNOWN_LEVELS.to_owned(),
-                });
+            let (module, level) = word.split_once('=').unwrap_or(("", word));
+            let (module, level) = (module.trim(), checked(level.trim())?);
+            if !word.contains('=') {
+                if rest.replace(level).is_some() {
+                    let message = format!("`{text}` names more than one level for the same");
+                    return Err(format!("{message}\n{KNOWN_LEVELS}"));
+                }
+            } else if module.split("::").all(is_name) {
+                modules += &[",", module, "=", level].concat();
+            } else {
+                let message = format!("`{module}` is not the name of a module");
+                return Err(format!("{message}\n{KNOWN_LEVELS}"));
             }
         }
-        let mut words = vec![rest.unwrap_or("info").to_owned()];
-        words.append(&mut modules);
-        Ok(Self(words.join(",")))
+        Ok(Self(rest.unwrap_or("info").to_owned() + &modules))
     }
 
     /// The text in the form that tracing reads.
@@ -55,7 +50,7 @@ impl TryFrom<String> for LogLevel {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        Self::parse(&text).map_err(|error| format!("{}\n{}", error.message, error.hint))
+        Self::parse(&text)
     }
 }
 
@@ -71,39 +66,22 @@ impl fmt::Display for LogLevel {
     }
 }
 
-impl fmt::Display for LogLevelError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; {}", self.message, self.hint)
-    }
-}
-
-fn check_level(word: &str) -> Result<&'static str, LogLevelError> {
+fn checked(word: &str) -> Result<&'static str, String> {
     let lower = word.to_ascii_lowercase();
     if let Some(level) = LEVELS.into_iter().find(|level| *level == lower) {
         return Ok(level);
     }
     // `warning`, `information`.
     let longer = LEVELS.into_iter().find(|level| lower.starts_with(level));
-    Err(LogLevelError {
-        message: format!("`{word}` is not a level"),
-        hint: match longer.or_else(|| nearest(&lower, LEVELS)) {
-            Some(level) => format!("did you mean `{level}`?"),
-            None => KNOWN_LEVELS.to_owned(),
-        },
-    })
+    let hint = longer.or_else(|| nearest(&lower, LEVELS));
+    let hint = hint.map(|level| format!("did you mean `{level}`?"));
+    let hint = hint.unwrap_or_else(|| KNOWN_LEVELS.to_owned());
+    Err(format!("`{word}` is not a level\n{hint}"))
 }
 
-fn check_module(name: &str) -> Result<(), LogLevelError> {
-    let is_name = |part: &str| {
-        !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-    };
-    if name.split("::").all(is_name) {
-        return Ok(());
-    }
-    Err(LogLevelError {
-        message: format!("`{name}` is not the name of a module"),
-        hint: KNOWN_LEVELS.to_owned(),
-    })
+fn is_name(part: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    !part.is_empty() && part.bytes().all(is_letter)
 }
 
 #[cfg(test)]
@@ -159,7 +137,7 @@ mod tests {
             ),
         ] {
             let error = LogLevel::parse(text).expect_err(text);
-            assert_eq!((&*error.message, &*error.hint), (message, hint));
+            assert_eq!(error, format!("{message}\n{hint}"));
         }
     }
 }

@@ -52,10 +52,10 @@ pub use idempotency::{ClientKey, IdempotencyPart, IdempotencySettings, Idempoten
 pub use judging::{Mode, Reuse, SafeMethods};
 pub use limits::{BodySettings, ClientShare, LimitSettings};
 pub use loader::{Loader, Overrides, parse};
-pub use log_level::{LogLevel, LogLevelError};
+pub use log_level::LogLevel;
 pub use pem::TlsIdentity;
 pub use route::RouteSettings;
-pub use route_table::{DocumentError, Finding, RouteTable, TableChange};
+pub use route_table::{Finding, RouteTable, TableChange};
 pub use schema::schema;
 pub use settings::{Settings, Unmatched};
 pub use source_files::Sources;

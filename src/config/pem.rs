@@ -11,25 +11,14 @@ use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
 
 use super::der;
-use super::yaml::Report;
+use super::yaml::{Report, Wrong};
 
 /// A certificate with its chain, and its key.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct TlsIdentity {
     pub key: Arc<CertifiedKey>,
     /// The earliest end of validity in the chain, in seconds since 1970.
     pub expires: i64,
-    /// The latest beginning of validity in the chain.
-    pub begins: i64,
-}
-
-/// Without the key.
-impl std::fmt::Debug for TlsIdentity {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Identity")
-            .field("expires", &self.expires)
-            .finish_non_exhaustive()
-    }
 }
 
 /// Reads a certificate and its key; both paths are those of fields in the configuration.
@@ -38,66 +27,45 @@ pub(super) fn identity(
     (key_at, key_file): (&str, &Path),
     report: &mut Report,
 ) -> Option<TlsIdentity> {
-    let chain = read(cert_at, cert_file, &CERTIFICATE, report);
+    let chain: Option<Vec<CertificateDer<'_>>> = read(cert_at, cert_file, &CERTIFICATE, report);
     let key = read(key_at, key_file, &PRIVATE_KEY, report);
     let (chain, key) = (chain?, key?.into_iter().next()?);
-    let Some((begins, expires)) = validity(&chain) else {
-        let message = format!(
-            "{} holds a certificate that is not X.509",
-            cert_file.display()
-        );
+    let (cert_file, key_file) = (cert_file.display(), key_file.display());
+    // `None` is less than every time.
+    let Some(expires) = chain.iter().map(|one| der::expiry(one)).min().flatten() else {
+        let message = format!("{cert_file} holds a certificate that is not X.509");
         report.error(cert_at, message, "write the whole file again");
         return None;
     };
-    let certified = match CertifiedKey::from_der(chain, key, &ring::default_provider()) {
-        Ok(certified) => certified,
-        Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
-            report.error(
-                key_at,
-                format!(
-                    "{} is not the key of the certificate in {}",
-                    key_file.display(),
-                    cert_file.display()
-                ),
-                "put the key beside the certificate that was made for it; the server's own \
-                 certificate comes first in its file",
-            );
-            return None;
+    let (message, hint) = match CertifiedKey::from_der(chain, key, &ring::default_provider()) {
+        Ok(key) => {
+            let key = Arc::new(key);
+            return Some(TlsIdentity { key, expires });
         }
-        Err(error) => {
-            let message = format!("{} cannot be used: {error}", key_file.display());
-            report.error(
-                key_at,
-                message,
-                "an RSA key of 2048 bits or more, ECDSA P-256 or P-384, or Ed25519",
-            );
-            return None;
-        }
+        Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => (
+            format!("{key_file} is not the key of the certificate in {cert_file}"),
+            "put the key beside the certificate that was made for it; the server's own \
+             certificate comes first in its file",
+        ),
+        Err(error) => (
+            format!("{key_file} cannot be used: {error}"),
+            "an RSA key of 2048 bits or more, ECDSA P-256 or P-384, or Ed25519",
+        ),
     };
-    Some(TlsIdentity {
-        key: Arc::new(certified),
-        expires,
-        begins,
-    })
+    report.error(key_at, message, hint);
+    None
 }
 
 /// Reads the certificates of CAs.
 pub(super) fn roots(at: &str, file: &Path, report: &mut Report) -> Option<Arc<RootCertStore>> {
-    let list = read(at, file, &CERTIFICATE, report)?;
+    let mut certificates = read(at, file, &CERTIFICATE, report)?.into_iter();
     let mut roots = RootCertStore::empty();
-    for certificate in list {
-        if let Err(error) = roots.add(certificate) {
-            let message = format!(
-                "{} holds a certificate that cannot be used: {error}",
-                file.display()
-            );
-            report.error(
-                at,
-                message,
-                "certificates of CAs only, each whole: X.509, version 3",
-            );
-            return None;
-        }
+    if let Err(error) = certificates.try_for_each(|certificate| roots.add(certificate)) {
+        let file = file.display();
+        let message = format!("{file} holds a certificate that cannot be used: {error}");
+        let hint = "certificates of CAs only, each whole: X.509, version 3";
+        report.error(at, message, hint);
+        return None;
     }
     Some(Arc::new(roots))
 }
@@ -111,24 +79,21 @@ pub(super) fn revocations(
     read(at, file, &REVOCATION_LIST, report)
 }
 
-/// A kind of section in PEM files.
-struct PemKind {
-    name: &'static str,
-    hint: &'static str,
-}
+/// A kind of section in PEM files: its name, and a hint for a file that has none.
+type PemKind = (&'static str, &'static str);
 
-const CERTIFICATE: PemKind = PemKind {
-    name: "certificate",
-    hint: "a PEM file with `-----BEGIN CERTIFICATE-----`; from DER: openssl x509 -inform der -in FILE",
-};
-const PRIVATE_KEY: PemKind = PemKind {
-    name: "private key",
-    hint: "a PEM file with `-----BEGIN PRIVATE KEY-----`; from DER: openssl pkey -inform der -in FILE",
-};
-const REVOCATION_LIST: PemKind = PemKind {
-    name: "revocation list",
-    hint: "a PEM file with `-----BEGIN X509 CRL-----`; from DER: openssl crl -inform der -in FILE",
-};
+const CERTIFICATE: PemKind = (
+    "certificate",
+    "a PEM file with `-----BEGIN CERTIFICATE-----`; from DER: openssl x509 -inform der -in FILE",
+);
+const PRIVATE_KEY: PemKind = (
+    "private key",
+    "a PEM file with `-----BEGIN PRIVATE KEY-----`; from DER: openssl pkey -inform der -in FILE",
+);
+const REVOCATION_LIST: PemKind = (
+    "revocation list",
+    "a PEM file with `-----BEGIN X509 CRL-----`; from DER: openssl crl -inform der -in FILE",
+);
 
 /// Reads the sections of one kind, at least one. A problem is reported with the file's name.
 fn read<T: PemObject>(
@@ -142,43 +107,38 @@ fn read<T: PemObject>(
         return None;
     }
     report.reads(file);
-    let bytes = std::fs::read(file);
-    let sections = bytes
-        .as_ref()
-        .map(|bytes| T::pem_slice_iter(bytes).collect());
-    let (message, hint) = match (sections, bytes.as_deref()) {
-        (Ok(Ok(sections)), _) if !Vec::is_empty(&sections) => return Some(sections),
-        (Ok(Ok(_)), Ok(bytes)) if is_encrypted(bytes) => (
+    sections(file, kind)
+        .map_err(|(message, hint)| {
+            report.error(at, format!("{} {message}", file.display()), hint);
+        })
+        .ok()
+}
+
+fn sections<T: PemObject>(file: &Path, (name, hint): &PemKind) -> Result<Vec<T>, Wrong> {
+    let bytes = std::fs::read(file).map_err(|error| {
+        let message = format!("cannot be read: {error}");
+        (message, "the path of a PEM file that this user may read")
+    })?;
+    let sections: Result<Vec<T>, _> = T::pem_slice_iter(&bytes).collect();
+    let sections = sections.map_err(|error| {
+        let message = format!("is broken PEM: {error}");
+        let hint = "write the whole file again; a line may have been cut off";
+        (message, hint)
+    })?;
+    if sections.is_empty() && is_encrypted(&bytes) {
+        return Err((
             "is encrypted, and there is no way to enter its passphrase".to_owned(),
             "decrypt it (openssl pkey -in FILE -out NEW), and keep others from reading it by its \
              mode",
-        ),
-        (Ok(Err(error)), _) => (
-            format!("is broken PEM: {error}"),
-            "write the whole file again; a line may have been cut off",
-        ),
-        (Err(error), _) => (
-            format!("cannot be read: {error}"),
-            "the path of a PEM file that this user may read",
-        ),
-        _ => (format!("has no {} in it", kind.name), kind.hint),
-    };
-    report.error(at, format!("{} {message}", file.display()), hint);
-    None
+        ));
+    }
+    if sections.is_empty() {
+        return Err((format!("has no {name} in it"), hint));
+    }
+    Ok(sections)
 }
 
 fn is_encrypted(pem: &[u8]) -> bool {
     let holds = |text: &[u8]| pem.windows(text.len()).any(|window| window == text);
     holds(b"BEGIN ENCRYPTED PRIVATE KEY") || holds(b"Proc-Type: 4,ENCRYPTED")
-}
-
-/// The period in which all certificates of a chain are valid, in seconds since 1970. `None`: one of
-/// them is no certificate.
-fn validity(chain: &[CertificateDer<'_>]) -> Option<(i64, i64)> {
-    chain
-        .iter()
-        .try_fold((i64::MIN, i64::MAX), |whole, certificate| {
-            let (begins, expires) = der::validity(certificate)?;
-            Some((whole.0.max(begins), whole.1.min(expires)))
-        })
 }

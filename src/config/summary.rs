@@ -4,10 +4,8 @@ use std::collections::BTreeSet;
 
 use super::addresses::{Listen, StoreTarget, UpstreamUrl, store_place};
 use super::judging::Mode;
-use super::route::RouteSettings;
 use super::settings::Settings;
 use super::tls_settings::ClientAuth;
-use crate::routing::KeyTemplate;
 
 /// Says which routes are fenced by which key, where the marks are, and which routes do not enforce.
 #[must_use]
@@ -28,29 +26,21 @@ pub fn describe(settings: &Settings) -> Vec<String> {
         Some(ClientAuth::Required) => " over TLS, client certificates required",
     });
     let mut lines = vec![format!("fencing {upstream} behind {listen}{tls}")];
-    let keyed = |mode: Mode| {
-        let routes = settings
-            .routes
-            .iter()
-            .filter(move |route| route.mode == mode);
-        routes.map(move |route| match &route.key {
-            Some(key) if mode != Mode::Bypass => format!("{} by key {}", route.path, key.as_str()),
-            _ => route.path.to_string(),
-        })
-    };
-    let enforced: Vec<_> = keyed(Mode::Enforce).collect();
-    lines.push(if enforced.is_empty() {
-        "NOTHING IS ENFORCED".to_owned()
-    } else {
-        format!("enforced: {}", enforced.join(", "))
-    });
     for (mode, words) in [
+        (Mode::Enforce, "enforced"),
         (Mode::Observe, "NOT ENFORCED, observed only"),
         (Mode::Bypass, "NOT ENFORCED, bypassed"),
     ] {
-        let routes: Vec<_> = keyed(mode).collect();
+        let routes = settings.routes.iter().filter(|route| route.mode == mode);
+        let routes = routes.map(|route| match &route.key {
+            Some(key) if mode != Mode::Bypass => format!("{} by key {}", route.path, key.as_str()),
+            _ => route.path.to_string(),
+        });
+        let routes: Vec<_> = routes.collect();
         if !routes.is_empty() {
             lines.push(format!("{words}: {}", routes.join(", ")));
+        } else if mode == Mode::Enforce {
+            lines.push("NOTHING IS ENFORCED".to_owned());
         }
     }
     let shared = match settings.store.target {
@@ -69,39 +59,40 @@ pub fn describe(settings: &Settings) -> Vec<String> {
 /// or that removes what is below a name with it.
 #[must_use]
 pub fn advice(settings: &Settings) -> Vec<String> {
-    let judged = || {
-        let routes = settings.routes.iter();
-        routes.filter(|route| route.mode != Mode::Bypass)
-    };
-    let open: Vec<String> = judged()
-        .filter_map(|route| {
-            let captures = route.key.as_ref()?.open_captures();
-            let captures: BTreeSet<String> = captures.map(ToString::to_string).collect();
+    let (mut open, mut deep) = (Vec::new(), Vec::new());
+    for route in settings
+        .routes
+        .iter()
+        .filter(|route| route.mode != Mode::Bypass)
+    {
+        let Some(key) = &route.key else { continue };
+        let captures: BTreeSet<String> = key.open_captures().map(ToString::to_string).collect();
+        if !captures.is_empty() {
             let captures: Vec<String> = captures.into_iter().collect();
-            (!captures.is_empty()).then(|| format!("{} of {}", captures.join(", "), route.path))
-        })
-        .collect();
-    let deletes = |route: &&RouteSettings| {
-        let grows = route.key.as_ref().is_some_and(KeyTemplate::grows);
-        grows && route.methods.contains("DELETE")
-    };
-    let deep: Vec<&str> = judged()
-        .filter(deletes)
-        .map(|route| route.path.as_str())
-        .collect();
-    let open = (!open.is_empty()).then(|| format!(
-        "advice: any text has a key of its own in {}. To Rails, Django REST framework or an older \
-         Spring, 7 and 7.json can be the same thing. With such an upstream, write {{id|plain}} in \
-         the key, which accepts letters, digits, - and _ and refuses the rest",
-        open.join("; ")
-    ));
-    let deep = (!deep.is_empty()).then(|| format!(
-        "advice: each path of {} has a key of its own. An upstream that removes a directory with all \
-         that is in it (WebDAV, file servers) does so whatever the marks of these are. With such an \
-         upstream, give a whole directory one key, or leave DELETE out of `methods`",
-        deep.join(", ")
-    ));
-    open.into_iter().chain(deep).collect()
+            open.push(format!("{} of {}", captures.join(", "), route.path));
+        }
+        if key.grows() && route.methods.contains("DELETE") {
+            deep.push(route.path.as_str());
+        }
+    }
+    let mut advice = Vec::new();
+    if !open.is_empty() {
+        advice.push(format!(
+            "advice: any text has a key of its own in {}. To Rails, Django REST framework or an \
+             older Spring, 7 and 7.json can be the same thing. With such an upstream, write \
+             {{id|plain}} in the key, which accepts letters, digits, - and _ and refuses the rest",
+            open.join("; ")
+        ));
+    }
+    if !deep.is_empty() {
+        advice.push(format!(
+            "advice: each path of {} has a key of its own. An upstream that removes a directory \
+             with all that is in it (WebDAV, file servers) does so whatever the marks of these are. \
+             With such an upstream, give a whole directory one key, or leave DELETE out of `methods`",
+            deep.join(", ")
+        ));
+    }
+    advice
 }
 
 /// [`describe`] as one line.

@@ -12,23 +12,13 @@ use serde::{Deserialize, Serialize};
 use super::pem::TlsIdentity;
 
 /// TLS of the data port, ready to be used.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct TlsSettings {
     pub config: Arc<ServerConfig>,
     /// `None`: clients are not asked for certificates.
     pub clients: Option<ClientAuth>,
     /// When the certificate, or one of its chain, ends: seconds since 1970.
     pub expires: i64,
-}
-
-/// Without the key.
-impl std::fmt::Debug for TlsSettings {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TlsSettings")
-            .field("clients", &self.clients)
-            .field("expires", &self.expires)
-            .finish_non_exhaustive()
-    }
 }
 
 /// The requirement for client certificates.
@@ -62,14 +52,15 @@ impl UpstreamTlsSettings {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(std::io::Error::other)?;
-        let builder = match &self.roots {
-            Some(roots) => builder.with_root_certificates(Arc::clone(roots)),
-            None => builder.with_root_certificates(native_roots()?),
+        let roots = match &self.roots {
+            Some(roots) => Arc::clone(roots),
+            None => Arc::new(native_roots()?),
         };
+        let builder = builder.with_root_certificates(roots);
         Ok(match &self.identity {
-            Some(identity) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(
-                Arc::clone(&identity.key),
-            ))),
+            Some(TlsIdentity { key, .. }) => {
+                builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(key))))
+            }
             None => builder.with_no_client_auth(),
         })
     }
@@ -81,10 +72,8 @@ fn native_roots() -> std::io::Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(loaded.certs);
     if roots.is_empty() {
-        return Err(std::io::Error::new(
-            std::io::ErrorKind::NotFound,
-            format!("no root certificates found (errors: {:?})", loaded.errors),
-        ));
+        let why = format!("no root certificates found (errors: {:?})", loaded.errors);
+        return Err(std::io::Error::new(std::io::ErrorKind::NotFound, why));
     }
     Ok(roots)
 }

@@ -24,10 +24,10 @@ use crate::http1::head::same_name;
 
 pub use key::{ResourceKey, Source, query_value};
 pub use normal::percent_encoded;
-pub(crate) use normal::{fold_case, is_address_or_localhost};
+pub(crate) use normal::{decoded, fold_case, is_address_or_localhost};
 pub use path::{ANY_DESTINATION, Allow, Ambiguity, CheckedPath};
 pub use route::{Pattern, RouteConflict, Router};
-pub use template::{KeyForm, KeyTemplate};
+pub use template::{KeyShape, KeyTemplate};
 pub use token::{Decision, Jump, Needs, Token, TokenBounds, TokenFormat, judge, stale_by};
 
 /// The safe methods of IANA's registry (RFC 9110, 9.2.1). The two others there are `TRACE`, which

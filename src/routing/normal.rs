@@ -136,7 +136,7 @@ pub fn percent_encoded(text: &str) -> String {
 
 /// The text behind its escapes. `plus`: the byte that a raw `+` stands for. `None`: an escape is
 /// broken, or the text is not UTF-8.
-pub(super) fn decoded(raw: &str, plus: u8) -> Option<String> {
+pub(crate) fn decoded(raw: &str, plus: u8) -> Option<String> {
     let bytes = raw.as_bytes();
     let mut text = Vec::with_capacity(bytes.len());
     let mut at = 0;

@@ -144,30 +144,16 @@ impl Pattern {
         }
     }
 
-    /// The pattern in one spelling and without the names of its captures: `/orders/{}/{*}`. Two
-    /// patterns of one shape match the same paths.
-    #[must_use]
-    pub fn shape(&self) -> String {
-        self.written("{}", "/{*}", percent_encoded)
-    }
-
     /// A path that this pattern matches, for messages.
     #[must_use]
     pub fn example(&self) -> String {
-        self.written("x", "", str::to_owned)
-    }
-
-    fn written(&self, capture: &str, rest: &str, literal: impl Fn(&str) -> String) -> String {
         let mut path = String::new();
         for step in &self.steps {
             path.push('/');
-            match step {
-                PatternSegment::Literal(text) => path.push_str(&literal(text)),
-                PatternSegment::Capture(_) => path.push_str(capture),
-            }
-        }
-        if self.rest.is_some() {
-            path.push_str(rest);
+            path.push_str(match step {
+                PatternSegment::Literal(text) => text,
+                PatternSegment::Capture(_) => "x",
+            });
         }
         if path.is_empty() || self.slash {
             path.push('/');

@@ -54,11 +54,11 @@ pub(super) enum Filter {
     Plain,
 }
 
-/// The keys that a template makes of all paths of one form.
-#[derive(Clone, Debug)]
-pub struct KeyForm {
+/// The keys that a template makes of all paths with some literal segments. Parts are named by their
+/// places in the path, so two equal shapes make the same key of every path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyShape {
     /// The texts and parts of the keys, and the signs that are escaped in parts, if there are any.
-    /// Two equal ones make the same key of every request that has one by both.
     pub keys: (String, Option<u128>),
     /// The filters that refuse some texts, each with the origin of its part.
     pub narrow: BTreeSet<(String, &'static str)>,
@@ -160,77 +160,48 @@ impl KeyTemplate {
         sources.filter(move |source| !narrow(source))
     }
 
-    /// The template with captures by their place in the path: `order:{1}`, counted from 0, and
-    /// `{*}` for the rest. On routes of one shape, equal shapes make equal keys.
+    /// The keys of paths that the template's pattern matches. `literal`: the text of a segment, if
+    /// all these paths have the same one there. `None`: no request has a key.
     #[must_use]
-    pub fn shape(&self) -> String {
-        let mut shape = self.head.clone();
+    pub fn shape<'a>(&self, literal: impl Fn(usize) -> Option<&'a str>) -> Option<KeyShape> {
+        let (mut keys, mut escaped) = (self.head.clone(), None);
+        let mut narrow = BTreeSet::new();
         for part in &self.parts {
             let origin = match &part.source {
-                Source::Path(_) if part.list => "*".to_owned(),
+                Source::Path(_) if part.list => format!("*{}", part.at),
                 Source::Path(_) => part.at.to_string(),
                 source => source.name(),
             };
-            shape += &part.written(&origin, |_| true);
-            shape += &part.tail;
+            let one_segment = part.is_of_path() && !part.list;
+            if let Some(text) = literal(part.at).filter(|_| one_segment) {
+                self.escaped.push(&mut keys, &part.normal(text).ok()?);
+            } else {
+                // No key has a control character, so no literal text looks like this.
+                keys.extend(["\u{1}{", &origin]);
+                for filter in &part.filters {
+                    if *filter != Filter::Plain {
+                        keys.extend(["|", filter.as_str()]);
+                    }
+                    if *filter != Filter::Lower {
+                        narrow.insert((origin.clone(), filter.as_str()));
+                    }
+                }
+                keys.push('}');
+                escaped = Some(self.escaped.0);
+            }
+            keys += &part.tail;
         }
-        // Instances of all versions compare it: the older ones wrote no slash here.
-        shape.replace("/{path", "{path")
+        Some(KeyShape {
+            keys: (keys, escaped),
+            narrow,
+        })
     }
 
-    /// The keys of paths that match the template's pattern. `segments`: the text of each segment
-    /// that is the same in all of them; `known`: of a source that is not in the path. `None`: no
-    /// request has a key.
+    /// Returns false if a path of so few segments leaves `{*rest}` empty, and so has no key.
     #[must_use]
-    pub fn form(
-        &self,
-        segments: &[Option<String>],
-        known: impl Fn(&Source) -> Option<String>,
-    ) -> Option<KeyForm> {
-        let mut form = KeyForm {
-            keys: (self.head.clone(), None),
-            narrow: BTreeSet::new(),
-        };
-        let (keys, escaped) = &mut form.keys;
-        for part in &self.parts {
-            let end = if part.list {
-                segments.len()
-            } else {
-                part.at + 1
-            };
-            let places = if part.is_of_path() {
-                let places = segments.iter().enumerate().take(end).skip(part.at);
-                places
-                    .map(|(at, text)| (at.to_string(), text.clone()))
-                    .collect()
-            } else {
-                vec![(part.source.name(), known(&part.source))]
-            };
-            if places.is_empty() && part.source != Source::WholePath {
-                return None;
-            }
-            for (index, (origin, text)) in places.into_iter().enumerate() {
-                if index > 0 {
-                    keys.push('/');
-                }
-                if let Some(text) = text {
-                    self.escaped.push(keys, &part.normal(&text).ok()?);
-                    continue;
-                }
-                // No key has a control character, so no literal text looks like this.
-                keys.push('\u{1}');
-                *keys += &part.written(&origin, |filter| filter != Filter::Plain);
-                *escaped = Some(self.escaped.0);
-                let narrow = part
-                    .filters
-                    .iter()
-                    .filter(|filter| **filter != Filter::Lower);
-                let narrow = narrow.map(|filter| (origin.clone(), filter.as_str()));
-                form.narrow.extend(narrow);
-            }
-            *keys += &part.tail;
-        }
-        Some(form)
+    pub fn fits(&self, segments: usize) -> bool {
+        let mut lists = self.parts.iter().filter(|part| part.list);
+        lists.all(|part| part.source == Source::WholePath || part.at < segments)
     }
 
     /// Makes the key of a request with this path, which the template's pattern has matched.
@@ -336,13 +307,6 @@ impl KeyPart {
 
     fn is_of_path(&self) -> bool {
         matches!(self.source, Source::Path(_) | Source::WholePath)
-    }
-
-    /// The part with the name of its origin, and some of its filters.
-    fn written(&self, origin: &str, which: impl Fn(Filter) -> bool) -> String {
-        let filters = self.filters.iter().filter(|filter| which(**filter));
-        let filters: String = filters.flat_map(|filter| ["|", filter.as_str()]).collect();
-        format!("{{{origin}{filters}}}")
     }
 
     /// What the filters remove of a text: nothing, its case, or every sign that a number can do

@@ -8,7 +8,6 @@
 //! instance of the namespace has settled, and none can join meanwhile. So either the replacement sees the instance, or the
 //! instance sees the new table.
 
-use std::fmt::Write as _;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use prometheus::IntGauge;
@@ -24,25 +23,19 @@ const SHOWN: usize = 3;
 /// See the module's documentation.
 #[derive(Debug)]
 pub struct RouteRecord {
-    served: RwLock<Arc<Served>>,
+    /// The table that is served.
+    served: RwLock<Arc<RouteTable>>,
     /// The living instances with another table, as of the last read.
     others: RwLock<Vec<InstanceId>>,
     /// How many there are.
     mismatch: IntGauge,
 }
 
-/// The table that is served.
-#[derive(Debug)]
-struct Served {
-    table: RouteTable,
-    digest: String,
-}
-
 impl RouteRecord {
     #[must_use]
     pub fn new(table: RouteTable, mismatch: IntGauge) -> Self {
         Self {
-            served: RwLock::new(Arc::new(Served::new(table))),
+            served: RwLock::new(Arc::new(table)),
             others: RwLock::default(),
             mismatch,
         }
@@ -51,13 +44,13 @@ impl RouteRecord {
     /// The digest of the table that is served.
     #[must_use]
     pub fn digest(&self) -> String {
-        self.served().digest.clone()
+        self.served().digest()
     }
 
     /// Checks and records the table that is served, as [`record`] does. For an instance that
     /// starts: its lease may begin only after this.
     pub async fn confirm(&self, store: &dyn MarkStore) -> Result<Vec<Finding>, StoreError> {
-        record(store, &self.served().table).await
+        record(store, &self.served()).await
     }
 
     /// Checks a table that is to be served: against the one on record, and against the one that is
@@ -68,7 +61,7 @@ impl RouteRecord {
         store: &dyn MarkStore,
         table: &RouteTable,
     ) -> Result<Vec<Finding>, StoreError> {
-        let findings = self.served().table.changes_to(table);
+        let findings = self.served().changes_to(table);
         refuse_losses(&findings)?;
         refuse_losses(&compare(store.routes().await?.as_deref(), table)?)?;
         Ok(findings)
@@ -77,7 +70,7 @@ impl RouteRecord {
     /// Serves this table from now on.
     pub fn serve(&self, table: RouteTable) {
         let mut served = self.served.write().unwrap_or_else(PoisonError::into_inner);
-        *served = Arc::new(Served::new(table));
+        *served = Arc::new(table);
     }
 
     /// The living instances that serve another table, as of the last read.
@@ -108,17 +101,8 @@ impl RouteRecord {
         *others = now;
     }
 
-    fn served(&self) -> Arc<Served> {
+    fn served(&self) -> Arc<RouteTable> {
         Arc::clone(&self.served.read().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Served {
-    fn new(table: RouteTable) -> Self {
-        Self {
-            digest: table.digest(),
-            table,
-        }
     }
 }
 
@@ -155,27 +139,20 @@ pub async fn record(store: &dyn MarkStore, table: &RouteTable) -> Result<Vec<Fin
 }
 
 fn refuse_losses(findings: &[Finding]) -> Result<(), StoreError> {
-    let mut losses = findings
-        .iter()
-        .filter(|finding| finding.change.is_loss())
-        .peekable();
-    if losses.peek().is_none() {
+    let losses = findings.iter().filter(|finding| finding.change.is_loss());
+    let losses: Vec<String> = losses.map(|loss| format!("\n  {loss}")).collect();
+    if losses.is_empty() {
         return Ok(());
     }
-    let mut message = String::from(
-        "the routes would let older tokens pass, since requests get another key than the one on record, \
-         or are no longer fenced:",
-    );
-    for loss in losses.by_ref().take(SHOWN) {
-        let _ = write!(message, "\n  {loss}");
-    }
-    let more = losses.count();
-    if more > 0 {
-        let _ = write!(message, "\n  and {more} more");
-    }
-    message.push_str(
-        "\nif this is intended, stop every proxy of the namespace, and run `fencepost migrate \
-         --accept-new-keys` with the new configuration before they start",
-    );
-    Err(StoreError::Unfit(message))
+    let more = match losses.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!("\n  and {more} more"),
+    };
+    let shown = losses[..losses.len().min(SHOWN)].concat();
+    Err(StoreError::Unfit(format!(
+        "the routes would let older tokens pass, since requests get another key than the one on \
+         record, or are no longer fenced:{shown}{more}\n\
+         if this is intended, stop every proxy of the namespace, and run `fencepost migrate \
+         --accept-new-keys` with the new configuration before they start"
+    )))
 }

@@ -30,9 +30,13 @@ fn hosts_are_read_in_order() {
         [one("::1", 7), one("fe80::1", 5432)]
     );
     assert_eq!(
-        places("postgres://,a,/db?target_session_attrs=read-write"),
+        places("postgres://a/db?target_session_attrs=read-write"),
         [one("a", 5432)]
     );
+    for list in [",", ",a", "a,", "a,,b", "u:p@,"] {
+        let (why, _) = Dsn::parse(&format!("postgres://{list}/db")).expect_err(list);
+        assert!(why.contains("a host of its list is empty"), "{why}");
+    }
 }
 
 #[test]

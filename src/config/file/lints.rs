@@ -129,7 +129,7 @@ fn same_key(above: &RouteSettings, below: &RouteSettings) -> bool {
     let (Some(one), Some(other)) = (&above.key, &below.key) else {
         return false;
     };
-    above.mode == Mode::Enforce && one.shape() == other.shape() && !other.grows()
+    above.mode == Mode::Enforce && one.shape(|_| None) == other.shape(|_| None) && !other.grows()
 }
 
 /// Warns of a segment that is a capture in the patterns of other programs, and literal here.

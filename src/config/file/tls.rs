@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use rustls::ServerConfig;
 use rustls::pki_types::ServerName;
-use rustls::server::{NoServerSessionStorage, WantsServerCert, WebPkiClientVerifier};
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{ConfigBuilder, ServerConfig, WantsVerifier};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoClientAuth, NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::sign::SingleCertAndKey;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -71,91 +72,76 @@ const CLIENT_AUTH: ClientAuth = ClientAuth::Required;
 
 /// The `admin.tls` block. `None` where it is wrong.
 pub(in crate::config) fn admin(file: &AdminTlsFile, report: &mut Report) -> Option<TlsSettings> {
-    let files = (file.cert_file.as_deref(), file.key_file.as_deref());
-    let identity = pair("admin.tls", files, report)?;
-    let builder = builder("admin.tls", report)?.with_no_client_auth();
-    Some(TlsSettings {
-        config: Arc::new(with_certificate(builder, identity.key, &[b"http/1.1"])),
-        clients: None,
-        expires: identity.expires,
-    })
-}
-
-/// The server's side of TLS, so far.
-fn builder(at: &str, report: &mut Report) -> Option<ConfigBuilder<ServerConfig, WantsVerifier>> {
-    ServerConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| report.error(at, error.to_string(), ""))
-        .ok()
-}
-
-/// The server's side of TLS, with its certificate and the protocols that it offers.
-fn with_certificate(
-    builder: ConfigBuilder<ServerConfig, WantsServerCert>,
-    key: Arc<CertifiedKey>,
-    protocols: &[&[u8]],
-) -> ServerConfig {
-    let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(key)));
-    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
-    // An attacker who recorded early data can replay it.
-    config.max_early_data_size = 0;
-    config
+    let identity = identity(
+        "admin.tls",
+        (file.cert_file.as_deref(), file.key_file.as_deref()),
+        report,
+    )?;
+    server("admin.tls", None, identity, &[b"http/1.1"], report)
 }
 
 /// The `tls` block. `None` where it is wrong.
 pub(in crate::config) fn listener(file: &TlsFile, report: &mut Report) -> Option<TlsSettings> {
-    let identity = pair(
+    let identity = identity(
         "tls",
         (file.cert_file.as_deref(), file.key_file.as_deref()),
         report,
     );
-    let ca = file.client_ca_file.as_ref();
-    let roots = ca.map(|file| pem::roots("tls.client_ca_file", file, report));
-    let crl = file.crl_file.as_ref();
-    let crls = crl
-        .filter(|_| roots.is_some())
-        .map(|file| pem::revocations("tls.crl_file", file, report));
-    for (name, given) in [
-        ("client_auth", file.client_auth.is_some()),
-        ("crl_file", crl.is_some()),
-    ] {
-        if roots.is_none() && given {
-            report.error(
-                format!("tls.{name}"),
-                "this concerns client certificates, and no CA is named to verify them",
-                &format!("give tls.client_ca_file, or leave {name} out"),
-            );
+    let Some(ca_file) = &file.client_ca_file else {
+        for (name, given) in [
+            ("client_auth", file.client_auth.is_some()),
+            ("crl_file", file.crl_file.is_some()),
+        ] {
+            if given {
+                report.error(
+                    format!("tls.{name}"),
+                    "this concerns client certificates, and no CA is named to verify them",
+                    &format!("give tls.client_ca_file, or leave {name} out"),
+                );
+            }
         }
-    }
-    let identity = identity?;
-    let builder = builder("tls", report)?;
-    let clients = roots
-        .is_some()
-        .then(|| file.client_auth.unwrap_or(CLIENT_AUTH));
-    let builder = match roots {
-        None => builder.with_no_client_auth(),
-        Some(roots) => {
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots?, provider());
-            let verifier = match clients {
-                Some(ClientAuth::Optional) => verifier.allow_unauthenticated(),
-                _ => verifier,
-            };
-            let (verifier, at) = match crls {
-                // A list past its next update does not show what was revoked since.
-                Some(crls) => (
-                    verifier.with_crls(crls?).enforce_revocation_expiration(),
-                    "tls.crl_file",
-                ),
-                None => (verifier, "tls.client_ca_file"),
-            };
-            let verifier = verifier
-                .build()
-                .map_err(|error| report.error(at, error.to_string(), ""));
-            builder.with_client_cert_verifier(verifier.ok()?)
-        }
+        return server("tls", None, identity?, &[b"h2", b"http/1.1"], report);
     };
-    let mut config = with_certificate(builder, identity.key, &[b"h2", b"http/1.1"]);
-    if clients.is_some() {
+    let roots = pem::roots("tls.client_ca_file", ca_file, report);
+    let crl = file.crl_file.as_ref();
+    let crls = crl.map(|file| pem::revocations("tls.crl_file", file, report));
+    let auth = file.client_auth.unwrap_or(CLIENT_AUTH);
+    let mut verifier = WebPkiClientVerifier::builder_with_provider(roots?, provider());
+    if auth == ClientAuth::Optional {
+        verifier = verifier.allow_unauthenticated();
+    }
+    let mut at = "tls.client_ca_file";
+    if let Some(crls) = crls {
+        // A list past its next update does not show what was revoked since.
+        verifier = verifier.with_crls(crls?).enforce_revocation_expiration();
+        at = "tls.crl_file";
+    }
+    let verifier = verifier.build();
+    let verifier = verifier.map_err(|error| report.error(at, error.to_string(), ""));
+    let clients = Some((auth, verifier.ok()?));
+    server("tls", clients, identity?, &[b"h2", b"http/1.1"], report)
+}
+
+/// The server's side of TLS. `protocols`: those that it offers.
+fn server(
+    at: &str,
+    clients: Option<(ClientAuth, Arc<dyn ClientCertVerifier>)>,
+    identity: TlsIdentity,
+    protocols: &[&[u8]],
+    report: &mut Report,
+) -> Option<TlsSettings> {
+    let builder = ServerConfig::builder_with_provider(provider());
+    let builder = builder.with_safe_default_protocol_versions();
+    let builder = builder.map_err(|error| report.error(at, error.to_string(), ""));
+    let (auth, verifier) = clients.unzip();
+    let verifier = verifier.unwrap_or_else(|| Arc::new(NoClientAuth));
+    let builder = builder.ok()?.with_client_cert_verifier(verifier);
+    let resolver = SingleCertAndKey::from(identity.key);
+    let mut config = builder.with_cert_resolver(Arc::new(resolver));
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    // An attacker who recorded early data can replay it.
+    config.max_early_data_size = 0;
+    if auth.is_some() {
         // A session that is resumed shows no certificate: one that has expired meanwhile, or whose
         // CA is gone, would still get in.
         config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -163,7 +149,7 @@ pub(in crate::config) fn listener(file: &TlsFile, report: &mut Report) -> Option
     }
     Some(TlsSettings {
         config: Arc::new(config),
-        clients,
+        clients: auth,
         expires: identity.expires,
     })
 }
@@ -182,37 +168,32 @@ pub(in crate::config) fn upstream(
         );
         return None;
     }
-    let roots = match &file.ca_file {
-        Some(file) => Some(pem::roots("upstream.tls.ca_file", file, report)?),
-        None => None,
-    };
-    let identity = match (file.cert_file.as_deref(), file.key_file.as_deref()) {
-        (None, None) => None,
-        files => Some(pair("upstream.tls", files, report)?),
-    };
-    let server_name = match file.server_name {
-        None => None,
-        Some(name) => {
-            let Ok(server_name) = ServerName::try_from(name.clone()) else {
-                report.error(
-                    "upstream.tls.server_name",
-                    format!("{} is neither a DNS name nor an IP address", shown(&name)),
-                    "the name in the upstream's certificate, without a port: orders.internal",
-                );
-                return None;
-            };
-            Some(server_name)
-        }
-    };
-    Some(UpstreamTlsSettings {
-        roots,
-        identity,
-        server_name,
-    })
+    let mut settings = UpstreamTlsSettings::default();
+    if let Some(file) = &file.ca_file {
+        settings.roots = Some(pem::roots("upstream.tls.ca_file", file, report)?);
+    }
+    if file.cert_file.is_some() || file.key_file.is_some() {
+        let identity = identity(
+            "upstream.tls",
+            (file.cert_file.as_deref(), file.key_file.as_deref()),
+            report,
+        )?;
+        settings.identity = Some(identity);
+    }
+    if let Some(name) = file.server_name {
+        settings.server_name = ServerName::try_from(name.clone()).ok();
+        report.error_if(
+            settings.server_name.is_none(),
+            "upstream.tls.server_name",
+            format!("{} is neither a DNS name nor an IP address", shown(&name)),
+            "the name in the upstream's certificate, without a port: orders.internal",
+        );
+    }
+    Some(settings)
 }
 
 /// A certificate and its key, both given.
-fn pair(
+fn identity(
     at: &str,
     (cert, key): (Option<&Path>, Option<&Path>),
     report: &mut Report,
@@ -227,29 +208,17 @@ fn pair(
         }
     }
     let identity = pem::identity((&cert_at, cert?), (&key_at, key?), report)?;
-    let now = now();
-    if identity.expires < now {
-        report.warn(
-            &cert_at,
-            "the certificate, or one of its chain, has expired: the other side will refuse it",
-            "replace it; it is read without a restart",
-        );
-    } else if identity.begins > now {
-        report.warn(
-            &cert_at,
-            "the certificate, or one of its chain, is not valid yet: the other side will refuse it",
-            "is the clock of this machine right?",
-        );
-    }
-    Some(identity)
-}
-
-/// Seconds since 1970.
-pub(in crate::config) fn now() -> i64 {
     #[expect(
         clippy::disallowed_methods,
         reason = "certificates hold by the wall clock; this only warns of one that does not"
     )]
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX))
+    if now.is_ok_and(|now| i64::try_from(now.as_secs()).is_ok_and(|now| identity.expires < now)) {
+        report.warn(
+            &cert_at,
+            "the certificate, or one of its chain, has expired: the other side will refuse it",
+            "replace it; it is read without a restart",
+        );
+    }
+    Some(identity)
 }

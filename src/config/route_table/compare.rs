@@ -3,9 +3,9 @@
 //! a request that has such a path.
 //!
 //! A route treats a path as `proxy::classify` treats the request. Keys are compared by their
-//! [`KeyForm`]s. Two templates that make the same keys in two ways count as a change: a report too
-//! many costs the operator a flag, a report too few lets an older token pass. Claims are not looked
-//! at, since they forward nothing.
+//! [`KeyShape`]s, in which parts stand for their places in the path. Two templates that make the
+//! same keys in two ways count as a change: a report too many costs the operator a flag, a report
+//! too few lets an older token pass. Claims are not looked at, since they forward nothing.
 //!
 //! A refusal lets nothing past a mark, but the marks stay. If one table refuses a request and the
 //! next gives it another key, both together may not undo what one alone may not. So a request that
@@ -21,7 +21,7 @@ use super::paths::{SamplePath, SamplePaths};
 use super::{RouteTable, Rule};
 use crate::config::judging::{Mode, SafeMethods};
 use crate::config::settings::Unmatched;
-use crate::routing::{KeyForm, KeyTemplate, Router, Source};
+use crate::routing::{KeyShape, Router};
 
 /// The change for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,28 +59,15 @@ impl TableChange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub change: TableChange,
-    /// `PUT /orders/1/items`.
-    pub request: String,
-    /// Its treatment by the old table: `it is fenced as order:{id} (route /orders/{id}/{*rest})`.
-    pub was: String,
-    /// By the new one.
-    pub becomes: String,
     /// The new table's route, where there is one.
     pub route: Option<String>,
+    /// The request, and what both tables do with it.
+    message: String,
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            request,
-            was,
-            becomes,
-            ..
-        } = self;
-        write!(
-            f,
-            "{request}: until now {was}; with the new routes {becomes}"
-        )
+        f.write_str(&self.message)
     }
 }
 
@@ -111,9 +98,6 @@ impl Asking {
     pub(super) const ALL: [Self; 3] = [Self::Write, Self::ReadWithToken, Self::ReadWithoutToken];
 }
 
-/// The one that most routes allow represents their unsafe methods in the findings.
-const UNSAFE: [&str; 4] = ["PUT", "POST", "PATCH", "DELETE"];
-
 /// The spellings of `allow` that no other spelling has the key of.
 const SPELLINGS: [&str; 2] = ["semicolon", "encoded-slash"];
 
@@ -122,12 +106,10 @@ impl RouteTable {
     /// one request can reach, the losses first.
     #[must_use]
     pub fn changes_to(&self, new: &Self) -> Vec<Finding> {
-        if self.shape() == new.shape() {
+        if self == new {
             return Vec::new();
         }
-        let Some(comparison) = Comparison::new([self, new]) else {
-            return Vec::new();
-        };
+        let comparison = Comparison::new([self, new]);
         let mut findings: Vec<Finding> = comparison
             .pairs()
             .flat_map(|pair| comparison.findings(pair))
@@ -150,41 +132,31 @@ pub(super) struct Comparison<'a> {
 }
 
 /// A route of each table, or none.
-type Pair<'a> = [Option<&'a Rule>; 2];
-
-/// A route of each table by its index, or none.
-pub(super) type Indices = [Option<usize>; 2];
+pub(super) type Pair<'a> = [Option<&'a Rule>; 2];
 
 impl<'a> Comparison<'a> {
-    /// `None` where a table has two routes of one shape, which no configuration can have.
-    pub(super) fn new(tables: [&'a RouteTable; 2]) -> Option<Self> {
-        let [old, new] = tables.map(|table| {
-            let (router, conflicts) = Router::new(table.routes.iter().map(|rule| &rule.pattern));
-            conflicts.is_empty().then_some(router)
-        });
+    pub(super) fn new(tables: [&'a RouteTable; 2]) -> Self {
         let rules = tables.iter().flat_map(|table| &table.routes);
-        Some(Self {
+        Self {
             tables,
-            routers: [old?, new?],
+            routers: tables.map(|table| table.router().0),
             paths: SamplePaths::new(rules.map(|rule| &rule.pattern)),
-        })
+        }
     }
 
     /// Every two routes that one request might reach.
-    pub(super) fn pairs(&self) -> impl Iterator<Item = Indices> + use<> {
-        let [old, new] = self.tables.map(|table| table.routes.len());
-        let or_none = |count: usize| (0..count).map(Some).chain([None]);
-        let all = or_none(old).flat_map(move |old| or_none(new).map(move |new| [old, new]));
-        all.filter(|pair| *pair != [None, None])
+    pub(super) fn pairs(&self) -> impl Iterator<Item = Pair<'a>> + use<'a> {
+        let or_none = |table: &'a RouteTable| table.routes.iter().map(Some).chain([None]);
+        let [old, new] = self.tables;
+        or_none(old).flat_map(move |old| or_none(new).map(move |new| [old, new]))
     }
 
     /// The first finding of each kind, by the shortest path.
-    pub(super) fn findings(&self, indices: Indices) -> Vec<Finding> {
+    pub(super) fn findings(&self, pair: Pair<'a>) -> Vec<Finding> {
         let mut findings: Vec<Finding> = Vec::new();
-        let pair = self.rules(indices);
         for path in self.paths.of(pair.map(|rule| Some(&rule?.pattern))) {
-            let sides = self.sides(path, |_| None);
-            if sides.indices != indices {
+            let sides = self.sides(path);
+            if sides.pair != pair {
                 continue;
             }
             for asking in Asking::ALL {
@@ -198,22 +170,22 @@ impl<'a> Comparison<'a> {
         findings
     }
 
-    fn rules(&self, indices: Indices) -> Pair<'a> {
-        [0, 1].map(|at| self.tables[at].routes.get(indices[at]?))
-    }
-
-    /// One path through both tables. `known` is the text of a source outside the path.
-    pub(super) fn sides(
-        &self,
-        sample: SamplePath,
-        known: impl Fn(&Source) -> Option<String>,
-    ) -> Sides<'a> {
-        let indices = [0, 1].map(|at| self.routers[at].find(&sample.path));
-        let pair = self.rules(indices);
-        let keys = pair.map(|rule| rule?.key.as_ref()?.form(&sample.literals, &known));
+    /// One path through both tables.
+    pub(super) fn sides(&self, sample: SamplePath) -> Sides<'a> {
+        let found = |at: usize| {
+            self.tables[at]
+                .routes
+                .get(self.routers[at].find(&sample.path)?)
+        };
+        let pair = [0, 1].map(found);
+        let literals = &sample.literals;
+        let keys = pair.map(|rule| {
+            let key = rule?.key.as_ref()?;
+            let key = key.fits(literals.len()).then_some(key)?;
+            key.shape(|at| literals.get(at)?.as_deref())
+        });
         Sides {
             tables: self.tables,
-            indices,
             pair,
             sample,
             keys,
@@ -224,10 +196,9 @@ impl<'a> Comparison<'a> {
 /// One sample path in both tables.
 pub(super) struct Sides<'a> {
     tables: [&'a RouteTable; 2],
-    pub(super) indices: Indices,
-    pair: Pair<'a>,
+    pub(super) pair: Pair<'a>,
     sample: SamplePath,
-    pub(super) keys: [Option<KeyForm>; 2],
+    pub(super) keys: [Option<KeyShape>; 2],
 }
 
 impl Sides<'_> {
@@ -235,7 +206,7 @@ impl Sides<'_> {
         let table = self.tables[at];
         let safe = asking != Asking::Write;
         let token = asking != Asking::ReadWithoutToken;
-        let allow = self.pair[at].map(|rule| rule.allow).unwrap_or_default();
+        let allow = self.pair[at].map(|rule| rule.allowed).unwrap_or_default();
         if table.is_strict() && self.sample.path.oddity_not_in(allow).is_some() {
             return Treatment::Refused;
         }
@@ -284,7 +255,7 @@ impl Sides<'_> {
         };
         let any_text = self.sample.literals.contains(&None);
         let mut spellings = SPELLINGS.iter();
-        let fewer = spellings.any(|name| old.allow.allows(name) && !new.allow.allows(name));
+        let fewer = spellings.any(|name| old.allowed.allows(name) && !new.allowed.allows(name));
         let narrower = !becomes.narrow.is_subset(&was.narrow);
         let changed = [
             (TableChange::Key, becomes.keys != was.keys),
@@ -297,64 +268,49 @@ impl Sides<'_> {
     }
 
     fn finding(&self, change: TableChange, asking: Asking) -> Finding {
-        let route = self.pair[1].map(|rule| rule.pattern.to_string());
+        let path = &self.sample.raw;
+        let request = match asking {
+            Asking::Write => format!("{} {path}", self.method()),
+            Asking::ReadWithToken => format!("GET {path} (with a token)"),
+            Asking::ReadWithoutToken => format!("GET {path} (without a token)"),
+        };
+        let [was, becomes] = [0, 1].map(|at| self.words(at, change, asking));
         Finding {
             change,
-            request: self.request(asking),
-            was: self.words(0, change, asking),
-            becomes: self.words(1, change, asking),
-            route,
+            route: self.pair[1].map(|rule| rule.path.clone()),
+            message: format!("{request}: until now {was}; with the new routes {becomes}"),
         }
     }
 
     fn words(&self, at: usize, change: TableChange, asking: Asking) -> String {
         let rule = self.pair[at];
-        let route = rule.map_or_else(String::new, |rule| format!(" (route {})", rule.pattern));
-        match self.treatment(at, asking) {
+        let key = rule.and_then(|rule| rule.resource.as_deref());
+        let fate = match self.treatment(at, asking) {
             Treatment::Judged if at == 1 && change == TableChange::Refused => {
-                format!("it is refused in some spellings{route}")
+                "it is refused in some spellings".to_owned()
             }
-            Treatment::Judged => {
-                let key = rule.and_then(|rule| rule.key.as_ref());
-                let key = key.map_or("", KeyTemplate::as_str);
-                let more = match (change, rule) {
-                    (TableChange::Format, Some(rule)) => {
-                        format!(", its token read as {}", rule.token_format.as_str())
-                    }
-                    (TableChange::Reuse, Some(rule)) => {
-                        format!(", with reuse: {:?}", rule.reuse).to_lowercase()
-                    }
-                    _ => String::new(),
-                };
-                format!("it is fenced as {key}{route}{more}")
-            }
-            Treatment::TokenRequired => format!("it needs a token{route}"),
-            Treatment::Passed(why) => format!("it passes unfenced: {why}{route}"),
-            Treatment::Refused => format!("it is refused{route}"),
+            Treatment::Judged => format!("it is fenced as {}", key.unwrap_or_default()),
+            Treatment::TokenRequired => "it needs a token".to_owned(),
+            Treatment::Passed(why) => format!("it passes unfenced: {why}"),
+            Treatment::Refused => "it is refused".to_owned(),
             Treatment::Unrouted => "it gets a 404: no route matches it".to_owned(),
-        }
-    }
-
-    /// The request as an operator would write it, without what its key needs beside the path.
-    fn request(&self, asking: Asking) -> String {
-        let path = &self.sample.raw;
-        match asking {
-            Asking::Write => format!("{} {path}", self.method()),
-            Asking::ReadWithToken => format!("GET {path} (with a token)"),
-            Asking::ReadWithoutToken => format!("GET {path} (without a token)"),
-        }
-    }
-
-    fn method(&self) -> &str {
-        let rules = || self.pair.into_iter().flatten();
-        let listed = rules().flat_map(|rule| &rule.methods);
-        let methods = UNSAFE.into_iter().chain(listed.map(String::as_str));
-        // The first of those that the most routes allow.
-        let refusing = |method: &&str| {
-            rules()
-                .filter(|rule| !rule.methods.contains(*method))
-                .count()
         };
-        methods.min_by_key(refusing).unwrap_or_default()
+        let Some(rule) = rule else { return fate };
+        let more = match change {
+            TableChange::Format => format!(", its token read as {}", rule.token_format),
+            TableChange::Reuse => format!(", with reuse: {:?}", rule.reuse).to_lowercase(),
+            _ => String::new(),
+        };
+        format!("{fate} (route {}){more}", rule.path)
+    }
+
+    /// The last method that both routes allow: of the usual ones `PUT`.
+    fn method(&self) -> &str {
+        let mut rules = self.pair.into_iter().flatten();
+        let one = rules.next().map(|rule| &rule.methods);
+        let other = rules.next().map(|rule| &rule.methods);
+        let by_both = |method: &&String| other.is_none_or(|other| other.contains(*method));
+        let method = one.and_then(|one| one.iter().rfind(by_both));
+        method.map_or("PUT", String::as_str)
     }
 }

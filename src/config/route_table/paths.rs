@@ -48,35 +48,34 @@ impl SamplePaths {
     }
 
     /// A path for each form that both patterns take, the shortest first.
-    pub(in crate::config) fn of(
-        &self,
-        pair: [Option<&Pattern>; 2],
-    ) -> impl Iterator<Item = SamplePath> {
-        let patterns = move || pair.into_iter().flatten();
+    pub(in crate::config) fn of(&self, pair: [Option<&Pattern>; 2]) -> Vec<SamplePath> {
+        let patterns = || pair.into_iter().flatten();
         let least = patterns().map(Pattern::segments).max().unwrap_or(0);
-        let literal = move |at| patterns().find_map(|pattern| pattern.literal(at));
-        let apart = |at| {
-            let mut literals = patterns().filter_map(|pattern| pattern.literal(at));
-            literals.any(|text| Some(text) != literal(at))
+        let both = (0..least).map(|at| {
+            let mut texts = patterns().filter_map(|pattern| pattern.literal(at));
+            let first = texts.next();
+            let agree = texts.all(|text| Some(text) == first);
+            agree.then(|| first.map(str::to_owned))
+        });
+        let Some(mut literals) = both.collect::<Option<Vec<_>>>() else {
+            return Vec::new();
         };
-        let longest = if (0..least).any(apart) {
-            0
-        } else {
-            self.longest + 2
-        };
-        (least..longest)
-            .flat_map(|length| [(length, false), (length, true)])
-            // The root has no trailing slash.
-            .filter(|&(length, slash)| length > 0 || !slash)
-            .filter(move |&(length, slash)| patterns().all(|one| one.takes(length, slash)))
-            .filter_map(move |(length, slash)| {
-                let literals = (0..length).map(|at| literal(at).map(str::to_owned));
-                self.path(literals.collect(), slash)
-            })
+        let mut paths = Vec::new();
+        for length in least..self.longest + 2 {
+            literals.resize(length, None);
+            for slash in [false, true] {
+                // The root has no trailing slash.
+                let is_path = length > 0 || !slash;
+                if is_path && patterns().all(|pattern| pattern.takes(length, slash)) {
+                    paths.extend(self.path(&literals, slash));
+                }
+            }
+        }
+        paths
     }
 
     /// `None`: no request can have the path, since the literals make it ambiguous.
-    fn path(&self, literals: Vec<Option<String>>, slash: bool) -> Option<SamplePath> {
+    fn path(&self, literals: &[Option<String>], slash: bool) -> Option<SamplePath> {
         let mut raw = String::new();
         for (at, literal) in literals.iter().enumerate() {
             let mut numbers = (at + 1..).map(|number| number.to_string());
@@ -90,7 +89,7 @@ impl SamplePaths {
         Some(SamplePath {
             path: CheckedPath::parse(&raw).ok()?,
             raw,
-            literals,
+            literals: literals.to_vec(),
         })
     }
 }

@@ -211,9 +211,9 @@ fn shapes_have_no_names() {
         ("/o/{id}", "order:{id}", "order:{1}"),
         ("/o/{x}", "order:{x | lower}", "order:{1|lower}"),
         ("/{a}/{b}", "{b|int}-{a}", "{1|int}-{0}"),
-        ("/{a}/{*rest}", "{a}:{rest}", "{0}:{*}"),
-        ("/o/{x}", "order:{x|plain}", "order:{1|plain}"),
-        ("/{*path}", "{path}", "{path}"),
+        ("/{a}/{*rest}", "{a}:{rest}", "{0}:{*1}"),
+        ("/o/{x}", "order:{x|plain}", "order:{1}"),
+        ("/{*path}", "{path}", "/{path}"),
         (
             "/o",
             "{host}|{header.X-T}|{query.q}|{json.a.b}",
@@ -221,7 +221,8 @@ fn shapes_have_no_names() {
         ),
     ] {
         let route = Route::new(pattern, template);
-        assert_eq!(route.template.shape(), shape);
+        let found = route.template.shape(|_| None).expect("a shape");
+        assert_eq!(found.keys.0.replace('\u{1}', ""), shape);
     }
     let route = Route::new(
         "/{a}/{b}/{c}",

@@ -186,18 +186,6 @@ pub async fn check_place(path: &Path, create: Create, volatile: bool) -> Result<
     file::blocking(move || path::keeps_marks(&path, create, volatile)).await
 }
 
-/// Brings the schema of a file up to date, for `fencepost migrate`. Creates the file if it is
-/// missing, and returns the state it was in.
-///
-/// # Errors
-///
-/// As [`SqliteStore::open`].
-pub async fn migrate(path: impl AsRef<Path>) -> Result<Opened, StoreError> {
-    let store = SqliteStore::open(path, Duration::MAX, true, "", Create::IfMissing).await?;
-    store.close().await;
-    Ok(store.opened.clone())
-}
-
 /// Brings the schema up to date or checks that it is, and counts the marks. Returns the count of
 /// transactions, too.
 async fn start(

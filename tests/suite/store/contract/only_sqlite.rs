@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use fencepost::config::Create;
-use fencepost::store::sqlite::{SqliteStore, migrate};
+use fencepost::store::sqlite::SqliteStore;
 use fencepost::store::{Administration, Instances, Lane, MarkStore, Marks, StoreError, Terms};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -109,7 +109,8 @@ fn holder(path: &std::path::Path) -> Child {
 async fn a_frozen_process_keeps_the_file_and_a_dead_one_has_lost_it() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("marks.db");
-    migrate(&path).must().await;
+    let store = SqliteStore::open(&path, TIMEOUT, true, "test", Create::IfMissing);
+    store.must().await.close().await;
     let mut other = holder(&path);
     assert!(refusal(&path).await.contains("in use"));
     let pid = i32::try_from(other.id()).ok().and_then(Pid::from_raw);
