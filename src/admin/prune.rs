@@ -9,9 +9,8 @@ use axum::response::{IntoResponse, Response};
 
 use super::AdminState;
 use super::api::{Json, PruneAnswer, PruneBody};
-use super::auth::MayWrite;
+use super::auth::{AdminPeer, MayWrite};
 use super::marks::{actor, completed, parse, parts_of_keys, require_text};
-use super::peer::AdminPeer;
 use super::problem::{AdminProblem, MALFORMED};
 use crate::fencing::operators::OperatorError;
 use crate::fencing::prune::Pruning;

@@ -30,7 +30,7 @@ enum RejectionGroup {
 /// `GET /v1/rejections`.
 pub async fn list(State(state): State<AdminState>, uri: Uri) -> Result<Response, AdminProblem> {
     let query: RejectionQuery = query(&uri)?;
-    let limit = limit(query.limit)?.into();
+    let limit = limit(query.limit)?;
     if let Some(RejectionGroup::Resource) = query.group {
         let mut groups = by_resource(state.rejections.latest(None, KEPT));
         groups.groups.truncate(limit);

@@ -1,10 +1,12 @@
-//! `/v1/status` and the lists beside it: what this instance is, how it is doing, and what is stuck.
+//! `/v1/status` and the reads beside it: what this instance is, how it is doing, and what is stuck;
+//! and the level of its log, which can be changed.
 //! All of it comes from memory, so that an outage of the store delays none of it.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use axum::extract::State;
+use axum::Extension;
+use axum::extract::{Request, State};
 use axum::http::Uri;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,10 +15,11 @@ use super::AdminState;
 use super::api::{
     InstanceList, Json, RouteView, StatusView, UnknownOutcomes, WaitingList, rejections,
 };
-use super::marks::{limit, query};
-use super::problem::AdminProblem;
+use super::auth::{AdminPeer, MayWrite};
+use super::marks::{ListQuery, cut, parse};
+use super::problem::{AdminProblem, INTERNAL, MALFORMED};
 use crate::build_info::{COMMIT, VERSION};
-use crate::config::{Settings, StoreTarget};
+use crate::config::{LogLevel, Settings, StoreTarget};
 use crate::fencing::overview::{Busy, BusyResource};
 use crate::json_values::{rfc3339, wall_clock};
 
@@ -104,29 +107,19 @@ pub async fn instances(State(state): State<AdminState>) -> Json<InstanceList> {
     })
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PageQuery {
-    after: Option<String>,
-    limit: Option<u16>,
-}
-
 /// One page of the busy resources, where the next one begins, and its limit.
 fn page(
     state: &AdminState,
     kind: Busy,
     uri: &Uri,
 ) -> Result<(Vec<BusyResource>, Option<String>, usize), AdminProblem> {
-    let query: PageQuery = query(uri)?;
-    let limit = limit(query.limit)?.into();
+    let (query, limit) = ListQuery::of(uri)?;
     let mut busy = state.fencing.busy(kind);
-    if let Some(after) = &query.after {
-        busy.retain(|one| one.resource.as_str() > after.as_str());
-    }
-    let more = busy.len() > limit;
-    busy.truncate(limit);
-    let last = busy.last().filter(|_| more);
-    let next = last.map(|one| one.resource.to_string());
+    busy.retain(|one| {
+        let key = one.resource.as_str();
+        key.starts_with(&query.prefix) && query.after.as_deref().is_none_or(|after| key > after)
+    });
+    let next = cut(&mut busy, limit, |one| &one.resource);
     Ok((busy, next, limit))
 }
 
@@ -151,4 +144,43 @@ pub async fn unknown(
         next,
         unknown,
     }))
+}
+
+/// The body of `POST /v1/log-level`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LogLevelBody {
+    level: String,
+}
+
+/// The answer to both.
+#[derive(Serialize)]
+pub struct LogLevelView {
+    level: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before: Option<String>,
+}
+
+/// `GET /v1/log-level`.
+pub async fn log_level(State(state): State<AdminState>) -> Json<LogLevelView> {
+    let level = state.log.now().to_string();
+    let before = None;
+    Json(LogLevelView { level, before })
+}
+
+/// `POST /v1/log-level`.
+pub async fn set_log_level(
+    State(state): State<AdminState>,
+    Extension(_): Extension<MayWrite>,
+    request: Request,
+) -> Result<Json<LogLevelView>, AdminProblem> {
+    let cause = format!("POST /v1/log-level by {}", AdminPeer::of(&request).text);
+    let body: LogLevelBody = parse(request.into_body()).await?;
+    let level = LogLevel::parse(&body.level)
+        .map_err(|error| MALFORMED.detail(format!("level: {error}.")))?;
+    let before = state.log.set(level.clone(), &cause);
+    let before =
+        before.map_err(|error| INTERNAL.detail(format!("The log level is as it was: {error}.")))?;
+    let (level, before) = (level.to_string(), Some(before.to_string()));
+    Ok(Json(LogLevelView { level, before }))
 }

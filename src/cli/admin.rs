@@ -11,6 +11,7 @@ use reqwest::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::overrides::ConfigFile;
 use crate::admin::api::Problem;
 use crate::config::{ADMIN_LISTEN, AdminAddress};
 use crate::printable::line;
@@ -37,9 +38,8 @@ pub struct AdminArgs {
         env = "FENCEPOST_ADMIN_LISTEN"
     )]
     admin_listen: Option<String>,
-    /// Configuration file of the proxy, for its admin.listen if neither of the above is given
-    #[arg(long, global = true, value_name = "FILE", env = "FENCEPOST_CONFIG")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    file: ConfigFile,
     /// Admin address if neither --admin-listen nor the file has one [default: 127.0.0.1:7081]
     #[arg(
         long,
@@ -56,7 +56,7 @@ impl AdminArgs {
         if let Some(url) = &self.admin {
             return Ok(url.clone());
         }
-        let file = match &self.config {
+        let file = match &self.file.config {
             Some(file) => AdminAddress::read(file).map_err(anyhow::Error::msg)?,
             None => AdminAddress::default(),
         };
@@ -234,15 +234,13 @@ impl Admin {
     /// The answer's status, whatever it is, and its body.
     pub async fn ask(&self, request: RequestBuilder) -> anyhow::Result<(StatusCode, String)> {
         let (client, request) = request.build_split();
-        let mut reads = true;
+        let request = request.context("the request cannot be written")?;
+        let reads = request.method().is_safe();
         let exchange = async {
-            let request = request?;
-            reads = request.method().is_safe();
             let response = client.execute(request).await?;
             Ok((response.status(), response.text().await?))
         };
-        let answer = exchange.await;
-        answer.map_err(|error| self.explain(error, reads))
+        exchange.await.map_err(|error| self.explain(error, reads))
     }
 
     /// The answer's body; a problem is an error.
@@ -273,25 +271,18 @@ impl Admin {
     }
 
     fn explain(&self, error: reqwest::Error, reads: bool) -> anyhow::Error {
-        let doubt = |text| if reads { "" } else { text };
+        let url = &self.url;
+        let doubt = "; the write may still take effect: look with `marks get`";
+        let doubt = if reads { "" } else { doubt };
         let why = if error.is_connect() {
             format!(
-                "cannot connect to {}. Is fencepost running, and is its admin.listen that address? \
-                 --admin or FENCEPOST_ADMIN_URL names another",
-                self.url
+                "cannot connect to {url}. Is fencepost running, and is its admin.listen that \
+                 address? --admin or FENCEPOST_ADMIN_URL names another"
             )
         } else if error.is_timeout() {
-            format!(
-                "{} did not answer in time{}",
-                self.url,
-                doubt("; the write may still take effect: look with `marks get`")
-            )
+            format!("{url} did not answer in time{doubt}")
         } else {
-            format!(
-                "the exchange with {} broke{}",
-                self.url,
-                doubt("; the write may have taken effect: look with `marks get`")
-            )
+            format!("the exchange with {url} broke{doubt}")
         };
         anyhow::Error::new(error.without_url()).context(why)
     }

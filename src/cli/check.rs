@@ -6,19 +6,21 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use super::overrides::OverrideArgs;
-use crate::config::{self, ConfigPlace, ConfigProblem, Loader, Settings, Severity, StoreTarget};
+use super::overrides::ConfigArgs;
+use super::usage::misspelt_variables;
+use crate::config::{self, ConfigPlace, ConfigProblem, Settings, Severity, StoreTarget};
 use crate::printable;
 use crate::proxy::reach;
 use crate::store::MarkStore as _;
 use crate::store::postgres::PostgresStore;
 use crate::store::sqlite;
 
+/// The help of the file.
+pub(super) const FILE: &str =
+    "The configuration file, as with --config; `-` is the standard input.";
+
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
-    /// The configuration file; `-` reads the standard input.
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
     /// The form of the answer.
     #[arg(long, value_enum, default_value_t)]
     format: CheckFormat,
@@ -26,7 +28,7 @@ pub(super) struct CheckArgs {
     #[arg(long)]
     connect: bool,
     #[command(flatten)]
-    overrides: OverrideArgs,
+    configuration: ConfigArgs,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -46,7 +48,7 @@ struct CheckReport {
 }
 
 /// A problem that has no line: a missing file, or a peer that cannot be reached.
-fn problem(severity: Severity, path: &str, message: String) -> ConfigProblem {
+pub(super) fn problem(severity: Severity, path: &str, message: String) -> ConfigProblem {
     ConfigProblem {
         severity,
         path: path.to_owned(),
@@ -59,17 +61,15 @@ fn problem(severity: Severity, path: &str, message: String) -> ConfigProblem {
 /// Checks the file and writes what it found. False if there is an error; the `Err` is about
 /// the standard input or `out`.
 pub(super) async fn run(args: CheckArgs, out: &mut dyn Write) -> std::io::Result<bool> {
-    let loader = Loader {
-        file: Some(args.file.clone()),
-        overrides: args.overrides.on_this_terminal(),
-    };
-    let parsed = if args.file == Path::new("-") {
+    let loader = args.configuration.loader();
+    let file = loader.file.clone().unwrap_or_default();
+    let parsed = if file == Path::new("-") {
         let text = std::io::read_to_string(std::io::stdin())?;
         config::parse(&text, &loader.overrides)
     } else {
         loader.load()
     };
-    let (problems, summary, advice) = match parsed {
+    let (mut problems, summary, advice) = match parsed {
         Ok((settings, mut problems)) => {
             problems.extend(missing_files(&settings));
             if args.connect {
@@ -80,8 +80,9 @@ pub(super) async fn run(args: CheckArgs, out: &mut dyn Write) -> std::io::Result
         }
         Err(problems) => (problems.list, Vec::new(), Vec::new()),
     };
+    problems.extend(misspelt_variables());
     let report = CheckReport {
-        file: args.file,
+        file,
         problems,
         summary,
         advice,
@@ -224,10 +225,12 @@ mod tests {
 
     fn checked(file: &Path) -> (bool, String) {
         let args = CheckArgs {
-            file: file.to_owned(),
             format: CheckFormat::Text,
             connect: false,
-            overrides: OverrideArgs::default(),
+            configuration: ConfigArgs {
+                file: Some(file.to_owned()),
+                ..ConfigArgs::default()
+            },
         };
         let mut out = Vec::new();
         let code = run(args, &mut out).now_or_never();

@@ -18,6 +18,7 @@ mod overrides;
 mod probe;
 mod status;
 mod tables;
+mod usage;
 
 use std::io::Write;
 use std::pin::Pin;
@@ -69,6 +70,7 @@ enum CliCommand {
     Demo(DemoArgs),
     /// Check a configuration file and print every problem with its line.
     #[command(after_help = "Exits with 1 if there is an error, with 0 if there are warnings only.")]
+    #[command(mut_arg("file", |file| file.required_unless_present("config").help(check::FILE)))]
     Check(check::CheckArgs),
     /// Show which route takes a request, by which key, and which spellings are treated otherwise.
     ///
@@ -153,9 +155,18 @@ impl Invocation {
     fn try_parse<I, T>(args: I) -> Result<Self, clap::Error>
     where
         I: IntoIterator<Item = T>,
-        T: Into<std::ffi::OsString> + Clone,
+        T: Into<std::ffi::OsString>,
     {
-        Self::from_arg_matches(&command_line().try_get_matches_from(args)?)
+        let words: Vec<std::ffi::OsString> = args.into_iter().map(Into::into).collect();
+        let parsed = command_line().try_get_matches_from(&words);
+        let parsed = parsed.and_then(|matches| Self::from_arg_matches(&matches));
+        parsed.map_err(|error| {
+            let words: Vec<_> = words
+                .iter()
+                .map(|word| word.to_string_lossy().into())
+                .collect();
+            usage::with_tip(error, &words)
+        })
     }
 
     /// Runs the command. Boxed, so that the binary reuses this crate's machine code and compiles
@@ -255,12 +266,15 @@ async fn migrate(args: MigrateArgs) -> anyhow::Result<bool> {
 
 /// The checked configuration; or `None`, and its problems on standard error.
 fn loaded(loader: &Loader) -> Option<(Settings, Vec<Warning>)> {
-    let report = |problems: Problems| {
+    let report = |mut problems: Problems| {
+        problems.list.extend(usage::misspelt_variables());
         let end = "fencepost: the configuration has errors; nothing was started";
         // If standard error is gone, there is no other place to report that.
         let _ = writeln!(std::io::stderr(), "{problems}\n{end}");
     };
-    loader.load().map_err(report).ok()
+    let (settings, mut warnings) = loader.load().map_err(report).ok()?;
+    warnings.extend(usage::misspelt_variables());
+    Some((settings, warnings))
 }
 
 /// Prints to the standard output. A closed pipe (`| head`) is not an error.
