@@ -175,14 +175,12 @@ impl Port {
         peer: AdminPeer,
     ) -> Result<(), Box<dyn Error + Send + Sync>> {
         let tls = self.settings.borrow().tls.clone();
-        Ok(match tls {
-            Some(tls) => {
-                let accepting = TlsAcceptor::from(tls.config).accept(socket);
-                self.http(timeout(HEAD_TIMEOUT, accepting).await??, peer)
-                    .await?;
-            }
-            None => self.http(socket, peer).await?,
-        })
+        let Some(tls) = tls else {
+            return Ok(self.http(socket, peer).await?);
+        };
+        let accepting = TlsAcceptor::from(tls.config).accept(socket);
+        let stream = timeout(HEAD_TIMEOUT, accepting).await??;
+        Ok(self.http(stream, peer).await?)
     }
 
     async fn http<S>(&self, stream: S, peer: AdminPeer) -> hyper::Result<()>

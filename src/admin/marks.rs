@@ -1,26 +1,31 @@
-//! `/v1/marks`: reading marks, and the three things an operator may do to one.
+//! `/v1/marks`: reading marks, and the three things an operator may do to one. `/v1/prune` forgets
+//! marks that have not changed for long.
 
 use std::time::Duration;
 
 use axum::Extension;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Query, Request, State};
-use axum::http::{Uri, header};
+use axum::http::{StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::AdminState;
-use super::api::{ActBody, ActOutcome, Acted, Json, MarkList, MarkReport, rejections};
+use super::api::{
+    ActBody, ActOutcome, Acted, Json, MarkList, MarkReport, PruneAnswer, PruneBody, rejections,
+};
 use super::auth::{AdminPeer, MayWrite};
 use super::problem::{
     AdminProblem, BODY_TIME, EPOCHS_OPEN, INTERNAL, MALFORMED, NO_MARK, NO_SUCH_UNKNOWN, NOT_FOUND,
     STALE, TOO_LARGE,
 };
-use crate::fencing::operators::EpochView;
+use crate::fencing::operators::{EpochView, OperatorError};
+use crate::fencing::prune::Pruning;
 use crate::routing::{Decision, ResourceKey, Token};
-use crate::store::Override;
+use crate::store::{Override, PruneStep};
 
 const DEFAULT_LIMIT: u16 = 100;
 const MAX_LIMIT: u16 = 1000;
@@ -30,6 +35,8 @@ const LAST: u32 = 20;
 pub(super) const BODY_LIMIT: usize = 16 * 1024;
 /// For a request's body, from the end of its head on.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// No younger mark is pruned: the holder of an older token may be anywhere still.
+const LEAST: Duration = Duration::from_hours(1);
 /// Characters in a reason or an actor's name.
 const MAX_TEXT: usize = 1000;
 
@@ -61,8 +68,9 @@ pub(super) fn cut<T>(
 ) -> Option<String> {
     let more = list.len() > limit;
     list.truncate(limit);
-    let last = list.last().filter(|_| more);
-    last.map(|last| key(last).to_string())
+    list.last()
+        .filter(|_| more)
+        .map(|last| key(last).to_string())
 }
 
 /// `GET /v1/marks`.
@@ -96,7 +104,7 @@ pub(super) fn limit(asked: Option<u16>) -> Result<usize, AdminProblem> {
     Err(MALFORMED.detail(format!("`limit` is {limit}; it is 1 to {MAX_LIMIT}.")))
 }
 
-pub(super) fn parts_of_keys(prefix: &str, after: Option<&str>) -> Result<(), AdminProblem> {
+fn parts_of_keys(prefix: &str, after: Option<&str>) -> Result<(), AdminProblem> {
     let mut letters = prefix.chars().chain(after.unwrap_or_default().chars());
     if !letters.any(char::is_control) {
         return Ok(());
@@ -173,7 +181,7 @@ pub async fn act(
 
 /// Runs a write in a task of its own, so that one that has begun is completed and audited even if
 /// the client leaves or the time is up.
-pub(super) async fn completed<T: Send + 'static>(
+async fn completed<T: Send + 'static>(
     write: impl Future<Output = Result<T, AdminProblem>> + Send + 'static,
 ) -> Result<T, AdminProblem> {
     tokio::spawn(write).await.unwrap_or_else(|error| {
@@ -297,7 +305,7 @@ fn check_text(name: &str, text: &str) -> Result<(), AdminProblem> {
     Ok(())
 }
 
-pub(super) fn require_text(name: &str, text: &str) -> Result<(), AdminProblem> {
+fn require_text(name: &str, text: &str) -> Result<(), AdminProblem> {
     if text.trim().is_empty() {
         return Err(MALFORMED.detail(format!("`{name}` is empty; it goes into the audit table.")));
     }
@@ -305,7 +313,7 @@ pub(super) fn require_text(name: &str, text: &str) -> Result<(), AdminProblem> {
 }
 
 /// The actor for the audit table: the given name, which is not verified, and the address.
-pub(super) fn actor(name: &str, peer: &str) -> Result<String, AdminProblem> {
+fn actor(name: &str, peer: &str) -> Result<String, AdminProblem> {
     check_text("actor", name)?;
     let name = name.trim();
     Ok(if name.is_empty() {
@@ -313,4 +321,77 @@ pub(super) fn actor(name: &str, peer: &str) -> Result<String, AdminProblem> {
     } else {
         format!("{name} (admin API, {peer})")
     })
+}
+
+/// The step that the body asks for.
+fn step(body: PruneBody, peer: &str) -> Result<PruneStep, AdminProblem> {
+    let unchanged = humantime::parse_duration(&body.unchanged_for)
+        .map_err(|error| MALFORMED.detail(format!("unchanged_for: {error}; such as \"720h\".")))?;
+    if unchanged < LEAST {
+        return Err(MALFORMED.detail(format!(
+            "unchanged_for: {} is too short: without its mark a resource accepts any token, also that of a \
+             holder that was away for so long. At least 1h; days or weeks are usual.",
+            humantime::format_duration(unchanged)
+        )));
+    }
+    parts_of_keys(&body.prefix, body.after.as_deref())?;
+    require_text("reason", &body.reason)?;
+    Ok(PruneStep {
+        prefix: body.prefix,
+        after: body.after,
+        unchanged,
+        dry_run: body.dry_run,
+        reason: body.reason,
+        actor: actor(&body.actor, peer)?,
+    })
+}
+
+/// Announces a prune to the other instances (202), or takes one step of it (200).
+pub async fn prune(
+    State(state): State<AdminState>,
+    Extension(_): Extension<MayWrite>,
+    request: Request,
+) -> Result<Response, AdminProblem> {
+    let peer = AdminPeer::of(&request).text;
+    let body: PruneBody = parse(request.into_body()).await?;
+    let step = step(body, &peer)?;
+    let (step, pruning) = completed(async move {
+        let pruning = state.fencing.prune(&step).await;
+        let pruning = pruning.map_err(|error| match error {
+            // A dry run writes nothing.
+            OperatorError::Store(error) if step.dry_run => AdminProblem::from(error),
+            error => error.into(),
+        });
+        Ok((step, pruning?))
+    })
+    .await?;
+    let done = match pruning {
+        Pruning::Announced(wait) => {
+            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+            let answer = Json(PruneAnswer::Announced {
+                announced: true,
+                again_in_seconds: seconds,
+            });
+            let again = [(header::RETRY_AFTER, seconds.to_string())];
+            return Ok((StatusCode::ACCEPTED, again, answer).into_response());
+        }
+        Pruning::Done(done) => done,
+    };
+    if done.era.is_some() {
+        tracing::warn!(
+            deleted = done.deleted,
+            prefix = step.prefix,
+            unchanged_for = %humantime::format_duration(step.unchanged),
+            actor = step.actor,
+            reason = step.reason,
+            "an operator pruned marks"
+        );
+    }
+    let answer = PruneAnswer::Step {
+        deleted: done.deleted,
+        open: done.open,
+        dry_run: step.dry_run,
+        next: done.next,
+    };
+    Ok(Json(answer).into_response())
 }

@@ -15,8 +15,8 @@
 //! | `POST /v1/marks/{resource}/override` | `{"token":"7","reason":"…"}` → `{"resource","outcome":"overridden","before","mark","era"}`; 409 `epochs-open`, 404 `no-mark` |
 //! | `POST /v1/marks/{resource}/resolve` | `{"id":"…","reason":"…"}` → `{"resource","outcome":"resolved","id"}`; 404 `no-such-unknown` |
 //! | `GET /v1/rejections?limit=` | `{"rejections":[rejection…]}`, the latest first; `group=resource`: `{"of":256,"groups":[{"resource","refused","outcomes","clients","latest"}…]}`, the most refused first |
-//! | `GET /v1/unknown?limit=&after=` | `{"open":[busy…],"next":null,"unknown":[rejection…]}`: `open`, the resources with unknown outcomes that have not settled; `unknown`, the latest requests that were sent and whose outcome was not known, settled or not |
-//! | `GET /v1/waiting?limit=&after=` | `{"waiting":[busy…],"next":null}`: the resources where requests wait for older ones |
+//! | `GET /v1/unknown?prefix=&limit=&after=` | `{"open":[busy…],"next":null,"unknown":[rejection…]}`: `open`, the resources with unknown outcomes that have not settled; `unknown`, the latest requests that were sent and whose outcome was not known, settled or not |
+//! | `GET /v1/waiting?prefix=&limit=&after=` | `{"waiting":[busy…],"next":null}`: the resources where requests wait for older ones |
 //! | `GET /v1/status` | [`StatusView`](api::StatusView): instance, version, uptime, readiness, store, lease, routes, and how much is under way |
 //! | `GET /v1/instances` | `{"instances":[{"id","state":"this"\|"alive"\|"dead","silent_seconds","settles_in_seconds"}…]}` as this instance sees them |
 //! | `GET /v1/config` | `{"loaded_at","kept":[field…],"config":{…}}`: the file with flags and environment variables over it, without secrets; `kept`: fields whose new values need a restart |
@@ -45,9 +45,7 @@ mod listener;
 mod marks;
 mod page;
 mod problem;
-mod prune;
 mod readiness;
-mod rejections;
 mod status;
 pub(crate) mod tables;
 #[cfg(test)]
@@ -94,8 +92,8 @@ pub fn router(state: AdminState) -> Router {
     Router::new()
         .route("/v1/marks", get(marks::list))
         .route("/v1/marks/{*rest}", get(marks::view).post(marks::act))
-        .route("/v1/prune", post(prune::prune))
-        .route("/v1/rejections", get(rejections::list))
+        .route("/v1/prune", post(marks::prune))
+        .route("/v1/rejections", get(status::rejected))
         .route("/v1/unknown", get(status::unknown))
         .route("/v1/status", get(status::status))
         .route("/v1/instances", get(status::instances))
@@ -107,10 +105,10 @@ pub fn router(state: AdminState) -> Router {
         )
         .merge(page::routes())
         .layer(from_fn(guard))
-        .route("/livez", get(readiness::livez))
-        .route("/readyz", get(readiness::readyz))
-        .route("/metrics", get(readiness::metrics))
-        .route("/drained", get(readiness::drained))
+        .route("/livez", get(status::livez))
+        .route("/readyz", get(status::readyz))
+        .route("/metrics", get(status::metrics))
+        .route("/drained", get(status::drained))
         .fallback(async || {
             NOT_FOUND.detail(
                 "The admin port serves a page at /, /livez, /readyz, /drained, /metrics and, \

@@ -1,23 +1,14 @@
-//! The probes and the scrape. Readiness: whether the proxy is ready, and if not, why.
+//! Readiness: whether the proxy is ready, and if not, why.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
-use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::AdminState;
-use super::api::{Json, Live};
-use super::problem::{AdminProblem, NOT_DRAINING};
-use crate::build_info::VERSION;
 use crate::json_values::wall_clock;
-use crate::metrics::{Metrics, StoreMetrics};
+use crate::metrics::StoreMetrics;
 use crate::store::routes::RouteRecord;
 
 /// Shared by start-up, shutdown and `/readyz`.
@@ -137,57 +128,13 @@ pub struct ReadyReport {
     pub not_ready_because: Vec<String>,
 }
 
-/// `GET /livez`: the process runs and its runtime schedules tasks. It checks nothing else, because
-/// a restart repairs no store.
-pub async fn livez() -> Json<Live> {
-    Json(Live {
-        live: true,
-        version: VERSION.to_owned(),
-    })
-}
-
-/// `GET /readyz`: 200 or 503, and why.
-pub async fn readyz(State(state): State<AdminState>) -> Response {
-    let report = state.readiness.report();
-    let status = if report.ready {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
-    };
-    (status, Json(report)).into_response()
-}
-
-/// A drain has this long to begin once a client waits for its end. A pod that stops signals all
-/// its containers at once. If only the upstream's container restarts, no drain begins.
-const BEGINNING: Duration = Duration::from_secs(10);
-
-/// `GET /drained`: 200 once the proxy has drained; the answer waits for that. It is a read, and
-/// does not start a drain. It is for the `preStop` hook of the upstream, which must end after the
-/// proxy's last request.
-pub async fn drained(State(state): State<AdminState>) -> Result<Json<Value>, AdminProblem> {
-    let readiness = &state.readiness;
-    let begun = timeout(BEGINNING, readiness.draining.cancelled()).await;
-    begun.map_err(|_| {
-        NOT_DRAINING.detail(
-            "Nobody has told this proxy to stop, so there is no end of a drain to wait for. \
-             SIGTERM does, or `fencepost drain`.",
-        )
-    })?;
-    readiness.drained.cancelled().await;
-    Ok(Json(json!({ "drained": true })))
-}
-
-/// `GET /metrics`.
-pub async fn metrics(State(state): State<AdminState>) -> impl IntoResponse {
-    state.fencing.refresh_gauges();
-    let text = state.metrics.encode(Instant::now());
-    ([(header::CONTENT_TYPE, Metrics::CONTENT_TYPE)], text)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::config::RouteTable;
+    use crate::metrics::Metrics;
     use crate::store::{InstanceId, InstanceRow, StoreError};
 
     fn new(follows_store: bool) -> Readiness {

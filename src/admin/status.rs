@@ -1,27 +1,33 @@
-//! `/v1/status` and the reads beside it: what this instance is, how it is doing, and what is stuck;
-//! and the level of its log, which can be changed.
-//! All of it comes from memory, so that an outage of the store delays none of it.
+//! The probes, the scrape, and the reads of `/v1` that need no store: what this instance is, how it
+//! is doing, what was refused, and what is stuck. All of it comes from memory, so that an outage of
+//! the store delays none of it. The level of the log can be changed, too.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use axum::Extension;
 use axum::extract::{Request, State};
-use axum::http::Uri;
+use axum::http::{StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::AdminState;
 use super::api::{
-    InstanceList, Json, RouteView, StatusView, UnknownOutcomes, WaitingList, rejections,
+    InstanceList, Json, Live, RefusedResource, RejectionGroups, RejectionList, RouteView,
+    StatusView, UnknownOutcomes, WaitingList, rejections,
 };
 use super::auth::{AdminPeer, MayWrite};
-use super::marks::{ListQuery, cut, parse};
-use super::problem::{AdminProblem, INTERNAL, MALFORMED};
+use super::marks::{ListQuery, cut, limit, parse, query};
+use super::problem::{AdminProblem, INTERNAL, MALFORMED, NOT_DRAINING};
 use crate::build_info::{COMMIT, VERSION};
 use crate::config::{LogLevel, Settings, StoreTarget};
 use crate::fencing::overview::{Busy, BusyResource};
 use crate::json_values::{rfc3339, wall_clock};
+use crate::metrics::Metrics;
+use crate::rejections::{KEPT, RecentRejection};
 
 /// The configuration in force, and when it was read.
 #[derive(Clone, Debug)]
@@ -42,6 +48,53 @@ impl LoadedConfig {
             kept,
         }
     }
+}
+
+/// `GET /livez`: the process runs and its runtime schedules tasks. It checks nothing else, because
+/// a restart repairs no store.
+pub async fn livez() -> Json<Live> {
+    Json(Live {
+        live: true,
+        version: VERSION.to_owned(),
+    })
+}
+
+/// `GET /readyz`: 200 or 503, and why.
+pub async fn readyz(State(state): State<AdminState>) -> Response {
+    let report = state.readiness.report();
+    let status = if report.ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    (status, Json(report)).into_response()
+}
+
+/// A drain has this long to begin once a client waits for its end. A pod that stops signals all
+/// its containers at once. If only the upstream's container restarts, no drain begins.
+const BEGINNING: Duration = Duration::from_secs(10);
+
+/// `GET /drained`: 200 once the proxy has drained; the answer waits for that. It is a read, and
+/// does not start a drain. It is for the `preStop` hook of the upstream, which must end after the
+/// proxy's last request.
+pub async fn drained(State(state): State<AdminState>) -> Result<Json<Value>, AdminProblem> {
+    let readiness = &state.readiness;
+    let begun = timeout(BEGINNING, readiness.draining.cancelled()).await;
+    begun.map_err(|_| {
+        NOT_DRAINING.detail(
+            "Nobody has told this proxy to stop, so there is no end of a drain to wait for. \
+             SIGTERM does, or `fencepost drain`.",
+        )
+    })?;
+    readiness.drained.cancelled().await;
+    Ok(Json(json!({ "drained": true })))
+}
+
+/// `GET /metrics`.
+pub async fn metrics(State(state): State<AdminState>) -> impl IntoResponse {
+    state.fencing.refresh_gauges();
+    let text = state.metrics.encode(Instant::now());
+    ([(header::CONTENT_TYPE, Metrics::CONTENT_TYPE)], text)
 }
 
 /// `GET /v1/status`.
@@ -183,4 +236,59 @@ pub async fn set_log_level(
         before.map_err(|error| INTERNAL.detail(format!("The log level is as it was: {error}.")))?;
     let (level, before) = (level.to_string(), Some(before.to_string()));
     Ok(Json(LogLevelView { level, before }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RejectionQuery {
+    limit: Option<u16>,
+    group: Option<RejectionGroup>,
+}
+
+/// The form of a list of groups.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum RejectionGroup {
+    Resource,
+}
+
+/// `GET /v1/rejections`.
+pub async fn rejected(State(state): State<AdminState>, uri: Uri) -> Result<Response, AdminProblem> {
+    let query: RejectionQuery = query(&uri)?;
+    let limit = limit(query.limit)?;
+    if let Some(RejectionGroup::Resource) = query.group {
+        let mut groups = by_resource(state.rejections.latest(None, KEPT));
+        groups.groups.truncate(limit);
+        return Ok(Json(groups).into_response());
+    }
+    let rejections = rejections(state.rejections.latest(None, limit));
+    Ok(Json(RejectionList { rejections }).into_response())
+}
+
+/// `latest`: the newest first.
+fn by_resource(latest: Vec<RecentRejection>) -> RejectionGroups {
+    let of = latest.len();
+    let mut groups: BTreeMap<String, Vec<RecentRejection>> = BTreeMap::new();
+    for one in latest {
+        if let Some(resource) = &one.resource {
+            groups.entry(resource.to_string()).or_default().push(one);
+        }
+    }
+    let groups = groups.into_iter().map(|(resource, mut all)| {
+        let mut outcomes = BTreeMap::new();
+        for one in &all {
+            *outcomes.entry(one.outcome.to_string()).or_default() += 1;
+        }
+        let clients: BTreeSet<_> = all.iter().map(|one| &one.peer).collect();
+        RefusedResource {
+            resource,
+            refused: all.len(),
+            outcomes,
+            clients: clients.len(),
+            latest: all.swap_remove(0).into(),
+        }
+    });
+    let mut groups: Vec<_> = groups.collect();
+    groups.sort_by_key(|group| std::cmp::Reverse(group.refused));
+    RejectionGroups { of, groups }
 }

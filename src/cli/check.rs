@@ -7,7 +7,6 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use super::overrides::ConfigArgs;
-use super::usage::misspelt_variables;
 use crate::config::{self, ConfigPlace, ConfigProblem, Settings, Severity, StoreTarget};
 use crate::printable;
 use crate::proxy::reach;
@@ -16,8 +15,7 @@ use crate::store::postgres::PostgresStore;
 use crate::store::sqlite;
 
 /// The help of the file.
-pub(super) const FILE: &str =
-    "The configuration file, as with --config; `-` is the standard input.";
+pub(super) const FILE: &str = "The configuration file, as with --config; `-` is the standard input";
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
@@ -48,7 +46,7 @@ struct CheckReport {
 }
 
 /// A problem that has no line: a missing file, or a peer that cannot be reached.
-pub(super) fn problem(severity: Severity, path: &str, message: String) -> ConfigProblem {
+fn problem(severity: Severity, path: &str, message: String) -> ConfigProblem {
     ConfigProblem {
         severity,
         path: path.to_owned(),
@@ -69,7 +67,7 @@ pub(super) async fn run(args: CheckArgs, out: &mut dyn Write) -> std::io::Result
     } else {
         loader.load()
     };
-    let (mut problems, summary, advice) = match parsed {
+    let (problems, summary, advice) = match parsed {
         Ok((settings, mut problems)) => {
             problems.extend(missing_files(&settings));
             if args.connect {
@@ -80,7 +78,6 @@ pub(super) async fn run(args: CheckArgs, out: &mut dyn Write) -> std::io::Result
         }
         Err(problems) => (problems.list, Vec::new(), Vec::new()),
     };
-    problems.extend(misspelt_variables());
     let report = CheckReport {
         file,
         problems,

@@ -1,7 +1,6 @@
 //! `fencepost explain`: which route takes a request, by which key, and why. It asks the
 //! classification that serves, so there is no second opinion.
 
-use std::io::Write as _;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -10,8 +9,8 @@ use http::{HeaderName, HeaderValue, Method, Uri, Version};
 
 use serde::Serialize;
 
-use super::arguments::{field, path_and_query};
 use super::overrides::ConfigArgs;
+use super::usage::{field, path_and_query};
 use crate::config::{Mode, Settings};
 use crate::http1::names::HOST;
 use crate::http1::{Fields, RequestHead, Target};
@@ -43,8 +42,7 @@ pub(super) struct ExplainArgs {
 
 /// Explains the request by this configuration, and prints.
 pub(super) fn run(args: &ExplainArgs, settings: Settings) -> anyhow::Result<()> {
-    write!(std::io::stdout(), "{}", explained(args, settings)?)?;
-    Ok(())
+    super::print(&explained(args, settings)?)
 }
 
 /// The text to print.

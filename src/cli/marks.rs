@@ -13,8 +13,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Method, RequestBuilder};
 use serde::de::DeserializeOwned;
 
-use super::admin::{AccessArgs, Admin};
-use super::tables::{columns, facts, section};
+use super::admin::{AccessArgs, Admin, columns, facts, section};
 use crate::admin::api::{ActBody, ActOutcome, Acted, MarkList, MarkReport};
 use crate::admin::tables;
 use crate::printable::{self, line};

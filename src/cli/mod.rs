@@ -6,7 +6,6 @@
 //! that name.
 
 mod admin;
-mod arguments;
 mod attach;
 mod check;
 mod drain;
@@ -17,7 +16,6 @@ mod marks;
 mod overrides;
 mod probe;
 mod status;
-mod tables;
 mod usage;
 
 use std::io::Write;
@@ -177,12 +175,20 @@ impl Invocation {
     }
 
     async fn execute(self) -> anyhow::Result<ExitCode> {
+        for warning in usage::misspelt_variables(std::env::vars_os().map(|(name, _)| name)) {
+            eprintln!("warning: {warning}");
+        }
         let good = match self.command {
             CliCommand::Attach(args) => return attach::run(*args).await,
             CliCommand::Serve(args) => serve(args.loader()).await?,
             CliCommand::Demo(args) => demo::run(args.keep).await?,
             CliCommand::Check(args) => check::run(args, &mut std::io::stdout()).await?,
-            CliCommand::Explain(args) => explain(&args)?,
+            CliCommand::Explain(args) => {
+                match loaded(&args.configuration.clone().without_upstream()) {
+                    Some((settings, _)) => explain::run(&args, settings).map(|()| true)?,
+                    None => false,
+                }
+            }
             CliCommand::Migrate(args) => migrate(args).await?,
             CliCommand::Health(args) => health::run(args).await?,
             CliCommand::Probe(args) => probe::run(&args).await?,
@@ -191,14 +197,12 @@ impl Invocation {
             CliCommand::Drain(args) => drain::run(&args).map(|()| true)?,
             CliCommand::Schema => {
                 let schema = serde_json::to_string_pretty(&config::schema())?;
-                writeln!(std::io::stdout(), "{schema}")?;
-                true
+                print(&(schema + "\n")).map(|()| true)?
             }
             CliCommand::Completions { shell } => {
                 let mut text = Vec::new();
                 clap_complete::generate(shell, &mut command_line(), "fencepost", &mut text);
-                std::io::stdout().write_all(&text)?;
-                true
+                print(&String::from_utf8(text)?).map(|()| true)?
             }
         };
         Ok(if good {
@@ -233,15 +237,6 @@ async fn serve(loader: Loader) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// `fencepost explain`.
-fn explain(args: &explain::ExplainArgs) -> anyhow::Result<bool> {
-    let Some((settings, _)) = loaded(&args.configuration.clone().without_upstream()) else {
-        return Ok(false);
-    };
-    explain::run(args, settings)?;
-    Ok(true)
-}
-
 /// `fencepost migrate`.
 async fn migrate(args: MigrateArgs) -> anyhow::Result<bool> {
     let loader = args.configuration.without_upstream();
@@ -266,15 +261,12 @@ async fn migrate(args: MigrateArgs) -> anyhow::Result<bool> {
 
 /// The checked configuration; or `None`, and its problems on standard error.
 fn loaded(loader: &Loader) -> Option<(Settings, Vec<Warning>)> {
-    let report = |mut problems: Problems| {
-        problems.list.extend(usage::misspelt_variables());
+    let report = |problems: Problems| {
         let end = "fencepost: the configuration has errors; nothing was started";
         // If standard error is gone, there is no other place to report that.
         let _ = writeln!(std::io::stderr(), "{problems}\n{end}");
     };
-    let (settings, mut warnings) = loader.load().map_err(report).ok()?;
-    warnings.extend(usage::misspelt_variables());
-    Some((settings, warnings))
+    loader.load().map_err(report).ok()
 }
 
 /// Prints to the standard output. A closed pipe (`| head`) is not an error.

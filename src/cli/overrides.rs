@@ -116,7 +116,7 @@ impl Args for ConfigArgs {
         let file = Arg::new("file")
             .value_name("FILE")
             .value_parser(value_parser!(PathBuf))
-            .help("The configuration file, as with --config.");
+            .help("The configuration file, as with --config");
         let flags = FLAGS.iter().map(|flag| {
             Arg::new(flag.name)
                 .long(flag.name)

@@ -1,10 +1,12 @@
-//! Tips for wrong command lines that people write, and for variables whose names are misspelt.
+//! Readers of arguments that several subcommands take; tips for wrong command lines that people
+//! write, and for variables whose names are misspelt.
+
+use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use http::{HeaderName, HeaderValue, Uri};
 
-use super::check::problem;
 use super::command_line;
-use crate::config::{Severity, Warning};
 
 /// Edits between a name and the one that is meant. A Service of Kubernetes named `fencepost` puts
 /// `FENCEPOST_PORT` and others into the environment, which are farther from ours.
@@ -60,13 +62,8 @@ fn tip(kind: ErrorKind, wrong: &str, words: &[String]) -> Option<String> {
     })
 }
 
-/// Warns of environment variables that nothing reads, and whose names are nearly those of ours.
-pub(super) fn misspelt_variables() -> Vec<Warning> {
-    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    misspelt(names)
-}
-
-fn misspelt(names: impl Iterator<Item = String>) -> Vec<Warning> {
+/// Warnings of environment variables that nothing reads, and whose names are nearly those of ours.
+pub(super) fn misspelt_variables(names: impl Iterator<Item = OsString>) -> Vec<String> {
     let root = command_line();
     let commands = root.get_subcommands();
     let known: Vec<_> = commands
@@ -75,21 +72,41 @@ fn misspelt(names: impl Iterator<Item = String>) -> Vec<Warning> {
         .filter(|name| name.starts_with("FENCEPOST_"))
         .collect();
     let warnings = names.filter_map(|name| {
-        if !name.starts_with("FENC") || known.contains(&&*name) {
+        let name = name.to_str()?;
+        if !name.starts_with("FENC") || known.contains(&name) {
             return None;
         }
-        let typos = |known: &&&str| strsim::damerau_levenshtein(&name, known);
+        let typos = |known: &&&str| strsim::damerau_levenshtein(name, known);
         let meant = known.iter().min_by_key(typos)?;
-        (typos(&meant) <= TYPOS).then(|| Warning {
-            hint: Some(format!("did you mean {meant}?")),
-            ..problem(
-                Severity::Warning,
-                &name,
-                "no such variable is read".to_owned(),
-            )
-        })
+        (typos(&meant) <= TYPOS)
+            .then(|| format!("the variable {name} is not read; did you mean {meant}?"))
     });
     warnings.collect()
+}
+
+/// The target of a request: its path with the query.
+pub(super) fn path_and_query(text: &str) -> Result<Uri, String> {
+    if !text.starts_with('/') {
+        return Err("it is a path that begins with `/`, such as /orders/7".into());
+    }
+    // `Uri` would cut it silently.
+    if text.contains('#') {
+        return Err("a fragment (`#…`) is never sent; leave it out, or write `%23`".into());
+    }
+    text.parse()
+        .map_err(|error| format!("{error}; escape it as in a URL"))
+}
+
+/// A header field, as curl's `-H` takes it.
+pub(super) fn field(text: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let (name, value) = text.split_once(':').ok_or("write `Name: value`")?;
+    let name = name
+        .trim()
+        .parse()
+        .map_err(|_| format!("`{name}` is not a field name"))?;
+    let value = HeaderValue::from_str(value.trim())
+        .map_err(|_| "the value has characters that no header may have".to_owned())?;
+    Ok((name, value))
 }
 
 #[cfg(test)]
@@ -165,10 +182,10 @@ mod tests {
             ("FENCEPOST_SOCKET", None),
             ("UPSTREM", None),
         ] {
-            let warnings = misspelt(std::iter::once(name.to_owned()));
-            let hints: Vec<_> = warnings.into_iter().filter_map(|one| one.hint).collect();
-            let meant = meant.map(|meant| format!("did you mean {meant}?"));
-            assert_eq!(hints, Vec::from_iter(meant), "{name}");
+            let warnings = misspelt_variables(std::iter::once(name.into()));
+            let expected = meant
+                .map(|meant| format!("the variable {name} is not read; did you mean {meant}?"));
+            assert_eq!(warnings, Vec::from_iter(expected), "{name}");
         }
     }
 }

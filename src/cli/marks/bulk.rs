@@ -3,12 +3,10 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Subcommand;
-use futures_util::{StreamExt as _, stream};
 use reqwest::{RequestBuilder, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -22,10 +20,6 @@ use crate::routing::{ResourceKey, Token};
 
 /// As many marks as the admin port lists at once.
 const PAGE: u32 = 1000;
-
-/// The marks that are raised at the same time. The store commits them together. It is half of what
-/// the admin port handles at once, so that others are served meanwhile.
-const AT_ONCE: usize = 8;
 
 /// A line of an export.
 #[derive(Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -208,7 +202,7 @@ async fn prune(admin: &Admin, mut step: PruneBody) -> anyhow::Result<(u64, u64)>
 }
 
 /// The result of an import.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Imported {
     raised: u64,
     /// Marks that were as high already, or higher.
@@ -226,19 +220,13 @@ async fn import(admin: &Admin, lines: &str, file: &str, why: &Why) -> anyhow::Re
             marks.push((at, mark));
         }
     }
-    let requests = marks.into_iter().map(|(at, (resource, mark))| async move {
-        let body = why.body(Some(mark), None);
-        let request = change(admin, &resource, "advance", &body)?;
-        anyhow::Ok((at, raise(admin, request).await))
-    });
-    let mut answers = pin!(stream::iter(requests).buffered(AT_ONCE));
     let mut done = Imported::default();
-    while let Some(answer) = answers.next().await {
-        let (at, raised) = answer?;
-        let raised = raised.with_context(|| {
+    for (at, (resource, mark)) in marks {
+        let request = change(admin, &resource, "advance", &why.body(Some(mark), None))?;
+        let raised = raise(admin, request).await.with_context(|| {
+            let Imported { raised, kept } = done;
             format!(
-                "{at}: {} marks were raised before, {} were as high; run it again to go on",
-                done.raised, done.kept
+                "{at}: {raised} marks were raised before, {kept} were as high; run it again to go on"
             )
         })?;
         done.raised += u64::from(raised);
