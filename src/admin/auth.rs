@@ -2,8 +2,10 @@
 //! and over a Unix socket; elsewhere they need a token. Writes always need the token of
 //! `admin.token_file`: a sidecar shares its loopback with the legacy container.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
@@ -11,11 +13,12 @@ use axum::middleware::Next;
 use axum::response::Response;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, timeout};
 
-use super::peer::AdminPeer;
-use super::problem::{AdminProblem, READS_OFF, UNAUTHORIZED, UNKNOWN_HOST, WRITES_OFF};
+use super::problem::{
+    AdminProblem, OVERLOADED, ProblemKind, READS_OFF, UNAUTHORIZED, UNKNOWN_HOST, WRITES_OFF,
+};
 use crate::config::{AdminSettings, BearerTokens, bearer};
 use crate::metrics::{AdminRefusal, Metrics};
 use crate::routing::is_address_or_localhost;
@@ -23,6 +26,53 @@ use crate::throttle::Throttle;
 
 /// The paths of the page, which browsers ask for.
 const OF_BROWSERS: [&str; 4] = ["/", "/resource", "/page.css", "/page.js"];
+
+/// Reads that are handled at once; and as many writes. Further ones are refused.
+pub(super) const AT_ONCE: usize = 32;
+/// For one request. The store's own timeouts are shorter.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The client of an admin request. A request extension.
+#[derive(Clone, Debug)]
+pub(super) struct AdminPeer {
+    /// Its address, or the user at the other end of a Unix socket.
+    pub text: Arc<str>,
+    /// Both ends of the connection are on the loopback, or it is a Unix socket's. A connection that
+    /// another proxy of the pod hands on from the network comes to the pod's own address.
+    pub local: bool,
+    pub by_socket: bool,
+}
+
+impl AdminPeer {
+    pub(super) fn by_tcp(from: SocketAddr, to: SocketAddr) -> Self {
+        let loopback = |end: SocketAddr| end.ip().to_canonical().is_loopback();
+        Self {
+            text: from.to_string().into(),
+            local: loopback(from) && loopback(to),
+            by_socket: false,
+        }
+    }
+
+    /// The kernel vouches for the user id of the other end; `None`: it does not say which.
+    pub(super) fn by_socket(user: Option<u32>) -> Self {
+        Self {
+            text: user.map_or_else(|| "unix".into(), |uid| format!("unix, uid {uid}").into()),
+            local: true,
+            by_socket: true,
+        }
+    }
+
+    /// The client that sent this request. A request without this extension came over no connection,
+    /// and has no rights.
+    pub(super) fn of<B>(request: &Request<B>) -> Self {
+        let peer = request.extensions().get::<Self>().cloned();
+        peer.unwrap_or_else(|| Self {
+            text: "unknown".into(),
+            local: false,
+            by_socket: false,
+        })
+    }
+}
 
 /// The proof that a request carries the token of `admin.token_file`.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +85,9 @@ pub struct Access {
     /// Of the lines about wrong tokens.
     throttle: Throttle,
     metrics: Arc<Metrics>,
+    /// Reads take nothing from writes, which need a token.
+    reads: Semaphore,
+    writes: Semaphore,
 }
 
 impl Access {
@@ -43,42 +96,55 @@ impl Access {
             settings,
             throttle: Throttle::of_many(),
             metrics,
+            reads: Semaphore::new(AT_ONCE),
+            writes: Semaphore::new(AT_ONCE),
         })
     }
 
-    /// A layer: lets allowed requests through, and marks those that may write.
+    /// A layer: lets allowed requests through, so many at once, and marks those that may write.
     pub async fn guard(
         self: Arc<Self>,
         mut request: Request,
         next: Next,
     ) -> Result<Response, AdminProblem> {
         let peer = AdminPeer::of(&request);
+        let writes = request.method() == Method::POST;
         if OF_BROWSERS.contains(&request.uri().path()) {
             from_browser(request.headers_mut());
             let read = self.read(&peer, request.headers(), request.uri()).await;
             read.map_err(for_browser)?;
-        } else if request.method() == Method::POST {
+        } else if writes {
             let proof = self.write(&peer, request.headers()).await?;
             request.extensions_mut().insert(proof);
         } else {
             self.read(&peer, request.headers(), request.uri()).await?;
         }
-        Ok(next.run(request).await)
+        // A request with a wrong token takes no permit.
+        let permits = if writes { &self.writes } else { &self.reads };
+        let Ok(_permit) = permits.try_acquire() else {
+            self.metrics.admin_refused(AdminRefusal::Overloaded);
+            return Err(OVERLOADED
+                .detail("As many requests as the admin port serves at once are being served."));
+        };
+        let answer = timeout(REQUEST_TIMEOUT, next.run(request)).await;
+        answer.map_err(|_| {
+            OVERLOADED.detail(if writes {
+                "The store or the proxy took too long to answer; the write may still take effect: \
+                 read the mark before trying again."
+            } else {
+                "The store or the proxy took too long to answer."
+            })
+        })
     }
 
     async fn write(&self, peer: &AdminPeer, headers: &HeaderMap) -> Result<MayWrite, AdminProblem> {
         let file = self.settings.borrow().token_file.clone();
-        let (expected, problems) = tokens(&[("admin.token_file", file)]).await;
-        if expected.is_empty() {
-            let advice = "Set admin.token_file in the configuration to a file that holds a secret \
-                          of your choice (for example the output of `openssl rand -hex 32`), and \
-                          send it as `Authorization: Bearer …`.";
-            return Err(match problems.first() {
-                Some(problem) => WRITES_OFF.detail(format!("{problem}.")),
-                None => WRITES_OFF.detail(advice),
-            });
-        }
-        self.admit(peer, headers, "admin.token_file", &expected)?;
+        let advice = "Set admin.token_file to a file that holds a secret of your choice (for \
+                      example the output of `openssl rand -hex 32`), and send it as \
+                      `Authorization: Bearer …`";
+        let off = (WRITES_OFF, advice);
+        self.admit(peer, headers, &[("admin.token_file", file)], off)
+            .await?;
         Ok(MayWrite(()))
     }
 
@@ -110,50 +176,54 @@ impl Access {
                 ("admin.token_file", settings.token_file.clone()),
             ]
         };
-        let (expected, problems) = tokens(&files).await;
-        if expected.is_empty() {
-            let why = match problems.as_slice() {
-                [] => "no token is configured".to_owned(),
-                problems => problems.join(", and "),
-            };
-            return Err(READS_OFF.detail(format!(
-                "They are open on the loopback of the machine or pod, and elsewhere they need a \
-                 token: {why}. Set admin.read_token_file, or ask from inside (`fencepost marks`)."
-            )));
-        }
-        let files = "admin.read_token_file or of admin.token_file";
-        self.admit(peer, headers, files, &expected)
+        let advice = "They are open on the loopback of the machine or pod, and elsewhere they need \
+                      a token. Set admin.read_token_file, or ask from inside (`fencepost marks`)";
+        self.admit(peer, headers, &files, (READS_OFF, advice)).await
     }
 
-    /// An error unless the request has one of the tokens. A wrong one is counted and logged.
-    fn admit(
+    /// An error unless the request has a token of one of the files. A wrong one is counted and
+    /// logged. `off`: the error if no file has a token.
+    async fn admit(
         &self,
         peer: &AdminPeer,
         headers: &HeaderMap,
-        files: &str,
-        expected: &[BearerTokens],
+        files: &[(&str, Option<PathBuf>)],
+        (off, advice): (ProblemKind, &str),
     ) -> Result<(), AdminProblem> {
-        let Some(token) = bearer(
-            headers
-                .get_all(header::AUTHORIZATION)
-                .iter()
-                .map(HeaderValue::as_bytes),
-        ) else {
-            return Err(unauthorized(format!(
-                "Send one `Authorization: Bearer …` with the token of {files}."
-            )));
-        };
-        if expected.iter().any(|tokens| tokens.take(token)) {
+        let (mut expected, mut problems) = (Vec::new(), Vec::new());
+        for (name, file) in files {
+            let Some(file) = file else { continue };
+            match BearerTokens::of(tokio::fs::read(file).await) {
+                Ok(tokens) => expected.push(tokens),
+                Err(why) => {
+                    tracing::warn!(path = %file.display(), "{name}: {why}; no token is accepted until this is fixed");
+                    problems.push(format!("{name} {why}. "));
+                }
+            }
+        }
+        if expected.is_empty() {
+            return Err(off.detail(format!("{}{advice}.", problems.concat())));
+        }
+        let lines = headers.get_all(header::AUTHORIZATION).iter();
+        let right = bearer(lines.map(HeaderValue::as_bytes))
+            .map(|token| expected.iter().any(|tokens| tokens.take(token)));
+        if right == Some(true) {
             return Ok(());
         }
-        self.metrics.admin_refused(AdminRefusal::WrongToken);
-        if let Some(left_out) = self.throttle.say(Instant::now()) {
-            let client = &*peer.text;
-            tracing::warn!(client, left_out, "a wrong admin token was refused");
+        if right == Some(false) {
+            self.metrics.admin_refused(AdminRefusal::WrongToken);
+            if let Some(left_out) = self.throttle.say(Instant::now()) {
+                let client = &*peer.text;
+                tracing::warn!(client, left_out, "a wrong admin token was refused");
+            }
         }
-        Err(unauthorized(format!(
-            "The bearer token is not that of {files}."
-        )))
+        let files: Vec<_> = files.iter().map(|(name, _)| *name).collect();
+        let files = files.join(" or of ");
+        let problem = UNAUTHORIZED.detail(match right {
+            None => format!("Send one `Authorization: Bearer …` with the token of {files}."),
+            Some(_) => format!("The bearer token is not that of {files}."),
+        });
+        Err(problem.with_header(header::WWW_AUTHENTICATE, "Bearer realm=\"fencepost admin\""))
     }
 }
 
@@ -186,22 +256,6 @@ fn for_browser(problem: AdminProblem) -> AdminProblem {
     }
 }
 
-/// The tokens in these files, and the problems with them, which are logged, too.
-async fn tokens(files: &[(&str, Option<PathBuf>)]) -> (Vec<BearerTokens>, Vec<String>) {
-    let (mut tokens, mut problems) = (Vec::new(), Vec::new());
-    for (name, file) in files {
-        let Some(file) = file else { continue };
-        match BearerTokens::of(tokio::fs::read(file).await) {
-            Ok(read) => tokens.push(read),
-            Err(why) => {
-                tracing::warn!(path = %file.display(), "{name}: {why}; no token is accepted until this is fixed");
-                problems.push(format!("{name} {why}"));
-            }
-        }
-    }
-    (tokens, problems)
-}
-
 /// True if the request is addressed to an IP address or `localhost`. A name in the target counts
 /// too, because it overrides the Host header (RFC 9112, 3.2.2).
 fn names_an_address(headers: &HeaderMap, uri: &Uri) -> bool {
@@ -213,11 +267,6 @@ fn names_an_address(headers: &HeaderMap, uri: &Uri) -> bool {
         && uri
             .authority()
             .is_none_or(|target| is_address_or_localhost(target.as_str()))
-}
-
-fn unauthorized(detail: impl Into<String>) -> AdminProblem {
-    let problem = UNAUTHORIZED.detail(detail);
-    problem.with_header(header::WWW_AUTHENTICATE, "Bearer realm=\"fencepost admin\"")
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! take for a request, and every process that shares the loopback can reach the port.
 
 use std::collections::VecDeque;
+use std::error::Error;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,52 +15,66 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use super::peer::AdminPeer;
-use super::{AdminState, router, stream};
+use super::auth::AdminPeer;
+use super::{AdminState, router};
 use crate::config::AdminSettings;
 use crate::metrics::{AdminRefusal, Metrics};
-use crate::socket::Listener;
+use crate::socket::{Listener, Socket};
 use crate::timed_socket::TimedSocket;
 
 /// Connections at once.
 const CONNECTIONS: usize = 128;
-/// A client has this long for a head, including the idle time between two requests.
+/// A client has this long for a TLS handshake and for a head, including the idle time between two
+/// requests.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
+/// The time in which a client has to take something of an answer that waits for it.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
+/// After this time the kernel drops what the client does not read, even if the connection is
+/// closed.
+const UNDELIVERED: Duration = Duration::from_secs(20);
 /// The bytes that the server buffers for one connection in each direction. A head has to fit.
 const BUFFER: usize = 64 << 10;
+/// The bytes of answers and of requests that the kernel holds for one connection. It counts twice
+/// as many for its own bookkeeping. By default it takes megabytes of either.
+const SEND_BUFFER: usize = 64 << 10;
+const RECEIVE_BUFFER: usize = 32 << 10;
 /// Answers may go on for this long once the shutdown has begun.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// The pause after a failed accept, which mostly means that no file descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The open connections, the oldest first. A token is cancelled when its connection has ended, or
-/// must end.
+/// The open connections.
 #[derive(Default)]
-struct OpenConnections(VecDeque<CancellationToken>);
+struct Connections {
+    tasks: JoinSet<()>,
+    /// The oldest first.
+    open: VecDeque<AbortHandle>,
+}
 
-impl OpenConnections {
-    /// Adds a new connection. If there are too many, the oldest must end: so no client can keep the
-    /// probes out by opening connections.
-    fn add(&mut self, metrics: &Metrics) -> CancellationToken {
-        self.0.retain(|connection| !connection.is_cancelled());
-        if self.0.len() >= CONNECTIONS
-            && let Some(oldest) = self.0.pop_front()
+impl Connections {
+    /// Serves a new connection. If there are too many, the oldest is closed: so no client can keep
+    /// the probes out by opening connections.
+    fn spawn(&mut self, metrics: &Metrics, serve: impl Future<Output = ()> + Send + 'static) {
+        while self.tasks.try_join_next().is_some() {}
+        self.open.retain(|connection| !connection.is_finished());
+        if self.open.len() >= CONNECTIONS
+            && let Some(oldest) = self.open.pop_front()
         {
-            oldest.cancel();
+            oldest.abort();
             metrics.admin_refused(AdminRefusal::Connections);
         }
-        let ended = CancellationToken::new();
-        self.0.push_back(ended.clone());
-        ended
+        self.open.push_back(self.tasks.spawn(serve));
     }
 }
 
@@ -70,28 +85,34 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send,
 ) {
     if let Listener::Tcp(listener) = &listener
-        && let Err(error) = stream::bound_buffers(listener)
+        && let Err(error) = bound_buffers(listener)
     {
         tracing::warn!("the admin port's kernel buffers cannot be bounded: {error}");
     }
     let mut shutdown = pin!(shutdown);
+    let metrics = Arc::clone(&state.metrics);
     let port = Arc::new(Port {
-        metrics: Arc::clone(&state.metrics),
         settings: state.settings.clone(),
         router: router(state),
         stopping: CancellationToken::new(),
-        tasks: TaskTracker::new(),
     });
-    let mut open = OpenConnections::default();
+    let mut connections = Connections::default();
     loop {
         let accepted = tokio::select! {
             biased;
             () = &mut shutdown => break,
-            accepted = port.accept(&listener, &mut open) => accepted,
+            accepted = accept(&listener) => accepted,
         };
         match accepted {
-            // Under a flood, each connection has its turn before it is closed for a newer one.
-            Ok(()) => tokio::task::yield_now().await,
+            Ok((socket, peer)) => {
+                let counter = Arc::clone(&metrics);
+                let socket = TimedSocket::new(socket, WRITE_TIMEOUT, move || {
+                    counter.admin_refused(AdminRefusal::WriteTimeout);
+                });
+                connections.spawn(&metrics, Arc::clone(&port).serve(socket, peer));
+                // Under a flood, each connection has its turn before it is closed for a newer one.
+                tokio::task::yield_now().await;
+            }
             Err(error) => {
                 tracing::warn!("the admin port cannot accept a connection: {error}");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -100,77 +121,69 @@ pub async fn serve(
     }
     drop(listener);
     port.stopping.cancel();
-    port.tasks.close();
-    if timeout(LAST_ANSWERS, port.tasks.wait()).await.is_err() {
+    let last = async { while connections.tasks.join_next().await.is_some() {} };
+    if timeout(LAST_ANSWERS, last).await.is_err() {
         tracing::info!("connections of the admin port were cut at shutdown");
     }
+}
+
+/// Bounds the buffers of new connections, which inherit the listener's. Setting them later would be
+/// too late for the window that the handshake announces.
+fn bound_buffers(listener: &TcpListener) -> io::Result<()> {
+    let socket = SockRef::from(listener);
+    socket.set_send_buffer_size(SEND_BUFFER)?;
+    socket.set_recv_buffer_size(RECEIVE_BUFFER)
+}
+
+async fn accept(listener: &Listener) -> io::Result<(Socket, AdminPeer)> {
+    Ok(match listener {
+        Listener::Tcp(listener) => {
+            let (tcp, address) = listener.accept().await?;
+            let peer = AdminPeer::by_tcp(address, tcp.local_addr()?);
+            // These fail only on a socket that is closed already. Answers are small; waiting to
+            // fill a packet only delays them.
+            let _ = tcp.set_nodelay(true);
+            let _ = SockRef::from(&tcp).set_tcp_user_timeout(Some(UNDELIVERED));
+            (Either::Left(tcp), peer)
+        }
+        Listener::Unix(listener) => {
+            let (unix, _) = listener.accept().await?;
+            let user = unix.peer_cred().ok().map(|credentials| credentials.uid());
+            (Either::Right(unix), AdminPeer::by_socket(user))
+        }
+    })
 }
 
 /// Shared by all connections.
 struct Port {
     router: Router,
     settings: watch::Receiver<AdminSettings>,
-    metrics: Arc<Metrics>,
     stopping: CancellationToken,
-    tasks: TaskTracker,
 }
 
 impl Port {
-    /// Takes the next connection, and serves it in a task of its own.
-    async fn accept(
-        self: &Arc<Self>,
-        listener: &Listener,
-        open: &mut OpenConnections,
-    ) -> io::Result<()> {
-        let (socket, peer) = match listener {
-            Listener::Tcp(listener) => {
-                let (stream, address) = listener.accept().await?;
-                let peer = AdminPeer::by_tcp(address, stream.local_addr()?);
-                (Either::Left(stream), peer)
-            }
-            Listener::Unix(listener) => {
-                let (stream, _) = listener.accept().await?;
-                let user = stream.peer_cred().ok().map(|credentials| credentials.uid());
-                (Either::Right(stream), AdminPeer::by_socket(user))
-            }
-        };
-        let ended = open.add(&self.metrics);
-        let mut stream = stream::timed(socket, &self.metrics);
-        let port = Arc::clone(self);
-        self.tasks.spawn(async move {
-            let _ended = ended.clone().drop_guard();
-            tokio::select! {
-                biased;
-                () = ended.cancelled() => {}
-                () = port.serve(&mut stream, &peer) => return,
-            }
-            tracing::debug!("a connection of the admin port was closed for a newer one");
-            stream.reset();
-        });
-        Ok(())
-    }
-
-    /// Does the TLS handshake, if the port has TLS, with the current certificate.
-    async fn serve(&self, stream: &mut TimedSocket, peer: &AdminPeer) {
-        let tls = self.settings.borrow().tls.clone();
-        let Some(tls) = tls else {
-            return self.http(stream, peer).await;
-        };
-        let accepting = TlsAcceptor::from(tls.config).accept(stream);
-        let accepted = tokio::select! {
-            accepted = timeout(HEAD_TIMEOUT, accepting) => accepted,
-            () = self.stopping.cancelled() => return,
-        };
-        match accepted {
-            Ok(Ok(stream)) => self.http(stream, peer).await,
-            Ok(Err(error)) => {
-                tracing::debug!(%error, "a TLS handshake of the admin port failed");
-            }
-            Err(_) => tracing::debug!("a TLS handshake of the admin port took too long"),
+    async fn serve(self: Arc<Self>, socket: TimedSocket, peer: AdminPeer) {
+        if let Err(error) = self.serve_connection(socket, peer).await {
+            tracing::debug!("a connection of the admin port broke: {error}");
         }
     }
 
-    async fn http<S>(&self, stream: S, peer: &AdminPeer)
+    /// Does the TLS handshake first, if the port has TLS, with the current certificate.
+    async fn serve_connection(
+        &self,
+        socket: TimedSocket,
+        peer: AdminPeer,
+    ) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let tls = self.settings.borrow().tls.clone();
+        let Some(tls) = tls else {
+            return Ok(self.http(socket, peer).await?);
+        };
+        let accepting = TlsAcceptor::from(tls.config).accept(socket);
+        let stream = timeout(HEAD_TIMEOUT, accepting).await??;
+        Ok(self.http(stream, peer).await?)
+    }
+
+    async fn http<S>(&self, stream: S, peer: AdminPeer) -> hyper::Result<()>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send,
     {
@@ -185,16 +198,12 @@ impl Port {
             .max_buf_size(BUFFER)
             .serve_connection(TokioIo::new(stream), service);
         let mut connection = pin!(connection);
-        let served = tokio::select! {
-            served = &mut connection => served,
-            () = self.stopping.cancelled() => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
-            }
-        };
-        if let Err(error) = served {
-            tracing::debug!("a connection of the admin port broke: {error}");
+        tokio::select! {
+            served = &mut connection => return served,
+            () = self.stopping.cancelled() => {}
         }
+        connection.as_mut().graceful_shutdown();
+        connection.await
     }
 }
 
@@ -202,19 +211,28 @@ impl Port {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_oldest_of_too_many_makes_room() {
+    #[tokio::test]
+    async fn the_oldest_of_too_many_makes_room() {
         let metrics = Metrics::new(&[]);
-        let mut open = OpenConnections::default();
-        let mut all: Vec<_> = (0..CONNECTIONS).map(|_| open.add(&metrics)).collect();
+        let mut connections = Connections::default();
+        let (ends, ended) = tokio::sync::oneshot::channel::<()>();
+        connections.spawn(&metrics, std::future::pending());
+        connections.spawn(&metrics, async { drop(ended.await) });
+        for _ in 2..CONNECTIONS {
+            connections.spawn(&metrics, std::future::pending());
+        }
+        let all: Vec<_> = connections.open.iter().cloned().collect();
         // One that ended makes room as well.
-        all[1].cancel();
-        all.push(open.add(&metrics));
-        assert!(!all[0].is_cancelled());
-        all.extend([open.add(&metrics), open.add(&metrics)]);
-        let closed: Vec<_> = (0..all.len())
-            .filter(|at| all[*at].is_cancelled())
-            .collect();
+        ends.send(()).expect("it waits");
+        tokio::task::yield_now().await;
+        connections.spawn(&metrics, std::future::pending());
+        tokio::task::yield_now().await;
+        assert!(!all[0].is_finished());
+        for _ in 0..2 {
+            connections.spawn(&metrics, std::future::pending());
+        }
+        tokio::task::yield_now().await;
+        let closed: Vec<_> = (0..all.len()).filter(|at| all[*at].is_finished()).collect();
         assert_eq!(closed, [0, 1, 2]);
     }
 }

@@ -1,44 +1,76 @@
-//! `/v1/marks`: reading marks, and the three things an operator may do to one.
+//! `/v1/marks`: reading marks, and the three things an operator may do to one. `/v1/prune` forgets
+//! marks that have not changed for long.
 
 use std::time::Duration;
 
 use axum::Extension;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Query, Request, State};
-use axum::http::{Uri, header};
+use axum::http::{StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::api::{ActBody, ActOutcome, Acted, Json, MarkList, MarkReport, rejections};
-use super::auth::MayWrite;
-use super::peer::AdminPeer;
+use super::AdminState;
+use super::api::{
+    ActBody, ActOutcome, Acted, Json, MarkList, MarkReport, PruneAnswer, PruneBody, rejections,
+};
+use super::auth::{AdminPeer, MayWrite};
 use super::problem::{
     AdminProblem, BODY_TIME, EPOCHS_OPEN, INTERNAL, MALFORMED, NO_MARK, NO_SUCH_UNKNOWN, NOT_FOUND,
     STALE, TOO_LARGE,
 };
-use super::{AdminState, BODY_LIMIT};
-use crate::fencing::operators::EpochView;
+use crate::fencing::operators::{EpochView, OperatorError};
+use crate::fencing::prune::Pruning;
 use crate::routing::{Decision, ResourceKey, Token};
-use crate::store::{Epoch, Override};
+use crate::store::{Override, PruneStep};
 
 const DEFAULT_LIMIT: u16 = 100;
 const MAX_LIMIT: u16 = 1000;
 /// Refusals and audit rows in the view of one mark.
 const LAST: u32 = 20;
+/// Bytes in a request's body.
+pub(super) const BODY_LIMIT: usize = 16 * 1024;
 /// For a request's body, from the end of its head on.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// No younger mark is pruned: the holder of an older token may be anywhere still.
+const LEAST: Duration = Duration::from_hours(1);
 /// Characters in a reason or an actor's name.
 const MAX_TEXT: usize = 1000;
 
+/// A page of a list, ordered by key.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ListQuery {
+pub(super) struct ListQuery {
     #[serde(default)]
-    prefix: String,
-    after: Option<String>,
+    pub prefix: String,
+    pub after: Option<String>,
     limit: Option<u16>,
+}
+
+impl ListQuery {
+    /// Reads it, and its limit.
+    pub(super) fn of(uri: &Uri) -> Result<(Self, usize), AdminProblem> {
+        let list: Self = query(uri)?;
+        parts_of_keys(&list.prefix, list.after.as_deref())?;
+        let limit = limit(list.limit)?;
+        Ok((list, limit))
+    }
+}
+
+/// Cuts a list to its limit. Returns the `after` of the next page, if there is one.
+pub(super) fn cut<T>(
+    list: &mut Vec<T>,
+    limit: usize,
+    key: fn(&T) -> &ResourceKey,
+) -> Option<String> {
+    let more = list.len() > limit;
+    list.truncate(limit);
+    list.last()
+        .filter(|_| more)
+        .map(|last| key(last).to_string())
 }
 
 /// `GET /v1/marks`.
@@ -46,17 +78,14 @@ pub async fn list(
     State(state): State<AdminState>,
     uri: Uri,
 ) -> Result<Json<MarkList>, AdminProblem> {
-    let query: ListQuery = query(&uri)?;
-    let (prefix, after) = (&query.prefix, query.after.as_deref());
-    let limit = limit(query.limit)?;
-    parts_of_keys(prefix, after)?;
+    let (query, limit) = ListQuery::of(&uri)?;
     // One more than requested, to find out whether there is a next page.
-    let marks = state.fencing.list(prefix, after, u32::from(limit) + 1);
+    let most = u32::try_from(limit + 1).unwrap_or(u32::MAX);
+    let marks = state
+        .fencing
+        .list(&query.prefix, query.after.as_deref(), most);
     let mut marks = marks.await?;
-    let more = marks.len() > usize::from(limit);
-    marks.truncate(limit.into());
-    let last = marks.last().filter(|_| more);
-    let next = last.map(|row| row.resource.to_string());
+    let next = cut(&mut marks, limit, |row| &row.resource);
     Ok(Json(MarkList { marks, next }))
 }
 
@@ -67,20 +96,17 @@ pub(super) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, AdminProblem> {
 }
 
 /// The limit of a list.
-pub(super) fn limit(asked: Option<u16>) -> Result<u16, AdminProblem> {
+pub(super) fn limit(asked: Option<u16>) -> Result<usize, AdminProblem> {
     let limit = asked.unwrap_or(DEFAULT_LIMIT);
     if (1..=MAX_LIMIT).contains(&limit) {
-        return Ok(limit);
+        return Ok(limit.into());
     }
     Err(MALFORMED.detail(format!("`limit` is {limit}; it is 1 to {MAX_LIMIT}.")))
 }
 
-pub(super) fn parts_of_keys(prefix: &str, after: Option<&str>) -> Result<(), AdminProblem> {
-    if !prefix
-        .chars()
-        .chain(after.unwrap_or_default().chars())
-        .any(char::is_control)
-    {
+fn parts_of_keys(prefix: &str, after: Option<&str>) -> Result<(), AdminProblem> {
+    let mut letters = prefix.chars().chain(after.unwrap_or_default().chars());
+    if !letters.any(char::is_control) {
         return Ok(());
     }
     Err(MALFORMED.detail(
@@ -98,7 +124,7 @@ pub async fn view(
         .fencing
         .view(&resource)
         .await?
-        .ok_or_else(|| no_mark(&resource))?;
+        .ok_or_else(|| NO_MARK.detail(MARK_IS_ABSENT))?;
     let audit = state.fencing.audit(&resource, LAST).await?;
     let limit = usize::try_from(LAST).unwrap_or(usize::MAX);
     Ok(Json(MarkReport {
@@ -155,7 +181,7 @@ pub async fn act(
 
 /// Runs a write in a task of its own, so that one that has begun is completed and audited even if
 /// the client leaves or the time is up.
-pub(super) async fn completed<T: Send + 'static>(
+async fn completed<T: Send + 'static>(
     write: impl Future<Output = Result<T, AdminProblem>> + Send + 'static,
 ) -> Result<T, AdminProblem> {
     tokio::spawn(write).await.unwrap_or_else(|error| {
@@ -186,7 +212,12 @@ impl Act {
                 let outcome = match fencing.advance(resource, token, reason, actor).await? {
                     Decision::Advanced => ActOutcome::Advanced { mark: token },
                     Decision::Current => ActOutcome::Current { mark: token },
-                    Decision::Stale { mark } => return Err(stale(resource, token, mark)),
+                    Decision::Stale { mark } => {
+                        let why = "Only an override lowers it.";
+                        let detail = format!("The mark is {mark}, above {token}. {why}");
+                        let problem = STALE.detail(detail).with("mark", mark.to_string());
+                        return Err(problem.with("gap", token.gap_to(mark).to_string()));
+                    }
                 };
                 tracing::info!(%resource, %token, actor, reason, ?outcome, "an operator advanced a mark");
                 Ok(outcome)
@@ -198,13 +229,17 @@ impl Act {
                         tracing::warn!(%resource, %before, after = %mark, actor, reason, "an operator overrode a mark");
                         Ok(ActOutcome::Overridden { before, mark, era })
                     }
-                    Override::EpochsOpen(epochs) => Err(epochs_open(resource, epochs)),
-                    Override::Absent => Err(no_mark(resource)),
+                    Override::EpochsOpen(epochs) => {
+                        let epochs: Vec<_> = epochs.into_iter().map(EpochView::from).collect();
+                        let epochs = serde_json::to_value(epochs).unwrap_or_default();
+                        Err(EPOCHS_OPEN.detail(EPOCHS_ARE_OPEN).with("epochs", epochs))
+                    }
+                    Override::Absent => Err(NO_MARK.detail(MARK_IS_ABSENT)),
                 }
             }
             Self::Resolve(id) => {
                 if !fencing.resolve(resource, &id, reason, actor).await? {
-                    return Err(no_such_unknown(resource, &id));
+                    return Err(NO_SUCH_UNKNOWN.detail(UNKNOWN_IS_ABSENT));
                 }
                 tracing::warn!(%resource, id, actor, reason, "an operator resolved an unknown outcome");
                 Ok(ActOutcome::Resolved { id })
@@ -213,42 +248,14 @@ impl Act {
     }
 }
 
-fn stale(resource: &ResourceKey, token: Token, mark: Token) -> AdminProblem {
-    let detail = format!("The mark is {mark}, above {token}. Only an override lowers it.");
-    let problem = STALE.detail(detail).with("resource", resource.as_str());
-    problem
-        .with("token", token.to_string())
-        .with("mark", mark.to_string())
-        .with("gap", token.gap_to(mark).to_string())
-}
+const EPOCHS_ARE_OPEN: &str = "Epochs of this resource are in use, so an override could let an older request in between. \
+     They end when their requests have ended. Unknown outcomes have to settle or be resolved first.";
 
-fn epochs_open(resource: &ResourceKey, epochs: Vec<Epoch>) -> AdminProblem {
-    let epochs: Vec<_> = epochs.into_iter().map(EpochView::from).collect();
-    let problem = EPOCHS_OPEN.detail(
-        "Epochs of this resource are in use, so an override could let an older request in between. \
-         They end when their requests have ended. Unknown outcomes have to settle or be resolved \
-         first.",
-    );
-    problem
-        .with("resource", resource.as_str())
-        .with("epochs", serde_json::to_value(epochs).unwrap_or_default())
-}
+const UNKNOWN_IS_ABSENT: &str = "This instance has no unknown outcome of that id for this resource: it has settled, was \
+     resolved, or belongs to another instance. GET the resource for the list.";
 
-fn no_such_unknown(resource: &ResourceKey, id: &str) -> AdminProblem {
-    let problem = NO_SUCH_UNKNOWN.detail(
-        "This instance has no unknown outcome of that id for this resource: it has settled, was \
-         resolved, or belongs to another instance. GET the resource for the list.",
-    );
-    problem.with("resource", resource.as_str()).with("id", id)
-}
-
-fn no_mark(resource: &ResourceKey) -> AdminProblem {
-    let problem = NO_MARK.detail(
-        "No token has been accepted for this resource key yet. Keys are compared byte by byte; \
-         GET /v1/marks?prefix=… lists those there are.",
-    );
-    problem.with("resource", resource.as_str())
-}
+const MARK_IS_ABSENT: &str = "No token has been accepted for this resource key yet. Keys are compared byte by byte; \
+     GET /v1/marks?prefix=… lists those there are.";
 
 /// The raw path behind `/v1/marks/`.
 fn behind_marks(uri: &Uri) -> &str {
@@ -298,7 +305,7 @@ fn check_text(name: &str, text: &str) -> Result<(), AdminProblem> {
     Ok(())
 }
 
-pub(super) fn require_text(name: &str, text: &str) -> Result<(), AdminProblem> {
+fn require_text(name: &str, text: &str) -> Result<(), AdminProblem> {
     if text.trim().is_empty() {
         return Err(MALFORMED.detail(format!("`{name}` is empty; it goes into the audit table.")));
     }
@@ -306,7 +313,7 @@ pub(super) fn require_text(name: &str, text: &str) -> Result<(), AdminProblem> {
 }
 
 /// The actor for the audit table: the given name, which is not verified, and the address.
-pub(super) fn actor(name: &str, peer: &str) -> Result<String, AdminProblem> {
+fn actor(name: &str, peer: &str) -> Result<String, AdminProblem> {
     check_text("actor", name)?;
     let name = name.trim();
     Ok(if name.is_empty() {
@@ -314,4 +321,77 @@ pub(super) fn actor(name: &str, peer: &str) -> Result<String, AdminProblem> {
     } else {
         format!("{name} (admin API, {peer})")
     })
+}
+
+/// The step that the body asks for.
+fn step(body: PruneBody, peer: &str) -> Result<PruneStep, AdminProblem> {
+    let unchanged = humantime::parse_duration(&body.unchanged_for)
+        .map_err(|error| MALFORMED.detail(format!("unchanged_for: {error}; such as \"720h\".")))?;
+    if unchanged < LEAST {
+        return Err(MALFORMED.detail(format!(
+            "unchanged_for: {} is too short: without its mark a resource accepts any token, also that of a \
+             holder that was away for so long. At least 1h; days or weeks are usual.",
+            humantime::format_duration(unchanged)
+        )));
+    }
+    parts_of_keys(&body.prefix, body.after.as_deref())?;
+    require_text("reason", &body.reason)?;
+    Ok(PruneStep {
+        prefix: body.prefix,
+        after: body.after,
+        unchanged,
+        dry_run: body.dry_run,
+        reason: body.reason,
+        actor: actor(&body.actor, peer)?,
+    })
+}
+
+/// Announces a prune to the other instances (202), or takes one step of it (200).
+pub async fn prune(
+    State(state): State<AdminState>,
+    Extension(_): Extension<MayWrite>,
+    request: Request,
+) -> Result<Response, AdminProblem> {
+    let peer = AdminPeer::of(&request).text;
+    let body: PruneBody = parse(request.into_body()).await?;
+    let step = step(body, &peer)?;
+    let (step, pruning) = completed(async move {
+        let pruning = state.fencing.prune(&step).await;
+        let pruning = pruning.map_err(|error| match error {
+            // A dry run writes nothing.
+            OperatorError::Store(error) if step.dry_run => AdminProblem::from(error),
+            error => error.into(),
+        });
+        Ok((step, pruning?))
+    })
+    .await?;
+    let done = match pruning {
+        Pruning::Announced(wait) => {
+            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+            let answer = Json(PruneAnswer::Announced {
+                announced: true,
+                again_in_seconds: seconds,
+            });
+            let again = [(header::RETRY_AFTER, seconds.to_string())];
+            return Ok((StatusCode::ACCEPTED, again, answer).into_response());
+        }
+        Pruning::Done(done) => done,
+    };
+    if done.era.is_some() {
+        tracing::warn!(
+            deleted = done.deleted,
+            prefix = step.prefix,
+            unchanged_for = %humantime::format_duration(step.unchanged),
+            actor = step.actor,
+            reason = step.reason,
+            "an operator pruned marks"
+        );
+    }
+    let answer = PruneAnswer::Step {
+        deleted: done.deleted,
+        open: done.open,
+        dry_run: step.dry_run,
+        next: done.next,
+    };
+    Ok(Json(answer).into_response())
 }

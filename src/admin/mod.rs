@@ -15,8 +15,8 @@
 //! | `POST /v1/marks/{resource}/override` | `{"token":"7","reason":"…"}` → `{"resource","outcome":"overridden","before","mark","era"}`; 409 `epochs-open`, 404 `no-mark` |
 //! | `POST /v1/marks/{resource}/resolve` | `{"id":"…","reason":"…"}` → `{"resource","outcome":"resolved","id"}`; 404 `no-such-unknown` |
 //! | `GET /v1/rejections?limit=` | `{"rejections":[rejection…]}`, the latest first; `group=resource`: `{"of":256,"groups":[{"resource","refused","outcomes","clients","latest"}…]}`, the most refused first |
-//! | `GET /v1/unknown?limit=&after=` | `{"open":[busy…],"next":null,"unknown":[rejection…]}`: `open`, the resources with unknown outcomes that have not settled; `unknown`, the latest requests that were sent and whose outcome was not known, settled or not |
-//! | `GET /v1/waiting?limit=&after=` | `{"waiting":[busy…],"next":null}`: the resources where requests wait for older ones |
+//! | `GET /v1/unknown?prefix=&limit=&after=` | `{"open":[busy…],"next":null,"unknown":[rejection…]}`: `open`, the resources with unknown outcomes that have not settled; `unknown`, the latest requests that were sent and whose outcome was not known, settled or not |
+//! | `GET /v1/waiting?prefix=&limit=&after=` | `{"waiting":[busy…],"next":null}`: the resources where requests wait for older ones |
 //! | `GET /v1/status` | [`StatusView`](api::StatusView): instance, version, uptime, readiness, store, lease, routes, and how much is under way |
 //! | `GET /v1/instances` | `{"instances":[{"id","state":"this"\|"alive"\|"dead","silent_seconds","settles_in_seconds"}…]}` as this instance sees them |
 //! | `GET /v1/config` | `{"loaded_at","kept":[field…],"config":{…}}`: the file with flags and environment variables over it, without secrets; `kept`: fields whose new values need a restart |
@@ -41,39 +41,29 @@
 
 pub(crate) mod api;
 mod auth;
-mod health;
-mod limit;
 mod listener;
-mod log_level;
 mod marks;
 mod page;
-mod peer;
 mod problem;
-mod prune;
 mod readiness;
-mod rejections;
 mod status;
-mod stream;
 pub(crate) mod tables;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::http::StatusCode;
-use axum::middleware::from_fn;
+use axum::http::{HeaderValue, header};
+use axum::middleware::{from_fn, map_response};
+use axum::response::Response;
 use axum::routing::{get, post};
 use tokio::sync::watch;
-use tower_http::limit::RequestBodyLimitLayer;
-use tower_http::timeout::TimeoutLayer;
-use tower_http::trace::TraceLayer;
 
 use self::auth::Access;
-use self::limit::RequestLimit;
 pub use self::listener::serve;
+use self::problem::{METHOD, NOT_FOUND};
 pub use self::readiness::{Readiness, ReadyReport};
 pub use self::status::LoadedConfig;
 use crate::config::AdminSettings;
@@ -81,11 +71,6 @@ use crate::fencing::Fencing;
 use crate::log_filter::LogFilter;
 use crate::metrics::Metrics;
 use crate::rejections::Rejections;
-
-/// Bytes in a request's body.
-const BODY_LIMIT: usize = 16 * 1024;
-/// Seconds for one request; the store's own timeouts are shorter.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Shared by the handlers.
 #[derive(Clone)]
@@ -100,42 +85,47 @@ pub struct AdminState {
     pub loaded: watch::Receiver<LoadedConfig>,
 }
 
-/// The admin port's routes and layers.
+/// The admin port's routes and layers. Probes and metrics come from memory, so they have no limit.
 pub fn router(state: AdminState) -> Router {
     let access = Access::new(state.settings.clone(), Arc::clone(&state.metrics));
     let guard = move |request: Request, next| Arc::clone(&access).guard(request, next);
-    let limit = RequestLimit::new(Arc::clone(&state.metrics));
-    let limit = move |request: Request, next| Arc::clone(&limit).serve(request, next);
-    let marks = Router::new()
+    Router::new()
         .route("/v1/marks", get(marks::list))
         .route("/v1/marks/{*rest}", get(marks::view).post(marks::act))
-        .route("/v1/prune", post(prune::prune))
-        .route("/v1/rejections", get(rejections::list))
+        .route("/v1/prune", post(marks::prune))
+        .route("/v1/rejections", get(status::rejected))
         .route("/v1/unknown", get(status::unknown))
         .route("/v1/status", get(status::status))
         .route("/v1/instances", get(status::instances))
         .route("/v1/waiting", get(status::waiting))
         .route("/v1/config", get(status::config))
+        .route(
+            "/v1/log-level",
+            get(status::log_level).post(status::set_log_level),
+        )
         .merge(page::routes())
-        .route("/v1/log-level", get(log_level::view).post(log_level::set))
-        .layer(from_fn(limit))
-        // In front of the limit: a request with a wrong token takes no permit.
-        .layer(from_fn(guard));
-    let answers = Router::new()
-        .route("/livez", get(health::livez))
-        .route("/readyz", get(health::readyz))
-        .route("/metrics", get(health::metrics))
-        .merge(marks)
-        .layer(TimeoutLayer::with_status_code(
-            StatusCode::SERVICE_UNAVAILABLE,
-            REQUEST_TIMEOUT,
-        ));
-    answers
-        // Without the timeout of the others, because it waits for longer.
-        .route("/drained", get(health::drained))
+        .layer(from_fn(guard))
+        .route("/livez", get(status::livez))
+        .route("/readyz", get(status::readyz))
+        .route("/metrics", get(status::metrics))
+        .route("/drained", get(status::drained))
+        .fallback(async || {
+            NOT_FOUND.detail(
+                "The admin port serves a page at /, /livez, /readyz, /drained, /metrics and, \
+                 below /v1, what docs/metrics.md describes.",
+            )
+        })
+        .method_not_allowed_fallback(async || {
+            METHOD.detail(
+                "Reads are GET; writes are POST /v1/marks/{resource}/advance, …/override and \
+                 …/resolve.",
+            )
+        })
         .with_state(state)
-        .layer(RequestBodyLimitLayer::new(BODY_LIMIT))
-        .layer(from_fn(problem::complete))
-        // A probe that says no is an answer, not a failure to log at each scrape.
-        .layer(TraceLayer::new_for_http().on_failure(()))
+        .layer(map_response(async |mut response: Response| {
+            let no_store = HeaderValue::from_static("no-store");
+            let headers = response.headers_mut();
+            headers.insert(header::CACHE_CONTROL, no_store);
+            response
+        }))
 }

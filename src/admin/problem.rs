@@ -1,8 +1,6 @@
 //! The admin API's errors: problem details (RFC 9457), like the data port's.
 
-use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
@@ -115,61 +113,6 @@ impl From<OperatorError> for AdminProblem {
                     " The write may still take effect: read the mark before trying again.";
                 problem
             }
-        }
-    }
-}
-
-/// The answer to a request beyond a limit.
-pub fn shed() -> AdminProblem {
-    OVERLOADED.detail("As many requests as the admin port serves at once are being served.")
-}
-
-/// Gives a problem's body to the errors of layers and extractors, which are empty or plain text.
-/// Keeps every answer out of caches.
-pub async fn complete(request: Request, next: Next) -> Response {
-    let reads = request.method().is_safe();
-    let mut response = next.run(request).await;
-    let kind = response.headers().get(header::CONTENT_TYPE);
-    let complete = kind.is_some_and(|kind| {
-        let kind = kind.as_bytes();
-        kind.starts_with(b"application/") || kind.starts_with(b"text/html")
-    });
-    if response.status().as_u16() >= 400 && !complete {
-        let allow = response.headers_mut().remove(header::ALLOW);
-        response = of_status(response.status(), reads).into_response();
-        let allow = allow.map(|allow| (header::ALLOW, allow));
-        response.headers_mut().extend(allow);
-    }
-    let no_store = HeaderValue::from_static("no-store");
-    response
-        .headers_mut()
-        .insert(header::CACHE_CONTROL, no_store);
-    response
-}
-
-fn of_status(status: StatusCode, reads: bool) -> AdminProblem {
-    match status {
-        StatusCode::NOT_FOUND => NOT_FOUND.detail(
-            "The admin port serves a page at /, /livez, /readyz, /drained, /metrics and, below \
-             /v1, what docs/metrics.md describes.",
-        ),
-        StatusCode::METHOD_NOT_ALLOWED => METHOD.detail(
-            "Reads are GET; writes are POST /v1/marks/{resource}/advance, …/override and \
-             …/resolve.",
-        ),
-        StatusCode::PAYLOAD_TOO_LARGE => {
-            TOO_LARGE.detail("A body of the admin API fits in 16 KiB.")
-        }
-        StatusCode::SERVICE_UNAVAILABLE if reads => {
-            OVERLOADED.detail("The store or the proxy took too long to answer.")
-        }
-        StatusCode::SERVICE_UNAVAILABLE => OVERLOADED.detail(
-            "The store or the proxy took too long to answer; the write may still take effect: \
-             read the mark before trying again.",
-        ),
-        status => {
-            let problem = MALFORMED.detail("The request is malformed.");
-            AdminProblem { status, ..problem }
         }
     }
 }

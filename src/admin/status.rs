@@ -1,24 +1,33 @@
-//! `/v1/status` and the lists beside it: what this instance is, how it is doing, and what is stuck.
-//! All of it comes from memory, so that an outage of the store delays none of it.
+//! The probes, the scrape, and the reads of `/v1` that need no store: what this instance is, how it
+//! is doing, what was refused, and what is stuck. All of it comes from memory, so that an outage of
+//! the store delays none of it. The level of the log can be changed, too.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
-use axum::extract::State;
-use axum::http::Uri;
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::AdminState;
 use super::api::{
-    InstanceList, Json, RouteView, StatusView, UnknownOutcomes, WaitingList, rejections,
+    InstanceList, Json, Live, RefusedResource, RejectionGroups, RejectionList, RouteView,
+    StatusView, UnknownOutcomes, WaitingList, rejections,
 };
-use super::marks::{limit, query};
-use super::problem::AdminProblem;
+use super::auth::{AdminPeer, MayWrite};
+use super::marks::{ListQuery, cut, limit, parse, query};
+use super::problem::{AdminProblem, INTERNAL, MALFORMED, NOT_DRAINING};
 use crate::build_info::{COMMIT, VERSION};
-use crate::config::{Settings, StoreTarget};
+use crate::config::{LogLevel, Settings, StoreTarget};
 use crate::fencing::overview::{Busy, BusyResource};
 use crate::json_values::{rfc3339, wall_clock};
+use crate::metrics::Metrics;
+use crate::rejections::{KEPT, RecentRejection};
 
 /// The configuration in force, and when it was read.
 #[derive(Clone, Debug)]
@@ -39,6 +48,53 @@ impl LoadedConfig {
             kept,
         }
     }
+}
+
+/// `GET /livez`: the process runs and its runtime schedules tasks. It checks nothing else, because
+/// a restart repairs no store.
+pub async fn livez() -> Json<Live> {
+    Json(Live {
+        live: true,
+        version: VERSION.to_owned(),
+    })
+}
+
+/// `GET /readyz`: 200 or 503, and why.
+pub async fn readyz(State(state): State<AdminState>) -> Response {
+    let report = state.readiness.report();
+    let status = if report.ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    (status, Json(report)).into_response()
+}
+
+/// A drain has this long to begin once a client waits for its end. A pod that stops signals all
+/// its containers at once. If only the upstream's container restarts, no drain begins.
+const BEGINNING: Duration = Duration::from_secs(10);
+
+/// `GET /drained`: 200 once the proxy has drained; the answer waits for that. It is a read, and
+/// does not start a drain. It is for the `preStop` hook of the upstream, which must end after the
+/// proxy's last request.
+pub async fn drained(State(state): State<AdminState>) -> Result<Json<Value>, AdminProblem> {
+    let readiness = &state.readiness;
+    let begun = timeout(BEGINNING, readiness.draining.cancelled()).await;
+    begun.map_err(|_| {
+        NOT_DRAINING.detail(
+            "Nobody has told this proxy to stop, so there is no end of a drain to wait for. \
+             SIGTERM does, or `fencepost drain`.",
+        )
+    })?;
+    readiness.drained.cancelled().await;
+    Ok(Json(json!({ "drained": true })))
+}
+
+/// `GET /metrics`.
+pub async fn metrics(State(state): State<AdminState>) -> impl IntoResponse {
+    state.fencing.refresh_gauges();
+    let text = state.metrics.encode(Instant::now());
+    ([(header::CONTENT_TYPE, Metrics::CONTENT_TYPE)], text)
 }
 
 /// `GET /v1/status`.
@@ -104,29 +160,19 @@ pub async fn instances(State(state): State<AdminState>) -> Json<InstanceList> {
     })
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PageQuery {
-    after: Option<String>,
-    limit: Option<u16>,
-}
-
 /// One page of the busy resources, where the next one begins, and its limit.
 fn page(
     state: &AdminState,
     kind: Busy,
     uri: &Uri,
 ) -> Result<(Vec<BusyResource>, Option<String>, usize), AdminProblem> {
-    let query: PageQuery = query(uri)?;
-    let limit = limit(query.limit)?.into();
+    let (query, limit) = ListQuery::of(uri)?;
     let mut busy = state.fencing.busy(kind);
-    if let Some(after) = &query.after {
-        busy.retain(|one| one.resource.as_str() > after.as_str());
-    }
-    let more = busy.len() > limit;
-    busy.truncate(limit);
-    let last = busy.last().filter(|_| more);
-    let next = last.map(|one| one.resource.to_string());
+    busy.retain(|one| {
+        let key = one.resource.as_str();
+        key.starts_with(&query.prefix) && query.after.as_deref().is_none_or(|after| key > after)
+    });
+    let next = cut(&mut busy, limit, |one| &one.resource);
     Ok((busy, next, limit))
 }
 
@@ -151,4 +197,98 @@ pub async fn unknown(
         next,
         unknown,
     }))
+}
+
+/// The body of `POST /v1/log-level`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LogLevelBody {
+    level: String,
+}
+
+/// The answer to both.
+#[derive(Serialize)]
+pub struct LogLevelView {
+    level: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before: Option<String>,
+}
+
+/// `GET /v1/log-level`.
+pub async fn log_level(State(state): State<AdminState>) -> Json<LogLevelView> {
+    let level = state.log.now().to_string();
+    let before = None;
+    Json(LogLevelView { level, before })
+}
+
+/// `POST /v1/log-level`.
+pub async fn set_log_level(
+    State(state): State<AdminState>,
+    Extension(_): Extension<MayWrite>,
+    request: Request,
+) -> Result<Json<LogLevelView>, AdminProblem> {
+    let cause = format!("POST /v1/log-level by {}", AdminPeer::of(&request).text);
+    let body: LogLevelBody = parse(request.into_body()).await?;
+    let level = LogLevel::parse(&body.level)
+        .map_err(|error| MALFORMED.detail(format!("level: {}.", error.replace('\n', "; "))))?;
+    let before = state.log.set(level.clone(), &cause);
+    let before =
+        before.map_err(|error| INTERNAL.detail(format!("The log level is as it was: {error}.")))?;
+    let (level, before) = (level.to_string(), Some(before.to_string()));
+    Ok(Json(LogLevelView { level, before }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RejectionQuery {
+    limit: Option<u16>,
+    group: Option<RejectionGroup>,
+}
+
+/// The form of a list of groups.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum RejectionGroup {
+    Resource,
+}
+
+/// `GET /v1/rejections`.
+pub async fn rejected(State(state): State<AdminState>, uri: Uri) -> Result<Response, AdminProblem> {
+    let query: RejectionQuery = query(&uri)?;
+    let limit = limit(query.limit)?;
+    if let Some(RejectionGroup::Resource) = query.group {
+        let mut groups = by_resource(state.rejections.latest(None, KEPT));
+        groups.groups.truncate(limit);
+        return Ok(Json(groups).into_response());
+    }
+    let rejections = rejections(state.rejections.latest(None, limit));
+    Ok(Json(RejectionList { rejections }).into_response())
+}
+
+/// `latest`: the newest first.
+fn by_resource(latest: Vec<RecentRejection>) -> RejectionGroups {
+    let of = latest.len();
+    let mut groups: BTreeMap<String, Vec<RecentRejection>> = BTreeMap::new();
+    for one in latest {
+        if let Some(resource) = &one.resource {
+            groups.entry(resource.to_string()).or_default().push(one);
+        }
+    }
+    let groups = groups.into_iter().map(|(resource, mut all)| {
+        let mut outcomes = BTreeMap::new();
+        for one in &all {
+            *outcomes.entry(one.outcome.to_string()).or_default() += 1;
+        }
+        let clients: BTreeSet<_> = all.iter().map(|one| &one.peer).collect();
+        RefusedResource {
+            resource,
+            refused: all.len(),
+            outcomes,
+            clients: clients.len(),
+            latest: all.swap_remove(0).into(),
+        }
+    });
+    let mut groups: Vec<_> = groups.collect();
+    groups.sort_by_key(|group| std::cmp::Reverse(group.refused));
+    RejectionGroups { of, groups }
 }

@@ -5,6 +5,8 @@ pub(crate) mod fixture;
 mod marks;
 mod serving;
 
+use std::time::Duration;
+
 use axum::http::header;
 use serde_json::json;
 

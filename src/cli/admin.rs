@@ -1,5 +1,7 @@
-//! The admin port of a running proxy, as `marks` and `health` talk to it.
+//! The admin port of a running proxy, as `marks`, `status` and `health` talk to it, and its answers
+//! as text.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,7 +13,9 @@ use reqwest::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::overrides::ConfigFile;
 use crate::admin::api::Problem;
+use crate::admin::tables::Table;
 use crate::config::{ADMIN_LISTEN, AdminAddress};
 use crate::printable::line;
 
@@ -37,9 +41,8 @@ pub struct AdminArgs {
         env = "FENCEPOST_ADMIN_LISTEN"
     )]
     admin_listen: Option<String>,
-    /// Configuration file of the proxy, for its admin.listen if neither of the above is given
-    #[arg(long, global = true, value_name = "FILE", env = "FENCEPOST_CONFIG")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    file: ConfigFile,
     /// Admin address if neither --admin-listen nor the file has one [default: 127.0.0.1:7081]
     #[arg(
         long,
@@ -56,7 +59,7 @@ impl AdminArgs {
         if let Some(url) = &self.admin {
             return Ok(url.clone());
         }
-        let file = match &self.config {
+        let file = match &self.file.config {
             Some(file) => AdminAddress::read(file).map_err(anyhow::Error::msg)?,
             None => AdminAddress::default(),
         };
@@ -234,15 +237,13 @@ impl Admin {
     /// The answer's status, whatever it is, and its body.
     pub async fn ask(&self, request: RequestBuilder) -> anyhow::Result<(StatusCode, String)> {
         let (client, request) = request.build_split();
-        let mut reads = true;
+        let request = request.context("the request cannot be written")?;
+        let reads = request.method().is_safe();
         let exchange = async {
-            let request = request?;
-            reads = request.method().is_safe();
             let response = client.execute(request).await?;
             Ok((response.status(), response.text().await?))
         };
-        let answer = exchange.await;
-        answer.map_err(|error| self.explain(error, reads))
+        exchange.await.map_err(|error| self.explain(error, reads))
     }
 
     /// The answer's body; a problem is an error.
@@ -273,28 +274,66 @@ impl Admin {
     }
 
     fn explain(&self, error: reqwest::Error, reads: bool) -> anyhow::Error {
-        let doubt = |text| if reads { "" } else { text };
+        let url = &self.url;
+        let doubt = "; the write may still take effect: look with `marks get`";
+        let doubt = if reads { "" } else { doubt };
         let why = if error.is_connect() {
             format!(
-                "cannot connect to {}. Is fencepost running, and is its admin.listen that address? \
-                 --admin or FENCEPOST_ADMIN_URL names another",
-                self.url
+                "cannot connect to {url}. Is fencepost running, and is its admin.listen that \
+                 address? --admin or FENCEPOST_ADMIN_URL names another"
             )
         } else if error.is_timeout() {
-            format!(
-                "{} did not answer in time{}",
-                self.url,
-                doubt("; the write may still take effect: look with `marks get`")
-            )
+            format!("{url} did not answer in time{doubt}")
         } else {
-            format!(
-                "the exchange with {} broke{}",
-                self.url,
-                doubt("; the write may have taken effect: look with `marks get`")
-            )
+            format!("the exchange with {url} broke{doubt}")
         };
         anyhow::Error::new(error.without_url()).context(why)
     }
+}
+
+/// Lines of a label and a value.
+pub(super) fn facts(facts: &[(&str, String)]) -> String {
+    let width = facts.iter().map(|(label, _)| label.len()).max();
+    let width = width.unwrap_or_default();
+    let mut out = String::new();
+    for (label, value) in facts {
+        let _ = writeln!(out, "{label:<width$}  {}", line(value));
+    }
+    out
+}
+
+/// A table under its title, unless it has no rows.
+pub(super) fn section(table: &Table) -> String {
+    if table.rows.is_empty() {
+        return String::new();
+    }
+    format!("\n{}\n{}", table.title, columns(table))
+}
+
+/// Columns as wide as their widest entry.
+pub(super) fn columns(table: &Table) -> String {
+    let headings = table.rows.iter().take(1).map(|row| {
+        let headings = row.0.iter().map(|(heading, _)| heading.to_uppercase());
+        headings.collect::<Vec<_>>()
+    });
+    let rows = table.rows.iter().map(|row| {
+        let cells = row.0.iter().map(|(_, cell)| cell.text().into_owned());
+        cells.collect()
+    });
+    let lines: Vec<Vec<String>> = headings.chain(rows).collect();
+    let widths: Vec<usize> = (0..lines.first().map_or(0, Vec::len))
+        .map(|column| lines.iter().map(|line| line[column].chars().count()).max())
+        .map(Option::unwrap_or_default)
+        .collect();
+    let mut out = String::new();
+    for line in &lines {
+        let cells = line.iter().zip(&widths);
+        let cells: Vec<_> = cells
+            .map(|(cell, width)| format!("{cell:<width$}"))
+            .collect();
+        let _ = writeln!(out, "{}", cells.join("  ").trim_end());
+    }
+    out
 }
 
 #[cfg(test)]

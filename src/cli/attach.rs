@@ -13,8 +13,8 @@ use http::uri::Authority;
 use http::{HeaderValue, Method, Request, Uri};
 
 use super::admin::read_token;
-use super::arguments::path_and_query;
 use super::logging;
+use super::usage::path_and_query;
 use crate::attach::{self, AttachOptions, TokenSource};
 use crate::config::{self, Overrides};
 use crate::proxy::headers::TARGET;

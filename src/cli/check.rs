@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use super::overrides::OverrideArgs;
-use crate::config::{self, ConfigPlace, ConfigProblem, Loader, Settings, Severity, StoreTarget};
+use super::overrides::ConfigArgs;
+use crate::config::{self, ConfigPlace, ConfigProblem, Settings, Severity, StoreTarget};
 use crate::printable;
 use crate::proxy::reach;
 use crate::store::MarkStore as _;
 use crate::store::postgres::PostgresStore;
 use crate::store::sqlite;
 
+/// The help of the file.
+pub(super) const FILE: &str = "The configuration file, as with --config; `-` is the standard input";
+
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
-    /// The configuration file; `-` reads the standard input.
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
     /// The form of the answer.
     #[arg(long, value_enum, default_value_t)]
     format: CheckFormat,
@@ -26,7 +26,7 @@ pub(super) struct CheckArgs {
     #[arg(long)]
     connect: bool,
     #[command(flatten)]
-    overrides: OverrideArgs,
+    configuration: ConfigArgs,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -59,11 +59,9 @@ fn problem(severity: Severity, path: &str, message: String) -> ConfigProblem {
 /// Checks the file and writes what it found. False if there is an error; the `Err` is about
 /// the standard input or `out`.
 pub(super) async fn run(args: CheckArgs, out: &mut dyn Write) -> std::io::Result<bool> {
-    let loader = Loader {
-        file: Some(args.file.clone()),
-        overrides: args.overrides.on_this_terminal(),
-    };
-    let parsed = if args.file == Path::new("-") {
+    let loader = args.configuration.loader();
+    let file = loader.file.clone().unwrap_or_default();
+    let parsed = if file == Path::new("-") {
         let text = std::io::read_to_string(std::io::stdin())?;
         config::parse(&text, &loader.overrides)
     } else {
@@ -81,7 +79,7 @@ pub(super) async fn run(args: CheckArgs, out: &mut dyn Write) -> std::io::Result
         Err(problems) => (problems.list, Vec::new(), Vec::new()),
     };
     let report = CheckReport {
-        file: args.file,
+        file,
         problems,
         summary,
         advice,
@@ -224,10 +222,12 @@ mod tests {
 
     fn checked(file: &Path) -> (bool, String) {
         let args = CheckArgs {
-            file: file.to_owned(),
             format: CheckFormat::Text,
             connect: false,
-            overrides: OverrideArgs::default(),
+            configuration: ConfigArgs {
+                file: Some(file.to_owned()),
+                ..ConfigArgs::default()
+            },
         };
         let mut out = Vec::new();
         let code = run(args, &mut out).now_or_never();

@@ -1,8 +1,6 @@
 //! `fencepost explain`: which route takes a request, by which key, and why. It asks the
 //! classification that serves, so there is no second opinion.
 
-use std::fmt::Write as _;
-use std::io::Write as _;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -11,8 +9,8 @@ use http::{HeaderName, HeaderValue, Method, Uri, Version};
 
 use serde::Serialize;
 
-use super::arguments::{field, path_and_query};
 use super::overrides::ConfigArgs;
+use super::usage::{field, path_and_query};
 use crate::config::{Mode, Settings};
 use crate::http1::names::HOST;
 use crate::http1::{Fields, RequestHead, Target};
@@ -35,17 +33,16 @@ pub(super) struct ExplainArgs {
     /// The body, for keys that are taken from it (`{json.…}`).
     #[arg(short = 'd', long, value_name = "TEXT")]
     data: Option<String>,
-    #[command(flatten)]
-    pub(super) configuration: ConfigArgs,
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    pub(super) configuration: ConfigArgs,
 }
 
 /// Explains the request by this configuration, and prints.
 pub(super) fn run(args: &ExplainArgs, settings: Settings) -> anyhow::Result<()> {
-    write!(std::io::stdout(), "{}", explained(args, settings)?)?;
-    Ok(())
+    super::print(&explained(args, settings)?)
 }
 
 /// The text to print.
@@ -74,7 +71,10 @@ fn explained(args: &ExplainArgs, settings: Settings) -> anyhow::Result<String> {
 struct Explanation {
     method: String,
     target: String,
-    verdict: PathVerdict,
+    /// The treatment of a request, before its token is compared with the mark: `fenced`, its token
+    /// is checked; `observed`, it goes upstream in any case; `passed` without a check; `refused`;
+    /// `claim`, it goes nowhere.
+    verdict: &'static str,
     /// The path of its route. null: no route matches.
     route: Option<String>,
     mode: Option<Mode>,
@@ -84,21 +84,6 @@ struct Explanation {
     status: Option<u16>,
     outcome: Option<&'static str>,
     reason: String,
-}
-
-/// The treatment of a request, before its token is compared with the mark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum PathVerdict {
-    /// Its token is checked, and it goes upstream if that is not stale.
-    Fenced,
-    /// Its token is checked, and it goes upstream in any case.
-    Observed,
-    /// It goes upstream without a check.
-    Passed,
-    Refused,
-    /// It is a claim, and goes nowhere.
-    Claim,
 }
 
 /// Explains a request. `body`: its whole body, if a key is taken from it.
@@ -111,14 +96,14 @@ fn explain(settings: Arc<Settings>, mut head: RequestHead, body: Option<&[u8]>) 
     let (route, class) = classify(&table, &head, &client);
     let route = route.as_ref().map(|route| &route.settings);
     let (verdict, judged) = match class {
-        Class::Fenced(fenced) => (PathVerdict::Fenced, subject(&fenced, &head, body)),
+        Class::Fenced(fenced) => ("fenced", subject(&fenced, &head, body)),
         Class::Observed(_, judged) => {
             let judged = judged.and_then(|fenced| subject(&fenced, &head, body));
-            (PathVerdict::Observed, judged)
+            ("observed", judged)
         }
-        Class::Refused(refusal) => (PathVerdict::Refused, Err(refusal)),
-        Class::Pass { .. } => (PathVerdict::Passed, Ok(None)),
-        Class::Claim => (PathVerdict::Claim, Ok(None)),
+        Class::Refused(refusal) => ("refused", Err(refusal)),
+        Class::Pass { .. } => ("passed", Ok(None)),
+        Class::Claim => ("claim", Ok(None)),
     };
     let mut explained = Explanation {
         method: head.method.to_string(),
@@ -137,7 +122,7 @@ fn explain(settings: Arc<Settings>, mut head: RequestHead, body: Option<&[u8]>) 
             format!("Token {token} is compared with the mark of {key}.")
         }
         Ok(None) => match (verdict, explained.mode) {
-            (PathVerdict::Claim, _) => {
+            ("claim", _) => {
                 "It is a claim: it raises the mark, waits for older requests, and goes nowhere."
             }
             (_, None) => "No route matches, and such paths pass: they are not fenced.",
@@ -157,10 +142,10 @@ fn explain(settings: Arc<Settings>, mut head: RequestHead, body: Option<&[u8]>) 
                 }
             }
             let why = refusal.detail(None, true).to_string();
-            if verdict == PathVerdict::Observed {
+            if verdict == "observed" {
                 format!("Observed only; enforced, it would be refused: {why}")
             } else {
-                explained.verdict = PathVerdict::Refused;
+                explained.verdict = "refused";
                 why
             }
         }
@@ -182,35 +167,27 @@ fn subject(
 }
 
 fn text(explained: &Explanation) -> String {
-    let mut out = format!("{} {}\n", explained.method, explained.target);
-    let _ = writeln!(out, "  route   {}", route(explained));
-    let _ = writeln!(
-        out,
-        "  key     {}",
-        explained.resource.as_deref().unwrap_or("-")
-    );
-    let _ = write!(out, "  result  {}", result(explained));
-    out
-}
-
-fn route(explained: &Explanation) -> String {
-    match (&explained.route, explained.mode) {
+    let Explanation {
+        method,
+        target,
+        verdict,
+        reason,
+        ..
+    } = explained;
+    let route = match (&explained.route, explained.mode) {
         (Some(route), Some(mode)) => format!("{route} ({})", mode.as_str()),
         _ => "none".to_owned(),
-    }
-}
-
-fn result(explained: &Explanation) -> String {
-    let what = match explained.verdict {
-        PathVerdict::Fenced => "fenced",
-        PathVerdict::Observed => "observed",
-        PathVerdict::Passed => "passed without a check",
-        PathVerdict::Refused => "refused",
-        PathVerdict::Claim => "claim",
+    };
+    let key = explained.resource.as_deref().unwrap_or("-");
+    let what = match *verdict {
+        "passed" => "passed without a check",
+        other => other,
     };
     let code = match (explained.status, explained.outcome) {
         (Some(status), Some(outcome)) => format!(", {status} {outcome}"),
         _ => String::new(),
     };
-    format!("{what}{code}: {}", explained.reason)
+    format!(
+        "{method} {target}\n  route   {route}\n  key     {key}\n  result  {what}{code}: {reason}"
+    )
 }

@@ -2,10 +2,10 @@
 //! store, so that an instance's memory and the store cannot drift apart.
 
 mod bulk;
-mod render;
 #[cfg(test)]
 mod tests;
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -13,9 +13,10 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Method, RequestBuilder};
 use serde::de::DeserializeOwned;
 
-use super::admin::{AccessArgs, Admin};
-use crate::admin::api::ActBody;
-use crate::printable;
+use super::admin::{AccessArgs, Admin, columns, facts, section};
+use crate::admin::api::{ActBody, ActOutcome, Acted, MarkList, MarkReport};
+use crate::admin::tables;
+use crate::printable::{self, line};
 use crate::routing::{ResourceKey, Token, TokenFormat};
 
 /// Longer than the admin port's own timeout, so that its answer arrives.
@@ -143,7 +144,7 @@ async fn answer(args: &MarksArgs) -> anyhow::Result<String> {
     let admin = args.access.connect(TIMEOUT)?;
     let act = async |resource: &ResourceKey, verb, body| {
         let request = change(&admin, resource, verb, &body)?;
-        shown(args, &admin, request, render::acted).await
+        shown(args, &admin, request, acted_text).await
     };
     match &args.verb {
         Verb::List {
@@ -152,12 +153,12 @@ async fn answer(args: &MarksArgs) -> anyhow::Result<String> {
             limit,
         } => {
             let request = list(&admin, prefix, after.as_deref(), *limit)?;
-            shown(args, &admin, request, render::list).await
+            shown(args, &admin, request, list_text).await
         }
         Verb::Bulk(verb) => bulk::answer(args, &admin, verb).await,
         Verb::Get { resource } => {
             let request = admin.request(Method::GET, &format!("{MARKS}/{}", escaped(resource)))?;
-            shown(args, &admin, request, render::view).await
+            shown(args, &admin, request, view_text).await
         }
         Verb::Advance(new) => act(&new.resource, "advance", new.body()).await,
         Verb::Override(new) => act(&new.resource, "override", new.body()).await,
@@ -205,4 +206,46 @@ fn change(
 
 fn escaped(resource: &ResourceKey) -> String {
     utf8_percent_encode(resource.as_str(), SEGMENT).to_string()
+}
+
+/// `marks list`.
+fn list_text(answer: &MarkList) -> String {
+    if answer.marks.is_empty() {
+        return "no marks\n".to_owned();
+    }
+    let mut out = columns(&tables::marks(answer));
+    if let Some(next) = &answer.next {
+        let next = line(next).replace('\'', "'\\''");
+        let _ = writeln!(out, "There are more: --after '{next}'");
+    }
+    out
+}
+
+/// `marks get`.
+fn view_text(answer: &MarkReport) -> String {
+    let MarkReport {
+        mark,
+        instance,
+        rejections,
+        latest_unknown,
+        audit,
+    } = answer;
+    let mut numbers = tables::mark(mark);
+    numbers.push(("instance", instance.clone()));
+    let lists = tables::of_resource(Some(mark), rejections, latest_unknown, audit);
+    let lists: String = lists.iter().map(section).collect();
+    facts(&numbers) + &lists
+}
+
+/// `marks advance`, `override` and `resolve`.
+fn acted_text(answer: &Acted) -> String {
+    let outcome = match &answer.outcome {
+        ActOutcome::Advanced { mark } => format!("the mark is {mark} now"),
+        ActOutcome::Current { mark } => format!("the mark was {mark} already"),
+        ActOutcome::Overridden { before, mark, era } => {
+            format!("the mark was {before} and is {mark} now, in era {era}")
+        }
+        ActOutcome::Resolved { id } => format!("{} no longer counts as in flight", line(id)),
+    };
+    format!("{}: {outcome}\n", line(answer.resource.as_str()))
 }

@@ -6,7 +6,6 @@
 //! that name.
 
 mod admin;
-mod arguments;
 mod attach;
 mod check;
 mod drain;
@@ -17,7 +16,7 @@ mod marks;
 mod overrides;
 mod probe;
 mod status;
-mod tables;
+mod usage;
 
 use std::io::Write;
 use std::pin::Pin;
@@ -69,6 +68,7 @@ enum CliCommand {
     Demo(DemoArgs),
     /// Check a configuration file and print every problem with its line.
     #[command(after_help = "Exits with 1 if there is an error, with 0 if there are warnings only.")]
+    #[command(mut_arg("file", |file| file.required_unless_present("config").help(check::FILE)))]
     Check(check::CheckArgs),
     /// Show which route takes a request, by which key, and which spellings are treated otherwise.
     ///
@@ -153,9 +153,18 @@ impl Invocation {
     fn try_parse<I, T>(args: I) -> Result<Self, clap::Error>
     where
         I: IntoIterator<Item = T>,
-        T: Into<std::ffi::OsString> + Clone,
+        T: Into<std::ffi::OsString>,
     {
-        Self::from_arg_matches(&command_line().try_get_matches_from(args)?)
+        let words: Vec<std::ffi::OsString> = args.into_iter().map(Into::into).collect();
+        let parsed = command_line().try_get_matches_from(&words);
+        let parsed = parsed.and_then(|matches| Self::from_arg_matches(&matches));
+        parsed.map_err(|error| {
+            let words: Vec<_> = words
+                .iter()
+                .map(|word| word.to_string_lossy().into())
+                .collect();
+            usage::with_tip(error, &words)
+        })
     }
 
     /// Runs the command. Boxed, so that the binary reuses this crate's machine code and compiles
@@ -166,12 +175,20 @@ impl Invocation {
     }
 
     async fn execute(self) -> anyhow::Result<ExitCode> {
+        for warning in usage::misspelt_variables(std::env::vars_os().map(|(name, _)| name)) {
+            eprintln!("warning: {warning}");
+        }
         let good = match self.command {
             CliCommand::Attach(args) => return attach::run(*args).await,
             CliCommand::Serve(args) => serve(args.loader()).await?,
             CliCommand::Demo(args) => demo::run(args.keep).await?,
             CliCommand::Check(args) => check::run(args, &mut std::io::stdout()).await?,
-            CliCommand::Explain(args) => explain(&args)?,
+            CliCommand::Explain(args) => {
+                match loaded(&args.configuration.clone().without_upstream()) {
+                    Some((settings, _)) => explain::run(&args, settings).map(|()| true)?,
+                    None => false,
+                }
+            }
             CliCommand::Migrate(args) => migrate(args).await?,
             CliCommand::Health(args) => health::run(args).await?,
             CliCommand::Probe(args) => probe::run(&args).await?,
@@ -180,14 +197,12 @@ impl Invocation {
             CliCommand::Drain(args) => drain::run(&args).map(|()| true)?,
             CliCommand::Schema => {
                 let schema = serde_json::to_string_pretty(&config::schema())?;
-                writeln!(std::io::stdout(), "{schema}")?;
-                true
+                print(&(schema + "\n")).map(|()| true)?
             }
             CliCommand::Completions { shell } => {
                 let mut text = Vec::new();
                 clap_complete::generate(shell, &mut command_line(), "fencepost", &mut text);
-                std::io::stdout().write_all(&text)?;
-                true
+                print(&String::from_utf8(text)?).map(|()| true)?
             }
         };
         Ok(if good {
@@ -219,15 +234,6 @@ async fn serve(loader: Loader) -> anyhow::Result<bool> {
     let logging = logging::start(&settings.log, Some(instance))?;
     let output = logging.output.clone();
     app::serve(loader, settings, warnings, output, instance).await?;
-    Ok(true)
-}
-
-/// `fencepost explain`.
-fn explain(args: &explain::ExplainArgs) -> anyhow::Result<bool> {
-    let Some((settings, _)) = loaded(&args.configuration.clone().without_upstream()) else {
-        return Ok(false);
-    };
-    explain::run(args, settings)?;
     Ok(true)
 }
 

@@ -4,27 +4,44 @@
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
+use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 
 use crate::config::{Loader, Overrides};
 
-/// A configuration file, and what overrides it.
-#[derive(Clone, Debug, Args)]
-pub struct ConfigArgs {
+/// The flag that names a configuration file.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ConfigFile {
     /// The configuration file.
-    #[arg(long, value_name = "FILE", env = "FENCEPOST_CONFIG")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "FENCEPOST_CONFIG",
+        help_heading = None
+    )]
     pub config: Option<PathBuf>,
-    #[command(flatten)]
-    pub overrides: OverrideArgs,
+}
+
+/// A configuration file, and the values of [`FLAGS`], which override it.
+#[derive(Clone, Debug, Default)]
+pub struct ConfigArgs {
+    pub file: Option<PathBuf>,
+    pub overrides: Overrides,
 }
 
 impl ConfigArgs {
+    /// The log is text on a terminal, unless a format is chosen.
     pub fn loader(self) -> Loader {
-        Loader {
-            file: self.config,
-            overrides: self.overrides.on_this_terminal(),
+        let Self {
+            file,
+            mut overrides,
+        } = self;
+        if std::io::stderr().is_terminal() {
+            overrides.fall_back("log.format", "text", "");
         }
+        Loader { file, overrides }
     }
 
     /// For a command that forwards nothing, and needs no upstream.
@@ -33,21 +50,6 @@ impl ConfigArgs {
         let overrides = &mut loader.overrides;
         overrides.fall_back("upstream.url", "http://localhost", "");
         loader
-    }
-}
-
-/// The values of [`FLAGS`] that were given.
-#[derive(Clone, Debug, Default)]
-pub struct OverrideArgs(Overrides);
-
-impl OverrideArgs {
-    /// The overrides; the log is text on a terminal, unless a format is chosen.
-    pub fn on_this_terminal(self) -> Overrides {
-        let Self(mut overrides) = self;
-        if std::io::stderr().is_terminal() {
-            overrides.fall_back("log.format", "text", "");
-        }
-        overrides
     }
 }
 
@@ -109,16 +111,21 @@ flags! {
     "log-level" "FENCEPOST_LOG_LEVEL" "LEVEL" set "log.level"
 }
 
-impl Args for OverrideArgs {
+impl Args for ConfigArgs {
     fn augment_args(command: Command) -> Command {
+        let file = Arg::new("file")
+            .value_name("FILE")
+            .value_parser(value_parser!(PathBuf))
+            .help("The configuration file, as with --config");
         let flags = FLAGS.iter().map(|flag| {
             Arg::new(flag.name)
                 .long(flag.name)
                 .env(flag.variable)
                 .value_name(flag.value)
                 .help(flag.help.trim_start())
+                .help_heading("Overrides")
         });
-        command.next_help_heading("Overrides").args(flags)
+        ConfigFile::augment_args(command.arg(file)).args(flags)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -126,8 +133,13 @@ impl Args for OverrideArgs {
     }
 }
 
-impl FromArgMatches for OverrideArgs {
+impl FromArgMatches for ConfigArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let named = matches.get_one::<PathBuf>("file");
+        if named.is_some() && matches.value_source("config") == Some(ValueSource::CommandLine) {
+            let twice = "name the configuration file once: FILE or --config FILE\n";
+            return Err(clap::Error::raw(ErrorKind::ArgumentConflict, twice));
+        }
         let mut overrides = Overrides::default();
         for flag in FLAGS {
             let Some(text) = matches.get_one::<String>(flag.name) else {
@@ -139,7 +151,10 @@ impl FromArgMatches for OverrideArgs {
             };
             (flag.apply)(&mut overrides, flag.field, text, &origin);
         }
-        Ok(Self(overrides))
+        Ok(Self {
+            file: named.or(matches.get_one("config")).cloned(),
+            overrides,
+        })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -157,7 +172,7 @@ mod tests {
     #[derive(Parser)]
     struct OverridesAlone {
         #[command(flatten)]
-        overrides: OverrideArgs,
+        overrides: ConfigArgs,
     }
 
     #[test]
@@ -191,7 +206,7 @@ mod tests {
             ),
         ] {
             let words = ["x", "--upstream", "http://a"].iter().chain(flags);
-            let overrides = OverridesAlone::parse_from(words).overrides.0;
+            let overrides = OverridesAlone::parse_from(words).overrides.overrides;
             let (settings, _) = crate::config::parse(file, &overrides).expect("it is sound");
             let listen = match settings.admin.listen.0 {
                 None => "off".to_owned(),
@@ -205,7 +220,7 @@ mod tests {
     #[test]
     fn a_wrong_value_is_told_by_the_flag_it_came_by() {
         let alone = OverridesAlone::parse_from(["x", "--listen", "7080", "--upstream", "http://a"]);
-        let problems = crate::config::parse("", &alone.overrides.0).expect_err("no host");
+        let problems = crate::config::parse("", &alone.overrides.overrides).expect_err("no host");
         assert_eq!(problems.errors(), 1);
         assert!(
             problems

@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::admin::{http_client, roots};
-use super::arguments::{field, path_and_query};
+use super::usage::{field, path_and_query};
 use crate::json_values::wall_clock;
 use crate::printable;
 use crate::proxy::headers::{OUTCOME, TOKEN};

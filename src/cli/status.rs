@@ -6,8 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
-use super::admin::AccessArgs;
-use super::tables::{facts, section};
+use super::admin::{AccessArgs, facts, section};
 use crate::admin::api::{InstanceList, RejectionGroups, StatusView, UnknownOutcomes, WaitingList};
 use crate::admin::tables;
 use crate::printable;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tower::ServiceExt;
 
-use crate::admin::peer::AdminPeer;
+use crate::admin::auth::AdminPeer;
 use crate::admin::{AdminState, LoadedConfig, Readiness, router};
 use crate::config::{self, AdminSettings, LogLevel, Overrides, RouteTable};
 use crate::fencing::tests::rows::Mark;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::fixture::Admin;
-use crate::admin::BODY_LIMIT;
+use crate::admin::marks::BODY_LIMIT;
 use crate::fencing::tests::{CallPlan, LOSS, broken, key, token};
 use crate::metrics::Outcome;
 use crate::rejections::{RecentRejection, RequestText};

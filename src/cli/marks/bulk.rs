@@ -2,13 +2,11 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::path::PathBuf;
-use std::pin::pin;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Subcommand;
-use futures_util::{StreamExt as _, stream};
 use reqwest::{RequestBuilder, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -22,13 +20,6 @@ use crate::routing::{ResourceKey, Token};
 
 /// As many marks as the admin port lists at once.
 const PAGE: u32 = 1000;
-
-/// The marks that are raised at the same time. The store commits them together. It is half of what
-/// the admin port handles at once, so that others are served meanwhile.
-const AT_ONCE: usize = 8;
-
-/// The tries of a mark at a port that has no room, and the pause after each.
-const NO_ROOM: (u32, Duration) = (40, Duration::from_millis(250));
 
 /// A line of an export.
 #[derive(Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -86,24 +77,9 @@ pub(super) async fn answer(
     admin: &Admin,
     verb: &BulkVerb,
 ) -> anyhow::Result<String> {
-    match verb {
-        BulkVerb::Export {
-            prefix,
-            output: None,
-        } => match export(admin, prefix, std::io::stdout().lock()).await {
-            // `| head`.
-            Err(error) if is_closed_pipe(&error) => Ok(String::new()),
-            done => done.map(|()| String::new()),
-        },
-        BulkVerb::Export {
-            prefix,
-            output: Some(path),
-        } => {
-            let at = || format!("--output {}", path.display());
-            let file = File::create_new(path).with_context(at)?;
-            export(admin, prefix, &file).await?;
-            file.sync_all().with_context(at)?;
-            Ok(String::new())
+    let (json, text) = match verb {
+        BulkVerb::Export { prefix, output } => {
+            return export_to(admin, prefix, output.as_deref()).await;
         }
         BulkVerb::Prune {
             unchanged_for,
@@ -120,32 +96,44 @@ pub(super) async fn answer(
                 actor: why.actor.clone(),
             };
             let (deleted, open) = prune(admin, step).await?;
-            if args.access.json {
-                let result = json!({ "deleted": deleted, "open": open, "dry_run": dry_run });
-                return Ok(format!("{result}\n"));
-            }
             let what = if *dry_run { "would be" } else { "were" };
-            Ok(format!(
-                "{deleted} marks {what} deleted, {open} are in use\n"
-            ))
+            (
+                json!({ "deleted": deleted, "open": open, "dry_run": dry_run }),
+                format!("{deleted} marks {what} deleted, {open} are in use"),
+            )
         }
         BulkVerb::Import { file, why } => {
-            let at = || file.display().to_string();
+            let at = file.display().to_string();
             let lines = if file.as_os_str() == "-" {
                 std::io::read_to_string(std::io::stdin())
             } else {
                 std::fs::read_to_string(file)
             };
-            let Imported { raised, kept } =
-                import(admin, &lines.with_context(at)?, &at(), why).await?;
-            if args.access.json {
-                return Ok(format!("{}\n", json!({ "raised": raised, "kept": kept })));
-            }
-            Ok(format!(
-                "{raised} marks were raised, {kept} were as high or higher\n"
-            ))
+            let lines = lines.with_context(|| at.clone())?;
+            let Imported { raised, kept } = import(admin, &lines, &at, why).await?;
+            (
+                json!({ "raised": raised, "kept": kept }),
+                format!("{raised} marks were raised, {kept} were as high or higher"),
+            )
         }
+    };
+    let json = args.access.json.then(|| json.to_string());
+    Ok(json.unwrap_or(text) + "\n")
+}
+
+/// Exports to a new file, or to the standard output, which may be closed (`| head`).
+async fn export_to(admin: &Admin, prefix: &str, file: Option<&Path>) -> anyhow::Result<String> {
+    if let Some(path) = file {
+        let at = || format!("--output {}", path.display());
+        let file = File::create_new(path).with_context(at)?;
+        export(admin, prefix, &file).await?;
+        file.sync_all().with_context(at)?;
+    } else if let Err(error) = export(admin, prefix, std::io::stdout().lock()).await
+        && !is_closed_pipe(&error)
+    {
+        return Err(error);
     }
+    Ok(String::new())
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
@@ -214,7 +202,7 @@ async fn prune(admin: &Admin, mut step: PruneBody) -> anyhow::Result<(u64, u64)>
 }
 
 /// The result of an import.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Imported {
     raised: u64,
     /// Marks that were as high already, or higher.
@@ -232,19 +220,13 @@ async fn import(admin: &Admin, lines: &str, file: &str, why: &Why) -> anyhow::Re
             marks.push((at, mark));
         }
     }
-    let requests = marks.into_iter().map(|(at, (resource, mark))| async move {
-        let body = why.body(Some(mark), None);
-        let request = change(admin, &resource, "advance", &body)?;
-        anyhow::Ok((at, raise(admin, request).await))
-    });
-    let mut answers = pin!(stream::iter(requests).buffered(AT_ONCE));
     let mut done = Imported::default();
-    while let Some(answer) = answers.next().await {
-        let (at, raised) = answer?;
-        let raised = raised.with_context(|| {
+    for (at, (resource, mark)) in marks {
+        let request = change(admin, &resource, "advance", &why.body(Some(mark), None))?;
+        let raised = raise(admin, request).await.with_context(|| {
+            let Imported { raised, kept } = done;
             format!(
-                "{at}: {} marks were raised before, {} were as high; run it again to go on",
-                done.raised, done.kept
+                "{at}: {raised} marks were raised before, {kept} were as high; run it again to go on"
             )
         })?;
         done.raised += u64::from(raised);
@@ -255,36 +237,20 @@ async fn import(admin: &Admin, lines: &str, file: &str, why: &Why) -> anyhow::Re
 
 /// True if the mark was raised; false if it was as high.
 async fn raise(admin: &Admin, request: RequestBuilder) -> anyhow::Result<bool> {
-    let (tries, pause) = NO_ROOM;
-    for _ in 0..tries {
-        let again = request.try_clone().context("a request without a stream")?;
-        let (status, text) = admin.ask(again).await?;
-        match status {
-            StatusCode::PRECONDITION_FAILED => return Ok(false),
-            StatusCode::SERVICE_UNAVAILABLE => tokio::time::sleep(pause).await,
-            _ => {
-                let acted: Acted = admin.read(&admin.accepted(status, text)?)?;
-                return Ok(matches!(acted.outcome, ActOutcome::Advanced { .. }));
-            }
-        }
+    let (status, text) = admin.ask(request).await?;
+    if status == StatusCode::PRECONDITION_FAILED {
+        return Ok(false);
     }
-    admin.send(request).await?;
-    Ok(true)
+    let acted: Acted = admin.read(&admin.accepted(status, text)?)?;
+    Ok(matches!(acted.outcome, ActOutcome::Advanced { .. }))
 }
 
 fn mark_of(line: &str) -> anyhow::Result<(ResourceKey, Token)> {
     let mark: ExportedMark = serde_json::from_str(line).context("not a line of `marks export`")?;
     let resource = key(mark.resource.as_str()).map_err(anyhow::Error::msg)?;
-    let number = mark.mark;
     // A spent token may not be used again. A mark above it says the same.
-    let number = if mark.spent {
-        number.get().checked_add(1)
-    } else {
-        Some(number.get())
-    };
-    let number = number.and_then(Token::new);
-    Ok((
-        resource,
-        number.context("no token is above a spent mark of 2^63-1")?,
-    ))
+    let above = mark.mark.get().checked_add(mark.spent.into());
+    let number = above.and_then(Token::new);
+    let number = number.context("no token is above a spent mark of 2^63-1")?;
+    Ok((resource, number))
 }

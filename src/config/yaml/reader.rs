@@ -58,7 +58,9 @@ pub(in crate::config) fn read<T: DeserializeOwned + Default + JsonSchema>(
             node = value;
         }
         let mut fault = fault.into_inner();
-        if let Some(Segment::Map { key }) = fault_path.iter().next_back().filter(|_| fault.is_unknown) {
+        if let Some(Segment::Map { key }) =
+            fault_path.iter().next_back().filter(|_| fault.is_unknown)
+        {
             let (root, mut owners) = (schemars::schema_for!(T).to_value(), Vec::new());
             find_owners(&root, &root, "", key, &mut owners);
             if !owners.is_empty() {
