@@ -1,6 +1,6 @@
 //! [`LogFilter`]: changes what the log shows while the process runs.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use tracing::Level;
 use tracing_subscriber::Registry;
@@ -31,10 +31,7 @@ impl LogFilter {
     /// The current level.
     #[must_use]
     pub fn now(&self) -> LogLevel {
-        self.now
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        locked(&self.now).clone()
     }
 
     /// Has the log show this from now on, and returns what it showed before. A line says so, with the

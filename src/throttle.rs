@@ -13,6 +13,8 @@ use crate::locked::locked;
 const OF_MANY: u32 = 10;
 /// Lines a second for each reason to refuse a request.
 const OF_REFUSALS: u32 = 100;
+/// The spans for many different lines: none grows.
+const SECOND: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(1));
 /// The pauses between two lines of one cause: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(5));
 
@@ -41,16 +43,13 @@ impl Throttle {
     /// For many different lines of one kind: the first few of each second.
     #[must_use]
     pub fn of_many() -> Self {
-        Self::new(OF_MANY, (Duration::from_secs(1), Duration::from_secs(1)))
+        Self::new(OF_MANY, SECOND)
     }
 
     /// For the refusals of one reason.
     #[must_use]
     pub fn of_refusals() -> Self {
-        Self::new(
-            OF_REFUSALS,
-            (Duration::from_secs(1), Duration::from_secs(1)),
-        )
+        Self::new(OF_REFUSALS, SECOND)
     }
 
     /// For tries that fail for the same cause, over and over: the first one, and then at growing

@@ -141,7 +141,6 @@ impl Bound {
 
         // Close.
         app.close(running, deadline, end, side_tasks).await;
-        drop(port);
         tracing::info!("stopped");
         Ok(())
     }
@@ -157,6 +156,7 @@ pub struct App {
     tasks: TaskTracker,
     /// Cancelled once tunnels must end.
     tunnels: CancellationToken,
+    /// Exchanges go on there when their connections have ended.
     workers: Arc<Workers>,
 }
 
@@ -164,8 +164,6 @@ pub struct App {
 struct DataPort {
     server: JoinHandle<()>,
     departure: DrainPhases,
-    /// They live as long as the port: exchanges go on there when their connections have ended.
-    _workers: Arc<Workers>,
 }
 
 /// The tasks that run beside the requests until the store is closed.
@@ -181,13 +179,11 @@ impl App {
         let store = store_start::open(&settings, &instance).await?;
         let (data_listener, data) =
             bind(&settings.listen, settings.listen_mode.map(|mode| mode.0)).await?;
-        let (admin_listener, admin) = match &settings.admin.listen.0 {
-            Some(listen) => {
-                let (listener, address) = bind(listen, None).await?;
-                (Some(listener), Some(address))
-            }
-            None => (None, None),
+        let admin = match &settings.admin.listen.0 {
+            Some(listen) => Some(bind(listen, None).await?),
+            None => None,
         };
+        let (admin_listener, admin) = admin.unzip();
         Ok(Bound {
             data,
             admin,
@@ -315,7 +311,6 @@ impl App {
     /// Begins to accept on the data port.
     fn accept(&self, listener: Listener) -> DataPort {
         let departure = DrainPhases::default();
-        let workers = Arc::clone(&self.workers);
         let server = tokio::spawn(server::serve(
             listener,
             server::Shared {
@@ -324,14 +319,10 @@ impl App {
                 metrics: Arc::clone(&self.live.metrics),
             },
             departure.clone(),
-            Arc::clone(&workers),
+            Arc::clone(&self.workers),
         ));
         self.readiness.set_configured();
-        DataPort {
-            server,
-            departure,
-            _workers: workers,
-        }
+        DataPort { server, departure }
     }
 
     /// Lets requests in flight end until the deadline, and cuts the rest. Returns the deadline.

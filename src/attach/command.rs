@@ -125,18 +125,11 @@ fn descendants() -> io::Result<Vec<Pid>> {
     if std::fs::read_link("/proc/self")?.to_str() != Some(&own.to_string()) {
         return Err(io::Error::other("/proc is that of another PID namespace"));
     }
-    let mut parents = Vec::new();
-    for entry in std::fs::read_dir("/proc")? {
-        let name = entry?.file_name();
-        let pid = name
-            .to_str()
-            .and_then(|name| Pid::from_raw(name.parse().ok()?));
-        if let Some(pid) = pid
-            && let Some(parent) = parent(pid)
-        {
-            parents.push((pid, parent));
-        }
-    }
+    let parents = std::fs::read_dir("/proc")?.filter_map(|entry| {
+        let pid = Pid::from_raw(entry.ok()?.file_name().to_str()?.parse().ok()?)?;
+        Some((pid, parent(pid)?))
+    });
+    let parents: Vec<_> = parents.collect();
     let mut found = vec![own];
     let mut next = 0;
     while let Some(parent) = found.get(next).copied() {

@@ -36,7 +36,7 @@ impl StoreMetrics {
         self.count(error);
         if !matches!(error, StoreError::LockTimeout(_)) {
             self.series.store_up.set(0);
-            self.set_trouble(Some(error.to_string().into()));
+            *locked(&self.trouble) = Some(error.to_string().into());
         }
     }
 
@@ -49,7 +49,7 @@ impl StoreMetrics {
     /// A call has been answered.
     pub fn answered(&self) {
         if self.series.store_up.get() != 1 {
-            self.set_trouble(None);
+            *locked(&self.trouble) = None;
             self.series.store_up.set(1);
         }
     }
@@ -65,9 +65,5 @@ impl StoreMetrics {
     pub fn set_lease_remaining(&self, left: Option<Duration>) {
         let seconds = left.map_or(f64::INFINITY, |left| left.as_secs_f64());
         self.series.lease_remaining_seconds.set(seconds);
-    }
-
-    fn set_trouble(&self, why: Option<Arc<str>>) {
-        *locked(&self.trouble) = why;
     }
 }

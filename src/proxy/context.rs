@@ -17,7 +17,7 @@ use crate::config::LogSettings;
 use crate::http1::names::USER_AGENT;
 use crate::http1::{Fields, RequestHead, Target};
 use crate::rejections::RequestText;
-use crate::traces::{RequestTrace, TraceHead, TraceParent};
+use crate::traces::{RequestTrace, TraceParent};
 
 /// The name under which a client, this proxy and the upstream log one request.
 const REQUEST_ID: &str = "x-request-id";
@@ -69,17 +69,8 @@ impl Context {
         let copied = |name| head?.fields.get(name).map(Bytes::copy_from_slice);
         let parent = head.and_then(|head| TraceParent::of(&head.fields));
         let trace = head.zip(snapshot.traces.as_ref());
-        let trace = trace.and_then(|(head, traces)| {
-            let head = TraceHead {
-                began,
-                method: &head.method,
-                path: head.target.path(),
-                version: head.version,
-                fields: &head.fields,
-                client: &client.text,
-            };
-            traces.request(parent.as_ref(), head)
-        });
+        let trace =
+            trace.and_then(|(head, traces)| traces.request(parent.as_ref(), head, &client.text));
         let trace_id = match &trace {
             Some(trace) => Some(trace.trace_id().to_string()),
             None => parent.map(|parent| parent.trace_id.to_owned()),

@@ -1,9 +1,9 @@
 //! Sends spans to the collector, by the exporter of OpenTelemetry. Failures are logged and counted.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use opentelemetry_otlp::{
     Protocol, SpanExporter as OtlpExporter, WithExportConfig, WithHttpConfig,
 };
@@ -26,25 +26,24 @@ const CERTIFICATE: &str = "OTEL_EXPORTER_OTLP_CERTIFICATE";
 
 /// The reason why no spans can be sent.
 #[derive(Debug, thiserror::Error)]
-#[error("tracing: {0}")]
-pub struct TracesError(String);
+#[error("tracing: {0:#}")]
+pub struct TracesError(#[from] anyhow::Error);
 
 /// The exporter that the settings ask for.
 pub(super) fn exporter(
     settings: &TracingSettings,
     metrics: &Metrics,
 ) -> Result<WatchedExporter, TracesError> {
-    // An error says that there is a provider already.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let inner = OtlpExporter::builder()
         .with_http()
         .with_http_client(client()?)
         .with_protocol(Protocol::HttpBinary)
         .with_endpoint(&settings.otlp.0)
         .with_timeout(TIMEOUT)
-        .build();
+        .build()
+        .map_err(anyhow::Error::from)?;
     Ok(WatchedExporter {
-        inner: Arc::new(inner.map_err(|error| TracesError(error.to_string()))?),
+        inner: Arc::new(inner),
         collector: settings.otlp.0.clone(),
         runtime: Handle::current(),
         exported: metrics.series.trace_spans.of(SpansSent::Exported).clone(),
@@ -54,25 +53,22 @@ pub(super) fn exporter(
 }
 
 /// The HTTP client for the collector.
-fn client() -> Result<reqwest::Client, TracesError> {
+fn client() -> anyhow::Result<reqwest::Client> {
     let mut builder = reqwest::Client::builder()
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
         .timeout(TIMEOUT);
     if let Some(file) = std::env::var_os(CERTIFICATE).filter(|file| !file.is_empty()) {
-        let wrong = |error: &dyn fmt::Display| {
-            TracesError(format!("{CERTIFICATE}: {}: {error}", file.display()))
-        };
-        let pem = std::fs::read(&file).map_err(|error| wrong(&error))?;
-        let authorities = reqwest::Certificate::from_pem_bundle(&pem);
-        builder = builder.tls_certs_only(authorities.map_err(|error| wrong(&error))?);
+        let at = || format!("{CERTIFICATE}: {}", file.display());
+        let pem = std::fs::read(&file).with_context(at)?;
+        let authorities = reqwest::Certificate::from_pem_bundle(&pem).with_context(at)?;
+        builder = builder.tls_certs_only(authorities);
     }
-    builder
-        .build()
-        .map_err(|error| TracesError(error.to_string()))
+    Ok(builder.build()?)
 }
 
 /// The exporter of OpenTelemetry, on our runtime.
+#[derive(Debug)]
 pub(super) struct WatchedExporter {
     inner: Arc<OtlpExporter>,
     collector: String,
@@ -117,13 +113,5 @@ impl SpanExporter for WatchedExporter {
         if let Some(inner) = Arc::get_mut(&mut self.inner) {
             inner.set_resource(resource);
         }
-    }
-}
-
-impl fmt::Debug for WatchedExporter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WatchedExporter")
-            .field("collector", &self.collector)
-            .finish_non_exhaustive()
     }
 }

@@ -8,13 +8,10 @@
 //! The SDK of OpenTelemetry makes the spans, and sends them from a thread of its own. If its queue
 //! is full, it drops spans: no request waits for a collector.
 
-mod clock;
 mod export;
 mod parent;
 mod request;
-mod upstream;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,13 +23,14 @@ use opentelemetry_sdk::trace::{BatchSpanProcessor, Sampler, SdkTracer, SdkTracer
 
 pub use self::export::TracesError;
 pub use self::parent::TraceParent;
-pub use self::request::{RequestSpanGuard, RequestTrace, TraceHead};
-pub use self::upstream::UpstreamSpan;
+pub use self::request::{RequestSpanGuard, RequestTrace, UpstreamSpan};
 use crate::build_info::VERSION;
 use crate::config::TracingSettings;
+use crate::http1::RequestHead;
 use crate::metrics::Metrics;
 
 /// Decides which requests are traced, and sends their spans.
+#[derive(Debug)]
 pub struct Traces {
     settings: TracingSettings,
     tracer: SdkTracer,
@@ -66,18 +64,19 @@ impl Traces {
         settings == Some(&self.settings)
     }
 
-    /// Begins the span of a request, if it is traced.
+    /// Begins the span of a request, if it is traced. `client`: its address.
     #[must_use]
     pub fn request(
-        self: &Arc<Self>,
+        &self,
         parent: Option<&TraceParent<'_>>,
-        head: TraceHead<'_>,
+        head: &RequestHead,
+        client: &str,
     ) -> Option<Arc<RequestTrace>> {
         let traced = match parent {
             Some(parent) => parent.sampled,
             None => rand::random::<f64>() < self.settings.sample.0,
         };
-        traced.then(|| Arc::new(RequestTrace::begin(self, parent, head)))
+        traced.then(|| Arc::new(RequestTrace::begin(&self.tracer, parent, head, client)))
     }
 
     /// Sends the spans that have ended, for up to `within`.
@@ -97,12 +96,6 @@ impl Drop for Traces {
         let last = std::thread::Builder::new().name("last-spans".to_owned());
         // Without a thread they are lost.
         let _ = last.spawn(move || provider.shutdown());
-    }
-}
-
-impl fmt::Debug for Traces {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Traces").finish_non_exhaustive()
     }
 }
 

@@ -1,102 +1,88 @@
-//! [`RequestTrace`]: the spans of one traced request.
+//! [`RequestTrace`]: the spans of one traced request. The names are those of the semantic
+//! conventions (<https://opentelemetry.io/docs/specs/semconv/http/http-spans/>).
 
 use std::borrow::Cow;
-use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use http::uri::Authority;
 use http::{Method, StatusCode, Version};
 use opentelemetry::trace::{
-    Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, TraceId, Tracer as _,
+    Span as _, SpanBuilder, SpanKind, Status, TraceContextExt, TraceId, Tracer as _,
 };
 use opentelemetry::{Context, KeyValue};
-use opentelemetry_sdk::trace::Span;
+use opentelemetry_sdk::trace::{SdkTracer, Span};
 use tokio::time::Instant;
 
-use super::clock::SpanClock;
-use super::{TraceParent, Traces, UpstreamSpan};
-use crate::http1::Fields;
+use super::TraceParent;
+use super::parent::{TRACEPARENT, TRACESTATE};
 use crate::http1::names::USER_AGENT;
+use crate::http1::{Fields, RequestHead};
+use crate::json_values::wall_clock;
 use crate::locked::locked;
 
-/// The facts of a request when its head has arrived. The names are those of the semantic
-/// conventions (<https://opentelemetry.io/docs/specs/semconv/http/http-spans/>).
-#[derive(Clone, Copy, Debug)]
-pub struct TraceHead<'a> {
-    pub began: Instant,
-    pub method: &'a Method,
-    /// Without its query.
-    pub path: &'a str,
-    pub version: Version,
-    pub fields: &'a Fields,
-    pub client: &'a str,
-}
-
 /// One traced request.
+#[derive(Debug)]
 pub struct RequestTrace {
-    traces: Arc<Traces>,
+    tracer: SdkTracer,
     /// The request's own span, held for one change, never across an await.
     span: Mutex<Span>,
     /// The parent of the spans in it.
     inside: Context,
-    context: SpanContext,
+    trace_id: TraceId,
     method: Method,
-    /// It continues the trace of its caller.
-    continued: bool,
-    clock: SpanClock,
 }
 
 impl RequestTrace {
+    /// `client`: its address.
     pub(super) fn begin(
-        traces: &Arc<Traces>,
+        tracer: &SdkTracer,
         parent: Option<&TraceParent<'_>>,
-        head: TraceHead<'_>,
+        head: &RequestHead,
+        client: &str,
     ) -> Self {
         let outside = parent.map_or_else(Context::new, |parent| {
-            Context::new().with_remote_span_context(parent.context(head.fields))
+            Context::new().with_remote_span_context(parent.context(&head.fields))
         });
-        let clock = SpanClock::new();
+        let method = head.method.as_str().to_owned();
         let mut attributes = vec![
-            KeyValue::new("http.request.method", head.method.as_str().to_owned()),
+            KeyValue::new("http.request.method", method.clone()),
             KeyValue::new("network.protocol.version", version(head.version)),
-            KeyValue::new("client.address", head.client.to_owned()),
+            KeyValue::new("client.address", client.to_owned()),
+            // Without its query.
+            KeyValue::new("url.path", head.target.path().to_owned()),
         ];
-        attributes.push(KeyValue::new("url.path", head.path.to_owned()));
         if let Some(agent) = head.fields.get(USER_AGENT) {
             let agent = String::from_utf8_lossy(agent).into_owned();
             attributes.push(KeyValue::new("user_agent.original", agent));
         }
-        let builder = SpanBuilder::from_name(head.method.as_str().to_owned())
+        let builder = SpanBuilder::from_name(method)
             .with_kind(SpanKind::Server)
-            .with_start_time(clock.at(head.began))
             .with_attributes(attributes);
-        let span = traces.tracer.build_with_context(builder, &outside);
+        let span = tracer.build_with_context(builder, &outside);
         let context = span.span_context().clone();
         Self {
-            traces: Arc::clone(traces),
+            tracer: tracer.clone(),
             span: Mutex::new(span),
-            inside: Context::new().with_remote_span_context(context.clone()),
-            context,
+            trace_id: context.trace_id(),
+            inside: Context::new().with_remote_span_context(context),
             method: head.method.clone(),
-            continued: parent.is_some(),
-            clock,
         }
     }
 
     #[must_use]
     pub fn trace_id(&self) -> TraceId {
-        self.context.trace_id()
+        self.trace_id
     }
 
     /// A part of the request that began then and ends now.
     pub fn part(&self, name: &'static str, began: Instant, attributes: Vec<KeyValue>) {
+        // Read first: no part begins before the request.
+        let lasted = began.elapsed();
         let builder = SpanBuilder::from_name(name)
             .with_kind(SpanKind::Internal)
-            .with_start_time(self.clock.at(began))
+            .with_start_time(wall_clock() - lasted)
             .with_attributes(attributes);
-        let tracer = &self.traces.tracer;
-        let mut span = tracer.build_with_context(builder, &self.inside);
-        span.end_with_timestamp(self.clock.now());
+        drop(self.tracer.build_with_context(builder, &self.inside));
     }
 
     /// Begins the span of the exchange with the upstream. `address`: that of the upstream.
@@ -112,11 +98,11 @@ impl RequestTrace {
         }
         let builder = SpanBuilder::from_name(method)
             .with_kind(SpanKind::Client)
-            .with_start_time(self.clock.now())
             .with_attributes(attributes);
-        let tracer = &self.traces.tracer;
-        let span = tracer.build_with_context(builder, &self.inside);
-        UpstreamSpan::new(span, self.clock, self.continued)
+        UpstreamSpan {
+            span: Box::new(self.tracer.build_with_context(builder, &self.inside)),
+            error: Some("unanswered"),
+        }
     }
 
     /// Says how the request is answered. `route`: the path of its route, as it is configured.
@@ -132,36 +118,24 @@ impl RequestTrace {
             span.update_name(format!("{} {route}", self.method));
             span.set_attribute(KeyValue::new("http.route", route.to_owned()));
         }
-        let code = i64::from(status.as_u16());
-        span.set_attribute(KeyValue::new("http.response.status_code", code));
+        let code = status.as_u16();
+        set_status_code(&mut span, code);
         if let Some(outcome) = outcome {
             span.set_attribute(KeyValue::new("fencepost.outcome", outcome));
         }
         span.set_attributes(more);
         if status.is_server_error() {
             // The status of a server's span is only an error where the server failed.
-            let kind = outcome.map_or_else(|| Cow::from(code.to_string()), Cow::from);
-            span.set_attribute(KeyValue::new("error.type", kind));
-            span.set_status(Status::error(""));
+            fail(
+                &mut span,
+                outcome.map_or_else(|| code.to_string().into(), Cow::from),
+            );
         }
     }
 
     /// Ends the request's span where it is dropped.
     pub fn guard(self: &Arc<Self>) -> RequestSpanGuard {
         RequestSpanGuard(Arc::clone(self))
-    }
-
-    fn end(&self) {
-        let now = self.clock.now();
-        let mut span = locked(&self.span);
-        span.end_with_timestamp(now);
-    }
-}
-
-impl fmt::Debug for RequestTrace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let id = self.trace_id();
-        f.debug_tuple("RequestTrace").field(&id).finish()
     }
 }
 
@@ -172,8 +146,69 @@ pub struct RequestSpanGuard(Arc<RequestTrace>);
 
 impl Drop for RequestSpanGuard {
     fn drop(&mut self) {
-        self.0.end();
+        locked(&self.0.span).end();
     }
+}
+
+/// The span of an exchange with the upstream: from before a connection is taken to the end of the
+/// response. It ends when it is dropped.
+#[derive(Debug)]
+pub struct UpstreamSpan {
+    /// Boxed, since the future of every exchange has room for one.
+    span: Box<Span>,
+    /// The error, if it ends now.
+    error: Option<&'static str>,
+}
+
+impl UpstreamSpan {
+    /// Lets the upstream continue the trace. A valid `tracestate` of the caller's trace stays as it
+    /// is; any other goes (W3C Trace Context, 4.3).
+    pub fn propagate(&self, fields: &mut Fields) {
+        let context = self.span.span_context();
+        let line = format!("00-{}-{}-01", context.trace_id(), context.span_id());
+        fields.insert(TRACEPARENT, line);
+        if context.trace_state().header().is_empty() {
+            fields.remove(TRACESTATE);
+        }
+    }
+
+    /// The head of the response has arrived.
+    pub fn answered(&mut self, status: u16) {
+        set_status_code(&mut self.span, status);
+        self.error = Some("incomplete");
+        if status >= 400 {
+            // A client's span fails with such an answer, as the conventions have it.
+            fail(&mut self.span, status.to_string().into());
+        }
+    }
+
+    /// The response has ended, whole.
+    pub fn whole(&mut self) {
+        self.error = None;
+    }
+
+    /// There is no response, and the request ends with this outcome.
+    pub fn failed(mut self, outcome: &'static str) {
+        self.error = Some(outcome);
+    }
+}
+
+impl Drop for UpstreamSpan {
+    fn drop(&mut self) {
+        if let Some(error) = self.error {
+            fail(&mut self.span, error.into());
+        }
+    }
+}
+
+fn set_status_code(span: &mut Span, status: u16) {
+    let code = KeyValue::new("http.response.status_code", i64::from(status));
+    span.set_attribute(code);
+}
+
+fn fail(span: &mut Span, error: Cow<'static, str>) {
+    span.set_attribute(KeyValue::new("error.type", error));
+    span.set_status(Status::error(""));
 }
 
 fn version(version: Version) -> &'static str {
