@@ -229,15 +229,16 @@ def refusal(chart, values, version):
 
 
 def refused(cases, work, **_):
-    def said_to(row):
-        values = merged(yaml.safe_load(CI[row["base"]].read_text()), copy.deepcopy(row["values"]))
-        return refusal(packed(work), values, row.get("kube"))
+    def rows(file):
+        """Each with what Helm says to it."""
+        for base, rows in yaml.safe_load((TOP / "tests/chart" / file).read_text()).items():
+            for row in rows:
+                values = merged(yaml.safe_load(CI[base].read_text()), copy.deepcopy(row["values"]))
+                yield row, refusal(packed(work), values, row.get("kube"))
 
-    for row in yaml.safe_load((TOP / "tests/chart/near.yaml").read_text()):
-        said = said_to(row)
+    for row, said in rows("near.yaml"):
         cases.case(f"not refused: {row['name']}", [said] if said else [])
-    for row in yaml.safe_load((TOP / "tests/chart/refused.yaml").read_text()):
-        said = said_to(row)
+    for row, said in rows("refused.yaml"):
         if said is None:
             problems = ["it is rendered"]
         elif row["reason"] not in said:
