@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::stage::shown;
 use super::template::{self, CaseEntry, bytes, expand};
 use super::wanted::Wanted;
+use crate::http::http2::is_refusal;
 use crate::support::http2::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, Outcome, frame, literal,
 };
@@ -136,10 +137,7 @@ impl Http2Case {
         let outcome = client.answer(1).await;
         let right = match (self.status, &outcome) {
             (WantedOutcome::Code(code), outcome) => *outcome == Outcome::Status(code),
-            (WantedOutcome::Word(Refused::Refused), Outcome::Status(status)) => {
-                (400..500).contains(status)
-            }
-            (WantedOutcome::Word(Refused::Refused), _) => true,
+            (WantedOutcome::Word(Refused::Refused), outcome) => is_refusal(outcome),
         };
         if !right {
             return Err(format!("{outcome:?}"));
@@ -199,14 +197,10 @@ fn block(fields: &[String], id: &str) -> Vec<u8> {
     let mut block = Vec::new();
     for field in fields {
         let field = expand(field, id);
-        // Not the colon that a pseudo-header begins with.
-        let at = field
-            .char_indices()
-            .skip(1)
-            .map(|(at, _)| at)
-            .find(|at| field[*at..].starts_with(": "));
-        let at = at.unwrap_or_else(|| panic!("{field:?} has no `: `"));
-        literal(&mut block, &bytes(&field[..at]), &bytes(&field[at + 2..]));
+        let (name, value) = field
+            .split_once(": ")
+            .unwrap_or_else(|| panic!("{field:?} has no `: `"));
+        literal(&mut block, &bytes(name), &bytes(value));
     }
     block
 }

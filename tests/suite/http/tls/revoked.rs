@@ -1,21 +1,14 @@
 //! Certificates that their CA has taken back (`tls.crl_file`).
 
-use super::{TlsRig, handshake_errors, is_let_in, until_errors};
+use super::{TlsRig, handshake_errors, is_let_in, until_errors, until_let_in};
 use crate::support::tls::{Ca, Credentials, TlsClient};
-use crate::support::{Config, Proxy, eventually};
+use crate::support::{Config, Proxy};
 
 fn with_list(rig: &TlsRig, revoked: &[&Credentials], year: i32) -> Config {
     let list = rig.files.put("ca.crl", &rig.ca.revoking(revoked, year));
     let list = list.display();
     rig.mutual("required")
         .with(&format!("tls: {{ crl_file: {list} }}"))
-}
-
-async fn until_let_in(client: &TlsClient, proxy: &Proxy, expected: bool) {
-    eventually("the new list to be in use", || async {
-        (is_let_in(client, proxy).await == expected).then_some(())
-    })
-    .await;
 }
 
 #[tokio::test]

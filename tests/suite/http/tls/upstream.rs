@@ -112,11 +112,7 @@ async fn the_proxy_shows_its_certificate_and_takes_a_new_one() {
 
     // One that the upstream refuses; then, in its place, the right one.
     files.put_pair("own", &Ca::new("another CA").client(&["proxy.svc"]));
-    let config = config.with(&format!(
-        "{{ upstream: {{ tls: {{ cert_file: {}, key_file: {} }} }} }}",
-        files.path("own.crt").display(),
-        files.path("own.key").display()
-    ));
+    let config = config.with(&format!("upstream: {{ tls: {{ {} }} }}", files.pair("own")));
     let proxy = Proxy::start(&config).await;
     let answer = proxy.send(get("/orders/7")).await;
     assert_eq!(answer.status(), 502, "{}", answer.text());
