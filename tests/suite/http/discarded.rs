@@ -14,7 +14,6 @@ use crate::support::process::Process;
 use crate::support::proxy::fencepost;
 use crate::support::python::{program, python};
 use crate::support::wait::soon;
-use crate::support::wire::{Io, Wire};
 use crate::support::{Config, Proxy, Request, Store, eventually, or_return, post, put};
 
 /// A fenced route, one that is observed, and one that is bypassed.
@@ -240,7 +239,7 @@ async fn an_expectation_ends_at_the_proxy() {
                     request.send(to).await
                 }
             });
-            let mut wire = Wire::new(Io::Tcp(upstream.accept().await));
+            let mut wire = upstream.wire().await;
             let head = soon("a head", wire.head()).await;
             let head = head.expect("a request").expect("a head");
             assert_eq!(head.all("expect"), [""; 0], "{target}");

@@ -8,9 +8,6 @@ mod trailers;
 use crate::support::http2::{Fields, Http2, Outcome, SETTINGS, fenced_head};
 use crate::support::{Proxy, fenced};
 
-/// A name, the length in its head, and the pieces of its body.
-type BodyCase<'a> = (&'a str, &'a [u8], &'a [&'a [u8]]);
-
 /// The head of a request that is forwarded.
 fn good(path: &str) -> Fields<'_> {
     fenced_head(path, "7")
@@ -59,29 +56,6 @@ async fn what_is_offered_is_what_is_configured_and_no_extended_connect() {
     );
     assert!(client.settings[&4] <= 256 << 10, "the window of a stream");
     assert_eq!(client.settings.get(&8), None, "extended CONNECT");
-}
-
-#[tokio::test]
-async fn a_body_of_another_length_than_it_says_goes_nowhere() {
-    let (upstream, proxy) = fenced("{}").await;
-    let cases: [BodyCase; 4] = [
-        ("more than it says", b"3", &[b"1234"]),
-        ("more, in a second frame", b"3", &[b"123", b"4"]),
-        ("less than it says", b"5", &[b"1234"]),
-        ("none", b"5", &[b""]),
-    ];
-    for (what, length, frames) in cases {
-        let mut client = Http2::open(proxy.data()).await;
-        let stream = client.head(&with("content-length", length), false).await;
-        for (at, data) in frames.iter().enumerate() {
-            client.data(stream, data, at + 1 == frames.len()).await;
-        }
-        let answer = client.answer(stream).await;
-        assert!(is_refusal(&answer), "{what}: {answer:?}");
-        assert_eq!(upstream.count(), 0, "{what}");
-    }
-    assert_eq!(proxy.token("order:7").await, None, "no mark has moved");
-    is_served(&proxy).await;
 }
 
 #[tokio::test]

@@ -95,19 +95,28 @@ async fn until_let_in(client: &TlsClient, proxy: &Proxy, expected: bool) {
     .await;
 }
 
-async fn handshake_errors(proxy: &Proxy, reason: &str) -> f64 {
-    let metrics = proxy.metrics().await;
-    let name = "fencepost_tls_handshake_errors_total";
-    assert!(metrics.has(name, &[("reason", reason)]), "{reason}");
-    metrics.sum(name, &[("reason", reason)])
+/// Reads until the proxy has ended the connection.
+async fn ends(wire: &mut Wire) {
+    soon("the end", async {
+        while matches!(wire.fill().await, Ok(true)) {}
+    })
+    .await;
 }
 
+const HANDSHAKE_ERRORS: &str = "fencepost_tls_handshake_errors_total";
+
 /// They are counted after the client has been told.
-async fn until_errors(proxy: &Proxy, reason: &str, least: f64) {
-    let name = "fencepost_tls_handshake_errors_total";
-    proxy
-        .until_metric(name, &[("reason", reason)], |count| count > least - 0.5)
-        .await;
+async fn until_errors(proxy: &Proxy, reason: &str, least: u32) {
+    let enough = |count| count >= f64::from(least);
+    let reason = [("reason", reason)];
+    proxy.until_metric(HANDSHAKE_ERRORS, &reason, enough).await;
+}
+
+/// As [`until_errors`], and no more of them.
+async fn errors_are(proxy: &Proxy, reason: &str, exactly: u32) {
+    until_errors(proxy, reason, exactly).await;
+    let errors = proxy.count(HANDSHAKE_ERRORS, &[("reason", reason)]).await;
+    assert_eq!(errors, u64::from(exactly), "{reason}");
 }
 
 #[tokio::test]
@@ -130,7 +139,7 @@ async fn both_versions_are_spoken_and_the_upstream_hears_of_it() {
         let shown = metrics.sum(expiry, &[("certificate", certificate)]);
         assert!((shown - expected).abs() < 1.0 || shown.to_bits() == expected.to_bits());
     }
-    assert!(metrics.sum("fencepost_tls_handshake_errors_total", &[]) < 0.5);
+    assert!(metrics.sum(HANDSHAKE_ERRORS, &[]) < 0.5);
 }
 
 /// Sends a request over TLS and HTTP/2.
@@ -227,9 +236,7 @@ async fn a_client_shows_the_right_certificate_or_is_not_let_in() {
         }
     }
     assert_eq!(rig.upstream.count(), forwarded, "nothing was forwarded");
-    until_errors(&proxy, "client-certificate", 8.0).await;
-    let errors = handshake_errors(&proxy, "client-certificate").await;
-    assert!((errors - 8.0).abs() < 0.5, "{errors}");
+    errors_are(&proxy, "client-certificate", 8).await;
     assert!(is_let_in(&good, &proxy).await);
 }
 
@@ -251,13 +258,7 @@ async fn a_client_that_does_not_trust_the_certificate_is_counted() {
     let proxy = Proxy::start(&rig.config()).await;
     let wary = TlsClient::trusting(&Ca::new("another CA"));
     assert!(wary.connect(proxy.data()).await.is_err());
-    proxy
-        .until_metric(
-            "fencepost_tls_handshake_errors_total",
-            &[("reason", "refused-by-client")],
-            |count| count > 0.5,
-        )
-        .await;
+    until_errors(&proxy, "refused-by-client", 1).await;
 }
 
 #[tokio::test]
@@ -273,12 +274,9 @@ async fn what_is_no_tls_gets_an_end_and_no_hang() {
     ] {
         let mut wire = Wire::connect(proxy.data()).await.expect("it listens");
         wire.send(&bytes).await.expect("the bytes are taken");
-        soon("the end", async {
-            while matches!(wire.fill().await, Ok(true)) {}
-        })
-        .await;
+        ends(&mut wire).await;
     }
-    until_errors(&proxy, "protocol", 4.0).await;
+    until_errors(&proxy, "protocol", 4).await;
     assert_eq!(rig.upstream.count(), 0);
     let answer = send(&rig.client(), &proxy, &put("/orders/7").token(1)).await;
     answer.assert_forwarded();
@@ -297,12 +295,9 @@ async fn a_handshake_that_stalls_is_ended_and_holds_up_nobody() {
     let answer = send(&rig.client(), &proxy, &put("/orders/7").token(1)).await;
     answer.assert_forwarded();
     for wire in [&mut stalled, &mut silent] {
-        soon("the end", async {
-            while matches!(wire.fill().await, Ok(true)) {}
-        })
-        .await;
+        ends(wire).await;
     }
-    until_errors(&proxy, "timeout", 2.0).await;
+    until_errors(&proxy, "timeout", 2).await;
     proxy.until_reached("head-timeout", 2).await;
 }
 

@@ -10,6 +10,8 @@ use super::client::Exchange;
 use super::wait::eventually;
 use super::{Answer, Config, Gate, Proxy, Request, Upstream};
 
+/// Counts requests by their outcome.
+pub const REQUESTS: &str = "fencepost_requests_total";
 /// Counts how often each limit was reached.
 pub const REACHED: &str = "fencepost_limit_reached_total";
 
@@ -60,6 +62,13 @@ impl Proxy {
     pub async fn count(&self, metric: &str, labels: &[(&str, &str)]) -> u64 {
         let sum = self.sum(metric, labels).await;
         format!("{sum}").parse().expect("a whole number")
+    }
+
+    /// Waits until so many requests have had this outcome.
+    pub async fn until_outcome(&self, outcome: &str, least: u32) {
+        let often = |count| count >= f64::from(least);
+        let outcome = [("outcome", outcome)];
+        self.until_metric(REQUESTS, &outcome, often).await;
     }
 
     /// How often a limit was reached so far.

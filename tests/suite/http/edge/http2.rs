@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use serde::Deserialize;
 
 use super::stage::shown;
-use super::template::{self, CaseEntry, bytes, expand};
+use super::template::{self, CaseEntry, Listed, bytes, expand};
 use super::wanted::Wanted;
 use crate::http::http2::is_refusal;
 use crate::support::http2::{
@@ -41,7 +41,7 @@ struct RawHttp2Case {
     basis: String,
     /// `name: value`; `{put}` and `{get}` are those of a request without fault.
     fields: Vec<String>,
-    data: Option<String>,
+    data: Option<Listed<String>>,
     trailers: Option<Vec<String>>,
     status: WantedOutcome,
 }
@@ -106,9 +106,10 @@ impl Http2Case {
         };
         let last = raw.data.is_none() && raw.trailers.is_none();
         let mut frames = headers(ends(last), &block(&fields, &id));
-        if let Some(data) = &raw.data {
-            let last = u8::from(raw.trailers.is_none());
-            frames.extend(frame(DATA, last, 1, &bytes(&expand(data, &id))));
+        let data = raw.data.map(Listed::list).unwrap_or_default();
+        for (at, piece) in data.iter().enumerate() {
+            let last = u8::from(raw.trailers.is_none() && at + 1 == data.len());
+            frames.extend(frame(DATA, last, 1, &bytes(&expand(piece, &id))));
         }
         if let Some(trailers) = &raw.trailers {
             frames.extend(headers(ends(true), &block(trailers, &id)));

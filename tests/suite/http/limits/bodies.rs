@@ -52,10 +52,7 @@ async fn where_it_is_observed_a_body_over_the_limit_is_counted_and_passes() {
         .forward(put("/seen/1").token(1).body(vec![b'x'; 5000]))
         .await;
     assert_eq!(upstream.last().body.len(), 5000);
-    let outcome = [("outcome", "observed-content-too-large")];
-    proxy
-        .until_metric("fencepost_requests_total", &outcome, |count| count >= 1.0)
-        .await;
+    proxy.until_outcome("observed-content-too-large", 1).await;
 }
 
 #[tokio::test]
