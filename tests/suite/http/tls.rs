@@ -146,7 +146,7 @@ async fn both_versions_are_spoken_and_the_upstream_hears_of_it() {
 async fn send_http2(client: &TlsClient, proxy: &Proxy, token: u64) -> Answer {
     let stream = client.connect(proxy.data()).await.expect("a handshake");
     let request = put("/orders/7").token(token).body("content");
-    request.http2_over(stream).await
+    request.http2_over(Box::new(stream)).await
 }
 
 #[tokio::test]

@@ -42,7 +42,7 @@ pub fn program(python: impl AsRef<std::ffi::OsStr>, file: impl AsRef<Path>) -> C
 
 /// One of the programs in `tests/chart`.
 pub fn script(python: &Path, name: &str) -> Command {
-    program(python, &format!("chart/{name}"))
+    program(python, format!("chart/{name}"))
 }
 
 /// Runs one of these programs that prints a line per case: it must find nothing wrong, and look at
