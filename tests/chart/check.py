@@ -229,15 +229,16 @@ def refusal(chart, values, version):
 
 
 def refused(cases, work, **_):
-    def said_to(row):
-        values = merged(yaml.safe_load(CI[row["base"]].read_text()), copy.deepcopy(row["values"]))
-        return refusal(packed(work), values, row.get("kube"))
+    def rows(file):
+        """Each with what Helm says to it."""
+        for base, rows in yaml.safe_load((TOP / "tests/chart" / file).read_text()).items():
+            for row in rows:
+                values = merged(yaml.safe_load(CI[base].read_text()), copy.deepcopy(row["values"]))
+                yield row, refusal(packed(work), values, row.get("kube"))
 
-    for row in yaml.safe_load((TOP / "tests/chart/near.yaml").read_text()):
-        said = said_to(row)
+    for row, said in rows("near.yaml"):
         cases.case(f"not refused: {row['name']}", [said] if said else [])
-    for row in yaml.safe_load((TOP / "tests/chart/refused.yaml").read_text()):
-        said = said_to(row)
+    for row, said in rows("refused.yaml"):
         if said is None:
             problems = ["it is rendered"]
         elif row["reason"] not in said:
@@ -374,21 +375,23 @@ GROUPS = {"renders": renders, "sense": senses, "broken": broken, "restarts": res
           "values": values_and_schema, "files": files}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("groups", nargs="*", choices=[*GROUPS, []], metavar="GROUP")
+def run(groups, doc, **options):
+    """Runs the groups that the command line names, or all. `options`: arguments of the program's own, for argparse."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("groups", nargs="*", choices=[*groups, []], metavar="GROUP")
     parser.add_argument("--fencepost", default=TOP / "target" / "debug" / "fencepost", type=pathlib.Path)
-    parser.add_argument("--write", action="store_true")
-    args = parser.parse_args()
-    cases = Cases()
+    for name, how in options.items():
+        parser.add_argument(f"--{name}", **how)
+    args = vars(parser.parse_args())
+    named, cases = args.pop("groups") or groups, Cases()
     with tempfile.TemporaryDirectory() as directory:
         # Helm keeps caches; here, and not in the home of whoever runs this.
         os.environ.update({f"HELM_{what}_HOME": f"{directory}/{what.lower()}" for what in ("CACHE", "CONFIG", "DATA")})
         helm_python.disable_logging()
-        for name in args.groups or GROUPS:
-            GROUPS[name](cases, work=pathlib.Path(directory), fencepost=args.fencepost, write=args.write)
+        for name in named:
+            groups[name](cases, work=pathlib.Path(directory), **args)
     sys.exit(f"{cases.failed} cases have failed" if cases.failed else 0)
 
 
 if __name__ == "__main__":
-    main()
+    run(GROUPS, __doc__, write={"action": "store_true"})

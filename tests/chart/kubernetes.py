@@ -13,17 +13,13 @@
 One line per case; 1 if one has failed.
 """
 
-import argparse
 import functools
 import json
 import pathlib
 import re
 import shutil
 import subprocess
-import sys
-import tempfile
 
-import helm_python
 import yaml
 
 import check
@@ -160,9 +156,8 @@ def own(cases, work, **_):
         cases.case(f"own: {variant} keeps what is there", [*lost, *built_problems(manifests, ONE)])
         file.write_text(file.read_text().replace("name: orders\nspec", "name: shop\nspec"))
         cases.case(f"own: {variant} on a Deployment of another name", unrefused(example))
-    example = choose(tree(work, "own-service"), "postgres")
-    (example / "service.yaml").write_text((example / "service.yaml").read_text().replace("name: orders\n", "name: shop\n"))
-    cases.case("own: a Service of another name", unrefused(example))
+    cases.case("own: a Service of another name",
+               unrefused(renamed(work, "own-service", "service.yaml", "name: orders\n", "name: shop\n")))
     example = choose(tree(work, "own-ports"), "postgres")
     service = yaml.safe_load((example / "service.yaml").read_text())
     service["spec"]["ports"].append({"name": "direct", "port": 3000, "protocol": "TCP"})
@@ -174,16 +169,23 @@ def own(cases, work, **_):
     container = deployment["spec"]["template"]["spec"]["containers"][0]
     container["lifecycle"] = {"preStop": {"exec": {"command": ["sleep", "5"]}}}
     (example / "deployment.yaml").write_text(yaml.safe_dump(deployment))
-    built = of_kind("Deployment", documents(kubectl.kustomize(example)))["spec"]["template"]["spec"]["containers"]
-    hook = set(next(one for one in built if one["name"] == "orders")["lifecycle"]["preStop"])
+    hook = set(next(one for one in containers(example) if one["name"] == "orders")["lifecycle"]["preStop"])
     cases.case("own: a preStop stays, and an API server refuses two", [] if hook == {"exec", "httpGet"} else [str(hook)])
-    example = choose(tree(work, "own-container"), "postgres")
-    file = example / "deployment.yaml"
-    file.write_text(file.read_text().replace("- name: orders\n", "- name: shop\n"))
-    built = of_kind("Deployment", documents(kubectl.kustomize(example)))["spec"]["template"]["spec"]["containers"]
-    images = {one["name"]: "image" in one for one in built}
+    example = renamed(work, "own-container", "deployment.yaml", "- name: orders\n", "- name: shop\n")
+    images = {one["name"]: "image" in one for one in containers(example)}
     cases.case("own: another name of the container adds one without an image, which an API server refuses",
                [] if images == {"shop": True, "orders": False} else [str(images)])
+
+
+def renamed(work, name, file, old, new):
+    """The example over Postgres, with other words in one of its files."""
+    file = choose(tree(work, name), "postgres") / file
+    file.write_text(file.read_text().replace(old, new))
+    return file.parent
+
+
+def containers(example):
+    return of_kind("Deployment", documents(kubectl.kustomize(example)))["spec"]["template"]["spec"]["containers"]
 
 
 def unrefused(example):
@@ -322,19 +324,5 @@ def plain(cases, work, fencepost, out, **_):
 GROUPS = {"builds": builds, "chart": equals_chart, "own": own, "broken": broken, "configs": configs, "readme": readme, "plain": plain}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("groups", nargs="*", choices=[*GROUPS, []], metavar="GROUP")
-    parser.add_argument("--fencepost", default=TOP / "target" / "debug" / "fencepost", type=pathlib.Path)
-    parser.add_argument("--out", type=pathlib.Path)
-    args = parser.parse_args()
-    cases = check.Cases()
-    with tempfile.TemporaryDirectory() as directory:
-        helm_python.disable_logging()
-        for name in args.groups or GROUPS:
-            GROUPS[name](cases, work=pathlib.Path(directory), fencepost=args.fencepost, out=args.out)
-    sys.exit(f"{cases.failed} cases have failed" if cases.failed else 0)
-
-
 if __name__ == "__main__":
-    main()
+    check.run(GROUPS, __doc__, out={"type": pathlib.Path})

@@ -1,15 +1,7 @@
-"""Helm's own engine on charts/fencepost, for the tests and for a look by hand.
+"""Helm's own engine on charts/fencepost. Needs tests/tools/requirements.txt; tests/run.sh installs it into
+target/tools/python."""
 
-    tool.py render --values FILE... [--set KEY=VALUE...] [--namespace NS] [--name RELEASE]
-        the manifests as a JSON array; 1, and what Helm says, where it refuses
-
-Needs tests/tools/requirements.txt; tests/run.sh installs it into target/tools/python.
-"""
-
-import argparse
-import json
 import pathlib
-import sys
 
 import helm_python
 import yaml
@@ -28,15 +20,6 @@ def merged(into, more):
     return into
 
 
-def values_of(files, sets):
-    values = {}
-    for file in files:
-        merged(values, yaml.safe_load(pathlib.Path(file).read_text()) or {})
-    for text in sets:
-        merged(values, helm_python.parse_set_string(text))
-    return values
-
-
 def in_a_registry(values):
     """The chart names no registry of its own: these values with the one of the tests, where they name none."""
     return merged({"global": {"imageRegistry": "registry.example"}}, values)
@@ -51,24 +34,3 @@ def render(chart, values, name="fencepost", namespace="default"):
         if file.endswith((".yaml", ".yml")):
             manifests += [(file, document) for document in yaml.safe_load_all(files[file]) if document]
     return manifests
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("render")
-    one.add_argument("--chart", default=CHART)
-    one.add_argument("--values", nargs="*", default=[])
-    one.add_argument("--set", nargs="*", default=[])
-    one.add_argument("--namespace", default="default")
-    one.add_argument("--name", default="fencepost")
-    args = parser.parse_args()
-    try:
-        manifests = render(args.chart, values_of(args.values, args.set), args.name, args.namespace)
-    except helm_python.HelmError as error:
-        sys.exit(str(error))
-    json.dump([document for _, document in manifests], sys.stdout, indent=1)
-
-
-if __name__ == "__main__":
-    main()

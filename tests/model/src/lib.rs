@@ -38,4 +38,4 @@ pub mod state;
 pub mod step;
 
 pub use bounds::{Bounds, Features, Mutant};
-pub use check::{Figures, exhaust, refute};
+pub use check::{exhaust, refute};

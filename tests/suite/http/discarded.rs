@@ -1,21 +1,19 @@
 //! The parts of a request that end at the proxy: its trailers, with their announcement, and
 //! `Expect`. A server that does not read trailers takes them for the next request.
 
-use std::path::Path;
-use std::process::Command;
-
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::support::bare::BareUpstream;
-use crate::support::http2::{END_HEADERS, END_STREAM, HEADERS, Http2, Outcome, block, frame};
+use crate::support::http2::{
+    END_HEADERS, END_STREAM, HEADERS, Http2, Outcome, block, fenced_head, frame,
+};
 use crate::support::postgres::free_port;
 use crate::support::process::Process;
 use crate::support::proxy::fencepost;
-use crate::support::python::python;
+use crate::support::python::{program, python};
 use crate::support::wait::soon;
-use crate::support::wire::{Io, Wire};
 use crate::support::{Config, Proxy, Request, Store, eventually, or_return, post, put};
 
 /// A fenced route, one that is observed, and one that is bypassed.
@@ -43,15 +41,9 @@ fn upload(target: &str) -> Request {
 /// The same over HTTP/2; returns the status of the answer.
 async fn upload_http2(to: std::net::SocketAddr, target: &str) -> Outcome {
     let mut client = Http2::open(to).await;
-    let fields = [
-        (":method", &b"PUT"[..]),
-        (":scheme", b"http"),
-        (":authority", b"app.test"),
-        (":path", target.as_bytes()),
-        ("x-fencing-token", b"1"),
-        ("trailer", b"x"),
-        ("te", b"trailers"),
-    ];
+    let mut fields = fenced_head(target, "1");
+    fields.push(("trailer", b"x"));
+    fields.push(("te", b"trailers"));
     let stream = client.head(&fields, false).await;
     client.data(stream, b"abc", false).await;
     let trailers = block(&[(TRAILER.0, TRAILER.1.as_bytes())]);
@@ -186,16 +178,9 @@ async fn no_byte_of_a_requests_trailers_passes_attach() {
 async fn python_server(name: &str) -> Option<(Process, String)> {
     let python = python()?;
     let port = free_port();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/http/discarded/server.py");
-    let process = Process::start(
-        Command::new(python)
-            .arg(script)
-            .args([name, &port.to_string()]),
-    );
-    eventually("the server to listen", || async {
-        TcpStream::connect(("127.0.0.1", port)).await.ok()
-    })
-    .await;
+    let mut command = program(python, "suite/http/discarded/server.py");
+    let mut process = Process::start(command.args([name, &port.to_string()]));
+    process.listens_on(port).await;
     Some((process, format!("http://127.0.0.1:{port}")))
 }
 
@@ -254,7 +239,7 @@ async fn an_expectation_ends_at_the_proxy() {
                     request.send(to).await
                 }
             });
-            let mut wire = Wire::new(Io::Tcp(upstream.accept().await));
+            let mut wire = upstream.wire().await;
             let head = soon("a head", wire.head()).await;
             let head = head.expect("a request").expect("a head");
             assert_eq!(head.all("expect"), [""; 0], "{target}");

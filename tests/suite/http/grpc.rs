@@ -2,13 +2,13 @@
 //! python3-grpcio): what a caller sees through the proxy is what it sees without, and refusals are
 //! gRPC statuses to it.
 
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::support::process::Process;
+use crate::support::python::program;
 use crate::support::skip::{is_skipped, lacks};
 use crate::support::{Config, Proxy, Store, eventually, or_return, soon};
 
@@ -28,12 +28,6 @@ fn python() -> Option<&'static str> {
     found
 }
 
-fn script(name: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/grpc")
-        .join(name)
-}
-
 /// The service that is fenced.
 struct Service {
     python: &'static str,
@@ -44,7 +38,7 @@ struct Service {
 impl Service {
     async fn start() -> Option<Self> {
         let python = python()?;
-        let process = Process::start(Command::new(python).arg(script("server.py")));
+        let process = Process::start(&mut program(python, "grpc/server.py"));
         let port = eventually("the gRPC server", || {
             let lines = process.lines();
             let port = lines.iter().find_map(|line| line.strip_prefix("port "));
@@ -92,11 +86,8 @@ impl Service {
 
     /// Makes a call from a process of its own.
     fn call(&self, to: &impl ToString, method: &str, options: &[&str]) -> JoinHandle<Value> {
-        let mut command = tokio::process::Command::new(self.python);
-        command
-            .arg(script("client.py"))
-            .arg(to.to_string())
-            .arg(method);
+        let mut command = tokio::process::Command::from(program(self.python, "grpc/client.py"));
+        command.arg(to.to_string()).arg(method);
         command
             .arg("meta.x-account=7")
             .args(options)

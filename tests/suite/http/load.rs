@@ -18,7 +18,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::client::Exchange;
-use crate::support::http2::{Http2, Outcome};
+use crate::support::http2::{Http2, Outcome, fenced_head};
 use crate::support::process::many_descriptors;
 use crate::support::{Config, Must, Proxy, Step, Store, Upstream, get, put, soon};
 
@@ -125,7 +125,7 @@ async fn idle_connections() {
             0 => idle.push(Exchange::open(proxy.data(), "PUT").must().await),
             1 => {
                 let mut client = Http2::open(proxy.data()).await;
-                let stream = client.head(&fenced("/orders/7"), true).await;
+                let stream = client.head(&fenced_head("/orders/7", "1"), true).await;
                 assert_eq!(client.answer(stream).await, Outcome::Status(200));
                 idle_http2.push(client);
             }
@@ -145,7 +145,7 @@ async fn idle_connections() {
         ask_over(kept).await;
     }
     for client in idle_http2.iter_mut().step_by(50) {
-        let stream = client.head(&fenced("/orders/7"), true).await;
+        let stream = client.head(&fenced_head("/orders/7", "1"), true).await;
         assert_eq!(client.answer(stream).await, Outcome::Status(200));
     }
 }
@@ -155,16 +155,6 @@ async fn ask_over(kept: &mut Exchange) {
     let request = put("/orders/7").token(1).bytes();
     kept.wire.send(&request).must().await;
     kept.finish().await.assert_forwarded();
-}
-
-fn fenced(path: &str) -> Vec<(&str, &[u8])> {
-    vec![
-        (":method", b"PUT"),
-        (":scheme", b"http"),
-        (":authority", b"app.test"),
-        (":path", path.as_bytes()),
-        ("x-fencing-token", b"1"),
-    ]
 }
 
 /// A client that sends or reads a byte at a time for as long as it is let.
@@ -294,7 +284,9 @@ async fn streams_that_are_taken_back_again_and_again() {
                 let mut client = Http2::open(to).await;
                 // As many as are taken before the proxy ends the connection; then the next one.
                 for _ in 0..5_000 {
-                    let stream = client.head(&fenced("/orders/taken-back"), true).await;
+                    let stream = client
+                        .head(&fenced_head("/orders/taken-back", "1"), true)
+                        .await;
                     let reset = crate::support::http2::frame(3, 0, stream, &8_u32.to_be_bytes());
                     if client.send(&reset).await.is_err() {
                         break;

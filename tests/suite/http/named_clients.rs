@@ -4,16 +4,8 @@ use std::net::Ipv4Addr;
 
 use crate::support::{Gate, Proxy, Request, Step, fenced, get, post, put};
 
-const LIMITS: &str = "fencepost_limit_reached_total";
 /// A load balancer's address in the tests.
 const BALANCER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
-
-async fn reached(proxy: &Proxy, limit: &str, times: f64) {
-    let counted = |count| f64::abs(count - times) < 0.5;
-    proxy
-        .until_metric(LIMITS, &[("limit", limit)], counted)
-        .await;
-}
 
 async fn logs_refusal_of(proxy: &Proxy, client: &str) {
     proxy
@@ -102,10 +94,10 @@ async fn shares_are_of_the_clients_behind_a_trusted_proxy() {
     upstream.reached(1).await;
     let more = proxy.send(of(get("/orders/7"), "192.0.2.7")).await;
     more.assert_problem(503, "overloaded");
-    reached(&proxy, "in-flight-per-client", 1.0).await;
+    proxy.until_reached("in-flight-per-client", 1).await;
     proxy.forward(of(get("/orders/7"), "192.0.2.8")).await;
     gate.open();
     held.finish().await.assert_forwarded();
     // The connections of the proxy carry the requests of many.
-    reached(&proxy, "connections-per-client", 0.0).await;
+    assert_eq!(proxy.reached("connections-per-client").await, 0);
 }

@@ -127,18 +127,14 @@ const RESPONSES: &[(&str, &[u8], Seen, Then)] = &[
 
 /// Sends a request whose response the proxy has no right to pass on as it is.
 async fn exchanged(proxy: &Proxy, method: &str, path: &str, seen: Seen, case: &str) {
-    let mut exchange = proxy.begin(&request(method, path).token(1), b"").await;
+    let answer = proxy.send(request(method, path).token(1)).await;
     match seen {
-        Whole(status, body) => {
-            let answer = exchange.finish().await;
-            assert_eq!(
-                (answer.status(), &*answer.text(), answer.outcome()),
-                (status, body, None),
-                "{case}"
-            );
-        }
+        Whole(status, body) => assert_eq!(
+            (answer.status(), &*answer.text(), answer.outcome()),
+            (status, body, None),
+            "{case}"
+        ),
         Refused => {
-            let answer = exchange.finish().await;
             assert_eq!(answer.outcome(), Some("outcome-unknown"), "{case}");
             if method != "HEAD" {
                 answer.assert_problem(502, "outcome-unknown");

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::support::bare::BareUpstream;
 use crate::support::client::{Exchange, Request};
-use crate::support::wire::{Head, Io, Wire};
+use crate::support::upstream::response;
+use crate::support::wire::{Head, Wire};
 use crate::support::{Answer, Config, Proxy, Step, Store, Upstream, get, post, put, request, soon};
 
 const ROUTES: &str = "routes: [
@@ -30,16 +31,14 @@ async fn arrival(wire: &mut Wire) -> Head {
 }
 
 async fn answer(wire: &mut Wire, text: &str) {
-    let Step::Send(answer) = Step::answer("200 OK", "", text) else {
-        unreachable!("a whole answer")
-    };
-    wire.send(&answer).await.expect("taken");
+    let answer = response("200 OK", "", text);
+    wire.send(answer.as_bytes()).await.expect("taken");
 }
 
 /// Has `warm` answered over a new connection, which is idle afterwards.
 async fn idle(upstream: &BareUpstream, proxy: &Proxy, warm: Request) -> Wire {
     let sent = proxy.start_request(warm);
-    let mut wire = Wire::new(Io::Tcp(upstream.accept().await));
+    let mut wire = upstream.wire().await;
     arrival(&mut wire).await;
     answer(&mut wire, "warm").await;
     sent.await.expect("an answer").assert_forwarded();
@@ -80,19 +79,15 @@ async fn a_safe_request_goes_once_more_over_another_connection() {
             let safe = request(method, "/free/c?d=%2f").header("X-Mine", "2");
             let sent = proxy.start_request(safe);
             let first = broken(idle, end).await;
-            let mut wire = Wire::new(Io::Tcp(upstream.accept().await));
+            let mut wire = upstream.wire().await;
             let second = arrival(&mut wire).await;
             assert_eq!(first.start, second.start, "{method}, {end:?}");
             assert_eq!(first.headers, second.headers, "{method}, {end:?}");
-            let Step::Send(whole) = Step::answer("200 OK", "", "again") else {
-                unreachable!("a whole answer")
-            };
-            let bytes = if method == "HEAD" {
-                whole.len() - 5
-            } else {
-                whole.len()
-            };
-            wire.send(&whole[..bytes]).await.expect("taken");
+            let mut whole = response("200 OK", "", "again");
+            if method == "HEAD" {
+                whole.truncate(whole.len() - 5);
+            }
+            wire.send(whole.as_bytes()).await.expect("taken");
             sent.await.expect("an answer").assert_forwarded();
             drop(wire);
         }
@@ -154,7 +149,7 @@ async fn a_safe_request_is_sent_no_third_time() {
     let idle = idle(&upstream, &proxy, get("/free/a")).await;
     let sent = proxy.start_request(get("/free/b"));
     broken(idle, Breakage::Close).await;
-    let second = Wire::new(Io::Tcp(upstream.accept().await));
+    let second = upstream.wire().await;
     broken(second, Breakage::Close).await;
     let answer = sent.await.expect("an answer");
     answer.assert_problem(502, "outcome-unknown");
@@ -165,7 +160,7 @@ async fn a_safe_request_is_sent_no_third_time() {
 async fn one_over_a_new_connection_is_sent_once() {
     let (upstream, proxy) = started().await;
     let sent = proxy.start_request(get("/free/b"));
-    let first = Wire::new(Io::Tcp(upstream.accept().await));
+    let first = upstream.wire().await;
     broken(first, Breakage::Close).await;
     let answer = sent.await.expect("an answer");
     answer.assert_problem(502, "outcome-unknown");

@@ -9,16 +9,12 @@ mod upstream;
 
 use std::process::Command;
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-
 use crate::support::client::Exchange;
 use crate::support::store::tool;
 use crate::support::tls::{Ca, EXPIRES, Files, TlsClient};
 use crate::support::wire::Wire;
 use crate::support::{
-    Answer, Config, Proxy, Request, Store, Upstream, get, joined, or_return, put, soon,
+    Answer, Config, Proxy, Request, Store, Upstream, eventually, get, joined, or_return, put, soon,
 };
 
 /// A proxy with TLS, what stands behind it, and the files that it reads.
@@ -44,11 +40,8 @@ impl TlsRig {
     }
 
     fn config(&self) -> Config {
-        Config::new(&self.upstream, &self.store).with(&format!(
-            "{{ tls: {{ cert_file: {}, key_file: {} }} }}",
-            self.files.path("tls.crt").display(),
-            self.files.path("tls.key").display(),
-        ))
+        Config::new(&self.upstream, &self.store)
+            .with(&format!("tls: {{ {} }}", self.files.pair("tls")))
     }
 
     /// Clients show certificates of the same CA.
@@ -94,19 +87,36 @@ async fn is_let_in(client: &TlsClient, proxy: &Proxy) -> bool {
     soon("an answer, or the end", attempt).await.is_ok()
 }
 
-async fn handshake_errors(proxy: &Proxy, reason: &str) -> f64 {
-    let metrics = proxy.metrics().await;
-    let name = "fencepost_tls_handshake_errors_total";
-    assert!(metrics.has(name, &[("reason", reason)]), "{reason}");
-    metrics.sum(name, &[("reason", reason)])
+/// Waits until a client is let in, or is not any more.
+async fn until_let_in(client: &TlsClient, proxy: &Proxy, expected: bool) {
+    eventually("the new files to be in use", || async {
+        (is_let_in(client, proxy).await == expected).then_some(())
+    })
+    .await;
 }
 
+/// Reads until the proxy has ended the connection.
+async fn ends(wire: &mut Wire) {
+    soon("the end", async {
+        while matches!(wire.fill().await, Ok(true)) {}
+    })
+    .await;
+}
+
+const HANDSHAKE_ERRORS: &str = "fencepost_tls_handshake_errors_total";
+
 /// They are counted after the client has been told.
-async fn until_errors(proxy: &Proxy, reason: &str, least: f64) {
-    let name = "fencepost_tls_handshake_errors_total";
-    proxy
-        .until_metric(name, &[("reason", reason)], |count| count > least - 0.5)
-        .await;
+async fn until_errors(proxy: &Proxy, reason: &str, least: u32) {
+    let enough = |count| count >= f64::from(least);
+    let reason = [("reason", reason)];
+    proxy.until_metric(HANDSHAKE_ERRORS, &reason, enough).await;
+}
+
+/// As [`until_errors`], and no more of them.
+async fn errors_are(proxy: &Proxy, reason: &str, exactly: u32) {
+    until_errors(proxy, reason, exactly).await;
+    let errors = proxy.count(HANDSHAKE_ERRORS, &[("reason", reason)]).await;
+    assert_eq!(errors, u64::from(exactly), "{reason}");
 }
 
 #[tokio::test]
@@ -129,37 +139,14 @@ async fn both_versions_are_spoken_and_the_upstream_hears_of_it() {
         let shown = metrics.sum(expiry, &[("certificate", certificate)]);
         assert!((shown - expected).abs() < 1.0 || shown.to_bits() == expected.to_bits());
     }
-    assert!(metrics.sum("fencepost_tls_handshake_errors_total", &[]) < 0.5);
+    assert!(metrics.sum(HANDSHAKE_ERRORS, &[]) < 0.5);
 }
 
-/// The answer to one request of hyper's client over HTTP/2.
-async fn over_http_2(
-    client: &TlsClient,
-    proxy: &Proxy,
-    request: http::Request<Full<Bytes>>,
-) -> Result<http::Response<Bytes>, hyper::Error> {
+/// Sends a request over TLS and HTTP/2.
+async fn send_http2(client: &TlsClient, proxy: &Proxy, token: u64) -> Answer {
     let stream = client.connect(proxy.data()).await.expect("a handshake");
-    let handshake =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
-    let (mut sender, connection) = handshake.await?;
-    let connection = tokio::spawn(connection);
-    let sent = async {
-        let (parts, body) = sender.send_request(request).await?.into_parts();
-        let body = body.collect().await?.to_bytes();
-        Ok(http::Response::from_parts(parts, body))
-    };
-    let answer = soon("the answer", sent).await;
-    connection.abort();
-    answer
-}
-
-fn http_2_request(method: &str, target: &str, token: u64) -> http::Request<Full<Bytes>> {
-    http::Request::builder()
-        .method(method)
-        .uri(format!("https://app.test{target}"))
-        .header("x-fencing-token", token.to_string())
-        .body(Full::new(Bytes::from_static(b"content")))
-        .expect("a request")
+    let request = put("/orders/7").token(token).body("content");
+    request.http2_over(Box::new(stream)).await
 }
 
 #[tokio::test]
@@ -168,12 +155,7 @@ async fn alpn_tells_which_versions_there_are() {
     let proxy = Proxy::start(&rig.config()).await;
 
     let client = rig.client().offering(&["h2", "http/1.1"]);
-    let answer = over_http_2(&client, &proxy, http_2_request("PUT", "/orders/7", 1)).await;
-    let answer = answer.expect("an answer");
-    assert_eq!(
-        (answer.status(), answer.version()),
-        (200.try_into().expect("a status"), http::Version::HTTP_2)
-    );
+    send_http2(&client, &proxy, 1).await.assert_forwarded();
     let arrival = rig.upstream.only();
     assert_eq!(arrival.head.get("x-forwarded-proto"), Some("https"));
     assert_eq!(arrival.text(), "content");
@@ -183,8 +165,7 @@ async fn alpn_tells_which_versions_there_are() {
         let client = rig.client().offering(offered);
         let answer = send(&client, &proxy, &put("/orders/7").token(2)).await;
         answer.assert_forwarded();
-        let answer = over_http_2(&client, &proxy, http_2_request("PUT", "/orders/7", 2)).await;
-        assert_eq!(answer.expect("an answer").status(), 200, "{offered:?}");
+        send_http2(&client, &proxy, 2).await.assert_forwarded();
     }
 
     // Nothing else is there to agree on.
@@ -255,9 +236,7 @@ async fn a_client_shows_the_right_certificate_or_is_not_let_in() {
         }
     }
     assert_eq!(rig.upstream.count(), forwarded, "nothing was forwarded");
-    until_errors(&proxy, "client-certificate", 8.0).await;
-    let errors = handshake_errors(&proxy, "client-certificate").await;
-    assert!((errors - 8.0).abs() < 0.5, "{errors}");
+    errors_are(&proxy, "client-certificate", 8).await;
     assert!(is_let_in(&good, &proxy).await);
 }
 
@@ -279,13 +258,7 @@ async fn a_client_that_does_not_trust_the_certificate_is_counted() {
     let proxy = Proxy::start(&rig.config()).await;
     let wary = TlsClient::trusting(&Ca::new("another CA"));
     assert!(wary.connect(proxy.data()).await.is_err());
-    proxy
-        .until_metric(
-            "fencepost_tls_handshake_errors_total",
-            &[("reason", "refused-by-client")],
-            |count| count > 0.5,
-        )
-        .await;
+    until_errors(&proxy, "refused-by-client", 1).await;
 }
 
 #[tokio::test]
@@ -301,12 +274,9 @@ async fn what_is_no_tls_gets_an_end_and_no_hang() {
     ] {
         let mut wire = Wire::connect(proxy.data()).await.expect("it listens");
         wire.send(&bytes).await.expect("the bytes are taken");
-        soon("the end", async {
-            while matches!(wire.fill().await, Ok(true)) {}
-        })
-        .await;
+        ends(&mut wire).await;
     }
-    until_errors(&proxy, "protocol", 4.0).await;
+    until_errors(&proxy, "protocol", 4).await;
     assert_eq!(rig.upstream.count(), 0);
     let answer = send(&rig.client(), &proxy, &put("/orders/7").token(1)).await;
     answer.assert_forwarded();
@@ -325,16 +295,10 @@ async fn a_handshake_that_stalls_is_ended_and_holds_up_nobody() {
     let answer = send(&rig.client(), &proxy, &put("/orders/7").token(1)).await;
     answer.assert_forwarded();
     for wire in [&mut stalled, &mut silent] {
-        soon("the end", async {
-            while matches!(wire.fill().await, Ok(true)) {}
-        })
-        .await;
+        ends(wire).await;
     }
-    until_errors(&proxy, "timeout", 2.0).await;
-    let reached = "fencepost_limit_reached_total";
-    proxy
-        .until_metric(reached, &[("limit", "head-timeout")], |count| count > 1.5)
-        .await;
+    until_errors(&proxy, "timeout", 2).await;
+    proxy.until_reached("head-timeout", 2).await;
 }
 
 #[tokio::test]
@@ -405,11 +369,9 @@ async fn check_and_start_name_the_file_and_what_is_wrong_with_it() {
     }
     let expired = rig.ca.client_until(&["localhost"], 2020);
     files.put_pair("expired", &expired);
-    let config = rig.config().with(&format!(
-        "{{ tls: {{ cert_file: {}, key_file: {} }} }}",
-        files.path("expired.crt").display(),
-        files.path("expired.key").display()
-    ));
+    let config = rig
+        .config()
+        .with(&format!("tls: {{ {} }}", files.pair("expired")));
     let file = files.put("fencepost.yaml", &config.text());
     let output = crate::support::proxy::fencepost()
         .arg("check")

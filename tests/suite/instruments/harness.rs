@@ -1,18 +1,8 @@
 //! The suite's own instruments: without a proxy in between, they must see what the tests rely on
 //! them to see.
 
-use std::net::SocketAddr;
-
 use crate::support::metrics::Metrics;
 use crate::support::{Answer, Config, Gate, Request, Step, Store, Upstream, forwarded, put};
-
-fn address(upstream: &Upstream) -> SocketAddr {
-    let address = upstream
-        .url()
-        .strip_prefix("http://")
-        .expect("it is on TCP");
-    address.parse().expect("an address")
-}
 
 fn write(token: u64) -> Request {
     put("/orders/7")
@@ -26,7 +16,7 @@ async fn order_that_is_kept_is_not_blamed() {
     let upstream = Upstream::start().await;
     for token in [1, 1, 2, 5, 5] {
         write(token)
-            .send(address(&upstream))
+            .send(upstream.address())
             .await
             .assert_forwarded();
     }
@@ -39,7 +29,7 @@ async fn an_older_token_that_lands_last_is_seen() {
     let upstream = Upstream::start().await;
     for token in [1, 3, 2] {
         write(token)
-            .send(address(&upstream))
+            .send(upstream.address())
             .await
             .assert_forwarded();
     }
@@ -52,9 +42,9 @@ async fn work_that_overlaps_is_seen() {
     let upstream = Upstream::start().await;
     let gate = Gate::shut();
     upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
-    let older = write(41).start(address(&upstream));
+    let older = write(41).start(upstream.address());
     upstream.reached(1).await;
-    write(42).send(address(&upstream)).await.assert_forwarded();
+    write(42).send(upstream.address()).await.assert_forwarded();
     gate.open();
     forwarded(older).await;
     upstream.assert_no_overtaking();
@@ -66,13 +56,13 @@ async fn work_that_goes_on_after_its_caller_has_left_counts() {
     let upstream = Upstream::start().await;
     let gate = Gate::shut();
     upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
-    let given_up = write(41).start(address(&upstream));
+    let given_up = write(41).start(upstream.address());
     upstream.reached(1).await;
     given_up.abort();
     upstream
         .until("the upstream to notice", |all| all[0].left)
         .await;
-    write(42).send(address(&upstream)).await.assert_forwarded();
+    write(42).send(upstream.address()).await.assert_forwarded();
     gate.open();
     upstream
         .until("it to end its work", |all| all[0].ended.is_some())
@@ -90,7 +80,7 @@ async fn bodies_and_trailers_are_seen_as_they_were_sent() {
         Step::raw(down),
     ]);
     let up = put("/a?b=%20").chunks(&[b"one", b"two"], "X-Sum: 2\r\n");
-    let answer: Answer = up.send(address(&upstream)).await;
+    let answer: Answer = up.send(upstream.address()).await;
     assert_eq!((answer.text().as_str(), answer.interim.len()), ("abc", 1));
     assert_eq!(answer.trailers, [("X-Sum".to_owned(), "1".to_owned())]);
     let seen = upstream.only();
@@ -118,7 +108,7 @@ async fn a_break_is_an_error_and_not_an_answer() {
     ] {
         upstream.next(steps);
         write(1)
-            .attempt(address(&upstream))
+            .attempt(upstream.address())
             .await
             .expect_err("it was broken off");
     }

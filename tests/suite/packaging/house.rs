@@ -12,7 +12,7 @@ const FILE: usize = 400;
 const TEST_FILE: usize = 500;
 
 /// The Rust files below a folder: their paths there, and their text.
-fn files(folder: &str) -> BTreeMap<String, String> {
+pub fn files(folder: &str) -> BTreeMap<String, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut found = BTreeMap::new();
     let mut open = vec![root.clone()];
@@ -34,7 +34,7 @@ fn files(folder: &str) -> BTreeMap<String, String> {
 }
 
 /// The source files without their tests.
-fn sources() -> BTreeMap<String, String> {
+pub fn sources() -> BTreeMap<String, String> {
     let mut found = files("src");
     found.retain(|path, _| !(path.ends_with("tests.rs") || path.contains("/tests/")));
     for text in found.values_mut() {

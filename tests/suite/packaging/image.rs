@@ -10,7 +10,6 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::process::Command;
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 pub use self::build::project;
@@ -220,9 +219,7 @@ fn it_serves_and_fences_and_remembers() {
         for probe in ["/livez", "/readyz", "/metrics"] {
             assert_eq!(container.ask(probe).await.status(), 200, "{probe}");
         }
-        container.signal(Signal::TERM);
-        let (status, output) = container.exit().await;
-        assert_eq!(status.code(), Some(0), "{output}");
+        container.stop().await;
 
         // Another container over the same volume.
         let mut container = plan().serve().await;
@@ -232,9 +229,7 @@ fn it_serves_and_fences_and_remembers() {
             .send(put("/orders/7").token(42))
             .await
             .assert_forwarded();
-        container.signal(Signal::TERM);
-        let (status, output) = container.exit().await;
-        assert_eq!(status.code(), Some(0), "{output}");
+        container.stop().await;
         assert_eq!(upstream.tokens("order:7"), [42, 42]);
 
         // Its files belong to its user, and lie nowhere else.
@@ -289,9 +284,7 @@ fn it_is_asked_and_drained_from_inside_without_a_shell() {
         assert_eq!(unready.status.code(), Some(1), "{unready:?}");
         let alive = container.exec(&["/fencepost", "health", "live"]);
         assert!(alive.status.success(), "{alive:?}");
-        container.signal(Signal::TERM);
-        let (status, output) = container.exit().await;
-        assert_eq!(status.code(), Some(0), "{output}");
+        container.stop().await;
     });
 }
 

@@ -1,7 +1,8 @@
 //! Imports go one way.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+
+use super::house;
 
 /// The modules of the crate, lowest first. Modules of one line may use each other,
 /// but not both ways; `proxy` and `admin` may not at all.
@@ -42,42 +43,18 @@ fn layer(module: &str) -> usize {
         })
 }
 
-/// Every source file, with the module of the first level that it belongs to.
-fn sources() -> Vec<(String, PathBuf, String)> {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut found = Vec::new();
-    let mut open = vec![src.clone()];
-    while let Some(dir) = open.pop() {
-        for entry in std::fs::read_dir(dir).expect("a directory").flatten() {
-            let path = entry.path();
-            if path.is_dir() {
-                open.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let inside = path
-                    .strip_prefix(&src)
-                    .expect("below src")
-                    .with_extension("");
-                let first = inside.components().next().expect("a name").as_os_str();
-                let module = first.to_string_lossy().into_owned();
-                let text = std::fs::read_to_string(&path).expect("a source file");
-                found.push((module, inside.with_extension("rs"), text));
-            }
-        }
-    }
-    assert!(found.len() > 20, "these are not all sources: {found:?}");
-    found
-}
-
-/// The code of a file without its tests and comments.
-fn code(path: &Path, text: &str) -> String {
-    if path.components().any(|part| part.as_os_str() == "tests") || path.ends_with("tests.rs") {
-        return String::new();
-    }
-    text.lines()
-        .take_while(|line| !line.starts_with("#[cfg(test)]"))
-        .filter(|line| !line.trim_start().starts_with("//"))
-        .collect::<Vec<_>>()
-        .join("\n")
+/// Every source file with the module of the first level that it belongs to, and its code without
+/// tests and comments.
+fn sources() -> Vec<(String, String, String)> {
+    let source = |(path, text): (String, String)| {
+        let module = path.split('/').next().unwrap_or_default();
+        let module = module.trim_end_matches(".rs").to_owned();
+        let code = text
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"));
+        (module, path, code.collect::<Vec<_>>().join("\n"))
+    };
+    house::sources().into_iter().map(source).collect()
 }
 
 /// The modules of the first level that a file names after `crate::`.
@@ -110,21 +87,19 @@ fn imports(code: &str) -> BTreeSet<String> {
 #[test]
 fn imports_go_one_way() {
     let mut edges = BTreeSet::new();
-    for (module, path, text) in sources() {
-        for import in imports(&code(&path, &text)) {
+    for (module, path, code) in sources() {
+        for import in imports(&code) {
             if import == module || module == "lib" {
                 continue;
             }
             let (from, to) = (layer(&module), layer(&import));
             assert!(
                 to <= from,
-                "{}: `{module}` uses `{import}`, which lies above it",
-                path.display()
+                "{path}: `{module}` uses `{import}`, which lies above it"
             );
             assert!(
                 to < from || !LAYERS[from].contains(&"proxy"),
-                "{}: `{module}` uses `{import}`; those two never meet",
-                path.display(),
+                "{path}: `{module}` uses `{import}`; those two never meet"
             );
             edges.insert((module.clone(), import));
         }
@@ -143,8 +118,7 @@ fn imports_go_one_way() {
 
 #[test]
 fn the_core_names_no_http_and_routing_nothing_but_std() {
-    for (module, path, text) in sources() {
-        let code = code(&path, &text);
+    for (module, path, code) in sources() {
         let uses = || {
             code.lines()
                 .filter(|line| line.trim_start().starts_with("use ") || line.contains("::"))
@@ -157,7 +131,7 @@ fn the_core_names_no_http_and_routing_nothing_but_std() {
                 let root = line.split("::").next().unwrap_or_default();
                 let own = ["std", "core", "alloc", "super", "self", "crate"].contains(&root)
                     || root.starts_with(char::is_uppercase);
-                assert!(own, "{}: use {line}", path.display());
+                assert!(own, "{path}: use {line}");
             }
         }
         if ["store", "fencing", "routing"].contains(&&*module) {
@@ -173,7 +147,7 @@ fn the_core_names_no_http_and_routing_nothing_but_std() {
                     let named = line.match_indices(http).any(|(at, _)| {
                         !line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_')
                     });
-                    assert!(!named, "{}: {line}", path.display());
+                    assert!(!named, "{path}: {line}");
                 }
             }
         }
@@ -182,7 +156,7 @@ fn the_core_names_no_http_and_routing_nothing_but_std() {
 
 #[test]
 fn files_open_with_what_they_are_and_why() {
-    for (_, path, text) in sources() {
-        assert!(text.starts_with("//!"), "{}", path.display());
+    for (path, text) in house::files("src") {
+        assert!(text.starts_with("//!"), "{path}");
     }
 }

@@ -1,13 +1,10 @@
 //! A collector of OpenTelemetry that decodes what it gets: `tests/traces/receiver.py`.
 
-use std::path::Path;
-use std::process::Command;
-
 use serde_json::Value;
 
 use super::eventually;
 use super::process::Process;
-use super::python::python;
+use super::python::{program, python};
 
 /// The kind of a server's span.
 pub const SERVER: u64 = 2;
@@ -22,12 +19,7 @@ impl Collector {
     /// `None` if Python has not what it needs.
     pub async fn start(tls: &[&str]) -> Option<Self> {
         let python = python()?;
-        let process = Process::start(
-            Command::new(python)
-                .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces/receiver.py"))
-                .args(tls)
-                .env("PYTHONDONTWRITEBYTECODE", "1"),
-        );
+        let process = Process::start(program(python, "traces/receiver.py").args(tls));
         let ports = eventually("the collector's ports", || async {
             let first = process.lines().first()?.clone();
             Some(serde_json::from_str::<Value>(&first).unwrap_or_else(|_| panic!("{first}")))

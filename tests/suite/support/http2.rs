@@ -28,6 +28,26 @@ pub const CONTINUATION: u8 = 9;
 pub const END_STREAM: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 
+/// Names and values of fields.
+pub type Fields<'a> = Vec<(&'a str, &'a [u8])>;
+
+/// The head of a request.
+pub fn head<'a>(method: &'a str, path: &'a str) -> Fields<'a> {
+    vec![
+        (":method", method.as_bytes()),
+        (":scheme", b"http"),
+        (":authority", b"app.test"),
+        (":path", path.as_bytes()),
+    ]
+}
+
+/// The head of a PUT with a token.
+pub fn fenced_head<'a>(path: &'a str, token: &'a str) -> Fields<'a> {
+    let mut fields = head("PUT", path);
+    fields.push(("x-fencing-token", token.as_bytes()));
+    fields
+}
+
 /// A frame as it came.
 #[derive(Clone, Debug)]
 pub struct Frame {

@@ -1,6 +1,9 @@
 //! A scrape of `/metrics`, read as Prometheus reads it.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use regex::Regex;
 
 /// One series: its name and its labels.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,33 +67,18 @@ impl Metrics {
 }
 
 fn parse_series(text: &str) -> Series {
-    let Some((name, rest)) = text.split_once('{') else {
-        return Series {
-            name: text.to_owned(),
-            labels: BTreeMap::new(),
-        };
+    static LABEL: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r#"(\w+)="((?:[^"\\]|\\.)*)",?"#).expect("a pattern"));
+    let (name, labels) = text.split_once('{').unwrap_or((text, "}"));
+    let labels = labels.strip_suffix('}').expect("labels end with a brace");
+    let left = LABEL.replace_all(labels, "");
+    assert_eq!(left, "", "labels and their values: {text}");
+    let label = |found: regex::Captures<'_>| {
+        let value = found[2].replace("\\\"", "\"").replace("\\n", "\n");
+        (found[1].to_owned(), value.replace("\\\\", "\\"))
     };
-    let mut labels = BTreeMap::new();
-    let mut rest = rest.strip_suffix('}').expect("labels end with a brace");
-    while !rest.is_empty() {
-        let (label, after) = rest.split_once("=\"").expect("a label and its value");
-        let mut value = String::new();
-        let mut chars = after.char_indices();
-        let end = loop {
-            match chars.next().expect("values end with a quote") {
-                (at, '"') => break at,
-                (_, '\\') => match chars.next().expect("an escape has a second character").1 {
-                    'n' => value.push('\n'),
-                    other => value.push(other),
-                },
-                (_, other) => value.push(other),
-            }
-        };
-        labels.insert(label.to_owned(), value);
-        rest = after[end + 1..].trim_start_matches(',');
-    }
     Series {
         name: name.to_owned(),
-        labels,
+        labels: LABEL.captures_iter(labels).map(label).collect(),
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::eventually;
 use super::process::Process;
-use super::python::python;
+use super::python::{program, python};
 
 /// A server of one's own. Ends when dropped.
 pub struct Moto {
@@ -19,23 +19,15 @@ pub struct Moto {
     _process: Process,
 }
 
-fn script(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/object_storage")
-        .join(name)
-}
+const CALLS: &str = "object_storage/calls.py";
 
 impl Moto {
     /// One with these buckets; without any, no signature is checked. `None` if Python has not what
     /// it needs.
     pub async fn start(buckets: &[&str]) -> Option<Self> {
         let python = python()?;
-        let process = Process::start(
-            Command::new(&python)
-                .arg(script("gateway.py"))
-                .args(buckets)
-                .env("PYTHONDONTWRITEBYTECODE", "1"),
-        );
+        let mut command = program(&python, "object_storage/gateway.py");
+        let process = Process::start(command.args(buckets));
         let told = eventually("the gateway to listen", || async {
             let lines = process.lines();
             let told = lines.iter().find(|line| line.starts_with("{\"port\""))?;
@@ -56,12 +48,11 @@ impl Moto {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// A program in Python, with the key of the gateway's user in its environment.
-    pub fn program(&self, file: &Path) -> Command {
-        let mut command = Command::new(&self.python);
+    /// A program in Python (a path below `tests`, or from `/`), with the key of the gateway's user in
+    /// its environment.
+    pub fn program(&self, file: impl AsRef<Path>) -> Command {
+        let mut command = program(&self.python, file);
         command
-            .arg(file)
-            .env("PYTHONDONTWRITEBYTECODE", "1")
             .env("AWS_ACCESS_KEY_ID", &self.key)
             .env("AWS_SECRET_ACCESS_KEY", &self.secret)
             .env("AWS_DEFAULT_REGION", "us-east-1")
@@ -76,13 +67,12 @@ impl Moto {
 
     /// Plays the steps of `calls.py` in one process, and returns the answer of each.
     pub async fn calls(&self, steps: &[Value]) -> Vec<Value> {
-        self.calls_of(self.program(&script("calls.py")), steps)
-            .await
+        self.calls_of(self.program(CALLS), steps).await
     }
 
     /// As [`Self::calls`], trusting this CA.
     pub async fn calls_trusting(&self, ca: &Path, steps: &[Value]) -> Vec<Value> {
-        let mut command = self.program(&script("calls.py"));
+        let mut command = self.program(CALLS);
         command.env("AWS_CA_BUNDLE", ca);
         self.calls_of(command, steps).await
     }

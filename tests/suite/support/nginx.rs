@@ -5,7 +5,6 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use super::eventually;
 use super::postgres::free_port;
 use super::process::Process;
 
@@ -46,12 +45,8 @@ impl Nginx {
         let mut command = Command::new(nginx);
         command.arg("-p").arg(dir.path()).arg("-c").arg(&file);
         command.arg("-e").arg(dir.path().join("start.log"));
-        let process = Process::start(&mut command);
-        eventually("nginx to listen", || async {
-            let address = ("127.0.0.1", port);
-            tokio::net::TcpStream::connect(address).await.ok()
-        })
-        .await;
+        let mut process = Process::start(&mut command);
+        process.listens_on(port).await;
         Self {
             dir,
             port,

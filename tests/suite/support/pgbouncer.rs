@@ -1,18 +1,17 @@
 //! A pooler in front of a cluster, for the one test that must see it refused.
 
 use std::fs;
-use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use super::postgres::{Cluster, free_port, wait_until};
+use super::process::Process;
 
-#[derive(Debug)]
 pub struct PgBouncer {
-    child: Child,
     port: u16,
+    _process: Process,
     _dir: tempfile::TempDir,
 }
 
@@ -24,14 +23,18 @@ impl PgBouncer {
             return None;
         }
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
-        let port = free_port();
-        let write = |name: &str, text: &str| -> io::Result<PathBuf> {
-            let path = dir.path().join(name);
-            fs::File::create(&path)?.write_all(text.as_bytes())?;
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
-            Ok(path)
+        let allow = |path: &Path, mode: u32| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
         };
-        let users = write("users.txt", "\"postgres\" \"\"\n").expect("the file can be written");
+        allow(dir.path(), 0o755);
+        let write = |name: &str, text: &str| -> PathBuf {
+            let path = dir.path().join(name);
+            fs::write(&path, text).expect("the directory is writable");
+            allow(&path, 0o644);
+            path
+        };
+        let port = free_port();
+        let users = write("users.txt", "\"postgres\" \"\"\n");
         let config = write(
             "pgbouncer.ini",
             &format!(
@@ -41,34 +44,21 @@ impl PgBouncer {
                 cluster.port(),
                 users.display()
             ),
-        )
-        .expect("the file can be written");
-        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
+        );
         let mut command = Command::new(program);
         if let Some((uid, gid)) = cluster.owner() {
             command.uid(uid).gid(gid);
         }
-        let mut child = command
-            .arg("-q")
-            .arg(config)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("pgbouncer can be run");
+        let mut process = Process::start(command.arg("-q").arg(config));
         wait_until("PgBouncer listens", || {
-            if let Ok(Some(status)) = child.try_wait() {
-                let mut said = String::new();
-                if let Some(mut stderr) = child.stderr.take() {
-                    let _ = stderr.read_to_string(&mut said);
-                }
-                panic!("PgBouncer ended with {status}: {said}");
+            if let Some(status) = process.ended() {
+                panic!("PgBouncer ended with {status}: {}", process.output());
             }
             std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
         });
         Some(Self {
-            child,
             port,
+            _process: process,
             _dir: dir,
         })
     }
@@ -76,12 +66,5 @@ impl PgBouncer {
     /// The URL of a database through the pooler.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
-    }
-}
-
-impl Drop for PgBouncer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

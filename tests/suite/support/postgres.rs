@@ -21,7 +21,7 @@ use sqlx::Connection as _;
 use super::faulty_disk::FaultyDisk;
 use super::or_return;
 use super::sql::{shell, sql};
-use super::store::quick_dir;
+use super::store::{program, quick_dir};
 use super::wait::Must;
 
 /// How long a server may take to start or stop; reached only when something is broken.
@@ -73,7 +73,7 @@ impl Cluster {
 
     /// A directory, a port and a reaper; no data yet, and no server.
     pub(super) fn bare() -> Self {
-        let bin = binaries();
+        let bin = binaries().expect("Postgres is not installed: apt-get install postgresql");
         let owner = owner();
         let dir = quick_dir().keep();
         if let Some((uid, gid)) = owner {
@@ -338,8 +338,8 @@ impl Drop for Cluster {
     }
 }
 
-/// The newest Postgres installed: Debian's places first, then the path.
-fn binaries() -> PathBuf {
+/// The programs of the newest Postgres installed: Debian's places first, then the path.
+pub fn binaries() -> Option<PathBuf> {
     let mut found: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
         .into_iter()
         .flatten()
@@ -351,14 +351,8 @@ fn binaries() -> PathBuf {
         })
         .collect();
     found.sort();
-    if let Some((_, bin)) = found.pop() {
-        return bin;
-    }
-    std::env::var_os("PATH")
-        .iter()
-        .flat_map(std::env::split_paths)
-        .find(|dir| dir.join("initdb").exists() && dir.join("postgres").exists())
-        .expect("Postgres is not installed: apt-get install postgresql")
+    let newest = found.pop().map(|(_, bin)| bin);
+    newest.or_else(|| Some(program("initdb")?.parent()?.to_owned()))
 }
 
 /// The user that the server runs as, when the tests run as root.

@@ -11,6 +11,8 @@ use rustix::process::{
 };
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use tokio::net::TcpStream;
+
 use super::wait::eventually;
 
 /// A running program. Killed when dropped.
@@ -130,6 +132,23 @@ impl Process {
         // Fails only if it has been waited for already, and then it is gone.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+
+    /// Waits until it listens on this port of the loopback.
+    ///
+    /// # Panics
+    /// If it ends instead.
+    pub async fn listens_on(&mut self, port: u16) {
+        let name = self.name.clone();
+        eventually(&format!("{name} to listen"), || {
+            let ended = self.ended();
+            let name = &name;
+            async move {
+                assert!(ended.is_none(), "{name} ended, {ended:?}");
+                TcpStream::connect(("127.0.0.1", port)).await.ok()
+            }
+        })
+        .await;
     }
 
     /// Its exit status, if it has ended.

@@ -57,17 +57,13 @@ impl Config {
 
     /// Lays a YAML fragment over what there is: mappings merge, all else is replaced.
     pub fn with(mut self, yaml: &str) -> Self {
-        let fragment: Value =
-            serde_saphyr::from_str(yaml).unwrap_or_else(|error| panic!("{error}:\n{yaml}"));
-        lay_over(&mut self.file, fragment);
+        lay_over(&mut self.file, fragment(yaml));
         self
     }
 
     /// Lays a YAML fragment over the first route.
     pub fn route(mut self, yaml: &str) -> Self {
-        let fragment: Value =
-            serde_saphyr::from_str(yaml).unwrap_or_else(|error| panic!("{error}:\n{yaml}"));
-        lay_over(&mut self.file["routes"][0], fragment);
+        lay_over(&mut self.file["routes"][0], fragment(yaml));
         self
     }
 
@@ -91,6 +87,10 @@ impl Config {
     pub fn text(&self) -> String {
         serde_saphyr::to_string(&self.file).expect("plain data can be written")
     }
+}
+
+fn fragment(yaml: &str) -> Value {
+    serde_saphyr::from_str(yaml).unwrap_or_else(|error| panic!("{error}:\n{yaml}"))
 }
 
 fn lay_over(base: &mut Value, fragment: Value) {
@@ -158,34 +158,20 @@ impl Proxy {
 
     /// As [`Self::start`], with an environment and flags over the file.
     pub async fn start_by(config: &Config, command: Command, flags: &[&str]) -> Self {
-        let (dir, _) = config.written();
-        Self::listening(dir, config, command, flags).await
+        let (dir, command) = serving(config, command, flags);
+        Self::run_in(dir, command, Some(config.store.clone())).await
     }
 
     /// As [`Self::start`], where the store is not fit to make it ready.
     pub async fn start_unready(config: &Config) -> Self {
-        let (dir, file) = config.written();
-        let mut command = fencepost();
-        command.arg("serve").arg("--config").arg(file);
+        let (dir, command) = serving(config, fencepost(), &[]);
         Self::until_it_listens(dir, command, Some(config.store.clone())).await
     }
 
     /// Starts it, and waits for nothing.
     pub fn starting(config: &Config) -> Starting {
-        let (dir, file) = config.written();
-        let process = Process::start(fencepost().arg("serve").arg("--config").arg(file));
+        let (dir, process) = started(config, fencepost(), &["serve"]);
         Starting { process, _dir: dir }
-    }
-
-    async fn listening(
-        dir: TempDir,
-        config: &Config,
-        mut command: Command,
-        flags: &[&str],
-    ) -> Self {
-        let file = dir.path().join("fencepost.yaml");
-        command.arg("serve").arg("--config").arg(file).args(flags);
-        Self::run_in(dir, command, Some(config.store.clone())).await
     }
 
     /// Runs `fencepost serve` without a file, in a directory of its own.
@@ -240,9 +226,7 @@ impl Proxy {
 
     /// As [`Self::run_with`], until it has written `sign`; then kills it.
     pub async fn interrupted_with(config: &Config, arguments: &[&str], sign: &str) {
-        let (_dir, file) = config.written();
-        let mut command = fencepost();
-        let process = Process::start(command.args(arguments).arg("--config").arg(file));
+        let (_dir, process) = started(config, fencepost(), arguments);
         eventually(sign, || async {
             let lines = process.lines();
             lines.iter().any(|line| line.contains(sign)).then_some(())
@@ -252,11 +236,10 @@ impl Proxy {
 
     async fn run_to_the_end(
         config: &Config,
-        mut command: Command,
+        command: Command,
         arguments: &[&str],
     ) -> (ExitStatus, String) {
-        let (_dir, file) = config.written();
-        let mut process = Process::start(command.args(arguments).arg("--config").arg(file));
+        let (_dir, mut process) = started(config, command, arguments);
         let status = process.exit().await;
         (status, process.output())
     }
@@ -269,7 +252,10 @@ impl Proxy {
         std::os::unix::fs::symlink("..data/fencepost.yaml", link)
             .expect("the directory is writable");
         link_version(dir.path(), "first", &config.text_for(dir.path()));
-        Self::listening(dir, config, fencepost(), &[]).await
+        let mut command = fencepost();
+        command.arg("serve").arg("--config");
+        command.arg(dir.path().join("fencepost.yaml"));
+        Self::run_in(dir, command, Some(config.store.clone())).await
     }
 
     /// Swaps the link, as Kubernetes does when a `ConfigMap` has changed.
@@ -455,6 +441,20 @@ impl Proxy {
     pub fn hang_up(&self) {
         self.process.signal(Signal::HUP);
     }
+}
+
+/// What serves with this configuration, which lies in the directory.
+fn serving(config: &Config, mut command: Command, flags: &[&str]) -> (TempDir, Command) {
+    let (dir, file) = config.written();
+    command.arg("serve").arg("--config").arg(file).args(flags);
+    (dir, command)
+}
+
+/// A command with this configuration, which lies in the directory.
+fn started(config: &Config, mut command: Command, arguments: &[&str]) -> (TempDir, Process) {
+    let (dir, file) = config.written();
+    let process = Process::start(command.args(arguments).arg("--config").arg(file));
+    (dir, process)
 }
 
 /// Puts the configuration file into a directory, in one step.

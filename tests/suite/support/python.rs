@@ -30,17 +30,19 @@ pub fn python() -> Option<PathBuf> {
     there.then_some(python)
 }
 
-/// One of the programs in `tests/chart`, run by it.
-pub fn script(python: &Path, name: &str) -> Command {
+/// A program in Python below `tests`, run by this one.
+pub fn program(python: impl AsRef<std::ffi::OsStr>, file: impl AsRef<Path>) -> Command {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let mut command = Command::new(python);
     command
-        .arg(
-            Path::new(env!("CARGO_MANIFEST_DIR"))
-                .join("tests/chart")
-                .join(name),
-        )
+        .arg(tests.join(file))
         .env("PYTHONDONTWRITEBYTECODE", "1");
     command
+}
+
+/// One of the programs in `tests/chart`.
+pub fn script(python: &Path, name: &str) -> Command {
+    program(python, format!("chart/{name}"))
 }
 
 /// Runs one of these programs that prints a line per case: it must find nothing wrong, and look at

@@ -10,6 +10,11 @@ use super::client::Exchange;
 use super::wait::eventually;
 use super::{Answer, Config, Gate, Proxy, Request, Upstream};
 
+/// Counts requests by their outcome.
+pub const REQUESTS: &str = "fencepost_requests_total";
+/// Counts how often each limit was reached.
+pub const REACHED: &str = "fencepost_limit_reached_total";
+
 impl Proxy {
     /// Sends a request again and again until it is answered with 200.
     #[track_caller]
@@ -51,6 +56,30 @@ impl Proxy {
     /// Waits until a metric, summed over all its series, is above 0.
     pub async fn until_some(&self, metric: &str) {
         self.until_metric(metric, &[], |value| value > 0.0).await;
+    }
+
+    /// A counter, summed over all series that have these labels: a whole number.
+    pub async fn count(&self, metric: &str, labels: &[(&str, &str)]) -> u64 {
+        let sum = self.sum(metric, labels).await;
+        format!("{sum}").parse().expect("a whole number")
+    }
+
+    /// Waits until so many requests have had this outcome.
+    pub async fn until_outcome(&self, outcome: &str, least: u32) {
+        let often = |count| count >= f64::from(least);
+        let outcome = [("outcome", outcome)];
+        self.until_metric(REQUESTS, &outcome, often).await;
+    }
+
+    /// How often a limit was reached so far.
+    pub async fn reached(&self, limit: &str) -> u64 {
+        self.count(REACHED, &[("limit", limit)]).await
+    }
+
+    /// Waits until a limit has been reached so often.
+    pub async fn until_reached(&self, limit: &str, least: u32) {
+        let often = |count| count >= f64::from(least);
+        self.until_metric(REACHED, &[("limit", limit)], often).await;
     }
 
     /// The first line of the log whose field has this value, once it has been read.

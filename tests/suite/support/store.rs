@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use sqlx::{PgConnection, SqliteConnection};
 use tempfile::TempDir;
 
-use super::postgres::Cluster;
+use super::postgres::{Cluster, binaries};
 use super::skip::{is_skipped, lacks};
 use super::sql::{open_file, shell, sql};
 use super::wait::eventually;
@@ -190,17 +190,7 @@ impl Store {
 
 /// Returns whether [`Cluster::start`] will find what it needs.
 pub fn postgres_is_installed() -> bool {
-    if is_skipped("postgres") {
-        return false;
-    }
-    let debian = std::fs::read_dir("/usr/lib/postgresql")
-        .into_iter()
-        .flatten()
-        .flatten();
-    debian
-        .map(|version| version.path().join("bin/initdb"))
-        .any(|initdb| initdb.exists())
-        || program("initdb").is_some()
+    !is_skipped("postgres") && binaries().is_some()
 }
 
 /// Returns whether `test` can have Postgres; says so where it cannot.

@@ -188,6 +188,13 @@ impl Files {
         self.put(&format!("{name}.key"), &pair.key);
     }
 
+    /// The fields of the configuration that name the pair `NAME.crt` and `NAME.key`.
+    pub fn pair(&self, name: &str) -> String {
+        let path = |end: &str| self.path(&format!("{name}.{end}"));
+        let (cert, key) = (path("crt"), path("key"));
+        format!("cert_file: {}, key_file: {}", cert.display(), key.display())
+    }
+
     /// Puts a version of a mounted secret there, behind two links, and swaps to it in one step, as
     /// Kubernetes does.
     pub fn mount(&self, version: &str, pair: &Credentials, ca: &str) {

@@ -51,17 +51,20 @@ impl Step {
         Self::answer("200 OK", "", "done\n")
     }
 
-    /// A whole response with a length. `headers`: lines, each with its CRLF.
+    /// A [`response`].
     pub fn answer(status: &str, headers: &str, body: &str) -> Self {
-        Self::raw(&format!(
-            "HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\n\r\n{body}",
-            body.len()
-        ))
+        Self::raw(&response(status, headers, body))
     }
 
     pub fn raw(bytes: &str) -> Self {
         Self::Send(bytes.as_bytes().to_vec())
     }
+}
+
+/// A whole response with a length. `headers`: lines, each with its CRLF.
+pub fn response(status: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {length}\r\n\r\n{body}")
 }
 
 /// Holds the upstream up until the test opens it.

@@ -98,43 +98,37 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
+impl Io {
+    fn stream(self: Pin<&mut Self>) -> Pin<&mut dyn Stream> {
+        match self.get_mut() {
+            Self::Tcp(io) => Pin::new(io),
+            Self::Unix(io) => Pin::new(io),
+            Self::Tls(io) => Pin::new(io),
+        }
+    }
+}
+
 impl AsyncRead for Io {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(io) => Pin::new(io).poll_read(cx, buf),
-            Self::Unix(io) => Pin::new(io).poll_read(cx, buf),
-            Self::Tls(io) => Pin::new(io).poll_read(cx, buf),
-        }
+        self.stream().poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for Io {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<Result<usize>> {
-        match self.get_mut() {
-            Self::Tcp(io) => Pin::new(io).poll_write(cx, buf),
-            Self::Unix(io) => Pin::new(io).poll_write(cx, buf),
-            Self::Tls(io) => Pin::new(io).poll_write(cx, buf),
-        }
+        self.stream().poll_write(cx, buf)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(io) => Pin::new(io).poll_flush(cx),
-            Self::Unix(io) => Pin::new(io).poll_flush(cx),
-            Self::Tls(io) => Pin::new(io).poll_flush(cx),
-        }
+        self.stream().poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(io) => Pin::new(io).poll_shutdown(cx),
-            Self::Unix(io) => Pin::new(io).poll_shutdown(cx),
-            Self::Tls(io) => Pin::new(io).poll_shutdown(cx),
-        }
+        self.stream().poll_shutdown(cx)
     }
 }
 

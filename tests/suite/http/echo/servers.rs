@@ -6,7 +6,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::support::eventually;
+use crate::support::nginx::Nginx;
 use crate::support::postgres::free_port;
 use crate::support::process::Process;
 use crate::support::store::tool;
@@ -30,79 +30,50 @@ impl ServerKind {
 /// One of them, in front of one address. Ends when dropped.
 pub struct RealServer {
     pub address: SocketAddr,
-    _process: Process,
-    _dir: TempDir,
+    _nginx: Option<Nginx>,
+    _haproxy: Option<(Process, TempDir)>,
 }
 
 impl RealServer {
     /// `None`, and a line that says so, if it is not installed.
     pub async fn start(kind: ServerKind, to: SocketAddr) -> Option<Self> {
-        let name = if kind.is_nginx() { "nginx" } else { "haproxy" };
-        let binary = tool(name)?;
-        let dir = TempDir::new().expect("a temporary directory");
-        let port = free_port();
-        let file = dir.path().join("configuration");
-        let here = dir.path().display().to_string();
-        let configuration = match kind {
-            ServerKind::Nginx => nginx(&here, port, to, STREAMING),
-            ServerKind::NginxAsInstalled => nginx(&here, port, to, ""),
-            ServerKind::HaProxy => haproxy(port, to),
+        let (port, nginx, haproxy) = if kind.is_nginx() {
+            let how = match kind {
+                ServerKind::NginxAsInstalled => "",
+                _ => STREAMING,
+            };
+            let http =
+                format!("{NGINX} upstream behind {{ server {to} max_fails=0; keepalive 8; }}");
+            let nginx = Nginx::start(&tool("nginx")?, &format!("{PASS} {how}"), &http).await;
+            (nginx.port, Some(nginx), None)
+        } else {
+            let binary = tool("haproxy")?;
+            let (dir, port) = (TempDir::new().expect("a temporary directory"), free_port());
+            let file = dir.path().join("configuration");
+            std::fs::write(&file, self::haproxy(port, to)).expect("the directory is writable");
+            let mut process = Process::start(Command::new(binary).arg("-db").arg("-f").arg(file));
+            process.listens_on(port).await;
+            (port, None, Some((process, dir)))
         };
-        std::fs::write(&file, configuration).expect("the directory is writable");
-        let mut command = Command::new(binary);
-        match kind {
-            ServerKind::Nginx | ServerKind::NginxAsInstalled => {
-                let log = dir.path().join("start.log");
-                command.arg("-p").arg(dir.path()).arg("-e").arg(log);
-                command.arg("-c").arg(&file);
-            }
-            ServerKind::HaProxy => {
-                command.arg("-db").arg("-f").arg(&file);
-            }
-        }
-        let mut process = Process::start(&mut command);
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        eventually(&format!("{name} to listen"), || {
-            let ended = process.ended();
-            async move {
-                assert!(ended.is_none(), "{name} ended instead of listening");
-                tokio::net::TcpStream::connect(address).await.ok()
-            }
-        })
-        .await;
         Some(Self {
-            address,
-            _process: process,
-            _dir: dir,
+            address: SocketAddr::from(([127, 0, 0, 1], port)),
+            _nginx: nginx,
+            _haproxy: haproxy,
         })
     }
 }
 
+/// What nginx does of its own in general.
+const NGINX: &str = "underscores_in_headers on; ignore_invalid_headers off; client_max_body_size 0;
+    large_client_header_buffers 8 64k; keepalive_requests 100000;";
+/// What it does with each request.
+const PASS: &str =
+    "proxy_pass http://behind; proxy_next_upstream off; proxy_set_header Host $http_host;
+    proxy_pass_header Date; proxy_pass_header Server; proxy_buffer_size 128k; proxy_buffers 8 128k;";
 /// How nginx is set up as the front of a service that streams.
 const STREAMING: &str =
     "proxy_http_version 1.1; proxy_set_header Connection ''; proxy_buffering off;
     proxy_request_buffering off;";
-
-fn nginx(here: &str, port: u16, to: SocketAddr, how: &str) -> String {
-    format!(
-        "daemon off; master_process off; pid {here}/pid; error_log {here}/error.log;
-         events {{}}
-         http {{
-           access_log off; client_body_temp_path {here}/body; proxy_temp_path {here}/proxy;
-           fastcgi_temp_path {here}/fastcgi; uwsgi_temp_path {here}/uwsgi; scgi_temp_path {here}/scgi;
-           underscores_in_headers on; ignore_invalid_headers off; client_max_body_size 0;
-           large_client_header_buffers 8 64k; keepalive_requests 100000;
-           upstream behind {{ server {to} max_fails=0; keepalive 8; }}
-           server {{
-             listen 127.0.0.1:{port};
-             location / {{
-               proxy_pass http://behind; proxy_next_upstream off; proxy_set_header Host $http_host;
-               proxy_pass_header Date; proxy_pass_header Server; proxy_buffer_size 128k; proxy_buffers 8 128k; {how}
-             }}
-           }}
-         }}"
-    )
-}
 
 fn haproxy(port: u16, to: SocketAddr) -> String {
     format!(

@@ -149,6 +149,10 @@ impl EdgeCase {
             if *status >= 400 && answer.header("content-type") != Some("application/problem+json") {
                 return Err(format!("{:?} of no problem", answer.header("content-type")));
             }
+            let says_close = answer.header("connection") == Some("close");
+            if *status >= 400 && self.then == Afterwards::Closed && !says_close {
+                return Err(format!("{:?} ends a connection", answer.head));
+            }
             let interim: Vec<&str> = answer.interim.iter().map(|head| head.word(1)).collect();
             if at == 0 && interim != self.interim {
                 return Err(format!("the interim answers {interim:?}"));

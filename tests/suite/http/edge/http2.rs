@@ -7,8 +7,9 @@ use std::net::SocketAddr;
 use serde::Deserialize;
 
 use super::stage::shown;
-use super::template::{self, CaseEntry, bytes, expand};
+use super::template::{self, CaseEntry, Listed, bytes, expand};
 use super::wanted::Wanted;
+use crate::http::http2::is_refusal;
 use crate::support::http2::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, Outcome, frame, literal,
 };
@@ -40,7 +41,7 @@ struct RawHttp2Case {
     basis: String,
     /// `name: value`; `{put}` and `{get}` are those of a request without fault.
     fields: Vec<String>,
-    data: Option<String>,
+    data: Option<Listed<String>>,
     trailers: Option<Vec<String>>,
     status: WantedOutcome,
 }
@@ -105,9 +106,10 @@ impl Http2Case {
         };
         let last = raw.data.is_none() && raw.trailers.is_none();
         let mut frames = headers(ends(last), &block(&fields, &id));
-        if let Some(data) = &raw.data {
-            let last = u8::from(raw.trailers.is_none());
-            frames.extend(frame(DATA, last, 1, &bytes(&expand(data, &id))));
+        let data = raw.data.map(Listed::list).unwrap_or_default();
+        for (at, piece) in data.iter().enumerate() {
+            let last = u8::from(raw.trailers.is_none() && at + 1 == data.len());
+            frames.extend(frame(DATA, last, 1, &bytes(&expand(piece, &id))));
         }
         if let Some(trailers) = &raw.trailers {
             frames.extend(headers(ends(true), &block(trailers, &id)));
@@ -136,10 +138,7 @@ impl Http2Case {
         let outcome = client.answer(1).await;
         let right = match (self.status, &outcome) {
             (WantedOutcome::Code(code), outcome) => *outcome == Outcome::Status(code),
-            (WantedOutcome::Word(Refused::Refused), Outcome::Status(status)) => {
-                (400..500).contains(status)
-            }
-            (WantedOutcome::Word(Refused::Refused), _) => true,
+            (WantedOutcome::Word(Refused::Refused), outcome) => is_refusal(outcome),
         };
         if !right {
             return Err(format!("{outcome:?}"));
@@ -199,14 +198,10 @@ fn block(fields: &[String], id: &str) -> Vec<u8> {
     let mut block = Vec::new();
     for field in fields {
         let field = expand(field, id);
-        // Not the colon that a pseudo-header begins with.
-        let at = field
-            .char_indices()
-            .skip(1)
-            .map(|(at, _)| at)
-            .find(|at| field[*at..].starts_with(": "));
-        let at = at.unwrap_or_else(|| panic!("{field:?} has no `: `"));
-        literal(&mut block, &bytes(&field[..at]), &bytes(&field[at + 2..]));
+        let (name, value) = field
+            .split_once(": ")
+            .unwrap_or_else(|| panic!("{field:?} has no `: `"));
+        literal(&mut block, &bytes(name), &bytes(value));
     }
     block
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{fenced, good, is_refusal, is_served};
 use crate::support::http2::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, PING, PRIORITY, RST_STREAM,
-    SETTINGS, WINDOW_UPDATE, block, frame,
+    SETTINGS, WINDOW_UPDATE, block, frame, head,
 };
 use crate::support::{Proxy, eventually};
 
@@ -35,10 +35,7 @@ async fn ends(proxy: &mut Proxy, what: &str, flood: impl Future<Output = Vec<u32
 
 /// Requests that are each followed by `then`.
 fn many(count: u32, then: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
-    let mut fields = good("/orders/7");
-    fields[0].1 = b"GET";
-    fields.pop();
-    let head = block(&fields);
+    let head = block(&head("GET", "/orders/7"));
     let mut bytes = Vec::new();
     for n in 0..count {
         let id = 2 * n + 1;
@@ -62,9 +59,7 @@ async fn streams_that_are_opened_to_be_reset() {
 async fn streams_that_are_reset_once_they_are_at_work() {
     let (upstream, mut proxy) = fenced("{}").await;
     let mut client = Http2::open(proxy.data()).await;
-    let mut fields = good("/orders/7");
-    fields[0].1 = b"GET";
-    fields.pop();
+    let fields = head("GET", "/orders/7");
     let slowly = async {
         // One at a time, each in progress before it is taken back: no batch for the library to
         // notice.
@@ -87,13 +82,7 @@ async fn streams_that_are_reset_once_they_are_at_work() {
         }
     };
     slowly.await;
-    proxy
-        .until_metric(
-            "fencepost_limit_reached_total",
-            &[("limit", "stream-resets")],
-            |count| count > 0.0,
-        )
-        .await;
+    proxy.until_reached("stream-resets", 1).await;
     upstream.otherwise(|_| vec![crate::support::Step::ok()]);
     is_served(&proxy).await;
     assert!(proxy.process().ended().is_none());

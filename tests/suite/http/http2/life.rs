@@ -21,14 +21,7 @@ async fn a_connection_without_requests_is_ended_in_good_order() {
     let mut silent = Http2::open(proxy.data()).await;
     silent.polite = false;
     silent.end().await;
-    let ended = |count: f64| count >= 2.0;
-    proxy
-        .until_metric(
-            "fencepost_limit_reached_total",
-            &[("limit", "idle-timeout")],
-            ended,
-        )
-        .await;
+    proxy.until_reached("idle-timeout", 2).await;
 }
 
 #[tokio::test]

@@ -2,22 +2,16 @@
 
 use std::time::Duration;
 
-use super::{fenced, reached};
 use crate::support::bare::BareUpstream;
-use crate::support::http2::{Http2, Outcome};
+use crate::support::http2::{Http2, Outcome, head};
 use crate::support::wire::{Wire, chunk};
-use crate::support::{Config, Proxy, Step, Store, eventually, joined, post, put, soon};
+use crate::support::{Config, Proxy, Step, Store, eventually, fenced, joined, post, put, soon};
 
 const MODES: &str = "
 routes:
   - { path: '/orders/{id}', resource: 'order:{id}' }
   - { path: '/seen/{id}', resource: 'seen:{id}', mode: observe }
   - { path: '/open/{id}', mode: bypass }";
-
-async fn assert_once(proxy: &Proxy, limit: &str) {
-    let times = reached(proxy, limit).await;
-    assert!((times - 1.0).abs() < 0.5, "{limit}: {times} times");
-}
 
 #[tokio::test]
 async fn a_body_over_the_limit_is_refused_where_it_is_fenced_and_where_not() {
@@ -29,7 +23,7 @@ async fn a_body_over_the_limit_is_refused_where_it_is_fenced_and_where_not() {
         let long = proxy.send(request().body(vec![b'x'; 4097])).await;
         long.assert_problem(413, "content-too-large");
         assert_eq!(upstream.count(), 1);
-        assert_once(&proxy, "body-max").await;
+        assert_eq!(proxy.reached("body-max").await, 1);
         // Of unknown length: found out on the way, and broken off.
         let piece = vec![b'x'; 1000];
         let chunks: Vec<&[u8]> = vec![&piece; 10];
@@ -46,11 +40,7 @@ async fn a_body_over_the_limit_is_refused_where_it_is_fenced_and_where_not() {
         let arrivals = upstream.arrivals();
         assert!(arrivals.iter().all(|one| one.body.len() <= 4096));
         assert!(arrivals[1..].iter().all(|one| !one.whole));
-        proxy
-            .until_metric(super::SERIES, &[("limit", "body-max")], |times| {
-                times >= 2.0
-            })
-            .await;
+        proxy.until_reached("body-max", 2).await;
     }
 }
 
@@ -62,10 +52,7 @@ async fn where_it_is_observed_a_body_over_the_limit_is_counted_and_passes() {
         .forward(put("/seen/1").token(1).body(vec![b'x'; 5000]))
         .await;
     assert_eq!(upstream.last().body.len(), 5000);
-    let outcome = [("outcome", "observed-content-too-large")];
-    proxy
-        .until_metric("fencepost_requests_total", &outcome, |count| count >= 1.0)
-        .await;
+    proxy.until_outcome("observed-content-too-large", 1).await;
 }
 
 #[tokio::test]
@@ -77,8 +64,8 @@ async fn a_body_has_to_arrive_in_time_as_a_whole() {
     assert_eq!(problem["retry"], "same-token");
     assert_eq!(upstream.count(), 0);
     assert_eq!(proxy.token("order:7").await, None);
-    assert_once(&proxy, "body-timeout").await;
-    assert!(reached(&proxy, "body-progress").await < 0.5);
+    assert_eq!(proxy.reached("body-timeout").await, 1);
+    assert_eq!(proxy.reached("body-progress").await, 0);
 }
 
 #[tokio::test]
@@ -88,8 +75,8 @@ async fn a_body_may_not_pause_for_long() {
     let mut slow = proxy.begin(&request, b"half").await;
     slow.finish().await.assert_problem(408, "request-timeout");
     assert_eq!(upstream.count(), 0);
-    assert_once(&proxy, "body-progress").await;
-    assert!(reached(&proxy, "body-timeout").await < 0.5);
+    assert_eq!(proxy.reached("body-progress").await, 1);
+    assert_eq!(proxy.reached("body-timeout").await, 0);
 }
 
 /// A part of a streamed body is gone: the exchange breaks. Its outcome is unknown where it is fenced,
@@ -110,7 +97,7 @@ async fn a_streamed_body_may_not_pause_for_long_either() {
         let problem = slow.finish().await.assert_problem(status, word);
         assert_eq!(problem["retry"], retry, "{path}");
         assert!(!upstream.only().whole);
-        assert_once(&proxy, "body-progress").await;
+        assert_eq!(proxy.reached("body-progress").await, 1);
     }
 }
 
@@ -123,14 +110,9 @@ async fn a_grpc_call_may_be_slow() {
     ));
     let proxy = Proxy::start(&config).await;
     let mut call = Http2::open(proxy.data()).await;
-    let fields: [(&str, &[u8]); 6] = [
-        (":method", b"POST"),
-        (":scheme", b"http"),
-        (":authority", b"app.test"),
-        (":path", b"/open/7"),
-        ("content-type", b"application/grpc"),
-        ("te", b"trailers"),
-    ];
+    let mut fields = head("POST", "/open/7");
+    fields.push(("content-type", b"application/grpc"));
+    fields.push(("te", b"trailers"));
     let stream = call.head(&fields, false).await;
     let mut service = upstream.accept_http2(&[]).await;
     let served = tokio::spawn(async move { service.serve().await });
@@ -183,7 +165,7 @@ body: { buffer: 1KiB, timeout: 3s, progress_timeout: 60s }",
     proxy.forward(put("/orders/7").token(42)).await;
     assert_eq!(upstream.tokens("order:7"), [41, 42]);
     assert!(!upstream.arrivals()[0].whole);
-    assert_once(&proxy, "body-timeout").await;
+    assert_eq!(proxy.reached("body-timeout").await, 1);
     joined(trickle).await;
 }
 
@@ -191,13 +173,9 @@ body: { buffer: 1KiB, timeout: 3s, progress_timeout: 60s }",
 #[tokio::test]
 async fn an_upload_that_is_not_fenced_may_take_longer_than_that() {
     for path in ["/open/7", "/seen/7"] {
-        let body = "{ upstream: { timeout: 1500ms }, body: { buffer: 1KiB, timeout: 1500ms, progress_timeout: 60s } }";
-        let (upstream, proxy) = {
-            let upstream = crate::support::Upstream::start().await;
-            let config = Config::new(&upstream, &Store::sqlite());
-            let proxy = Proxy::start(&config.with(body).with(MODES)).await;
-            (upstream, proxy)
-        };
+        let body = "upstream: { timeout: 1500ms }
+body: { buffer: 1KiB, timeout: 1500ms, progress_timeout: 60s }";
+        let (upstream, proxy) = fenced(&format!("{body}{MODES}")).await;
         let request = put(path).token(1).header("Content-Length", "2000");
         let mut slow = proxy.begin(&request, &vec![b'x'; 1000]).await;
         for _ in 0..20 {
@@ -220,21 +198,11 @@ async fn while_it_is_answered_a_client_may_pause() {
         Step::Work(Duration::from_millis(2500)),
         Step::raw("done"),
     ]);
-    let request = post("/open/7")
-        .header("Transfer-Encoding", "chunked")
-        .header("Content-Length", "");
-    let mut head = request.head_bytes();
-    // The builder frames by length; this one is framed by hand.
-    let text = String::from_utf8_lossy(&head).replace("Content-Length: \r\n", "");
-    head = text.into_bytes();
-    let mut both = crate::support::client::Exchange::open(proxy.data(), "POST")
-        .await
-        .expect("a connection");
-    both.wire.send(&head).await.expect("the head is taken");
-    both.push(&chunk(b"first")).await;
+    let request = post("/open/7").chunks(&[], "");
+    let mut both = proxy.begin(&request, &chunk(b"first")).await;
     let answer = both.finish().await;
     assert_eq!((answer.status(), answer.text().as_str()), (200, "halfdone"));
-    assert!(reached(&proxy, "body-progress").await < 0.5);
+    assert_eq!(proxy.reached("body-progress").await, 0);
 }
 
 #[tokio::test]
@@ -267,7 +235,7 @@ async fn bodies_find_room_or_are_refused_and_give_it_back() {
         (holder.answer().await.ok()?.status() == 200).then_some(())
     })
     .await;
-    assert!(reached(&proxy, "body-memory").await >= 2.0);
+    assert!(proxy.reached("body-memory").await >= 2);
     // Once the clients that left in between are known to be gone.
     proxy.until_forwarded(second()).await;
     // And what was refused has left nothing behind.
@@ -283,25 +251,21 @@ async fn a_refusal_ahead_of_its_body_says_that_the_connection_ends() {
     let head =
         "PUT /orders/1 HTTP/1.1\r\nHost: a\r\nX-Fencing-Token: 6\r\nContent-Length: 3\r\n\r\n";
     let mut wire = Wire::connect(proxy.data()).await.expect("it listens");
-    // With its body there is nothing in the way of the next request.
-    for _ in 0..2 {
-        let whole = format!("{head}new");
-        wire.send(whole.as_bytes()).await.expect("it is open");
+    let mut refused = async |request: String, connection| {
+        wire.send(request.as_bytes()).await.expect("it is open");
         let answer = soon("an answer", wire.head()).await.expect("HTTP");
         let answer = answer.expect("an answer");
         assert_eq!(answer.word(1), "412");
-        assert_eq!(answer.get("connection"), None);
+        assert_eq!(answer.get("connection"), connection);
         let body = wire.body(answer.response_framing(false), |_| {});
         soon("its body", body).await.expect("HTTP");
+    };
+    // With its body there is nothing in the way of the next request.
+    for _ in 0..2 {
+        refused(format!("{head}new"), None).await;
     }
     // Without it, a client that sends another one would send it into a closed connection.
-    wire.send(head.as_bytes()).await.expect("it is open");
-    let answer = soon("an answer", wire.head()).await.expect("HTTP");
-    let answer = answer.expect("an answer");
-    assert_eq!(answer.word(1), "412");
-    assert_eq!(answer.get("connection"), Some("close"));
-    let body = wire.body(answer.response_framing(false), |_| {});
-    soon("its body", body).await.expect("HTTP");
+    refused(head.to_owned(), Some("close")).await;
     let end = soon("the end", wire.peek()).await.expect("a good end");
     assert_eq!(end, None);
 }

@@ -3,11 +3,10 @@
 use std::process::Command;
 use std::time::Duration;
 
-use super::{fenced, reached, until_reached};
 use crate::support::client::Exchange;
-use crate::support::http2::{Http2, Outcome};
+use crate::support::http2::{Http2, Outcome, head};
 use crate::support::wire::Wire;
-use crate::support::{Config, Gate, Must, Proxy, Step, Store, Upstream, get, put, soon};
+use crate::support::{Config, Gate, Must, Proxy, Step, Store, Upstream, fenced, get, put, soon};
 
 /// A connection that has been served once, and stays open.
 async fn served(proxy: &Proxy) -> Exchange {
@@ -58,7 +57,7 @@ async fn connections_over_the_limit_wait_for_a_place() {
     let mut first = busy(&upstream, &proxy, &gate).await;
     let second = busy(&upstream, &proxy, &gate).await;
     let mut third = proxy.begin(&get("/third"), b"").await;
-    until_reached(&proxy, "connections").await;
+    proxy.until_reached("connections", 1).await;
     open(&proxy, 2.0).await;
     assert_eq!(upstream.count(), 2, "the third is not served yet");
     drop(second);
@@ -90,7 +89,7 @@ async fn the_longest_idle_connection_makes_room_and_none_with_a_request_under_wa
     let mut eighth = proxy.begin(&get("/eighth"), b"").await;
     eighth.finish().await.assert_forwarded();
     is_closed(silent).await;
-    assert!((reached(&proxy, "idle-closed").await - 2.0).abs() < 0.5);
+    assert_eq!(proxy.reached("idle-closed").await, 2);
 
     gate.open();
     at_work.finish().await.assert_forwarded();
@@ -100,12 +99,7 @@ async fn the_longest_idle_connection_makes_room_and_none_with_a_request_under_wa
 #[tokio::test]
 async fn an_idle_http_2_connection_makes_room_in_good_order() {
     let (upstream, proxy) = fenced("limits: { connections: 2, idle_timeout: 300s }").await;
-    let fields: [(&str, &[u8]); 4] = [
-        (":method", b"GET"),
-        (":scheme", b"http"),
-        (":authority", b"app.test"),
-        (":path", b"/"),
-    ];
+    let fields = head("GET", "/");
     let gate = upstream.hold_next();
     let mut at_work = Http2::open(proxy.data()).await;
     let stream = at_work.head(&fields, true).await;
@@ -152,7 +146,7 @@ async fn one_address_has_no_more_connections_than_it_may() {
     let mut third = Wire::connect(proxy.data()).must().await;
     let closed = soon("the close", third.some()).await;
     assert!(closed.is_err() || closed.is_ok_and(|bytes| bytes.is_empty()));
-    assert!((reached(&proxy, "connections-per-client").await - 1.0).abs() < 0.5);
+    assert_eq!(proxy.reached("connections-per-client").await, 1);
     drop(first);
     open(&proxy, 1.0).await;
     let fourth = served(&proxy).await;
@@ -192,7 +186,7 @@ async fn a_want_of_descriptors_makes_connections_wait_and_ends() {
     .await;
     drop(crowd);
     proxy.forward(put("/orders/1").token(2)).await;
-    assert!(reached(&proxy, "file-descriptors").await >= 1.0);
+    assert!(proxy.reached("file-descriptors").await >= 1);
     assert_eq!(said(&proxy, WANTING), 1, "one line, not one per failure");
 }
 

@@ -3,9 +3,8 @@
 
 use std::time::Instant;
 
-use super::{SERIES, fenced, reached};
 use crate::support::wire::Wire;
-use crate::support::{Config, Proxy, Store, Upstream, over_both_stores, post, put};
+use crate::support::{Config, Proxy, Store, Upstream, fenced, over_both_stores, post, put};
 
 const CONNECTIONS: u32 = 64;
 
@@ -57,10 +56,9 @@ over_both_stores! {
             proxy.forward(put(&path).token(1)).await;
             proxy.forward(put(&path).token(2)).await;
         }
-        let metrics = proxy.metrics().await;
-        let new = metrics.sum("fencepost_new_resources_total", &[]);
-        assert!((new - f64::from(u32::try_from(granted + 3).expect("few"))).abs() < 0.5, "{new}");
-        assert!(metrics.sum(SERIES, &[("limit", "new-resources")]) >= 1.0);
+        let new = proxy.count("fencepost_new_resources_total", &[]).await;
+        assert_eq!(new, granted + 3);
+        assert!(proxy.reached("new-resources").await >= 1);
         // An operator is not bounded.
         let body = serde_json::json!({ "token": "7", "reason": "a test" });
         let answer = proxy.command("/v1/marks/order:by-hand/advance", &body).await;
@@ -114,7 +112,7 @@ async fn burst(proxy: &Proxy, count: u32) -> (u32, u32) {
 async fn without_the_setting_every_resource_gets_a_mark() {
     let (_upstream, proxy) = fenced("{}").await;
     assert_eq!(burst(&proxy, 20_000).await, (20_000, 0));
-    assert!(reached(&proxy, "new-resources").await < 0.5);
+    assert_eq!(proxy.reached("new-resources").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -127,11 +125,9 @@ async fn the_bound_is_one_for_all_workers_and_clients() {
         (100.0..=most).contains(&f64::from(granted)),
         "{granted} new resources where {most} are the most"
     );
-    let metrics = proxy.metrics().await;
-    let made = metrics.sum("fencepost_new_resources_total", &[]);
-    assert!((made - f64::from(granted)).abs() < 0.5, "{made}");
-    let reached = metrics.sum(SERIES, &[("limit", "new-resources")]);
-    assert!((reached - f64::from(refused)).abs() < 0.5, "{reached}");
+    let made = proxy.count("fencepost_new_resources_total", &[]).await;
+    assert_eq!(made, u64::from(granted));
+    assert_eq!(proxy.reached("new-resources").await, u64::from(refused));
 }
 
 /// The request is not the fence's to refuse there; the store does not grow all the same.
@@ -146,10 +142,7 @@ async fn observed_requests_pass_and_make_no_mark() {
         proxy.forward(put(&path).token(1)).await;
     }
     assert_eq!(upstream.count(), 40);
-    let labels = [("outcome", "observed-overloaded")];
-    proxy
-        .until_metric("fencepost_requests_total", &labels, |count| count >= 1.0)
-        .await;
+    proxy.until_outcome("observed-overloaded", 1).await;
 }
 
 #[tokio::test]

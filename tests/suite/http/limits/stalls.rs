@@ -4,9 +4,10 @@
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::{fenced, until_reached};
-use crate::support::http2::{DATA, END_STREAM, HEADERS, Http2, RST_STREAM, WINDOW_UPDATE, frame};
-use crate::support::{Must, Proxy, Step, Upstream, put, soon};
+use crate::support::http2::{
+    DATA, END_STREAM, HEADERS, Http2, RST_STREAM, WINDOW_UPDATE, frame, head,
+};
+use crate::support::{Must, Proxy, Step, Upstream, fenced, put, soon};
 
 /// Neither the drain nor the settling could let a newer token through within the wait, and one
 /// place is all there is.
@@ -31,7 +32,7 @@ async fn a_client_that_takes_nothing_of_its_answer_is_reset() {
     upstream.on_token(41, [long()]);
     let mut stalled = proxy.begin(&put("/orders/7").token(41), b"").await;
     let head = soon("the answer's head", stalled.head()).must().await;
-    until_reached(&proxy, "write-timeout").await;
+    proxy.until_reached("write-timeout", 1).await;
     assert_let_go(&upstream, &proxy).await;
     let rest = soon(
         "the rest",
@@ -60,7 +61,7 @@ async fn a_client_that_reads_slowly_gets_all_of_it() {
         // In all it takes longer than the limit.
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
-    assert!(super::reached(&proxy, "write-timeout").await < 0.5);
+    assert_eq!(proxy.reached("write-timeout").await, 0);
 }
 
 /// A stream whose window stays closed, on a connection that is otherwise well.
@@ -84,7 +85,7 @@ async fn a_stream_that_takes_nothing_of_its_answer_is_reset_and_its_connection_l
             (RST_STREAM, vec![0, 0, 0, 8]),
             "{way}: CANCEL"
         );
-        until_reached(&proxy, "write-timeout").await;
+        proxy.until_reached("write-timeout", 1).await;
         if token.is_some() {
             assert_let_go(&upstream, &proxy).await;
         }
@@ -125,12 +126,7 @@ async fn granting(proxy: &Proxy, bytes: u32) -> Http2 {
 
 /// Sends a request without a body; returns its stream.
 async fn ask(client: &mut Http2, method: &str, path: &str, token: Option<&str>) -> u32 {
-    let mut fields = vec![
-        (":method", method.as_bytes()),
-        (":scheme", b"http"),
-        (":authority", b"app.test"),
-        (":path", path.as_bytes()),
-    ];
+    let mut fields = head(method, path);
     fields.extend(token.map(|token| ("x-fencing-token", token.as_bytes())));
     client.head(&fields, true).await
 }

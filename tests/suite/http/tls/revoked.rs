@@ -1,21 +1,14 @@
 //! Certificates that their CA has taken back (`tls.crl_file`).
 
-use super::{TlsRig, handshake_errors, is_let_in, until_errors};
+use super::{TlsRig, errors_are, is_let_in, until_let_in};
 use crate::support::tls::{Ca, Credentials, TlsClient};
-use crate::support::{Config, Proxy, eventually};
+use crate::support::{Config, Proxy};
 
 fn with_list(rig: &TlsRig, revoked: &[&Credentials], year: i32) -> Config {
     let list = rig.files.put("ca.crl", &rig.ca.revoking(revoked, year));
     let list = list.display();
     rig.mutual("required")
         .with(&format!("tls: {{ crl_file: {list} }}"))
-}
-
-async fn until_let_in(client: &TlsClient, proxy: &Proxy, expected: bool) {
-    eventually("the new list to be in use", || async {
-        (is_let_in(client, proxy).await == expected).then_some(())
-    })
-    .await;
 }
 
 #[tokio::test]
@@ -28,9 +21,7 @@ async fn a_certificate_that_was_taken_back_does_not_get_in() {
         assert!(!is_let_in(&client(&lost), &proxy).await);
         assert!(is_let_in(&client(&kept), &proxy).await);
     }
-    until_errors(&proxy, "client-certificate", 2.0).await;
-    let errors = handshake_errors(&proxy, "client-certificate").await;
-    assert!((errors - 2.0).abs() < 0.5, "{errors}");
+    errors_are(&proxy, "client-certificate", 2).await;
 }
 
 #[tokio::test]

@@ -1,9 +1,9 @@
 //! Certificates, keys and CAs are replaced while the program runs: connections live on, new ones
 //! get the new ones, and what is bad changes nothing.
 
-use super::{TlsRig, is_let_in, send, send_over};
+use super::{TlsRig, is_let_in, send, send_over, until_let_in};
 use crate::support::tls::{Ca, EXPIRES, TlsClient};
-use crate::support::{Config, Proxy, eventually, put, soon};
+use crate::support::{Config, Proxy, put, soon};
 
 const EXPIRY: &str = "fencepost_tls_certificate_expiry_timestamp_seconds";
 /// 2041-01-01.
@@ -19,14 +19,6 @@ async fn until_reload_ok(proxy: &Proxy, expected: f64) {
     let name = "fencepost_config_reload_ok";
     let near = |shown: f64| (shown - expected).abs() < 0.5;
     proxy.until_metric(name, &[], near).await;
-}
-
-/// Waits until a client is let in, or is not any more.
-async fn until_let_in(client: &TlsClient, proxy: &Proxy, expected: bool) {
-    eventually("the new files to be in use", || async {
-        (is_let_in(client, proxy).await == expected).then_some(())
-    })
-    .await;
 }
 
 #[tokio::test]
@@ -65,9 +57,8 @@ async fn a_mounted_secret_is_swapped_whole() {
     let files = crate::support::tls::Files::new();
     files.mount("first", &rig.ca.server(&["localhost"]), rig.ca.pem());
     let config = Config::new(&rig.upstream, &rig.store).with(&format!(
-        "{{ tls: {{ cert_file: {}, key_file: {}, client_ca_file: {} }} }}",
-        files.path("tls.crt").display(),
-        files.path("tls.key").display(),
+        "tls: {{ {}, client_ca_file: {} }}",
+        files.pair("tls"),
         files.path("ca.crt").display()
     ));
     let proxy = Proxy::start(&config).await;
@@ -167,11 +158,9 @@ async fn files_that_a_bad_configuration_names_are_watched_too() {
     let proxy = Proxy::start(&rig.config()).await;
     let pair = rig.ca.server_until(&["localhost"], 2041);
     rig.files.put("new.crt", &pair.cert);
-    let config = rig.config().with(&format!(
-        "{{ tls: {{ cert_file: {}, key_file: {} }} }}",
-        rig.files.path("new.crt").display(),
-        rig.files.path("new.key").display()
-    ));
+    let config = rig
+        .config()
+        .with(&format!("tls: {{ {} }}", rig.files.pair("new")));
     proxy.rewrite(&config);
     until_reload_ok(&proxy, 0.0).await;
     assert!(is_let_in(&rig.client(), &proxy).await);

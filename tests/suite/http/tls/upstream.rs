@@ -1,17 +1,11 @@
 //! TLS toward the upstream: its own CA, the proxy's certificate, its name, HTTP/2 by ALPN; and that
 //! nothing is sent where one of these is not as it should be.
 
-use std::convert::Infallible;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
@@ -112,11 +106,7 @@ async fn the_proxy_shows_its_certificate_and_takes_a_new_one() {
 
     // One that the upstream refuses; then, in its place, the right one.
     files.put_pair("own", &Ca::new("another CA").client(&["proxy.svc"]));
-    let config = config.with(&format!(
-        "{{ upstream: {{ tls: {{ cert_file: {}, key_file: {} }} }} }}",
-        files.path("own.crt").display(),
-        files.path("own.key").display()
-    ));
+    let config = config.with(&format!("upstream: {{ tls: {{ {} }} }}", files.pair("own")));
     let proxy = Proxy::start(&config).await;
     let answer = proxy.send(get("/orders/7")).await;
     assert_eq!(answer.status(), 502, "{}", answer.text());
@@ -146,54 +136,28 @@ async fn a_handshake_that_stalls_is_no_unknown_outcome() {
 /// Version, authority and token of a request.
 type SeenRequest = (http::Version, String, Option<String>);
 
-/// An upstream that speaks HTTP/2 only, and notes its requests. By a library: the peer of
-/// [`crate::support::http2`] reads no fields of a request, and these are what is asked about.
-struct HyperUpstream {
+/// An upstream that speaks HTTP/2 only, notes its requests, and answers with their bodies. By a
+/// library: the peer of [`crate::support::http2`] reads no fields of a request, and these are what
+/// is asked about.
+struct Http2Upstream {
     url: String,
     seen: Arc<Mutex<Vec<SeenRequest>>>,
     _task: JoinSet<()>,
 }
 
-impl HyperUpstream {
+impl Http2Upstream {
     async fn start(config: rustls::ServerConfig) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("its address").port();
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        let seen = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::default();
         let notes = Arc::clone(&seen);
         let mut task = JoinSet::new();
         task.spawn(async move {
             let mut connections = JoinSet::new();
             loop {
                 let (socket, _) = listener.accept().await.expect("accepting works");
-                let (acceptor, notes) = (acceptor.clone(), Arc::clone(&notes));
-                connections.spawn(async move {
-                    let Ok(stream) = acceptor.accept(socket).await else {
-                        return;
-                    };
-                    let service = service_fn(move |request: http::Request<Incoming>| {
-                        let notes = Arc::clone(&notes);
-                        async move {
-                            let (head, body) = request.into_parts();
-                            let body = body
-                                .collect()
-                                .await
-                                .map(http_body_util::Collected::to_bytes);
-                            let token = head.headers.get("x-fencing-token");
-                            notes.lock().expect("no panic under it").push((
-                                head.version,
-                                head.uri.to_string(),
-                                token.map(|token| token.to_str().expect("ASCII").to_owned()),
-                            ));
-                            Ok::<_, Infallible>(http::Response::new(Full::new(
-                                body.unwrap_or_else(|_| Bytes::new()),
-                            )))
-                        }
-                    });
-                    let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
-                });
+                connections.spawn(served(socket, acceptor.clone(), Arc::clone(&notes)));
             }
         });
         Self {
@@ -204,10 +168,41 @@ impl HyperUpstream {
     }
 }
 
+/// Serves a connection to its end.
+async fn served(
+    socket: TcpStream,
+    acceptor: TlsAcceptor,
+    notes: Arc<Mutex<Vec<SeenRequest>>>,
+) -> Option<()> {
+    let stream = acceptor.accept(socket).await.ok()?;
+    let mut connection = h2::server::handshake(stream).await.ok()?;
+    while let Some(accepted) = connection.accept().await {
+        let (request, mut respond) = accepted.ok()?;
+        let notes = Arc::clone(&notes);
+        tokio::spawn(async move {
+            let (head, mut body) = request.into_parts();
+            let mut content = Vec::new();
+            while let Some(Ok(data)) = body.data().await {
+                content.extend_from_slice(&data);
+            }
+            let token = head.headers.get("x-fencing-token");
+            let token = token.map(|token| token.to_str().expect("ASCII").to_owned());
+            let seen = (head.version, head.uri.to_string(), token);
+            notes.lock().expect("no panic under it").push(seen);
+            let answer = http::Response::new(());
+            let mut answered = respond.send_response(answer, false).expect("it is open");
+            answered
+                .send_data(content.into(), true)
+                .expect("it is open");
+        });
+    }
+    None
+}
+
 #[tokio::test]
 async fn http_2_is_agreed_on_by_alpn() {
     let (ca, files) = authority();
-    let upstream = HyperUpstream::start(server(&ca.server(&["localhost"]), None, &["h2"])).await;
+    let upstream = Http2Upstream::start(server(&ca.server(&["localhost"]), None, &["h2"])).await;
     let config = config(&upstream.url, &files).with("{ upstream: { http2: true } }");
     let proxy = Proxy::start(&config).await;
     for token in [1, 2] {

@@ -247,9 +247,11 @@ impl Container {
         std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"))
     }
 
-    /// Signals its first process, as a runtime does.
-    pub fn signal(&self, signal: Signal) {
-        kill_process(self.first(), signal).expect("root may send signals");
+    /// SIGTERM to its first process, as a runtime does; asserts a good end.
+    pub async fn stop(&mut self) {
+        kill_process(self.first(), Signal::TERM).expect("root may send signals");
+        let (status, output) = self.exit().await;
+        assert_eq!(status.code(), Some(0), "{output}");
     }
 
     /// The log so far.
