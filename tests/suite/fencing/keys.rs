@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::process::Command;
 
 use crate::support::store::tool;
+use crate::support::upstream::Arrival;
 use crate::support::{Proxy, Request, Upstream, fenced, or_return, post, put};
 
 /// The key that a request gets, as the upstream sees it.
@@ -80,7 +81,7 @@ async fn equivalent_escapes_share_a_key_and_go_upstream_as_they_came() {
         answer.assert_problem(412, "stale-token");
     }
     let arrivals = keys.upstream.arrivals();
-    let seen: Vec<&str> = arrivals.iter().map(|one| one.target()).collect();
+    let seen: Vec<&str> = arrivals.iter().map(Arrival::target).collect();
     assert_eq!(seen, spellings, "byte for byte");
 }
 
@@ -128,7 +129,7 @@ async fn a_key_can_come_from_a_header() {
     let with = |fields: &[(&str, &str)]| {
         let request = put("/orders/7").token(1);
         fields.iter().fold(request, |request, (name, tenant)| {
-            request.header(*name, *tenant)
+            request.header(name, *tenant)
         })
     };
     assert_eq!(keys.of(with(&[("X-Tenant", "acme")])).await, "acme/7");
