@@ -31,8 +31,8 @@ fn attached(to: &str) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_script_under_etcdctl_is_ended_once_its_lease_is_gone() {
-    let [etcd, ctl, _curl] = or_return!(programs(["etcd", "etcdctl", "curl"]));
-    let etcd = Etcd::start(&etcd, &ctl).await;
+    let [_curl] = or_return!(programs(["curl"]));
+    let etcd = or_return!(Etcd::found().await);
     let (upstream, proxy) = fenced().await;
     let lock = |script: &str| {
         let mut command = etcd.ctl();
@@ -88,16 +88,15 @@ const TAKE: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', 300) \
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_python_program_with_a_lock_of_redis_is_refused_when_it_wakes() {
-    let [server, cli] = or_return!(programs(["redis-server", "redis-cli"]));
     let Some(python) = python() else { return };
-    let redis = Redis::start(&server, &cli).await;
+    let redis = or_return!(Redis::found().await);
     let (upstream, proxy) = fenced().await;
     let dir = TempDir::new().expect("a directory");
     let take = format!(
         "token=; while [ -z \"$token\" ]; do
            token=$('{}' -p {} --raw EVAL \"{TAKE}\" 2 lock:orders fence:orders $$) && sleep 0.02
          done; echo $token",
-        cli.display(),
+        redis.cli.display(),
         redis.port
     );
     let old = zombie(&proxy, (&take, &python, dir.path()));

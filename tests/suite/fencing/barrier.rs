@@ -6,36 +6,19 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, forwarded, joined,
+    Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, forwarded, joined,
     over_both_stores, post, put, soon,
 };
 
 /// An upstream, and a proxy with these barrier times.
 async fn with_barrier(store: &Store, barrier: &str) -> (Upstream, Proxy) {
-    let (upstream, proxy) = Proxy::before(store, &format!("barrier: {barrier}")).await;
-    (upstream, proxy)
-}
-
-/// Sends token 41, which the upstream holds until the gate opens.
-async fn hold_41(
-    upstream: &Upstream,
-    proxy: &Proxy,
-) -> (Gate, tokio::task::JoinHandle<crate::support::Answer>) {
-    let gate = Gate::shut();
-    upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
-    let held = proxy.start_request(put("/orders/7").token(41).body("old"));
-    upstream
-        .until("41 at work", |all| {
-            all.iter().any(|one| one.token() == Some(41))
-        })
-        .await;
-    (gate, held)
+    Proxy::before(store, &format!("barrier: {barrier}")).await
 }
 
 over_both_stores! {
     async fn a_newer_token_lands_after_the_older_one_has_ended(store: Store) {
         let (upstream, proxy) = with_barrier(&store, "{ wait: 25s }").await;
-        let (gate, held) = hold_41(&upstream, &proxy).await;
+        let (held, gate) = proxy.held(&upstream, put("/orders/7").token(41)).await;
         let newer = proxy.start_request(put("/orders/7").token(42).body("new"));
         proxy.waiting("order:7", 1).await;
         assert_eq!(upstream.tokens("order:7"), [41], "42 waits");
@@ -74,7 +57,7 @@ over_both_stores! {
 
     async fn a_waiter_that_a_still_newer_token_passes_is_stale(store: Store) {
         let (upstream, proxy) = with_barrier(&store, "{ wait: 25s }").await;
-        let (gate, held) = hold_41(&upstream, &proxy).await;
+        let (held, gate) = proxy.held(&upstream, put("/orders/7").token(41)).await;
         let waiter = proxy.start_request(put("/orders/7").token(42));
         proxy.waiting("order:7", 1).await;
         let newest = proxy.start_request(put("/orders/7").token(43));
@@ -88,7 +71,7 @@ over_both_stores! {
 
     async fn waiting_ends_with_a_503_that_can_be_tried_again(store: Store) {
         let (upstream, proxy) = with_barrier(&store, "{ wait: 200ms }").await;
-        let (gate, held) = hold_41(&upstream, &proxy).await;
+        let (held, gate) = proxy.held(&upstream, put("/orders/7").token(41)).await;
         let answer = proxy.send(put("/orders/7").token(42)).await;
         let problem = answer.assert_problem(503, "older-in-flight");
         assert_eq!(problem["retry"], "same-token");
@@ -103,7 +86,7 @@ over_both_stores! {
 
     async fn other_resources_do_not_wait(store: Store) {
         let (upstream, proxy) = with_barrier(&store, "{ wait: 25s }").await;
-        let (gate, held) = hold_41(&upstream, &proxy).await;
+        let (held, gate) = proxy.held(&upstream, put("/orders/7").token(41)).await;
         let newer = proxy.start_request(put("/orders/7").token(42));
         proxy.waiting("order:7", 1).await;
         for token in [1, 2, 3] {
@@ -115,7 +98,7 @@ over_both_stores! {
 
     async fn the_queue_of_a_resource_is_bounded(store: Store) {
         let (upstream, proxy) = with_barrier(&store, "{ wait: 25s, queue: 2 }").await;
-        let (gate, held) = hold_41(&upstream, &proxy).await;
+        let (held, gate) = proxy.held(&upstream, put("/orders/7").token(41)).await;
         let waiters: Vec<_> = (0..2).map(|_| proxy.start_request(put("/orders/7").token(42))).collect();
         proxy.waiting("order:7", 2).await;
         let answer = proxy.send(put("/orders/7").token(42)).await;
@@ -149,7 +132,7 @@ over_both_stores! {
 
     async fn a_waiter_that_leaves_is_not_sent(store: Store) {
         let (upstream, proxy) = with_barrier(&store, "{ wait: 25s }").await;
-        let (gate, held) = hold_41(&upstream, &proxy).await;
+        let (held, gate) = proxy.held(&upstream, put("/orders/7").token(41)).await;
         let leaver = proxy.begin(&put("/orders/7").token(42), b"").await;
         proxy.waiting("order:7", 1).await;
         drop(leaver);
@@ -174,13 +157,10 @@ over_both_stores! {
     }
 
     async fn a_timeout_is_not_completion(store: Store) {
-        let upstream = Upstream::start().await;
-        let config = Config::new(&upstream, &store).with(
-            "{ barrier: { wait: 25s, settle: 3s }, routes: [
-                { path: '/orders/{id}', resource: 'order:{id}', upstream: { timeout: 300ms } },
-                { path: '/orders/{id}/patient', resource: 'order:{id}' }] }",
-        );
-        let proxy = Proxy::start(&config).await;
+        let more = "{ barrier: { wait: 25s, settle: 3s }, routes: [
+            { path: '/orders/{id}', resource: 'order:{id}', upstream: { timeout: 300ms } },
+            { path: '/orders/{id}/patient', resource: 'order:{id}' }] }";
+        let (upstream, proxy) = Proxy::before(&store, more).await;
         let gate = Gate::shut();
         upstream.on_token(41, [Step::Wait(gate.clone()), Step::ok()]);
         proxy.refuse(put("/orders/7").token(41), 504, "outcome-unknown").await;
@@ -292,7 +272,7 @@ over_both_stores! {
 
     async fn reads_with_a_token_wait_like_all_others(store: Store) {
         let (upstream, proxy) = with_barrier(&store, "{ wait: 25s }").await;
-        let (gate, held) = hold_41(&upstream, &proxy).await;
+        let (held, gate) = proxy.held(&upstream, put("/orders/7").token(41)).await;
         let read = proxy.start_request(crate::support::get("/orders/7").token(42));
         proxy.waiting("order:7", 1).await;
         crate::support::get("/orders/7").send(proxy.data()).await.assert_forwarded();

@@ -131,11 +131,9 @@ async fn obeys(client: impl Fn(&str) -> Command) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_shell_recipe_obeys() {
-    let [etcd, ctl, _curl] = or_return!(programs(["etcd", "etcdctl", "curl"]));
-    let (etcd, dir) = (
-        Etcd::start(&etcd, &ctl).await,
-        TempDir::new().expect("a directory"),
-    );
+    let [_curl] = or_return!(programs(["curl"]));
+    let etcd = or_return!(Etcd::found().await);
+    let dir = TempDir::new().expect("a directory");
     let script = recipe("shell.md", "nightly.sh", dir.path());
     obeys(|url| {
         let mut command = etcd.ctl();
@@ -150,12 +148,9 @@ async fn the_shell_recipe_obeys() {
 
 /// One of the programs in Python.
 async fn python_obeys(name: &str) {
-    let [server, cli] = or_return!(programs(["redis-server", "redis-cli"]));
     let python = or_return!(python());
-    let (redis, dir) = (
-        Redis::start(&server, &cli).await,
-        TempDir::new().expect("a directory"),
-    );
+    let redis = or_return!(Redis::found().await);
+    let dir = TempDir::new().expect("a directory");
     let script = recipe("python.md", name, dir.path());
     obeys(|url| {
         let mut command = Command::new(&python);
@@ -183,11 +178,9 @@ async fn the_recipe_with_aiohttp_obeys() {
 
 /// One of the programs for Node.
 async fn node_obeys(name: &str) {
-    let [etcd, ctl, node] = or_return!(programs(["etcd", "etcdctl", "node"]));
-    let (etcd, dir) = (
-        Etcd::start(&etcd, &ctl).await,
-        TempDir::new().expect("a directory"),
-    );
+    let [node] = or_return!(programs(["node"]));
+    let etcd = or_return!(Etcd::found().await);
+    let dir = TempDir::new().expect("a directory");
     let script = recipe("node.md", name, dir.path());
     obeys(|url| {
         let mut command = Command::new(&node);

@@ -97,10 +97,7 @@ over_both_stores! {
         let upstream = Upstream::start().await;
         // Nothing could settle within the test.
         let config = Config::new(&upstream, &store).with("barrier: { wait: 200ms, settle: 300s }");
-        let mut proxy = Proxy::start(&config).await;
-        let (at_work, gate) = proxy.begin_held(&upstream, put("/orders/7").token(7)).await;
-        proxy.kill9();
-        drop(at_work);
+        let gate = Proxy::dies_holding(&config, &upstream, put("/orders/7").token(7)).await;
         let proxy = Proxy::start(&config).await;
         proxy.forward(put("/orders/7").token(7)).await;
         proxy.refuse(put("/orders/7").token(8), 503, "older-in-flight").await;
@@ -167,10 +164,7 @@ over_both_stores! {
     async fn under_reuse_once_a_crash_counts_as_spent(store: Store) {
         let upstream = Upstream::start().await;
         let config = Config::new(&upstream, &store).route("reuse: once");
-        let mut proxy = Proxy::start(&config).await;
-        let (at_work, gate) = proxy.begin_held(&upstream, put("/orders/7").token(7)).await;
-        proxy.kill9();
-        drop(at_work);
+        let gate = Proxy::dies_holding(&config, &upstream, put("/orders/7").token(7)).await;
         let proxy = Proxy::start(&config).await;
         proxy.stale(put("/orders/7").token(7)).await;
         assert_eq!(upstream.count(), 1);

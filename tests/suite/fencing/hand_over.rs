@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::support::pair::through;
 use crate::support::pgbouncer::PgBouncer;
 use crate::support::postgres::Cluster;
-use crate::support::relay::{Action, Point, Relay, Statement, Trap};
+use crate::support::relay::{Point, Relay, Statement, Trap};
 use crate::support::skip::lacks;
 use crate::support::store::NOT_SETTLED;
 use crate::support::{
@@ -25,7 +25,7 @@ const PATIENT: &str =
 /// A proxy whose next publication does not come keeps its epochs open. Its renewals wait at the
 /// relay for as long as the trap lives.
 async fn publishes_nothing(relay: &Relay) -> Trap {
-    let renewal = relay.arm(Point::Before(Statement::Renew), Action::Hold);
+    let renewal = relay.hold(Point::Before(Statement::Renew));
     renewal.sprung().await;
     renewal
 }

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::pair::through;
-use crate::support::relay::{Action, Point, Relay, Statement, Trap};
+use crate::support::pair::{around, through};
+use crate::support::relay::{Point, Relay, Statement, Trap};
 use crate::support::store::{LIVING, NOT_SETTLED};
 use crate::support::{Config, Pair, Proxy, forwarded, or_return, put};
 
@@ -18,7 +18,7 @@ const IDS: &str = "SELECT count(*) FROM instances";
 
 /// Holds every statement that passes from now on.
 fn hold_all(way: &Relay, point: Point) -> Vec<Trap> {
-    (0..100).map(|_| way.arm(point, Action::Hold)).collect()
+    (0..100).map(|_| way.hold(point)).collect()
 }
 
 #[tokio::test]
@@ -35,7 +35,7 @@ async fn a_death_and_its_settling_survive_cuts() {
         Point::Before(Statement::Settle),
         Point::After(Statement::Settle),
     ]
-    .map(|point| pair.way_of_b.arm(point, Action::Cut));
+    .map(|point| pair.way_of_b.cut(point));
     let newer = pair.b.start_request(put("/orders/7").token(42));
     pair.b.waiting("order:7", 1).await;
     pair.a.kill9();
@@ -57,13 +57,10 @@ async fn a_death_and_its_settling_survive_cuts() {
 
 #[tokio::test]
 async fn a_stop_that_cannot_be_told_is_a_stop_all_the_same() {
-    for point in [
-        Point::Before(Statement::Leave),
-        Point::After(Statement::Leave),
-    ] {
+    for point in around(Statement::Leave) {
         let mut pair = or_return!(Pair::start(LIVELY).await);
         pair.a.forward(put("/orders/7").token(41)).await;
-        let cut = pair.way_of_a.arm(point, Action::Cut);
+        let cut = pair.way_of_a.cut(point);
         pair.a.stop().await;
         assert!(cut.has_sprung(), "{point:?}");
         pair.b.forward(put("/orders/7").token(42)).await;
@@ -136,9 +133,7 @@ async fn who_lapsed_and_was_not_missed_goes_on_under_the_same_id() {
 #[tokio::test]
 async fn an_advance_of_a_dead_proxy_that_commits_once_it_has_settled_holds_nobody_up() {
     let mut pair = or_return!(Pair::start(MORTAL).await);
-    let late = pair
-        .way_of_a
-        .arm(Point::Before(Statement::Advance), Action::Hold);
+    let late = pair.way_of_a.hold(Point::Before(Statement::Advance));
     let given_up = pair.a.begin(&put("/orders/7").token(41), b"").await;
     late.sprung().await;
     pair.a.kill9();
@@ -164,21 +159,13 @@ async fn a_declaration_that_comes_late_kills_nobody() {
     let renewals = hold_all(&pair.way_of_a, Point::Before(Statement::Renew));
     declarations[0].sprung().await;
     // A lives on, and then it is said to be dead.
-    let counted = pair
-        .store
-        .number("SELECT sum(renewals)::bigint FROM instances WHERE state = 0")
-        .await;
+    let renewals_of = "SELECT sum(renewals)::bigint FROM instances";
+    let living = format!("{renewals_of} WHERE state = 0");
+    let counted = pair.store.number(&living).await;
     drop(renewals);
     pair.a.until_forwarded(put("/orders/7").token(41)).await;
-    let renewed = pair
-        .store
-        .number("SELECT sum(renewals)::bigint FROM instances")
-        .await;
-    assert!(renewed > counted);
-    let answered = pair.way_of_b.arm(
-        Point::After(Statement::DeclareDead),
-        Action::Delay(Duration::ZERO),
-    );
+    assert!(pair.store.number(renewals_of).await > counted);
+    let answered = pair.way_of_b.answer_to(Statement::DeclareDead);
     drop(declarations);
     answered.sprung().await;
     pair.b.forward(put("/orders/7").token(42)).await;
@@ -192,11 +179,8 @@ async fn a_join_in_doubt_leaves_an_instance_that_settles() {
     let mut pair = or_return!(Pair::start(MORTAL).await);
     pair.a.stop().await;
     let config = Config::new(&pair.upstream, &pair.store).with(MORTAL);
-    for point in [
-        Point::Before(Statement::Join),
-        Point::After(Statement::Join),
-    ] {
-        let cut = pair.way_of_a.arm(point, Action::Cut);
+    for point in around(Statement::Join) {
+        let cut = pair.way_of_a.cut(point);
         let mut again = Proxy::start(&through(&config, &pair.store, &pair.way_of_a)).await;
         assert!(cut.has_sprung(), "{point:?}");
         again.forward(put("/orders/7").token(41)).await;
@@ -206,11 +190,7 @@ async fn a_join_in_doubt_leaves_an_instance_that_settles() {
     // The same when it rejoins.
     let again = Proxy::start(&through(&config, &pair.store, &pair.way_of_a)).await;
     let joins = pair.way_of_a.passed(Statement::Join);
-    let cuts = [
-        Point::Before(Statement::Join),
-        Point::After(Statement::Join),
-    ]
-    .map(|point| pair.way_of_a.arm(point, Action::Cut));
+    let cuts = around(Statement::Join).map(|point| pair.way_of_a.cut(point));
     again.pause().await;
     pair.store.until(LIVING, 1).await;
     again.resume();

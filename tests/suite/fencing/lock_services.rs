@@ -26,14 +26,16 @@ pub fn programs<const N: usize>(names: [&str; N]) -> Option<[PathBuf; N]> {
     Some(found.map(Option::unwrap_or_default))
 }
 
-/// The server that is fenced: an unmodified nginx that takes PUT.
-async fn storing(nginx: &Path) -> Nginx {
-    Nginx::start(
-        nginx,
+/// The server that is fenced: an unmodified nginx that takes PUT. The holders write with curl.
+async fn storing() -> Option<Nginx> {
+    let [nginx, _curl] = programs(["nginx", "curl"])?;
+    let nginx = Nginx::start(
+        &nginx,
         "dav_methods PUT DELETE; create_full_put_path on;",
         "",
     )
-    .await
+    .await;
+    Some(nginx)
 }
 
 /// The content that it has stored.
@@ -66,7 +68,13 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    pub async fn start(etcd: &Path, ctl: &Path) -> Self {
+    /// Starts the etcd of this machine; `None`, and a line that says so, without it.
+    pub async fn found() -> Option<Self> {
+        let [etcd, ctl] = programs(["etcd", "etcdctl"])?;
+        Some(Self::start(&etcd, &ctl).await)
+    }
+
+    async fn start(etcd: &Path, ctl: &Path) -> Self {
         let dir = TempDir::new().expect("a temporary directory");
         let (port, peers) = (free_port(), free_port());
         let (client, peer) = (
@@ -132,14 +140,20 @@ impl Locks for Etcd {
 }
 
 pub struct Redis {
-    cli: PathBuf,
+    pub cli: PathBuf,
     pub port: u16,
     _dir: TempDir,
     _process: Process,
 }
 
 impl Redis {
-    pub async fn start(server: &Path, cli: &Path) -> Self {
+    /// Starts the Redis of this machine; `None`, and a line that says so, without it.
+    pub async fn found() -> Option<Self> {
+        let [server, cli] = programs(["redis-server", "redis-cli"])?;
+        Some(Self::start(&server, &cli).await)
+    }
+
+    async fn start(server: &Path, cli: &Path) -> Self {
         let dir = TempDir::new().expect("a temporary directory");
         let port = free_port();
         let process = Process::start(
@@ -306,30 +320,28 @@ async fn assert_corrupted(locks: &impl Locks, nginx: &Nginx) {
 
 #[tokio::test]
 async fn a_zombie_of_an_etcd_lock_is_refused() {
-    let [etcd, ctl, nginx, _curl] = or_return!(programs(["etcd", "etcdctl", "nginx", "curl"]));
-    let (etcd, nginx) = (Etcd::start(&etcd, &ctl).await, storing(&nginx).await);
+    let etcd = or_return!(Etcd::found().await);
+    let nginx = or_return!(storing().await);
     assert_fenced(&etcd, &nginx).await;
 }
 
 #[tokio::test]
 async fn a_zombie_of_an_etcd_lock_corrupts_without_the_proxy() {
-    let [etcd, ctl, nginx, _curl] = or_return!(programs(["etcd", "etcdctl", "nginx", "curl"]));
-    let (etcd, nginx) = (Etcd::start(&etcd, &ctl).await, storing(&nginx).await);
+    let etcd = or_return!(Etcd::found().await);
+    let nginx = or_return!(storing().await);
     assert_corrupted(&etcd, &nginx).await;
 }
 
 #[tokio::test]
 async fn a_zombie_of_a_redis_lock_is_refused() {
-    let [server, cli, nginx, _curl] =
-        or_return!(programs(["redis-server", "redis-cli", "nginx", "curl"]));
-    let (redis, nginx) = (Redis::start(&server, &cli).await, storing(&nginx).await);
+    let redis = or_return!(Redis::found().await);
+    let nginx = or_return!(storing().await);
     assert_fenced(&redis, &nginx).await;
 }
 
 #[tokio::test]
 async fn a_zombie_of_a_redis_lock_corrupts_without_the_proxy() {
-    let [server, cli, nginx, _curl] =
-        or_return!(programs(["redis-server", "redis-cli", "nginx", "curl"]));
-    let (redis, nginx) = (Redis::start(&server, &cli).await, storing(&nginx).await);
+    let redis = or_return!(Redis::found().await);
+    let nginx = or_return!(storing().await);
     assert_corrupted(&redis, &nginx).await;
 }

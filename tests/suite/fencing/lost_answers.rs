@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::support::pair::through;
+use crate::support::pair::{around, through};
 use crate::support::postgres::free_port;
 use crate::support::relay::{Action, Point, Statement};
 use crate::support::{
@@ -42,19 +42,14 @@ async fn refused(proxy: &Proxy, path: &str, token: u64) {
 async fn a_cut_around_the_commit_refuses_and_holds_nobody_up() {
     let pair = or_return!(Pair::start(LIVELY).await);
     let (a, b, way_of_a, upstream, store) = pair.parts();
-    let cuts = [
-        (Point::Before(Statement::Advance), 41),
-        (Point::After(Statement::Advance), 42),
-    ];
-    for (case, (point, durable)) in cuts.into_iter().enumerate() {
+    let cuts = around(Statement::Advance).into_iter().zip([41, 42]);
+    for (case, (point, durable)) in cuts.enumerate() {
         // The same token again, or a newer one at the other proxy.
         for again in [true, false] {
-            let (path, resource) = (
-                format!("/orders/{case}-{again}"),
-                format!("order:{case}-{again}"),
-            );
+            let path = format!("/orders/{case}-{again}");
+            let resource = format!("order:{case}-{again}");
             a.forward(put(&path).token(41)).await;
-            let cut = way_of_a.arm(point, Action::Cut);
+            let cut = way_of_a.cut(point);
             refused(a, &path, 42).await;
             assert!(cut.has_sprung(), "{point:?}");
             assert_eq!(mark(store, &resource).await, durable, "{point:?}");
@@ -80,7 +75,7 @@ async fn an_epoch_that_is_opened_late_is_over_by_then() {
     let pair = or_return!(Pair::start(BRIEF).await);
     let (a, b, way_of_a, upstream, store) = pair.parts();
     a.forward(put("/orders/7").token(41)).await;
-    let late = way_of_a.arm(Point::Before(Statement::Advance), Action::Hold);
+    let late = way_of_a.hold(Point::Before(Statement::Advance));
     refused(a, "/orders/7", 42).await;
     assert_eq!(mark(store, "order:7").await, 41);
     late.release();
@@ -97,9 +92,7 @@ async fn an_epoch_that_is_opened_late_is_over_by_then() {
 #[tokio::test]
 async fn an_epoch_that_is_opened_after_a_stop_is_over_by_then() {
     let mut pair = or_return!(Pair::start(BRIEF).await);
-    let late = pair
-        .way_of_a
-        .arm(Point::Before(Statement::Advance), Action::Hold);
+    let late = pair.way_of_a.hold(Point::Before(Statement::Advance));
     refused(&pair.a, "/orders/7", 41).await;
     pair.a.stop().await;
     late.release();
@@ -116,15 +109,12 @@ async fn an_advance_that_comes_after_a_newer_one_changes_nothing() {
     let pair = or_return!(Pair::start(BRIEF).await);
     let (a, b, way_of_a, upstream, store) = pair.parts();
     a.forward(put("/orders/7").token(41)).await;
-    let late = way_of_a.arm(Point::Before(Statement::Advance), Action::Hold);
+    let late = way_of_a.hold(Point::Before(Statement::Advance));
     refused(a, "/orders/7", 42).await;
     b.forward(put("/orders/7").token(43)).await;
     // 43 is in progress when the old statement arrives.
     let (at_work, gate) = b.held(upstream, put("/orders/7").token(43)).await;
-    let answered = way_of_a.arm(
-        Point::After(Statement::Advance),
-        Action::Delay(Duration::ZERO),
-    );
+    let answered = way_of_a.answer_to(Statement::Advance);
     late.release();
     answered.sprung().await;
     assert_eq!(mark(store, "order:7").await, 43, "a mark never falls");
@@ -152,10 +142,8 @@ async fn the_late_answer_of_a_statement_given_up_is_not_used() {
         );
         refused(a, "/orders/7", token).await;
         assert!(late.has_sprung());
-        assert_eq!(
-            mark(store, "order:7").await,
-            i64::try_from(token).expect("small")
-        );
+        let durable = mark(store, "order:7").await;
+        assert_eq!(durable.unsigned_abs(), token);
         // The request is given up first, and then the statement: an answer in between is in time.
         a.until_metric(errors, &timeout, |count| count > given_up)
             .await;
@@ -178,10 +166,10 @@ async fn a_spending_in_doubt_counts_as_spent() {
     let pair = or_return!(Pair::start(ONCE).await);
     let (a, b, way_of_a, upstream, _) = pair.parts();
     // The first advance raises the mark, the second one spends the token.
-    let raised = way_of_a.arm(Point::After(Statement::Advance), Action::Hold);
+    let raised = way_of_a.hold(Point::After(Statement::Advance));
     let request = a.start_request(post("/orders/7").token(41));
     raised.sprung().await;
-    let spent = way_of_a.arm(Point::After(Statement::Advance), Action::Cut);
+    let spent = way_of_a.cut(Point::After(Statement::Advance));
     raised.release();
     let answer = joined(request).await;
     assert_eq!(
@@ -202,23 +190,18 @@ async fn a_token_whose_return_is_in_doubt_counts_as_spent() {
     let (_, _, way_of_a, _, store) = pair.parts();
     let nobody = Config::to(&format!("http://127.0.0.1:{}", free_port()), store).with(ONCE);
     let proxy = Proxy::start(&through(&nobody, store, way_of_a)).await;
-    for (point, spent) in [
-        (Point::Before(Statement::GiveBack), 1),
-        (Point::After(Statement::GiveBack), 0),
-    ] {
+    for (point, spent) in around(Statement::GiveBack).into_iter().zip([1, 0]) {
         let id = 10 + spent;
-        let cut = way_of_a.arm(point, Action::Cut);
+        let cut = way_of_a.cut(point);
         let answer = proxy.send(post(&format!("/orders/{id}")).token(41)).await;
         let problem = answer.assert_problem(502, "upstream-unreachable");
         assert_eq!(problem["retry"], "never", "{point:?}");
         assert!(cut.has_sprung(), "{point:?}");
         // If it was given back after all, nothing is lost: nothing was sent for it.
-        let row = format!("FROM marks WHERE spent_by IS NOT NULL AND resource = 'order:{id}'");
-        assert_eq!(
-            store.number(&format!("SELECT count(*) {row}")).await,
-            spent,
-            "{point:?}"
+        let rows = format!(
+            "SELECT count(*) FROM marks WHERE spent_by IS NOT NULL AND resource = 'order:{id}'"
         );
+        assert_eq!(store.number(&rows).await, spent, "{point:?}");
     }
 }
 
@@ -228,11 +211,11 @@ async fn a_cession_that_comes_late_ends_nothing_new() {
     let (a, b, way_of_a, upstream, store) = pair.parts();
     a.forward(put("/orders/7").token(41)).await;
     // A cedes 41, which is still on its way when A's next publication ends 41 as well.
-    let late = way_of_a.arm(Point::Before(Statement::Cede), Action::Hold);
+    let late = way_of_a.hold(Point::Before(Statement::Cede));
     b.forward(put("/orders/7").token(42)).await;
     assert!(late.has_sprung());
     let (at_work, gate) = a.held(upstream, put("/orders/7").token(43)).await;
-    let answered = way_of_a.arm(Point::After(Statement::Cede), Action::Delay(Duration::ZERO));
+    let answered = way_of_a.answer_to(Statement::Cede);
     late.release();
     answered.sprung().await;
     assert_eq!(store.number(&open(store, "order:7", 43)).await, 1);

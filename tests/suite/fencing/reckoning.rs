@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use crate::support::bare::BareUpstream;
 use crate::support::store::LIVING;
 use crate::support::{
-    Config, Gate, Pair, Proxy, Step, Store, Upstream, eventually, forwarded, joined, or_return, put,
+    Config, Pair, Proxy, Store, Upstream, eventually, forwarded, joined, or_return, put,
 };
 
 /// The time that inherited work of the resource has still to settle, as the proxy reports it.
@@ -31,9 +31,7 @@ async fn the_larger_terms_are_waited_for_one_after_the_other_and_a_fifth_more() 
     let of_b = "{ upstream: { undelivered: 1s }, store: { lease: 30s }, barrier: { settle: 40s } }";
     let mut a = Proxy::start(&config.clone().with(of_a)).await;
     let b = Proxy::start(&config.with(of_b)).await;
-    upstream.on_token(41, [Step::Wait(Gate::shut())]);
-    let older = a.begin(&put("/orders/7").token(41), b"").await;
-    upstream.reached(1).await;
+    let (older, _gate) = a.begin_held(&upstream, put("/orders/7").token(41)).await;
     b.refuse(put("/orders/7").token(42), 503, "older-in-flight")
         .await;
     a.kill9();
@@ -53,12 +51,7 @@ async fn alone_only_settle_is_waited_for() {
     let upstream = Upstream::start().await;
     let config = Config::new(&upstream, &Store::sqlite())
         .with("{ upstream: { undelivered: 40s }, barrier: { wait: 200ms, settle: 40s } }");
-    let mut first = Proxy::start(&config).await;
-    upstream.on_token(41, [Step::Wait(Gate::shut())]);
-    let older = first.begin(&put("/orders/7").token(41), b"").await;
-    upstream.reached(1).await;
-    first.kill9();
-    drop(older);
+    let _gate = Proxy::dies_holding(&config, &upstream, put("/orders/7").token(41)).await;
     let second = Proxy::start(&config).await;
     second
         .refuse(put("/orders/7").token(42), 503, "older-in-flight")
@@ -79,12 +72,7 @@ async fn alone_a_death_on_another_machine_is_waited_for_like_a_peers() {
         "{ upstream: { undelivered: 40s }, store: { lease: 20s }, \
             barrier: { wait: 200ms, settle: 40s } }",
     );
-    let mut first = Proxy::start(&config).await;
-    upstream.on_token(41, [Step::Wait(Gate::shut())]);
-    let older = first.begin(&put("/orders/7").token(41), b"").await;
-    upstream.reached(1).await;
-    first.kill9();
-    drop(older);
+    let _gate = Proxy::dies_holding(&config, &upstream, put("/orders/7").token(41)).await;
     let moved = store
         .number("UPDATE instances SET place = 'another' RETURNING 1")
         .await;

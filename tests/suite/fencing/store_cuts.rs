@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use crate::support::relay::{Action, Point, Statement};
-use crate::support::{Gate, Pair, Proxy, Step, all_forwarded, eventually, or_return, put};
+use crate::support::pair::around;
+use crate::support::relay::{Point, Statement};
+use crate::support::{Pair, Proxy, all_forwarded, eventually, or_return, put};
 
 /// The token passes at this proxy; until then the store cannot be reached.
 async fn passes(proxy: &Proxy, token: u64, point: Point) {
@@ -40,10 +41,10 @@ async fn a_hand_over_survives_a_cut_anywhere() {
         .chain(at_b.map(|statement| (way_of_b, statement)));
     let mut token = 0;
     for (way, statement) in cuts {
-        for point in [Point::Before(statement), Point::After(statement)] {
+        for point in around(statement) {
             token += 2;
             a.forward(put("/orders/7").token(token)).await;
-            let cut = way.arm(point, Action::Cut);
+            let cut = way.cut(point);
             passes(b, token + 1, point).await;
             cut.sprung().await;
         }
@@ -78,23 +79,15 @@ async fn a_repair_survives_cuts() {
         settle: 1s } }";
     let pair = or_return!(Pair::start(more).await);
     let (a, b, way_of_a, upstream, store) = pair.parts();
-    let cuts = [
-        Point::Before(Statement::Look),
-        Point::After(Statement::Look),
-        Point::Before(Statement::Repair),
-        Point::After(Statement::Repair),
-    ];
-    for (token, point) in (41..).zip(cuts) {
-        let gate = Gate::shut();
-        a.until_forwarded(put("/orders/7").token(2 * token)).await;
-        upstream.on_token(2 * token, [Step::Wait(gate.clone()), Step::ok()]);
-        let before = upstream.count();
-        let at_work = a.start_request(put("/orders/7").token(2 * token));
-        upstream.reached(before + 1).await;
+    let cuts = [Statement::Look, Statement::Repair].map(around);
+    for (token, point) in (41..).zip(cuts.into_iter().flatten()) {
+        let older = put("/orders/7").token(2 * token);
+        a.until_forwarded(older.clone()).await;
+        let (at_work, gate) = a.held(upstream, older).await;
         store.execute("UPDATE marks SET open = '{}'").await;
         // A looks at the rows of its epochs when the store answers again.
-        let cut = way_of_a.arm(point, Action::Cut);
-        let outage = way_of_a.arm(Point::Before(Statement::Renew), Action::Cut);
+        let cut = way_of_a.cut(point);
+        let outage = way_of_a.cut(Point::Before(Statement::Renew));
         outage.sprung().await;
         cut.sprung().await;
         store.until(&store.open_epochs("token % 2 = 0"), 1).await;

@@ -61,6 +61,28 @@ async fn unknown(proxy: &Proxy, resource: &str) -> (usize, u64) {
     (unknown, mark["in_flight"].as_u64().expect("a count"))
 }
 
+async fn until_unknown(proxy: &Proxy, resource: &str) {
+    eventually(&format!("{resource} is unknown"), || async {
+        (unknown(proxy, resource).await == (1, 0)).then_some(())
+    })
+    .await;
+}
+
+/// Sends a request, which the upstream serves over a new connection; asserts the request's body.
+async fn served(
+    proxy: &Proxy,
+    request: Request,
+    upstream: &BareUpstream,
+    settings: &[(u16, u32)],
+    body: &str,
+) -> Http2 {
+    let sent = proxy.start_request(request);
+    let mut peer = upstream.accept_http2(settings).await;
+    assert_eq!(peer.serve().await, body);
+    forwarded(sent).await;
+    peer
+}
+
 /// Reads to the end, which is a reset. Returns how much came before it.
 async fn reset_by_the_proxy(peer: &mut Http2) -> usize {
     let (read, end) = soon("the end", peer.drain()).await;
@@ -74,15 +96,9 @@ async fn reset_by_the_proxy(peer: &mut Http2) -> usize {
 async fn a_fenced_exchange_has_its_connection_to_itself() {
     let (upstream, _config, proxy) = started("upstream: { idle_timeout: 60s }").await;
     let (mut held, mut first, stream) = long(&proxy, &upstream, &[]).await;
-    let other = proxy.start_request(order(7, 41, "other"));
-    let mut second = upstream.accept_http2(&[]).await;
-    assert_eq!(second.serve().await, "other");
-    forwarded(other).await;
+    let mut second = served(&proxy, order(7, 41, "other"), &upstream, &[], "other").await;
     // Nor one that is not fenced.
-    let plain = proxy.start_request(get("/orders/7"));
-    let mut third = upstream.accept_http2(&[]).await;
-    assert_eq!(third.serve().await, "");
-    forwarded(plain).await;
+    let _third = served(&proxy, get("/orders/7"), &upstream, &[], "").await;
     first.data(stream, b"end", true).await;
     assert_eq!(held.finish().await.text(), "end");
     // They are used again, one exchange after the other.
@@ -110,10 +126,7 @@ async fn what_finds_no_stream_in_time_is_never_sent() {
     let problem = older.assert_problem(502, "upstream-unreachable");
     assert_eq!(problem["retry"], "same-token");
 
-    let newer = b.start_request(order(7, 42, "newer"));
-    let mut of_b = upstream.accept_http2(ONE_STREAM).await;
-    assert_eq!(of_b.serve().await, "newer");
-    joined(newer).await.assert_forwarded();
+    let _of_b = served(&b, order(7, 42, "newer"), &upstream, ONE_STREAM, "newer").await;
     let _ = of_a.send(&settings_frame(ONE_STREAM)).await;
     let (head, body) = (HEADERS, DATA);
     while let Ok(frame) = soon("the end", of_a.frame()).await {
@@ -138,11 +151,7 @@ async fn what_waits_for_a_stream_lets_a_newer_token_pass() {
     let acked = |frame: &Frame| frame.kind == SETTINGS && frame.flags & 1 == 1;
     of_a.until("the settings are taken", acked).await;
 
-    let newer = b.start_request(order(7, 42, "newer"));
-    let mut of_b = upstream.accept_http2(ONE_STREAM).await;
-    assert_eq!(of_b.serve().await, "newer");
-    let newer = joined(newer).await;
-    newer.assert_forwarded();
+    let _of_b = served(&b, order(7, 42, "newer"), &upstream, ONE_STREAM, "newer").await;
     let older = joined(older).await;
     assert_eq!(older.assert_problem(412, "stale-token")["mark"], "42");
 }
@@ -158,11 +167,8 @@ async fn a_reload_lets_what_was_sent_end_on_its_connection() {
     proxy
         .log_of("message", "the configuration was reloaded")
         .await;
-    let newer = proxy.start_request(order(7, 42, "newer"));
-    let mut new = upstream.accept_http2(ONE_STREAM).await;
-    assert_eq!(new.serve().await, "newer");
-    let newer = joined(newer).await;
-    newer.assert_forwarded();
+    let newer = order(7, 42, "newer");
+    let _new = served(&proxy, newer, &upstream, ONE_STREAM, "newer").await;
     old.data(stream, b"end", true).await;
     assert_eq!(held.finish().await.text(), "end");
     assert_eq!(old.end().await, [0], "NO_ERROR");
@@ -270,15 +276,10 @@ async fn connections_are_closed_in_order_as_they_are_idle() {
 #[tokio::test]
 async fn an_idle_connection_whose_upstream_lowers_its_limit_to_none_is_left() {
     let (upstream, _config, proxy) = started("upstream: { idle_timeout: 60s }").await;
-    let before = proxy.start_request(order(7, 41, "before"));
-    let mut first = upstream.accept_http2(ONE_STREAM).await;
-    assert_eq!(first.serve().await, "before");
-    before.await.expect("no panic").assert_forwarded();
+    let before = order(7, 41, "before");
+    let mut first = served(&proxy, before, &upstream, ONE_STREAM, "before").await;
     first.send(&settings_frame(NO_STREAM)).await.expect("taken");
-    let next = proxy.start_request(order(7, 41, "next"));
-    let mut second = upstream.accept_http2(ONE_STREAM).await;
-    assert_eq!(second.serve().await, "next");
-    next.await.expect("no panic").assert_forwarded();
+    let _second = served(&proxy, order(7, 41, "next"), &upstream, ONE_STREAM, "next").await;
 }
 
 /// A request that the upstream has not processed, by its own word, has settled; it was written
@@ -297,10 +298,7 @@ async fn what_the_upstream_has_not_processed_has_settled() {
     assert_eq!(problem["retry"], "same-token");
     assert_eq!(unknown(&proxy, "order:7").await, (0, 0));
 
-    let next = proxy.start_request(order(7, 43, "next"));
-    let mut second = upstream.accept_http2(&[]).await;
-    assert_eq!(second.serve().await, "next");
-    next.await.expect("no panic").assert_forwarded();
+    let _second = served(&proxy, order(7, 43, "next"), &upstream, &[], "next").await;
 }
 
 /// A reset says nothing of the kind, and a response is whole only with the end of its stream.
@@ -328,10 +326,7 @@ async fn what_the_upstream_resets_is_unknown() {
         peer.reset(number, code).await;
         let half = soon("the end", half.answer()).await;
         half.expect_err("it is not whole");
-        eventually("it is unknown", || async {
-            (unknown(&proxy, &format!("order:{id}")).await == (1, 0)).then_some(())
-        })
-        .await;
+        until_unknown(&proxy, &format!("order:{id}")).await;
     }
 }
 
@@ -349,10 +344,7 @@ async fn a_reset_behind_a_whole_answer_leaves_it_whole() {
     peer.send(&bytes).await.expect("taken");
     let older = joined(older).await;
     assert_eq!((older.status(), &*older.text()), (413, "no"));
-    let newer = proxy.start_request(order(7, 42, ""));
-    let mut second = upstream.accept_http2(&[]).await;
-    assert_eq!(second.serve().await, "");
-    newer.await.expect("no panic").assert_forwarded();
+    let _second = served(&proxy, order(7, 42, ""), &upstream, &[], "").await;
 }
 
 /// One that takes connections and says nothing, or something else, has been sent nothing.
@@ -391,10 +383,7 @@ async fn an_upload_that_breaks_off_resets_its_own_connection_alone() {
     );
     drop(leaver);
     reset_by_the_proxy(&mut other).await;
-    eventually("it is unknown", || async {
-        (unknown(&proxy, "order:7").await == (1, 0)).then_some(())
-    })
-    .await;
+    until_unknown(&proxy, "order:7").await;
     peer.data(stream, b"end", true).await;
     assert_eq!(held.finish().await.text(), "end");
 }

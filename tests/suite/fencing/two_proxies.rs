@@ -18,17 +18,17 @@ async fn pair(more: &str) -> Option<(Upstream, Proxy, Proxy)> {
 /// As [`pair`], of which only the first is soon taken for dead.
 async fn mortal_a(more: &str) -> Option<(Upstream, Proxy, Proxy)> {
     let store = Store::postgres().await?;
-    let upstream = Upstream::start().await;
-    let config = Config::new(&upstream, &store).with(more);
-    let lasting = config.clone().with("store: { lease: 30s }");
-    let (a, b) = (Proxy::start(&config).await, Proxy::start(&lasting).await);
-    Some((upstream, a, b))
+    Some(two_as(&store, more, "store: { lease: 30s }").await)
 }
 
 async fn two_on(store: &Store, more: &str) -> (Upstream, Proxy, Proxy) {
-    let upstream = Upstream::start().await;
+    two_as(store, more, "{}").await
+}
+
+async fn two_as(store: &Store, more: &str, of_b: &str) -> (Upstream, Proxy, Proxy) {
+    let (upstream, a) = Proxy::before(store, more).await;
     let config = Config::new(&upstream, store).with(more);
-    let (a, b) = (Proxy::start(&config).await, Proxy::start(&config).await);
+    let b = Proxy::start(&config.with(of_b)).await;
     (upstream, a, b)
 }
 
@@ -84,9 +84,7 @@ async fn an_epoch_that_waits_does_not_hide_the_older_one_it_waits_for() {
     b.waiting("order:7", 1).await;
     assert_eq!(upstream.tokens("order:7"), [41], "42 waits at both");
     gate.open();
-    for held in [older, newer, elsewhere] {
-        joined(held).await.assert_forwarded();
-    }
+    all_forwarded([older, newer, elsewhere]).await;
     upstream.assert_no_overtaking();
 }
 
@@ -197,14 +195,8 @@ async fn a_killed_proxy_is_waited_for_as_long_as_its_work_may_take() {
     let (upstream, mut a, b) = or_return!(mortal_a(SHORT).await);
     // The upstream works on for a while after its caller has died.
     let gate = Gate::shut();
-    upstream.on_token(
-        41,
-        [
-            Step::Wait(gate.clone()),
-            Step::Work(Duration::from_secs(3)),
-            Step::ok(),
-        ],
-    );
+    let work = Step::Work(Duration::from_secs(3));
+    upstream.on_token(41, [Step::Wait(gate.clone()), work, Step::ok()]);
     let older = a.begin(&put("/orders/7").token(41), b"").await;
     upstream.reached(1).await;
     let newer = b.start_request(put("/orders/7").token(42));
@@ -215,7 +207,7 @@ async fn a_killed_proxy_is_waited_for_as_long_as_its_work_may_take() {
     drop(older);
     b.forward(put("/orders/8").token(1)).await;
     forwarded(newer).await;
-    let landed = upstream.arrivals().pop().expect("it landed");
+    let landed = upstream.last();
     assert_eq!(landed.token(), Some(42));
     let waited = landed.began - killed;
     // Its last renewal was at most a third of a lease before the kill.

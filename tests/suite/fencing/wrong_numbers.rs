@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 use tempfile::TempDir;
 
-use super::lock_services::{Etcd, Redis, programs};
+use super::lock_services::{Etcd, Redis};
 use crate::support::postgres::Cluster;
 use crate::support::sql::shell;
 use crate::support::store::has_postgres;
@@ -60,8 +60,7 @@ fn number(value: &Value) -> u64 {
 
 #[tokio::test]
 async fn the_version_the_lease_and_a_later_revision_of_etcd() {
-    let [etcd, ctl] = or_return!(programs(["etcd", "etcdctl"]));
-    let etcd = Etcd::start(&etcd, &ctl).await;
+    let etcd = or_return!(Etcd::found().await);
     // The client may choose the lease's id; an id that etcd makes has the member in it, and its clock.
     let mut grants = Vec::new();
     for lease in ["900", "500"] {
@@ -97,8 +96,7 @@ async fn the_version_the_lease_and_a_later_revision_of_etcd() {
 
 #[tokio::test]
 async fn a_number_of_redis_that_is_counted_after_the_grant() {
-    let [server, cli] = or_return!(programs(["redis-server", "redis-cli"]));
-    let redis = Redis::start(&server, &cli).await;
+    let redis = or_return!(Redis::found().await);
     let script = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) \
                   then return redis.call('INCR', KEYS[2]) end return ''";
     let free = || async {

@@ -1,8 +1,10 @@
 //! Two proxies on one Postgres, each with a relay of its own on the way there.
 
+use std::time::Duration;
+
 use super::postgres::Cluster;
-use super::relay::Relay;
-use super::{Config, Proxy, Store, Upstream};
+use super::relay::{Action, Point, Relay, Statement, Trap};
+use super::{Config, Gate, Proxy, Request, Store, Upstream};
 
 /// The fields are dropped in this order: the proxies go first.
 pub struct Pair {
@@ -51,6 +53,40 @@ impl Pair {
             upstream,
             store,
         })
+    }
+}
+
+/// Before a statement has reached the store, and after the store has executed it.
+pub fn around(statement: Statement) -> [Point; 2] {
+    [Point::Before(statement), Point::After(statement)]
+}
+
+impl Relay {
+    /// Cuts the connection that passes this point next.
+    pub fn cut(&self, point: Point) -> Trap {
+        self.arm(point, Action::Cut)
+    }
+
+    /// Holds what passes this point next.
+    pub fn hold(&self, point: Point) -> Trap {
+        self.arm(point, Action::Hold)
+    }
+
+    /// Notices the next answer to this statement, and lets it pass at once.
+    pub fn answer_to(&self, statement: Statement) -> Trap {
+        self.arm(Point::After(statement), Action::Delay(Duration::ZERO))
+    }
+}
+
+impl Proxy {
+    /// A proxy dies while the upstream has this request of its, which it works on until the gate
+    /// opens.
+    pub async fn dies_holding(config: &Config, upstream: &Upstream, request: Request) -> Gate {
+        let mut proxy = Self::start(config).await;
+        let (lost, gate) = proxy.begin_held(upstream, request).await;
+        proxy.kill9();
+        drop(lost);
+        gate
     }
 }
 

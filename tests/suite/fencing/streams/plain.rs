@@ -13,10 +13,7 @@ async fn requests_share_a_connection_while_it_has_streams() {
     let (one, _) = peer.request().await;
     let second = proxy.start_request(get("/orders/7"));
     let (other, _) = peer.request().await;
-    let third = proxy.start_request(get("/orders/7"));
-    let mut more = upstream.accept_http2(&two).await;
-    assert_eq!(more.serve().await, "");
-    forwarded(third).await;
+    let _more = served(&proxy, get("/orders/7"), &upstream, &two, "").await;
     for (stream, sent) in [(other, second), (one, first)] {
         peer.respond(stream, true).await;
         joined(sent).await.assert_forwarded();
@@ -65,10 +62,7 @@ async fn a_connection_on_which_a_request_got_no_answer_is_left() {
         }
         let reset = |frame: &Frame| frame.kind == RST_STREAM && frame.stream == without;
         silent.until("its reset", reset).await;
-        let next = proxy.start_request(get("/orders/7"));
-        let mut second = upstream.accept_http2(&[]).await;
-        assert_eq!(second.serve().await, "");
-        next.await.expect("no panic").assert_forwarded();
+        let _second = served(&proxy, get("/orders/7"), &upstream, &[], "").await;
         silent.data(stream, b"end", true).await;
         assert_eq!(held.finish().await.text(), "end");
         assert_eq!(silent.end().await, [0], "NO_ERROR");

@@ -39,12 +39,7 @@ async fn a_file_has_one_store_at_a_time() {
     assert!(refusal(&hard).await.contains("in use"));
     // The first one did not notice, and still has the lock against other processes.
     advance(&store, ask("a", 5)).await;
-    let taken = Command::new("flock")
-        .arg("-n")
-        .arg(&path)
-        .arg("true")
-        .status();
-    assert!(!taken.expect("flock runs").success());
+    assert_locked_for_others(&path);
     store.close().await;
     assert!(matches!(
         store.check().await,
@@ -63,11 +58,13 @@ async fn a_file_that_was_disconnected_stays_locked_until_the_process_ends() {
     drop(store);
     let log = dir.path().join("marks.db-wal");
     assert!(!log.exists(), "the file has everything");
-    let taken = Command::new("flock")
-        .arg("-n")
-        .arg(&path)
-        .arg("true")
-        .status();
+    assert_locked_for_others(&path);
+}
+
+/// Asserts that another process cannot lock the file.
+fn assert_locked_for_others(path: &std::path::Path) {
+    let mut flock = Command::new("flock");
+    let taken = flock.arg("-n").arg(path).arg("true").status();
     assert!(!taken.expect("flock runs").success());
 }
 

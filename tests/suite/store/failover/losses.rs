@@ -38,16 +38,26 @@ async fn override_to_3(proxy: &Proxy) -> u16 {
     answer.status()
 }
 
-async fn passes(proxy: &Proxy, token: u64) {
-    eventually(&format!("{token} passes"), || async {
+/// Sends a token until the store can be asked; then the answer has to have this status. The
+/// connection of a proxy that was idle may break first.
+async fn gets(proxy: &Proxy, token: u64, status: u16) {
+    eventually(&format!("{token} gets {status}"), || async {
         let answer = proxy.send(put("/orders/7").token(token)).await;
-        match answer.status() {
-            200 => Some(()),
-            503 => None,
-            other => panic!("{other}: {}", answer.text()),
+        if answer.status() == 503 {
+            return None;
         }
+        assert_eq!(answer.status(), status, "{token}: {}", answer.text());
+        Some(())
     })
     .await;
+}
+
+async fn passes(proxy: &Proxy, token: u64) {
+    gets(proxy, token, 200).await;
+}
+
+async fn is_stale(proxy: &Proxy, token: u64) {
+    gets(proxy, token, 412).await;
 }
 
 /// Nobody asks for anything: the failover alone is reason enough to look.
@@ -169,19 +179,6 @@ async fn an_override_after_a_lost_override_is_heard_of_everywhere() {
     passes_at_last(&b, 6).await;
     passes_at_last(&a, 7).await;
     assert_eq!(upstream.tokens("order:7"), [40, 6, 7]);
-}
-
-/// The connection of a proxy that was idle may break first.
-async fn is_stale(proxy: &Proxy, token: u64) {
-    eventually(&format!("{token} is stale"), || async {
-        let answer = proxy.send(put("/orders/7").token(token)).await;
-        match answer.status() {
-            412 => Some(()),
-            503 => None,
-            other => panic!("{other}: {}", answer.text()),
-        }
-    })
-    .await;
 }
 
 /// As [`passes`], where it may be refused as stale until the override is known.
