@@ -107,7 +107,10 @@ async fn start(folder: &TempDir, metrics: Arc<Metrics>) -> (Arc<Fencing>, Backgr
     let parsed = config::parse(text, &config::Overrides::default());
     let (settings, _) = parsed.expect("a configuration");
     let mismatch = metrics.store().series.route_table_mismatch.clone();
-    let routes = RouteRecord::new(RouteTable::of(&settings), mismatch);
+    let routes = RouteRecord::new(
+        RouteTable::of(&settings.routes, settings.unmatched),
+        mismatch,
+    );
     Fencing::start(FencingSetup {
         store,
         settings: &settings,

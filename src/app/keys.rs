@@ -151,7 +151,7 @@ async fn migrate_routes(
     accept_new_keys: bool,
     say: &mut impl FnMut(String),
 ) -> anyhow::Result<()> {
-    let table = RouteTable::of(settings);
+    let table = RouteTable::of(&settings.routes, settings.unmatched);
     let findings = compare(store.routes().await?.as_deref(), &table)?;
     for finding in &findings {
         say(finding.to_string());

@@ -208,7 +208,7 @@ impl App {
         set_loaded(&metrics, &settings);
         let rejections = Arc::new(Rejections::default());
         let routes = Arc::new(RouteRecord::new(
-            RouteTable::of(&settings),
+            RouteTable::of(&settings.routes, settings.unmatched),
             metrics.store().series.route_table_mismatch.clone(),
         ));
         let readiness = Arc::new(Readiness::new(

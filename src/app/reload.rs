@@ -128,7 +128,7 @@ async fn take(new: Settings, now: &Settings, live: &Live) -> Result<Arc<Settings
     let told = |error: &dyn std::fmt::Display| vec![error.to_string()];
     let (new, kept) = now.reload_from(new)?;
     let new = Arc::new(new);
-    let table = RouteTable::of(&new);
+    let table = RouteTable::of(&new.routes, new.unmatched);
     let findings = live.routes.check(&*live.store, &table).await;
     let findings = findings.map_err(|error| told(&error))?;
     live.metrics.set_routes(&route_labels(&new));

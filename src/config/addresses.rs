@@ -4,15 +4,18 @@
 //! `http` parses the host and port of a URL; the rest of a URL is read here. `http::Uri` silently
 //! drops a fragment, does not distinguish `http://a` and `http://a/`, and says of most errors only
 //! that the URL is invalid. An address to listen on is not a URL, and may be a name or a socket.
+//!
+//! [`AdminAddress`] is read from a file alone: a health check neither needs nor checks the rest.
 
 use std::net::Ipv6Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use http::uri::Authority;
+use serde_json::Value;
 
 use super::dsn::{Dsn, split_url};
 use super::units::word;
-use super::yaml::{Wrong, shown};
+use super::yaml::{Report, Wrong, at, parse, shown};
 
 /// The most bytes of a Unix socket's path (`sun_path` of Linux, less the NUL).
 const SOCKET_PATH_MAX: usize = 107;
@@ -284,6 +287,36 @@ fn is_authority(text: &str) -> bool {
     })
 }
 
+/// The admin port's address, as far as a file gives it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AdminAddress {
+    /// `admin.listen`.
+    pub listen: Option<String>,
+    /// There is a block `admin.tls`.
+    pub tls: bool,
+}
+
+impl AdminAddress {
+    /// Reads it. An error says what is wrong with the file.
+    pub fn read(file: &Path) -> Result<Self, String> {
+        let text = std::fs::read_to_string(file);
+        let text = text.map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
+        Self::of(&text).ok_or_else(|| {
+            let file = file.display();
+            format!("{file} is not a valid configuration; `fencepost check {file}` says why")
+        })
+    }
+
+    fn of(text: &str) -> Option<Self> {
+        let tree = parse(text, &mut Report::default())?;
+        let listen = at(&tree, "admin.listen").and_then(Value::as_str);
+        Some(Self {
+            listen: listen.map(str::to_owned),
+            tls: at(&tree, "admin.tls").is_some_and(Value::is_object),
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -446,5 +479,30 @@ mod tests {
             let place = place(odd);
             assert!(!place.contains("ses") && !place.contains("ame"), "{place}");
         }
+    }
+
+    #[test]
+    fn only_the_admin_block_is_looked_at() {
+        for (text, listen, tls) in [
+            ("", None, false),
+            ("admin:", None, false),
+            ("admin: { listen: off }", Some("off"), false),
+            (
+                "admin: { listen: 'unix:/run/a' }",
+                Some("unix:/run/a"),
+                false,
+            ),
+            ("admin: { tls: { cert_file: a } }", None, true),
+            ("admin: { listen: '[::]:9', tls: }", Some("[::]:9"), false),
+            ("lisen: 7\nadmin: { listen: a:1 }", Some("a:1"), false),
+        ] {
+            let listen = listen.map(str::to_owned);
+            assert_eq!(
+                AdminAddress::of(text),
+                Some(AdminAddress { listen, tls }),
+                "{text}"
+            );
+        }
+        assert_eq!(AdminAddress::of("admin: ["), None);
     }
 }

@@ -9,15 +9,14 @@
 //!
 //! No message contains a part of the URL: if a password is not percent-encoded, any part may belong
 //! to it.
-
-mod protection;
-mod ssl_mode;
+//!
+//! The server decides which tokens are stale, and so does anything that answers in its place. So
+//! across a network the server is verified, unless the URL says otherwise. An unverified server
+//! gets a password only if the name of the `sslmode` says so.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-pub use self::ssl_mode::Protection;
-use self::ssl_mode::SslMode;
 use super::yaml::Wrong;
 use crate::routing::decoded;
 
@@ -199,6 +198,133 @@ fn bad(why: &str) -> Wrong {
 
 fn unclear(why: &str) -> Wrong {
     (format!("invalid URL: {why}"), ENCODE)
+}
+
+impl Dsn {
+    /// The protection of the connection to each of the URL's hosts. `ca_named` is true if
+    /// `store.tls.ca_file` names CAs beside the URL.
+    pub fn protections(&self, ca_named: bool) -> Result<Vec<Protection>, Wrong> {
+        if ca_named && self.root.is_some() {
+            return Err((
+                "sslrootcert is given, and store.tls.ca_file too".to_owned(),
+                "keep one of them",
+            ));
+        }
+        let of = |host: &Host| self.protection(host, ca_named);
+        self.hosts.iter().map(of).collect()
+    }
+
+    fn protection(&self, host: &Host, ca_named: bool) -> Result<Protection, Wrong> {
+        if host.is_socket() {
+            return Ok(Protection::Plain);
+        }
+        let rooted = ca_named || self.root.is_some();
+        let file = ca_named || matches!(self.root, Some(Root::File(_)));
+        let Some(SslMode { protection, forced }) = self.mode else {
+            // A CA that is named is used, on this machine too.
+            return Ok(if host.is_local() && !rooted {
+                Protection::IfOffered
+            } else {
+                Protection::VerifiedFull
+            });
+        };
+        match protection {
+            Protection::VerifiedFull => return Ok(protection),
+            // libpq does the same.
+            Protection::Encrypted if file && !forced => return Ok(Protection::VerifiedCa),
+            Protection::VerifiedCa if file => return Ok(protection),
+            Protection::VerifiedCa => {
+                return Err((
+                    "sslmode=verify-ca without a CA of your own would take the certificate of any \
+                     server that has one from any CA of the system's"
+                        .to_owned(),
+                    "name the CA (sslrootcert=FILE or store.tls.ca_file), or write \
+                     sslmode=verify-full",
+                ));
+            }
+            _ if rooted => {
+                return Err((
+                    "a CA is named, and sslmode says that nothing is verified by it".to_owned(),
+                    "write sslmode=verify-full, or leave sslmode out",
+                ));
+            }
+            _ => {}
+        }
+        if self.password.is_some() && !forced && !host.is_local() {
+            return Err((
+                "this sslmode does not verify the server: anyone who answers in its place would \
+                 get the password"
+                    .to_owned(),
+                "write sslmode=verify-full, or leave sslmode out, and name the server's CA \
+                 (sslrootcert=FILE or store.tls.ca_file). To hand the password to whatever \
+                 answers, say so: sslmode=insecure-prefer, insecure-require or insecure-disable",
+            ));
+        }
+        Ok(protection)
+    }
+
+    /// Returns true if an attacker between here and a host can read and change the store's answers.
+    #[must_use]
+    pub fn is_open_to_others(&self, ca_named: bool) -> bool {
+        let Ok(protections) = self.protections(ca_named) else {
+            return false;
+        };
+        let mut ways = self.hosts.iter().zip(protections);
+        ways.any(|(host, protection)| {
+            !host.is_local()
+                && !matches!(
+                    protection,
+                    Protection::VerifiedCa | Protection::VerifiedFull
+                )
+        })
+    }
+}
+
+const SSLMODE_HINT: &str =
+    "verify-full (the default across a network), verify-ca, require, prefer, allow or disable";
+
+/// The protection of the connection to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protection {
+    /// Not at all: a socket, this machine, or by request.
+    Plain,
+    /// Encrypted where the server offers it. Nothing is verified.
+    IfOffered,
+    /// Encrypted. Nothing is verified.
+    Encrypted,
+    /// Encrypted, and the certificate is from a CA that is named.
+    VerifiedCa,
+    /// Encrypted, the certificate is from a CA that is named or one of the system's, and it has the
+    /// host's name.
+    VerifiedFull,
+}
+
+/// The URL's `sslmode`. A `forced` one has `insecure-` in its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SslMode {
+    pub protection: Protection,
+    pub forced: bool,
+}
+
+impl SslMode {
+    /// Reads an `sslmode`.
+    pub(super) fn parse(value: &str) -> Result<Self, Wrong> {
+        let (value, forced) = match value.strip_prefix("insecure-") {
+            Some(value) => (value, true),
+            None => (value, false),
+        };
+        let protection = match value {
+            "disable" => Protection::Plain,
+            // libpq tries without encryption first, which a server rarely refuses.
+            "allow" if !forced => Protection::Plain,
+            "prefer" => Protection::IfOffered,
+            "require" => Protection::Encrypted,
+            "verify-ca" if !forced => Protection::VerifiedCa,
+            "verify-full" if !forced => Protection::VerifiedFull,
+            _ => return Err(("unknown sslmode".to_owned(), SSLMODE_HINT)),
+        };
+        Ok(Self { protection, forced })
+    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,17 @@
-//! The settings of a route that say how a request is judged: its mode, and what its token must be.
+//! The settings of a route that say how a request is judged: its mode, what its token must be, and the
+//! idempotency key that it gets.
+//!
+//! An upstream drops a second request with a key that it has seen. If two different writes could
+//! share a key, one of them would be lost. So a template names at least the resource and the token,
+//! and something separates two variables.
 
+use http::HeaderName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::units::{OrNone, word};
-use super::yaml::shown;
-use crate::routing::{Jump, Token, TokenBounds, TokenFormat};
+use super::yaml::{Wrong, nearest, shown};
+use crate::routing::{Jump, Token, TokenBounds, TokenFormat, is_replaced};
 
 /// The treatment of stale and invalid requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, JsonSchema, Serialize)]
@@ -31,6 +37,16 @@ impl Mode {
             Self::Bypass => "bypass",
         }
     }
+}
+
+/// The treatment of paths that no route matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unmatched {
+    /// Safe methods pass, others get a 404.
+    SafeOnly,
+    /// All get a 404.
+    Refuse,
 }
 
 /// The treatment of equal tokens.
@@ -109,5 +125,234 @@ impl TokenSettings {
             bounds.max = max.unwrap_or(Token::MAX);
         }
         bounds
+    }
+}
+
+/// The default of `key`.
+const DEFAULT_KEY: &str = "{resource}-{token}-{operation}";
+
+/// The `Idempotency-Key` that is sent upstream.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
+#[schemars(rename = "Idempotency")]
+pub struct IdempotencySettings {
+    /// The header's name.
+    #[schemars(with = "String", extend("default" = "Idempotency-Key"))]
+    pub header: KeyHeader,
+    /// The key is a UUID of version 8, of the SHA-256 of this text. `{resource}` and `{token}`, and
+    /// `{operation}` (the caller's `X-Fencing-Operation`, or else the digest) or `{digest}` (of
+    /// method, target and body). `{resource}-{token}` alone: one key per epoch.
+    #[schemars(with = "String", extend("default" = DEFAULT_KEY))]
+    pub key: IdempotencyTemplate,
+    /// `true`: refuse a request that yields no key (its body is longer than `body.buffer`, and
+    /// it names no operation).
+    pub required: bool,
+    /// `true`: send it as a string of RFC 9651, in double quotes.
+    pub quoted: bool,
+    /// The treatment of a key that the client sends itself.
+    pub client_key: ClientKey,
+}
+
+impl Default for IdempotencySettings {
+    fn default() -> Self {
+        Self {
+            header: KeyHeader("idempotency-key".to_owned()),
+            key: template(DEFAULT_KEY).unwrap_or_default(),
+            required: false,
+            quoted: false,
+            client_key: ClientKey::Keep,
+        }
+    }
+}
+
+const VARIABLES: [(&str, IdempotencyPart); 4] = [
+    ("resource", IdempotencyPart::Resource),
+    ("token", IdempotencyPart::Token),
+    ("operation", IdempotencyPart::Operation),
+    ("digest", IdempotencyPart::Digest),
+];
+
+/// Headers that mean something else, besides those that [`is_replaced`].
+const TAKEN: [&str; 6] = [
+    "authorization",
+    "content-encoding",
+    "content-type",
+    "host",
+    "traceparent",
+    "tracestate",
+];
+
+/// The name of the header, in lower case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyHeader(pub String);
+
+word!(KeyHeader, KeyHeader::parse);
+
+impl KeyHeader {
+    fn parse(text: &str) -> Result<Self, Wrong> {
+        let Ok(name) = text.parse::<HeaderName>() else {
+            return Err((
+                format!("{} is not a header name", shown(text)),
+                "letters, digits and dashes: Idempotency-Key",
+            ));
+        };
+        let name = name.as_str();
+        let is_taken = TAKEN.contains(&name) || is_replaced(name);
+        if is_taken || name.starts_with("x-fencing-") || name.contains('_') {
+            return Err((
+                format!("{} cannot carry an idempotency key", shown(text)),
+                "use a header that has no other meaning, without underscores: Idempotency-Key",
+            ));
+        }
+        Ok(Self(name.to_owned()))
+    }
+}
+
+/// The parts of an idempotency key, in order: literal text between variables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IdempotencyTemplate {
+    pub parts: Vec<IdempotencyPart>,
+}
+
+impl IdempotencyTemplate {
+    /// Returns true if the key may depend on the body.
+    #[must_use]
+    pub fn needs_body(&self) -> bool {
+        let needs = |part: &_| matches!(part, IdempotencyPart::Operation | IdempotencyPart::Digest);
+        self.parts.iter().any(needs)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IdempotencyPart {
+    Literal(String),
+    Resource,
+    Token,
+    /// The caller's `X-Fencing-Operation`, else the digest.
+    Operation,
+    /// The digest of method, target and body.
+    Digest,
+}
+
+/// The treatment of a key that the client sends itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClientKey {
+    /// The client's key goes upstream.
+    Keep,
+    /// Our key replaces it.
+    Replace,
+    /// The request is refused.
+    Reject,
+}
+
+word!(IdempotencyTemplate, template);
+
+/// Reads `{resource}-{token}-{operation}`.
+fn template(text: &str) -> Result<IdempotencyTemplate, String> {
+    let known = "the variables are {resource}, {token}, {operation} and {digest}";
+    let mut parts: Vec<IdempotencyPart> = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let brace = rest.find(['{', '}']).unwrap_or(rest.len());
+        let (literal, tail) = rest.split_at(brace);
+        if !literal.is_empty() {
+            if !literal
+                .bytes()
+                .all(|b| (0x21..=0x7e).contains(&b) && b != b'"' && b != b'\\')
+            {
+                return Err(format!(
+                    "{} has a character that cannot stand in a key\nvisible ASCII without quotes \
+                     and backslashes",
+                    shown(text)
+                ));
+            }
+            parts.push(IdempotencyPart::Literal(literal.to_owned()));
+        }
+        if tail.is_empty() {
+            break;
+        }
+        let Some((name, behind)) = tail.strip_prefix('{').and_then(|t| t.split_once('}')) else {
+            return Err(format!("{} has an unmatched brace\n{known}", shown(text)));
+        };
+        let Some((_, part)) = VARIABLES.iter().find(|(variable, _)| *variable == name) else {
+            let meant = nearest(name, VARIABLES.iter().map(|(variable, _)| *variable));
+            let hint = meant.map(|meant| format!("did you mean {{{meant}}}?"));
+            let hint = hint.as_deref().unwrap_or(known);
+            return Err(format!("there is no variable `{{{name}}}`\n{hint}"));
+        };
+        if !matches!(parts.last(), None | Some(IdempotencyPart::Literal(_))) {
+            return Err(format!(
+                "`{{{name}}}` follows another variable with nothing between them\ntwo different \
+                 requests could yield the same key: put a `-` between"
+            ));
+        }
+        parts.push(part.clone());
+        rest = behind;
+    }
+    for (needed, why) in [
+        (
+            IdempotencyPart::Resource,
+            "`{resource}` is not in it: writes to two resources could share a key, and the upstream would drop one",
+        ),
+        (
+            IdempotencyPart::Token,
+            "`{token}` is not in it: writes of two holders could share a key, and the upstream would drop one",
+        ),
+    ] {
+        if !parts.contains(&needed) {
+            return Err(format!("{why}\nsuch as {DEFAULT_KEY}"));
+        }
+    }
+    Ok(IdempotencyTemplate { parts })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates_are_read_in_order() {
+        let read = template("a{resource}-{token}-{operation}").expect("it is good");
+        assert_eq!(
+            read.parts,
+            [
+                IdempotencyPart::Literal("a".into()),
+                IdempotencyPart::Resource,
+                IdempotencyPart::Literal("-".into()),
+                IdempotencyPart::Token,
+                IdempotencyPart::Literal("-".into()),
+                IdempotencyPart::Operation,
+            ]
+        );
+    }
+
+    #[test]
+    fn templates_that_lose_writes_are_refused() {
+        for bad in [
+            "",
+            "key",
+            "{token}",
+            "{resource}",
+            "{resource}{token}",
+            "{resource}-{tokn}",
+            "{resource-{token}",
+            "{resource}-{token}}",
+            "{resource} {token}",
+            "{resource}\"{token}",
+        ] {
+            assert!(template(bad).is_err(), "{bad}");
+        }
+        let error = template("{resource}-{tokn}").expect_err("no such variable");
+        assert!(error.ends_with("\ndid you mean {token}?"), "{error}");
+    }
+
+    #[test]
+    fn the_header_must_be_free() {
+        let name = KeyHeader("idempotency-key".to_owned());
+        assert_eq!(KeyHeader::parse("Idempotency-Key"), Ok(name));
+        for bad in ["", "a b", "Host", "X-Fencing-Token", "Idempotency_Key"] {
+            assert!(KeyHeader::parse(bad).is_err(), "{bad}");
+        }
     }
 }

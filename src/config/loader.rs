@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::addresses::{self, Listen};
-use super::document::ConfigDocument;
 use super::route::INHERITED;
 use super::settings::Settings;
 use super::units::Hidden;
 use super::yaml::{
-    self, ConfigPlace, Problems, Report, Warning, at, is_given, member, read, set, shown,
+    self, ConfigDocument, ConfigPlace, Problems, Report, Warning, at, is_given, member, read, set,
+    shown,
 };
 
 /// The sources of the configuration: a file or none, and the values of flags and the environment.

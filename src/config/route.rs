@@ -6,11 +6,9 @@ use http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 
-use super::barrier::BarrierSettings;
-use super::client_pattern::ClientPattern;
-use super::idempotency::{ClientKey, IdempotencySettings};
-use super::judging::{Mode, Reuse, SafeMethods, TokenSettings};
-use super::limits::{BodySettings, LimitSettings};
+use super::clients::{ClientPattern, check_clients};
+use super::judging::{ClientKey, IdempotencySettings, Mode, Reuse, SafeMethods, TokenSettings};
+use super::limits::{BarrierSettings, BodySettings, LimitSettings};
 use super::units::{OffOr, Positive, Time, word};
 use super::upstream::{UnknownStatuses, UpstreamSettings, fits_settle, http_statuses};
 use super::yaml::{Report, Wrong, nearest, shown};
@@ -477,28 +475,3 @@ impl RouteSettings {
 pub(super) fn path(index: usize) -> String {
     format!("routes[{index}]")
 }
-
-/// Checks the list `require_client`, of a route and of the claim endpoint. `are_named`: clients are
-/// asked for certificates.
-pub(super) fn check_clients(
-    at: &str,
-    list: &[ClientPattern],
-    are_named: bool,
-    report: &mut Report,
-) {
-    let is_given = report.is_given(at);
-    report.error_if(
-        is_given && list.is_empty(),
-        at,
-        "no client is allowed",
-        "list some, or leave it out to allow every client",
-    );
-    report.error_if(
-        is_given && !are_named,
-        at,
-        "clients are not asked for certificates, so none has a name",
-        "give `tls` with a client_ca_file",
-    );
-}
-
-word!(ClientPattern, ClientPattern::parse);

@@ -7,27 +7,27 @@
 //! filled in by the checks, and are marked `skip`.
 //!
 //! A check that fails is reported, and the others go on. Settings with an error are never returned.
+//!
+//! A reload may change some settings, and only a restart the others ([`Settings::reload_from`]): the
+//! marks, the leases and the open epochs depend on those that stay. Routes are compared by what they do:
+//! see [`route_table`](super::route_table). Most limits are applied at the start, and nothing depends on
+//! them: a reload that changes one keeps the current value, says so, and takes everything else.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use super::address_range::AddressRange;
 use super::addresses::{self, Listen};
 use super::admin::{AdminSettings, LogSettings, TracingSettings};
-use super::barrier::{self, BarrierSettings, ShutdownSettings};
-use super::claim::ClaimSettings;
-use super::document::ConfigDocument;
-use super::file::tls::{self, TlsFile};
-use super::file::{lints, shared_keys};
-use super::judging::SafeMethods;
-use super::limits::{BodySettings, LimitSettings};
+use super::clients::{AddressRange, ClaimSettings};
+use super::judging::{SafeMethods, Unmatched};
+use super::limits::{self, BarrierSettings, BodySettings, LimitSettings, ShutdownSettings};
+use super::lints;
 use super::route::{self, RouteContext, RouteSettings};
-use super::source_files::Sources;
 use super::store::StoreSettings;
-use super::tls_settings::TlsSettings;
+use super::tls::{self, TlsFile, TlsSettings};
 use super::units::{FileMode, OffOr, word};
 use super::upstream::UpstreamSettings;
-use super::yaml::{Report, shown};
+use super::yaml::{ConfigDocument, Report, Sources, shown};
 use crate::routing::Router;
 
 /// The default of `listen`.
@@ -140,8 +140,6 @@ impl Default for Settings {
     }
 }
 
-word!(AddressRange, AddressRange::parse);
-
 /// The beginning of a problem's `type`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProblemBase(pub String);
@@ -162,16 +160,6 @@ impl ProblemBase {
             shown(url)
         ))
     }
-}
-
-/// The treatment of paths that no route matches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Unmatched {
-    /// Safe methods pass, others get a 404.
-    SafeOnly,
-    /// All get a 404.
-    Refuse,
 }
 
 impl Settings {
@@ -196,7 +184,7 @@ impl Settings {
         self.tls = files.and_then(|files| tls::listener(files, report));
         self.upstream.check(self.barrier.settle.0, report);
         self.store.check(report);
-        barrier::check(&self.barrier, &self.shutdown, report);
+        limits::check_waits(&self.barrier, &self.shutdown, report);
         self.body.check("body", self.limits.body_memory, report);
         self.limits.check(report);
         self.admin.check(report);
@@ -277,11 +265,11 @@ impl Settings {
         conflicts(routes, report);
         labels(routes, report);
         if let Some(claim) = self.claim() {
-            claim.check_ways_around(routes, report);
+            lints::ways_around_claims(claim, routes, report);
         }
         if routes.iter().all(RouteSettings::is_whole) {
             let named: Vec<_> = (0..).map(route::path).zip(routes).collect();
-            shared_keys::warn(&named, report);
+            lints::shared_keys(&named, report);
             lints::routes(&named, report);
         }
         let guarded = routes.iter().any(|route| !route.require_client.is_empty());
@@ -326,4 +314,83 @@ fn conflicts(routes: &[RouteSettings], report: &mut Report) {
             "make one of them more specific, or remove it",
         );
     }
+}
+
+impl Settings {
+    /// Takes the new settings, and returns the names of fields that keep their value until a
+    /// restart. If a setting changes that may not, every reason is returned and nothing is taken.
+    pub fn reload_from(&self, mut new: Self) -> Result<(Self, Vec<&'static str>), Vec<String>> {
+        let mut fixed = Vec::new();
+        let mut fix = |name: &str, changed: bool| {
+            if changed {
+                fixed.push(format!(
+                    "{name} cannot change while fencepost runs: restart it"
+                ));
+            }
+        };
+        macro_rules! fix {
+            ($($($field:ident).+)*) => {$(
+                let name = stringify!($($field).+);
+                fix(name, self.$($field).+ != new.$($field).+);
+            )*};
+        }
+        fix!(listen listen_mode admin.listen);
+        // Clients of the other protocol would fail from one moment to the next.
+        fix(
+            "the presence of tls",
+            self.tls.is_some() != new.tls.is_some(),
+        );
+        let (admin_tls, new_admin_tls) = (&self.admin.tls, &new.admin.tls);
+        fix(
+            "the presence of admin.tls",
+            admin_tls.is_some() != new_admin_tls.is_some(),
+        );
+        fix("store.url", self.store.target != new.store.target);
+        fix!(store.tls store.namespace store.lease store.timeout store.cached_marks store.migrate);
+        fix!(upstream.undelivered barrier.settle);
+        if !fixed.is_empty() {
+            return Err(fixed);
+        }
+        let mut kept = keep_limits(&self.limits, &mut new.limits);
+        if self.barrier.queue != new.barrier.queue {
+            new.barrier.queue = self.barrier.queue;
+            kept.push("barrier.queue");
+        }
+        if self.log.format != new.log.format {
+            new.log.format = self.log.format;
+            kept.push("log.format");
+        }
+        Ok((new, kept))
+    }
+}
+
+/// Puts back the limits that are applied at the start; returns the names of those that differed.
+fn keep_limits(now: &LimitSettings, new: &mut LimitSettings) -> Vec<&'static str> {
+    let mut kept = Vec::new();
+    macro_rules! keep {
+        ($($field:ident)*) => {$(
+            if now.$field != new.$field {
+                new.$field = now.$field;
+                kept.push(concat!("limits.", stringify!($field)));
+            }
+        )*};
+    }
+    // Not among them: key_bytes and new_resources.
+    keep!(
+        in_flight
+        in_flight_per_connection
+        in_flight_per_client
+        in_flight_per_resource
+        connections
+        connections_per_client
+        http2_streams
+        head_timeout
+        idle_timeout
+        write_timeout
+        header_bytes
+        header_count
+        target_bytes
+        body_memory
+    );
+    kept
 }

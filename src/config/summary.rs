@@ -1,11 +1,17 @@
-//! Summarises a configuration in one line, for the log at the start. It contains no secret.
+//! What there is to say of a configuration: a summary in one line, for the log at the start, without
+//! secrets; advice about its keys; and the JSON Schema of the file, for editors and for programs that
+//! write configurations.
 
 use std::collections::BTreeSet;
+
+use schemars::Schema;
+use schemars::transform::transform_subschemas;
+use serde_json::{Map, Value, json};
 
 use super::addresses::{Listen, StoreTarget, UpstreamUrl, store_place};
 use super::judging::Mode;
 use super::settings::Settings;
-use super::tls_settings::ClientAuth;
+use super::tls::ClientAuth;
 
 /// Says which routes are fenced by which key, where the marks are, and which routes do not enforce.
 #[must_use]
@@ -99,4 +105,38 @@ pub fn advice(settings: &Settings) -> Vec<String> {
 #[must_use]
 pub fn summary(settings: &Settings) -> String {
     describe(settings).join("; ")
+}
+
+/// The schema (JSON Schema 2020-12) of the configuration file.
+#[must_use]
+pub fn schema() -> Schema {
+    let mut schema = schemars::schema_for!(Settings);
+    adapt(&mut schema);
+    schema
+}
+
+/// An optional field has no default to tell of. And any field but `routes` may be empty
+/// (`wait:`), which is the same as leaving it out.
+fn adapt(schema: &mut Schema) {
+    if schema.get("default").is_some_and(Value::is_null) {
+        schema.remove("default");
+    }
+    if let Some(Value::Object(fields)) = schema.get_mut("properties") {
+        let fields = fields.values_mut().filter_map(Value::as_object_mut);
+        fields.for_each(allow_null);
+    }
+    transform_subschemas(&mut adapt, schema);
+}
+
+fn allow_null(field: &mut Map<String, Value>) {
+    if let Some(reference) = field.remove("$ref") {
+        field.insert(
+            "anyOf".to_owned(),
+            json!([{ "$ref": reference }, { "type": "null" }]),
+        );
+    }
+    if let Some(Value::String(only)) = field.get("type") {
+        let types = json!([only, "null"]);
+        field.insert("type".to_owned(), types);
+    }
 }

@@ -8,8 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::addresses::{HostPolicy, UpstreamUrl};
-use super::file::tls::{self, UpstreamTlsFile};
-use super::tls_settings::UpstreamTlsSettings;
+use super::tls::{self, UpstreamTlsFile, UpstreamTlsSettings};
 use super::units::{Positive, Size, Time};
 use super::yaml::Report;
 

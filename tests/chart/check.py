@@ -136,7 +136,7 @@ def senses(cases, work, **_):
         cases.case(f"notes: {name}", [f"{part!r} is not in it:\n{text}" for part in wanted if part not in text])
 
 
-# What a reload takes over, and what only a restart does (src/config/reload.rs): the pods roll for
+# What a reload takes over, and what only a restart does (`Settings::reload_from` in src/config/settings.rs): the pods roll for
 # the second.
 RELOADED = [{"limits": {"new_resources": 64, "key_bytes": 99}}, {"barrier": {"wait": "3s"}}, {"log": {"level": "debug"}}, {"disclose": False},
             {"shutdown": {"deadline": "20s"}}, {"upstream": {"timeout": "9s"}}, {"stale_status": 409}, {"store": {"create": "never"}},

@@ -3,21 +3,553 @@
 //! serde-saphyr, as every deserializer of serde, stops at the first thing that it cannot take. An
 //! operator would then correct a file once per mistake. So reading has three parts:
 //!
-//! - [`tree`]: serde-saphyr parses the text into a JSON value in which every scalar stays the text
+//! - [`parse`]: serde-saphyr parses the text into a JSON value in which every scalar stays the text
 //!   that was written, and the line of everything goes to the report. Flags and environment
 //!   variables are put into the same tree.
-//! - [`reader`]: serde reads typed fields from the tree. A value that it cannot take is reported and
+//! - [`read`]: serde reads typed fields from the tree. A value that it cannot take is reported and
 //!   crossed out, and the tree is read again, until it reads.
 //! - [`problems`]: [`Report`] collects what is wrong, for this reader and for the checks after it.
 //!
 //! It does not judge what values mean together: the checks of the blocks do. It knows
 //! no anchors across files, no merge keys and no tags; text that is not YAML at all is one problem.
+//!
+//! The configuration as it was read: [`Sources`], the files that it came from, as each was when it was
+//! read, so that a watcher misses no change in between (a mounted `ConfigMap` or secret changes by
+//! swapping a symbolic link, so the target of the link is compared); and [`ConfigDocument`], its text.
 
-mod problems;
-mod reader;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::{fmt, fs};
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
 mod tree;
 
-pub use problems::{ConfigPlace, ConfigProblem, Problems, Severity, Warning};
-pub(super) use problems::{Report, Wrong, nearest, shown};
-pub(super) use reader::{is_given, read};
-pub(super) use tree::{at, member, parse, set};
+pub(super) use tree::{at, is_given, member, parse, read, set};
+
+/// The severity of a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// The program does not start.
+    Error,
+    /// The program starts, but an operator should know.
+    Warning,
+}
+
+impl Severity {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        }
+    }
+}
+
+/// The place that a value comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ConfigPlace {
+    /// A line of the file, from 1.
+    Line(u64),
+    /// A flag or an environment variable, by its name.
+    Named(String),
+    /// Nowhere: it is missing, or a default.
+    #[default]
+    Nowhere,
+}
+
+/// One thing that is wrong or doubtful.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigProblem {
+    pub severity: Severity,
+    /// The field: `routes[2].resource`. Empty: the whole configuration.
+    pub path: String,
+    pub place: ConfigPlace,
+    pub message: String,
+    /// The advice.
+    pub hint: Option<String>,
+}
+
+/// Says why a value is wrong, and what to do.
+pub(in crate::config) type Wrong = (String, &'static str);
+
+/// A problem that does not keep the program from starting.
+pub type Warning = ConfigProblem;
+
+impl ConfigProblem {
+    /// The line in the file, if that is where it is.
+    #[must_use]
+    pub const fn line(&self) -> Option<u64> {
+        match self.place {
+            ConfigPlace::Line(line) => Some(line),
+            ConfigPlace::Named(_) | ConfigPlace::Nowhere => None,
+        }
+    }
+
+    /// The flag or environment variable that set the value, if one did.
+    #[must_use]
+    pub fn set_by(&self) -> Option<&str> {
+        match &self.place {
+            ConfigPlace::Named(name) => Some(name),
+            ConfigPlace::Line(_) | ConfigPlace::Nowhere => None,
+        }
+    }
+
+    /// One line, or two with the hint, for an operator: `error: orders.yaml:12: routes[2].resource:
+    /// …`.
+    #[must_use]
+    pub fn render(&self, file: Option<&Path>) -> String {
+        let place = match (&self.place, file) {
+            (ConfigPlace::Line(line), Some(file)) => format!("{}:{line}: ", file.display()),
+            (ConfigPlace::Line(line), None) => format!("line {line}: "),
+            (ConfigPlace::Named(name), _) => format!("{name}: "),
+            (ConfigPlace::Nowhere, Some(file)) => format!("{}: ", file.display()),
+            (ConfigPlace::Nowhere, None) => String::new(),
+        };
+        format!("{}: {place}{self}", self.severity.as_str())
+    }
+}
+
+/// Path, message and hint, without the place.
+impl fmt::Display for ConfigProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.message)?;
+        if let Some(hint) = &self.hint {
+            write!(f, "\n  hint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The reasons for refusing a configuration: every error in it, and every warning too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problems {
+    /// The file that was read, if any.
+    pub file: Option<PathBuf>,
+    /// In the order of the file; at least one is an error.
+    pub list: Vec<ConfigProblem>,
+    /// The files that were read.
+    pub sources: Sources,
+}
+
+impl Problems {
+    /// The number of errors among them.
+    #[must_use]
+    pub fn errors(&self) -> usize {
+        let errors = self.list.iter().filter(|p| p.severity == Severity::Error);
+        errors.count()
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = self.file.as_deref();
+        let lines: Vec<_> = self.list.iter().map(|one| one.render(file)).collect();
+        f.write_str(&lines.join("\n"))
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// Collects problems, and knows where in the file each path is.
+#[derive(Debug, Default)]
+pub(in crate::config) struct Report {
+    places: BTreeMap<String, ConfigPlace>,
+    /// Paths that have an error already. Errors that follow from it are not reported.
+    broken: BTreeSet<String>,
+    /// See [`Report::hush`].
+    hushed: Vec<String>,
+    /// The paths of values that are empty.
+    empty: BTreeSet<String>,
+    list: Vec<ConfigProblem>,
+    sources: Sources,
+    /// See [`Report::with`].
+    other: Option<&'static str>,
+}
+
+impl Report {
+    /// Notes a file before it is read.
+    pub fn reads(&mut self, file: &Path) {
+        self.sources.note(file);
+    }
+
+    /// The files that were read so far.
+    pub fn sources(&self) -> Sources {
+        self.sources.clone()
+    }
+
+    /// Notes the place of a value. That of a map's value is its key's.
+    pub fn locate(&mut self, path: String, place: ConfigPlace) {
+        self.places.insert(path, place);
+    }
+
+    /// The next problem is that a value does not go with the one at `other`. If a flag or variable
+    /// set that one, it is named in place of a line: the line was right before.
+    pub fn with(&mut self, other: &'static str) -> &mut Self {
+        self.other = Some(other);
+        self
+    }
+
+    pub fn error(&mut self, path: impl Into<String>, message: impl Into<String>, hint: &str) {
+        self.add(Severity::Error, &path.into(), message.into(), hint);
+    }
+
+    pub fn warn(&mut self, path: impl Into<String>, message: impl Into<String>, hint: &str) {
+        self.add(Severity::Warning, &path.into(), message.into(), hint);
+    }
+
+    /// An error at this place, even if its path has another one.
+    pub fn error_at(&mut self, place: ConfigPlace, path: &str, message: String, hint: &str) {
+        self.push(Severity::Error, place, path, message, hint);
+    }
+
+    /// Reports an error if `is_wrong`.
+    pub fn error_if(&mut self, is_wrong: bool, path: &str, message: impl Into<String>, hint: &str) {
+        if is_wrong {
+            self.error(path, message, hint);
+        }
+        self.other = None;
+    }
+
+    /// Reports a warning if `is_doubtful`.
+    pub fn warn_if(
+        &mut self,
+        is_doubtful: bool,
+        path: &str,
+        message: impl Into<String>,
+        hint: &str,
+    ) {
+        if is_doubtful {
+            self.warn(path, message, hint);
+        }
+        self.other = None;
+    }
+
+    /// Suppresses further problems of this path and of all that is below it.
+    pub fn hush(&mut self, path: String) {
+        self.hushed.push(path);
+    }
+
+    /// Notes that a value is empty, which is the same as leaving it out.
+    pub fn is_empty(&mut self, path: String) {
+        self.empty.insert(path);
+    }
+
+    /// True if the file, a flag or a variable sets the field.
+    pub fn is_given(&self, path: &str) -> bool {
+        self.places.contains_key(path) && !self.empty.contains(path)
+    }
+
+    pub fn has_errors(&self) -> bool {
+        self.list.iter().any(|p| p.severity == Severity::Error)
+    }
+
+    /// Everything reported, in the order of the file.
+    pub fn finish(mut self) -> Vec<ConfigProblem> {
+        self.list.sort_by_key(|p| match p.place {
+            ConfigPlace::Line(line) => (1, line),
+            ConfigPlace::Named(_) => (0, 0),
+            ConfigPlace::Nowhere => (2, 0),
+        });
+        self.list
+    }
+
+    fn add(&mut self, severity: Severity, path: &str, message: String, hint: &str) {
+        let other = self.other.take();
+        let is_hushed = |hushed: &String| {
+            let rest = path.strip_prefix(hushed.as_str());
+            hushed.is_empty()
+                || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        // Nothing follows from a comparison with a value that is not there.
+        let is_vain = other.is_some_and(|other| self.broken.contains(other));
+        if is_vain || self.broken.contains(path) || self.hushed.iter().any(is_hushed) {
+            return;
+        }
+        let own = self.place(path);
+        let place = match other.and_then(|other| self.places.get(other)) {
+            Some(named @ ConfigPlace::Named(_)) if !matches!(own, ConfigPlace::Named(_)) => {
+                named.clone()
+            }
+            _ => own,
+        };
+        self.push(severity, place, path, message, hint);
+    }
+
+    fn push(
+        &mut self,
+        severity: Severity,
+        place: ConfigPlace,
+        path: &str,
+        message: String,
+        hint: &str,
+    ) {
+        if severity == Severity::Error {
+            self.broken.insert(path.to_owned());
+        }
+        self.list.push(ConfigProblem {
+            severity,
+            path: masked(path),
+            place,
+            message,
+            hint: (!hint.is_empty()).then(|| hint.to_owned()),
+        });
+    }
+
+    /// The place of this path, or of what is nearest around it.
+    pub fn place(&self, path: &str) -> ConfigPlace {
+        let mut path = path;
+        loop {
+            if let Some(place) = self.places.get(path) {
+                return place.clone();
+            }
+            match path.rfind(['.', '[']) {
+                Some(end) => path = &path[..end],
+                None => return ConfigPlace::Nowhere,
+            }
+        }
+    }
+}
+
+/// The name among `known` that was most likely meant.
+pub(in crate::config) fn nearest<'a>(
+    name: &str,
+    known: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let plain = |text: &str| text.to_ascii_lowercase().replace('-', "_");
+    let name = plain(name);
+    known
+        .into_iter()
+        .map(|known| (strsim::damerau_levenshtein(&name, &plain(known)), known))
+        .filter(|(distance, known)| *distance <= 1 + known.len() / 4)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, known)| known)
+}
+
+/// A value for a message: short, and without the user and password of a URL.
+pub(in crate::config) fn shown(text: &str) -> String {
+    if text.to_ascii_lowercase().contains("password") {
+        return "the value (not shown: it may hold a password)".to_owned();
+    }
+    let text = masked(text);
+    if text.chars().count() > 60 {
+        format!("`{}…`", text.chars().take(60).collect::<String>())
+    } else {
+        format!("`{text}`")
+    }
+}
+
+/// The text without the user and password of a URL. If a colon is forgotten, a value becomes a key,
+/// and so a part of paths.
+pub(in crate::config) fn masked(text: &str) -> String {
+    match (text.find("://"), text.rfind('@')) {
+        (Some(start), Some(end)) if start < end => {
+            format!("{}://…{}", &text[..start], &text[end..])
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// Files by path; `None`: there was none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sources(BTreeMap<PathBuf, Option<Stamp>>);
+
+/// Distinguishes one version of a file from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl Stamp {
+    fn of(path: &Path) -> Option<Self> {
+        let found = fs::metadata(path).ok()?;
+        Some(Self {
+            inode: found.ino(),
+            size: found.size(),
+            modified: (found.mtime(), found.mtime_nsec()),
+        })
+    }
+}
+
+impl Sources {
+    /// Notes a file that is about to be read. One that was read before keeps its older stamp.
+    pub(super) fn note(&mut self, path: &Path) {
+        self.0
+            .entry(path.to_owned())
+            .or_insert_with(|| Stamp::of(path));
+    }
+
+    /// The same files, as they are now.
+    #[must_use]
+    pub fn now(&self) -> Self {
+        let files = self.0.keys();
+        Self(files.map(|path| (path.clone(), Stamp::of(path))).collect())
+    }
+
+    /// Returns true if a file was there.
+    #[must_use]
+    pub fn has(&self, path: &Path) -> bool {
+        self.0.get(path).is_some_and(Option::is_some)
+    }
+
+    /// These, and those of `other` that are not among them.
+    #[must_use]
+    pub fn and(mut self, other: &Self) -> Self {
+        for (path, stamp) in &other.0 {
+            self.0.entry(path.clone()).or_insert(*stamp);
+        }
+        self
+    }
+}
+
+/// The configuration as it was written, as JSON for operators.
+#[derive(Clone, Default)]
+pub struct ConfigDocument(pub Value);
+
+impl ConfigDocument {
+    /// Of a URL with a user or a query, which may hold a password, only the scheme is shown.
+    pub(super) fn of(mut tree: Value) -> Self {
+        hide_secrets(&mut tree);
+        Self(tree)
+    }
+
+    /// The first digits of its SHA-256, the same for the same fields and values.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        // Maps are in the order of their keys.
+        let digest = Sha256::digest(self.0.to_string());
+        let first = digest.iter().take(6);
+        let number = first.fold(0, |number, byte| number << 8 | u64::from(*byte));
+        format!("{number:012x}")
+    }
+}
+
+fn hide_secrets(tree: &mut Value) {
+    match tree {
+        Value::String(text) => {
+            if let Some((scheme, rest)) = text.split_once("://")
+                && rest.contains(['@', '?'])
+            {
+                *text = format!("{scheme}://…");
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(hide_secrets),
+        Value::Object(members) => members.values_mut().for_each(hide_secrets),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Without it: the settings that were made of it stand beside it.
+impl fmt::Debug for ConfigDocument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ConfigDocument(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_is_placed_at_its_nearest_known_surrounding() {
+        let mut report = Report::default();
+        report.locate("routes".to_owned(), ConfigPlace::Line(3));
+        report.locate("routes[0]".to_owned(), ConfigPlace::Line(4));
+        report.error("routes[0].resource", "missing", "");
+        report.error("store", "missing", "");
+        let list = report.finish();
+        assert_eq!(list[0].line(), Some(4));
+        assert_eq!(list[1].place, ConfigPlace::Nowhere);
+    }
+
+    #[test]
+    fn a_path_has_one_error_at_most() {
+        let mut report = Report::default();
+        report.error("a", "first", "");
+        report.error("a", "second", "");
+        assert_eq!(report.finish().len(), 1);
+    }
+
+    #[test]
+    fn suggestions_are_near_or_none() {
+        let known = ["resource", "reuse", "mode"];
+        assert_eq!(nearest("resorce", known), Some("resource"));
+        assert_eq!(nearest("Mode", known), Some("mode"));
+        assert_eq!(nearest("zebra", known), None);
+    }
+
+    #[test]
+    fn what_is_shown_has_no_password_in_it() {
+        assert_eq!(shown("postgres://u:p@ss/w@h/db"), "`postgres://…@h/db`");
+        assert_eq!(shown("5s"), "`5s`");
+    }
+
+    #[test]
+    fn a_rendered_problem_says_where() {
+        let problem = ConfigProblem {
+            severity: Severity::Error,
+            path: "listen".into(),
+            place: ConfigPlace::Line(2),
+            message: "no port".into(),
+            hint: Some("write one".into()),
+        };
+        let file = Some(Path::new("f.yaml"));
+        assert_eq!(
+            problem.render(file),
+            "error: f.yaml:2: listen: no port\n  hint: write one"
+        );
+    }
+
+    #[test]
+    fn a_swapped_link_is_another_file() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let (one, two, link) = (
+            dir.path().join("one"),
+            dir.path().join("two"),
+            dir.path().join("link"),
+        );
+        fs::write(&one, "same").expect("it is writable");
+        fs::write(&two, "same").expect("it is writable");
+        std::os::unix::fs::symlink(&one, &link).expect("it is writable");
+        let mut sources = Sources::default();
+        sources.note(&link);
+        assert!(sources.has(&link));
+        assert_eq!(sources, sources.now());
+        fs::remove_file(&link).expect("it is there");
+        assert!(!sources.now().has(&link));
+        std::os::unix::fs::symlink(&two, &link).expect("it is writable");
+        assert_ne!(sources, sources.now());
+    }
+
+    #[test]
+    fn a_file_keeps_the_stamp_of_its_first_reading() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let file = dir.path().join("file");
+        fs::write(&file, "a").expect("it is writable");
+        let mut sources = Sources::default();
+        sources.note(&file);
+        fs::write(&file, "longer").expect("it is writable");
+        sources.note(&file);
+        assert_ne!(sources, sources.now());
+        assert_eq!(sources.clone().and(&sources.now()), sources);
+    }
+
+    #[test]
+    fn the_digest_is_of_the_fields_and_not_of_their_order() {
+        let digest = |text| {
+            let value = serde_json::from_str(text).expect("JSON");
+            ConfigDocument(value).digest()
+        };
+        let one = digest(r#"{"a":1,"b":{"c":[2,3]}}"#);
+        assert_eq!(one.len(), 12);
+        assert_eq!(one, digest(r#"{"b":{"c":[2,3]},"a":1}"#));
+        assert_ne!(one, digest(r#"{"a":1,"b":{"c":[3,2]}}"#));
+    }
+}

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::table;
-use crate::config::route_table::compare::{Asking, Comparison, Pair};
-use crate::config::route_table::paths::SamplePath;
+use crate::config::route_table::{Asking, Comparison, Pair};
 use crate::config::route_table::{RouteTable, TableChange};
+use crate::config::sample_paths::SamplePath;
 use crate::routing::{
     CheckedPath, KeyShape, KeyTemplate, Pattern, ResourceKey, Router, Source, percent_encoded,
 };

@@ -20,7 +20,7 @@ use std::collections::HashSet;
 use crate::routing::{CheckedPath, Pattern, percent_encoded};
 
 /// A path that stands for all paths of its form.
-pub(in crate::config) struct SamplePath {
+pub(super) struct SamplePath {
     pub raw: String,
     pub path: CheckedPath,
     /// The text of each segment; `None` if it stands for any text.
@@ -28,7 +28,7 @@ pub(in crate::config) struct SamplePath {
 }
 
 /// Makes the sample paths for some routes.
-pub(in crate::config) struct SamplePaths {
+pub(super) struct SamplePaths {
     /// All literal segments, which a fresh one must differ from.
     literals: HashSet<String>,
     /// The length of the longest pattern.
@@ -37,7 +37,7 @@ pub(in crate::config) struct SamplePaths {
 
 impl SamplePaths {
     /// For routes with these patterns.
-    pub(in crate::config) fn new<'a>(patterns: impl Iterator<Item = &'a Pattern> + Clone) -> Self {
+    pub(super) fn new<'a>(patterns: impl Iterator<Item = &'a Pattern> + Clone) -> Self {
         let literals = patterns
             .clone()
             .flat_map(|pattern| (0..pattern.segments()).filter_map(|at| pattern.literal(at)));
@@ -48,7 +48,7 @@ impl SamplePaths {
     }
 
     /// A path for each form that both patterns take, the shortest first.
-    pub(in crate::config) fn of(&self, pair: [Option<&Pattern>; 2]) -> Vec<SamplePath> {
+    pub(super) fn of(&self, pair: [Option<&Pattern>; 2]) -> Vec<SamplePath> {
         let patterns = || pair.into_iter().flatten();
         let least = patterns().map(Pattern::segments).max().unwrap_or(0);
         let both = (0..least).map(|at| {

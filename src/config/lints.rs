@@ -1,14 +1,23 @@
 //! Warnings about routes that are valid and may leave a hole: a spelling beside an enforced route
 //! that a wider route lets through, a thing that goes with another one, a key that names no thing, a
-//! path with a slash at its end, and a capture that is none.
+//! path with a slash at its end, a capture that is none, a key that requests of two routes share, and
+//! claims beside routes that every client may use.
+//!
+//! A template escapes its own separators, and knows nothing of another one's: `{name}` and
+//! `order:{id}` can yield the same key. [`shared_keys`] does not decide whether two templates can. It
+//! shows a few keys of each route to all other templates. A request of each route proves a finding.
 
-use crate::config::judging::Mode;
-use crate::config::route::RouteSettings;
-use crate::config::yaml::Report;
-use crate::routing::{CheckedPath, Pattern, Router, Source};
+use std::collections::BTreeSet;
+
+use super::clients::ClaimSettings;
+use super::judging::Mode;
+use super::route::RouteSettings;
+use super::sample_paths::SamplePaths;
+use super::yaml::{Report, shown};
+use crate::routing::{CheckedPath, KeyTemplate, Pattern, Router, Source};
 
 /// Warns of routes that are valid and may leave a hole.
-pub(in crate::config) fn routes(routes: &[(String, &RouteSettings)], report: &mut Report) {
+pub(super) fn routes(routes: &[(String, &RouteSettings)], report: &mut Report) {
     // Conflicts have been reported.
     let (paths, _) = Router::new(routes.iter().map(|(_, route)| &route.path));
     let all = routes.iter();
@@ -217,4 +226,134 @@ fn slash_at_the_end(
             "remove the slash, or give both a route",
         );
     }
+}
+
+/// Warns of routes by which every client raises marks, where only some clients may claim.
+pub(super) fn ways_around_claims(
+    claim: &ClaimSettings,
+    routes: &[RouteSettings],
+    report: &mut Report,
+) {
+    let limits = [
+        ("claim.require_client", !claim.require_client.is_empty()),
+        ("claim.addresses", claim.addresses.is_some()),
+        ("claim.token_file", claim.tokens.is_some()),
+    ];
+    let Some((at, _)) = limits.into_iter().find(|(_, given)| *given) else {
+        return;
+    };
+    let is_open =
+        |route: &&RouteSettings| route.mode == Mode::Enforce && route.require_client.is_empty();
+    if let Some(open) = routes.iter().find(is_open) {
+        report.warn(
+            at,
+            format!(
+                "requests with a token raise marks as claims do, and the route {} accepts them \
+                 from every client",
+                open.path
+            ),
+            "give the route a require_client, or restrict who can reach the port",
+        );
+    }
+}
+
+/// Warns of every two fenced routes that share a key, if their templates, their token formats, or
+/// the bounds of their tokens differ. Routes with the same template are meant to share it.
+pub(super) fn shared_keys(routes: &[(String, &RouteSettings)], report: &mut Report) {
+    let patterns = routes.iter().map(|(_, route)| &route.path);
+    let paths = SamplePaths::new(patterns.clone());
+    let (finder, _) = Router::new(patterns);
+    // True if a path leads to this route and is allowed there.
+    let reach = |at: usize, path: &CheckedPath| {
+        finder.find(path) == Some(at) && path.oddity_not_in(routes[at].1.allow).is_none()
+    };
+    let fenced = || {
+        let routes = routes.iter().map(|(_, route)| route).enumerate();
+        let fenced = routes.filter(|(_, route)| route.mode != Mode::Bypass);
+        fenced.filter_map(|(at, route)| Some((at, route, route.key.as_ref()?)))
+    };
+    let mut told = BTreeSet::new();
+    for (first, one, template) in fenced() {
+        for path in paths.of([Some(&one.path), None]) {
+            // A number, which all filters take.
+            let mut value = |_: &Source| Ok(Some("7".to_owned()));
+            if !reach(first, &path.path) {
+                continue;
+            }
+            let Ok(key) = template.render(&path.path, &mut value) else {
+                continue;
+            };
+            for (second, other, twin) in fenced().filter(|(second, ..)| *second != first) {
+                let faults = faults((one, template), (other, twin));
+                let pair = (first.min(second), first.max(second));
+                if faults.is_empty() || told.contains(&pair) {
+                    continue;
+                }
+                let Some(twin) = twin.sample(key.as_str(), |path| reach(second, path)) else {
+                    continue;
+                };
+                told.insert(pair);
+                let both = format!(
+                    "{} {} (route {}) and {} {} (route {}) have the same key, {}",
+                    method(one),
+                    path.raw,
+                    one.path,
+                    method(other),
+                    twin,
+                    other.path,
+                    shown(key.as_str()),
+                );
+                for (fault, hint) in faults {
+                    let at = format!("{}.resource", routes[pair.1].0);
+                    report.warn(at, format!("{both}{fault}"), hint);
+                }
+            }
+        }
+    }
+}
+
+/// The differences of two routes that matter if they share a key, each with a hint.
+fn faults(
+    (one, template): (&RouteSettings, &KeyTemplate),
+    (other, twin): (&RouteSettings, &KeyTemplate),
+) -> Vec<(&'static str, &'static str)> {
+    let mut faults = Vec::new();
+    if one.token.format != other.token.format {
+        faults.push((
+            ", and their tokens are read in different formats",
+            "a claim of such a key is refused by X-Fencing-Resource: claim by X-Fencing-Target",
+        ));
+    } else if one.token.bounds() != other.token.bounds() {
+        faults.push((
+            ", and `token.max_jump` or `token.max` of these routes differ: a token that one refuses \
+             raises the mark by the other",
+            "give both the same bounds, the narrower ones",
+        ));
+    }
+    if !are_meant(template, twin) {
+        faults.push((
+            ": if these are two things, one can lock the other out",
+            "begin each template with a word of its own, such as \"file:{name}\"",
+        ));
+    }
+    faults
+}
+
+/// Returns true if these templates are meant to share keys: they have the same literals,
+/// or one of them spells out what `{path}` is in the other.
+fn are_meant(one: &KeyTemplate, other: &KeyTemplate) -> bool {
+    let is_path = |template: &KeyTemplate| {
+        let whole = template.parts().next() == Some(&Source::WholePath);
+        whole && template.literals().next() == Some("/")
+    };
+    let spells = |template: &KeyTemplate| template.as_str().starts_with('/');
+    one.literals().eq(other.literals())
+        || (is_path(one) && spells(other))
+        || (is_path(other) && spells(one))
+}
+
+/// A method that the route allows.
+fn method(route: &RouteSettings) -> &str {
+    let put = route.methods.get("PUT").or(route.methods.first());
+    put.map_or("PUT", String::as_str)
 }

@@ -1,0 +1,523 @@
+//! The blocks `tls`, `admin.tls` and `upstream.tls`, and what they become: [`TlsSettings`] of a
+//! listener, [`UpstreamTlsSettings`] for the upstream. The files that they name are read together
+//! with the configuration. So `fencepost check` reports what is wrong with them, and a reload takes
+//! everything or nothing. There is a message and a hint for every way in which a PEM file can be
+//! wrong.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoClientAuth, NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, InconsistentKeys, RootCertStore, ServerConfig};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::addresses::UpstreamUrl;
+use super::yaml::{Report, Wrong, shown};
+
+/// TLS of the data port, ready to be used.
+#[derive(Clone, Debug)]
+pub struct TlsSettings {
+    pub config: Arc<ServerConfig>,
+    /// `None`: clients are not asked for certificates.
+    pub clients: Option<ClientAuth>,
+    /// When the certificate, or one of its chain, ends: seconds since 1970.
+    pub expires: i64,
+}
+
+/// The requirement for client certificates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClientAuth {
+    /// Connections without a certificate are refused.
+    Required,
+    /// Clients may show one.
+    Optional,
+}
+
+/// TLS to the upstream, where it differs from the default.
+#[derive(Clone, Debug, Default)]
+pub struct UpstreamTlsSettings {
+    /// `None`: the system's.
+    pub roots: Option<Arc<RootCertStore>>,
+    /// The proxy's own certificate and key.
+    pub identity: Option<TlsIdentity>,
+    /// `None`: the URL's host.
+    pub server_name: Option<ServerName<'static>>,
+}
+
+impl UpstreamTlsSettings {
+    /// The client's side of TLS, without ALPN.
+    ///
+    /// # Errors
+    ///
+    /// If no CA is given, and the system has no root certificates that can be read.
+    pub fn client_config(&self) -> std::io::Result<ClientConfig> {
+        let builder = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(std::io::Error::other)?;
+        let roots = match &self.roots {
+            Some(roots) => Arc::clone(roots),
+            None => Arc::new(native_roots()?),
+        };
+        let builder = builder.with_root_certificates(roots);
+        Ok(match &self.identity {
+            Some(TlsIdentity { key, .. }) => {
+                builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(key))))
+            }
+            None => builder.with_no_client_auth(),
+        })
+    }
+}
+
+/// The system's root certificates; those that cannot be read are left out.
+fn native_roots() -> std::io::Result<RootCertStore> {
+    let loaded = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(loaded.certs);
+    if roots.is_empty() {
+        let why = format!("no root certificates found (errors: {:?})", loaded.errors);
+        return Err(std::io::Error::new(std::io::ErrorKind::NotFound, why));
+    }
+    Ok(roots)
+}
+
+/// The cryptography of both sides.
+pub(super) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+/// TLS for clients of the data port: 1.2 and 1.3, HTTP/2 and HTTP/1.1 by ALPN. The files are read
+/// again when they change; open connections are not affected.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
+#[schemars(rename = "Tls", extend("required" = ["cert_file", "key_file"]))]
+pub struct TlsFile {
+    /// The certificate, followed by its chain: PEM.
+    pub cert_file: Option<PathBuf>,
+    /// Its private key: PEM, unencrypted.
+    pub key_file: Option<PathBuf>,
+    /// The CAs of client certificates: PEM. Without it, clients show none.
+    pub client_ca_file: Option<PathBuf>,
+    /// `required`: a client must show one. `optional`: a client without one passes the handshake,
+    /// and has no name for `require_client`; an invalid one never passes.
+    #[schemars(extend("default" = CLIENT_AUTH))]
+    pub client_auth: Option<ClientAuth>,
+    /// The revocation lists of these CAs: PEM, one for each CA of a chain. A certificate is refused
+    /// if it is on a list, if its CA has no list here, or if that list is past its next update.
+    pub crl_file: Option<PathBuf>,
+}
+
+/// TLS for the admin port: 1.2 and 1.3, HTTP/1.1. The files are read again when they change; open
+/// connections are not affected.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
+#[schemars(rename = "AdminTls", extend("required" = ["cert_file", "key_file"]))]
+pub struct AdminTlsFile {
+    /// The certificate, followed by its chain: PEM.
+    pub cert_file: Option<PathBuf>,
+    /// Its private key: PEM, unencrypted.
+    pub key_file: Option<PathBuf>,
+}
+
+/// TLS to an `https://` upstream. The files are read again when they change, for new connections.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
+#[schemars(rename = "UpstreamTls")]
+pub struct UpstreamTlsFile {
+    /// The CAs for the upstream's certificate, instead of the system's: PEM.
+    pub ca_file: Option<PathBuf>,
+    /// The client certificate, followed by its chain: PEM. With `key_file`.
+    pub cert_file: Option<PathBuf>,
+    /// Its private key: PEM, unencrypted.
+    pub key_file: Option<PathBuf>,
+    /// The name in the upstream's certificate, also sent as SNI. The default is the URL's host.
+    pub server_name: Option<String>,
+}
+
+/// The default of `client_auth`.
+const CLIENT_AUTH: ClientAuth = ClientAuth::Required;
+
+/// The `admin.tls` block. `None` where it is wrong.
+pub(super) fn admin(file: &AdminTlsFile, report: &mut Report) -> Option<TlsSettings> {
+    let identity = identity(
+        "admin.tls",
+        (file.cert_file.as_deref(), file.key_file.as_deref()),
+        report,
+    )?;
+    server("admin.tls", None, identity, &[b"http/1.1"], report)
+}
+
+/// The `tls` block. `None` where it is wrong.
+pub(super) fn listener(file: &TlsFile, report: &mut Report) -> Option<TlsSettings> {
+    let identity = identity(
+        "tls",
+        (file.cert_file.as_deref(), file.key_file.as_deref()),
+        report,
+    );
+    let Some(ca_file) = &file.client_ca_file else {
+        for (name, given) in [
+            ("client_auth", file.client_auth.is_some()),
+            ("crl_file", file.crl_file.is_some()),
+        ] {
+            if given {
+                report.error(
+                    format!("tls.{name}"),
+                    "this concerns client certificates, and no CA is named to verify them",
+                    &format!("give tls.client_ca_file, or leave {name} out"),
+                );
+            }
+        }
+        return server("tls", None, identity?, &[b"h2", b"http/1.1"], report);
+    };
+    let roots = roots("tls.client_ca_file", ca_file, report);
+    let crl = file.crl_file.as_ref();
+    let crls = crl.map(|file| revocations("tls.crl_file", file, report));
+    let auth = file.client_auth.unwrap_or(CLIENT_AUTH);
+    let mut verifier = WebPkiClientVerifier::builder_with_provider(roots?, provider());
+    if auth == ClientAuth::Optional {
+        verifier = verifier.allow_unauthenticated();
+    }
+    let mut at = "tls.client_ca_file";
+    if let Some(crls) = crls {
+        // A list past its next update does not show what was revoked since.
+        verifier = verifier.with_crls(crls?).enforce_revocation_expiration();
+        at = "tls.crl_file";
+    }
+    let verifier = verifier.build();
+    let verifier = verifier.map_err(|error| report.error(at, error.to_string(), ""));
+    let clients = Some((auth, verifier.ok()?));
+    server("tls", clients, identity?, &[b"h2", b"http/1.1"], report)
+}
+
+/// The server's side of TLS. `protocols`: those that it offers.
+fn server(
+    at: &str,
+    clients: Option<(ClientAuth, Arc<dyn ClientCertVerifier>)>,
+    identity: TlsIdentity,
+    protocols: &[&[u8]],
+    report: &mut Report,
+) -> Option<TlsSettings> {
+    let builder = ServerConfig::builder_with_provider(provider());
+    let builder = builder.with_safe_default_protocol_versions();
+    let builder = builder.map_err(|error| report.error(at, error.to_string(), ""));
+    let (auth, verifier) = clients.unzip();
+    let verifier = verifier.unwrap_or_else(|| Arc::new(NoClientAuth));
+    let builder = builder.ok()?.with_client_cert_verifier(verifier);
+    let resolver = SingleCertAndKey::from(identity.key);
+    let mut config = builder.with_cert_resolver(Arc::new(resolver));
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    // An attacker who recorded early data can replay it.
+    config.max_early_data_size = 0;
+    if auth.is_some() {
+        // A session that is resumed shows no certificate: one that has expired meanwhile, or whose
+        // CA is gone, would still get in.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
+    Some(TlsSettings {
+        config: Arc::new(config),
+        clients: auth,
+        expires: identity.expires,
+    })
+}
+
+/// The `upstream.tls` block. `None` where it is wrong.
+pub(super) fn upstream(
+    file: UpstreamTlsFile,
+    url: Option<&UpstreamUrl>,
+    report: &mut Report,
+) -> Option<UpstreamTlsSettings> {
+    if url.is_some_and(|url| !matches!(url, UpstreamUrl::Https(_))) {
+        report.with("upstream.url").error(
+            "upstream.tls",
+            "the upstream's URL is not https, so there is no TLS to it",
+            "write https:// in upstream.url, or remove this block",
+        );
+        return None;
+    }
+    let mut settings = UpstreamTlsSettings::default();
+    if let Some(file) = &file.ca_file {
+        settings.roots = Some(roots("upstream.tls.ca_file", file, report)?);
+    }
+    if file.cert_file.is_some() || file.key_file.is_some() {
+        let identity = identity(
+            "upstream.tls",
+            (file.cert_file.as_deref(), file.key_file.as_deref()),
+            report,
+        )?;
+        settings.identity = Some(identity);
+    }
+    if let Some(name) = file.server_name {
+        settings.server_name = ServerName::try_from(name.clone()).ok();
+        report.error_if(
+            settings.server_name.is_none(),
+            "upstream.tls.server_name",
+            format!("{} is neither a DNS name nor an IP address", shown(&name)),
+            "the name in the upstream's certificate, without a port: orders.internal",
+        );
+    }
+    Some(settings)
+}
+
+/// A certificate and its key, both given.
+fn identity(
+    at: &str,
+    (cert, key): (Option<&Path>, Option<&Path>),
+    report: &mut Report,
+) -> Option<TlsIdentity> {
+    let (cert_at, key_at) = (format!("{at}.cert_file"), format!("{at}.key_file"));
+    for (at, file, what) in [
+        (&cert_at, cert, "the certificate"),
+        (&key_at, key, "the certificate's private key"),
+    ] {
+        if file.is_none() {
+            report.error(at, format!("{what} is missing"), "the path of a PEM file");
+        }
+    }
+    let identity = read_identity((&cert_at, cert?), (&key_at, key?), report)?;
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "certificates hold by the wall clock; this only warns of one that does not"
+    )]
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    if now.is_ok_and(|now| i64::try_from(now.as_secs()).is_ok_and(|now| identity.expires < now)) {
+        report.warn(
+            &cert_at,
+            "the certificate, or one of its chain, has expired: the other side will refuse it",
+            "replace it; it is read without a restart",
+        );
+    }
+    Some(identity)
+}
+
+/// A certificate with its chain, and its key.
+#[derive(Clone, Debug)]
+pub struct TlsIdentity {
+    pub key: Arc<CertifiedKey>,
+    /// The earliest end of validity in the chain, in seconds since 1970.
+    pub expires: i64,
+}
+
+/// Reads a certificate and its key; both paths are those of fields in the configuration.
+pub(super) fn read_identity(
+    (cert_at, cert_file): (&str, &Path),
+    (key_at, key_file): (&str, &Path),
+    report: &mut Report,
+) -> Option<TlsIdentity> {
+    let chain: Option<Vec<CertificateDer<'_>>> = read(cert_at, cert_file, &CERTIFICATE, report);
+    let key = read(key_at, key_file, &PRIVATE_KEY, report);
+    let (chain, key) = (chain?, key?.into_iter().next()?);
+    let (cert_file, key_file) = (cert_file.display(), key_file.display());
+    // `None` is less than every time.
+    let Some(expires) = chain.iter().map(|one| expiry(one)).min().flatten() else {
+        let message = format!("{cert_file} holds a certificate that is not X.509");
+        report.error(cert_at, message, "write the whole file again");
+        return None;
+    };
+    let (message, hint) = match CertifiedKey::from_der(chain, key, &ring::default_provider()) {
+        Ok(key) => {
+            let key = Arc::new(key);
+            return Some(TlsIdentity { key, expires });
+        }
+        Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => (
+            format!("{key_file} is not the key of the certificate in {cert_file}"),
+            "put the key beside the certificate that was made for it; the server's own \
+             certificate comes first in its file",
+        ),
+        Err(error) => (
+            format!("{key_file} cannot be used: {error}"),
+            "an RSA key of 2048 bits or more, ECDSA P-256 or P-384, or Ed25519",
+        ),
+    };
+    report.error(key_at, message, hint);
+    None
+}
+
+/// Reads the certificates of CAs.
+pub(super) fn roots(at: &str, file: &Path, report: &mut Report) -> Option<Arc<RootCertStore>> {
+    let mut certificates = read(at, file, &CERTIFICATE, report)?.into_iter();
+    let mut roots = RootCertStore::empty();
+    if let Err(error) = certificates.try_for_each(|certificate| roots.add(certificate)) {
+        let file = file.display();
+        let message = format!("{file} holds a certificate that cannot be used: {error}");
+        let hint = "certificates of CAs only, each whole: X.509, version 3";
+        report.error(at, message, hint);
+        return None;
+    }
+    Some(Arc::new(roots))
+}
+
+/// Reads lists of revoked certificates. rustls checks what is in them.
+pub(super) fn revocations(
+    at: &str,
+    file: &Path,
+    report: &mut Report,
+) -> Option<Vec<CertificateRevocationListDer<'static>>> {
+    read(at, file, &REVOCATION_LIST, report)
+}
+
+/// A kind of section in PEM files: its name, and a hint for a file that has none.
+type PemKind = (&'static str, &'static str);
+
+const CERTIFICATE: PemKind = (
+    "certificate",
+    "a PEM file with `-----BEGIN CERTIFICATE-----`; from DER: openssl x509 -inform der -in FILE",
+);
+const PRIVATE_KEY: PemKind = (
+    "private key",
+    "a PEM file with `-----BEGIN PRIVATE KEY-----`; from DER: openssl pkey -inform der -in FILE",
+);
+const REVOCATION_LIST: PemKind = (
+    "revocation list",
+    "a PEM file with `-----BEGIN X509 CRL-----`; from DER: openssl crl -inform der -in FILE",
+);
+
+/// Reads the sections of one kind, at least one. A problem is reported with the file's name.
+fn read<T: PemObject>(
+    at: &str,
+    file: &Path,
+    kind: &PemKind,
+    report: &mut Report,
+) -> Option<Vec<T>> {
+    if file.as_os_str().is_empty() {
+        report.error(at, "the path is empty", "the path of a PEM file");
+        return None;
+    }
+    report.reads(file);
+    sections(file, kind)
+        .map_err(|(message, hint)| {
+            report.error(at, format!("{} {message}", file.display()), hint);
+        })
+        .ok()
+}
+
+fn sections<T: PemObject>(file: &Path, (name, hint): &PemKind) -> Result<Vec<T>, Wrong> {
+    let bytes = std::fs::read(file).map_err(|error| {
+        let message = format!("cannot be read: {error}");
+        (message, "the path of a PEM file that this user may read")
+    })?;
+    let sections: Result<Vec<T>, _> = T::pem_slice_iter(&bytes).collect();
+    let sections = sections.map_err(|error| {
+        let message = format!("is broken PEM: {error}");
+        let hint = "write the whole file again; a line may have been cut off";
+        (message, hint)
+    })?;
+    if sections.is_empty() && is_encrypted(&bytes) {
+        return Err((
+            "is encrypted, and there is no way to enter its passphrase".to_owned(),
+            "decrypt it (openssl pkey -in FILE -out NEW), and keep others from reading it by its \
+             mode",
+        ));
+    }
+    if sections.is_empty() {
+        return Err((format!("has no {name} in it"), hint));
+    }
+    Ok(sections)
+}
+
+fn is_encrypted(pem: &[u8]) -> bool {
+    let holds = |text: &[u8]| pem.windows(text.len()).any(|window| window == text);
+    holds(b"BEGIN ENCRYPTED PRIVATE KEY") || holds(b"Proc-Type: 4,ENCRYPTED")
+}
+
+const SEQUENCE: u8 = 0x30;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+
+/// The time when a certificate expires, in seconds since 1970 (RFC 5280, 4.1).
+pub(super) fn expiry(certificate: &[u8]) -> Option<i64> {
+    let mut whole = certificate;
+    let mut fields = content(&mut content(&mut whole)?)?;
+    // The version is optional, and has a tag of its own.
+    if element(&mut fields)?.0 == 0xa0 {
+        element(&mut fields)?;
+    }
+    let [_algorithm, _issuer] = [element(&mut fields)?, element(&mut fields)?];
+    let mut validity = content(&mut fields)?;
+    let [_begin, end] = [element(&mut validity)?, element(&mut validity)?];
+    time(end)
+}
+
+/// Takes the next element, a sequence.
+fn content<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (tag, content) = element(bytes)?;
+    (tag == SEQUENCE).then_some(content)
+}
+
+/// Takes the next element: its tag and its content.
+fn element<'a>(bytes: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
+    let (tag, rest) = bytes.split_first()?;
+    let (first, rest) = rest.split_first()?;
+    let (length, rest) = match first {
+        0..=0x7f => (usize::from(*first), rest),
+        0x81..=0x84 => {
+            let (length, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
+            let bytes = length.iter().map(|byte| usize::from(*byte));
+            (bytes.fold(0, |length, byte| length << 8 | byte), rest)
+        }
+        _ => return None,
+    };
+    let (content, rest) = rest.split_at_checked(length)?;
+    *bytes = rest;
+    Some((*tag, content))
+}
+
+/// `YYMMDDhhmmssZ` or, as a `GeneralizedTime`, `YYYYMMDDhhmmssZ`.
+fn time((tag, text): (u8, &[u8])) -> Option<i64> {
+    let text = str::from_utf8(text).ok()?;
+    let text = match tag {
+        UTC_TIME if text < "50" => format!("20{text}"),
+        UTC_TIME => format!("19{text}"),
+        GENERALIZED_TIME => text.to_owned(),
+        _ => return None,
+    };
+    let (date, time) = text.split_at_checked(8)?;
+    let (year, month, day) = (date.get(..4)?, date.get(4..6)?, date.get(6..)?);
+    let (hour, minute, second) = (time.get(..2)?, time.get(2..4)?, time.get(4..)?);
+    let text = format!("{year}-{month}-{day}T{hour}:{minute}:{second}");
+    let time = humantime::parse_rfc3339(&text).ok()?;
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    i64::try_from(since.map_or(0, |since| since.as_secs())).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_both_kinds() {
+        for (tag, text, expected) in [
+            (UTC_TIME, "700101000001Z", Some(1)),
+            (UTC_TIME, "250131120000Z", Some(1_738_324_800)),
+            (GENERALIZED_TIME, "20250131120000Z", Some(1_738_324_800)),
+            (GENERALIZED_TIME, "99991231235959Z", Some(253_402_300_799)),
+            (UTC_TIME, "250131120000", None),
+            (UTC_TIME, "2501311200Z", None),
+            (UTC_TIME, "251331120000Z", None),
+            (0x04, "250131120000Z", None),
+        ] {
+            assert_eq!(time((tag, text.as_bytes())), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_has_no_dates() {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let mut params = rcgen::CertificateParams::default();
+        params.not_after = rcgen::date_time_ymd(2060, 1, 31);
+        let whole = params.self_signed(&key).expect("a certificate");
+        let whole = whole.der();
+        assert_eq!(expiry(whole), Some(2_842_732_800));
+        for length in 0..whole.len() {
+            assert_eq!(expiry(&whole[..length]), None);
+        }
+        assert_eq!(expiry(&[SEQUENCE, 0x84, 0xff, 0xff, 0xff, 0xff]), None);
+    }
+}
