@@ -148,6 +148,8 @@ async fn accept(listener: &Listener) -> io::Result<(Socket, AdminPeer)> {
         }
         Listener::Unix(listener) => {
             let (unix, _) = listener.accept().await?;
+            // Of a Unix socket only sent bytes count: received ones are the sender's.
+            let _ = SockRef::from(&unix).set_send_buffer_size(SEND_BUFFER);
             let user = unix.peer_cred().ok().map(|credentials| credentials.uid());
             (Either::Right(unix), AdminPeer::by_socket(user))
         }

@@ -102,10 +102,13 @@ impl RouteTable {
             key: route.key.clone(),
             allowed: route.allow,
         });
+        let mut routes: Vec<Rule> = routes.collect();
+        // Their order in the file decides nothing.
+        routes.sort_by(|one, other| one.path.cmp(&other.path));
         Self {
             version: VERSION,
             unmatched,
-            routes: routes.collect(),
+            routes,
         }
     }
 

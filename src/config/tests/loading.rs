@@ -106,7 +106,14 @@ fn an_empty_value_of_a_variable_is_told_by_its_name() {
 
 #[test]
 fn an_empty_file_and_one_of_comments_are_files() {
-    for text in ["", "# nothing\n", "---\n", "\n  \n"] {
+    for text in [
+        "",
+        "# nothing\n",
+        "---\n",
+        "\n  \n",
+        "upstream:\n",
+        "upstream: ~\nbody:\n",
+    ] {
         let problems = bad(text);
         assert_eq!(problems.list[0].path, "upstream.url", "{problems}");
         assert_eq!(problems.errors(), 1, "{problems}");

@@ -48,6 +48,11 @@ const REFUSED: &[(&str, &[&str])] = &[
         "routes: [{ path: /a, resource: a, token: { header: X-Lock } }]",
         &["token.header", "`routes.idempotency`"],
     ),
+    // Empty blocks count as left out: what follows from that is said.
+    (
+        "admin:\nlisten: 127.0.0.1:7081",
+        &["admin.listen", "the address of the data port"],
+    ),
     // Fields at the wrong level.
     (
         "mode: observe",

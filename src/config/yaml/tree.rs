@@ -272,7 +272,7 @@ pub(in crate::config) fn read<T: DeserializeOwned + Default + JsonSchema>(
         if let Some(meant) = fault.meant {
             report.hush(member(&parent, meant));
         }
-        if fault.is_no_map {
+        if fault.is_no_map && !is_none {
             // Nothing more is said of its fields.
             report.hush(path);
         } else if is_item {
