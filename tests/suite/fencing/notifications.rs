@@ -80,8 +80,11 @@ async fn a_hand_over_costs_four_statements() {
     pair.a.forward(put("/orders/7").token(1)).await;
     let (before, began) = (all(), Instant::now());
     let hand_overs = 40;
-    for (token, proxy) in (2..).zip([&pair.b, &pair.a].into_iter().cycle().take(hand_overs)) {
-        proxy.forward(put("/orders/7").token(token)).await;
+    let pairs = [(&pair.a, &pair.b), (&pair.b, &pair.a)];
+    for (token, (owner, next)) in (2..).zip(pairs.into_iter().cycle().take(hand_overs)) {
+        // An owner whose last exchange is just ending cannot cede yet, and looks once more.
+        owner.until_none("fencepost_upstream_in_flight").await;
+        next.forward(put("/orders/7").token(token)).await;
     }
     let after = all();
     let [advances, notifies, cedes, looks] = std::array::from_fn(|i| after[i] - before[i]);
