@@ -51,9 +51,9 @@ pub struct Invocation {
 enum CliCommand {
     /// Run the proxy in front of a service.
     ///
-    /// Without a file, `fencepost serve --upstream URL` fences POST, PUT, PATCH and DELETE, and passes
-    /// on safe methods only. Each path is a resource of its own: a DELETE that removes a directory is
-    /// not checked for what is in it. The marks are stored in ./fencepost.db.
+    /// Without a file, `fencepost serve --upstream URL` fences POST, PUT, PATCH and DELETE, and
+    /// passes on safe methods only. Each path is a resource of its own: a DELETE that removes a
+    /// directory is not checked for what is in it. The marks are stored in ./fencepost.db.
     #[command(after_help = EXIT_CODES)]
     Serve(ConfigArgs),
     /// Run a command whose requests get the holder's token, and end it once the token is stale.

@@ -1,5 +1,5 @@
-//! The configuration of a command: a file, the flags and environment variables that override it, and
-//! those that only replace its defaults.
+//! The configuration of a command: a file, the flags and environment variables that override it,
+//! and those that only replace its defaults.
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;

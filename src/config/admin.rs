@@ -1,7 +1,7 @@
 //! The blocks `admin`, `log` and `tracing`: how operators see the program.
 //!
-//! [`LogLevel`] is checked word by word: tracing's own parser takes an unknown word such as `warning`
-//! for the name of a module, and then shows nothing else.
+//! [`LogLevel`] is checked word by word: tracing's own parser takes an unknown word such as
+//! `warning` for the name of a module, and then shows nothing else.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -161,8 +161,8 @@ pub enum LogFormat {
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Tracing", extend("required" = ["otlp"]))]
 pub struct TracingSettings {
-    /// The collector, by OTLP over HTTP: `http://host:4318`, or `https://host`. A URL without a path
-    /// means `/v1/traces`.
+    /// The collector, by OTLP over HTTP: `http://host:4318`, or `https://host`. A URL without a
+    /// path means `/v1/traces`.
     #[schemars(with = "Option<String>")]
     pub otlp: Endpoint,
     /// Of the requests without a valid `traceparent`, the share that is traced: 0 to 1. A request

@@ -157,7 +157,8 @@ impl Dsn {
                 name => {
                     let option = name.strip_prefix("options[");
                     let Some(option) = option.and_then(|name| name.strip_suffix(']')) else {
-                        // The name is not shown: it may be the end of a password with a raw & in it.
+                        // The name is not shown: it may be the end of a password with a raw & in
+                        // it.
                         let why = "invalid URL: it has a parameter that is not supported";
                         return Err((why.to_owned(), PARAMETERS));
                     };

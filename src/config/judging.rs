@@ -1,5 +1,5 @@
-//! The settings of a route that say how a request is judged: its mode, what its token must be, and the
-//! idempotency key that it gets.
+//! The settings of a route that say how a request is judged: its mode, what its token must be, and
+//! the idempotency key that it gets.
 //!
 //! An upstream drops a second request with a key that it has seen. If two different writes could
 //! share a key, one of them would be lost. So a template names at least the resource and the token,
@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::units::{OrNone, word};
-use super::yaml::{Wrong, nearest, shown};
+use super::yaml::{Wrong, nearest, not_one_of, shown};
 use crate::routing::{Jump, Token, TokenBounds, TokenFormat, is_replaced};
 
 /// The treatment of stale and invalid requests.
@@ -71,21 +71,19 @@ pub enum SafeMethods {
     Ignored,
 }
 
-/// The names of the formats of tokens, and none for an empty field.
-const FORMATS: [Option<&str>; 5] = {
-    let [a, b, c, d] = TokenFormat::ALL;
-    let [a, b, c, d] = [a.as_str(), b.as_str(), c.as_str(), d.as_str()];
-    [Some(a), Some(b), Some(c), Some(d), None]
-};
-
 word!(TokenFormat, format);
 
 fn format(name: &str) -> Result<TokenFormat, String> {
     let named = |format: &TokenFormat| format.as_str() == name;
-    TokenFormat::ALL.into_iter().find(named).ok_or_else(|| {
-        let known = TokenFormat::ALL.map(TokenFormat::as_str).join(", ");
-        format!("{} is not one of: {known}", shown(name))
-    })
+    let known = TokenFormat::ALL.map(TokenFormat::as_str);
+    let format = TokenFormat::ALL.into_iter().find(named);
+    format.ok_or_else(|| not_one_of(name, &known))
+}
+
+/// The names in the schema, and none for an empty field.
+fn format_names() -> Vec<Option<&'static str>> {
+    let names = TokenFormat::ALL.iter().map(|format| Some(format.as_str()));
+    names.chain([None]).collect()
 }
 
 /// The format of tokens, and their bounds.
@@ -93,10 +91,10 @@ fn format(name: &str) -> Result<TokenFormat, String> {
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Token")]
 pub struct TokenSettings {
-    /// Its format in `X-Fencing-Token`. `decimal`: digits. `hex`: hexadecimal digits of either case,
-    /// with `0x` or without. `after-hash`: the decimal number after the last `#`: `lock#42`.
+    /// Its format in `X-Fencing-Token`. `decimal`: digits. `hex`: hexadecimal digits of either
+    /// case, with `0x` or without. `after-hash`: the decimal number after the last `#`: `lock#42`.
     /// `prefix-hex16`: the first 16 hexadecimal digits of a longer text.
-    #[schemars(with = "String", extend("enum" = FORMATS, "default" = "decimal"))]
+    #[schemars(with = "String", extend("enum" = format_names(), "default" = "decimal"))]
     pub format: TokenFormat,
     /// The distance of a token above its resource's mark; tokens beyond that get a 422 until an
     /// operator admits them (`fencepost marks advance`). A number, or `none`. The default for

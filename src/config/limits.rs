@@ -1,5 +1,5 @@
-//! The blocks `limits`, `body`, `barrier` and `shutdown`: limits of the data port on concurrency, size
-//! and time. The program's memory follows from them.
+//! The blocks `limits`, `body`, `barrier` and `shutdown`: limits of the data port on concurrency,
+//! size and time. The program's memory follows from them.
 
 use std::net::IpAddr;
 
@@ -288,9 +288,9 @@ pub struct BodySettings {
     /// The time for a whole body on fenced requests. On unfenced requests, uploads that make
     /// progress may take as long as they like.
     pub timeout: Positive,
-    /// The longest pause of a client within its body, on any route. A gRPC call whose client has not
-    /// ended its messages within a sixtieth of this is judged and then streamed: such a client may
-    /// be waiting for the answer to its first message.
+    /// The longest pause of a client within its body, on any route. A gRPC call whose client has
+    /// not ended its messages within a sixtieth of this is judged and then streamed: such a client
+    /// may be waiting for the answer to its first message.
     pub progress_timeout: Positive,
 }
 

@@ -1,11 +1,12 @@
 //! Warnings about routes that are valid and may leave a hole: a spelling beside an enforced route
-//! that a wider route lets through, a thing that goes with another one, a key that names no thing, a
-//! path with a slash at its end, a capture that is none, a key that requests of two routes share, and
-//! claims beside routes that every client may use.
+//! that a wider route lets through, a thing that goes with another one, a key that names no thing,
+//! a path with a slash at its end, a capture that is none, a key that requests of two routes share,
+//! and claims beside routes that every client may use.
 //!
 //! A template escapes its own separators, and knows nothing of another one's: `{name}` and
-//! `order:{id}` can yield the same key. [`shared_keys`] does not decide whether two templates can. It
-//! shows a few keys of each route to all other templates. A request of each route proves a finding.
+//! `order:{id}` can yield the same key. [`shared_keys`] does not decide whether two templates can.
+//! It shows a few keys of each route to all other templates. A request of each route proves a
+//! finding.
 
 use std::collections::BTreeSet;
 

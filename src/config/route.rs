@@ -11,7 +11,7 @@ use super::judging::{ClientKey, IdempotencySettings, Mode, Reuse, SafeMethods, T
 use super::limits::{BarrierSettings, BodySettings, LimitSettings};
 use super::units::{OffOr, Positive, Time, word};
 use super::upstream::{UnknownStatuses, UpstreamSettings, fits_settle, http_statuses};
-use super::yaml::{Report, Wrong, nearest, shown};
+use super::yaml::{Report, Wrong, not_one_of, shown};
 use crate::routing::{
     Allow, DEFAULT_METHODS, KeyTemplate, NAMING_OTHERS, Pattern, ResourceKey, SAFE_METHODS, Source,
     is_replaced, names_a_peer,
@@ -232,14 +232,9 @@ word!(AllowedSpelling, AllowedSpelling::parse);
 
 impl AllowedSpelling {
     fn parse(name: &str) -> Result<Self, String> {
-        if Allow::NAMES.contains(&name) {
-            return Ok(Self(name.to_owned()));
-        }
-        let hint = match nearest(name, Allow::NAMES.iter().copied()) {
-            Some(meant) => format!("did you mean {meant}?"),
-            None => format!("known: {}", Allow::NAMES.join(", ")),
-        };
-        Err(format!("{} cannot be allowed\n{hint}", shown(name)))
+        let is_known = Allow::NAMES.contains(&name);
+        let known = is_known.then(|| Self(name.to_owned()));
+        known.ok_or_else(|| not_one_of(name, Allow::NAMES))
     }
 }
 
@@ -409,7 +404,7 @@ impl RouteSettings {
         );
         for source in key.parts() {
             if let Source::Header(name) = source {
-                self.check_header((at, &source.to_string()), name, clients_are_named, report);
+                self.check_header(at, &source.to_string(), name, clients_are_named, report);
             }
         }
         self.key = Some(key);
@@ -418,7 +413,8 @@ impl RouteSettings {
     /// Checks a header that the key is made of.
     fn check_header(
         &self,
-        (at, source): (&str, &str),
+        at: &str,
+        source: &str,
         name: &str,
         clients_are_named: bool,
         report: &mut Report,

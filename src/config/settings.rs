@@ -8,10 +8,11 @@
 //!
 //! A check that fails is reported, and the others go on. Settings with an error are never returned.
 //!
-//! A reload may change some settings, and only a restart the others ([`Settings::reload_from`]): the
-//! marks, the leases and the open epochs depend on those that stay. Routes are compared by what they do:
-//! see [`route_table`](super::route_table). Most limits are applied at the start, and nothing depends on
-//! them: a reload that changes one keeps the current value, says so, and takes everything else.
+//! A reload may change some settings, and only a restart the others ([`Settings::reload_from`]):
+//! the marks, the leases and the open epochs depend on those that stay. Routes are compared by
+//! their effect: see [`route_table`](super::route_table). Most limits are applied at the start, and
+//! nothing depends on them: a reload that changes one keeps the current value, says so, and takes
+//! the rest.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -281,42 +282,7 @@ impl Settings {
             "unmatched: refuse",
         );
     }
-}
 
-/// Two routes of one label with two paths could not be told apart in metrics.
-fn labels(routes: &[RouteSettings], report: &mut Report) {
-    for (second, route) in routes.iter().enumerate() {
-        let mut before = routes[..second].iter();
-        if let Some(first) =
-            before.rfind(|first| first.label() == route.label() && first.path != route.path)
-        {
-            report.error(
-                format!("{}.name", route::path(second)),
-                format!(
-                    "the routes {} and {} are both called {}",
-                    first.path,
-                    route.path,
-                    shown(route.label())
-                ),
-                "metrics could not tell them apart: give each its own name",
-            );
-        }
-    }
-}
-
-fn conflicts(routes: &[RouteSettings], report: &mut Report) {
-    let (_, conflicts) = Router::new(routes.iter().map(|route| &route.path));
-    for conflict in conflicts {
-        let (first, second) = (route::path(conflict.first), route::path(conflict.second));
-        report.error(
-            format!("{second}.path"),
-            format!("{conflict} ({first} and {second})"),
-            "make one of them more specific, or remove it",
-        );
-    }
-}
-
-impl Settings {
     /// Takes the new settings, and returns the names of fields that keep their value until a
     /// restart. If a setting changes that may not, every reason is returned and nothing is taken.
     pub fn reload_from(&self, mut new: Self) -> Result<(Self, Vec<&'static str>), Vec<String>> {
@@ -361,6 +327,39 @@ impl Settings {
             kept.push("log.format");
         }
         Ok((new, kept))
+    }
+}
+
+/// Two routes of one label with two paths could not be told apart in metrics.
+fn labels(routes: &[RouteSettings], report: &mut Report) {
+    for (second, route) in routes.iter().enumerate() {
+        let mut before = routes[..second].iter();
+        if let Some(first) =
+            before.rfind(|first| first.label() == route.label() && first.path != route.path)
+        {
+            report.error(
+                format!("{}.name", route::path(second)),
+                format!(
+                    "the routes {} and {} are both called {}",
+                    first.path,
+                    route.path,
+                    shown(route.label())
+                ),
+                "metrics could not tell them apart: give each its own name",
+            );
+        }
+    }
+}
+
+fn conflicts(routes: &[RouteSettings], report: &mut Report) {
+    let (_, conflicts) = Router::new(routes.iter().map(|route| &route.path));
+    for conflict in conflicts {
+        let (first, second) = (route::path(conflict.first), route::path(conflict.second));
+        report.error(
+            format!("{second}.path"),
+            format!("{conflict} ({first} and {second})"),
+            "make one of them more specific, or remove it",
+        );
     }
 }
 

@@ -1,6 +1,6 @@
-//! What there is to say of a configuration: a summary in one line, for the log at the start, without
-//! secrets; advice about its keys; and the JSON Schema of the file, for editors and for programs that
-//! write configurations.
+//! Descriptions of a configuration: its summary in one line, for the log at the start, without
+//! secrets; advice about its keys; and the JSON Schema of the file, for editors and for programs
+//! that write configurations.
 
 use std::collections::BTreeSet;
 

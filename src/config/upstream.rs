@@ -129,7 +129,8 @@ impl UpstreamSettings {
         );
         http_statuses("upstream.unknown_statuses", &self.unknown_statuses, report);
         statuses(
-            ("upstream.unknown_grpc_statuses", 1..17),
+            "upstream.unknown_grpc_statuses",
+            1..17,
             &self.unknown_grpc_statuses,
             "is not the status of a gRPC call that has failed",
             "1 to 16; a gateway that has lost its upstream mostly answers 14",
@@ -157,7 +158,8 @@ impl UpstreamSettings {
 /// Checks the statuses of an HTTP response that leave the outcome unknown.
 pub(super) fn http_statuses(at: &str, list: &[u16], report: &mut Report) {
     statuses(
-        (at, 200..600),
+        at,
+        200..600,
         list,
         "is not the status of a final response",
         "200 to 599; a gateway that has lost its upstream mostly answers 502 or 504",
@@ -166,7 +168,8 @@ pub(super) fn http_statuses(at: &str, list: &[u16], report: &mut Report) {
 }
 
 fn statuses(
-    (at, range): (&str, Range<u16>),
+    at: &str,
+    range: Range<u16>,
     list: &[u16],
     fault: &str,
     hint: &str,

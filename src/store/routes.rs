@@ -4,9 +4,9 @@
 //! Every instance of the namespace may serve the table on record. A table that gives a request
 //! another key, or stops fencing it, is refused. An instance compares its table *after* it is on
 //! record and *before* its lease begins. An operator can replace the table
-//! ([`replace_routes`](crate::store::Administration::replace_routes)) only if every
-//! instance of the namespace has settled, and none can join meanwhile. So either the replacement sees the instance, or the
-//! instance sees the new table.
+//! ([`replace_routes`](crate::store::Administration::replace_routes)) only if every instance of the
+//! namespace has settled, and none can join meanwhile. So either the replacement sees the instance,
+//! or the instance sees the new table.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -92,8 +92,8 @@ impl RouteRecord {
         let mut others = self.others.write().unwrap_or_else(PoisonError::into_inner);
         for other in now.iter().filter(|id| !others.contains(id)) {
             tracing::warn!(instance = %me, %other,
-                "two live instances of the namespace have different route tables: until all have the \
-                 same one, a new route protects nothing, since the other instances do not fence it");
+                "two live instances of the namespace have different route tables, if only by the name of \
+                 a capture: a route that one of them lacks protects nothing until both have it");
         }
         if now.is_empty() && !others.is_empty() {
             tracing::info!(instance = %me, "all live instances have the same route table again");

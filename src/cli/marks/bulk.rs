@@ -168,8 +168,8 @@ async fn export(admin: &Admin, prefix: &str, mut out: impl Write) -> anyhow::Res
     }
 }
 
-/// Takes every step of a prune. Returns how many marks were deleted, and how many have requests that
-/// may be in flight.
+/// Takes every step of a prune. Returns how many marks were deleted, and how many have requests
+/// that may be in flight.
 async fn prune(admin: &Admin, mut step: PruneBody) -> anyhow::Result<(u64, u64)> {
     let mut sum = (0, 0);
     loop {

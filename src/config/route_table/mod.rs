@@ -1,15 +1,15 @@
 //! [`RouteTable`]: the rules that decide which requests are fenced, and under which keys.
 //!
 //! The keys name the marks. A table that gives one request another key lets an older token pass,
-//! since no mark of that name is on record. So the store keeps the table in force as JSON, and a new
-//! one is compared with it ([`RouteTable::changes_to`]) before it serves.
+//! since no mark of that name is on record. So the store keeps the table in force as JSON, and a
+//! new one is compared with it ([`RouteTable::changes_to`]) before it serves.
 //!
 //! Nothing else of a route is in it. Its clients, its deadlines and its idempotency keys decide
 //! neither if a request is fenced nor under which key.
 //!
-//! Compares two tables by what they do: the same sample paths go through both
-//! ([`SamplePaths`]), and each kind of difference between two routes is reported once, with
-//! a request that has such a path.
+//! Two tables are compared by their effect: the same sample paths ([`SamplePaths`]) go through
+//! both, and each kind of difference between two routes is reported once, with a request that has
+//! such a path.
 //!
 //! A route treats a path as `proxy::classify` treats the request. Keys are compared by their
 //! [`KeyShape`]s, in which parts stand for their places in the path. Two templates that make the

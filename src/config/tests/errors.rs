@@ -20,7 +20,7 @@ barrier.wait: 5M | is it 5m?
 barrier.wait: 2MiB | write a number and its unit
 route.upstream.unknown_statuses: [502, 600] | 200 to 599 | routes[0].upstream.unknown_statuses[1]
 route.upstream.unknown_statuses: [bad] | whole number | routes[0].upstream.unknown_statuses[0]
-route.allow: [encoded-slsh] | did you mean encoded-slash? | routes[0].allow[0]
+route.allow: [encoded-slsh] | did you mean `encoded-slash`? | routes[0].allow[0]
 barrier.grace: 0s | must be greater than zero
 barrier.settle: 0s | must be greater than zero
 barrier.settle: soon | 250ms, 5s
@@ -104,7 +104,7 @@ route.methods: [BIND] | no key covers | routes[0].methods[0]
 route.methods: [TRACE] | never forwarded | routes[0].methods[0]
 route.methods: [put] | in capitals | routes[0].methods[0]
 route.methods: ['P T'] | is not a method | routes[0].methods[0]
-route.allow: [semicolons] | did you mean semicolon? | routes[0].allow[0]
+route.allow: [semicolons] | did you mean `semicolon`? | routes[0].allow[0]
 route.name: '' | is empty
 route.name: claim | something else
 route.token: { format: octal } | decimal, hex | routes[0].token.format

@@ -1,5 +1,6 @@
 //! Mistakes that people make with the file, by kind: each gets an answer that says what, where, and
-//! what to do. `errors` and `warnings` have each check alone; this is the view of somebody who types.
+//! what to do. `errors` and `warnings` have each check alone; this is the view of somebody who
+//! types.
 
 use super::{BASE, bad, good};
 

@@ -8,14 +8,14 @@
 //!   variables are put into the same tree.
 //! - [`read`]: serde reads typed fields from the tree. A value that it cannot take is reported and
 //!   crossed out, and the tree is read again, until it reads.
-//! - [`problems`]: [`Report`] collects what is wrong, for this reader and for the checks after it.
+//! - [`Report`] collects what is wrong, for this reader and for the checks after it.
 //!
-//! It does not judge what values mean together: the checks of the blocks do. It knows
-//! no anchors across files, no merge keys and no tags; text that is not YAML at all is one problem.
+//! It does not judge what values mean together: the checks of the blocks do. It knows no anchors
+//! across files, no merge keys and no tags; text that is not YAML at all is one problem.
 //!
-//! The configuration as it was read: [`Sources`], the files that it came from, as each was when it was
-//! read, so that a watcher misses no change in between (a mounted `ConfigMap` or secret changes by
-//! swapping a symbolic link, so the target of the link is compared); and [`ConfigDocument`], its text.
+//! [`Sources`] are the files that the configuration came from, as each was when it was read, so
+//! that a watcher misses no change in between. A mounted `ConfigMap` or secret changes by swapping
+//! a symbolic link, so the target of the link is compared. [`ConfigDocument`] is the text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -314,6 +314,14 @@ impl Report {
             }
         }
     }
+}
+
+/// The message, and on a second line the hint, for a word that is none of those that are known.
+pub(in crate::config) fn not_one_of(name: &str, known: &[&str]) -> String {
+    let meant = nearest(name, known.iter().copied());
+    let hint = meant.map(|meant| format!("\ndid you mean `{meant}`?"));
+    let (name, known) = (shown(name), known.join(", "));
+    format!("{name} is not one of: {known}{}", hint.unwrap_or_default())
 }
 
 /// The name among `known` that was most likely meant.

@@ -5,11 +5,11 @@
 //! decides what a text means. Flags and environment variables are put into the same tree. Their
 //! values pass the same checks, and a problem names the flag in place of a line.
 //!
-//! [`read`] goes from the tree to typed fields, with every problem on the way.
-//! Serde stops at the first value that it cannot take. Here that value is reported and crossed out
-//! of the tree, and the tree is read again, until it reads. That is fast enough for files of some
-//! hundred lines. Every field has a default, so a tree with crossed-out values still reads. The
-//! checks that follow see the default, and report nothing more about the same path.
+//! [`read`] goes from the tree to typed fields, with every problem on the way. Serde stops at the
+//! first value that it cannot take. Here that value is reported and crossed out of the tree, and
+//! the tree is read again, until it reads. That is fast enough for files of some hundred lines.
+//! Every field has a default, so a tree with crossed-out values still reads. The checks that follow
+//! see the default, and report nothing more about the same path.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -26,7 +26,7 @@ use serde_json::{Map, Value};
 use serde_path_to_error::Segment;
 use serde_saphyr::Spanned;
 
-use super::{ConfigPlace, Report, masked, nearest, shown};
+use super::{ConfigPlace, Report, masked, nearest, not_one_of, shown};
 
 /// Parses YAML. Problems and places go to `report`. `None`: the text is not YAML at all.
 pub(in crate::config) fn parse(text: &str, report: &mut Report) -> Option<Value> {
@@ -59,8 +59,8 @@ pub(in crate::config) fn parse(text: &str, report: &mut Report) -> Option<Value>
     }
 }
 
-/// Sets the value at a path of map keys (`store.url`), creating maps on the way. A value that is not
-/// a map stays, and is reported when the tree is read.
+/// Sets the value at a path of map keys (`store.url`), creating maps on the way. A value that is
+/// not a map stays, and is reported when the tree is read.
 pub(in crate::config) fn set(
     tree: &mut Value,
     path: &str,
@@ -249,8 +249,9 @@ pub(in crate::config) fn read<T: DeserializeOwned + Default + JsonSchema>(
             node = value;
         }
         let mut fault = fault.into_inner();
-        if let Some(Segment::Map { key }) =
-            fault_path.iter().next_back().filter(|_| fault.is_unknown)
+        let last = fault_path.iter().next_back();
+        if fault.is_unknown
+            && let Some(Segment::Map { key }) = last
         {
             let (root, mut owners) = (schemars::schema_for!(T).to_value(), Vec::new());
             find_owners(&root, &root, "", key, &mut owners);
@@ -359,16 +360,12 @@ impl de::Error for ReadFault {
     }
 
     fn unknown_variant(name: &str, known: &'static [&'static str]) -> Self {
-        let hint = match nearest(name, known.iter().copied()) {
-            Some(meant) => format!("\ndid you mean `{meant}`?"),
-            // Helm and other readers of YAML 1.1.
-            None if name == "false" && known.contains(&"off") => {
-                "\nwrite \"off\" in quotes: some tools read the bare word as `false`".to_owned()
-            }
-            None => String::new(),
-        };
-        let known = known.join(", ");
-        Self::custom(format!("{} is not one of: {known}{hint}", shown(name)))
+        let mut text = not_one_of(name, known);
+        // Helm and other readers of YAML 1.1.
+        if name == "false" && known.contains(&"off") {
+            text += "\nwrite \"off\" in quotes: some tools read the bare word as `false`";
+        }
+        Self::custom(text)
     }
 
     fn unknown_field(name: &str, known: &'static [&'static str]) -> Self {

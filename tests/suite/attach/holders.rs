@@ -1,6 +1,6 @@
-//! Holders of real locks, whose programs know nothing of tokens: a shell script under `etcdctl lock`,
-//! a Python program with a lock of Redis, curl with a number of Postgres. (The Lease by file is in
-//! [`super::sidecar`].) Each control shows that the zombie would win without the fence.
+//! Holders of real locks, whose programs know nothing of tokens: a shell script under `etcdctl
+//! lock`, a Python program with a lock of Redis, curl with a number of Postgres. (The Lease by file
+//! is in [`super::sidecar`].) Each control shows that the zombie would win without the fence.
 
 use std::path::Path;
 use std::process::Command;
