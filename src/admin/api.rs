@@ -143,30 +143,10 @@ pub enum PruneAnswer {
     },
 }
 
-/// `GET /v1/rejections`.
-#[derive(Serialize)]
+/// `GET /v1/rejections`, the newest first.
+#[derive(Serialize, Deserialize)]
 pub struct RejectionList {
     pub rejections: Vec<Rejection>,
-}
-
-/// `GET /v1/rejections?group=resource`: who fights over what. Of the latest refusals that are kept.
-#[derive(Serialize, Deserialize)]
-pub struct RejectionGroups {
-    /// The number of refusals in all groups.
-    pub of: usize,
-    /// The most refused first.
-    pub groups: Vec<RefusedResource>,
-}
-
-#[derive(Serialize, Deserialize)]
-pub struct RefusedResource {
-    pub resource: String,
-    pub refused: usize,
-    /// The number of refusals with each outcome.
-    pub outcomes: BTreeMap<String, usize>,
-    /// The different clients.
-    pub clients: usize,
-    pub latest: Rejection,
 }
 
 /// A request that was refused, or whose outcome is unknown.
@@ -224,6 +204,8 @@ pub struct StatusView {
     pub lease_remaining_seconds: Option<f64>,
     #[serde(flatten)]
     pub counts: BusyCounts,
+    /// The requests that have ended since the start, by their outcome.
+    pub requests: BTreeMap<String, u64>,
     pub routes: Vec<RouteView>,
     pub log_level: String,
     pub config_loaded: String,

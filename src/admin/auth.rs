@@ -8,11 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
@@ -23,9 +21,6 @@ use crate::config::{AdminSettings, BearerTokens, bearer};
 use crate::metrics::{AdminRefusal, Metrics};
 use crate::routing::is_address_or_localhost;
 use crate::throttle::Throttle;
-
-/// The paths of the page, which browsers ask for.
-const OF_BROWSERS: [&str; 4] = ["/", "/resource", "/page.css", "/page.js"];
 
 /// Reads that are handled at once; and as many writes. Further ones are refused.
 pub(super) const AT_ONCE: usize = 32;
@@ -109,11 +104,7 @@ impl Access {
     ) -> Result<Response, AdminProblem> {
         let peer = AdminPeer::of(&request);
         let writes = request.method() == Method::POST;
-        if OF_BROWSERS.contains(&request.uri().path()) {
-            from_browser(request.headers_mut());
-            let read = self.read(&peer, request.headers(), request.uri()).await;
-            read.map_err(for_browser)?;
-        } else if writes {
+        if writes {
             let proof = self.write(&peer, request.headers()).await?;
             request.extensions_mut().insert(proof);
         } else {
@@ -224,35 +215,6 @@ impl Access {
             Some(_) => format!("The bearer token is not that of {files}."),
         });
         Err(problem.with_header(header::WWW_AUTHENTICATE, "Bearer realm=\"fencepost admin\""))
-    }
-}
-
-/// Turns the name and password of a browser into the token that the password is (RFC 7617). The
-/// name does not matter.
-fn from_browser(headers: &mut HeaderMap) {
-    let token = headers.get(header::AUTHORIZATION).and_then(|line| {
-        let (scheme, text) = line.to_str().ok()?.split_once(' ')?;
-        let pair = scheme
-            .eq_ignore_ascii_case("basic")
-            .then(|| BASE64_STANDARD.decode(text.trim()).ok())??;
-        let colon = pair.iter().position(|byte| *byte == b':')?;
-        let bearer = [b"Bearer ", &pair[colon + 1..]].concat();
-        HeaderValue::from_bytes(&bearer).ok()
-    });
-    if let Some(token) = token {
-        headers.insert(header::AUTHORIZATION, token);
-    }
-}
-
-/// Has a browser ask for a name and password.
-fn for_browser(problem: AdminProblem) -> AdminProblem {
-    if problem.status() == StatusCode::UNAUTHORIZED {
-        problem.with_header(
-            header::WWW_AUTHENTICATE,
-            "Basic realm=\"fencepost: the password is the admin token\"",
-        )
-    } else {
-        problem
     }
 }
 

@@ -14,7 +14,7 @@
 //! | `POST /v1/marks/{resource}/advance` | `{"token":"43"}` → `{"resource","outcome":"advanced"\|"current","mark"}`; 412 `stale-token` |
 //! | `POST /v1/marks/{resource}/override` | `{"token":"7","reason":"…"}` → `{"resource","outcome":"overridden","before","mark","era"}`; 409 `epochs-open`, 404 `no-mark` |
 //! | `POST /v1/marks/{resource}/resolve` | `{"id":"…","reason":"…"}` → `{"resource","outcome":"resolved","id"}`; 404 `no-such-unknown` |
-//! | `GET /v1/rejections?limit=` | `{"rejections":[rejection…]}`, the latest first; `group=resource`: `{"of":256,"groups":[{"resource","refused","outcomes","clients","latest"}…]}`, the most refused first |
+//! | `GET /v1/rejections?limit=` | `{"rejections":[rejection…]}`, the latest first |
 //! | `GET /v1/unknown?prefix=&limit=&after=` | `{"open":[busy…],"next":null,"unknown":[rejection…]}`: `open`, the resources with unknown outcomes that have not settled; `unknown`, the latest requests that were sent and whose outcome was not known, settled or not |
 //! | `GET /v1/waiting?prefix=&limit=&after=` | `{"waiting":[busy…],"next":null}`: the resources where requests wait for older ones |
 //! | `GET /v1/status` | [`StatusView`](api::StatusView): instance, version, uptime, readiness, store, lease, routes, and how much is under way |
@@ -37,7 +37,7 @@
 //! `{resource}` is the rest of the raw path (less the verb of a POST), percent-decoded once: a key
 //! may be written with its slashes as they are or as `%2F`, and a `%` of its own is `%25`.
 //!
-//! Errors are `application/problem+json` (RFC 9457).
+//! Errors are `application/problem+json` (RFC 9457). The page at `/` reads `/v1` by script.
 
 pub(crate) mod api;
 mod auth;
@@ -47,7 +47,6 @@ mod page;
 mod problem;
 mod readiness;
 mod status;
-pub(crate) mod tables;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -103,8 +102,8 @@ pub fn router(state: AdminState) -> Router {
             "/v1/log-level",
             get(status::log_level).post(status::set_log_level),
         )
-        .merge(page::routes())
         .layer(from_fn(guard))
+        .merge(page::routes())
         .route("/livez", get(status::livez))
         .route("/readyz", get(status::readyz))
         .route("/metrics", get(status::metrics))

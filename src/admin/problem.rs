@@ -69,10 +69,6 @@ pub struct AdminProblem {
 }
 
 impl AdminProblem {
-    pub fn status(&self) -> StatusCode {
-        self.status
-    }
-
     /// The problem with a further member.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {

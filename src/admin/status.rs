@@ -2,7 +2,6 @@
 //! is doing, what was refused, and what is stuck. All of it comes from memory, so that an outage of
 //! the store delays none of it. The level of the log can be changed, too.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -16,8 +15,8 @@ use tokio::time::timeout;
 
 use super::AdminState;
 use super::api::{
-    InstanceList, Json, Live, RefusedResource, RejectionGroups, RejectionList, RouteView,
-    StatusView, UnknownOutcomes, WaitingList, rejections,
+    InstanceList, Json, Live, RejectionList, RouteView, StatusView, UnknownOutcomes, WaitingList,
+    rejections,
 };
 use super::auth::{AdminPeer, MayWrite};
 use super::marks::{ListQuery, cut, limit, parse, query};
@@ -26,8 +25,7 @@ use crate::build_info::{COMMIT, VERSION};
 use crate::config::{LogLevel, Settings, StoreTarget};
 use crate::fencing::overview::{Busy, BusyResource};
 use crate::json_values::{rfc3339, wall_clock};
-use crate::metrics::Metrics;
-use crate::rejections::{KEPT, RecentRejection};
+use crate::metrics::{Metrics, Outcome};
 
 /// The configuration in force, and when it was read.
 #[derive(Clone, Debug)]
@@ -99,11 +97,6 @@ pub async fn metrics(State(state): State<AdminState>) -> impl IntoResponse {
 
 /// `GET /v1/status`.
 pub async fn status(State(state): State<AdminState>) -> Json<StatusView> {
-    Json(view(&state))
-}
-
-/// The state of this instance.
-pub(super) fn view(state: &AdminState) -> StatusView {
     let loaded = state.loaded.borrow().clone();
     let settings = &loaded.settings;
     let started = state.readiness.started;
@@ -114,7 +107,9 @@ pub(super) fn view(state: &AdminState) -> StatusView {
         resource: route.key.as_ref().map(|key| key.as_str().to_owned()),
     });
     let lease = state.fencing.lease().remaining();
-    StatusView {
+    let ended = state.metrics.requests_by_outcome();
+    let ended = Outcome::ALL.iter().map(Outcome::to_string).zip(ended);
+    Json(StatusView {
         version: VERSION.to_owned(),
         commit: COMMIT.to_owned(),
         started: rfc3339(started),
@@ -128,11 +123,12 @@ pub(super) fn view(state: &AdminState) -> StatusView {
         .to_owned(),
         lease_remaining_seconds: lease.map(|left| left.as_secs_f64()),
         counts: state.fencing.busy_counts(),
+        requests: ended.filter(|(_, count)| *count > 0).collect(),
         routes: routes.collect(),
         log_level: state.log.now().to_string(),
         config_loaded: rfc3339(loaded.at),
         config_digest: loaded.settings.document.digest(),
-    }
+    })
 }
 
 /// `GET /v1/config`.
@@ -240,55 +236,17 @@ pub async fn set_log_level(
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RejectionQuery {
+struct RejectionQuery {
     limit: Option<u16>,
-    group: Option<RejectionGroup>,
-}
-
-/// The form of a list of groups.
-#[derive(Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum RejectionGroup {
-    Resource,
 }
 
 /// `GET /v1/rejections`.
-pub async fn rejected(State(state): State<AdminState>, uri: Uri) -> Result<Response, AdminProblem> {
+pub async fn rejected(
+    State(state): State<AdminState>,
+    uri: Uri,
+) -> Result<Json<RejectionList>, AdminProblem> {
     let query: RejectionQuery = query(&uri)?;
-    let limit = limit(query.limit)?;
-    if let Some(RejectionGroup::Resource) = query.group {
-        let mut groups = by_resource(state.rejections.latest(None, KEPT));
-        groups.groups.truncate(limit);
-        return Ok(Json(groups).into_response());
-    }
-    let rejections = rejections(state.rejections.latest(None, limit));
-    Ok(Json(RejectionList { rejections }).into_response())
-}
-
-/// `latest`: the newest first.
-fn by_resource(latest: Vec<RecentRejection>) -> RejectionGroups {
-    let of = latest.len();
-    let mut groups: BTreeMap<String, Vec<RecentRejection>> = BTreeMap::new();
-    for one in latest {
-        if let Some(resource) = &one.resource {
-            groups.entry(resource.to_string()).or_default().push(one);
-        }
-    }
-    let groups = groups.into_iter().map(|(resource, mut all)| {
-        let mut outcomes = BTreeMap::new();
-        for one in &all {
-            *outcomes.entry(one.outcome.to_string()).or_default() += 1;
-        }
-        let clients: BTreeSet<_> = all.iter().map(|one| &one.peer).collect();
-        RefusedResource {
-            resource,
-            refused: all.len(),
-            outcomes,
-            clients: clients.len(),
-            latest: all.swap_remove(0).into(),
-        }
-    });
-    let mut groups: Vec<_> = groups.collect();
-    groups.sort_by_key(|group| std::cmp::Reverse(group.refused));
-    RejectionGroups { of, groups }
+    let latest = state.rejections.latest(None, limit(query.limit)?);
+    let rejections = rejections(latest);
+    Ok(Json(RejectionList { rejections }))
 }

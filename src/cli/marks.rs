@@ -13,9 +13,9 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Method, RequestBuilder};
 use serde::de::DeserializeOwned;
 
-use super::admin::{AccessArgs, Admin, columns, facts, section};
-use crate::admin::api::{ActBody, ActOutcome, Acted, MarkList, MarkReport};
-use crate::admin::tables;
+use super::admin::{AccessArgs, Admin};
+use super::tables;
+use crate::admin::api::{ActBody, ActOutcome, Acted, MarkList};
 use crate::printable::{self, line};
 use crate::routing::{ResourceKey, Token, TokenFormat};
 
@@ -158,7 +158,7 @@ async fn answer(args: &MarksArgs) -> anyhow::Result<String> {
         Verb::Bulk(verb) => bulk::answer(args, &admin, verb).await,
         Verb::Get { resource } => {
             let request = admin.request(Method::GET, &format!("{MARKS}/{}", escaped(resource)))?;
-            shown(args, &admin, request, view_text).await
+            shown(args, &admin, request, tables::mark).await
         }
         Verb::Advance(new) => act(&new.resource, "advance", new.body()).await,
         Verb::Override(new) => act(&new.resource, "override", new.body()).await,
@@ -213,28 +213,12 @@ fn list_text(answer: &MarkList) -> String {
     if answer.marks.is_empty() {
         return "no marks\n".to_owned();
     }
-    let mut out = columns(&tables::marks(answer));
+    let mut out = tables::marks(answer);
     if let Some(next) = &answer.next {
         let next = line(next).replace('\'', "'\\''");
         let _ = writeln!(out, "There are more: --after '{next}'");
     }
     out
-}
-
-/// `marks get`.
-fn view_text(answer: &MarkReport) -> String {
-    let MarkReport {
-        mark,
-        instance,
-        rejections,
-        latest_unknown,
-        audit,
-    } = answer;
-    let mut numbers = tables::mark(mark);
-    numbers.push(("instance", instance.clone()));
-    let lists = tables::of_resource(Some(mark), rejections, latest_unknown, audit);
-    let lists: String = lists.iter().map(section).collect();
-    facts(&numbers) + &lists
 }
 
 /// `marks advance`, `override` and `resolve`.

@@ -16,6 +16,7 @@ mod marks;
 mod overrides;
 mod probe;
 mod status;
+mod tables;
 mod usage;
 
 use std::io::Write;

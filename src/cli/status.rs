@@ -6,15 +6,15 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
-use super::admin::{AccessArgs, facts, section};
-use crate::admin::api::{InstanceList, RejectionGroups, StatusView, UnknownOutcomes, WaitingList};
-use crate::admin::tables;
+use super::admin::AccessArgs;
+use super::tables;
+use crate::admin::api::{InstanceList, RejectionList, StatusView, UnknownOutcomes, WaitingList};
 use crate::printable;
 
 /// The answers come from memory.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Names the resources that are refused most.
-const REJECTIONS: &str = "/v1/rejections?group=resource&limit=10";
+/// All that an instance keeps.
+const REJECTIONS: &str = "/v1/rejections?limit=1000";
 
 /// Show how a running fencepost is doing, and what waits, is refused or is unknown there.
 #[derive(Debug, Args)]
@@ -30,7 +30,7 @@ struct Answers {
     instances: InstanceList,
     waiting: WaitingList,
     unknown: UnknownOutcomes,
-    rejections: RejectionGroups,
+    rejections: RejectionList,
 }
 
 /// Asks and prints.
@@ -58,16 +58,12 @@ fn render(answers: &Answers) -> String {
         unknown,
         ..
     } = answers;
-    let mut out = facts(&about(status));
-    for table in [
-        tables::routes(&status.routes),
-        tables::instances(&answers.instances.instances),
-        tables::waiting(&waiting.waiting),
-        tables::groups(&answers.rejections),
-        tables::all_unknown(&unknown.open),
-    ] {
-        out += &section(&table);
-    }
+    let mut out = tables::facts(&about(status))
+        + &tables::routes(&status.routes)
+        + &tables::instances(&answers.instances.instances)
+        + &tables::waiting(&waiting.waiting)
+        + &tables::refused_most(&answers.rejections.rejections)
+        + &tables::all_unknown(&unknown.open);
     for (name, next, more) in [
         ("waiting", &waiting.next, "waiting"),
         ("unknown", &unknown.next, "unknown outcomes"),
