@@ -9,10 +9,10 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use super::keys;
-use super::settings_metrics::{route_labels, set_loaded};
 use crate::admin::LoadedConfig;
-use crate::config::{self, AdminSettings, Loader, RouteTable, Settings, Sources};
+use crate::config::{self, AdminSettings, Loader, Mode, RouteTable, Settings};
 use crate::fencing::Fencing;
+use crate::json_values::wall_clock;
 use crate::log_filter::LogFilter;
 use crate::metrics::Metrics;
 use crate::proxy::Proxy;
@@ -35,16 +35,12 @@ pub(super) struct Live {
     pub log: Arc<LogFilter>,
 }
 
-impl Live {
-    /// Follows the file. A level that an operator has set since stays if the file's is as it was.
-    fn set_log_level(&self, before: &Settings, new: &Settings) {
-        if before.log.level == new.log.level {
-            return;
-        }
-        if let Err(error) = self.log.set(new.log.level.clone(), "reload") {
-            tracing::error!(%error, "the log level could not be changed");
-        }
-    }
+/// The labels and modes of the routes, for the metrics.
+pub(super) fn route_labels(settings: &Settings) -> Vec<(String, Mode)> {
+    let routes = settings.routes.iter();
+    routes
+        .map(|route| (route.label().to_owned(), route.mode))
+        .collect()
 }
 
 /// Reloads until it is aborted.
@@ -79,10 +75,18 @@ pub(super) async fn watch(
             }
         };
         changing = None;
-        let (sources, reloaded) = reload(&loader, &settings, &live).await;
+        // The files that were read, and the settings.
+        let (sources, reloaded) = match loader.load() {
+            Ok((new, warnings)) => {
+                for warning in warnings {
+                    tracing::warn!(%warning, "configuration");
+                }
+                (new.sources.clone(), take(new, &settings, &live).await)
+            }
+            Err(problems) => (problems.sources.clone(), Err(vec![problems.to_string()])),
+        };
         match reloaded {
             Ok(new) => {
-                live.set_log_level(&settings, &new);
                 settings = new;
                 seen = sources;
                 live.metrics.series.config_reload_ok.set(1);
@@ -104,23 +108,6 @@ pub(super) async fn watch(
             }
         }
     }
-}
-
-/// Reads everything again. Also returns the files that were read.
-async fn reload(
-    loader: &Loader,
-    settings: &Settings,
-    live: &Live,
-) -> (Sources, Result<Arc<Settings>, Vec<String>>) {
-    let (new, warnings) = match loader.load() {
-        Ok(read) => read,
-        Err(problems) => return (problems.sources.clone(), Err(vec![problems.to_string()])),
-    };
-    for warning in warnings {
-        tracing::warn!(%warning, "configuration");
-    }
-    let sources = new.sources.clone();
-    (sources, take(new, settings, live).await)
 }
 
 /// Applies new settings, all of them or none.
@@ -153,7 +140,13 @@ async fn take(new: Settings, now: &Settings, live: &Live) -> Result<Arc<Settings
             "fields that have changed keep their old values until fencepost is restarted"
         );
     }
-    set_loaded(&live.metrics, &new);
+    // A level that an operator has set since stays if the file's is as it was.
+    if now.log.level != new.log.level
+        && let Err(error) = live.log.set(new.log.level.clone(), "reload")
+    {
+        tracing::error!(%error, "the log level could not be changed");
+    }
+    live.metrics.set_config(&new, wall_clock());
     live.fencing.reload(&new);
     live.admin.send_replace(new.admin.clone());
     let kept = kept.into_iter().map(str::to_owned).collect();

@@ -49,22 +49,6 @@ impl Shutdown {
         Ok(Self { signals, log })
     }
 
-    /// Runs `work`, unless a signal comes first. Then `work` is dropped.
-    pub(super) async fn or<T>(&mut self, work: impl Future<Output = T>) -> Result<T, StopSignal> {
-        tokio::select! {
-            done = work => Ok(done),
-            signal = self.signals.next() => Err(signal),
-        }
-    }
-
-    /// The signal that has come already, or the next one.
-    pub(super) async fn next_after(&mut self, come: Option<StopSignal>) -> StopSignal {
-        match come {
-            Some(signal) => signal,
-            None => self.signals.next().await,
-        }
-    }
-
     /// Handles the signals that come during the drain and after it. The returned token is cancelled
     /// once the process must end. A second SIGTERM or SIGINT ends it at once, with exit status 1.
     pub(super) fn handle_during_drain(mut self, first: StopSignal) -> CancellationToken {

@@ -3,22 +3,17 @@
 
 use std::net::IpAddr;
 
-use super::port::AttachedPort;
 use crate::config::AddressRange;
 
-/// The variables. `fenced`: the authorities that `http_proxy` leads here, if it is set.
-pub(super) fn variables(
-    port: &AttachedPort,
-    fenced: Option<&[String]>,
-) -> Vec<(&'static str, String)> {
+/// The variables. `address`: where `fencepost attach` listens. `fenced`: the authorities that
+/// `http_proxy` leads here, if it is set.
+pub(super) fn variables(address: &str, fenced: Option<&[String]>) -> Vec<(&'static str, String)> {
     let mut variables = Vec::new();
-    let authority = match port.socket() {
-        Some(path) => {
-            variables.push(("FENCEPOST_SOCKET", path.to_owned()));
-            "localhost"
-        }
-        None => port.address.as_str(),
-    };
+    let mut authority = address;
+    if let Some(path) = address.strip_prefix("unix:") {
+        variables.push(("FENCEPOST_SOCKET", path.to_owned()));
+        authority = "localhost";
+    }
     let url = format!("http://{authority}");
     // Some programs read the one (curl), some the other.
     for (name, other) in [("no_proxy", "NO_PROXY"), ("NO_PROXY", "no_proxy")] {

@@ -1,4 +1,4 @@
-//! [`AttachedPort`]: the loopback port that the command sends its requests to. It speaks HTTP/1.1.
+//! The loopback port that the command sends its requests to. It speaks HTTP/1.1.
 
 use std::convert::Infallible;
 use std::io;
@@ -11,8 +11,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
-use tokio::task::JoinHandle;
-use tokio::time::timeout;
 use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 
@@ -23,14 +21,6 @@ use crate::socket::{Listener, Socket};
 
 /// The pause after an error of accept(2): there may be no descriptors left.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-
-/// A port that accepts.
-pub(super) struct AttachedPort {
-    /// `127.0.0.1:40123`, or `unix:` and a path.
-    pub address: String,
-    stop: CancellationToken,
-    server: JoinHandle<()>,
-}
 
 /// Binds the port, on the loopback or on a Unix socket. Returns its address, too.
 pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Listener, String)> {
@@ -45,32 +35,8 @@ pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Listener, Strin
     listen::bind(&settings.listen, settings.listen_mode.map(|mode| mode.0)).await
 }
 
-impl AttachedPort {
-    /// Begins to accept.
-    pub(super) fn open((listener, address): (Listener, String), forwarder: Arc<Forwarder>) -> Self {
-        let stop = CancellationToken::new();
-        let server = tokio::spawn(serve(listener, forwarder, stop.clone()));
-        Self {
-            address,
-            stop,
-            server,
-        }
-    }
-
-    /// The path of the Unix socket, if it is one.
-    pub(super) fn socket(&self) -> Option<&str> {
-        self.address.strip_prefix("unix:")
-    }
-
-    /// Lets requests in flight end for up to `within`. The end of the process cuts the rest.
-    pub(super) async fn close(self, within: Duration) {
-        self.stop.cancel();
-        let _ = timeout(within, self.server).await;
-    }
-}
-
-/// Accepts until `stop`, and returns once the last connection has ended.
-async fn serve(listener: Listener, forwarder: Arc<Forwarder>, stop: CancellationToken) {
+/// Accepts until `stop`, and returns once the last request has ended.
+pub(super) async fn serve(listener: Listener, forwarder: Arc<Forwarder>, stop: CancellationToken) {
     let connections = GracefulShutdown::new();
     loop {
         let accepted = tokio::select! {

@@ -2,7 +2,7 @@
 //! conventions (<https://opentelemetry.io/docs/specs/semconv/http/http-spans/>).
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use http::uri::Authority;
 use http::{Method, StatusCode, Version};
@@ -20,7 +20,7 @@ use crate::http1::{Fields, RequestHead};
 use crate::json_values::wall_clock;
 use crate::locked::locked;
 
-/// One traced request.
+/// One traced request. Its span ends when this is dropped.
 #[derive(Debug)]
 pub struct RequestTrace {
     tracer: SdkTracer,
@@ -131,22 +131,6 @@ impl RequestTrace {
                 outcome.map_or_else(|| code.to_string().into(), Cow::from),
             );
         }
-    }
-
-    /// Ends the request's span where it is dropped.
-    pub fn guard(self: &Arc<Self>) -> RequestSpanGuard {
-        RequestSpanGuard(Arc::clone(self))
-    }
-}
-
-/// Ends the span of a request where it is dropped.
-#[must_use = "the span ends where this is dropped"]
-#[derive(Debug)]
-pub struct RequestSpanGuard(Arc<RequestTrace>);
-
-impl Drop for RequestSpanGuard {
-    fn drop(&mut self) {
-        locked(&self.0.span).end();
     }
 }
 
