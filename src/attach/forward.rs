@@ -333,26 +333,24 @@ impl Forwarder {
         let mut answer = whole(answer).await;
         // The body may have broken off. The refusal itself matters more.
         answer.headers_mut().remove(CONTENT_LENGTH);
-        // A token that has come since is not blamed.
-        let first = self.hold.send_if_modified(|hold| {
+        let problem: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
+        let newer = match problem["mark"].as_str() {
+            Some(mark) => format!("the holder of token {mark} is newer"),
+            None => "a newer holder has written there".to_owned(),
+        };
+        let (token, what) = (asked.token.to_str().unwrap_or_default(), &asked.what);
+        self.hold.send_if_modified(|hold| {
+            // A token that has come since is not blamed.
             let first = hold.token == asked.token && hold.refusal.is_none();
             if first {
+                tracing::error!(
+                    "token {token} is stale: {what} was refused, because {newer}; nothing more is \
+                     forwarded"
+                );
                 hold.refusal = Some(answer.clone());
             }
             first
         });
-        if first {
-            let problem: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
-            let newer = match problem["mark"].as_str() {
-                Some(mark) => format!("the holder of token {mark} is newer"),
-                None => "a newer holder has written there".to_owned(),
-            };
-            let (token, what) = (asked.token.to_str().unwrap_or_default(), &asked.what);
-            tracing::error!(
-                "token {token} is stale: {what} was refused, because {newer}; nothing more is \
-                 forwarded"
-            );
-        }
         answer.map(Body::from)
     }
 
