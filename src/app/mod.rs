@@ -132,7 +132,7 @@ impl Bound {
         };
 
         // Drain.
-        tracing::info!(signal = signal.name(), "draining");
+        tracing::info!(signal = signal.name, "draining");
         // In this order: once a client can find the proxy unready, every answer also announces the
         // end of its connection.
         phases.announced.cancel();

@@ -97,6 +97,7 @@ pub(super) async fn watch(
                 // Watches the files that the failed reload has read, and those of the current
                 // configuration.
                 seen = sources.and(&settings.sources.now());
+                live.metrics.set_routes(&route_labels(&settings));
                 live.metrics.series.config_reload_ok.set(0);
                 for reason in reasons {
                     tracing::error!(
@@ -110,29 +111,19 @@ pub(super) async fn watch(
     }
 }
 
-/// Applies new settings, all of them or none.
+/// Applies new settings, all of them or none: an error leaves only the metrics of new routes.
 async fn take(new: Settings, now: &Settings, live: &Live) -> Result<Arc<Settings>, Vec<String>> {
-    let told = |error: &dyn std::fmt::Display| vec![error.to_string()];
     let (new, kept) = now.reload_from(new)?;
     let new = Arc::new(new);
     let table = RouteTable::of(&new.routes, new.unmatched);
-    let findings = live.routes.check(&*live.store, &table).await;
-    let findings = findings.map_err(|error| told(&error))?;
+    let checked = live.routes.check(&*live.store, &table).await;
+    let findings = checked.map_err(reason)?;
     live.metrics.set_routes(&route_labels(&new));
     // Recorded before the first request uses it, and only if it can be served.
-    let taken = async {
-        let snapshot = live.proxy.prepare(Arc::clone(&new));
-        let snapshot = snapshot.map_err(|error| told(&error))?;
-        let recorded = record(&*live.store, &table).await;
-        recorded.map_err(|error| told(&error))?;
-        live.proxy.reload(&snapshot);
-        live.routes.serve(table);
-        Ok(())
-    };
-    if let Err(reasons) = taken.await {
-        live.metrics.set_routes(&route_labels(now));
-        return Err(reasons);
-    }
+    let snapshot = live.proxy.prepare(Arc::clone(&new)).map_err(reason)?;
+    record(&*live.store, &table).await.map_err(reason)?;
+    live.proxy.reload(&snapshot);
+    live.routes.serve(table);
     keys::tell(&findings);
     if !kept.is_empty() {
         tracing::warn!(
@@ -153,4 +144,8 @@ async fn take(new: Settings, now: &Settings, live: &Live) -> Result<Arc<Settings
     let loaded = LoadedConfig::now(Arc::clone(&new), kept);
     live.loaded.send_replace(loaded);
     Ok(new)
+}
+
+fn reason(error: impl std::fmt::Display) -> Vec<String> {
+    vec![error.to_string()]
 }

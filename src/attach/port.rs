@@ -1,7 +1,6 @@
 //! The loopback port that the command sends its requests to. It speaks HTTP/1.1.
 
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +10,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
-use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 
 use super::forward::Forwarder;
 use crate::app::listen;
 use crate::config::{Listen, Settings};
-use crate::socket::{Listener, Socket};
+use crate::socket::Listener;
 
 /// The pause after an error of accept(2): there may be no descriptors left.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
@@ -40,11 +38,11 @@ pub(super) async fn serve(listener: Listener, forwarder: Arc<Forwarder>, stop: C
     let connections = GracefulShutdown::new();
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener) => accepted,
+            accepted = listener.accept() => accepted,
             () = stop.cancelled() => break,
         };
         let socket = match accepted {
-            Ok(socket) => socket,
+            Ok((socket, _)) => socket,
             Err(error) => {
                 tracing::warn!(%error, "a connection was not accepted");
                 tokio::time::sleep(ACCEPT_AGAIN).await;
@@ -61,15 +59,4 @@ pub(super) async fn serve(listener: Listener, forwarder: Arc<Forwarder>, stop: C
     }
     drop(listener);
     connections.shutdown().await;
-}
-
-async fn accept(listener: &Listener) -> io::Result<Socket> {
-    Ok(match listener {
-        Listener::Tcp(listener) => {
-            let (stream, _) = listener.accept().await?;
-            stream.set_nodelay(true)?;
-            Either::Left(stream)
-        }
-        Listener::Unix(listener) => Either::Right(listener.accept().await?.0),
-    })
 }

@@ -55,10 +55,8 @@ impl RequestTrace {
             let agent = String::from_utf8_lossy(agent).into_owned();
             attributes.push(KeyValue::new("user_agent.original", agent));
         }
-        let builder = SpanBuilder::from_name(method)
-            .with_kind(SpanKind::Server)
-            .with_attributes(attributes);
-        let span = tracer.build_with_context(builder, &outside);
+        let builder = SpanBuilder::from_name(method).with_kind(SpanKind::Server);
+        let span = tracer.build_with_context(builder.with_attributes(attributes), &outside);
         let context = span.span_context().clone();
         Self {
             tracer: tracer.clone(),
@@ -96,9 +94,8 @@ impl RequestTrace {
         if let Some(port) = address.port_u16() {
             attributes.push(KeyValue::new("server.port", i64::from(port)));
         }
-        let builder = SpanBuilder::from_name(method)
-            .with_kind(SpanKind::Client)
-            .with_attributes(attributes);
+        let builder = SpanBuilder::from_name(method).with_kind(SpanKind::Client);
+        let builder = builder.with_attributes(attributes);
         UpstreamSpan {
             span: Box::new(self.tracer.build_with_context(builder, &self.inside)),
             error: Some("unanswered"),
