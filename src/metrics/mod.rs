@@ -132,16 +132,12 @@ impl Metrics {
         info.reset();
         let digest = settings.document.digest();
         info.with_label_values(&[&digest]).set(1);
+        let listener = settings.tls.as_ref().map(|tls| tls.expires);
+        let admin = settings.admin.tls.as_ref().map(|tls| tls.expires);
         let identity = settings.upstream.tls.identity.as_ref();
         for (certificate, expires) in [
-            (
-                Certificate::Listener,
-                settings.tls.as_ref().map(|tls| tls.expires),
-            ),
-            (
-                Certificate::Admin,
-                settings.admin.tls.as_ref().map(|tls| tls.expires),
-            ),
+            (Certificate::Listener, listener),
+            (Certificate::Admin, admin),
             (Certificate::Upstream, identity.map(|shown| shown.expires)),
         ] {
             #[expect(
@@ -149,10 +145,8 @@ impl Metrics {
                 reason = "exact for 285 million years, as every gauge is a float"
             )]
             let seconds = expires.map_or(f64::INFINITY, |seconds| seconds as f64);
-            self.series
-                .tls_certificate_expiry
-                .of(certificate)
-                .set(seconds);
+            let expiry = self.series.tls_certificate_expiry.of(certificate);
+            expiry.set(seconds);
         }
     }
 
