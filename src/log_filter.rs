@@ -35,44 +35,21 @@ impl LogFilter {
     }
 
     /// Has the log show this from now on, and returns what it showed before. A line says so, with the
-    /// cause, as severe as it must be to be seen: with the new level, or with the one before if the
-    /// new one is `off`.
+    /// cause.
     pub fn set(&self, level: LogLevel, cause: &str) -> Result<LogLevel, String> {
         let mut now = locked(&self.now);
-        self.apply(&level)?;
-        if !tell(cause, &now, &level) {
-            self.apply(&now)?;
-            tell(cause, &now, &level);
-            self.apply(&level)?;
+        if let Some(layer) = &self.layer {
+            let filter = targets(&level).map_err(|error| error.to_string())?;
+            layer.reload(filter).map_err(|error| error.to_string())?;
         }
-        Ok(std::mem::replace(&mut now, level))
-    }
-
-    fn apply(&self, level: &LogLevel) -> Result<(), String> {
-        let Some(layer) = &self.layer else {
-            return Ok(());
-        };
-        let filter = targets(level).map_err(|error| error.to_string())?;
-        layer.reload(filter).map_err(|error| error.to_string())
+        let before = std::mem::replace(&mut *now, level);
+        tracing::info!(cause, %before, now = %*now, "the log level was changed");
+        Ok(before)
     }
 }
 
-/// The filter of a level.
+/// The filter of a level. At each level, `off` included, the log shows that it was changed.
 pub fn targets(level: &LogLevel) -> Result<Targets, ParseError> {
-    level.as_str().parse()
-}
-
-/// `false`: the log shows no line of this module now.
-fn tell(cause: &str, before: &LogLevel, now: &LogLevel) -> bool {
-    const WHAT: &str = "the log level was changed";
-    if tracing::enabled!(Level::INFO) {
-        tracing::info!(cause, %before, %now, "{WHAT}");
-    } else if tracing::enabled!(Level::WARN) {
-        tracing::warn!(cause, %before, %now, "{WHAT}");
-    } else if tracing::enabled!(Level::ERROR) {
-        tracing::error!(cause, %before, %now, "{WHAT}");
-    } else {
-        return false;
-    }
-    true
+    let targets: Targets = level.as_str().parse()?;
+    Ok(targets.with_target(module_path!(), Level::INFO))
 }

@@ -64,17 +64,14 @@ impl RecentRejection {
 /// The rings.
 #[derive(Debug)]
 pub struct Rejections {
+    capacity: usize,
     refused: Ring,
     /// These requests were sent, and are no refusals.
     unknown: Ring,
 }
 
-#[derive(Debug)]
-struct Ring {
-    capacity: usize,
-    /// The latest last. Held for a push or a copy, never across an await.
-    latest: Mutex<VecDeque<RecentRejection>>,
-}
+/// The latest first. Held for a push or a copy, never across an await.
+type Ring = Mutex<VecDeque<RecentRejection>>;
 
 impl Default for Rejections {
     fn default() -> Self {
@@ -87,65 +84,40 @@ impl Rejections {
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self {
-            refused: Ring::new(capacity),
-            unknown: Ring::new(capacity),
+            capacity,
+            refused: Ring::default(),
+            unknown: Ring::default(),
         }
     }
 
     /// Keeps it among its like, and forgets the oldest of them if the ring is full.
     pub fn push(&self, refusal: RecentRejection) {
-        match refusal.outcome {
-            Outcome::OutcomeUnknown => self.unknown.push(refusal),
-            _ => self.refused.push(refusal),
-        }
+        let mut ring = locked(match refusal.outcome {
+            Outcome::OutcomeUnknown => &self.unknown,
+            _ => &self.refused,
+        });
+        ring.push_front(refusal);
+        ring.truncate(self.capacity);
     }
 
     /// The latest refusals, newest first; of one resource if one is named.
     #[must_use]
     pub fn latest(&self, of: Option<&ResourceKey>, limit: usize) -> Vec<RecentRejection> {
-        self.refused.latest(of, limit)
+        latest(&self.refused, of, limit)
     }
 
     /// The latest unknown outcomes, whether they have settled or not; as [`Self::latest`].
     #[must_use]
     pub fn latest_unknown(&self, of: Option<&ResourceKey>, limit: usize) -> Vec<RecentRejection> {
-        self.unknown.latest(of, limit)
+        latest(&self.unknown, of, limit)
     }
 }
 
-impl Ring {
-    fn new(capacity: usize) -> Self {
-        Self {
-            capacity,
-            latest: Mutex::new(VecDeque::with_capacity(capacity)),
-        }
-    }
-
-    fn push(&self, refusal: RecentRejection) {
-        // Evicted entries are freed after the lock.
-        let _oldest = {
-            let mut ring = locked(&self.latest);
-            let oldest = if ring.len() >= self.capacity {
-                ring.pop_front()
-            } else {
-                None
-            };
-            if self.capacity > 0 {
-                ring.push_back(refusal);
-            }
-            oldest
-        };
-    }
-
-    fn latest(&self, of: Option<&ResourceKey>, limit: usize) -> Vec<RecentRejection> {
-        let ring = locked(&self.latest);
-        ring.iter()
-            .rev()
-            .filter(|refusal| of.is_none_or(|resource| refusal.resource.as_ref() == Some(resource)))
-            .take(limit)
-            .cloned()
-            .collect()
-    }
+fn latest(ring: &Ring, of: Option<&ResourceKey>, limit: usize) -> Vec<RecentRejection> {
+    let ring = locked(ring);
+    let wanted =
+        |refusal: &&RecentRejection| of.is_none_or(|of| refusal.resource.as_ref() == Some(of));
+    ring.iter().filter(wanted).take(limit).cloned().collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Connected sockets, TCP or Unix, and how one moves from runtime to runtime.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::task::Poll;
@@ -18,6 +19,21 @@ use tokio_util::either::Either;
 pub enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
+}
+
+impl Listener {
+    /// Also returns the client's address on TCP.
+    pub(crate) async fn accept(&self) -> io::Result<(Socket, Option<SocketAddr>)> {
+        Ok(match self {
+            Self::Tcp(listener) => {
+                let (tcp, address) = listener.accept().await?;
+                // Fails only on a closed socket. Waiting to fill a packet only delays an answer.
+                let _ = tcp.set_nodelay(true);
+                (Either::Left(tcp), Some(address))
+            }
+            Self::Unix(listener) => (Either::Right(listener.accept().await?.0), None),
+        })
+    }
 }
 
 /// A socket that the runtime which opened or accepted it waits for.

@@ -9,22 +9,17 @@ use tokio::time::Instant;
 
 use crate::locked::locked;
 
-/// Lines a second about an overload.
-const OF_MANY: u32 = 10;
-/// Lines a second for each reason to refuse a request.
-const OF_REFUSALS: u32 = 100;
-/// The spans for many different lines: none grows.
-const SECOND: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(1));
-/// The pauses between two lines of one cause: the first, and the longest.
-const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(5));
+const SECOND: Duration = Duration::from_secs(1);
+/// The longest pause between two lines of one cause.
+const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 
 /// Says which lines are logged, and how many were left out before each.
 #[derive(Debug)]
 pub struct Throttle {
     /// The maximum number of lines in a span.
     most: u32,
-    /// The first span. Each that was filled is followed by one of twice the length.
-    first: Duration,
+    /// The first span is a second. Each that was filled is followed by one of twice the length, up to
+    /// this one.
     longest: Duration,
     state: Mutex<ThrottleState>,
 }
@@ -40,37 +35,32 @@ struct ThrottleState {
 }
 
 impl Throttle {
-    /// For many different lines of one kind: the first few of each second.
+    /// For many different lines of one kind, such as those about an overload: the first 10 of each
+    /// second.
     #[must_use]
     pub fn of_many() -> Self {
-        Self::new(OF_MANY, SECOND)
+        Self::new(10, SECOND)
     }
 
-    /// For the refusals of one reason.
+    /// For the refusals of one reason: the first 100 of each second.
     #[must_use]
     pub fn of_refusals() -> Self {
-        Self::new(OF_REFUSALS, SECOND)
+        Self::new(100, SECOND)
     }
 
     /// For tries that fail for the same cause, over and over: the first one, and then at growing
     /// pauses.
     #[must_use]
     pub fn of_repeats() -> Self {
-        Self::new(1, PAUSES)
+        Self::new(1, LONGEST_PAUSE)
     }
 
-    fn new(most: u32, (first, longest): (Duration, Duration)) -> Self {
+    fn new(most: u32, longest: Duration) -> Self {
         Self {
             most,
-            first,
             longest,
             state: Mutex::default(),
         }
-    }
-
-    /// Lets the next line through, whatever came before.
-    fn forget(&self) {
-        *locked(&self.state) = ThrottleState::default();
     }
 
     /// Returns how many were left out before this one; `None`: it is not logged.
@@ -89,7 +79,7 @@ impl Throttle {
             Some((since, span)) if now - since < span => None,
             // After a span in which nothing happened it is news again.
             Some((since, span)) if now - since < span * 2 => Some((span * 2).min(self.longest)),
-            _ => Some(self.first),
+            _ => Some(SECOND),
         };
         if let Some(span) = next {
             state.span = Some((now, span));
@@ -128,12 +118,6 @@ impl Failing {
         let seconds = Duration::from_secs(self.since.as_secs());
         humantime::format_duration(seconds).to_string()
     }
-
-    /// It is not the first failure.
-    #[must_use]
-    pub fn is_repeated(&self) -> bool {
-        self.tries > 1
-    }
 }
 
 impl Default for Outage {
@@ -162,7 +146,8 @@ impl Outage {
     pub fn over(&self, now: Instant) -> Option<Failing> {
         let mut failing = locked(&self.failing);
         let (began, tries) = failing.take()?;
-        self.throttle.forget();
+        // The next failure is logged, whatever came before.
+        *locked(&self.throttle.state) = ThrottleState::default();
         Some(Failing {
             since: now - began,
             tries,
@@ -223,7 +208,7 @@ mod tests {
         assert_eq!((over.lasted().as_str(), over.tries), ("10m 1s", 1201));
         // The next one is another one.
         let next = outage.failed("timeout", began + 602 * SEC).expect("news");
-        assert_eq!((next.tries, next.is_repeated()), (1, false));
+        assert_eq!(next.tries, 1);
     }
 
     #[test]

@@ -33,12 +33,6 @@ pub(crate) struct PerWorker<T>(Box<[OwnLine<T>]>);
 #[repr(align(128))]
 struct OwnLine<T>(Mutex<T>);
 
-impl<T> OwnLine<T> {
-    fn lock(&self) -> MutexGuard<'_, T> {
-        locked(&self.0)
-    }
-}
-
 impl<T> PerWorker<T> {
     pub(crate) fn new(mut make: impl FnMut() -> T) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -48,7 +42,7 @@ impl<T> PerWorker<T> {
 
     /// This worker's copy.
     pub(crate) fn own(&self) -> MutexGuard<'_, T> {
-        self.0[index() % self.0.len()].lock()
+        locked(&self.0[index() % self.0.len()].0)
     }
 
     /// All copies, this worker's first.
@@ -60,7 +54,7 @@ impl<T> PerWorker<T> {
     /// Changes one copy after the other: until this returns, workers may find different values.
     pub(crate) fn change(&self, mut change: impl FnMut(&mut T)) {
         for copy in &self.0 {
-            change(&mut copy.lock());
+            change(&mut locked(&copy.0));
         }
     }
 }

@@ -57,22 +57,19 @@ fn bind_file(socket: &UnixSocket, path: &Path, mode: Option<u32>) -> anyhow::Res
 
 /// Removes the socket that an earlier run has left. An error where a process listens on it, or may.
 fn remove_left_over(path: &Path) -> anyhow::Result<()> {
-    let found = match std::fs::symlink_metadata(path) {
-        Ok(found) => found,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error.into()),
+    let Err(error) = UnixStream::connect(path) else {
+        anyhow::bail!("another process listens there");
     };
-    anyhow::ensure!(
-        found.file_type().is_socket(),
-        "there is a file of that name that is not a socket"
-    );
-    match UnixStream::connect(path) {
-        Ok(_) => anyhow::bail!("another process listens there"),
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+    match error.kind() {
+        ErrorKind::NotFound => Ok(()),
+        ErrorKind::ConnectionRefused => {
+            anyhow::ensure!(
+                std::fs::symlink_metadata(path)?.file_type().is_socket(),
+                "there is a file of that name that is not a socket"
+            );
             Ok(std::fs::remove_file(path)?)
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error).context(
+        _ => Err(error).context(
             "there is a socket, and another process may listen on it: remove it if none does",
         ),
     }

@@ -1,4 +1,5 @@
-//! [`LogWriter`]: the queue of log lines for standard error, which a separate thread writes.
+//! [`LogOutput`]: the log's way to standard error, and its filter. [`LogWriter`]: the queue of log
+//! lines, which a separate thread writes.
 //!
 //! A pipe without a reader blocks its writer. So no request writes to standard error itself: it
 //! leaves its line in a bounded queue. A line that finds no room is dropped and counted.
@@ -13,8 +14,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::sleep;
 use std::time::Duration;
 
+use tokio::time::MissedTickBehavior;
 use tracing_subscriber::fmt::MakeWriter;
 
+use crate::log_filter::LogFilter;
+use crate::metrics::Metrics;
 use crate::printable;
 
 /// How many bytes may wait to be written.
@@ -25,6 +29,16 @@ const CHUNK: usize = 64 << 10;
 const LAST_LOOKS: u32 = 100;
 /// Pause before looking again, or before retrying when stderr is non-blocking and full.
 const AGAIN: Duration = Duration::from_millis(10);
+
+/// The interval at which lost lines are counted.
+const COUNT_AGAIN: Duration = Duration::from_secs(1);
+
+/// The log of this process.
+#[derive(Clone, Debug)]
+pub struct LogOutput {
+    pub writer: LogWriter,
+    pub filter: Arc<LogFilter>,
+}
 
 /// The format of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +90,30 @@ impl LogWriter {
         })
     }
 
+    /// Counts lost lines, for as long as the process lives. They are reported once none was lost
+    /// for a while: then there is room for the line that says so.
+    pub(super) async fn count_dropped(self, metrics: Arc<Metrics>) {
+        let counter = &metrics.series.log_lines_dropped;
+        let mut tick = tokio::time::interval(COUNT_AGAIN);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut said = 0;
+        loop {
+            tick.tick().await;
+            let (known, now) = (counter.get(), self.dropped());
+            counter.inc_by(now - known);
+            if now == known && now > said {
+                tracing::warn!(
+                    lines = now - said,
+                    "standard error was not read in time: lines of the log are missing here"
+                );
+                // Else this line is lost, too.
+                if self.dropped() == now {
+                    said = now;
+                }
+            }
+        }
+    }
+
     /// How many lines were dropped since the start.
     pub(super) fn dropped(&self) -> u64 {
         self.counts.dropped.load(Ordering::Relaxed)
@@ -96,7 +134,7 @@ impl LineStyle {
     /// The field at the end of a line that names the instance.
     fn field(self, instance: &str) -> String {
         match self {
-            Self::Json => format!(",\"instance\":\"{instance}\"}}"),
+            Self::Json => format!(",\"instance\":\"{instance}\""),
             Self::Text | Self::Coloured => format!(" instance={instance}"),
         }
     }
@@ -119,12 +157,12 @@ impl Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(line);
         let text = self.style.clean(text.strip_suffix('\n').unwrap_or(&text));
-        // The field of a JSON line brings the end of the object along.
-        let text = match self.style {
-            LineStyle::Json if !self.instance.is_empty() => text.strip_suffix('}').unwrap_or(&text),
-            _ => &text,
+        // The field is the last one of a JSON line's object.
+        let (text, end) = match self.style {
+            LineStyle::Json => (text.strip_suffix('}').unwrap_or(&text), "}\n"),
+            LineStyle::Text | LineStyle::Coloured => (&*text, "\n"),
         };
-        let queued = [text, &self.instance, "\n"].concat().into_bytes();
+        let queued = [text, &self.instance, end].concat().into_bytes();
         let length = queued.len();
         let waiting = self.counts.waiting.fetch_add(length, Ordering::Relaxed);
         // The thread that receives lives as long as the process.
@@ -278,5 +316,37 @@ mod tests {
         ] {
             assert_eq!(style.clean(line), clean);
         }
+    }
+
+    struct Closed;
+
+    impl Write for Closed {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_lost_is_counted() {
+        let metrics = Arc::new(Metrics::new(&[]));
+        let mut log = LogWriter::start(Closed, LineStyle::Text, None).expect("a thread");
+        let counting = tokio::spawn(log.clone().count_dropped(Arc::clone(&metrics)));
+        let mut total = 0;
+        for lost in [0, 7, 0, 5] {
+            for _ in 0..lost {
+                log.write_all(b"a line\n").expect("it is taken");
+            }
+            LogWriter::flush(&log);
+            total += lost;
+            tokio::time::sleep(COUNT_AGAIN * 2).await;
+            let text = metrics.encode(std::time::Instant::now());
+            let line = format!("\nfencepost_log_lines_dropped_total {total}\n");
+            assert!(text.contains(&line), "{total}");
+        }
+        counting.abort();
     }
 }

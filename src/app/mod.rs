@@ -1,13 +1,10 @@
 //! The one place that wires everything. [`App::bind`] opens the store and binds the ports;
 //! [`Bound::run`] serves until a signal stops it.
 
-mod found;
 mod keys;
 pub(crate) mod listen;
-mod log_output;
 mod log_writer;
 mod reload;
-mod settings_metrics;
 mod shutdown;
 mod store_start;
 #[cfg(test)]
@@ -25,13 +22,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::listen::bind;
-use self::reload::Live;
-use self::settings_metrics::{route_labels, set_loaded};
+use self::reload::{Live, route_labels};
 use self::shutdown::StopSignal;
-use self::store_start::join;
 use crate::admin::{self, AdminState, LoadedConfig, Readiness};
 use crate::config::{self, Loader, RouteTable, Settings, Warning};
 use crate::fencing::{Background, Fencing, FencingSetup, Running};
+use crate::json_values::wall_clock;
 use crate::log_filter::LogFilter;
 use crate::metrics::Metrics;
 use crate::proxy::Proxy;
@@ -43,8 +39,7 @@ use crate::store::routes::RouteRecord;
 use crate::store::{InstanceId, MarkStore, StoreError};
 
 pub use keys::{Migration, migrate};
-pub use log_output::LogOutput;
-pub use log_writer::{LineStyle, LogWriter};
+pub use log_writer::{LineStyle, LogOutput, LogWriter};
 pub use shutdown::Shutdown;
 
 /// The pause between two attempts to reach the store at the start.
@@ -99,19 +94,22 @@ impl Bound {
         // Start the fencing, and the tasks beside it.
         let (settings, filter) = (self.settings, Arc::clone(&log.filter));
         let (app, background) = App::start(settings, self.store, self.instance, filter)?;
-        let side_tasks = app.start_side_tasks(self.admin_listener, log.writer);
+        tokio::spawn(log.writer.count_dropped(Arc::clone(&app.live.metrics)));
+        if let Some(listener) = self.admin_listener {
+            app.serve_admin(listener);
+        }
 
-        // Serve.
-        let mut joined = app.join_or_stop(&mut shutdown, join(&background)).await?;
-        let mut port = app.accept(self.data_listener);
+        // Serve. One attempt to join is made before the first request is accepted, so that a normal
+        // start refuses no request. A store that cannot be reached delays no start: unfenced
+        // requests pass, and fenced ones are refused until it can be reached.
+        let now = Duration::ZERO;
+        let mut joined = app.join(&background, now, &mut shutdown).await?;
+        let phases = DrainPhases::default();
+        let mut port = app.accept(self.data_listener, phases.clone());
         tracing::info!(data = self.data, admin = self.admin.as_deref(), "listening");
         tracing::info!("{}", config::summary(&app.settings));
         while joined == Ok(false) {
-            let again = async {
-                tokio::time::sleep(START_AGAIN).await;
-                join(&background).await
-            };
-            joined = app.join_or_stop(&mut shutdown, again).await?;
+            joined = app.join(&background, START_AGAIN, &mut shutdown).await?;
         }
         // A stop before the store was reached leaves nothing to clean up in it.
         let mut running = background.run(joined == Ok(true));
@@ -123,24 +121,28 @@ impl Bound {
 
         // Wait for a signal. If a lane or the membership task fails, every fenced request would
         // be refused for ever, so the process ends and a new one can start.
-        let signal = tokio::select! {
-            biased;
-            signal = shutdown.next_after(joined.err()) => signal,
-            failed = running.failed() => anyhow::bail!(failed),
+        let signal = if let Err(signal) = joined {
+            signal
+        } else {
+            tokio::select! {
+                biased;
+                signal = shutdown.signals.next() => signal,
+                failed = running.failed() => anyhow::bail!(failed),
+            }
         };
 
         // Drain.
-        tracing::info!(signal = signal.name(), "draining");
+        tracing::info!(signal = signal.name, "draining");
         // In this order: once a client can find the proxy unready, every answer also announces the
         // end of its connection.
-        port.departure.announced.cancel();
+        phases.announced.cancel();
         app.readiness.draining.cancel();
         reloads.abort();
         let end = shutdown.handle_during_drain(signal);
-        let deadline = app.drain(&mut port).await;
+        let deadline = app.drain(&mut port, &phases).await;
 
         // Close.
-        app.close(running, deadline, end, side_tasks).await;
+        app.close(running, deadline, end).await;
         tracing::info!("stopped");
         Ok(())
     }
@@ -158,19 +160,9 @@ pub struct App {
     tunnels: CancellationToken,
     /// Exchanges go on there when their connections have ended.
     workers: Arc<Workers>,
-}
-
-/// The data port while it accepts.
-struct DataPort {
-    server: JoinHandle<()>,
-    departure: DrainPhases,
-}
-
-/// The tasks that run beside the requests until the store is closed.
-struct SideTasks {
+    /// The admin port, which answers until the process ends.
+    admin: TaskTracker,
     admin_stop: CancellationToken,
-    admin: Option<JoinHandle<()>>,
-    lost_lines: JoinHandle<()>,
 }
 
 impl App {
@@ -179,11 +171,11 @@ impl App {
         let store = store_start::open(&settings, &instance).await?;
         let (data_listener, data) =
             bind(&settings.listen, settings.listen_mode.map(|mode| mode.0)).await?;
-        let admin = match &settings.admin.listen.0 {
+        let (admin_listener, admin) = match &settings.admin.listen.0 {
             Some(listen) => Some(bind(listen, None).await?),
             None => None,
-        };
-        let (admin_listener, admin) = admin.unzip();
+        }
+        .unzip();
         Ok(Bound {
             data,
             admin,
@@ -204,8 +196,9 @@ impl App {
     ) -> anyhow::Result<(Self, Background)> {
         raise_descriptors();
         let metrics = Arc::new(Metrics::new(&route_labels(&settings)));
-        metrics.set_instance(&instance.name());
-        set_loaded(&metrics, &settings);
+        let info = &metrics.series.instance_info;
+        info.with_label_values(&[&instance.name()]).set(1);
+        metrics.set_config(&settings, wall_clock());
         let rejections = Arc::new(Rejections::default());
         let routes = Arc::new(RouteRecord::new(
             RouteTable::of(&settings.routes, settings.unmatched),
@@ -256,61 +249,58 @@ impl App {
             tasks,
             tunnels,
             workers,
+            admin: TaskTracker::new(),
+            admin_stop: CancellationToken::new(),
         };
         Ok((app, background))
     }
 
-    fn start_side_tasks(&self, admin: Option<Listener>, log: LogWriter) -> SideTasks {
-        let admin_stop = CancellationToken::new();
-        let metrics = &self.live.metrics;
-        let admin = admin.map(|listener| {
-            let state = AdminState {
-                fencing: Arc::clone(&self.live.fencing),
-                metrics: Arc::clone(metrics),
-                rejections: Arc::clone(&self.rejections),
-                readiness: Arc::clone(&self.readiness),
-                settings: self.live.admin.subscribe(),
-                log: Arc::clone(&self.live.log),
-                loaded: self.live.loaded.subscribe(),
-            };
-            let stop = admin_stop.clone().cancelled_owned();
-            tokio::spawn(admin::serve(listener, state, stop))
-        });
-        let lost_lines = tokio::spawn(log_output::count(log, Arc::clone(metrics)));
-        SideTasks {
-            admin_stop,
-            admin,
-            lost_lines,
-        }
+    fn serve_admin(&self, listener: Listener) {
+        let state = AdminState {
+            fencing: Arc::clone(&self.live.fencing),
+            metrics: Arc::clone(&self.live.metrics),
+            rejections: Arc::clone(&self.rejections),
+            readiness: Arc::clone(&self.readiness),
+            settings: self.live.admin.subscribe(),
+            log: Arc::clone(&self.live.log),
+            loaded: self.live.loaded.subscribe(),
+        };
+        let stop = self.admin_stop.clone().cancelled_owned();
+        self.admin.spawn(admin::serve(listener, state, stop));
     }
 
-    /// One attempt to join the store, unless a signal comes first. False: it cannot be reached yet.
-    ///
-    /// One attempt is made before the first request is accepted, so that a normal start refuses no
-    /// request. A store that cannot be reached delays no start: unfenced requests pass, and fenced
-    /// ones are refused until it can be reached.
+    /// One attempt to join the store after a pause, unless a signal comes first. False: it cannot
+    /// be reached yet.
     ///
     /// A migration may wait for minutes. A signal aborts it, and closes its connections. If the
     /// instance is recorded by then, it has forwarded nothing, and the others declare it dead.
-    async fn join_or_stop(
+    async fn join(
         &self,
+        background: &Background,
+        pause: Duration,
         shutdown: &mut Shutdown,
-        attempt: impl Future<Output = Result<bool, StoreError>>,
     ) -> Result<Result<bool, StopSignal>, StoreError> {
-        let joined = shutdown.or(attempt).await;
+        let attempt = async {
+            tokio::time::sleep(pause).await;
+            background.join().await
+        };
+        let findings = tokio::select! {
+            joined = attempt => joined?,
+            signal = shutdown.signals.next() => return Ok(Err(signal)),
+        };
+        let Some(findings) = findings else {
+            return Ok(Ok(false));
+        };
+        keys::tell(&findings);
         let store = &self.live.store;
-        if matches!(joined, Ok(Ok(true))) && store.shared() {
-            found::say_namespace(&**store, &self.settings.store.namespace).await;
+        if store.shared() {
+            store_start::say_namespace(&**store, &self.settings.store.namespace).await;
         }
-        match joined {
-            Ok(tried) => tried.map(Ok),
-            Err(signal) => Ok(Err(signal)),
-        }
+        Ok(Ok(true))
     }
 
     /// Begins to accept on the data port.
-    fn accept(&self, listener: Listener) -> DataPort {
-        let departure = DrainPhases::default();
+    fn accept(&self, listener: Listener, phases: DrainPhases) -> JoinHandle<()> {
         let server = tokio::spawn(server::serve(
             listener,
             server::Shared {
@@ -318,24 +308,24 @@ impl App {
                 limits: self.settings.limits,
                 metrics: Arc::clone(&self.live.metrics),
             },
-            departure.clone(),
+            phases,
             Arc::clone(&self.workers),
         ));
         self.readiness.set_configured();
-        DataPort { server, departure }
+        server
     }
 
     /// Lets requests in flight end until the deadline, and cuts the rest. Returns the deadline.
-    async fn drain(&self, port: &mut DataPort) -> Instant {
+    async fn drain(&self, port: &mut JoinHandle<()>, phases: &DrainPhases) -> Instant {
         let settings = &self.settings.shutdown;
         tokio::time::sleep(settings.delay.0).await;
         let deadline = Instant::now() + settings.deadline.0;
         // End the connections and tunnels.
-        port.departure.now.cancel();
+        phases.now.cancel();
         self.tunnels.cancel();
         self.tasks.close();
         let ended = tokio::time::timeout_at(deadline, async {
-            let _ = (&mut port.server).await;
+            let _ = (&mut *port).await;
             self.tasks.wait().await;
         });
         if ended.await.is_err() {
@@ -343,11 +333,11 @@ impl App {
             self.live.fencing.cut();
             let _ = tokio::time::timeout(AFTER_CUT, self.tasks.wait()).await;
             // An unfenced exchange has no task of its own: it ends with its connection.
-            port.departure.cut.cancel();
+            phases.cut.cancel();
             // It may have ended before, with its last connection, while exchanges whose clients
             // have left went on.
-            if !port.server.is_finished() {
-                let _ = tokio::time::timeout(AFTER_CUT, &mut port.server).await;
+            if !port.is_finished() {
+                let _ = tokio::time::timeout(AFTER_CUT, port).await;
             }
         }
         deadline
@@ -355,13 +345,7 @@ impl App {
 
     /// Leaves the store and closes it. After a drain by SIGUSR1, the admin port answers until a
     /// signal ends the process.
-    async fn close(
-        &self,
-        running: Running,
-        deadline: Instant,
-        end: CancellationToken,
-        side_tasks: SideTasks,
-    ) {
+    async fn close(&self, running: Running, deadline: Instant, end: CancellationToken) {
         let timeout = self.settings.store.timeout.0;
         let left = deadline.saturating_duration_since(Instant::now());
         running.leave(left.max(timeout)).await;
@@ -370,10 +354,9 @@ impl App {
             tracing::info!("drained; SIGTERM ends the process");
             end.cancelled().await;
         }
-        side_tasks.admin_stop.cancel();
-        if let Some(task) = side_tasks.admin {
-            let _ = task.await;
-        }
+        self.admin_stop.cancel();
+        self.admin.close();
+        self.admin.wait().await;
         // A file that is moved or mounted elsewhere after a stop may leave its log behind.
         if tokio::time::timeout(timeout, self.live.store.disconnect())
             .await
@@ -383,7 +366,6 @@ impl App {
         }
         // The last thing: neither the store nor a hook waits for a collector.
         self.live.proxy.finish_traces(TRACES).await;
-        side_tasks.lost_lines.abort();
     }
 }
 

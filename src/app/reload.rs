@@ -9,10 +9,10 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use super::keys;
-use super::settings_metrics::{route_labels, set_loaded};
 use crate::admin::LoadedConfig;
-use crate::config::{self, AdminSettings, Loader, RouteTable, Settings, Sources};
+use crate::config::{self, AdminSettings, Loader, Mode, RouteTable, Settings};
 use crate::fencing::Fencing;
+use crate::json_values::wall_clock;
 use crate::log_filter::LogFilter;
 use crate::metrics::Metrics;
 use crate::proxy::Proxy;
@@ -35,16 +35,12 @@ pub(super) struct Live {
     pub log: Arc<LogFilter>,
 }
 
-impl Live {
-    /// Follows the file. A level that an operator has set since stays if the file's is as it was.
-    fn set_log_level(&self, before: &Settings, new: &Settings) {
-        if before.log.level == new.log.level {
-            return;
-        }
-        if let Err(error) = self.log.set(new.log.level.clone(), "reload") {
-            tracing::error!(%error, "the log level could not be changed");
-        }
-    }
+/// The labels and modes of the routes, for the metrics.
+pub(super) fn route_labels(settings: &Settings) -> Vec<(String, Mode)> {
+    let routes = settings.routes.iter();
+    routes
+        .map(|route| (route.label().to_owned(), route.mode))
+        .collect()
 }
 
 /// Reloads until it is aborted.
@@ -79,10 +75,18 @@ pub(super) async fn watch(
             }
         };
         changing = None;
-        let (sources, reloaded) = reload(&loader, &settings, &live).await;
+        // The files that were read, and the settings.
+        let (sources, reloaded) = match loader.load() {
+            Ok((new, warnings)) => {
+                for warning in warnings {
+                    tracing::warn!(%warning, "configuration");
+                }
+                (new.sources.clone(), take(new, &settings, &live).await)
+            }
+            Err(problems) => (problems.sources.clone(), Err(vec![problems.to_string()])),
+        };
         match reloaded {
             Ok(new) => {
-                live.set_log_level(&settings, &new);
                 settings = new;
                 seen = sources;
                 live.metrics.series.config_reload_ok.set(1);
@@ -93,6 +97,7 @@ pub(super) async fn watch(
                 // Watches the files that the failed reload has read, and those of the current
                 // configuration.
                 seen = sources.and(&settings.sources.now());
+                live.metrics.set_routes(&route_labels(&settings));
                 live.metrics.series.config_reload_ok.set(0);
                 for reason in reasons {
                     tracing::error!(
@@ -106,46 +111,19 @@ pub(super) async fn watch(
     }
 }
 
-/// Reads everything again. Also returns the files that were read.
-async fn reload(
-    loader: &Loader,
-    settings: &Settings,
-    live: &Live,
-) -> (Sources, Result<Arc<Settings>, Vec<String>>) {
-    let (new, warnings) = match loader.load() {
-        Ok(read) => read,
-        Err(problems) => return (problems.sources.clone(), Err(vec![problems.to_string()])),
-    };
-    for warning in warnings {
-        tracing::warn!(%warning, "configuration");
-    }
-    let sources = new.sources.clone();
-    (sources, take(new, settings, live).await)
-}
-
-/// Applies new settings, all of them or none.
+/// Applies new settings, all of them or none: an error leaves only the metrics of new routes.
 async fn take(new: Settings, now: &Settings, live: &Live) -> Result<Arc<Settings>, Vec<String>> {
-    let told = |error: &dyn std::fmt::Display| vec![error.to_string()];
     let (new, kept) = now.reload_from(new)?;
     let new = Arc::new(new);
     let table = RouteTable::of(&new.routes, new.unmatched);
-    let findings = live.routes.check(&*live.store, &table).await;
-    let findings = findings.map_err(|error| told(&error))?;
+    let checked = live.routes.check(&*live.store, &table).await;
+    let findings = checked.map_err(reason)?;
     live.metrics.set_routes(&route_labels(&new));
     // Recorded before the first request uses it, and only if it can be served.
-    let taken = async {
-        let snapshot = live.proxy.prepare(Arc::clone(&new));
-        let snapshot = snapshot.map_err(|error| told(&error))?;
-        let recorded = record(&*live.store, &table).await;
-        recorded.map_err(|error| told(&error))?;
-        live.proxy.reload(&snapshot);
-        live.routes.serve(table);
-        Ok(())
-    };
-    if let Err(reasons) = taken.await {
-        live.metrics.set_routes(&route_labels(now));
-        return Err(reasons);
-    }
+    let snapshot = live.proxy.prepare(Arc::clone(&new)).map_err(reason)?;
+    record(&*live.store, &table).await.map_err(reason)?;
+    live.proxy.reload(&snapshot);
+    live.routes.serve(table);
     keys::tell(&findings);
     if !kept.is_empty() {
         tracing::warn!(
@@ -153,11 +131,21 @@ async fn take(new: Settings, now: &Settings, live: &Live) -> Result<Arc<Settings
             "fields that have changed keep their old values until fencepost is restarted"
         );
     }
-    set_loaded(&live.metrics, &new);
+    // A level that an operator has set since stays if the file's is as it was.
+    if now.log.level != new.log.level
+        && let Err(error) = live.log.set(new.log.level.clone(), "reload")
+    {
+        tracing::error!(%error, "the log level could not be changed");
+    }
+    live.metrics.set_config(&new, wall_clock());
     live.fencing.reload(&new);
     live.admin.send_replace(new.admin.clone());
     let kept = kept.into_iter().map(str::to_owned).collect();
     let loaded = LoadedConfig::now(Arc::clone(&new), kept);
     live.loaded.send_replace(loaded);
     Ok(new)
+}
+
+fn reason(error: impl std::fmt::Display) -> Vec<String> {
+    vec![error.to_string()]
 }

@@ -11,22 +11,13 @@ use crate::fencing::Fencing;
 use crate::fencing::overview::Busy;
 use crate::signals::Signals;
 
-/// A request to stop. SIGUSR1 drains, as `HAProxy`'s soft stop does.
+/// A request to drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StopSignal {
-    /// Drain, and end.
-    Stop(&'static str),
-    /// Drain, and stay until another signal ends the process.
-    Drain,
-}
-
-impl StopSignal {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Stop(name) => name,
-            Self::Drain => "SIGUSR1",
-        }
-    }
+pub(super) struct StopSignal {
+    pub name: &'static str,
+    /// The process ends after the drain. Otherwise it stays until another signal ends it, as after
+    /// the soft stop of `HAProxy`.
+    pub ends: bool,
 }
 
 /// Asks a running proxy to drain and to end.
@@ -41,28 +32,14 @@ impl Shutdown {
     /// them; by default each would end the process at once. A second SIGTERM or SIGINT flushes
     /// `log` and ends the process at once.
     pub fn on_signals(log: LogWriter) -> io::Result<Self> {
-        let signals = Signals::catch([
-            (SignalKind::terminate(), StopSignal::Stop("SIGTERM")),
-            (SignalKind::interrupt(), StopSignal::Stop("SIGINT")),
-            (SignalKind::user_defined1(), StopSignal::Drain),
-        ])?;
+        let signals = [
+            (SignalKind::terminate(), "SIGTERM", true),
+            (SignalKind::interrupt(), "SIGINT", true),
+            (SignalKind::user_defined1(), "SIGUSR1", false),
+        ];
+        let signals = signals.map(|(kind, name, ends)| (kind, StopSignal { name, ends }));
+        let signals = Signals::catch(signals)?;
         Ok(Self { signals, log })
-    }
-
-    /// Runs `work`, unless a signal comes first. Then `work` is dropped.
-    pub(super) async fn or<T>(&mut self, work: impl Future<Output = T>) -> Result<T, StopSignal> {
-        tokio::select! {
-            done = work => Ok(done),
-            signal = self.signals.next() => Err(signal),
-        }
-    }
-
-    /// The signal that has come already, or the next one.
-    pub(super) async fn next_after(&mut self, come: Option<StopSignal>) -> StopSignal {
-        match come {
-            Some(signal) => signal,
-            None => self.signals.next().await,
-        }
     }
 
     /// Handles the signals that come during the drain and after it. The returned token is cancelled
@@ -73,15 +50,15 @@ impl Shutdown {
         tokio::spawn(async move {
             let mut last = first;
             loop {
-                if let StopSignal::Stop(signal) = last {
-                    if asked.is_cancelled() {
-                        tracing::error!(
-                            signal,
-                            "a second signal: aborted, what was in flight stays recorded"
-                        );
-                        self.log.flush();
-                        std::process::exit(1);
-                    }
+                if last.ends && asked.is_cancelled() {
+                    tracing::error!(
+                        signal = last.name,
+                        "a second signal: aborted, what was in flight stays recorded"
+                    );
+                    self.log.flush();
+                    std::process::exit(1);
+                }
+                if last.ends {
                     asked.cancel();
                 }
                 last = self.signals.next().await;

@@ -1,13 +1,13 @@
-//! The store at the start: it is opened before the ports are bound, and joined before the first
-//! request is accepted, if it can be reached.
+//! The store at the start: it is opened before the ports are bound, and the log says what it holds. A
+//! store without marks accepts every resource's first token, however old it is, and nothing else
+//! would tell it from the store that was there before.
 
 use std::sync::Arc;
 
-use super::{found, keys};
 use crate::config::{PostgresAddress, Settings, StoreTarget};
-use crate::fencing::Background;
+use crate::json_values::rfc3339_ms;
 use crate::store::postgres::PostgresStore;
-use crate::store::sqlite::{self, SqliteStore};
+use crate::store::sqlite::{self, Opened, SqliteStore};
 use crate::store::{InstanceId, MarkStore, StoreError};
 
 /// Opens the store. A file that cannot be used ends the start here; a server is reached later.
@@ -22,7 +22,7 @@ pub(super) async fn open(
             let namespace = &store.namespace;
             sqlite::check_place(path, store.create, store.volatile).await?;
             let opened = SqliteStore::open(path, timeout, migrate, namespace, store.create).await?;
-            found::say_file(opened.opened(), namespace);
+            say_file(opened.opened(), namespace);
             Arc::new(opened)
         }
         StoreTarget::Postgres(url) => Arc::new(PostgresStore::new(
@@ -38,11 +38,40 @@ pub(super) async fn open(
     })
 }
 
-/// One attempt to join the store, and its log lines.
-pub(super) async fn join(background: &Background) -> Result<bool, StoreError> {
-    let findings = background.join().await?;
-    if let Some(findings) = &findings {
-        keys::tell(findings);
+/// Says what the file held.
+fn say_file(opened: &Opened, namespace: &str) {
+    let path = opened.path.display();
+    if opened.created {
+        tracing::warn!(
+            "created a new store at {path}: it has no marks, and every resource's first token is \
+             accepted, however old it is"
+        );
+    } else if let Some(latest) = opened.latest_ms {
+        let marks = number(opened.marks);
+        let at = rfc3339_ms(latest);
+        tracing::info!("opened {path}: {marks}, latest change at {at}");
+    } else {
+        tracing::warn!("opened {path}: the namespace {namespace} is new: it has no marks");
     }
-    Ok(findings.is_some())
+}
+
+/// Says what the shared store held, as far as that is counted quickly.
+pub(super) async fn say_namespace(store: &dyn MarkStore, namespace: &str) {
+    match store.count_marks().await {
+        Ok(count) if count.marks == 0 => tracing::warn!(
+            "the namespace {namespace} is new: it has no marks, and every resource's first token is \
+             accepted, however old it is"
+        ),
+        Ok(count) => {
+            let least = if count.more { "at least " } else { "" };
+            let marks = number(count.marks);
+            tracing::info!("the namespace {namespace} has {least}{marks}");
+        }
+        Err(error) => tracing::warn!(%error, "the marks of {namespace} could not be counted"),
+    }
+}
+
+fn number(marks: u64) -> String {
+    let plural = if marks == 1 { "" } else { "s" };
+    format!("{marks} mark{plural}")
 }

@@ -38,7 +38,8 @@ async fn a_bound_proxy_runs_until_its_shutdown() {
     let (data, admin) = (bound.data.clone(), bound.admin.clone().expect("it is on"));
     let writer = LogWriter::start(std::io::sink(), LineStyle::Text, None).expect("a thread");
     // No other test waits for this signal.
-    let stop = [(SignalKind::user_defined2(), StopSignal::Stop("SIGUSR2"))];
+    let (name, ends) = ("SIGUSR2", true);
+    let stop = [(SignalKind::user_defined2(), StopSignal { name, ends })];
     let shutdown = Shutdown {
         signals: Signals::catch(stop).expect("a handler"),
         log: writer.clone(),

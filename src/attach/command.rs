@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
@@ -13,8 +14,6 @@ use rustix::process::{
 };
 use tokio::signal::unix::{self, SignalKind, signal};
 use tokio::time::timeout;
-
-use super::signals::code_of;
 
 /// The pause before SIGKILL is sent again, to processes that have been started since.
 const KILL_AGAIN: Duration = Duration::from_millis(100);
@@ -95,15 +94,15 @@ impl Holder {
     }
 
     /// Returns how many processes took the signal: all that come from the command, or its group
-    /// where there is no /proc.
+    /// where /proc does not list children, or is that of another PID namespace.
     fn send_to_all(&self, signal: Signal) -> usize {
-        match descendants() {
-            Ok(all) => {
-                let taken = |pid: &Pid| kill_process(*pid, signal).is_ok();
-                all.into_iter().filter(taken).count()
-            }
-            Err(_) => usize::from(self.send(signal).is_ok()),
+        let own = getpid().to_string();
+        let is_own = std::fs::read_link("/proc/self").is_ok_and(|link| link == Path::new(&own));
+        if !is_own || !Path::new(&format!("/proc/self/task/{own}/children")).exists() {
+            return usize::from(self.send(signal).is_ok());
         }
+        let taken = |pid: &Pid| kill_process(*pid, signal).is_ok();
+        descendants(&own).into_iter().filter(taken).count()
     }
 
     /// Ends it and every process that comes from it: SIGTERM, and SIGKILL to what is left after
@@ -119,41 +118,29 @@ impl Holder {
     }
 }
 
-/// The processes that come from this one.
-fn descendants() -> io::Result<Vec<Pid>> {
-    let own = getpid();
-    if std::fs::read_link("/proc/self")?.to_str() != Some(&own.to_string()) {
-        return Err(io::Error::other("/proc is that of another PID namespace"));
+/// The processes that come from a process. One that has just been started may be missing.
+fn descendants(of: &str) -> Vec<Pid> {
+    let mut found = Vec::new();
+    let tasks = std::fs::read_dir(format!("/proc/{of}/task"));
+    for task in tasks.into_iter().flatten().flatten() {
+        let children = std::fs::read_to_string(task.path().join("children"));
+        for child in children.unwrap_or_default().split_whitespace() {
+            found.extend(child.parse().ok().and_then(Pid::from_raw));
+            found.extend(descendants(child));
+        }
     }
-    let parents = std::fs::read_dir("/proc")?.filter_map(|entry| {
-        let pid = Pid::from_raw(entry.ok()?.file_name().to_str()?.parse().ok()?)?;
-        Some((pid, parent(pid)?))
-    });
-    let parents: Vec<_> = parents.collect();
-    let mut found = vec![own];
-    let mut next = 0;
-    while let Some(parent) = found.get(next).copied() {
-        let children = parents.iter().filter(|(_, of)| *of == parent);
-        found.extend(children.map(|(pid, _)| *pid));
-        next += 1;
-    }
-    Ok(found.split_off(1))
-}
-
-/// `None`: it has ended, or it is of the kernel.
-fn parent(pid: Pid) -> Option<Pid> {
-    let stat = std::fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-    // The name before it, in parentheses, may have any bytes (proc_pid_stat(5)).
-    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
-    let rest = std::str::from_utf8(stat.get(name_end + 2..)?).ok()?;
-    Pid::from_raw(rest.split(' ').nth(1)?.parse().ok()?)
+    found
 }
 
 /// The exit code of this process for the command's.
 pub(super) fn code(status: ExitStatus) -> u8 {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => u8::try_from(code).unwrap_or(u8::MAX),
-        (None, Some(signal)) => code_of(signal),
-        (None, None) => u8::MAX,
-    }
+    let code = status
+        .code()
+        .map(|code| u8::try_from(code).unwrap_or(u8::MAX));
+    code.unwrap_or_else(|| code_of(status.signal().unwrap_or_default()))
+}
+
+/// The exit code of a process that a signal has ended, as shells have it.
+pub(super) fn code_of(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(u8::MAX)
 }

@@ -3,37 +3,34 @@
 
 use std::net::IpAddr;
 
-use super::port::AttachedPort;
 use crate::config::AddressRange;
 
-/// The variables. `fenced`: the authorities that `http_proxy` leads here, if it is set.
-pub(super) fn variables(
-    port: &AttachedPort,
-    fenced: Option<&[String]>,
-) -> Vec<(&'static str, String)> {
+/// The variables. `address`: where `fencepost attach` listens. `fenced`: the authorities that
+/// `http_proxy` leads here, if it is set.
+pub(super) fn variables(address: &str, fenced: Option<&[String]>) -> Vec<(&'static str, String)> {
     let mut variables = Vec::new();
-    let authority = match port.socket() {
-        Some(path) => {
-            variables.push(("FENCEPOST_SOCKET", path.to_owned()));
-            "localhost"
-        }
-        None => port.address.as_str(),
-    };
+    let mut authority = address;
+    if let Some(path) = address.strip_prefix("unix:") {
+        variables.push(("FENCEPOST_SOCKET", path.to_owned()));
+        authority = "localhost";
+    }
     let url = format!("http://{authority}");
     // Some programs read the one (curl), some the other.
     for (name, other) in [("no_proxy", "NO_PROXY"), ("NO_PROXY", "no_proxy")] {
         let inherited = std::env::var(name).or_else(|_| std::env::var(other));
-        let list = inherited.as_deref().unwrap_or_default().trim();
-        let list = match fenced {
-            Some(hosts) => without(list, hosts),
+        let inherited = inherited.unwrap_or_default();
+        let entries = inherited.split([',', ' ']);
+        let mut list: Vec<_> = entries.filter(|entry| !entry.is_empty()).collect();
+        match fenced {
+            // Any program might take these for one of the hosts.
+            Some(hosts) => {
+                list.retain(|entry| !hosts.iter().any(|authority| covers(entry, host(authority))));
+            }
             // Some programs take `*` for a wildcard only if it is alone.
-            None if list == "*" => list.to_owned(),
-            None => entries(list)
-                .chain([host(authority)])
-                .collect::<Vec<_>>()
-                .join(","),
-        };
-        variables.push((name, list));
+            None if list == ["*"] => {}
+            None => list.push(host(authority)),
+        }
+        variables.push((name, list.join(",")));
     }
     if fenced.is_some() {
         for name in ["http_proxy", "HTTP_PROXY"] {
@@ -42,17 +39,6 @@ pub(super) fn variables(
     }
     variables.push(("FENCEPOST_URL", url));
     variables
-}
-
-fn entries(list: &str) -> impl Iterator<Item = &str> {
-    list.split([',', ' ']).filter(|entry| !entry.is_empty())
-}
-
-/// A list for `NO_PROXY` without the entries that any program might take for one of these hosts.
-fn without(list: &str, hosts: &[String]) -> String {
-    let past = |entry: &&str| hosts.iter().any(|authority| covers(entry, host(authority)));
-    let kept: Vec<&str> = entries(list).filter(|entry| !past(entry)).collect();
-    kept.join(",")
 }
 
 /// Whether an entry of `NO_PROXY` may cover a host: as the end of its name, as a pattern with `*`,

@@ -6,10 +6,12 @@
 //!   token. That needs the whole body, and ends with `retry_for`.
 //! - `check-first`, and everything else: the client gets the answer.
 
-use std::sync::{Arc, Mutex};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail, ensure};
+use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, RETRY_AFTER, TRAILER, VIA};
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -23,13 +25,12 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::clients::OwnClients;
-use super::hold::{Counts, Hold, Lost};
+use super::clients;
 use crate::config::{UpstreamSettings, UpstreamUrl};
 use crate::http1::Fields;
 use crate::locked::locked;
 use crate::metrics::Outcome;
-use crate::proxy::headers::{OPERATION, OUTCOME, RETRY, TARGET, TOKEN, strip_hop_by_hop, text};
+use crate::proxy::headers::{OPERATION, OUTCOME, RETRY, TARGET, TOKEN, strip_hop_by_hop};
 use crate::proxy::{AnswerStyle, Refusal, Retry};
 
 /// The longest body that is kept, so that its request can be sent again.
@@ -52,12 +53,62 @@ pub(super) struct Forwarder {
     pub hold: watch::Sender<Hold>,
     /// Short sections, never across an await.
     pub counts: Mutex<Counts>,
+    /// Warns once of answers that did not come through a fencepost.
+    pub unchecked: Once,
     /// `X-Fencing-Operation` of requests without one.
     pub operation: Option<HeaderValue>,
     /// How long a request is sent again after a refusal with `same-token`.
     pub retry_for: Duration,
-    pub clients: OwnClients,
+    /// The authorities of requests that may come here.
+    pub hosts: Vec<String>,
     pub fencepost: Fencepost,
+}
+
+/// The token of requests that begin now.
+#[derive(Clone, Debug)]
+pub(super) struct Hold {
+    pub token: HeaderValue,
+    /// Set once the lock has another holder: the fencepost's answer, which later requests get too.
+    pub refusal: Option<Response<Bytes>>,
+}
+
+impl Hold {
+    pub(super) fn of(token: HeaderValue) -> Self {
+        let refusal = None;
+        Self { token, refusal }
+    }
+}
+
+/// A request of the client.
+struct Asked {
+    /// For people: `PUT /orders/7`. A query may have secrets.
+    what: String,
+    /// The token that it is sent with.
+    token: HeaderValue,
+}
+
+/// The numbers of one run.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    /// Claims that were granted.
+    pub claims: u64,
+    /// Requests of the client, claims included, each once.
+    pub requests: u64,
+    /// Attempts after the first one of a request.
+    pub retries: u64,
+    /// Requests refused as stale, here or by the fencepost.
+    pub stale: u64,
+    /// Other requests that were refused, or whose outcome is unknown, by their last outcome.
+    pub refused: BTreeMap<String, u64>,
+}
+
+impl Counts {
+    /// Whether the token was refused for itself, so that no request with it can succeed there.
+    pub(super) fn token_refused(&self) -> bool {
+        let of_token = [Outcome::MalformedToken, Outcome::ImplausibleToken];
+        let mut of_token = of_token.iter().map(|outcome| outcome.as_str());
+        of_token.any(|outcome| self.refused.contains_key(outcome))
+    }
 }
 
 /// The client of the fencepost.
@@ -86,7 +137,7 @@ impl Fencepost {
                 builder = builder.unix_socket(path.as_path());
                 ("http", "localhost")
             }
-            UpstreamUrl::H2c(_) => anyhow::bail!("--to: write http://, attach speaks HTTP/1.1"),
+            UpstreamUrl::H2c(_) => bail!("--to: write http://, attach speaks HTTP/1.1"),
         };
         let mut tls = settings.tls.clone();
         if scheme == "http" {
@@ -116,9 +167,7 @@ impl Fencepost {
             Refusal::Ambiguous(why.into())
         })?;
         let mut request = reqwest::Request::new(head.method, url);
-        let mut fields = Fields::from(&head.headers);
-        strip_hop_by_hop(&mut fields);
-        let mut headers = fields.to_map();
+        let mut headers = end_to_end(&head.headers);
         // hyper answers `Expect`, and sends no trailers that are not announced.
         headers.remove(EXPECT);
         headers.remove(TRAILER);
@@ -131,56 +180,70 @@ impl Fencepost {
 
     async fn send(&self, request: reqwest::Request) -> Result<Response<Body>, Refusal> {
         let answer = self.client.execute(request).await.map_err(|error| {
-            let not_sent = error.is_connect();
-            let why = format!("{:#}", anyhow::Error::from(error.without_url()));
-            if not_sent {
-                Refusal::unreachable(why)
+            let refusal: fn(String) -> Refusal = if error.is_connect() {
+                Refusal::unreachable
             } else {
-                Refusal::Broken(why)
-            }
+                Refusal::Broken
+            };
+            refusal(format!("{:#}", anyhow::Error::from(error.without_url())))
         })?;
         let mut answer = Response::from(answer);
-        let mut fields = Fields::from(answer.headers());
-        strip_hop_by_hop(&mut fields);
-        *answer.headers_mut() = fields.to_map();
+        *answer.headers_mut() = end_to_end(answer.headers());
         Ok(answer)
     }
 }
 
+/// Without the fields of one connection.
+fn end_to_end(headers: &HeaderMap) -> HeaderMap {
+    let mut fields = Fields::from(headers);
+    strip_hop_by_hop(&mut fields);
+    fields.to_map()
+}
+
 impl Forwarder {
+    /// The lock has another holder.
+    pub(super) fn is_lost(&self) -> bool {
+        self.hold.borrow().refusal.is_some()
+    }
+
     /// Handles a request of the command.
     pub(super) async fn handle(&self, request: Request<Incoming>) -> Response<Body> {
         let (head, body) = request.into_parts();
-        let token = self.hold.borrow().token.clone();
-        let body = match self.clients.check(&head, &token) {
+        let asked = self.asked(format!("{} {}", head.method, head.uri.path()));
+        let body = match clients::check(&self.hosts, &head, &asked.token) {
             Ok(()) => read(body).await,
             Err(refusal) => Err(refusal),
         };
-        self.forward(head, body, token).await
+        self.forward(head, body, &asked).await
     }
 
     /// Sends a claim with the token. When it is granted, the older holder's work there has ended.
     pub(super) async fn claim(&self, claim: &Request<()>) -> anyhow::Result<()> {
         let (head, ()) = claim.clone().into_parts();
-        let token = self.hold.borrow().token.clone();
-        let answer = self.forward(head, Ok(Body::default()), token).await;
-        let status = answer.status();
-        let outcome = answer.headers().get(OUTCOME).cloned();
-        let Some(outcome) = outcome.as_ref().and_then(|outcome| outcome.to_str().ok()) else {
-            anyhow::bail!(
-                "{status} came back, and not from a fencepost: --to must lead to one that takes \
-                 claims"
-            );
-        };
-        if outcome == "claimed" {
-            return Ok(());
-        }
-        let problem: Value = reqwest::Response::from(answer)
-            .json()
-            .await
-            .unwrap_or_default();
+        let target = head.headers[TARGET].to_str().unwrap_or_default();
+        let asked = self.asked(format!("the claim of {target}"));
+        let answer = self.forward(head, Ok(Body::default()), &asked).await;
+        let (what, status) = (&asked.what, answer.status());
+        let outcome = outcome(&answer).map(str::to_owned).with_context(|| {
+            format!(
+                "{what}: {status} came back, and not from a fencepost: --to must lead to one that \
+                 takes claims"
+            )
+        })?;
+        let problem = reqwest::Response::from(answer).json::<Value>().await;
+        let problem = problem.unwrap_or_default();
         let detail = problem["detail"].as_str().unwrap_or("no detail");
-        anyhow::bail!("{outcome} ({status}): {detail}");
+        ensure!(
+            outcome == "claimed",
+            "{what} was not granted: {outcome} ({status}): {detail}"
+        );
+        locked(&self.counts).claims += 1;
+        Ok(())
+    }
+
+    fn asked(&self, what: String) -> Asked {
+        let token = self.hold.borrow().token.clone();
+        Asked { what, token }
     }
 
     /// Answers a request, with the fencepost's answer or with a refusal.
@@ -188,23 +251,21 @@ impl Forwarder {
         &self,
         head: Parts,
         body: Result<Body, Refusal>,
-        token: HeaderValue,
+        asked: &Asked,
     ) -> Response<Body> {
         locked(&self.counts).requests += 1;
-        let asked = described(&head);
         let request = body.and_then(|body| self.fencepost.request(head, body));
         let answered = match request {
-            Ok(request) => self.stamped(request, &token, &asked).await,
+            Ok(request) => self.stamped(request, asked).await,
             Err(refusal) => Err(refusal),
         };
         match answered {
             Ok(answer) => answer,
             Err(refusal) => {
                 let why = refusal.detail(None, true).to_string();
-                self.refused(&asked, refusal.outcome().as_str(), Some(&why));
-                let (head, body) = Response::from(refusal.respond(STYLE, None)).into_parts();
-                let body = body.collect().await.map(Collected::to_bytes);
-                Response::from_parts(head, body.unwrap_or_default().into())
+                self.refused(asked, refusal.outcome().as_str(), Some(&why));
+                let answer = whole(Response::from(refusal.respond(STYLE, None)));
+                answer.await.map(Body::from)
             }
         }
     }
@@ -213,11 +274,10 @@ impl Forwarder {
     async fn stamped(
         &self,
         mut request: reqwest::Request,
-        token: &HeaderValue,
-        asked: &str,
+        asked: &Asked,
     ) -> Result<Response<Body>, Refusal> {
         let headers = request.headers_mut();
-        headers.insert(TOKEN, token.clone());
+        headers.insert(TOKEN, asked.token.clone());
         if let Some(operation) = &self.operation {
             let own = headers.entry(OPERATION);
             own.or_insert_with(|| operation.clone());
@@ -226,20 +286,20 @@ impl Forwarder {
         let mut pause = PAUSES.0;
         let mut hold = self.hold.subscribe();
         loop {
-            if let Some(lost) = &self.hold.borrow().lost {
+            if let Some(refusal) = &self.hold.borrow().refusal {
                 locked(&self.counts).stale += 1;
-                return Ok(again(lost));
+                return Ok(refusal.clone().map(Body::from));
             }
             // `None`: the body passes piece by piece.
             let copy = request.try_clone();
             let sent = self.fencepost.send(request).await;
             let wait = wait(&sent, pause).filter(|wait| Instant::now() + *wait < until);
             let (Some(wait), Some(copy)) = (wait, copy) else {
-                return Ok(self.noted(sent?, token, asked).await);
+                return Ok(self.noted(sent?, asked).await);
             };
             drop(sent);
             // Ends early once the hold is lost.
-            let _ = timeout(wait, hold.wait_for(|hold| hold.lost.is_some())).await;
+            let _ = timeout(wait, hold.wait_for(|hold| hold.refusal.is_some())).await;
             pause = (pause * 2).min(PAUSES.1);
             locked(&self.counts).retries += 1;
             request = copy;
@@ -247,71 +307,61 @@ impl Forwarder {
     }
 
     /// Notes the last answer on its way to the client. One that is stale ends the hold.
-    async fn noted(
-        &self,
-        answer: Response<Body>,
-        token: &HeaderValue,
-        asked: &str,
-    ) -> Response<Body> {
-        let headers = answer.headers();
-        let outcome = headers.get(OUTCOME).and_then(|value| value.to_str().ok());
-        if outcome != Some(Outcome::StaleToken.as_str()) {
-            match outcome {
-                Some(outcome) if headers.contains_key(RETRY) => self.refused(asked, outcome, None),
-                None if !has_passed_a_fencepost(headers) => self.unchecked(asked),
-                Some(_) | None => {}
+    async fn noted(&self, answer: Response<Body>, asked: &Asked) -> Response<Body> {
+        match outcome(&answer) {
+            Some(outcome) if outcome == Outcome::StaleToken.as_str() => {
+                return self.lost(answer, asked).await;
             }
-            return answer;
+            Some(outcome) if answer.headers().contains_key(RETRY) => {
+                self.refused(asked, outcome, None);
+            }
+            None if !has_passed_a_fencepost(answer.headers()) => self.unchecked.call_once(|| {
+                tracing::warn!(
+                    request = asked.what,
+                    "an answer did not come through a fencepost, so nothing checks the token \
+                     there: --to must lead to one"
+                );
+            }),
+            _ => {}
         }
+        answer
+    }
+
+    /// Ends the hold with an answer that is stale.
+    async fn lost(&self, answer: Response<Body>, asked: &Asked) -> Response<Body> {
         locked(&self.counts).stale += 1;
-        let (mut head, body) = answer.into_parts();
-        // The body may break off. The refusal itself matters more.
-        let body = body
-            .collect()
-            .await
-            .map(Collected::to_bytes)
-            .unwrap_or_default();
-        head.headers.remove(CONTENT_LENGTH);
-        let problem: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let mut answer = whole(answer).await;
+        // The body may have broken off. The refusal itself matters more.
+        answer.headers_mut().remove(CONTENT_LENGTH);
+        let problem: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
         let newer = match problem["mark"].as_str() {
             Some(mark) => format!("the holder of token {mark} is newer"),
             None => "a newer holder has written there".to_owned(),
         };
-        let number = String::from_utf8_lossy(token.as_bytes());
-        let lost = Arc::new(Lost {
-            why: format!("token {number} is stale: {asked} was refused, because {newer}"),
-            answer: (head, body),
-        });
-        // A token that has come since is not blamed.
+        let (token, what) = (asked.token.to_str().unwrap_or_default(), &asked.what);
         self.hold.send_if_modified(|hold| {
-            let first = hold.token == *token && hold.lost.is_none();
+            // A token that has come since is not blamed.
+            let first = hold.token == asked.token && hold.refusal.is_none();
             if first {
-                hold.lost = Some(Arc::clone(&lost));
+                tracing::error!(
+                    "token {token} is stale: {what} was refused, because {newer}; nothing more is \
+                     forwarded"
+                );
+                hold.refusal = Some(answer.clone());
             }
             first
         });
-        again(&lost)
-    }
-
-    /// Warns once of an answer that did not come through a fencepost.
-    fn unchecked(&self, asked: &str) {
-        if !std::mem::replace(&mut locked(&self.counts).unchecked, true) {
-            tracing::warn!(
-                request = asked,
-                "an answer did not come through a fencepost, so nothing checks the token there: \
-                 --to must lead to one"
-            );
-        }
+        answer.map(Body::from)
     }
 
     /// Counts a refusal that ends no hold, or an unknown outcome.
-    fn refused(&self, asked: &str, outcome: &str, why: Option<&str>) {
+    fn refused(&self, asked: &Asked, outcome: &str, why: Option<&str>) {
         let mut counts = locked(&self.counts);
         let count = counts.refused.entry(outcome.to_owned()).or_default();
         *count += 1;
         if *count == 1 {
             tracing::warn!(
-                request = asked,
+                request = asked.what,
                 outcome,
                 why,
                 "a request was refused, or its outcome is unknown; further ones with this outcome \
@@ -323,11 +373,8 @@ impl Forwarder {
 
 /// Reads a body that is known to be short. Any other passes piece by piece.
 async fn read(body: Incoming) -> Result<Body, Refusal> {
-    if body
-        .size_hint()
-        .exact()
-        .is_none_or(|length| length > BUFFER)
-    {
+    let length = body.size_hint().exact();
+    if length.is_none_or(|length| length > BUFFER) {
         return Ok(Body::wrap(body));
     }
     let gone = |error| Refusal::ClientGone(format!("The body of the request: {error}"));
@@ -335,18 +382,15 @@ async fn read(body: Incoming) -> Result<Body, Refusal> {
     Ok(body.to_bytes().into())
 }
 
-/// The answer that ended the hold.
-fn again(lost: &Lost) -> Response<Body> {
-    let (head, body) = lost.answer.clone();
-    Response::from_parts(head, body.into())
+/// An answer with its body, as far as it comes.
+async fn whole<B: http_body::Body>(answer: Response<B>) -> Response<Bytes> {
+    let (head, body) = answer.into_parts();
+    let body = body.collect().await.map(Collected::to_bytes);
+    Response::from_parts(head, body.unwrap_or_default())
 }
 
-/// For people: `PUT /orders/7`. A query may have secrets.
-fn described(head: &Parts) -> String {
-    match text(&Fields::from(&head.headers), TARGET) {
-        Ok(Some(target)) => format!("the claim of {target}"),
-        Ok(None) | Err(_) => format!("{} {}", head.method, head.uri.path()),
-    }
+fn outcome(answer: &Response<Body>) -> Option<&str> {
+    answer.headers().get(OUTCOME)?.to_str().ok()
 }
 
 fn has_passed_a_fencepost(headers: &HeaderMap) -> bool {
@@ -357,22 +401,19 @@ fn has_passed_a_fencepost(headers: &HeaderMap) -> bool {
 /// How long to wait until the same request is sent again; `None`: it must not be. `pause`: where
 /// the refusal names no time.
 fn wait(sent: &Result<Response<Body>, Refusal>, pause: Duration) -> Option<Duration> {
-    match sent {
-        Ok(answer) => {
-            let headers = answer.headers();
-            let again = headers
-                .get(RETRY)
-                .is_some_and(|retry| retry == Retry::SameToken.as_str());
-            again.then(|| retry_after(headers).unwrap_or(pause))
-        }
-        Err(refusal) => (refusal.retry() == Retry::SameToken).then_some(pause),
+    let headers = match sent {
+        Ok(answer) => answer.headers(),
+        Err(refusal) => return (refusal.retry() == Retry::SameToken).then_some(pause),
+    };
+    if *headers.get(RETRY)? != Retry::SameToken.as_str() {
+        return None;
     }
-}
-
-/// In seconds (RFC 9110, 10.2.3), as a fencepost writes it.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
-    Some(Duration::from_secs(seconds))
+    // In seconds (RFC 9110, 10.2.3), as a fencepost writes it.
+    let after = headers
+        .get(RETRY_AFTER)
+        .and_then(|after| after.to_str().ok());
+    let after = after.and_then(|after| after.parse().ok());
+    Some(after.map_or(pause, Duration::from_secs))
 }
 
 #[cfg(test)]

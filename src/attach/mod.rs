@@ -3,52 +3,55 @@
 //! the lock has another holder. Without a command it serves the other containers of a pod.
 //!
 //! A request comes by the [`port`]. If it is of the command ([`clients`]), it goes on with the token
-//! of the [`hold`] in [`forward`]. [`token`] reads the token, [`command`] runs the command,
-//! [`environment`] is what the command inherits, [`report`] the end.
+//! in [`forward`]. [`token`] reads the token, [`command`] runs the command, [`environment`] is what
+//! the command inherits.
 
 mod clients;
 mod command;
 mod environment;
 mod forward;
-mod hold;
 mod port;
-mod report;
-mod signals;
 mod token;
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
-use std::process::ExitStatus;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
 use anyhow::ensure;
 use http::{HeaderValue, Request};
 use rustix::process::Signal;
+use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
 
-use self::clients::{OwnClients, with_port};
-use self::command::{Holder, code};
-use self::forward::{Fencepost, Forwarder};
-use self::hold::{Hold, Lost};
-use self::port::AttachedPort;
-use self::report::Reason;
-use self::signals::code_of;
+use self::clients::with_port;
+use self::command::{Holder, code, code_of};
+use self::forward::{Fencepost, Forwarder, Hold};
 use crate::config::Settings;
 use crate::locked::locked;
-use crate::proxy::headers::TARGET;
 use crate::signals::Signals;
 
 pub use self::token::TokenSource;
 
+/// The signals that are passed on to the command.
+const PASSED: [Signal; 6] = [
+    Signal::HUP,
+    Signal::INT,
+    Signal::QUIT,
+    Signal::TERM,
+    Signal::USR1,
+    Signal::USR2,
+];
+
 /// The command exited with 0, and the fencepost refused its token itself: `EX_DATAERR` of
 /// `sysexits.h`.
-pub const EXIT_TOKEN_REFUSED: u8 = 65;
+const EXIT_TOKEN_REFUSED: u8 = 65;
 /// A newer holder was found: `EX_TEMPFAIL` of `sysexits.h`.
-pub const EXIT_STALE: u8 = 75;
+const STALE: End = End("stale", 75);
 /// A claim was not granted: `EX_UNAVAILABLE` of `sysexits.h`.
-pub const EXIT_NOT_CLAIMED: u8 = 69;
+const NOT_CLAIMED: End = End("not-claimed", 69);
 
 /// The arguments of [`run`].
 #[derive(Debug)]
@@ -68,20 +71,24 @@ pub struct AttachOptions {
     pub command: Vec<OsString>,
 }
 
+/// The end of a run: its name in the log, and the exit code.
+struct End(&'static str, u8);
+
 /// One run. The command begins after the claims.
 struct Run {
     options: AttachOptions,
     forwarder: Arc<Forwarder>,
-    port: AttachedPort,
+    /// Where it listens: `127.0.0.1:40123`, or `unix:` and a path.
+    address: String,
     signals: Signals<Signal>,
-    claims: u64,
 }
 
 /// Runs the command with the token, and returns the exit code. `settings`: where to listen, and the
 /// fencepost.
 pub async fn run(mut options: AttachOptions, settings: Settings) -> anyhow::Result<u8> {
     // Install signal handlers before reading the token, so that an early SIGTERM is not lost.
-    let signals = signals::catch()?;
+    let signals =
+        Signals::catch(PASSED.map(|passed| (SignalKind::from_raw(passed.as_raw()), passed)))?;
     // mimalloc disables transparent huge pages for this process, and a command would inherit that.
     let _ = rustix::thread::disable_transparent_huge_pages(false);
     let token = options.token.read().await?;
@@ -95,52 +102,41 @@ pub async fn run(mut options: AttachOptions, settings: Settings) -> anyhow::Resu
         "--http-proxy needs a port: give --listen an address, not a Unix socket"
     );
     let forwarder = Arc::new(Forwarder {
-        hold: watch::Sender::new(Hold { token, lost: None }),
+        hold: watch::Sender::new(Hold::of(token)),
         counts: Mutex::default(),
+        unchecked: Once::new(),
         operation: options.operation.take(),
         retry_for: options.retry_for,
-        clients: OwnClients {
-            hosts: hosts.iter().map(|host| with_port(host)).collect(),
-        },
+        hosts: hosts.iter().map(|host| with_port(host)).collect(),
         fencepost: Fencepost::new(&settings.upstream)?,
     });
     let began = Instant::now();
+    let stop = CancellationToken::new();
+    let port = tokio::spawn(port::serve(listener, Arc::clone(&forwarder), stop.clone()));
     let mut run = Run {
         options,
-        port: AttachedPort::open((listener, address), Arc::clone(&forwarder)),
         forwarder,
+        address,
         signals,
-        claims: 0,
     };
-    let (reason, code) = run.execute().await?;
+    let end = run.execute().await?;
     let held = began.elapsed();
-    if reason == Reason::Signal {
-        run.port.close(run.options.grace).await;
-    }
-    report::log(
-        reason,
-        code,
-        held,
-        run.claims,
-        &locked(&run.forwarder.counts),
-    );
-    Ok(code)
+    stop.cancel();
+    let _ = timeout(run.options.grace, port).await;
+    run.log(&end, held);
+    Ok(end.1)
 }
 
 impl Run {
-    fn lost(&self) -> Option<Arc<Lost>> {
-        self.forwarder.hold.borrow().lost.clone()
-    }
-
-    async fn execute(&mut self) -> anyhow::Result<(Reason, u8)> {
+    async fn execute(&mut self) -> anyhow::Result<End> {
         if let Err(end) = self.claim_all().await {
             return Ok(end);
         }
         let Some((name, arguments)) = self.options.command.split_first() else {
-            tracing::info!(listen = self.port.address, "attached; no command is run");
+            tracing::info!(listen = self.address, "attached; no command is run");
             return Ok(self.serve().await);
         };
-        let variables = environment::variables(&self.port, self.options.http_proxy.as_deref());
+        let variables = environment::variables(&self.address, self.options.http_proxy.as_deref());
         match Holder::start((name, arguments), variables) {
             Ok(mut holder) => {
                 let end = self.hold(&mut holder).await;
@@ -151,59 +147,43 @@ impl Run {
             Err(error) => {
                 tracing::error!("cannot run {}: {error}", name.display());
                 // As `env` and `nohup` have it.
-                let code = match error.kind() {
-                    ErrorKind::NotFound => 127,
-                    _ => 126,
-                };
-                Ok((Reason::NotStarted, code))
+                let found = error.kind() != ErrorKind::NotFound;
+                Ok(End("not-started", if found { 126 } else { 127 }))
             }
         }
     }
 
     /// Claims, one after the other. An error is the end of the run.
-    async fn claim_all(&mut self) -> Result<(), (Reason, u8)> {
+    async fn claim_all(&mut self) -> Result<(), End> {
         for claim in &self.options.claims {
-            let target = claim.headers()[TARGET].to_str().unwrap_or_default();
-            tokio::select! {
+            let claimed = tokio::select! {
                 biased;
-                claimed = self.forwarder.claim(claim) => match claimed {
-                    Ok(()) => self.claims += 1,
-                    Err(error) => {
-                        if let Some(lost) = self.lost() {
-                            tracing::error!("{}", lost.why);
-                            return Err((Reason::Stale, EXIT_STALE));
-                        }
-                        tracing::error!("the claim of {target} was not granted: {error:#}");
-                        return Err((Reason::NotClaimed, EXIT_NOT_CLAIMED));
-                    }
-                },
-                signal = self.signals.next() => {
-                    return Err((Reason::Signal, code_of(signal.as_raw())));
-                }
+                claimed = self.forwarder.claim(claim) => claimed,
+                signal = self.signals.next() => return Err(End("signal", code_of(signal.as_raw()))),
+            };
+            if let Err(error) = claimed {
+                tracing::error!("{error:#}");
+                return Err(if self.forwarder.is_lost() {
+                    STALE
+                } else {
+                    NOT_CLAIMED
+                });
             }
         }
         Ok(())
     }
 
     /// Waits for the end of the command, or for a reason to end it.
-    async fn hold(&mut self, holder: &mut Holder) -> anyhow::Result<(Reason, u8)> {
+    async fn hold(&mut self, holder: &mut Holder) -> anyhow::Result<End> {
         let mut hold = self.forwarder.hold.subscribe();
-        loop {
+        let status = loop {
             tokio::select! {
                 biased;
-                () = becomes(&mut hold, true) => {
-                    self.say_lost(Some(holder));
-                    return Ok((Reason::Stale, EXIT_STALE));
+                _ = hold.wait_for(|hold| hold.refusal.is_some()) => {
+                    tracing::error!("ending the command (pid {})", holder.id());
+                    return Ok(STALE);
                 }
-                status = holder.wait() => {
-                    let status = status?;
-                    // It may have ended because it was refused.
-                    if self.lost().is_some() {
-                        self.say_lost(None);
-                        return Ok((Reason::Stale, EXIT_STALE));
-                    }
-                    return Ok((Reason::Exited, self.code(status)));
-                }
+                status = holder.wait() => break status?,
                 signal = self.signals.next() => {
                     if signal == Signal::HUP && self.options.token.follows_hangup() {
                         self.renew().await;
@@ -212,49 +192,35 @@ impl Run {
                     }
                 }
             }
+        };
+        // It may have ended because it was refused.
+        if self.forwarder.is_lost() {
+            return Ok(STALE);
         }
-    }
-
-    /// The exit code for a command that has ended by itself.
-    fn code(&self, status: ExitStatus) -> u8 {
-        if status.success() && locked(&self.forwarder.counts).token_refused() {
+        let counts = locked(&self.forwarder.counts);
+        if counts.requests == counts.claims {
+            tracing::warn!(
+                "the command sent no request through fencepost attach, so what it wrote was not \
+                 fenced: its requests must go to FENCEPOST_URL, or use http_proxy (--http-proxy)"
+            );
+        }
+        if status.success() && counts.token_refused() {
             tracing::error!("the command exited with 0, but its token was refused");
-            return EXIT_TOKEN_REFUSED;
+            return Ok(End("exited", EXIT_TOKEN_REFUSED));
         }
-        code(status)
+        Ok(End("exited", code(status)))
     }
 
     /// Serves until a signal. Once the hold is lost it goes on to refuse: a container that is
     /// started again would read the token again.
-    async fn serve(&mut self) -> (Reason, u8) {
-        let mut hold = self.forwarder.hold.subscribe();
+    async fn serve(&mut self) -> End {
         loop {
-            let known = hold.borrow_and_update().lost.is_some();
-            tokio::select! {
-                biased;
-                () = becomes(&mut hold, !known) => {
-                    if !known {
-                        self.say_lost(None);
-                    }
-                }
-                signal = self.signals.next() => match signal {
-                    Signal::HUP => self.renew().await,
-                    Signal::USR1 | Signal::USR2 => {}
-                    _ if known => return (Reason::Stale, EXIT_STALE),
-                    _ => return (Reason::Signal, 0),
-                },
+            match self.signals.next().await {
+                Signal::HUP => self.renew().await,
+                Signal::USR1 | Signal::USR2 => {}
+                _ if self.forwarder.is_lost() => return STALE,
+                _ => return End("signal", 0),
             }
-        }
-    }
-
-    /// Says who is newer, and what is ended.
-    fn say_lost(&self, holder: Option<&Holder>) {
-        if let Some(lost) = self.lost() {
-            let then = match holder {
-                Some(holder) => format!("ending the command (pid {})", holder.id()),
-                None => "nothing more is forwarded".to_owned(),
-            };
-            tracing::error!("{}; {then}", lost.why);
         }
     }
 
@@ -269,23 +235,36 @@ impl Run {
                 tracing::info!("the token is the same as before");
             }
             Ok(token) => {
-                let hold = Hold {
-                    token: token.clone(),
-                    lost: None,
-                };
-                self.forwarder.hold.send_replace(hold);
-                tracing::info!(token = ?token, "the token was read again");
+                tracing::info!(?token, "the token was read again");
+                self.forwarder.hold.send_replace(Hold::of(token));
             }
             Err(error) => tracing::error!("{error:#}; the token stays as it was"),
         }
     }
-}
 
-/// Waits until the hold is lost, or is not. Cancel-safe.
-async fn becomes(hold: &mut watch::Receiver<Hold>, lost: bool) {
-    let becomes_so = hold.wait_for(|hold| hold.lost.is_some() == lost);
-    if becomes_so.await.is_err() {
-        // Its sender lives in the run.
-        std::future::pending::<()>().await;
+    /// Logs the numbers of the run.
+    fn log(&self, End(end, code): &End, held: Duration) {
+        let counts = locked(&self.forwarder.counts);
+        let by_outcome = counts.refused.iter();
+        let by_outcome: Vec<_> = by_outcome
+            .map(|(outcome, count)| format!("{outcome} {count}"))
+            .collect();
+        if !by_outcome.is_empty() {
+            tracing::warn!(
+                "requests without an answer of the service: {}",
+                by_outcome.join(", ")
+            );
+        }
+        tracing::info!(
+            end,
+            exit_code = code,
+            held_seconds = held.as_secs_f64(),
+            claims = counts.claims,
+            requests = counts.requests,
+            retries = counts.retries,
+            stale = counts.stale,
+            refused = counts.refused.values().sum::<u64>(),
+            "the hold has ended"
+        );
     }
 }

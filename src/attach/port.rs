@@ -1,7 +1,6 @@
-//! [`AttachedPort`]: the loopback port that the command sends its requests to. It speaks HTTP/1.1.
+//! The loopback port that the command sends its requests to. It speaks HTTP/1.1.
 
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,26 +10,15 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
-use tokio::task::JoinHandle;
-use tokio::time::timeout;
-use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 
 use super::forward::Forwarder;
 use crate::app::listen;
 use crate::config::{Listen, Settings};
-use crate::socket::{Listener, Socket};
+use crate::socket::Listener;
 
 /// The pause after an error of accept(2): there may be no descriptors left.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-
-/// A port that accepts.
-pub(super) struct AttachedPort {
-    /// `127.0.0.1:40123`, or `unix:` and a path.
-    pub address: String,
-    stop: CancellationToken,
-    server: JoinHandle<()>,
-}
 
 /// Binds the port, on the loopback or on a Unix socket. Returns its address, too.
 pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Listener, String)> {
@@ -45,40 +33,16 @@ pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Listener, Strin
     listen::bind(&settings.listen, settings.listen_mode.map(|mode| mode.0)).await
 }
 
-impl AttachedPort {
-    /// Begins to accept.
-    pub(super) fn open((listener, address): (Listener, String), forwarder: Arc<Forwarder>) -> Self {
-        let stop = CancellationToken::new();
-        let server = tokio::spawn(serve(listener, forwarder, stop.clone()));
-        Self {
-            address,
-            stop,
-            server,
-        }
-    }
-
-    /// The path of the Unix socket, if it is one.
-    pub(super) fn socket(&self) -> Option<&str> {
-        self.address.strip_prefix("unix:")
-    }
-
-    /// Lets requests in flight end for up to `within`. The end of the process cuts the rest.
-    pub(super) async fn close(self, within: Duration) {
-        self.stop.cancel();
-        let _ = timeout(within, self.server).await;
-    }
-}
-
-/// Accepts until `stop`, and returns once the last connection has ended.
-async fn serve(listener: Listener, forwarder: Arc<Forwarder>, stop: CancellationToken) {
+/// Accepts until `stop`, and returns once the last request has ended.
+pub(super) async fn serve(listener: Listener, forwarder: Arc<Forwarder>, stop: CancellationToken) {
     let connections = GracefulShutdown::new();
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener) => accepted,
+            accepted = listener.accept() => accepted,
             () = stop.cancelled() => break,
         };
         let socket = match accepted {
-            Ok(socket) => socket,
+            Ok((socket, _)) => socket,
             Err(error) => {
                 tracing::warn!(%error, "a connection was not accepted");
                 tokio::time::sleep(ACCEPT_AGAIN).await;
@@ -95,15 +59,4 @@ async fn serve(listener: Listener, forwarder: Arc<Forwarder>, stop: Cancellation
     }
     drop(listener);
     connections.shutdown().await;
-}
-
-async fn accept(listener: &Listener) -> io::Result<Socket> {
-    Ok(match listener {
-        Listener::Tcp(listener) => {
-            let (stream, _) = listener.accept().await?;
-            stream.set_nodelay(true)?;
-            Either::Left(stream)
-        }
-        Listener::Unix(listener) => Either::Right(listener.accept().await?.0),
-    })
 }

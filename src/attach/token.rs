@@ -2,15 +2,13 @@
 //! token of the next holder, and a zombie would pass with it.
 
 use std::path::PathBuf;
+use std::process::Stdio;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use http::HeaderValue;
 use tokio::process::Command;
 
 use crate::routing::TokenFormat;
-
-/// The longest token that is sent.
-const LONGEST: usize = 1024;
 
 /// The source of the token.
 #[derive(Clone, Debug)]
@@ -32,46 +30,38 @@ impl TokenSource {
     }
 
     pub(super) async fn read(&self) -> anyhow::Result<HeaderValue> {
-        match self {
-            Self::Given(text) => value(text).context("--token"),
-            Self::Variable(name) => match std::env::var(name) {
-                Ok(text) => value(&text).with_context(|| format!("--token-env {name}")),
-                Err(std::env::VarError::NotPresent) => {
-                    bail!("--token-env: there is no environment variable {name}")
-                }
-                Err(error) => bail!("--token-env {name}: {error}"),
-            },
-            Self::File(path) => {
-                let at = || format!("--token-file {}", path.display());
-                let text = tokio::fs::read_to_string(path).await.with_context(at)?;
-                value(&text).with_context(at)
+        let (text, source) = match self {
+            Self::Given(text) => (Ok(text.clone()), "--token".to_owned()),
+            Self::Variable(name) => {
+                let text = std::env::var_os(name).map(|text| text.to_string_lossy().into_owned());
+                let text = text.with_context(|| format!("no environment variable {name}"));
+                (text, format!("--token-env {name}"))
             }
-            Self::Output(command) => output(command)
-                .await
-                .with_context(|| format!("--token-cmd '{command}'")),
-        }
+            Self::File(path) => {
+                let text = tokio::fs::read_to_string(path).await;
+                let source = format!("--token-file {}", path.display());
+                (text.map_err(anyhow::Error::from), source)
+            }
+            Self::Output(command) => (output(command).await, format!("--token-cmd '{command}'")),
+        };
+        text.and_then(|text| value(&text)).context(source)
     }
 }
 
-async fn output(command: &str) -> anyhow::Result<HeaderValue> {
+async fn output(command: &str) -> anyhow::Result<String> {
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(command);
-    shell.stdin(std::process::Stdio::null());
-    shell.stderr(std::process::Stdio::inherit());
+    shell.stdin(Stdio::null()).stderr(Stdio::inherit());
     shell.kill_on_drop(true);
     let output = shell.output().await?;
     ensure!(output.status.success(), "it ended with {}", output.status);
-    value(&String::from_utf8_lossy(&output.stdout))
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// A token as a field's value. Only the fencepost knows which format its route expects.
 fn value(text: &str) -> anyhow::Result<HeaderValue> {
     let text = text.trim();
     ensure!(!text.is_empty(), "the token is empty");
-    ensure!(
-        text.len() <= LONGEST,
-        "the token is longer than {LONGEST} bytes"
-    );
     ensure!(
         text.bytes().all(|byte| byte.is_ascii_graphic()),
         "the token has spaces, line breaks or other characters that no token has: {text:?}"

@@ -157,7 +157,7 @@ impl Membership {
                         _ => "passing",
                     };
                     match outage.failed(cause, Instant::now()) {
-                        Some(down) if down.is_repeated() => {
+                        Some(down) if down.tries > 1 => {
                             tracing::warn!(%error, kind = error.kind(),
                                 down_for = down.lasted(), tries = down.tries,
                                 "the store is still down: the lease cannot be renewed");

@@ -297,7 +297,7 @@ impl Fencing {
         let remaining = self.lease.remaining();
         self.metrics.store().set_lease_remaining(remaining);
         if let Some(marks) = self.store.counted() {
-            self.metrics.set_marks(marks);
+            self.metrics.series.marks.set(marks);
         }
     }
 }

@@ -3,10 +3,13 @@
 
 use std::marker::PhantomData;
 
-use prometheus::core::Collector;
+use prometheus::core::{
+    Atomic, AtomicU64, Collector, GenericCounter, GenericGauge, GenericGaugeVec, MetricVec,
+    MetricVecBuilder,
+};
 use prometheus::{
-    Counter, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec,
-    IntGauge, IntGaugeVec, Opts, Registry,
+    Counter, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    IntGaugeVec, Opts, Registry,
 };
 
 use super::labels::{
@@ -42,7 +45,11 @@ macro_rules! families {
             /// Makes and registers each.
             pub(super) fn register(registry: &Registry) -> Self {
                 Self {
-                    $($field: $make(registry, $name, concat!($($help),+).trim() $(, $arg)*),)+
+                    $($field: $make(
+                        registry,
+                        Opts::new($name, concat!($($help),+).trim())
+                        $(, $arg)*
+                    ),)+
                 }
             }
 
@@ -64,7 +71,7 @@ families! {
     stale_gap: HistogramVec = histograms("fencepost_stale_gap", GAP, &["route"]);
     /// Distinct resources that had a stale request refused in the last 5 minutes. 1,000 means 1,000
     /// or more.
-    stale_resources: IntGauge = gauge("fencepost_stale_resources");
+    stale_resources: GenericGauge<AtomicU64> = gauge("fencepost_stale_resources");
     /// Seconds that checking a token against the marks took, by its outcome. Includes the store,
     /// but not the wait at the barrier. An answer from memory counts as 0.
     check_seconds: ByLabel<CheckResult, Histogram> =
@@ -89,7 +96,7 @@ families! {
     unknown_outcomes: IntGauge = gauge("fencepost_unknown_outcomes");
     /// Marks of the namespace. On Postgres, as of the last count; a count takes about a minute per
     /// 100,000 marks.
-    marks: IntGauge = gauge("fencepost_marks");
+    marks: GenericGauge<AtomicU64> = gauge("fencepost_marks");
     /// Resources that got their first mark through this instance. A mark is kept until it is pruned.
     new_resources: IntCounter = counter("fencepost_new_resources_total");
     /// Epochs that this instance has open in the store.
@@ -131,13 +138,13 @@ families! {
     config_reload_ok: IntGauge = gauge("fencepost_config_reload_ok");
     /// When this instance took over the configuration that it serves, in seconds since 1970: at its
     /// start, or at its last successful reload.
-    config_loaded: Gauge = float_gauge("fencepost_config_loaded_timestamp_seconds");
+    config_loaded: Gauge = gauge("fencepost_config_loaded_timestamp_seconds");
     /// 1, with the first digits of a SHA-256 of the configuration that is served in the label. Secrets
     /// do not count. Instances with the same files have the same digest.
     config_info: IntGaugeVec = gauges("fencepost_config_info", &["digest"]);
     /// Seconds that this instance may go on forwarding without renewing its lease; +Inf after a
     /// drain.
-    lease_remaining_seconds: Gauge = float_gauge("fencepost_lease_remaining_seconds");
+    lease_remaining_seconds: Gauge = gauge("fencepost_lease_remaining_seconds");
     /// Times that a limit was reached, by limit: a request or connection was refused, closed or
     /// made to wait.
     limit_reached: ByLabel<Limit, IntCounter> =
@@ -158,7 +165,7 @@ families! {
     /// When a certificate expires, in seconds since 1970: that for clients (listener), for the
     /// admin port, or for the upstream. The earliest of its chain; +Inf if none is configured.
     tls_certificate_expiry: ByLabel<Certificate, Gauge> =
-        float_gauges_by("fencepost_tls_certificate_expiry_timestamp_seconds", "certificate");
+        gauges_by("fencepost_tls_certificate_expiry_timestamp_seconds", "certificate");
     /// Spans of traced requests, by whether the collector took them. Spans dropped because the
     /// queue (2,048) was full are not counted.
     trace_spans: ByLabel<SpansSent, IntCounter> =
@@ -169,17 +176,17 @@ families! {
     /// `instance` would be the target's address in Prometheus.
     instance_info: IntGaugeVec = gauges("fencepost_instance_info", &["id"]);
     /// Seconds of CPU time used, user and system.
-    process_cpu: Counter = float_counter("process_cpu_seconds_total");
+    process_cpu: Counter = counter("process_cpu_seconds_total");
     /// Resident memory in bytes.
-    process_memory: Gauge = float_gauge("process_resident_memory_bytes");
+    process_memory: Gauge = gauge("process_resident_memory_bytes");
     /// Open file descriptors.
-    process_open_fds: Gauge = float_gauge("process_open_fds");
+    process_open_fds: Gauge = gauge("process_open_fds");
     /// The most file descriptors that may be open.
-    process_max_fds: Gauge = float_gauge("process_max_fds");
+    process_max_fds: Gauge = gauge("process_max_fds");
     /// Threads.
-    process_threads: Gauge = float_gauge("process_threads");
+    process_threads: Gauge = gauge("process_threads");
     /// When the process started, in seconds since 1970.
-    process_start_time: Gauge = float_gauge("process_start_time_seconds");
+    process_start_time: Gauge = gauge("process_start_time_seconds");
 }
 
 /// Why the constructors below cannot fail: names, labels and buckets are constants.
@@ -194,9 +201,14 @@ pub struct ByLabel<L, M> {
 }
 
 impl<L: Label, M> ByLabel<L, M> {
-    pub(super) fn new(make: impl Fn(&str) -> M) -> Self {
+    /// `before`: the values of the family's labels before this one, its last.
+    pub(super) fn of_family(
+        family: &MetricVec<impl MetricVecBuilder<M = M>>,
+        before: &[&str],
+    ) -> Self {
+        let series = |word| family.with_label_values(&[before, &[word]].concat());
         Self {
-            series: L::VALUES.iter().map(|value| make(value.word())).collect(),
+            series: L::WORDS.iter().copied().map(series).collect(),
             label: PhantomData,
         }
     }
@@ -218,74 +230,48 @@ fn registered<C: Collector + Clone + 'static>(
     collector
 }
 
-fn counter(registry: &Registry, name: &str, help: &str) -> IntCounter {
-    registered(registry, IntCounter::new(name, help))
+fn counter<P: Atomic + 'static>(registry: &Registry, opts: Opts) -> GenericCounter<P> {
+    registered(registry, GenericCounter::with_opts(opts))
 }
 
-fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
-    registered(registry, IntCounterVec::new(Opts::new(name, help), labels))
+fn counters(registry: &Registry, opts: Opts, labels: &[&str]) -> IntCounterVec {
+    registered(registry, IntCounterVec::new(opts, labels))
 }
 
-fn counters_by<L: Label>(
-    registry: &Registry,
-    name: &str,
-    help: &str,
-    label: &str,
-) -> ByLabel<L, IntCounter> {
-    let family = counters(registry, name, help, &[label]);
-    ByLabel::new(|word| family.with_label_values(&[word]))
+fn counters_by<L: Label>(registry: &Registry, opts: Opts, label: &str) -> ByLabel<L, IntCounter> {
+    ByLabel::of_family(&counters(registry, opts, &[label]), &[])
 }
 
-fn float_counter(registry: &Registry, name: &str, help: &str) -> Counter {
-    registered(registry, Counter::new(name, help))
+fn gauge<P: Atomic + 'static>(registry: &Registry, opts: Opts) -> GenericGauge<P> {
+    registered(registry, GenericGauge::with_opts(opts))
 }
 
-fn gauge(registry: &Registry, name: &str, help: &str) -> IntGauge {
-    registered(registry, IntGauge::new(name, help))
+fn gauges<P>(registry: &Registry, opts: Opts, labels: &[&str]) -> GenericGaugeVec<P>
+where
+    P: Atomic + 'static,
+{
+    registered(registry, GenericGaugeVec::new(opts, labels))
 }
 
-fn gauges(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
-    registered(registry, IntGaugeVec::new(Opts::new(name, help), labels))
+fn gauges_by<L: Label>(registry: &Registry, opts: Opts, label: &str) -> ByLabel<L, Gauge> {
+    ByLabel::of_family(&gauges(registry, opts, &[label]), &[])
 }
 
-fn float_gauge(registry: &Registry, name: &str, help: &str) -> Gauge {
-    registered(registry, Gauge::new(name, help))
+fn histogram(registry: &Registry, opts: Opts, buckets: &[f64]) -> Histogram {
+    let opts = HistogramOpts::from(opts).buckets(buckets.to_vec());
+    registered(registry, Histogram::with_opts(opts))
 }
 
-fn float_gauges_by<L: Label>(
-    registry: &Registry,
-    name: &str,
-    help: &str,
-    label: &str,
-) -> ByLabel<L, Gauge> {
-    let family = GaugeVec::new(Opts::new(name, help), &[label]);
-    let family = registered(registry, family);
-    ByLabel::new(|word| family.with_label_values(&[word]))
-}
-
-fn histogram(registry: &Registry, name: &str, help: &str, buckets: &[f64]) -> Histogram {
-    let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
-    registered(registry, Histogram::with_opts(options))
-}
-
-fn histograms(
-    registry: &Registry,
-    name: &str,
-    help: &str,
-    buckets: &[f64],
-    labels: &[&str],
-) -> HistogramVec {
-    let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
-    registered(registry, HistogramVec::new(options, labels))
+fn histograms(registry: &Registry, opts: Opts, buckets: &[f64], labels: &[&str]) -> HistogramVec {
+    let opts = HistogramOpts::from(opts).buckets(buckets.to_vec());
+    registered(registry, HistogramVec::new(opts, labels))
 }
 
 fn histograms_by<L: Label>(
     registry: &Registry,
-    name: &str,
-    help: &str,
+    opts: Opts,
     buckets: &[f64],
     label: &str,
 ) -> ByLabel<L, Histogram> {
-    let family = histograms(registry, name, help, buckets, &[label]);
-    ByLabel::new(|word| family.with_label_values(&[word]))
+    ByLabel::of_family(&histograms(registry, opts, buckets, &[label]), &[])
 }

@@ -3,13 +3,10 @@
 
 /// The values of one label.
 pub trait Label: Copy + 'static {
-    /// Every value, in the order of declaration.
-    const VALUES: &'static [Self];
+    /// Every value as it stands in the label, in the order of declaration.
+    const WORDS: &'static [&'static str];
 
-    /// The value as it stands in the label.
-    fn word(self) -> &'static str;
-
-    /// Its place in [`Self::VALUES`].
+    /// Its place in [`Self::WORDS`].
     fn index(self) -> usize;
 }
 
@@ -29,18 +26,12 @@ macro_rules! label {
             /// The value as it stands in the label.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $word,)+
-                }
+                Self::WORDS[self as usize]
             }
         }
 
         impl Label for $name {
-            const VALUES: &'static [Self] = Self::ALL;
-
-            fn word(self) -> &'static str {
-                self.as_str()
-            }
+            const WORDS: &'static [&'static str] = &[$($word,)+];
 
             fn index(self) -> usize {
                 self as usize
@@ -199,20 +190,10 @@ impl Outcome {
     /// The outcome of a would-be refusal in observe mode. An outcome that observe mode refuses too,
     /// or that is no refusal, stays the same.
     #[must_use]
-    pub const fn observed(self) -> Self {
-        match self {
-            Self::StaleToken => Self::ObservedStaleToken,
-            Self::TokenRequired => Self::ObservedTokenRequired,
-            Self::MalformedToken => Self::ObservedMalformedToken,
-            Self::ImplausibleToken => Self::ObservedImplausibleToken,
-            Self::Overloaded => Self::ObservedOverloaded,
-            Self::AmbiguousRequest => Self::ObservedAmbiguousRequest,
-            Self::MethodNotAllowed => Self::ObservedMethodNotAllowed,
-            Self::ContentTooLarge => Self::ObservedContentTooLarge,
-            Self::StoreUnavailable => Self::ObservedStoreUnavailable,
-            Self::UpgradeRefused => Self::ObservedUpgradeRefused,
-            other => other,
-        }
+    pub fn observed(self) -> Self {
+        let word = self.as_str();
+        let is_its = |other: &&Self| other.as_str().strip_prefix("observed-") == Some(word);
+        Self::ALL.iter().find(is_its).copied().unwrap_or(self)
     }
 }
 
@@ -330,15 +311,9 @@ label! {
 impl CodeClass {
     /// The class of a status code.
     #[must_use]
-    pub const fn of(status: u16) -> Self {
-        match status / 100 {
-            1 => Self::Informational,
-            2 => Self::Success,
-            3 => Self::Redirection,
-            4 => Self::ClientError,
-            5 => Self::ServerError,
-            _ => Self::Other,
-        }
+    pub fn of(status: u16) -> Self {
+        let class = Self::ALL.get(usize::from(status / 100).wrapping_sub(1));
+        class.copied().unwrap_or(Self::Other)
     }
 }
 

@@ -30,7 +30,7 @@ pub use self::labels::{
 pub use self::route::{InFlightGuard, ResponseTimer, RouteMetrics};
 pub use self::store::StoreMetrics;
 use crate::build_info::{COMMIT, VERSION};
-use crate::config::Mode;
+use crate::config::{Mode, Settings};
 use crate::routing::ResourceKey;
 
 /// The `route` label of claims.
@@ -60,10 +60,6 @@ impl Metrics {
         process::started(&series);
         let build = series.build_info.with_label_values(&[VERSION, COMMIT]);
         build.set(1);
-        for certificate in Certificate::ALL {
-            let expiry = series.tls_certificate_expiry.of(*certificate);
-            expiry.set(f64::INFINITY);
-        }
         // The program only starts on a configuration that was read.
         series.config_reload_ok.set(1);
         let unmatched = Arc::new(RouteMetrics::new(&series, UNMATCHED));
@@ -82,13 +78,6 @@ impl Metrics {
         };
         metrics.set_routes(routes);
         metrics
-    }
-
-    /// Shows the name of this instance.
-    pub fn set_instance(&self, name: &str) {
-        let info = &self.series.instance_info;
-        info.reset();
-        info.with_label_values(&[name]).set(1);
     }
 
     /// Takes over the routes of a new configuration: new ones start at 0, and
@@ -135,17 +124,30 @@ impl Metrics {
         self.series.admin_refused.of(reason).inc();
     }
 
-    /// Sets the end of a certificate, in seconds since 1970; `None`: there is none.
-    pub fn set_certificate_expiry(&self, certificate: Certificate, expires: Option<i64>) {
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "exact for 285 million years, as every gauge is a float"
-        )]
-        let seconds = expires.map_or(f64::INFINITY, |seconds| seconds as f64);
-        self.series
-            .tls_certificate_expiry
-            .of(certificate)
-            .set(seconds);
+    /// Shows that these settings are served from now on, and when their certificates expire.
+    pub fn set_config(&self, settings: &Settings, now: SystemTime) {
+        let since_1970 = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.series.config_loaded.set(since_1970.as_secs_f64());
+        let info = &self.series.config_info;
+        info.reset();
+        let digest = settings.document.digest();
+        info.with_label_values(&[&digest]).set(1);
+        let listener = settings.tls.as_ref().map(|tls| tls.expires);
+        let admin = settings.admin.tls.as_ref().map(|tls| tls.expires);
+        let identity = settings.upstream.tls.identity.as_ref();
+        for (certificate, expires) in [
+            (Certificate::Listener, listener),
+            (Certificate::Admin, admin),
+            (Certificate::Upstream, identity.map(|shown| shown.expires)),
+        ] {
+            #[expect(
+                clippy::cast_precision_loss,
+                reason = "exact for 285 million years, as every gauge is a float"
+            )]
+            let seconds = expires.map_or(f64::INFINITY, |seconds| seconds as f64);
+            let expiry = self.series.tls_certificate_expiry.of(certificate);
+            expiry.set(seconds);
+        }
     }
 
     /// A stale request for this resource was refused.
@@ -159,40 +161,12 @@ impl Metrics {
         &self.store
     }
 
-    /// Sets the time at which the served configuration was taken over.
-    pub fn set_config_loaded(&self, now: SystemTime) {
-        let since_1970 = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.series.config_loaded.set(since_1970.as_secs_f64());
-    }
-
-    /// Sets the digest of the configuration that is served.
-    pub fn set_config_digest(&self, digest: &str) {
-        let info = &self.series.config_info;
-        info.reset();
-        info.with_label_values(&[digest]).set(1);
-    }
-
-    /// Sets the number of log lines dropped since the start.
-    pub fn set_log_lines_dropped(&self, total: u64) {
-        let counter = &self.series.log_lines_dropped;
-        counter.inc_by(total.saturating_sub(counter.get()));
-    }
-
-    /// Sets the number of marks in the namespace.
-    pub fn set_marks(&self, marks: u64) {
-        self.series
-            .marks
-            .set(i64::try_from(marks).unwrap_or(i64::MAX));
-    }
-
     /// Everything, in Prometheus's text format 0.0.4, as of a time.
     #[must_use]
     pub fn encode(&self, now: Instant) -> String {
         process::refresh(&self.series);
         let distinct = self.stale_resources.count(now);
-        self.series
-            .stale_resources
-            .set(i64::try_from(distinct).unwrap_or(i64::MAX));
+        self.series.stale_resources.set(distinct as u64);
         TextEncoder::new()
             .encode_to_string(&self.registry.gather())
             .unwrap_or_else(|error| format!("# cannot be encoded: {error}\n"))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge};
+use prometheus::{Histogram, IntCounter, IntGauge};
 use tokio::time::Instant;
 
 use super::families::{ByLabel, Families};
@@ -20,26 +20,23 @@ pub struct RouteMetrics {
     upstream_header: ByLabel<CodeClass, Histogram>,
     upstream_response: ByLabel<CodeClass, Histogram>,
     duration: Histogram,
-    keyless: IntCounter,
+    /// Requests that went upstream without an idempotency key because none could be made for them.
+    pub keyless: IntCounter,
 }
 
 impl RouteMetrics {
     /// Makes every series of a route, at 0.
     pub(super) fn new(families: &Families, label: &str) -> Self {
-        let counters =
-            |family: &IntCounterVec, word: &str| family.with_label_values(&[label, word]);
-        let by_code =
-            |family: &HistogramVec| ByLabel::new(|word| family.with_label_values(&[label, word]));
         let alone = [label];
         Self {
-            requests: ByLabel::new(|word| counters(&families.requests, word)),
-            stale: ByLabel::new(|word| counters(&families.stale_rejections, word)),
+            requests: ByLabel::of_family(&families.requests, &alone),
+            stale: ByLabel::of_family(&families.stale_rejections, &alone),
             gap: families.stale_gap.with_label_values(&alone),
             barrier_wait: families.barrier_wait_seconds.with_label_values(&alone),
             waiting: families.waiting.with_label_values(&alone),
             in_flight: families.in_flight.with_label_values(&alone),
-            upstream_header: by_code(&families.upstream_header_seconds),
-            upstream_response: by_code(&families.upstream_response_seconds),
+            upstream_header: ByLabel::of_family(&families.upstream_header_seconds, &alone),
+            upstream_response: ByLabel::of_family(&families.upstream_response_seconds, &alone),
             duration: families.request_duration_seconds.with_label_values(&alone),
             keyless: families.idempotency_keyless.with_label_values(&alone),
         }
@@ -91,11 +88,6 @@ impl RouteMetrics {
     /// taken.
     pub fn duration(&self, began: Instant) -> ResponseTimer {
         ResponseTimer::new(&self.duration, began)
-    }
-
-    /// A request went upstream without an idempotency key because none could be made for it.
-    pub fn keyless(&self) {
-        self.keyless.inc();
     }
 }
 

@@ -12,8 +12,17 @@ fn metrics() -> Metrics {
         ("/orders/{id}".into(), Mode::Enforce),
         ("health".into(), Mode::Bypass),
     ]);
-    metrics.set_instance("4f0c2a91b6d3e857");
-    metrics.set_config_digest("0123456789ab");
+    let Families {
+        instance_info,
+        config_info,
+        ..
+    } = &*metrics.series;
+    for (info, value) in [
+        (instance_info, "4f0c2a91b6d3e857"),
+        (config_info, "0123456789ab"),
+    ] {
+        info.with_label_values(&[value]).set(1);
+    }
     metrics
 }
 
@@ -178,7 +187,7 @@ fn a_route_counts_what_it_is_told() {
     route.stale(DecidedBy::Barrier, 3);
     route.barrier_wait(Duration::from_millis(3));
     let timer = route.upstream(tokio::time::Instant::now(), 204);
-    route.keyless();
+    route.keyless.inc();
     let label = "route=\"/orders/{id}\"";
     for (series, expected) in [
         (

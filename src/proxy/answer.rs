@@ -16,7 +16,6 @@ use crate::fencing::Refused;
 use crate::http1::Response;
 use crate::metrics::{CLAIM, DecidedBy, Outcome, RouteMetrics, UNMATCHED};
 use crate::proxy::client_body::ClientBody;
-use crate::traces::RequestTrace;
 
 /// A request that was answered by the upstream, or a claim that was granted.
 pub(super) struct Forwarded {
@@ -68,8 +67,8 @@ impl Proxy {
         };
         trace_answer(context, route, response.status(), outcome, refused.as_ref());
         // Measures the request until its answer has been taken, and ends its span there.
-        let span = context.trace.as_ref().map(RequestTrace::guard);
-        response.body.time(metrics.duration(context.began), span);
+        let timer = metrics.duration(context.began);
+        response.body.time(timer, context.trace.clone());
         response
     }
 

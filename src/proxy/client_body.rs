@@ -1,6 +1,7 @@
 //! The body of a response on its way to the client.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use crate::metrics::ResponseTimer;
 use crate::proxy::exchange::reply::{RelayedFrame, Reply, ResponseWatch};
 use crate::proxy::limits::InFlightPermit;
 use crate::proxy::log::AccessRecord;
-use crate::traces::RequestSpanGuard;
+use crate::traces::RequestTrace;
 
 /// The body that goes back to the client. It ends cleanly only if the upstream's did.
 pub struct ClientBody {
@@ -25,7 +26,7 @@ pub struct ClientBody {
     /// The line about the request, if it gets one. Written when this has been taken or dropped.
     logged: Option<Box<AccessRecord>>,
     /// Stops when this has been taken or dropped. With the request's span, if it is traced.
-    timed: Option<(ResponseTimer, Option<RequestSpanGuard>)>,
+    timed: Option<(ResponseTimer, Option<Arc<RequestTrace>>)>,
 }
 
 /// Where the bytes of a body come from.
@@ -72,7 +73,7 @@ impl ClientBody {
     }
 
     /// Measures and traces the request until this has been taken or dropped.
-    pub(crate) fn time(&mut self, timer: ResponseTimer, span: Option<RequestSpanGuard>) {
+    pub(crate) fn time(&mut self, timer: ResponseTimer, span: Option<Arc<RequestTrace>>) {
         if !self.over {
             self.timed = Some((timer, span));
         }

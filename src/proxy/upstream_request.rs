@@ -127,7 +127,7 @@ impl Proxy {
         let made = made?;
         if made.is_none() {
             // Counted each time, logged once per route.
-            fenced.route.metrics.keyless();
+            fenced.route.metrics.keyless.inc();
             fenced.route.keyless_said.call_once(|| {
                 tracing::warn!(
                     route = fenced.route.settings.label(),

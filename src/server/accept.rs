@@ -19,7 +19,6 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
-use tokio_util::either::Either;
 
 use super::connection_state::{ConnectionState, Shared, Signal};
 use crate::config::LimitSettings;
@@ -80,13 +79,8 @@ pub(super) async fn accept_all(
 }
 
 async fn accept(listener: &Listener) -> io::Result<(DetachedSocket, Option<IpAddr>)> {
-    let (socket, ip) = match listener {
-        Listener::Tcp(listener) => {
-            let (stream, address) = listener.accept().await?;
-            (Either::Left(stream), Some(address.ip().to_canonical()))
-        }
-        Listener::Unix(listener) => (Either::Right(listener.accept().await?.0), None),
-    };
+    let (socket, address) = listener.accept().await?;
+    let ip = address.map(|address| address.ip().to_canonical());
     Ok((socket::detach(socket)?, ip))
 }
 

@@ -84,9 +84,8 @@ async fn run(shared: &Shared, accepted: Accepted, state: &Arc<ConnectionState>) 
 
 fn prepare(socket: &Socket) {
     if let Either::Left(tcp) = socket {
-        // Both fail only on a closed socket.
-        let _ = tcp.set_nodelay(true);
         socket::keep_alive(tcp);
+        // Fails only on a closed socket.
         let _ = SockRef::from(tcp).set_tcp_notsent_lowat(MAX_UNSENT_BYTES);
     }
 }

@@ -1,6 +1,5 @@
 //! Sends spans to the collector, by the exporter of OpenTelemetry. Failures are logged and counted.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,6 +68,7 @@ fn client() -> anyhow::Result<reqwest::Client> {
 }
 
 /// The exporter of OpenTelemetry, on our runtime.
+#[derive(Debug)]
 pub(super) struct WatchedExporter {
     inner: Arc<OtlpExporter>,
     collector: String,
@@ -76,13 +76,6 @@ pub(super) struct WatchedExporter {
     exported: IntCounter,
     failed: IntCounter,
     throttle: Throttle,
-}
-
-/// Without the exporter, whose headers may be secret.
-impl fmt::Debug for WatchedExporter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "WatchedExporter({})", self.collector)
-    }
 }
 
 impl SpanExporter for WatchedExporter {

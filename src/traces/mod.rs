@@ -23,7 +23,7 @@ use opentelemetry_sdk::trace::{BatchSpanProcessor, Sampler, SdkTracer, SdkTracer
 
 pub use self::export::TracesError;
 pub use self::parent::TraceParent;
-pub use self::request::{RequestSpanGuard, RequestTrace, UpstreamSpan};
+pub use self::request::{RequestTrace, UpstreamSpan};
 use crate::build_info::VERSION;
 use crate::config::TracingSettings;
 use crate::http1::RequestHead;

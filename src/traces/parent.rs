@@ -34,9 +34,10 @@ impl<'a> TraceParent<'a> {
             text.bytes()
                 .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
         };
-        let mut parts = parts.split('-');
-        let (version, trace, parent, flags) =
-            (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        let parts: Vec<_> = parts.split('-').collect();
+        let [version, trace, parent, flags] = parts[..] else {
+            return None;
+        };
         let good = [(version, 2), (trace, 32), (parent, 16), (flags, 2)]
             .iter()
             .all(|(field, length)| field.len() == *length && lower_hex(field));

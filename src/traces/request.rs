@@ -2,7 +2,7 @@
 //! conventions (<https://opentelemetry.io/docs/specs/semconv/http/http-spans/>).
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use http::uri::Authority;
 use http::{Method, StatusCode, Version};
@@ -20,7 +20,7 @@ use crate::http1::{Fields, RequestHead};
 use crate::json_values::wall_clock;
 use crate::locked::locked;
 
-/// One traced request.
+/// One traced request. Its span ends when this is dropped.
 #[derive(Debug)]
 pub struct RequestTrace {
     tracer: SdkTracer,
@@ -55,10 +55,8 @@ impl RequestTrace {
             let agent = String::from_utf8_lossy(agent).into_owned();
             attributes.push(KeyValue::new("user_agent.original", agent));
         }
-        let builder = SpanBuilder::from_name(method)
-            .with_kind(SpanKind::Server)
-            .with_attributes(attributes);
-        let span = tracer.build_with_context(builder, &outside);
+        let builder = SpanBuilder::from_name(method).with_kind(SpanKind::Server);
+        let span = tracer.build_with_context(builder.with_attributes(attributes), &outside);
         let context = span.span_context().clone();
         Self {
             tracer: tracer.clone(),
@@ -96,9 +94,8 @@ impl RequestTrace {
         if let Some(port) = address.port_u16() {
             attributes.push(KeyValue::new("server.port", i64::from(port)));
         }
-        let builder = SpanBuilder::from_name(method)
-            .with_kind(SpanKind::Client)
-            .with_attributes(attributes);
+        let builder = SpanBuilder::from_name(method).with_kind(SpanKind::Client);
+        let builder = builder.with_attributes(attributes);
         UpstreamSpan {
             span: Box::new(self.tracer.build_with_context(builder, &self.inside)),
             error: Some("unanswered"),
@@ -131,22 +128,6 @@ impl RequestTrace {
                 outcome.map_or_else(|| code.to_string().into(), Cow::from),
             );
         }
-    }
-
-    /// Ends the request's span where it is dropped.
-    pub fn guard(self: &Arc<Self>) -> RequestSpanGuard {
-        RequestSpanGuard(Arc::clone(self))
-    }
-}
-
-/// Ends the span of a request where it is dropped.
-#[must_use = "the span ends where this is dropped"]
-#[derive(Debug)]
-pub struct RequestSpanGuard(Arc<RequestTrace>);
-
-impl Drop for RequestSpanGuard {
-    fn drop(&mut self) {
-        locked(&self.0.span).end();
     }
 }
 
