@@ -2,15 +2,14 @@
 //! the idempotency key that it gets.
 //!
 //! An upstream drops a second request with a key that it has seen. If two different writes could
-//! share a key, one of them would be lost. So a template names at least the resource and the token,
-//! and something separates two variables.
+//! share a key, one of them would be lost. So every key depends on the resource and the token.
 
 use http::HeaderName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::units::{OrNone, word};
-use super::yaml::{Wrong, nearest, not_one_of, shown};
+use super::yaml::{Wrong, not_one_of, shown};
 use crate::routing::{Jump, Token, TokenBounds, TokenFormat, is_replaced};
 
 /// The treatment of stale and invalid requests.
@@ -126,9 +125,6 @@ impl TokenSettings {
     }
 }
 
-/// The default of `key`.
-const DEFAULT_KEY: &str = "{resource}-{token}-{operation}";
-
 /// The `Idempotency-Key` that is sent upstream.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
@@ -137,11 +133,10 @@ pub struct IdempotencySettings {
     /// The header's name.
     #[schemars(with = "String", extend("default" = "Idempotency-Key"))]
     pub header: KeyHeader,
-    /// The key is a UUID of version 8, of the SHA-256 of this text. `{resource}` and `{token}`, and
-    /// `{operation}` (the caller's `X-Fencing-Operation`, or else the digest) or `{digest}` (of
-    /// method, target and body). `{resource}-{token}` alone: one key per epoch.
-    #[schemars(with = "String", extend("default" = DEFAULT_KEY))]
-    pub key: IdempotencyTemplate,
+    /// The requests that share a key. `operation`: those of one resource and one token with the same
+    /// `X-Fencing-Operation`, or else the same method, target and body. `epoch`: all of one resource
+    /// and one token. The key is a UUID of version 8, of a SHA-256.
+    pub key: KeyScope,
     /// `true`: refuse a request that yields no key (its body is longer than `body.buffer`, and
     /// it names no operation).
     pub required: bool,
@@ -155,7 +150,7 @@ impl Default for IdempotencySettings {
     fn default() -> Self {
         Self {
             header: KeyHeader("idempotency-key".to_owned()),
-            key: template(DEFAULT_KEY).unwrap_or_default(),
+            key: KeyScope::Operation,
             required: false,
             quoted: false,
             client_key: ClientKey::Keep,
@@ -163,12 +158,15 @@ impl Default for IdempotencySettings {
     }
 }
 
-const VARIABLES: [(&str, IdempotencyPart); 4] = [
-    ("resource", IdempotencyPart::Resource),
-    ("token", IdempotencyPart::Token),
-    ("operation", IdempotencyPart::Operation),
-    ("digest", IdempotencyPart::Digest),
-];
+/// The requests that share an idempotency key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeyScope {
+    /// Those with one resource, token and `X-Fencing-Operation`, or else digest.
+    Operation,
+    /// Those with one resource and token.
+    Epoch,
+}
 
 /// Headers that mean something else, besides those that [`is_replaced`].
 const TAKEN: [&str; 6] = [
@@ -206,32 +204,6 @@ impl KeyHeader {
     }
 }
 
-/// The parts of an idempotency key, in order: literal text between variables.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IdempotencyTemplate {
-    pub parts: Vec<IdempotencyPart>,
-}
-
-impl IdempotencyTemplate {
-    /// Returns true if the key may depend on the body.
-    #[must_use]
-    pub fn needs_body(&self) -> bool {
-        let needs = |part: &_| matches!(part, IdempotencyPart::Operation | IdempotencyPart::Digest);
-        self.parts.iter().any(needs)
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum IdempotencyPart {
-    Literal(String),
-    Resource,
-    Token,
-    /// The caller's `X-Fencing-Operation`, else the digest.
-    Operation,
-    /// The digest of method, target and body.
-    Digest,
-}
-
 /// The treatment of a key that the client sends itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -244,106 +216,9 @@ pub enum ClientKey {
     Reject,
 }
 
-word!(IdempotencyTemplate, template);
-
-/// Reads `{resource}-{token}-{operation}`.
-fn template(text: &str) -> Result<IdempotencyTemplate, String> {
-    let known = "the variables are {resource}, {token}, {operation} and {digest}";
-    let mut parts: Vec<IdempotencyPart> = Vec::new();
-    let mut rest = text;
-    while !rest.is_empty() {
-        let brace = rest.find(['{', '}']).unwrap_or(rest.len());
-        let (literal, tail) = rest.split_at(brace);
-        if !literal.is_empty() {
-            if !literal
-                .bytes()
-                .all(|b| (0x21..=0x7e).contains(&b) && b != b'"' && b != b'\\')
-            {
-                return Err(format!(
-                    "{} has a character that cannot stand in a key\nvisible ASCII without quotes \
-                     and backslashes",
-                    shown(text)
-                ));
-            }
-            parts.push(IdempotencyPart::Literal(literal.to_owned()));
-        }
-        if tail.is_empty() {
-            break;
-        }
-        let Some((name, behind)) = tail.strip_prefix('{').and_then(|t| t.split_once('}')) else {
-            return Err(format!("{} has an unmatched brace\n{known}", shown(text)));
-        };
-        let Some((_, part)) = VARIABLES.iter().find(|(variable, _)| *variable == name) else {
-            let meant = nearest(name, VARIABLES.iter().map(|(variable, _)| *variable));
-            let hint = meant.map(|meant| format!("did you mean {{{meant}}}?"));
-            let hint = hint.as_deref().unwrap_or(known);
-            return Err(format!("there is no variable `{{{name}}}`\n{hint}"));
-        };
-        if !matches!(parts.last(), None | Some(IdempotencyPart::Literal(_))) {
-            return Err(format!(
-                "`{{{name}}}` follows another variable with nothing between them\ntwo different \
-                 requests could yield the same key: put a `-` between"
-            ));
-        }
-        parts.push(part.clone());
-        rest = behind;
-    }
-    for (needed, why) in [
-        (
-            IdempotencyPart::Resource,
-            "`{resource}` is not in it: writes to two resources could share a key, and the upstream would drop one",
-        ),
-        (
-            IdempotencyPart::Token,
-            "`{token}` is not in it: writes of two holders could share a key, and the upstream would drop one",
-        ),
-    ] {
-        if !parts.contains(&needed) {
-            return Err(format!("{why}\nsuch as {DEFAULT_KEY}"));
-        }
-    }
-    Ok(IdempotencyTemplate { parts })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn templates_are_read_in_order() {
-        let read = template("a{resource}-{token}-{operation}").expect("it is good");
-        assert_eq!(
-            read.parts,
-            [
-                IdempotencyPart::Literal("a".into()),
-                IdempotencyPart::Resource,
-                IdempotencyPart::Literal("-".into()),
-                IdempotencyPart::Token,
-                IdempotencyPart::Literal("-".into()),
-                IdempotencyPart::Operation,
-            ]
-        );
-    }
-
-    #[test]
-    fn templates_that_lose_writes_are_refused() {
-        for bad in [
-            "",
-            "key",
-            "{token}",
-            "{resource}",
-            "{resource}{token}",
-            "{resource}-{tokn}",
-            "{resource-{token}",
-            "{resource}-{token}}",
-            "{resource} {token}",
-            "{resource}\"{token}",
-        ] {
-            assert!(template(bad).is_err(), "{bad}");
-        }
-        let error = template("{resource}-{tokn}").expect_err("no such variable");
-        assert!(error.ends_with("\ndid you mean {token}?"), "{error}");
-    }
 
     #[test]
     fn the_header_must_be_free() {

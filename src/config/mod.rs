@@ -32,7 +32,7 @@ pub use admin::{
 };
 pub use clients::{AddressRange, BearerTokens, ClaimSettings, ClientPattern, bearer};
 pub use judging::{
-    ClientKey, IdempotencyPart, IdempotencySettings, IdempotencyTemplate, Mode, Reuse, SafeMethods,
+    ClientKey, IdempotencySettings, KeyScope, Mode, Reuse, SafeMethods,
     Unmatched,
 };
 pub use limits::{BarrierSettings, BodySettings, ClientShare, LimitSettings, ShutdownSettings};

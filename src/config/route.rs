@@ -7,7 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 
 use super::clients::{ClientPattern, check_clients};
-use super::judging::{ClientKey, IdempotencySettings, Mode, Reuse, SafeMethods, TokenSettings};
+use super::judging::{
+    ClientKey, IdempotencySettings, KeyScope, Mode, Reuse, SafeMethods, TokenSettings,
+};
 use super::limits::{BarrierSettings, BodySettings, LimitSettings};
 use super::units::{OffOr, Positive, Time, word};
 use super::upstream::{UnknownStatuses, UpstreamSettings, fits_settle, http_statuses};
@@ -319,12 +321,12 @@ impl RouteSettings {
         if self.mode == Mode::Bypass {
             self.idempotency = OffOr(None);
         }
-        let needs_body = |block: &IdempotencySettings| block.key.needs_body();
+        let needs_body = |block: &IdempotencySettings| block.key == KeyScope::Operation;
         report.warn_if(
             self.body.buffer.0 == 0 && self.idempotency().is_some_and(needs_body),
             &field("idempotency"),
             "`body.buffer` is 0: a request with a body that names no operation gets no key",
-            "raise body.buffer, or take {operation} and {digest} out of the key",
+            "raise body.buffer, or say `idempotency.key: epoch`",
         );
         self.check_key(&field("resource"), named, report);
     }
