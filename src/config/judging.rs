@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::units::{OrNone, word};
-use super::yaml::{Wrong, not_one_of, shown};
+use super::yaml::{Wrong, shown};
 use crate::routing::{Jump, Token, TokenBounds, TokenFormat, is_replaced};
 
 /// The treatment of stale and invalid requests.
@@ -68,15 +68,6 @@ pub enum SafeMethods {
     Required,
     /// Passed unfenced, with or without a token.
     Ignored,
-}
-
-word!(TokenFormat, format);
-
-fn format(name: &str) -> Result<TokenFormat, String> {
-    let named = |format: &TokenFormat| format.as_str() == name;
-    let known = TokenFormat::ALL.map(TokenFormat::as_str);
-    let format = TokenFormat::ALL.into_iter().find(named);
-    format.ok_or_else(|| not_one_of(name, &known))
 }
 
 /// The names in the schema, and none for an empty field.

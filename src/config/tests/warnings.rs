@@ -30,7 +30,6 @@ limits.connections: 128; limits.connections_per_client: 200 | one address
 limits.in_flight: 128; limits.in_flight_per_resource: 128 | the requests of one resource
 route.body: { buffer: 257MiB } | longer than `limits.body_memory` | routes[0].body.buffer
 route.mode: observe | observe refuses nothing
-route.mode: bypass | these have no effect: resource
 route.upstream: { timeout: 11s } | longer than `barrier.settle` | routes[0].upstream.timeout
 routes: [{ path: /a, resource: '{header.cookie}' }] | is a secret | routes[0].resource
 routes: [{ path: /a, resource: '{header.x-request-id}' }] | many keys | routes[0].resource
@@ -48,7 +47,6 @@ routes: [{ path: '/o/<int:ID>', resource: o }] | `<int:ID>` is literal text here
 routes: [{ path: '/o/[...slug]', resource: o }] | `[...slug]` is literal text here | routes[0].path
 routes: [{ path: '/o/$userId', resource: o }] | `$userId` is literal text here | routes[0].path
 routes: [{ path: '/o/(.+)', resource: o }] | `(.+)` is literal text here | routes[0].path
-route.methods: [PUT, MKCOL]; route.mode: bypass | these have no effect: methods, resource | routes[0].mode
 route.name: '${NAME}' | `${NAME}` is not expanded | routes[0].name
 ";
 
