@@ -35,7 +35,6 @@ routes: [{ path: /a, resource: '{header.cookie}' }] | is a secret | routes[0].re
 routes: [{ path: /a, resource: '{header.x-request-id}' }] | many keys | routes[0].resource
 routes: [{ path: '/o/{id}', resource: 'order' }] | all paths of /o/{id} have one key | routes[0].resource
 routes: [{ path: '/o/{id}', resource: 'o:{host}' }] | all paths of /o/{id} have one key | routes[0].resource
-routes: [{ path: '/o/{id}/', resource: 'o:{id}' }] | `/o/{id}` is another path | routes[0].path
 routes: [{ path: '/o/{id}', resource: 'o:{id}' }, { path: '/{*rest}', mode: bypass }] | lets through without a check `/o/x/` and `/O/x`, which the upstream may take for `/o/x`, and /o/{id} enforces that | routes[1].path
 routes: [{ path: '/o/{*rest}', mode: bypass }, { path: '/o/{id}', resource: 'o:{id}' }] | `/o/x/` | routes[0].path
 routes: [{ path: '/o', resource: o }, { path: '/o/{id}', resource: 'o:{id}' }] | DELETE of `/o` can take away | routes[0].methods
