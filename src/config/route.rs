@@ -207,9 +207,11 @@ fn methods<'de, D: Deserializer<'de>>(input: D) -> Result<BTreeSet<String>, D::E
 /// A spelling that a route can allow.
 struct AllowedSpelling(String);
 
-word!(AllowedSpelling, |name| match Allow::NAMES.contains(&name) {
-    true => Ok(AllowedSpelling(name.to_owned())),
-    false => Err(not_one_of(name, Allow::NAMES)),
+word!(AllowedSpelling, |name| {
+    let known = Allow::NAMES.contains(&name);
+    known
+        .then(|| AllowedSpelling(name.to_owned()))
+        .ok_or_else(|| not_one_of(name, Allow::NAMES))
 });
 
 /// Also reads the list in a route table.

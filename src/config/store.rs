@@ -86,10 +86,9 @@ pub struct StoreTls {
     /// The CAs for the server's certificate, instead of the system's: PEM. Like `sslrootcert` in
     /// the URL.
     pub ca_file: Option<PathBuf>,
-    /// The client certificate, followed by its chain: PEM. With `key_file`. Like `sslcert` in the
-    /// URL.
+    /// The client certificate, followed by its chain: PEM. With `key_file`.
     pub cert_file: Option<PathBuf>,
-    /// Its private key: PEM, unencrypted. Like `sslkey` in the URL.
+    /// Its private key: PEM, unencrypted.
     pub key_file: Option<PathBuf>,
 }
 
@@ -247,11 +246,5 @@ fn protection(url: &str, tls: &StoreTls, report: &mut Report) {
         "store.url",
         "the server is not verified: an attacker on the network can read and change marks",
         "leave sslmode out, and name the server's CA (sslrootcert=FILE or store.tls.ca_file)",
-    );
-    report.with("store.url").error_if(
-        tls.identity().is_some() && dsn.identity.is_some(),
-        "store.tls",
-        "sslcert is given in the URL, and `cert_file` too",
-        "keep one of them",
     );
 }

@@ -74,7 +74,7 @@ struct Rule {
     safe_methods: SafeMethods,
     token_format: TokenFormat,
     reuse: Reuse,
-    #[serde(deserialize_with = "allow", serialize_with = "allowed")]
+    #[serde(deserialize_with = "allow")]
     allow: Allow,
     /// Parsed from `resource`.
     #[serde(skip)]
@@ -85,8 +85,10 @@ fn path<S: Serializer>(path: &Pattern, serializer: S) -> Result<S::Ok, S::Error>
     serializer.serialize_str(path.as_str())
 }
 
-fn allowed<S: Serializer>(allow: &Allow, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(Allow::NAMES.iter().filter(|name| allow.allows(name)))
+impl Serialize for Allow {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(Self::NAMES.iter().filter(|name| self.allows(name)))
+    }
 }
 
 impl RouteTable {

@@ -76,7 +76,6 @@ store: { namespace: a, timeout: 9s } | store.url | postgres://u@h/d | store.time
 store: { namespace: a, create: never } | store.url | postgres://u@h/d | store.create
 store: { namespace: a, volatile: true } | store.url | postgres://u@h/d | store.volatile
 store: { url: 'postgres://u@h/d', namespace: a, tls: { ca_file: /a } } | store.url | sqlite:a | store.tls
-store: { namespace: a, url: 'postgres://u@h/d', tls: { cert_file: a, key_file: b } } | store.url | postgres://u@h/d?sslcert=a&sslkey=b | store.tls
 ";
 
 #[test]
