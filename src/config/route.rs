@@ -26,7 +26,7 @@ const RESERVED_LABELS: [&str; 2] = ["claim", "unmatched"];
 /// A route: which requests are fenced, and by which key.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "Route", extend("required" = ["path"]))]
+#[schemars(extend("required" = ["path"]))]
 pub struct RouteSettings {
     /// The name in metrics and logs. The default is the path.
     name: Option<String>,

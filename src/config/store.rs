@@ -17,7 +17,6 @@ const URL: &str = "sqlite:fencepost.db";
 /// The database for the marks.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "Store")]
 pub struct StoreSettings {
     /// `sqlite:fencepost.db` (one proxy; a path, relative ones to the working directory) or
     /// `postgres://user@host/database` (any number of proxies). Across a network the server is
@@ -168,24 +167,14 @@ impl StoreSettings {
              lease",
             "the same as store.lease, or shorter",
         );
-        report.warn_if(
-            self.timeout.0 < Duration::from_millis(50),
-            "store.timeout",
-            "too short: an ordinary commit may take longer",
-            "",
+        let is_in_vain = shared && report.is_given("store.create");
+        report.with("store.url").warn_if(
+            is_in_vain,
+            "store.create",
+            "it has no effect with Postgres",
+            "leave it out: a namespace begins with its first proxy, and the log of a start says \
+             whether it is new",
         );
-        for (path, hint) in [
-            (
-                "store.create",
-                "leave it out: a namespace begins with its first proxy, and the log of a start \
-                 says whether it is new",
-            ),
-            ("store.volatile", "leave it out"),
-        ] {
-            let is_in_vain = shared && report.is_given(path);
-            let report = report.with("store.url");
-            report.warn_if(is_in_vain, path, "it has no effect with Postgres", hint);
-        }
     }
 
     /// Finds the place of the marks.

@@ -97,7 +97,7 @@ fn provider() -> Arc<CryptoProvider> {
 /// again when they change; open connections are not affected.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "Tls", extend("required" = ["cert_file", "key_file"]))]
+#[schemars(extend("required" = ["cert_file", "key_file"]))]
 pub struct TlsFile {
     /// The certificate, followed by its chain: PEM.
     pub cert_file: Option<PathBuf>,
@@ -117,7 +117,7 @@ pub struct TlsFile {
 /// connections are not affected.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "AdminTls", extend("required" = ["cert_file", "key_file"]))]
+#[schemars(extend("required" = ["cert_file", "key_file"]))]
 pub struct AdminTlsFile {
     /// The certificate, followed by its chain: PEM.
     pub cert_file: Option<PathBuf>,
@@ -128,7 +128,6 @@ pub struct AdminTlsFile {
 /// TLS to an `https://` upstream. The files are read again when they change, for new connections.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "UpstreamTls")]
 pub struct UpstreamTlsFile {
     /// The CAs for the upstream's certificate, instead of the system's: PEM.
     pub ca_file: Option<PathBuf>,

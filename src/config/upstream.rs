@@ -14,7 +14,6 @@ use super::yaml::Report;
 /// The protected upstream.
 #[derive(Clone, Debug, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "Upstream")]
 pub struct UpstreamSettings {
     /// `http://host:port`, `https://host`, `h2c://host:port` (HTTP/2 without TLS) or
     /// `unix:/path/of.sock`. Without a path: request targets are passed on byte for byte.

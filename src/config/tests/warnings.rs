@@ -17,7 +17,6 @@ store.namespace: a; store.url: 'postgres://u:p@h/d?sslmode=insecure-require' | i
 tracing.otlp: http://c:4317 | usually have for gRPC
 store.lease: 2m | when an instance dies
 store.url: 'postgres://a/b'; store.namespace: a; store.create: never | it has no effect
-store.url: 'postgres://a/b'; store.namespace: a; store.volatile: true | it has no effect
 body.max: 1KiB; body.buffer: 2KiB | longer than `body.max`
 body.max: 0 | would get a 413
 body.buffer: 0 | gets no key | routes[0].idempotency
