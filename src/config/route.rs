@@ -13,7 +13,7 @@ use super::judging::{
 use super::limits::{BarrierSettings, BodySettings};
 use super::settings::Settings;
 use super::units::{OffOr, Positive, Time, word};
-use super::upstream::{UnknownStatuses, UpstreamSettings, fits_settle, http_statuses};
+use super::upstream::{UnknownStatuses, UpstreamSettings, fits_settle, statuses};
 use super::yaml::{Report, Wrong, not_one_of, shown};
 use crate::routing::{
     Allow, DEFAULT_METHODS, KeyTemplate, NAMING_OTHERS, Pattern, ResourceKey, SAFE_METHODS, Source,
@@ -121,7 +121,7 @@ pub struct RouteUpstream {
     #[schemars(extend("default" = ()))]
     pub timeout: Positive,
     /// Statuses that leave the outcome of a request unknown, in place of the top level's.
-    #[serde(deserialize_with = "http_statuses")]
+    #[serde(deserialize_with = "statuses::<200, 599, _>")]
     #[schemars(extend("default" = ()))]
     unknown_statuses: Vec<u16>,
 }

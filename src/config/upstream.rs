@@ -44,12 +44,12 @@ pub struct UpstreamSettings {
     /// The client gets the response unchanged, and the request counts as in flight for
     /// `barrier.settle`, because the upstream may still be working. Envoy uses 503 too. `[]`: none.
     /// 200 to 599.
-    #[serde(deserialize_with = "http_statuses")]
+    #[serde(deserialize_with = "statuses::<200, 599, _>")]
     pub unknown_statuses: Vec<u16>,
     /// The same for gRPC, whose gateways answer with the HTTP status 200: values of `grpc-status`.
     /// 1 is `CANCELLED`, 4 `DEADLINE_EXCEEDED`, 14 `UNAVAILABLE`. A 2xx to a gRPC call without a
     /// status counts as one of these. `[]`: none. 1 to 16.
-    #[serde(deserialize_with = "grpc_statuses")]
+    #[serde(deserialize_with = "statuses::<1, 16, _>")]
     pub unknown_grpc_statuses: Vec<u16>,
     /// `true`: speak HTTP/2 to an `https://` upstream, which must offer it by ALPN. `false`:
     /// HTTP/1.1.
@@ -158,15 +158,11 @@ impl<'de, const LEAST: u16, const MOST: u16> Deserialize<'de> for Status<LEAST, 
     }
 }
 
-/// Reads statuses of HTTP, of final responses.
-pub(super) fn http_statuses<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<u16>, D::Error> {
-    let statuses = Vec::<Status<200, 599>>::deserialize(input)?;
-    Ok(statuses.into_iter().map(|status| status.0).collect())
-}
-
-/// Reads statuses of gRPC, of calls that have failed.
-fn grpc_statuses<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<u16>, D::Error> {
-    let statuses = Vec::<Status<1, 16>>::deserialize(input)?;
+/// Reads a list of such statuses.
+pub(super) fn statuses<'de, const LEAST: u16, const MOST: u16, D: Deserializer<'de>>(
+    input: D,
+) -> Result<Vec<u16>, D::Error> {
+    let statuses = Vec::<Status<LEAST, MOST>>::deserialize(input)?;
     Ok(statuses.into_iter().map(|status| status.0).collect())
 }
 
