@@ -1,6 +1,7 @@
 //! One route: which requests are fenced, by which key, and what differs from the top level.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use http::Method;
 use schemars::JsonSchema;
@@ -10,8 +11,7 @@ use super::clients::{ClientPattern, check_clients};
 use super::judging::{
     ClientKey, IdempotencySettings, KeyScope, Mode, Reuse, SafeMethods, TokenSettings,
 };
-use super::limits::{BarrierSettings, BodySettings};
-use super::settings::Settings;
+use super::limits::{BarrierSettings, BodySettings, LimitSettings};
 use super::units::{OffOr, Positive, Time, word};
 use super::upstream::{UnknownStatuses, UpstreamSettings, fits_settle, statuses};
 use super::yaml::{Report, Wrong, not_one_of, shown};
@@ -155,6 +155,18 @@ impl Default for RouteBarrier {
     }
 }
 
+/// The settings of the top level that a route is compared with.
+pub(super) struct RouteContext<'a> {
+    /// The path of the claim endpoint.
+    pub claim: Option<&'a str>,
+    /// Clients are asked for certificates, so they have names.
+    pub clients_are_named: bool,
+    pub upstream: &'a UpstreamSettings,
+    pub settle: Duration,
+    pub body: BodySettings,
+    pub limits: &'a LimitSettings,
+}
+
 /// The fields that a route takes from the top level, where it does not set them itself.
 pub(super) const INHERITED: [&str; 9] = [
     "safe_methods",
@@ -242,7 +254,7 @@ impl RouteSettings {
     }
 
     /// Checks the route at this path of the configuration, beside the rest of it.
-    pub(super) fn check(&mut self, at: &str, top: &Settings, report: &mut Report) {
+    pub(super) fn check(&mut self, at: &str, top: &RouteContext<'_>, report: &mut Report) {
         let field = |name: &str| format!("{at}.{name}");
         report.error_if(
             self.path.as_str().is_empty(),
@@ -251,7 +263,7 @@ impl RouteSettings {
             "such as /orders/{id}, or /{*path} for every path",
         );
         report.error_if(
-            (top.claim()).is_some_and(|claim| claim.path.0 == self.path.as_str()),
+            top.claim == Some(self.path.as_str()),
             &field("path"),
             "this is the path of the claim endpoint",
             "claims are answered there and never reach a route: choose another `claim.path`, or \
@@ -270,11 +282,11 @@ impl RouteSettings {
             "leave it out to allow POST, PUT, PATCH and DELETE",
         );
         self.check_name(&field("name"), report);
-        let clients = field("require_client");
-        check_clients(&clients, &self.require_client, top.asks_clients(), report);
+        let (clients, named) = (field("require_client"), top.clients_are_named);
+        check_clients(&clients, &self.require_client, named, report);
         if self.upstream.timeout != top.upstream.timeout {
-            let (at, settle) = (field("upstream.timeout"), top.barrier.settle.0);
-            fits_settle(&at, self.upstream.timeout, settle, report);
+            let at = field("upstream.timeout");
+            fits_settle(&at, self.upstream.timeout, top.settle, report);
         }
         if self.body != top.body {
             (self.body).check(&field("body"), top.limits.body_memory, report);
@@ -294,7 +306,7 @@ impl RouteSettings {
             "`body.buffer` is 0: a request with a body that names no operation gets no key",
             "raise body.buffer, or say `idempotency.key: epoch`",
         );
-        self.check_key(&field("resource"), top.asks_clients(), report);
+        self.check_key(&field("resource"), named, report);
     }
 
     fn check_name(&self, at: &str, report: &mut Report) {

@@ -23,7 +23,7 @@ use super::clients::{AddressRange, ClaimSettings};
 use super::judging::{SafeMethods, Unmatched};
 use super::limits::{self, BarrierSettings, BodySettings, LimitSettings, ShutdownSettings};
 use super::lints;
-use super::route::{self, RouteSettings};
+use super::route::{self, RouteContext, RouteSettings};
 use super::store::StoreSettings;
 use super::tls::{self, TlsFile, TlsSettings};
 use super::units::{FileMode, OffOr, word};
@@ -251,11 +251,17 @@ impl Settings {
             "name one, or leave `routes` out: then /{*path} fences POST, PUT, PATCH and DELETE, one \
              resource per path",
         );
-        let mut routes = std::mem::take(&mut self.routes);
-        for (index, route) in routes.iter_mut().enumerate() {
-            route.check(&route::path(index), self, report);
+        let context = RouteContext {
+            claim: self.claim.0.as_ref().map(|claim| claim.path.0.as_str()),
+            clients_are_named: self.asks_clients(),
+            upstream: &self.upstream,
+            settle: self.barrier.settle.0,
+            body: self.body,
+            limits: &self.limits,
+        };
+        for (index, route) in self.routes.iter_mut().enumerate() {
+            route.check(&route::path(index), &context, report);
         }
-        self.routes = routes;
         let routes = &self.routes;
         conflicts(routes, report);
         labels(routes, report);

@@ -320,8 +320,8 @@ fn roots(at: &str, file: &Path, report: &mut Report) -> Option<Arc<RootCertStore
 }
 
 const PEM_HINT: &str = "the path of a whole PEM file that this user may read; from DER: openssl x509 \
-                        (or pkey, or crl) -inform der -in FILE; a key that is encrypted cannot be \
-                        used: openssl pkey -in FILE -out NEW";
+                        (or pkey, or crl) -inform der -in FILE; to decrypt a key: openssl pkey -in \
+                        FILE -out NEW";
 
 /// Reads the PEM sections of one kind, at least one. `name`: that of the kind.
 fn read<T: PemObject>(at: &str, file: &Path, name: &str, report: &mut Report) -> Option<Vec<T>> {
@@ -330,8 +330,11 @@ fn read<T: PemObject>(at: &str, file: &Path, name: &str, report: &mut Report) ->
         Err(error) => format!("cannot be read: {error}"),
         Ok(pem) => match T::pem_slice_iter(&pem).collect::<Result<Vec<T>, _>>() {
             Err(error) => format!("is broken PEM: {error}"),
-            Ok(sections) if sections.is_empty() => format!("has no {name} in it"),
-            Ok(sections) => return Some(sections),
+            Ok(sections) if !sections.is_empty() => return Some(sections),
+            Ok(_) if String::from_utf8_lossy(&pem).contains("ENCRYPTED") => {
+                "is encrypted, and there is no way to enter its passphrase".to_owned()
+            }
+            Ok(_) => format!("has no {name} in it"),
         },
     };
     report.error(at, format!("{} {fault}", file.display()), PEM_HINT);

@@ -210,8 +210,8 @@ enum Treatment {
     Judged,
     /// Its route wants a token, and it has none.
     TokenRequired,
-    /// Forwarded without being judged.
-    Passed,
+    /// Forwarded without being judged, and why.
+    Passed(&'static str),
     /// Refused for another reason.
     Refused,
     /// No route, no forwarding.
@@ -344,15 +344,16 @@ impl Sides<'_> {
         }
         let Some(rule) = self.pair[at] else {
             return if safe && table.unmatched == Unmatched::SafeOnly {
-                Treatment::Passed
+                Treatment::Passed("safe methods pass where no route matches")
             } else {
                 Treatment::Unrouted
             };
         };
         match (rule.mode, rule.safe_methods) {
-            (Mode::Bypass | Mode::Observe, _) => Treatment::Passed,
-            (Mode::Enforce, SafeMethods::Ignored) if safe => Treatment::Passed,
-            (Mode::Enforce, SafeMethods::Optional) if !token => Treatment::Passed,
+            (Mode::Bypass, _) => Treatment::Passed("the route is bypassed"),
+            (Mode::Observe, _) => Treatment::Passed("the route only observes"),
+            (_, SafeMethods::Ignored) if safe => Treatment::Passed("safe_methods is ignored"),
+            (_, SafeMethods::Optional) if !token => Treatment::Passed("safe_methods is optional"),
             (Mode::Enforce, _) if !token => Treatment::TokenRequired,
             (Mode::Enforce, _) if self.keys[at].is_none() => Treatment::Refused,
             (Mode::Enforce, _) => Treatment::Judged,
@@ -364,12 +365,12 @@ impl Sides<'_> {
 
         let change = match (self.treatment(0, asking), self.treatment(1, asking)) {
             (Judged, Judged) => return self.changes_of_keyed(),
-            (Judged | TokenRequired, Passed) => TableChange::Unfenced,
+            (Judged | TokenRequired, Passed(_)) => TableChange::Unfenced,
             (Judged, Unrouted) => TableChange::Unrouted,
             (Judged, Refused) => TableChange::Refused,
             // A read that no route took stood under no promise.
-            (Passed, Judged | TokenRequired) if self.pair[0].is_some() => TableChange::Enforced,
-            (Passed, Judged | TokenRequired) | (Unrouted, Judged) => TableChange::Added,
+            (Passed(_), Judged | TokenRequired) if self.pair[0].is_some() => TableChange::Enforced,
+            (Passed(_), Judged | TokenRequired) | (Unrouted, Judged) => TableChange::Added,
             _ => return Vec::new(),
         };
         vec![change]
@@ -418,7 +419,7 @@ impl Sides<'_> {
             }
             Treatment::Judged => &format!("it is fenced as {}", key.unwrap_or_default()),
             Treatment::TokenRequired => "it needs a token",
-            Treatment::Passed => "it passes unfenced",
+            Treatment::Passed(why) => &format!("it passes unfenced: {why}"),
             Treatment::Refused => "it is refused",
             Treatment::Unrouted => "it gets a 404",
         };
