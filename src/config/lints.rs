@@ -248,9 +248,13 @@ pub(super) fn shared_keys(routes: &[(String, &RouteSettings)], report: &mut Repo
     };
     for (at, one) in fenced.iter().enumerate() {
         for other in &fenced[at + 1..] {
-            if let Some((fault, hint)) = fault(one, other)
-                && let Some(both) = proof(one, other).or_else(|| proof(other, one))
-            {
+            let faults = faults(one, other);
+            let proof =
+                (!faults.is_empty()).then(|| proof(one, other).or_else(|| proof(other, one)));
+            let Some(both) = proof.flatten() else {
+                continue;
+            };
+            for (_, fault, hint) in faults {
                 let at = format!("{}.resource", routes[other.index].0);
                 report.warn(at, format!("{both}{fault}"), hint);
             }
@@ -258,28 +262,30 @@ pub(super) fn shared_keys(routes: &[(String, &RouteSettings)], report: &mut Repo
     }
 }
 
-/// The difference of two routes that matters most if they share a key, with a hint.
-fn fault(one: &Fenced<'_>, other: &Fenced<'_>) -> Option<(&'static str, &'static str)> {
+/// The differences of two routes that matter if they share a key, each with a hint.
+fn faults(one: &Fenced<'_>, other: &Fenced<'_>) -> Vec<(bool, &'static str, &'static str)> {
     let (token, other_token) = (one.route.token, other.route.token);
-    if token.format != other_token.format {
-        Some((
+    let formats_differ = token.format != other_token.format;
+    let mut faults = vec![
+        (
+            formats_differ,
             ", and their tokens are read in different formats",
             "a claim of such a key is refused by X-Fencing-Resource: claim by X-Fencing-Target",
-        ))
-    } else if !are_meant(one.template, other.template) {
-        Some((
-            ": if these are two things, one can lock the other out",
-            "begin each template with a word of its own, such as \"file:{name}\"",
-        ))
-    } else if token.bounds() != other_token.bounds() {
-        Some((
+        ),
+        (
+            !formats_differ && token.bounds() != other_token.bounds(),
             ", and `token.max_jump` or `token.max` of these routes differ: a token that one refuses \
              raises the mark by the other",
             "give both the same bounds, the narrower ones",
-        ))
-    } else {
-        None
-    }
+        ),
+        (
+            !are_meant(one.template, other.template),
+            ": if these are two things, one can lock the other out",
+            "begin each template with a word of its own, such as \"file:{name}\"",
+        ),
+    ];
+    faults.retain(|(differs, ..)| *differs);
+    faults
 }
 
 /// Returns true if these templates are meant to share keys: they have the same literals,
