@@ -276,7 +276,7 @@ fn socket_path(path: &str) -> Result<PathBuf, Wrong> {
 
 /// A host, or a host and a port that is not 0. `Authority` takes an empty or a too large port for
 /// none.
-fn is_authority(text: &str) -> bool {
+pub(super) fn is_authority(text: &str) -> bool {
     Authority::try_from(text).is_ok_and(|authority| {
         let host = authority.host();
         let whole = match authority.port_u16() {

@@ -6,12 +6,12 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use http::uri::{Authority, PathAndQuery};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::addresses::{self, Listen};
 use super::clients::BearerTokens;
+use super::dsn::split_url;
 use super::tls::{self, AdminTlsFile, TlsSettings};
 use super::units::{Share, word};
 use super::yaml::{Report, Wrong, nearest, shown};
@@ -22,7 +22,6 @@ pub const ADMIN_LISTEN: &str = "127.0.0.1:7081";
 /// Probes, metrics, and the API for marks.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "Admin")]
 pub struct AdminSettings {
     /// `host:port`, `unix:/path/of.sock`, or `off`. Probes and metrics are open to everybody who
     /// reaches it. Keys and marks can be read without a token only on the loopback and over a Unix
@@ -114,7 +113,6 @@ impl AdminSettings {
 /// The log on standard error.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "Log")]
 pub struct LogSettings {
     /// `json`, or `text` for reading. The default is text on a terminal, otherwise JSON.
     pub format: LogFormat,
@@ -159,7 +157,7 @@ pub enum LogFormat {
 /// Spans of requests, sent to a collector by OTLP.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "Tracing", extend("required" = ["otlp"]))]
+#[schemars(extend("required" = ["otlp"]))]
 pub struct TracingSettings {
     /// The collector, by OTLP over HTTP: `http://host:4318`, or `https://host`. A URL without a
     /// path means `/v1/traces`.
@@ -204,39 +202,32 @@ impl TracingSettings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint(pub String);
 
-word!(Endpoint, |text| endpoint(text).map(Endpoint));
+word!(Endpoint, endpoint);
 
-fn endpoint(text: &str) -> Result<String, Wrong> {
-    let wrong = |what: &str| (format!("{} {what}", shown(text)), URL_HINT);
-    let (scheme, rest) = text
-        .split_once("://")
-        .ok_or_else(|| wrong("has no scheme"))?;
-    if !matches!(scheme, "http" | "https") {
-        return Err(wrong("has an unknown scheme"));
-    }
-    if rest.contains('@') {
-        return Err((
-            "the URL names a user".to_owned(),
-            "set OTEL_EXPORTER_OTLP_HEADERS, to `authorization=Basic%20…`",
-        ));
-    }
-    if rest.contains(['?', '#']) {
-        return Err(wrong("has a query or a fragment"));
-    }
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let parsed = Authority::try_from(authority).map_err(|_| wrong("has no valid host"))?;
-    if parsed.host().is_empty() {
-        return Err(wrong("has no host"));
-    }
-    if PathAndQuery::try_from(if path.is_empty() { "/" } else { path }).is_err() {
-        return Err(wrong("has no valid path"));
-    }
-    let path = if matches!(path, "" | "/") {
-        "/v1/traces"
-    } else {
-        path
+fn endpoint(text: &str) -> Result<Endpoint, Wrong> {
+    let (scheme, authority, path) = split_url(text).unwrap_or_default();
+    let what = match scheme {
+        "http" | "https" if text.contains('@') => {
+            let hint = "set OTEL_EXPORTER_OTLP_HEADERS, to `authorization=Basic%20…`";
+            return Err(("the URL names a user".to_owned(), hint));
+        }
+        "http" | "https" if path.contains(['?', '#']) => "has a query or a fragment",
+        "http" | "https" => {
+            let is_plain = path.bytes().all(|byte| byte.is_ascii_graphic());
+            if addresses::is_authority(authority) && is_plain {
+                let path = if matches!(path, "" | "/") {
+                    "/v1/traces"
+                } else {
+                    path
+                };
+                return Ok(Endpoint(format!("{scheme}://{authority}{path}")));
+            }
+            "has no valid host or path"
+        }
+        "" => "has no scheme",
+        _ => "has an unknown scheme",
     };
-    Ok(format!("{scheme}://{authority}{path}"))
+    Err((format!("{} {what}", shown(text)), URL_HINT))
 }
 
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
@@ -244,9 +235,10 @@ const KNOWN_LEVELS: &str = "error, warn, info, debug, trace or off; also by modu
                             info,fencepost::store=debug";
 
 /// The level of the log, and those of single modules.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LogLevel(String);
+
+word!(LogLevel, LogLevel::parse);
 
 impl LogLevel {
     /// Reads `info` or `info,fencepost::store=debug`. Without a level for the rest, that is `info`.
@@ -256,17 +248,18 @@ impl LogLevel {
         for word in text.split(',').map(str::trim) {
             let (module, level) = word.split_once('=').unwrap_or(("", word));
             let (module, level) = (module.trim(), checked(level.trim())?);
-            if !word.contains('=') {
-                if rest.replace(level).is_some() {
-                    let message = format!("`{text}` names more than one level for the same");
-                    return Err(format!("{message}\n{KNOWN_LEVELS}"));
+            let fault = if !word.contains('=') {
+                if rest.replace(level).is_none() {
+                    continue;
                 }
+                format!("`{text}` names more than one level for the same")
             } else if module.split("::").all(is_name) {
                 modules += &[",", module, "=", level].concat();
+                continue;
             } else {
-                let message = format!("`{module}` is not the name of a module");
-                return Err(format!("{message}\n{KNOWN_LEVELS}"));
-            }
+                format!("`{module}` is not the name of a module")
+            };
+            return Err(format!("{fault}\n{KNOWN_LEVELS}"));
         }
         Ok(Self(rest.unwrap_or("info").to_owned() + &modules))
     }
@@ -275,14 +268,6 @@ impl LogLevel {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-}
-
-impl TryFrom<String> for LogLevel {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        Self::parse(&text)
     }
 }
 
@@ -328,7 +313,7 @@ mod tests {
             ("https://c/api/otlp", "https://c/api/otlp"),
             ("http://[::1]:4317", "http://[::1]:4317/v1/traces"),
         ] {
-            assert_eq!(endpoint(url).as_deref(), Ok(expected), "{url}");
+            assert_eq!(endpoint(url), Ok(Endpoint(expected.to_owned())), "{url}");
         }
         for (url, why) in [
             ("c:4318", "has no scheme"),

@@ -20,12 +20,13 @@ use std::path::PathBuf;
 use super::yaml::Wrong;
 use crate::routing::decoded;
 
-const HINT: &str = "write postgres://user:password@host:5432/database";
-const PARAMETERS: &str = "the parameters are sslmode, sslrootcert, sslcert, sslkey, options[NAME] and \
+const HINT: &str = "write postgres://user:password@host:5432/database, and percent-encode what is \
+                    not plain in a part: a space is %20, / is %2F, ? is %3F, # is %23, @ is %40";
+const PARAMETERS: &str = "the parameters are sslmode, sslrootcert, options[NAME] and \
                           target_session_attrs=read-write; user, password, hosts and database stand \
-                          in front of the ?, percent-encoded";
-const ENCODE: &str = "percent-encode what is not plain in a user, password or name: a space is \
-                      %20, / is %2F, ? is %3F, # is %23, @ is %40";
+                          in front of the ?, percent-encoded; a client certificate goes into \
+                          store.tls";
+
 /// The parameters of a connection, except for the files that are read when it is made.
 #[derive(Clone)]
 pub struct Dsn {
@@ -38,9 +39,8 @@ pub struct Dsn {
     /// Settings of the session.
     pub options: Vec<(String, String)>,
     pub root: Option<Root>,
-    /// The certificate that is shown, and its key.
-    pub identity: Option<(PathBuf, PathBuf)>,
-    mode: Option<SslMode>,
+    /// The `sslmode`, and true if `insecure-` is in front of it.
+    mode: Option<(Protection, bool)>,
 }
 
 /// Without the password.
@@ -113,12 +113,12 @@ impl Dsn {
         }
         let wrong = |c: char| c.is_whitespace() || c.is_control() || c == '#';
         if url.contains(wrong) {
-            return Err(unclear("it has a space, a line break or a # in it"));
+            return Err(bad("it has a space, a line break or a # in it"));
         }
         if rest.contains('@') {
             // Otherwise, if a password is not encoded, its end would be taken for a host, and a
             // name server would be asked for it.
-            return Err(unclear("it has an @ after its first / or ?"));
+            return Err(bad("it has an @ after its first / or ?"));
         }
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
@@ -134,7 +134,6 @@ impl Dsn {
             database: given(decode(path.strip_prefix('/').unwrap_or(path))?),
             options: Vec::new(),
             root: None,
-            identity: None,
             mode: None,
         };
         dsn.read_query(query)?;
@@ -142,16 +141,13 @@ impl Dsn {
     }
 
     fn read_query(&mut self, query: &str) -> Result<(), Wrong> {
-        let (mut cert, mut key) = (None, None);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (name, value) = (decode(name)?, decode(value)?);
             match name.as_str() {
-                "sslmode" => self.mode = Some(SslMode::parse(&value)?),
+                "sslmode" => self.mode = Some(ssl_mode(&value)?),
                 "sslrootcert" if value == "system" => self.root = Some(Root::System),
                 "sslrootcert" => self.root = given(value).map(|file| Root::File(file.into())),
-                "sslcert" => cert = given(value),
-                "sslkey" => key = given(value),
                 // libpq's way to ask for the server that a store of marks always needs.
                 "target_session_attrs" if value == "read-write" => {}
                 name => {
@@ -166,11 +162,6 @@ impl Dsn {
                 }
             }
         }
-        self.identity = match (cert, key) {
-            (None, None) => None,
-            (Some(cert), Some(key)) => Some((cert.into(), key.into())),
-            _ => return Err(bad("only one of sslcert and sslkey is given")),
-        };
         Ok(())
     }
 }
@@ -189,16 +180,12 @@ fn given(text: String) -> Option<String> {
 fn decode(text: &str) -> Result<String, Wrong> {
     match decoded(text, b'+') {
         Some(text) if !text.contains('\0') => Ok(text),
-        _ => Err(unclear("it has an escape that is broken, or not of text")),
+        _ => Err(bad("it has an escape that is broken, or not of text")),
     }
 }
 
 fn bad(why: &str) -> Wrong {
     (format!("invalid URL: {why}"), HINT)
-}
-
-fn unclear(why: &str) -> Wrong {
-    (format!("invalid URL: {why}"), ENCODE)
 }
 
 impl Dsn {
@@ -221,7 +208,7 @@ impl Dsn {
         }
         let rooted = ca_named || self.root.is_some();
         let file = ca_named || matches!(self.root, Some(Root::File(_)));
-        let Some(SslMode { protection, forced }) = self.mode else {
+        let Some((protection, forced)) = self.mode else {
             // A CA that is named is used, on this machine too.
             return Ok(if host.is_local() && !rooted {
                 Protection::IfOffered
@@ -229,39 +216,30 @@ impl Dsn {
                 Protection::VerifiedFull
             });
         };
-        match protection {
+        let (why, hint) = match protection {
             Protection::VerifiedFull => return Ok(protection),
             // libpq does the same.
             Protection::Encrypted if file && !forced => return Ok(Protection::VerifiedCa),
             Protection::VerifiedCa if file => return Ok(protection),
-            Protection::VerifiedCa => {
-                return Err((
-                    "sslmode=verify-ca without a CA of your own would take the certificate of any \
-                     server that has one from any CA of the system's"
-                        .to_owned(),
-                    "name the CA (sslrootcert=FILE or store.tls.ca_file), or write \
-                     sslmode=verify-full",
-                ));
-            }
-            _ if rooted => {
-                return Err((
-                    "a CA is named, and sslmode says that nothing is verified by it".to_owned(),
-                    "write sslmode=verify-full, or leave sslmode out",
-                ));
-            }
-            _ => {}
-        }
-        if self.password.is_some() && !forced && !host.is_local() {
-            return Err((
+            Protection::VerifiedCa => (
+                "sslmode=verify-ca without a CA of your own would take the certificate of any \
+                 server that has one from any CA of the system's",
+                "name the CA (sslrootcert=FILE or store.tls.ca_file), or write sslmode=verify-full",
+            ),
+            _ if rooted => (
+                "a CA is named, and sslmode says that nothing is verified by it",
+                "write sslmode=verify-full, or leave sslmode out",
+            ),
+            _ if self.password.is_some() && !forced && !host.is_local() => (
                 "this sslmode does not verify the server: anyone who answers in its place would \
-                 get the password"
-                    .to_owned(),
+                 get the password",
                 "write sslmode=verify-full, or leave sslmode out, and name the server's CA \
                  (sslrootcert=FILE or store.tls.ca_file). To hand the password to whatever \
                  answers, say so: sslmode=insecure-prefer, insecure-require or insecure-disable",
-            ));
-        }
-        Ok(protection)
+            ),
+            _ => return Ok(protection),
+        };
+        Err((why.to_owned(), hint))
     }
 
     /// Returns true if an attacker between here and a host can read and change the store's answers.
@@ -271,13 +249,7 @@ impl Dsn {
             return false;
         };
         let mut ways = self.hosts.iter().zip(protections);
-        ways.any(|(host, protection)| {
-            !host.is_local()
-                && !matches!(
-                    protection,
-                    Protection::VerifiedCa | Protection::VerifiedFull
-                )
-        })
+        ways.any(|(host, way)| !host.is_local() && !way.is_verified())
     }
 }
 
@@ -300,32 +272,29 @@ pub enum Protection {
     VerifiedFull,
 }
 
-/// The URL's `sslmode`. A `forced` one has `insecure-` in its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SslMode {
-    pub protection: Protection,
-    pub forced: bool,
+impl Protection {
+    /// Returns true if nobody else can answer in the server's place.
+    #[must_use]
+    pub fn is_verified(self) -> bool {
+        matches!(self, Self::VerifiedCa | Self::VerifiedFull)
+    }
 }
 
-impl SslMode {
-    /// Reads an `sslmode`.
-    pub(super) fn parse(value: &str) -> Result<Self, Wrong> {
-        let (value, forced) = match value.strip_prefix("insecure-") {
-            Some(value) => (value, true),
-            None => (value, false),
-        };
-        let protection = match value {
-            "disable" => Protection::Plain,
-            // libpq tries without encryption first, which a server rarely refuses.
-            "allow" if !forced => Protection::Plain,
-            "prefer" => Protection::IfOffered,
-            "require" => Protection::Encrypted,
-            "verify-ca" if !forced => Protection::VerifiedCa,
-            "verify-full" if !forced => Protection::VerifiedFull,
-            _ => return Err(("unknown sslmode".to_owned(), SSLMODE_HINT)),
-        };
-        Ok(Self { protection, forced })
-    }
+/// Reads an `sslmode`.
+fn ssl_mode(value: &str) -> Result<(Protection, bool), Wrong> {
+    let insecure = value.strip_prefix("insecure-");
+    let forced = insecure.is_some();
+    let protection = match insecure.unwrap_or(value) {
+        "disable" => Protection::Plain,
+        // libpq tries without encryption first, which a server rarely refuses.
+        "allow" if !forced => Protection::Plain,
+        "prefer" => Protection::IfOffered,
+        "require" => Protection::Encrypted,
+        "verify-ca" if !forced => Protection::VerifiedCa,
+        "verify-full" if !forced => Protection::VerifiedFull,
+        _ => return Err(("unknown sslmode".to_owned(), SSLMODE_HINT)),
+    };
+    Ok((protection, forced))
 }
 
 #[cfg(test)]

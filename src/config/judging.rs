@@ -2,15 +2,14 @@
 //! the idempotency key that it gets.
 //!
 //! An upstream drops a second request with a key that it has seen. If two different writes could
-//! share a key, one of them would be lost. So a template names at least the resource and the token,
-//! and something separates two variables.
+//! share a key, one of them would be lost. So every key depends on the resource and the token.
 
 use http::HeaderName;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::units::{OrNone, word};
-use super::yaml::{Wrong, nearest, not_one_of, shown};
+use super::yaml::{Wrong, not_one_of, shown};
 use crate::routing::{Jump, Token, TokenBounds, TokenFormat, is_replaced};
 
 /// The treatment of stale and invalid requests.
@@ -74,10 +73,15 @@ pub enum SafeMethods {
 word!(TokenFormat, format);
 
 fn format(name: &str) -> Result<TokenFormat, String> {
-    let named = |format: &TokenFormat| format.as_str() == name;
-    let known = TokenFormat::ALL.map(TokenFormat::as_str);
-    let format = TokenFormat::ALL.into_iter().find(named);
-    format.ok_or_else(|| not_one_of(name, &known))
+    let mut formats = TokenFormat::ALL.into_iter();
+    let format = formats.find(|format| format.as_str() == name);
+    format.ok_or_else(|| not_one_of(name, &TokenFormat::ALL.map(TokenFormat::as_str)))
+}
+
+impl Serialize for TokenFormat {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
 }
 
 /// The names in the schema, and none for an empty field.
@@ -89,7 +93,6 @@ fn format_names() -> Vec<Option<&'static str>> {
 /// The format of tokens, and their bounds.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "Token")]
 pub struct TokenSettings {
     /// Its format in `X-Fencing-Token`. `decimal`: digits. `hex`: hexadecimal digits of either
     /// case, with `0x` or without. `after-hash`: the decimal number after the last `#`: `lock#42`.
@@ -126,22 +129,17 @@ impl TokenSettings {
     }
 }
 
-/// The default of `key`.
-const DEFAULT_KEY: &str = "{resource}-{token}-{operation}";
-
 /// The `Idempotency-Key` that is sent upstream.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "Idempotency")]
 pub struct IdempotencySettings {
     /// The header's name.
     #[schemars(with = "String", extend("default" = "Idempotency-Key"))]
     pub header: KeyHeader,
-    /// The key is a UUID of version 8, of the SHA-256 of this text. `{resource}` and `{token}`, and
-    /// `{operation}` (the caller's `X-Fencing-Operation`, or else the digest) or `{digest}` (of
-    /// method, target and body). `{resource}-{token}` alone: one key per epoch.
-    #[schemars(with = "String", extend("default" = DEFAULT_KEY))]
-    pub key: IdempotencyTemplate,
+    /// The requests that share a key. `operation`: those of one resource and one token with the same
+    /// `X-Fencing-Operation`, or else the same method, target and body. `epoch`: all of one resource
+    /// and one token. The key is a UUID of version 8, of a SHA-256.
+    pub key: KeyScope,
     /// `true`: refuse a request that yields no key (its body is longer than `body.buffer`, and
     /// it names no operation).
     pub required: bool,
@@ -155,7 +153,7 @@ impl Default for IdempotencySettings {
     fn default() -> Self {
         Self {
             header: KeyHeader("idempotency-key".to_owned()),
-            key: template(DEFAULT_KEY).unwrap_or_default(),
+            key: KeyScope::Operation,
             required: false,
             quoted: false,
             client_key: ClientKey::Keep,
@@ -163,22 +161,15 @@ impl Default for IdempotencySettings {
     }
 }
 
-const VARIABLES: [(&str, IdempotencyPart); 4] = [
-    ("resource", IdempotencyPart::Resource),
-    ("token", IdempotencyPart::Token),
-    ("operation", IdempotencyPart::Operation),
-    ("digest", IdempotencyPart::Digest),
-];
-
-/// Headers that mean something else, besides those that [`is_replaced`].
-const TAKEN: [&str; 6] = [
-    "authorization",
-    "content-encoding",
-    "content-type",
-    "host",
-    "traceparent",
-    "tracestate",
-];
+/// The requests that share an idempotency key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeyScope {
+    /// Those with one resource, token and `X-Fencing-Operation`, or else digest.
+    Operation,
+    /// Those with one resource and token.
+    Epoch,
+}
 
 /// The name of the header, in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,7 +186,11 @@ impl KeyHeader {
             ));
         };
         let name = name.as_str();
-        let is_taken = TAKEN.contains(&name) || is_replaced(name);
+        let is_taken = matches!(
+            name,
+            "authorization" | "host" | "traceparent" | "tracestate"
+        );
+        let is_taken = is_taken || is_replaced(name) || name.starts_with("content-");
         if is_taken || name.starts_with("x-fencing-") || name.contains('_') {
             return Err((
                 format!("{} cannot carry an idempotency key", shown(text)),
@@ -204,32 +199,6 @@ impl KeyHeader {
         }
         Ok(Self(name.to_owned()))
     }
-}
-
-/// The parts of an idempotency key, in order: literal text between variables.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IdempotencyTemplate {
-    pub parts: Vec<IdempotencyPart>,
-}
-
-impl IdempotencyTemplate {
-    /// Returns true if the key may depend on the body.
-    #[must_use]
-    pub fn needs_body(&self) -> bool {
-        let needs = |part: &_| matches!(part, IdempotencyPart::Operation | IdempotencyPart::Digest);
-        self.parts.iter().any(needs)
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum IdempotencyPart {
-    Literal(String),
-    Resource,
-    Token,
-    /// The caller's `X-Fencing-Operation`, else the digest.
-    Operation,
-    /// The digest of method, target and body.
-    Digest,
 }
 
 /// The treatment of a key that the client sends itself.
@@ -244,106 +213,9 @@ pub enum ClientKey {
     Reject,
 }
 
-word!(IdempotencyTemplate, template);
-
-/// Reads `{resource}-{token}-{operation}`.
-fn template(text: &str) -> Result<IdempotencyTemplate, String> {
-    let known = "the variables are {resource}, {token}, {operation} and {digest}";
-    let mut parts: Vec<IdempotencyPart> = Vec::new();
-    let mut rest = text;
-    while !rest.is_empty() {
-        let brace = rest.find(['{', '}']).unwrap_or(rest.len());
-        let (literal, tail) = rest.split_at(brace);
-        if !literal.is_empty() {
-            if !literal
-                .bytes()
-                .all(|b| (0x21..=0x7e).contains(&b) && b != b'"' && b != b'\\')
-            {
-                return Err(format!(
-                    "{} has a character that cannot stand in a key\nvisible ASCII without quotes \
-                     and backslashes",
-                    shown(text)
-                ));
-            }
-            parts.push(IdempotencyPart::Literal(literal.to_owned()));
-        }
-        if tail.is_empty() {
-            break;
-        }
-        let Some((name, behind)) = tail.strip_prefix('{').and_then(|t| t.split_once('}')) else {
-            return Err(format!("{} has an unmatched brace\n{known}", shown(text)));
-        };
-        let Some((_, part)) = VARIABLES.iter().find(|(variable, _)| *variable == name) else {
-            let meant = nearest(name, VARIABLES.iter().map(|(variable, _)| *variable));
-            let hint = meant.map(|meant| format!("did you mean {{{meant}}}?"));
-            let hint = hint.as_deref().unwrap_or(known);
-            return Err(format!("there is no variable `{{{name}}}`\n{hint}"));
-        };
-        if !matches!(parts.last(), None | Some(IdempotencyPart::Literal(_))) {
-            return Err(format!(
-                "`{{{name}}}` follows another variable with nothing between them\ntwo different \
-                 requests could yield the same key: put a `-` between"
-            ));
-        }
-        parts.push(part.clone());
-        rest = behind;
-    }
-    for (needed, why) in [
-        (
-            IdempotencyPart::Resource,
-            "`{resource}` is not in it: writes to two resources could share a key, and the upstream would drop one",
-        ),
-        (
-            IdempotencyPart::Token,
-            "`{token}` is not in it: writes of two holders could share a key, and the upstream would drop one",
-        ),
-    ] {
-        if !parts.contains(&needed) {
-            return Err(format!("{why}\nsuch as {DEFAULT_KEY}"));
-        }
-    }
-    Ok(IdempotencyTemplate { parts })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn templates_are_read_in_order() {
-        let read = template("a{resource}-{token}-{operation}").expect("it is good");
-        assert_eq!(
-            read.parts,
-            [
-                IdempotencyPart::Literal("a".into()),
-                IdempotencyPart::Resource,
-                IdempotencyPart::Literal("-".into()),
-                IdempotencyPart::Token,
-                IdempotencyPart::Literal("-".into()),
-                IdempotencyPart::Operation,
-            ]
-        );
-    }
-
-    #[test]
-    fn templates_that_lose_writes_are_refused() {
-        for bad in [
-            "",
-            "key",
-            "{token}",
-            "{resource}",
-            "{resource}{token}",
-            "{resource}-{tokn}",
-            "{resource-{token}",
-            "{resource}-{token}}",
-            "{resource} {token}",
-            "{resource}\"{token}",
-        ] {
-            assert!(template(bad).is_err(), "{bad}");
-        }
-        let error = template("{resource}-{tokn}").expect_err("no such variable");
-        assert!(error.ends_with("\ndid you mean {token}?"), "{error}");
-    }
 
     #[test]
     fn the_header_must_be_free() {

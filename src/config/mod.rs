@@ -31,10 +31,7 @@ pub use admin::{
     TracingSettings,
 };
 pub use clients::{AddressRange, BearerTokens, ClaimSettings, ClientPattern, bearer};
-pub use judging::{
-    ClientKey, IdempotencyPart, IdempotencySettings, IdempotencyTemplate, Mode, Reuse, SafeMethods,
-    Unmatched,
-};
+pub use judging::{ClientKey, IdempotencySettings, KeyScope, Mode, Reuse, SafeMethods, Unmatched};
 pub use limits::{BarrierSettings, BodySettings, ClientShare, LimitSettings, ShutdownSettings};
 pub use loader::{Loader, Overrides, parse};
 pub use route::RouteSettings;

@@ -1,16 +1,19 @@
 //! One route: which requests are fenced, by which key, and what differs from the top level.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 
 use super::clients::{ClientPattern, check_clients};
-use super::judging::{ClientKey, IdempotencySettings, Mode, Reuse, SafeMethods, TokenSettings};
+use super::judging::{
+    ClientKey, IdempotencySettings, KeyScope, Mode, Reuse, SafeMethods, TokenSettings,
+};
 use super::limits::{BarrierSettings, BodySettings, LimitSettings};
 use super::units::{OffOr, Positive, Time, word};
-use super::upstream::{UnknownStatuses, UpstreamSettings, fits_settle, http_statuses};
+use super::upstream::{UnknownStatuses, UpstreamSettings, fits_settle, statuses};
 use super::yaml::{Report, Wrong, not_one_of, shown};
 use crate::routing::{
     Allow, DEFAULT_METHODS, KeyTemplate, NAMING_OTHERS, Pattern, ResourceKey, SAFE_METHODS, Source,
@@ -23,7 +26,7 @@ const RESERVED_LABELS: [&str; 2] = ["claim", "unmatched"];
 /// A route: which requests are fenced, and by which key.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "Route", extend("required" = ["path"]))]
+#[schemars(extend("required" = ["path"]))]
 pub struct RouteSettings {
     /// The name in metrics and logs. The default is the path.
     name: Option<String>,
@@ -118,6 +121,7 @@ pub struct RouteUpstream {
     #[schemars(extend("default" = ()))]
     pub timeout: Positive,
     /// Statuses that leave the outcome of a request unknown, in place of the top level's.
+    #[serde(deserialize_with = "statuses::<200, 599, _>")]
     #[schemars(extend("default" = ()))]
     unknown_statuses: Vec<u16>,
 }
@@ -158,7 +162,7 @@ pub(super) struct RouteContext<'a> {
     /// Clients are asked for certificates, so they have names.
     pub clients_are_named: bool,
     pub upstream: &'a UpstreamSettings,
-    pub barrier: &'a BarrierSettings,
+    pub settle: Duration,
     pub body: BodySettings,
     pub limits: &'a LimitSettings,
 }
@@ -186,37 +190,24 @@ word!(UnsafeMethod, UnsafeMethod::parse);
 impl UnsafeMethod {
     fn parse(name: &str) -> Result<Self, Wrong> {
         let upper = name.to_ascii_uppercase();
-        let faults = [
-            (
-                Method::from_bytes(name.as_bytes()).is_err(),
-                "is not a method",
-                "such as PUT",
-            ),
-            (
-                SAFE_METHODS.contains(&upper.as_str()),
+        let (fault, hint) = match upper.as_str() {
+            _ if Method::from_bytes(name.as_bytes()).is_err() => ("is not a method", "such as PUT"),
+            method if SAFE_METHODS.contains(&method) => (
                 "is a safe method, and this list is for unsafe ones",
                 "remove it; `safe_methods` says how safe ones are judged",
             ),
-            (
-                NAMING_OTHERS.contains(&upper.as_str()),
+            method if NAMING_OTHERS.contains(&method) => (
                 "changes what its body or `Link` names, and no key covers that",
                 "remove it; it is refused on all routes while one enforces",
             ),
-            (
-                matches!(upper.as_str(), "TRACE" | "CONNECT"),
-                "is never forwarded",
-                "remove it",
-            ),
-            (
-                upper != name,
+            "TRACE" | "CONNECT" => ("is never forwarded", "remove it"),
+            upper if upper != name => (
                 "has lower-case letters",
                 "methods are case-sensitive: write it in capitals",
             ),
-        ];
-        match faults.into_iter().find(|(is_wrong, ..)| *is_wrong) {
-            Some((_, fault, hint)) => Err((format!("{} {fault}", shown(name)), hint)),
-            None => Ok(Self(name.to_owned())),
-        }
+            _ => return Ok(Self(name.to_owned())),
+        };
+        Err((format!("{} {fault}", shown(name)), hint))
     }
 }
 
@@ -228,17 +219,15 @@ fn methods<'de, D: Deserializer<'de>>(input: D) -> Result<BTreeSet<String>, D::E
 /// A spelling that a route can allow.
 struct AllowedSpelling(String);
 
-word!(AllowedSpelling, AllowedSpelling::parse);
+word!(AllowedSpelling, |name| {
+    let known = Allow::NAMES.contains(&name);
+    known
+        .then(|| AllowedSpelling(name.to_owned()))
+        .ok_or_else(|| not_one_of(name, Allow::NAMES))
+});
 
-impl AllowedSpelling {
-    fn parse(name: &str) -> Result<Self, String> {
-        let is_known = Allow::NAMES.contains(&name);
-        let known = is_known.then(|| Self(name.to_owned()));
-        known.ok_or_else(|| not_one_of(name, Allow::NAMES))
-    }
-}
-
-fn allow<'de, D: Deserializer<'de>>(input: D) -> Result<Allow, D::Error> {
+/// Also reads the list in a route table.
+pub(super) fn allow<'de, D: Deserializer<'de>>(input: D) -> Result<Allow, D::Error> {
     let mut allow = Allow::default();
     for AllowedSpelling(name) in Vec::deserialize(input)? {
         allow.set(&name);
@@ -280,8 +269,12 @@ impl RouteSettings {
             "claims are answered there and never reach a route: choose another `claim.path`, or \
              `claim: off`",
         );
-        self.check_mode(at, report);
-        self.key_bytes = top.limits.key_bytes.bytes();
+        report.warn_if(
+            self.mode == Mode::Observe,
+            &field("mode"),
+            "observe refuses nothing: stale writes reach the upstream and are only counted",
+            "enforce, once the counts are what you expect",
+        );
         report.error_if(
             self.methods.is_empty(),
             &field("methods"),
@@ -289,93 +282,49 @@ impl RouteSettings {
             "leave it out to allow POST, PUT, PATCH and DELETE",
         );
         self.check_name(&field("name"), report);
-        let named = top.clients_are_named;
-        check_clients(
-            &field("require_client"),
-            &self.require_client,
-            named,
-            report,
-        );
+        let (clients, named) = (field("require_client"), top.clients_are_named);
+        check_clients(&clients, &self.require_client, named, report);
         if self.upstream.timeout != top.upstream.timeout {
-            fits_settle(
-                &field("upstream.timeout"),
-                self.upstream.timeout,
-                top.barrier.settle.0,
-                report,
-            );
+            let at = field("upstream.timeout");
+            fits_settle(&at, self.upstream.timeout, top.settle, report);
         }
-        let statuses = &self.upstream.unknown_statuses;
-        if *statuses != top.upstream.unknown_statuses {
-            http_statuses(&field("upstream.unknown_statuses"), statuses, report);
+        if self.body != top.body {
+            (self.body).check(&field("body"), top.limits.body_memory, report);
         }
         self.unknown = UnknownStatuses {
-            http: statuses.as_slice().into(),
+            http: self.upstream.unknown_statuses.as_slice().into(),
             grpc: top.upstream.unknown_grpc_statuses.as_slice().into(),
         };
-        if self.body != top.body {
-            self.body
-                .check(&field("body"), top.limits.body_memory, report);
-        }
+        self.key_bytes = top.limits.key_bytes.bytes();
         if self.mode == Mode::Bypass {
             self.idempotency = OffOr(None);
         }
-        let needs_body = |block: &IdempotencySettings| block.key.needs_body();
+        let needs_body = |block: &IdempotencySettings| block.key == KeyScope::Operation;
         report.warn_if(
             self.body.buffer.0 == 0 && self.idempotency().is_some_and(needs_body),
             &field("idempotency"),
             "`body.buffer` is 0: a request with a body that names no operation gets no key",
-            "raise body.buffer, or take {operation} and {digest} out of the key",
+            "raise body.buffer, or say `idempotency.key: epoch`",
         );
         self.check_key(&field("resource"), named, report);
-    }
-
-    /// Warns of a mode that refuses nothing, and of what it makes meaningless.
-    fn check_mode(&self, at: &str, report: &mut Report) {
-        let path = format!("{at}.mode");
-        report.warn_if(
-            self.mode == Mode::Observe,
-            &path,
-            "observe refuses nothing: stale writes reach the upstream and are only counted",
-            "enforce, once the counts are what you expect",
-        );
-        let mut idle = vec![
-            "methods",
-            "resource",
-            "token",
-            "reuse",
-            "safe_methods",
-            "idempotency",
-            "barrier",
-            "upstream.unknown_statuses",
-        ];
-        idle.retain(|field| report.is_given(&format!("{at}.{field}")));
-        report.warn_if(
-            self.mode == Mode::Bypass && !idle.is_empty(),
-            &path,
-            format!(
-                "bypass forwards without a check, so these have no effect: {}",
-                idle.join(", ")
-            ),
-            "remove them, or enforce",
-        );
     }
 
     fn check_name(&self, at: &str, report: &mut Report) {
         let Some(name) = &self.name else { return };
         let hint = "a short word, such as orders; without a name, the path is taken";
-        for (is_wrong, fault) in [
-            (name.trim().is_empty(), "the name is empty"),
-            (
-                name.chars().count() > 128 || name.chars().any(char::is_control),
-                "the name is longer than 128 characters, or has control characters",
-            ),
-            (
-                RESERVED_LABELS.contains(&name.as_str()),
-                "the name is reserved: it means something else in metrics and logs",
-            ),
-        ] {
-            report.error_if(is_wrong, at, fault, hint);
-        }
+        let is_long = name.chars().count() > 128;
+        report.error_if(
+            name.trim().is_empty() || is_long || name.chars().any(char::is_control),
+            at,
+            "the name is empty, longer than 128 characters, or has control characters",
+            hint,
+        );
+        report.error_if(
+            RESERVED_LABELS.contains(&name.as_str()),
+            at,
+            "the name is reserved: it means something else in metrics and logs",
+            hint,
+        );
     }
 
     /// Reads the template of the key.
@@ -404,7 +353,7 @@ impl RouteSettings {
         );
         for source in key.parts() {
             if let Source::Header(name) = source {
-                self.check_header(at, &source.to_string(), name, clients_are_named, report);
+                self.check_header(at, (source, name), clients_are_named, report);
             }
         }
         self.key = Some(key);
@@ -414,56 +363,46 @@ impl RouteSettings {
     fn check_header(
         &self,
         at: &str,
-        source: &str,
-        name: &str,
+        (source, name): (&Source, &str),
         clients_are_named: bool,
         report: &mut Report,
     ) {
-        report.error_if(
-            is_replaced(name),
-            at,
-            format!(
-                "{source}: the proxy writes or removes this header itself, so the upstream does \
-                 not act on what the client has sent"
-            ),
-            "name another header",
-        );
-        report.error_if(
-            clients_are_named && names_a_peer(name),
-            at,
-            format!(
-                "{source} names a client by its certificate: with `tls.client_ca_file` it is \
-                 removed, so that every request would get a 400"
-            ),
-            "name what the request is about",
-        );
         let replaces = |block: &IdempotencySettings| {
             block.client_key != ClientKey::Keep && name.replace('_', "-") == block.header.0
         };
-        report.error_if(
-            self.idempotency().is_some_and(replaces),
-            at,
-            format!(
-                "{source} is the header of the route's idempotency key, so the upstream does not \
-                 get the client's"
-            ),
-            "name what the request is about, or say `idempotency.client_key: keep`",
-        );
-        report.warn_if(
-            matches!(
-                name,
-                "x-fencing-operation" | "idempotency-key" | "traceparent" | "x-request-id"
-            ),
-            at,
-            format!("{source} differs from request to request, so one resource gets many keys"),
-            "use a part that names the resource, not the request",
-        );
-        report.warn_if(
-            matches!(name, "authorization" | "cookie"),
-            at,
-            format!("{source} is a secret, and keys are stored and logged"),
-            "use another part of the request",
-        );
+        let (fault, hint) = if is_replaced(name) {
+            (
+                "the proxy writes or removes this header itself, so the upstream does not act on \
+                 what the client has sent",
+                "name another header",
+            )
+        } else if clients_are_named && names_a_peer(name) {
+            (
+                "it names a client by its certificate: with `tls.client_ca_file` it is removed, so \
+                 that every request would get a 400",
+                "name what the request is about",
+            )
+        } else if self.idempotency().is_some_and(replaces) {
+            (
+                "this is the header of the route's idempotency key, so the upstream does not get \
+                 the client's",
+                "name what the request is about, or say `idempotency.client_key: keep`",
+            )
+        } else {
+            let (fault, hint) = match name {
+                "x-fencing-operation" | "idempotency-key" | "traceparent" | "x-request-id" => (
+                    "it differs from request to request, so one resource gets many keys",
+                    "use a part that names the resource, not the request",
+                ),
+                "authorization" | "cookie" => (
+                    "it is a secret, and keys are stored and logged",
+                    "use another part of the request",
+                ),
+                _ => return,
+            };
+            return report.warn(at, format!("{source}: {fault}"), hint);
+        };
+        report.error(at, format!("{source}: {fault}"), hint);
     }
 }
 

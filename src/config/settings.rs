@@ -255,7 +255,7 @@ impl Settings {
             claim: self.claim.0.as_ref().map(|claim| claim.path.0.as_str()),
             clients_are_named: self.asks_clients(),
             upstream: &self.upstream,
-            barrier: &self.barrier,
+            settle: self.barrier.settle.0,
             body: self.body,
             limits: &self.limits,
         };

@@ -17,7 +17,6 @@ const URL: &str = "sqlite:fencepost.db";
 /// The database for the marks.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "Store")]
 pub struct StoreSettings {
     /// `sqlite:fencepost.db` (one proxy; a path, relative ones to the working directory) or
     /// `postgres://user@host/database` (any number of proxies). Across a network the server is
@@ -86,10 +85,9 @@ pub struct StoreTls {
     /// The CAs for the server's certificate, instead of the system's: PEM. Like `sslrootcert` in
     /// the URL.
     pub ca_file: Option<PathBuf>,
-    /// The client certificate, followed by its chain: PEM. With `key_file`. Like `sslcert` in the
-    /// URL.
+    /// The client certificate, followed by its chain: PEM. With `key_file`.
     pub cert_file: Option<PathBuf>,
-    /// Its private key: PEM, unencrypted. Like `sslkey` in the URL.
+    /// Its private key: PEM, unencrypted.
     pub key_file: Option<PathBuf>,
 }
 
@@ -169,24 +167,14 @@ impl StoreSettings {
              lease",
             "the same as store.lease, or shorter",
         );
-        report.warn_if(
-            self.timeout.0 < Duration::from_millis(50),
-            "store.timeout",
-            "too short: an ordinary commit may take longer",
-            "",
+        let is_in_vain = shared && report.is_given("store.create");
+        report.with("store.url").warn_if(
+            is_in_vain,
+            "store.create",
+            "it has no effect with Postgres",
+            "leave it out: a namespace begins with its first proxy, and the log of a start says \
+             whether it is new",
         );
-        for (path, hint) in [
-            (
-                "store.create",
-                "leave it out: a namespace begins with its first proxy, and the log of a start \
-                 says whether it is new",
-            ),
-            ("store.volatile", "leave it out"),
-        ] {
-            let is_in_vain = shared && report.is_given(path);
-            let report = report.with("store.url");
-            report.warn_if(is_in_vain, path, "it has no effect with Postgres", hint);
-        }
     }
 
     /// Finds the place of the marks.
@@ -247,11 +235,5 @@ fn protection(url: &str, tls: &StoreTls, report: &mut Report) {
         "store.url",
         "the server is not verified: an attacker on the network can read and change marks",
         "leave sslmode out, and name the server's CA (sslrootcert=FILE or store.tls.ca_file)",
-    );
-    report.with("store.url").error_if(
-        tls.identity().is_some() && dsn.identity.is_some(),
-        "store.tls",
-        "sslcert is given in the URL, and `cert_file` too",
-        "keep one of them",
     );
 }

@@ -65,17 +65,16 @@ pub fn describe(settings: &Settings) -> Vec<String> {
 /// or that removes what is below a name with it.
 #[must_use]
 pub fn advice(settings: &Settings) -> Vec<String> {
-    let (mut open, mut deep) = (Vec::new(), Vec::new());
-    for route in settings
+    let fenced = settings
         .routes
         .iter()
-        .filter(|route| route.mode != Mode::Bypass)
-    {
-        let Some(key) = &route.key else { continue };
+        .filter(|route| route.mode != Mode::Bypass);
+    let (mut open, mut deep) = (Vec::new(), Vec::new());
+    for (route, key) in fenced.filter_map(|route| Some((route, route.key.as_ref()?))) {
         let captures: BTreeSet<String> = key.open_captures().map(ToString::to_string).collect();
         if !captures.is_empty() {
-            let captures: Vec<String> = captures.into_iter().collect();
-            open.push(format!("{} of {}", captures.join(", "), route.path));
+            let captures = Vec::from_iter(captures).join(", ");
+            open.push(format!("{captures} of {}", route.path));
         }
         if key.grows() && route.methods.contains("DELETE") {
             deep.push(route.path.as_str());

@@ -1,8 +1,7 @@
 //! The blocks `tls`, `admin.tls` and `upstream.tls`, and what they become: [`TlsSettings`] of a
 //! listener, [`UpstreamTlsSettings`] for the upstream. The files that they name are read together
 //! with the configuration. So `fencepost check` reports what is wrong with them, and a reload takes
-//! everything or nothing. There is a message and a hint for every way in which a PEM file can be
-//! wrong.
+//! everything or nothing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,16 +9,16 @@ use std::time::SystemTime;
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName};
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoClientAuth, NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{ClientConfig, InconsistentKeys, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::addresses::UpstreamUrl;
-use super::yaml::{Report, Wrong, shown};
+use super::yaml::{Report, shown};
 
 /// TLS of the data port, ready to be used.
 #[derive(Clone, Debug)]
@@ -32,10 +31,11 @@ pub struct TlsSettings {
 }
 
 /// The requirement for client certificates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClientAuth {
     /// Connections without a certificate are refused.
+    #[default]
     Required,
     /// Clients may show one.
     Optional,
@@ -89,7 +89,7 @@ fn native_roots() -> std::io::Result<RootCertStore> {
 }
 
 /// The cryptography of both sides.
-pub(super) fn provider() -> Arc<CryptoProvider> {
+fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
@@ -97,7 +97,7 @@ pub(super) fn provider() -> Arc<CryptoProvider> {
 /// again when they change; open connections are not affected.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "Tls", extend("required" = ["cert_file", "key_file"]))]
+#[schemars(extend("required" = ["cert_file", "key_file"]))]
 pub struct TlsFile {
     /// The certificate, followed by its chain: PEM.
     pub cert_file: Option<PathBuf>,
@@ -107,8 +107,7 @@ pub struct TlsFile {
     pub client_ca_file: Option<PathBuf>,
     /// `required`: a client must show one. `optional`: a client without one passes the handshake,
     /// and has no name for `require_client`; an invalid one never passes.
-    #[schemars(extend("default" = CLIENT_AUTH))]
-    pub client_auth: Option<ClientAuth>,
+    pub client_auth: ClientAuth,
     /// The revocation lists of these CAs: PEM, one for each CA of a chain. A certificate is refused
     /// if it is on a list, if its CA has no list here, or if that list is past its next update.
     pub crl_file: Option<PathBuf>,
@@ -118,7 +117,7 @@ pub struct TlsFile {
 /// connections are not affected.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "AdminTls", extend("required" = ["cert_file", "key_file"]))]
+#[schemars(extend("required" = ["cert_file", "key_file"]))]
 pub struct AdminTlsFile {
     /// The certificate, followed by its chain: PEM.
     pub cert_file: Option<PathBuf>,
@@ -129,7 +128,6 @@ pub struct AdminTlsFile {
 /// TLS to an `https://` upstream. The files are read again when they change, for new connections.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "UpstreamTls")]
 pub struct UpstreamTlsFile {
     /// The CAs for the upstream's certificate, instead of the system's: PEM.
     pub ca_file: Option<PathBuf>,
@@ -141,59 +139,49 @@ pub struct UpstreamTlsFile {
     pub server_name: Option<String>,
 }
 
-/// The default of `client_auth`.
-const CLIENT_AUTH: ClientAuth = ClientAuth::Required;
-
 /// The `admin.tls` block. `None` where it is wrong.
 pub(super) fn admin(file: &AdminTlsFile, report: &mut Report) -> Option<TlsSettings> {
-    let identity = identity(
-        "admin.tls",
-        (file.cert_file.as_deref(), file.key_file.as_deref()),
-        report,
-    )?;
+    let identity = identity("admin.tls", [&file.cert_file, &file.key_file], report)?;
     server("admin.tls", None, identity, &[b"http/1.1"], report)
 }
 
 /// The `tls` block. `None` where it is wrong.
 pub(super) fn listener(file: &TlsFile, report: &mut Report) -> Option<TlsSettings> {
-    let identity = identity(
-        "tls",
-        (file.cert_file.as_deref(), file.key_file.as_deref()),
-        report,
-    );
-    let Some(ca_file) = &file.client_ca_file else {
-        for (name, given) in [
-            ("client_auth", file.client_auth.is_some()),
-            ("crl_file", file.crl_file.is_some()),
-        ] {
-            if given {
-                report.error(
-                    format!("tls.{name}"),
-                    "this concerns client certificates, and no CA is named to verify them",
-                    &format!("give tls.client_ca_file, or leave {name} out"),
-                );
-            }
-        }
-        return server("tls", None, identity?, &[b"h2", b"http/1.1"], report);
+    let identity = identity("tls", [&file.cert_file, &file.key_file], report);
+    for name in ["client_auth", "crl_file"] {
+        let at = format!("tls.{name}");
+        report.error_if(
+            file.client_ca_file.is_none() && report.is_given(&at),
+            &at,
+            "this concerns client certificates, and no CA is named to verify them",
+            &format!("give tls.client_ca_file, or leave {name} out"),
+        );
+    }
+    let clients = match &file.client_ca_file {
+        Some(ca_file) => Some((file.client_auth, verifier(ca_file, file, report)?)),
+        None => None,
     };
+    server("tls", clients, identity?, &[b"h2", b"http/1.1"], report)
+}
+
+fn verifier(
+    ca_file: &Path,
+    file: &TlsFile,
+    report: &mut Report,
+) -> Option<Arc<dyn ClientCertVerifier>> {
     let roots = roots("tls.client_ca_file", ca_file, report);
     let crl = file.crl_file.as_ref();
-    let crls = crl.map(|file| revocations("tls.crl_file", file, report));
-    let auth = file.client_auth.unwrap_or(CLIENT_AUTH);
+    let crls = crl.map(|crl| read("tls.crl_file", crl, "revocation list", report));
     let mut verifier = WebPkiClientVerifier::builder_with_provider(roots?, provider());
-    if auth == ClientAuth::Optional {
+    if file.client_auth == ClientAuth::Optional {
         verifier = verifier.allow_unauthenticated();
     }
-    let mut at = "tls.client_ca_file";
     if let Some(crls) = crls {
         // A list past its next update does not show what was revoked since.
         verifier = verifier.with_crls(crls?).enforce_revocation_expiration();
-        at = "tls.crl_file";
     }
     let verifier = verifier.build();
-    let verifier = verifier.map_err(|error| report.error(at, error.to_string(), ""));
-    let clients = Some((auth, verifier.ok()?));
-    server("tls", clients, identity?, &[b"h2", b"http/1.1"], report)
+    (verifier.map_err(|error| report.error("tls.crl_file", error.to_string(), ""))).ok()
 }
 
 /// The server's side of TLS. `protocols`: those that it offers.
@@ -247,11 +235,7 @@ pub(super) fn upstream(
         settings.roots = Some(roots("upstream.tls.ca_file", file, report)?);
     }
     if file.cert_file.is_some() || file.key_file.is_some() {
-        let identity = identity(
-            "upstream.tls",
-            (file.cert_file.as_deref(), file.key_file.as_deref()),
-            report,
-        )?;
+        let identity = identity("upstream.tls", [&file.cert_file, &file.key_file], report)?;
         settings.identity = Some(identity);
     }
     if let Some(name) = file.server_name {
@@ -266,37 +250,6 @@ pub(super) fn upstream(
     Some(settings)
 }
 
-/// A certificate and its key, both given.
-fn identity(
-    at: &str,
-    (cert, key): (Option<&Path>, Option<&Path>),
-    report: &mut Report,
-) -> Option<TlsIdentity> {
-    let (cert_at, key_at) = (format!("{at}.cert_file"), format!("{at}.key_file"));
-    for (at, file, what) in [
-        (&cert_at, cert, "the certificate"),
-        (&key_at, key, "the certificate's private key"),
-    ] {
-        if file.is_none() {
-            report.error(at, format!("{what} is missing"), "the path of a PEM file");
-        }
-    }
-    let identity = read_identity((&cert_at, cert?), (&key_at, key?), report)?;
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "certificates hold by the wall clock; this only warns of one that does not"
-    )]
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    if now.is_ok_and(|now| i64::try_from(now.as_secs()).is_ok_and(|now| identity.expires < now)) {
-        report.warn(
-            &cert_at,
-            "the certificate, or one of its chain, has expired: the other side will refuse it",
-            "replace it; it is read without a restart",
-        );
-    }
-    Some(identity)
-}
-
 /// A certificate with its chain, and its key.
 #[derive(Clone, Debug)]
 pub struct TlsIdentity {
@@ -305,14 +258,20 @@ pub struct TlsIdentity {
     pub expires: i64,
 }
 
-/// Reads a certificate and its key; both paths are those of fields in the configuration.
-pub(super) fn read_identity(
-    (cert_at, cert_file): (&str, &Path),
-    (key_at, key_file): (&str, &Path),
+/// Reads the fields `cert_file` and `key_file` of a block.
+fn identity(
+    at: &str,
+    [cert_file, key_file]: [&Option<PathBuf>; 2],
     report: &mut Report,
 ) -> Option<TlsIdentity> {
-    let chain: Option<Vec<CertificateDer<'_>>> = read(cert_at, cert_file, &CERTIFICATE, report);
-    let key = read(key_at, key_file, &PRIVATE_KEY, report);
+    let (cert_at, key_at) = (format!("{at}.cert_file"), format!("{at}.key_file"));
+    for (at, file) in [(&cert_at, cert_file), (&key_at, key_file)] {
+        let is_empty = file.as_ref().is_none_or(|file| file.as_os_str().is_empty());
+        report.error_if(is_empty, at, "the path is missing or empty", PEM_HINT);
+    }
+    let (cert_file, key_file) = (cert_file.as_ref()?, key_file.as_ref()?);
+    let chain: Option<Vec<CertificateDer<'_>>> = read(&cert_at, cert_file, "certificate", report);
+    let key = read(&key_at, key_file, "private key", report);
     let (chain, key) = (chain?, key?.into_iter().next()?);
     let (cert_file, key_file) = (cert_file.display(), key_file.display());
     // `None` is less than every time.
@@ -321,28 +280,34 @@ pub(super) fn read_identity(
         report.error(cert_at, message, "write the whole file again");
         return None;
     };
-    let (message, hint) = match CertifiedKey::from_der(chain, key, &ring::default_provider()) {
-        Ok(key) => {
-            let key = Arc::new(key);
-            return Some(TlsIdentity { key, expires });
-        }
-        Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => (
-            format!("{key_file} is not the key of the certificate in {cert_file}"),
-            "put the key beside the certificate that was made for it; the server's own \
-             certificate comes first in its file",
-        ),
-        Err(error) => (
-            format!("{key_file} cannot be used: {error}"),
-            "an RSA key of 2048 bits or more, ECDSA P-256 or P-384, or Ed25519",
-        ),
-    };
-    report.error(key_at, message, hint);
-    None
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "certificates hold by the wall clock; this only warns of one that does not"
+    )]
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    report.warn_if(
+        now.is_ok_and(|now| i64::try_from(now.as_secs()).is_ok_and(|now| expires < now)),
+        &cert_at,
+        "the certificate, or one of its chain, has expired: the other side will refuse it",
+        "replace it; it is read without a restart",
+    );
+    let key = CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|error| {
+        report.error(
+            key_at,
+            format!("{key_file} is not the key of the certificate in {cert_file}: {error}"),
+            "the key of the first certificate in its file: RSA of 2048 bits or more, ECDSA P-256 or \
+             P-384, or Ed25519",
+        );
+    });
+    Some(TlsIdentity {
+        key: Arc::new(key.ok()?),
+        expires,
+    })
 }
 
 /// Reads the certificates of CAs.
-pub(super) fn roots(at: &str, file: &Path, report: &mut Report) -> Option<Arc<RootCertStore>> {
-    let mut certificates = read(at, file, &CERTIFICATE, report)?.into_iter();
+fn roots(at: &str, file: &Path, report: &mut Report) -> Option<Arc<RootCertStore>> {
+    let mut certificates = read(at, file, "certificate", report)?.into_iter();
     let mut roots = RootCertStore::empty();
     if let Err(error) = certificates.try_for_each(|certificate| roots.add(certificate)) {
         let file = file.display();
@@ -354,77 +319,26 @@ pub(super) fn roots(at: &str, file: &Path, report: &mut Report) -> Option<Arc<Ro
     Some(Arc::new(roots))
 }
 
-/// Reads lists of revoked certificates. rustls checks what is in them.
-pub(super) fn revocations(
-    at: &str,
-    file: &Path,
-    report: &mut Report,
-) -> Option<Vec<CertificateRevocationListDer<'static>>> {
-    read(at, file, &REVOCATION_LIST, report)
-}
+const PEM_HINT: &str = "the path of a whole PEM file that this user may read; from DER: openssl x509 \
+                        (or pkey, or crl) -inform der -in FILE; to decrypt a key: openssl pkey -in \
+                        FILE -out NEW";
 
-/// A kind of section in PEM files: its name, and a hint for a file that has none.
-type PemKind = (&'static str, &'static str);
-
-const CERTIFICATE: PemKind = (
-    "certificate",
-    "a PEM file with `-----BEGIN CERTIFICATE-----`; from DER: openssl x509 -inform der -in FILE",
-);
-const PRIVATE_KEY: PemKind = (
-    "private key",
-    "a PEM file with `-----BEGIN PRIVATE KEY-----`; from DER: openssl pkey -inform der -in FILE",
-);
-const REVOCATION_LIST: PemKind = (
-    "revocation list",
-    "a PEM file with `-----BEGIN X509 CRL-----`; from DER: openssl crl -inform der -in FILE",
-);
-
-/// Reads the sections of one kind, at least one. A problem is reported with the file's name.
-fn read<T: PemObject>(
-    at: &str,
-    file: &Path,
-    kind: &PemKind,
-    report: &mut Report,
-) -> Option<Vec<T>> {
-    if file.as_os_str().is_empty() {
-        report.error(at, "the path is empty", "the path of a PEM file");
-        return None;
-    }
+/// Reads the PEM sections of one kind, at least one. `name`: that of the kind.
+fn read<T: PemObject>(at: &str, file: &Path, name: &str, report: &mut Report) -> Option<Vec<T>> {
     report.reads(file);
-    sections(file, kind)
-        .map_err(|(message, hint)| {
-            report.error(at, format!("{} {message}", file.display()), hint);
-        })
-        .ok()
-}
-
-fn sections<T: PemObject>(file: &Path, (name, hint): &PemKind) -> Result<Vec<T>, Wrong> {
-    let bytes = std::fs::read(file).map_err(|error| {
-        let message = format!("cannot be read: {error}");
-        (message, "the path of a PEM file that this user may read")
-    })?;
-    let sections: Result<Vec<T>, _> = T::pem_slice_iter(&bytes).collect();
-    let sections = sections.map_err(|error| {
-        let message = format!("is broken PEM: {error}");
-        let hint = "write the whole file again; a line may have been cut off";
-        (message, hint)
-    })?;
-    if sections.is_empty() && is_encrypted(&bytes) {
-        return Err((
-            "is encrypted, and there is no way to enter its passphrase".to_owned(),
-            "decrypt it (openssl pkey -in FILE -out NEW), and keep others from reading it by its \
-             mode",
-        ));
-    }
-    if sections.is_empty() {
-        return Err((format!("has no {name} in it"), hint));
-    }
-    Ok(sections)
-}
-
-fn is_encrypted(pem: &[u8]) -> bool {
-    let holds = |text: &[u8]| pem.windows(text.len()).any(|window| window == text);
-    holds(b"BEGIN ENCRYPTED PRIVATE KEY") || holds(b"Proc-Type: 4,ENCRYPTED")
+    let fault = match std::fs::read(file) {
+        Err(error) => format!("cannot be read: {error}"),
+        Ok(pem) => match T::pem_slice_iter(&pem).collect::<Result<Vec<T>, _>>() {
+            Err(error) => format!("is broken PEM: {error}"),
+            Ok(sections) if !sections.is_empty() => return Some(sections),
+            Ok(_) if String::from_utf8_lossy(&pem).contains("ENCRYPTED") => {
+                "is encrypted, and there is no way to enter its passphrase".to_owned()
+            }
+            Ok(_) => format!("has no {name} in it"),
+        },
+    };
+    report.error(at, format!("{} {fault}", file.display()), PEM_HINT);
+    None
 }
 
 const SEQUENCE: u8 = 0x30;
@@ -432,7 +346,7 @@ const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
 /// The time when a certificate expires, in seconds since 1970 (RFC 5280, 4.1).
-pub(super) fn expiry(certificate: &[u8]) -> Option<i64> {
+fn expiry(certificate: &[u8]) -> Option<i64> {
     let mut whole = certificate;
     let mut fields = content(&mut content(&mut whole)?)?;
     // The version is optional, and has a tag of its own.
@@ -478,9 +392,9 @@ fn time((tag, text): (u8, &[u8])) -> Option<i64> {
         GENERALIZED_TIME => text.to_owned(),
         _ => return None,
     };
-    let (date, time) = text.split_at_checked(8)?;
-    let (year, month, day) = (date.get(..4)?, date.get(4..6)?, date.get(6..)?);
-    let (hour, minute, second) = (time.get(..2)?, time.get(2..4)?, time.get(4..)?);
+    let part = |from: usize, to: usize| text.get(from..to);
+    let (year, month, day) = (part(0, 4)?, part(4, 6)?, part(6, 8)?);
+    let (hour, minute, second) = (part(8, 10)?, part(10, 12)?, text.get(12..)?);
     let text = format!("{year}-{month}-{day}T{hour}:{minute}:{second}");
     let time = humantime::parse_rfc3339(&text).ok()?;
     let since = time.duration_since(SystemTime::UNIX_EPOCH);

@@ -1,11 +1,10 @@
 //! The block `upstream`: where requests go, and how long that may take.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::de::{Deserialize, Deserializer, Error};
 
 use super::addresses::{HostPolicy, UpstreamUrl};
 use super::tls::{self, UpstreamTlsFile, UpstreamTlsSettings};
@@ -13,9 +12,8 @@ use super::units::{Positive, Size, Time};
 use super::yaml::Report;
 
 /// The protected upstream.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "Upstream")]
 pub struct UpstreamSettings {
     /// `http://host:port`, `https://host`, `h2c://host:port` (HTTP/2 without TLS) or
     /// `unix:/path/of.sock`. Without a path: request targets are passed on byte for byte.
@@ -46,10 +44,12 @@ pub struct UpstreamSettings {
     /// The client gets the response unchanged, and the request counts as in flight for
     /// `barrier.settle`, because the upstream may still be working. Envoy uses 503 too. `[]`: none.
     /// 200 to 599.
+    #[serde(deserialize_with = "statuses::<200, 599, _>")]
     pub unknown_statuses: Vec<u16>,
     /// The same for gRPC, whose gateways answer with the HTTP status 200: values of `grpc-status`.
     /// 1 is `CANCELLED`, 4 `DEADLINE_EXCEEDED`, 14 `UNAVAILABLE`. A 2xx to a gRPC call without a
     /// status counts as one of these. `[]`: none. 1 to 16.
+    #[serde(deserialize_with = "statuses::<1, 16, _>")]
     pub unknown_grpc_statuses: Vec<u16>,
     /// `true`: speak HTTP/2 to an `https://` upstream, which must offer it by ALPN. `false`:
     /// HTTP/1.1.
@@ -127,15 +127,6 @@ impl UpstreamSettings {
             "out of range",
             "100ms to 10m; several seconds leave room for lost packets and a busy upstream",
         );
-        http_statuses("upstream.unknown_statuses", &self.unknown_statuses, report);
-        statuses(
-            "upstream.unknown_grpc_statuses",
-            1..17,
-            &self.unknown_grpc_statuses,
-            "is not the status of a gRPC call that has failed",
-            "1 to 16; a gateway that has lost its upstream mostly answers 14",
-            report,
-        );
         report.with("upstream.url").error_if(
             self.http2 && !is_https && !is_missing,
             "upstream.http2",
@@ -155,35 +146,24 @@ impl UpstreamSettings {
     }
 }
 
-/// Checks the statuses of an HTTP response that leave the outcome unknown.
-pub(super) fn http_statuses(at: &str, list: &[u16], report: &mut Report) {
-    statuses(
-        at,
-        200..600,
-        list,
-        "is not the status of a final response",
-        "200 to 599; a gateway that has lost its upstream mostly answers 502 or 504",
-        report,
-    );
+/// A status within these bounds.
+struct Status<const LEAST: u16, const MOST: u16>(u16);
+
+impl<'de, const LEAST: u16, const MOST: u16> Deserialize<'de> for Status<LEAST, MOST> {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        let status = u16::deserialize(input)?;
+        let is_good = (LEAST..=MOST).contains(&status);
+        let wrong = || D::Error::custom(format!("{status} is out of range\n{LEAST} to {MOST}"));
+        is_good.then_some(Self(status)).ok_or_else(wrong)
+    }
 }
 
-fn statuses(
-    at: &str,
-    range: Range<u16>,
-    list: &[u16],
-    fault: &str,
-    hint: &str,
-    report: &mut Report,
-) {
-    for (i, status) in list.iter().enumerate() {
-        let is_wrong = !range.contains(status);
-        report.error_if(
-            is_wrong,
-            &format!("{at}[{i}]"),
-            format!("{status} {fault}"),
-            hint,
-        );
-    }
+/// Reads a list of such statuses.
+pub(super) fn statuses<'de, const LEAST: u16, const MOST: u16, D: Deserializer<'de>>(
+    input: D,
+) -> Result<Vec<u16>, D::Error> {
+    let statuses = Vec::<Status<LEAST, MOST>>::deserialize(input)?;
+    Ok(statuses.into_iter().map(|status| status.0).collect())
 }
 
 /// Warns of a time after which the upstream may still work on what has been given up.

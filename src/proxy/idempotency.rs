@@ -1,16 +1,15 @@
 //! Idempotency keys for the upstream: the same request always has the same key, whichever proxy
 //! sends it and however often it was restarted, and two requests never share one.
 //!
-//! A key is made of the route's template; the signs that stand between its variables are escaped
-//! inside them, so that `a-b` with 7 and `a` with `b-7` differ. Where a template puts two variables
-//! side by side with no sign between them, a `|` is put there. A caller's operation stays readable,
-//! and cannot be taken for a digest: that begins with `%s`, which no escape does.
+//! A key is made of a text: resource, token and operation, with a `-` between them, which is escaped
+//! inside them, so that `a-b` with 7 and `a` with `b-7` differ. A caller's operation cannot be taken
+//! for a digest: that begins with `%s`, which no escape does.
 
 use std::fmt::{self, Write};
 
 use sha2::{Digest, Sha256};
 
-use crate::config::{ClientKey, IdempotencyPart, IdempotencySettings};
+use crate::config::{ClientKey, IdempotencySettings, KeyScope};
 use crate::http1::Fields;
 use crate::http1::head::same_name;
 use crate::routing::{ResourceKey, Token};
@@ -67,7 +66,7 @@ pub enum IdempotencyError {
     ClientKey(String),
 }
 
-/// The key of one request: `None` if the template needs a digest, there is none, and the route does
+/// The key of one request: `None` if it needs a digest, there is none, and the route does
 /// not require a key.
 ///
 /// `operation` is the caller's `X-Fencing-Operation`. `digest` is `None` if the body was not read
@@ -94,7 +93,7 @@ pub fn key(
     }))
 }
 
-/// The text of the template, of which a key is made. Different requests have different texts.
+/// The text of which a key is made. Different operations have different texts.
 /// `None`: there is none, and the route does not require a key.
 fn render(
     settings: &IdempotencySettings,
@@ -106,66 +105,32 @@ fn render(
     if operation.is_some_and(str::is_empty) {
         return Err(IdempotencyError::EmptyOperation);
     }
-    let separators = separators(&settings.key.parts);
+    let mut text = escaped(resource.as_str());
+    // Writing to a string does not fail.
+    let _ = write!(text, "-{token}");
+    let operation = match (settings.key, operation, digest) {
+        (KeyScope::Epoch, ..) => return Ok(Some(text)),
+        (KeyScope::Operation, Some(operation), _) => escaped(operation),
+        (KeyScope::Operation, None, Some(digest)) => format!("%sha256{digest}"),
+        _ if settings.required => return Err(IdempotencyError::NoKey),
+        _ => return Ok(None),
+    };
+    Ok(Some(format!("{text}-{operation}")))
+}
+
+/// A part of the text with an escape for each byte that ends one, begins an escape, or is not
+/// visible ASCII.
+fn escaped(part: &str) -> String {
     let mut text = String::new();
-    // The last part is a variable without a separator after it.
-    let mut open = false;
-    for part in &settings.key.parts {
-        if let IdempotencyPart::Literal(literal) = part {
-            text.push_str(literal);
-            open &= !literal.bytes().any(is_separator);
-            continue;
-        }
-        if open {
-            text.push('|');
-        }
-        open = true;
+    for byte in part.bytes() {
         // Writing to a string does not fail.
-        let _ = match (part, operation, digest) {
-            (IdempotencyPart::Resource, ..) => {
-                write_variable(&mut text, resource.as_str(), separators)
-            }
-            (IdempotencyPart::Token, ..) => write!(text, "{token}"),
-            (IdempotencyPart::Operation, Some(operation), _) => {
-                write_variable(&mut text, operation, separators)
-            }
-            (IdempotencyPart::Operation, None, Some(digest)) => write!(text, "%sha256{digest}"),
-            (IdempotencyPart::Digest, _, Some(digest)) => write!(text, "{digest}"),
-            _ if settings.required => return Err(IdempotencyError::NoKey),
-            _ => return Ok(None),
+        let _ = if byte.is_ascii_graphic() && !matches!(byte, b'%' | b'-') {
+            text.write_char(char::from(byte))
+        } else {
+            write!(text, "%{byte:02X}")
         };
     }
-    Ok(Some(text))
-}
-
-/// Writes a variable with an escape for each byte that ends one, begins an escape, or is not visible
-/// ASCII.
-fn write_variable(text: &mut String, variable: &str, separators: u128) -> fmt::Result {
-    for byte in variable.bytes() {
-        if byte.is_ascii_graphic() && byte != b'%' && separators >> byte & 1 == 0 {
-            text.write_char(char::from(byte))?;
-        } else {
-            write!(text, "%{byte:02X}")?;
-        }
-    }
-    Ok(())
-}
-
-/// The characters that end a variable, a bit for each.
-fn separators(parts: &[IdempotencyPart]) -> u128 {
-    let literals = parts.iter().filter_map(|part| match part {
-        IdempotencyPart::Literal(text) => Some(text.as_str()),
-        _ => None,
-    });
-    let signs = literals
-        .flat_map(str::bytes)
-        .filter(|byte| is_separator(*byte));
-    signs.fold(1 << b'|', |set, byte| set | 1 << byte)
-}
-
-/// A visible ASCII sign or a space, but `%`, which begins escapes.
-fn is_separator(byte: u8) -> bool {
-    (byte.is_ascii_punctuation() || byte == b' ') && byte != b'%'
+    text
 }
 
 /// The decision about the idempotency header of one request.
@@ -205,26 +170,6 @@ mod tests {
         let (one, other) = body.split_at(body.len() / 2);
         RequestDigest::of(method, target, body.len() as u64, [one, other])
     }
-    use crate::config::IdempotencyTemplate;
-    use IdempotencyPart::{Digest as DigestPart, Literal, Operation, Resource, Token as TokenPart};
-
-    fn settings(parts: &[IdempotencyPart]) -> IdempotencySettings {
-        IdempotencySettings {
-            key: IdempotencyTemplate {
-                parts: parts.to_vec(),
-            },
-            ..IdempotencySettings::default()
-        }
-    }
-
-    fn literal(text: &str) -> IdempotencyPart {
-        Literal(text.to_owned())
-    }
-
-    fn usual() -> Vec<IdempotencyPart> {
-        vec![Resource, literal("-"), TokenPart, literal("-"), Operation]
-    }
-
     fn make(
         settings: &IdempotencySettings,
         resource: &str,
@@ -252,7 +197,7 @@ mod tests {
             empty.to_string(),
             "9d908ecfb6b256def8b49a7c504e6c889c4b0e41fe6ce3e01863dd7b61a20aa0"
         );
-        let mut settings = settings(&usual());
+        let mut settings = IdempotencySettings::default();
         for (resource, operation, expected_raw, expected_uuid) in [
             (
                 "order:42",
@@ -297,44 +242,25 @@ mod tests {
     }
 
     #[test]
-    fn templates() {
-        let digest = digest_of("PUT", "/", b"");
-        for (parts, expected) in [
-            (vec![Resource, literal("-"), TokenPart], "r:1-7".to_owned()),
-            (vec![literal("x "), TokenPart], "x 7".to_owned()),
-            (
-                vec![Resource, TokenPart, Operation],
-                "r:1|7|o%7Cp".to_owned(),
-            ),
-            (vec![Resource, literal("x"), TokenPart], "r:1x|7".to_owned()),
-            (vec![Resource, literal("é"), TokenPart], "r:1é|7".to_owned()),
-            (vec![Resource, literal("%"), TokenPart], "r:1%|7".to_owned()),
-            (
-                vec![Resource, literal(":"), TokenPart],
-                "r%3A1:7".to_owned(),
-            ),
-            (vec![DigestPart], digest.to_string()),
-        ] {
-            let settings = settings(&parts);
-            assert_eq!(
-                make(&settings, "r:1", 7, Some("o|p"), Some(&digest)),
-                expected
-            );
+    fn an_epoch_has_one_key() {
+        let settings = IdempotencySettings {
+            key: KeyScope::Epoch,
+            ..IdempotencySettings::default()
+        };
+        for operation in [None, Some("pay")] {
+            assert_eq!(make(&settings, "r:1", 7, operation, None), "r:1-7");
         }
     }
 
     #[test]
     fn without_a_key() {
         let resource = ResourceKey::new("r").unwrap();
-        let mut settings = settings(&usual());
+        let mut settings = IdempotencySettings::default();
         let none = |settings: &_| key(settings, &resource, Token::MAX, None, None);
         assert_eq!(none(&settings), Ok(None));
         settings.required = true;
         assert_eq!(none(&settings), Err(IdempotencyError::NoKey));
-        settings.key.parts = vec![DigestPart];
-        let with_operation = key(&settings, &resource, Token::MAX, Some("o"), None);
-        assert_eq!(with_operation, Err(IdempotencyError::NoKey));
-        settings.key.parts = vec![Resource];
+        settings.key = KeyScope::Epoch;
         assert!(none(&settings).unwrap().is_some());
         let empty = key(&settings, &resource, Token::MAX, Some(""), None);
         assert_eq!(empty, Err(IdempotencyError::EmptyOperation));
@@ -342,7 +268,7 @@ mod tests {
 
     #[test]
     fn whose_key() {
-        let mut settings = settings(&usual());
+        let mut settings = IdempotencySettings::default();
         let empty = Fields::default();
         for twin in ["idempotency-key", "idempotency_key"] {
             let mut theirs = Fields::default();
@@ -378,27 +304,13 @@ mod tests {
         }
     }
 
-    fn part() -> impl Strategy<Value = IdempotencyPart> {
-        prop_oneof![
-            Just(Resource),
-            Just(Operation),
-            Just(TokenPart),
-            "[-a%| é]{0,2}".prop_map(Literal),
-        ]
-    }
-
     proptest! {
-        /// Whatever the template, as long as it has the resource and the operation in it.
         #[test]
         fn different_inputs_have_different_keys(
-            mut parts in proptest::collection::vec(part(), 0..5),
             one in ("[-a|%2 ]{1,4}", 0_i64..12, "[-a|%2s ]{1,4}"),
             two in ("[-a|%2 ]{1,4}", 0_i64..12, "[-a|%2s ]{1,4}"),
         ) {
-            parts.insert(parts.len() / 2, Resource);
-            parts.push(TokenPart);
-            parts.insert(0, Operation);
-            let settings = settings(&parts);
+            let settings = IdempotencySettings::default();
             let of = |(resource, token, operation): &(String, i64, String)| {
                 make(&settings, resource, *token, Some(operation), None)
             };
@@ -408,7 +320,7 @@ mod tests {
         #[test]
         fn an_operation_is_never_taken_for_a_digest(operation in "(%s|%25s|s)?(ha256)?[0-9a-f]{0,3}") {
             prop_assume!(!operation.is_empty());
-            let settings = settings(&usual());
+            let settings = IdempotencySettings::default();
             let digest = digest_of("PUT", "/", b"");
             let with_digest = make(&settings, "r", 1, None, Some(&digest));
             let copied = with_digest.strip_prefix("r-1-").unwrap();

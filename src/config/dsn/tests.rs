@@ -69,6 +69,8 @@ fn other_parameters_are_refused() {
         "options=-c%20geqo%3Doff",
         "channel_binding=require",
         "sslcrl=a",
+        "sslcert=a",
+        "sslkey=a",
         "application_name=a",
         "target_session_attrs=any",
         "options[a",

@@ -27,11 +27,11 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
 use super::judging::{Mode, Reuse, SafeMethods, Unmatched};
-use super::route::RouteSettings;
+use super::route::{RouteSettings, allow};
 use super::sample_paths::{SamplePath, SamplePaths};
 use crate::routing::{Allow, KeyShape, KeyTemplate, Pattern, RouteConflict, Router, TokenFormat};
 
@@ -64,25 +64,31 @@ impl Default for RouteTable {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Rule {
-    path: String,
+    #[serde(serialize_with = "path")]
+    path: Pattern,
     mode: Mode,
     /// The unsafe methods that are allowed.
     methods: BTreeSet<String>,
     /// `None` only in bypass mode.
     resource: Option<String>,
     safe_methods: SafeMethods,
-    token_format: String,
+    token_format: TokenFormat,
     reuse: Reuse,
-    allow: Vec<String>,
-    /// Parsed from `path`.
-    #[serde(skip)]
-    pattern: Pattern,
+    #[serde(deserialize_with = "allow")]
+    allow: Allow,
     /// Parsed from `resource`.
     #[serde(skip)]
     key: Option<KeyTemplate>,
-    /// Parsed from `allow`.
-    #[serde(skip)]
-    allowed: Allow,
+}
+
+fn path<S: Serializer>(path: &Pattern, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(path.as_str())
+}
+
+impl Serialize for Allow {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(Self::NAMES.iter().filter(|name| self.allows(name)))
+    }
 }
 
 impl RouteTable {
@@ -90,21 +96,19 @@ impl RouteTable {
     #[must_use]
     pub fn of(routes: &[RouteSettings], unmatched: Unmatched) -> Self {
         let routes = routes.iter().map(|route| Rule {
-            path: route.path.as_str().to_owned(),
+            path: route.path.clone(),
             mode: route.mode,
             methods: route.methods.clone(),
             resource: route.key.as_ref().map(|key| key.as_str().to_owned()),
             safe_methods: route.safe_methods,
-            token_format: route.token.format.as_str().to_owned(),
+            token_format: route.token.format,
             reuse: route.reuse,
-            allow: allowed(route.allow).collect(),
-            pattern: route.path.clone(),
+            allow: route.allow,
             key: route.key.clone(),
-            allowed: route.allow,
         });
         let mut routes: Vec<Rule> = routes.collect();
         // Their order in the file decides nothing.
-        routes.sort_by(|one, other| one.path.cmp(&other.path));
+        routes.sort_by(|one, other| one.path.as_str().cmp(other.path.as_str()));
         Self {
             version: VERSION,
             unmatched,
@@ -126,17 +130,9 @@ impl RouteTable {
             return Err(format!("it is of version {}", table.version));
         }
         for rule in &mut table.routes {
-            rule.pattern = Pattern::parse(&rule.path)?;
             let template = rule.resource.as_deref();
-            let key = template.map(|template| KeyTemplate::parse(template, &rule.pattern));
+            let key = template.map(|template| KeyTemplate::parse(template, &rule.path));
             rule.key = key.transpose()?;
-            if let Some(name) = rule.allow.iter().find(|name| !rule.allowed.set(name)) {
-                return Err(format!("it allows {name:?}"));
-            }
-            let mut formats = TokenFormat::ALL.iter();
-            if formats.all(|format| format.as_str() != rule.token_format) {
-                return Err(format!("it has a token format {:?}", rule.token_format));
-            }
             if rule.key.is_none() && rule.mode != Mode::Bypass {
                 return Err(format!("its route {} has no key", rule.path));
             }
@@ -150,25 +146,16 @@ impl RouteTable {
 
     /// The router over its routes, and those that match the same paths.
     fn router(&self) -> (Router, Vec<RouteConflict>) {
-        Router::new(self.routes.iter().map(|rule| &rule.pattern))
+        Router::new(self.routes.iter().map(|rule| &rule.path))
     }
 
     /// The same for equal tables: 32 hexadecimal digits.
     #[must_use]
     pub fn digest(&self) -> String {
-        let hash = Sha256::digest(self.to_document());
-        let first = hash.iter().take(16);
-        let number = first.fold(0, |number, byte| number << 8 | u128::from(*byte));
-        format!("{number:032x}")
+        let hash: [u8; 32] = Sha256::digest(self.to_document()).into();
+        let first = hash.first_chunk().copied().unwrap_or_default();
+        format!("{:032x}", u128::from_be_bytes(first))
     }
-}
-
-/// The spellings that are allowed, by their names.
-fn allowed(allow: Allow) -> impl Iterator<Item = String> {
-    let names = Allow::NAMES.iter().copied();
-    names
-        .filter(move |name| allow.allows(name))
-        .map(str::to_owned)
 }
 
 /// The change for a request.
@@ -196,10 +183,7 @@ impl TableChange {
     /// Returns true if an older token may pass because of it, now or with the next change.
     #[must_use]
     pub fn is_loss(self) -> bool {
-        match self {
-            Self::Key | Self::Format | Self::Unfenced | Self::Unrouted | Self::Refused => true,
-            Self::Enforced | Self::Added | Self::Reuse => false,
-        }
+        !matches!(self, Self::Enforced | Self::Added | Self::Reuse)
     }
 }
 
@@ -288,7 +272,7 @@ impl<'a> Comparison<'a> {
         Self {
             tables,
             routers: tables.map(|table| table.router().0),
-            paths: SamplePaths::new(rules.map(|rule| &rule.pattern)),
+            paths: SamplePaths::new(rules.map(|rule| &rule.path)),
         }
     }
 
@@ -302,7 +286,7 @@ impl<'a> Comparison<'a> {
     /// The first finding of each kind, by the shortest path.
     fn findings(&self, pair: Pair<'a>) -> Vec<Finding> {
         let mut findings: Vec<Finding> = Vec::new();
-        for path in self.paths.of(pair.map(|rule| Some(&rule?.pattern))) {
+        for path in self.paths.of(pair.map(|rule| Some(&rule?.path))) {
             let sides = self.sides(path);
             if sides.pair != pair {
                 continue;
@@ -354,13 +338,13 @@ impl Sides<'_> {
         let table = self.tables[at];
         let safe = asking != Asking::Write;
         let token = asking != Asking::ReadWithoutToken;
-        let allow = self.pair[at].map(|rule| rule.allowed).unwrap_or_default();
+        let allow = self.pair[at].map(|rule| rule.allow).unwrap_or_default();
         if table.is_strict() && self.sample.path.oddity_not_in(allow).is_some() {
             return Treatment::Refused;
         }
         let Some(rule) = self.pair[at] else {
             return if safe && table.unmatched == Unmatched::SafeOnly {
-                Treatment::Passed("no route matches it, and safe methods pass")
+                Treatment::Passed("safe methods pass where no route matches")
             } else {
                 Treatment::Unrouted
             };
@@ -368,12 +352,8 @@ impl Sides<'_> {
         match (rule.mode, rule.safe_methods) {
             (Mode::Bypass, _) => Treatment::Passed("the route is bypassed"),
             (Mode::Observe, _) => Treatment::Passed("the route only observes"),
-            (Mode::Enforce, SafeMethods::Ignored) if safe => {
-                Treatment::Passed("safe_methods is ignored")
-            }
-            (Mode::Enforce, SafeMethods::Optional) if !token => {
-                Treatment::Passed("safe_methods is optional")
-            }
+            (_, SafeMethods::Ignored) if safe => Treatment::Passed("safe_methods is ignored"),
+            (_, SafeMethods::Optional) if !token => Treatment::Passed("safe_methods is optional"),
             (Mode::Enforce, _) if !token => Treatment::TokenRequired,
             (Mode::Enforce, _) if self.keys[at].is_none() => Treatment::Refused,
             (Mode::Enforce, _) => Treatment::Judged,
@@ -403,7 +383,7 @@ impl Sides<'_> {
         };
         let any_text = self.sample.literals.contains(&None);
         let mut spellings = SPELLINGS.iter();
-        let fewer = spellings.any(|name| old.allowed.allows(name) && !new.allowed.allows(name));
+        let fewer = spellings.any(|name| old.allow.allows(name) && !new.allow.allows(name));
         let narrower = !becomes.narrow.is_subset(&was.narrow);
         let changed = [
             (TableChange::Key, becomes.keys != was.keys),
@@ -425,7 +405,7 @@ impl Sides<'_> {
         let [was, becomes] = [0, 1].map(|at| self.words(at, change, asking));
         Finding {
             change,
-            route: self.pair[1].map(|rule| rule.path.clone()),
+            route: self.pair[1].map(|rule| rule.path.to_string()),
             message: format!("{request}: until now {was}; with the new routes {becomes}"),
         }
     }
@@ -435,21 +415,23 @@ impl Sides<'_> {
         let key = rule.and_then(|rule| rule.resource.as_deref());
         let fate = match self.treatment(at, asking) {
             Treatment::Judged if at == 1 && change == TableChange::Refused => {
-                "it is refused in some spellings".to_owned()
+                "it is refused in some spellings"
             }
-            Treatment::Judged => format!("it is fenced as {}", key.unwrap_or_default()),
-            Treatment::TokenRequired => "it needs a token".to_owned(),
-            Treatment::Passed(why) => format!("it passes unfenced: {why}"),
-            Treatment::Refused => "it is refused".to_owned(),
-            Treatment::Unrouted => "it gets a 404: no route matches it".to_owned(),
+            Treatment::Judged => &format!("it is fenced as {}", key.unwrap_or_default()),
+            Treatment::TokenRequired => "it needs a token",
+            Treatment::Passed(why) => &format!("it passes unfenced: {why}"),
+            Treatment::Refused => "it is refused",
+            Treatment::Unrouted => "it gets a 404",
         };
-        let Some(rule) = rule else { return fate };
-        let more = match change {
-            TableChange::Format => format!(", its token read as {}", rule.token_format),
-            TableChange::Reuse => format!(", with reuse: {:?}", rule.reuse).to_lowercase(),
+        let route = rule.map_or("no route".to_owned(), |rule| format!("route {}", rule.path));
+        let more = match (change, rule) {
+            (TableChange::Format, Some(rule)) => {
+                format!(", its token read as {}", rule.token_format.as_str())
+            }
+            (TableChange::Reuse, Some(rule)) => format!(", with reuse {:?}", rule.reuse),
             _ => String::new(),
         };
-        format!("{fate} (route {}){more}", rule.path)
+        format!("{fate} ({route}){more}")
     }
 
     /// The last method that both routes allow: of the usual ones `PUT`.

@@ -112,7 +112,7 @@ route.require_client: [a.svc] | not asked for certificates
 route.require_client: [] | no client is allowed
 route.reuse: twice | allow, once
 route.upstream: { timeout: 0s } | zero | routes[0].upstream.timeout
-route.idempotency.key: '{token}' | {resource}
+route.idempotency.key: '{token}' | operation, epoch
 route.idempotency.header: Host | cannot carry
 route.idempotency: none | off or a map
 ";

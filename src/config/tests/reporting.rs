@@ -74,9 +74,8 @@ admin: { listen: '10.0.0.1:9' } | admin.token_file | /a | admin.listen
 store: { url: 'sqlite:a' } | store.url | postgres://u@h/d | store.namespace
 store: { namespace: a, timeout: 9s } | store.url | postgres://u@h/d | store.timeout
 store: { namespace: a, create: never } | store.url | postgres://u@h/d | store.create
-store: { namespace: a, volatile: true } | store.url | postgres://u@h/d | store.volatile
+store: { namespace: a, create: never } | store.url | postgres://u@h/d | store.create
 store: { url: 'postgres://u@h/d', namespace: a, tls: { ca_file: /a } } | store.url | sqlite:a | store.tls
-store: { namespace: a, url: 'postgres://u@h/d', tls: { cert_file: a, key_file: b } } | store.url | postgres://u@h/d?sslcert=a&sslkey=b | store.tls
 ";
 
 #[test]

@@ -17,7 +17,6 @@ store.namespace: a; store.url: 'postgres://u:p@h/d?sslmode=insecure-require' | i
 tracing.otlp: http://c:4317 | usually have for gRPC
 store.lease: 2m | when an instance dies
 store.url: 'postgres://a/b'; store.namespace: a; store.create: never | it has no effect
-store.url: 'postgres://a/b'; store.namespace: a; store.volatile: true | it has no effect
 body.max: 1KiB; body.buffer: 2KiB | longer than `body.max`
 body.max: 0 | would get a 413
 body.buffer: 0 | gets no key | routes[0].idempotency
@@ -30,13 +29,11 @@ limits.connections: 128; limits.connections_per_client: 200 | one address
 limits.in_flight: 128; limits.in_flight_per_resource: 128 | the requests of one resource
 route.body: { buffer: 257MiB } | longer than `limits.body_memory` | routes[0].body.buffer
 route.mode: observe | observe refuses nothing
-route.mode: bypass | these have no effect: resource
 route.upstream: { timeout: 11s } | longer than `barrier.settle` | routes[0].upstream.timeout
 routes: [{ path: /a, resource: '{header.cookie}' }] | is a secret | routes[0].resource
 routes: [{ path: /a, resource: '{header.x-request-id}' }] | many keys | routes[0].resource
 routes: [{ path: '/o/{id}', resource: 'order' }] | all paths of /o/{id} have one key | routes[0].resource
 routes: [{ path: '/o/{id}', resource: 'o:{host}' }] | all paths of /o/{id} have one key | routes[0].resource
-routes: [{ path: '/o/{id}/', resource: 'o:{id}' }] | `/o/{id}` is another path | routes[0].path
 routes: [{ path: '/o/{id}', resource: 'o:{id}' }, { path: '/{*rest}', mode: bypass }] | lets through without a check `/o/x/` and `/O/x`, which the upstream may take for `/o/x`, and /o/{id} enforces that | routes[1].path
 routes: [{ path: '/o/{*rest}', mode: bypass }, { path: '/o/{id}', resource: 'o:{id}' }] | `/o/x/` | routes[0].path
 routes: [{ path: '/o', resource: o }, { path: '/o/{id}', resource: 'o:{id}' }] | DELETE of `/o` can take away | routes[0].methods
@@ -48,7 +45,6 @@ routes: [{ path: '/o/<int:ID>', resource: o }] | `<int:ID>` is literal text here
 routes: [{ path: '/o/[...slug]', resource: o }] | `[...slug]` is literal text here | routes[0].path
 routes: [{ path: '/o/$userId', resource: o }] | `$userId` is literal text here | routes[0].path
 routes: [{ path: '/o/(.+)', resource: o }] | `(.+)` is literal text here | routes[0].path
-route.methods: [PUT, MKCOL]; route.mode: bypass | these have no effect: methods, resource | routes[0].mode
 route.name: '${NAME}' | `${NAME}` is not expanded | routes[0].name
 ";
 

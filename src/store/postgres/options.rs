@@ -40,8 +40,7 @@ pub(super) fn read(address: &PostgresAddress) -> Result<Vec<PgConnectOptions>, S
     let protections = dsn
         .protections(address.tls.ca_file.is_some())
         .map_err(unfit)?;
-    let verifies = |p: &Protection| matches!(p, Protection::VerifiedCa | Protection::VerifiedFull);
-    let roots = if protections.iter().any(verifies) {
+    let roots = if protections.iter().any(|one| one.is_verified()) {
         Some(roots(&dsn, &address.tls)?)
     } else {
         None
@@ -59,7 +58,9 @@ pub(super) fn read(address: &PostgresAddress) -> Result<Vec<PgConnectOptions>, S
             options = options.ssl_mode(PgSslMode::Disable);
         }
         match &roots {
-            Some(roots) if verifies(&protection) => options.ssl_root_cert_from_pem(roots.clone()),
+            Some(roots) if protection.is_verified() => {
+                options.ssl_root_cert_from_pem(roots.clone())
+            }
             _ => options,
         }
     };
@@ -79,20 +80,10 @@ pub(super) fn is_open_to_others(address: &PostgresAddress) -> bool {
 /// All but the host.
 fn base(dsn: &Dsn, tls: &StoreTls) -> Result<PgConnectOptions, StoreError> {
     let mut options = PgConnectOptions::new_without_pgpass();
-    let identity = match (&dsn.identity, tls.identity()) {
-        (Some(_), Some(_)) => {
-            return Err(StoreError::Unfit(
-                "sslcert is given in store.url, and store.tls.cert_file too: keep one of them"
-                    .into(),
-            ));
-        }
-        (Some((cert, key)), None) => Some((cert, key)),
-        (None, configured) => configured,
-    };
     let mut taken = vec!["PGOPTIONS"];
-    match identity {
+    match tls.identity() {
         Some((cert, key)) => {
-            for (what, path) in [("sslcert", cert), ("sslkey", key)] {
+            for (what, path) in [("store.tls.cert_file", cert), ("store.tls.key_file", key)] {
                 text(what, path)?;
             }
             options = options.ssl_client_cert(cert).ssl_client_key(key);

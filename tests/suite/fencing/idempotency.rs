@@ -109,8 +109,8 @@ async fn only_a_key_of_the_clients_own_spans_holders() {
 async fn idempotency_keys_are_as_their_route_says() {
     let (upstream, proxy) = fenced(
         "routes:
-         - { path: '/other/{id}', resource: 'r:{id}', idempotency: { key: '{resource}-{token}', header: X-Once } }
-         - { path: '/quoted/{id}', resource: 'q:{id}', idempotency: { key: '{resource}-{token}', quoted: true } }
+         - { path: '/other/{id}', resource: 'r:{id}', idempotency: { key: epoch, header: X-Once } }
+         - { path: '/quoted/{id}', resource: 'q:{id}', idempotency: { key: epoch, quoted: true } }
          - { path: '/off/{id}', resource: 'o:{id}', idempotency: 'off' }
          - { path: '/keep/{id}', resource: 'k:{id}' }
          - { path: '/replace/{id}', resource: 'p:{id}', idempotency: { client_key: replace } }

@@ -178,7 +178,7 @@ fn rendered(
 type Paths = [Option<String>; 2];
 
 fn paths(pair: Pair<'_>) -> Paths {
-    pair.map(|rule| Some(rule?.path.clone()))
+    pair.map(|rule| Some(rule?.path.to_string()))
 }
 
 fn found_by_search(
