@@ -9,8 +9,8 @@ use super::route::INHERITED;
 use super::settings::Settings;
 use super::units::Hidden;
 use super::yaml::{
-    self, ConfigDocument, ConfigPlace, Problems, Report, Warning, at, is_given, member, read, set,
-    shown,
+    self, ConfigDocument, ConfigPlace, Problems, Report, Severity, Warning, at, is_given, read,
+    set, shown,
 };
 
 /// The sources of the configuration: a file or none, and the values of flags and the environment.
@@ -115,7 +115,6 @@ pub fn parse(text: &str, overrides: &Overrides) -> Result<(Settings, Vec<Warning
 
 fn settings(text: &str, overrides: &Overrides, report: &mut Report) -> Option<Settings> {
     let mut tree = yaml::parse(text, report)?;
-    unexpanded("", &tree, report);
     lay_over(&mut tree, overrides, report);
     let document = ConfigDocument::of(tree.clone());
     // The first reading reports what is wrong, so that only good values are inherited.
@@ -169,36 +168,6 @@ fn conclude(
     }
 }
 
-/// Warns of `${NAME}` in a value, which other programs expand.
-fn unexpanded(path: &str, tree: &Value, report: &mut Report) {
-    match tree {
-        Value::String(text) => {
-            let name = text
-                .split_once("${")
-                .and_then(|(_, rest)| rest.split_once('}'));
-            if let Some((name, _)) = name {
-                report.warn(
-                    path,
-                    format!("`${{{name}}}` is not expanded; the value is used literally"),
-                    "write the value, or set the field with its flag or environment variable \
-                     (`fencepost serve --help`)",
-                );
-            }
-        }
-        Value::Array(items) => {
-            for (index, item) in items.iter().enumerate() {
-                unexpanded(&format!("{path}[{index}]"), item, report);
-            }
-        }
-        Value::Object(members) => {
-            for (key, value) in members {
-                unexpanded(&member(path, key), value, report);
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
-}
-
 /// Puts flags and environment variables into the tree, and the implied route if none is written.
 fn lay_over(tree: &mut Value, overrides: &Overrides, report: &mut Report) {
     for over in &overrides.below {
@@ -222,7 +191,7 @@ fn lay_over(tree: &mut Value, overrides: &Overrides, report: &mut Report) {
         } else if has_routes {
             let message = "the file has routes, and each sets its own".to_owned();
             let hint = "change it there; this is for a start without routes";
-            report.error_at(place, "", message, hint);
+            report.push(Severity::Error, place, "", message, hint);
         } else {
             implied[path] = text;
             report.locate(format!("routes[0].{path}"), place);

@@ -27,7 +27,7 @@ limits.in_flight: 128; limits.in_flight_per_connection: 128 | one HTTP/2 connect
 limits.in_flight: 128; limits.http2_streams: 128 | clients are told 32
 limits.in_flight: 128; limits.in_flight_per_client: 128 | one address
 limits.connections: 128; limits.connections_per_client: 200 | one address
-limits.in_flight: 128; limits.in_flight_per_resource: 128 | the requests of one resource
+limits.in_flight: 128; limits.in_flight_per_resource: 128 | one resource can
 route.body: { buffer: 257MiB } | longer than `limits.body_memory` | routes[0].body.buffer
 route.mode: observe | observe refuses nothing
 route.mode: bypass | these have no effect: resource

@@ -27,7 +27,9 @@ use sha2::{Digest, Sha256};
 
 mod tree;
 
-pub(super) use tree::{at, is_given, member, parse, read, set};
+#[cfg(test)]
+pub(super) use tree::member;
+pub(super) use tree::{at, is_given, parse, read, set};
 
 /// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,10 +53,10 @@ impl Severity {
 /// The place that a value comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConfigPlace {
-    /// A line of the file, from 1.
-    Line(u64),
     /// A flag or an environment variable, by its name.
     Named(String),
+    /// A line of the file, from 1.
+    Line(u64),
     /// Nowhere: it is missing, or a default.
     #[default]
     Nowhere,
@@ -183,9 +185,9 @@ impl Report {
         self.sources.clone()
     }
 
-    /// Notes the place of a value. That of a map's value is its key's.
+    /// Notes the place of a value, unless it has one. That of a map's value is its key's.
     pub fn locate(&mut self, path: String, place: ConfigPlace) {
-        self.places.insert(path, place);
+        self.places.entry(path).or_insert(place);
     }
 
     /// The next problem is that a value does not go with the one at `other`. If a flag or variable
@@ -201,11 +203,6 @@ impl Report {
 
     pub fn warn(&mut self, path: impl Into<String>, message: impl Into<String>, hint: &str) {
         self.add(Severity::Warning, &path.into(), message.into(), hint);
-    }
-
-    /// An error at this place, even if its path has another one.
-    pub fn error_at(&mut self, place: ConfigPlace, path: &str, message: String, hint: &str) {
-        self.push(Severity::Error, place, path, message, hint);
     }
 
     /// Reports an error if `is_wrong`.
@@ -251,11 +248,7 @@ impl Report {
 
     /// Everything reported, in the order of the file.
     pub fn finish(mut self) -> Vec<ConfigProblem> {
-        self.list.sort_by_key(|p| match p.place {
-            ConfigPlace::Line(line) => (1, line),
-            ConfigPlace::Named(_) => (0, 0),
-            ConfigPlace::Nowhere => (2, 0),
-        });
+        self.list.sort_by(|one, other| one.place.cmp(&other.place));
         self.list
     }
 
@@ -281,7 +274,8 @@ impl Report {
         self.push(severity, place, path, message, hint);
     }
 
-    fn push(
+    /// A problem at this place, even if its path has another one.
+    pub fn push(
         &mut self,
         severity: Severity,
         place: ConfigPlace,
@@ -367,38 +361,26 @@ pub(in crate::config) fn masked(text: &str) -> String {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources(BTreeMap<PathBuf, Option<Stamp>>);
 
-/// Distinguishes one version of a file from another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-}
+/// Distinguishes one version of a file from another: inode, size, and time of its last change.
+type Stamp = (u64, u64, i64, i64);
 
-impl Stamp {
-    fn of(path: &Path) -> Option<Self> {
-        let found = fs::metadata(path).ok()?;
-        Some(Self {
-            inode: found.ino(),
-            size: found.size(),
-            modified: (found.mtime(), found.mtime_nsec()),
-        })
-    }
+fn stamp(path: &Path) -> Option<Stamp> {
+    let found = fs::metadata(path).ok()?;
+    Some((found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
 }
 
 impl Sources {
     /// Notes a file that is about to be read. One that was read before keeps its older stamp.
     pub(super) fn note(&mut self, path: &Path) {
-        self.0
-            .entry(path.to_owned())
-            .or_insert_with(|| Stamp::of(path));
+        let entry = self.0.entry(path.to_owned());
+        entry.or_insert_with(|| stamp(path));
     }
 
     /// The same files, as they are now.
     #[must_use]
     pub fn now(&self) -> Self {
         let files = self.0.keys();
-        Self(files.map(|path| (path.clone(), Stamp::of(path))).collect())
+        Self(files.map(|path| (path.clone(), stamp(path))).collect())
     }
 
     /// Returns true if a file was there.
@@ -433,9 +415,8 @@ impl ConfigDocument {
     pub fn digest(&self) -> String {
         // Maps are in the order of their keys.
         let digest = Sha256::digest(self.0.to_string());
-        let first = digest.iter().take(6);
-        let number = first.fold(0, |number, byte| number << 8 | u64::from(*byte));
-        format!("{number:012x}")
+        let first = digest.first_chunk().copied().unwrap_or_default();
+        format!("{:012x}", u64::from_be_bytes(first) >> 16)
     }
 }
 
