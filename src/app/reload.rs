@@ -156,7 +156,6 @@ async fn take(new: Settings, now: &Settings, live: &Live) -> Result<Arc<Settings
     set_loaded(&live.metrics, &new);
     live.fencing.reload(&new);
     live.admin.send_replace(new.admin.clone());
-    let kept = kept.into_iter().map(str::to_owned).collect();
     let loaded = LoadedConfig::now(Arc::clone(&new), kept);
     live.loaded.send_replace(loaded);
     Ok(new)

@@ -13,16 +13,19 @@ use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
 use super::units::word;
-use super::yaml::{Report, Wrong, shown};
+use super::yaml::{Report, Wrong, shown, wrong};
 use crate::routing::Pattern;
 
+/// The default of `path`.
+const CLAIM_PATH: &str = "/.well-known/fencing/claim";
+
 /// The claim endpoint. A claim must satisfy each limit that is set.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Claim")]
 pub struct ClaimSettings {
     /// Its path on the data port.
-    #[schemars(with = "String", extend("default" = ClaimPath::DEFAULT))]
+    #[schemars(with = "String", extend("default" = CLAIM_PATH))]
     pub path: ClaimPath,
     /// The clients that may claim, by the names in their certificates, as in `require_client` of a
     /// route; others get a 403. Needs `tls.client_ca_file`. A route's own `require_client` applies
@@ -43,41 +46,27 @@ pub struct ClaimSettings {
     pub tokens: Option<BearerTokens>,
 }
 
-impl Default for ClaimSettings {
-    fn default() -> Self {
-        Self {
-            path: ClaimPath(ClaimPath::DEFAULT.to_owned()),
-            require_client: Vec::new(),
-            addresses: None,
-            token_file: None,
-            tokens: None,
-        }
-    }
-}
-
 /// The path of the claim endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimPath(pub String);
 
-impl ClaimPath {
-    const DEFAULT: &str = "/.well-known/fencing/claim";
-}
-
-word!(ClaimPath, ClaimPath::parse);
-
-impl ClaimPath {
-    fn parse(text: &str) -> Result<Self, Wrong> {
-        let wrong = match Pattern::parse(text) {
-            Err(error) => error,
-            Ok(pattern) if pattern.names().next().is_some() || text.contains('%') => {
-                format!("{} has captures or escapes", shown(text))
-            }
-            Ok(_) if text == "/" => "claims need a path of their own".to_owned(),
-            Ok(_) => return Ok(Self(text.to_owned())),
-        };
-        Err((wrong, "a plain path, such as /.well-known/fencing/claim"))
+impl Default for ClaimPath {
+    fn default() -> Self {
+        Self(CLAIM_PATH.to_owned())
     }
 }
+
+word!(ClaimPath, |text| {
+    let fault = match Pattern::parse(text) {
+        Err(error) => error,
+        Ok(pattern) if pattern.names().next().is_some() || text.contains('%') => {
+            format!("{} has captures or escapes", shown(text))
+        }
+        Ok(_) if text == "/" => "claims need a path of their own".to_owned(),
+        Ok(_) => return Ok(ClaimPath(text.to_owned())),
+    };
+    Err((fault, "a plain path, such as /.well-known/fencing/claim"))
+});
 
 impl ClaimSettings {
     /// `has_addresses`: clients have addresses. `are_named`: they are asked for certificates.
@@ -154,7 +143,7 @@ impl ClientPattern {
     pub(super) fn parse(text: &str) -> Result<Self, Wrong> {
         const HINT: &str =
             "write a URI (spiffe://cluster/ns/pay/sa/worker), a DNS name, or *. and a DNS name";
-        let wrong = |what: &str| Err((format!("{} {what}", shown(text)), HINT));
+        let wrong = |fault| wrong(text, fault, HINT);
         if text.contains(':') {
             let as_a_whole = text
                 .bytes()
@@ -204,8 +193,8 @@ impl AddressRange {
     /// Parses an address, with or without the length of a prefix.
     pub fn parse(text: &str) -> Result<Self, Wrong> {
         const HINT: &str = "such as 10.1.0.0/16, 192.168.1.7 or fd00::/8";
-        let wrong = |what: &str| Err((format!("{} {what}", shown(text)), HINT));
-        let address = text.parse().map(|address: IpAddr| address.into());
+        let wrong = |fault| wrong(text, fault, HINT);
+        let address = text.parse::<IpAddr>().map(IpNet::from);
         let Ok(range) = address.or_else(|_| text.parse::<IpNet>()) else {
             return wrong("is not an address or a range of addresses");
         };

@@ -4,7 +4,8 @@
 use std::net::IpAddr;
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::units::{Count, OrNone, Positive, Size, Time};
 use super::yaml::Report;
@@ -12,7 +13,7 @@ use crate::http1::head::HeadLimits;
 use crate::routing::ResourceKey;
 
 /// Limits of the data port.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Limits")]
 pub struct LimitSettings {
@@ -60,6 +61,7 @@ pub struct LimitSettings {
     /// The maximum number of resources that may get their first mark in a second, averaged over
     /// ten. Requests for more get a 503 and may be sent again. A mark is kept until it is pruned.
     /// `none`: no limit.
+    #[schemars(extend("default" = "none"))]
     pub new_resources: OrNone<Count>,
 }
 
@@ -142,6 +144,21 @@ impl LimitSettings {
     #[must_use]
     pub fn tunnels(&self) -> usize {
         all_but_a_quarter(self.in_flight.get())
+    }
+
+    /// Puts back the limits that are applied at the start; returns the names of those that differed.
+    pub(super) fn keep_most_of(&mut self, now: &Self) -> Vec<String> {
+        let kept = Self {
+            key_bytes: self.key_bytes,
+            new_resources: self.new_resources,
+            ..*now
+        };
+        let [wanted, kept] = [std::mem::replace(self, kept), kept].map(|limits| json!(limits));
+        let fields = wanted.as_object().into_iter().flatten();
+        let differing = fields.filter(|(name, value)| kept[name.as_str()] != **value);
+        differing
+            .map(|(name, _)| format!("limits.{name}"))
+            .collect()
     }
 
     pub(super) fn check(&self, report: &mut Report) {
@@ -252,6 +269,7 @@ pub struct BodySettings {
     /// and streamed.
     pub buffer: Size<0, { 1 << 30 }>,
     /// Longer bodies get a 413. `none`: no limit.
+    #[schemars(extend("default" = "none"))]
     pub max: OrNone<Size>,
     /// The time for a whole body on fenced requests. On unfenced requests, uploads that make
     /// progress may take as long as they like.
@@ -276,22 +294,15 @@ impl Default for BodySettings {
 impl BodySettings {
     /// `at`: `body`, or that of a route.
     pub(super) fn check(&self, at: &str, memory: Size<1>, report: &mut Report) {
-        let (buffer, max) = (format!("{at}.buffer"), format!("{at}.max"));
-        report.warn_if(
-            self.max.0.is_some_and(|max| max.0 < self.buffer.0) && report.is_given(&buffer),
-            &buffer,
-            "longer than `body.max`, so the rest of it is never used",
-            "",
-        );
         report.warn_if(
             self.buffer.0 > memory.0,
-            &buffer,
+            &format!("{at}.buffer"),
             "longer than `limits.body_memory`, so the longest of these bodies never find room",
             "",
         );
         report.warn_if(
             self.max.0 == Some(Size(0)),
-            &max,
+            &format!("{at}.max"),
             "every request with a body would get a 413",
             "",
         );
@@ -350,25 +361,4 @@ impl Default for ShutdownSettings {
             deadline: Positive::seconds(25),
         }
     }
-}
-
-/// Checks the waits.
-pub(super) fn check_waits(
-    barrier: &BarrierSettings,
-    shutdown: &ShutdownSettings,
-    report: &mut Report,
-) {
-    report.warn_if(
-        barrier.wait.0.is_zero(),
-        "barrier.wait",
-        "requests never wait: a new holder gets a 503 while an older request is in flight",
-        "",
-    );
-    report.warn_if(
-        shutdown.deadline.0 < barrier.grace.0,
-        "shutdown.deadline",
-        "shorter than `barrier.grace`: exchanges are cut that could have ended, and their \
-         resources wait for `barrier.settle`",
-        "at least barrier.grace",
-    );
 }

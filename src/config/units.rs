@@ -12,7 +12,7 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::yaml::{Wrong, shown};
+use super::yaml::{Wrong, shown, wrong};
 
 /// No duration is longer, so that every deadline can be computed.
 const LONGEST: Duration = Duration::from_hours(365 * 24);
@@ -120,16 +120,16 @@ impl<const POSITIVE: bool> Serialize for Span<POSITIVE> {
     }
 }
 
-/// Checks the number in `text`. `most`: the greatest one, and how it is written.
+/// Checks the number in `text`. `written`: the greatest one as it is written.
 fn bounded(
     text: &str,
     number: u64,
-    least: u64,
-    most: (u64, impl fmt::Display),
+    (least, most): (u64, u64),
+    written: &dyn fmt::Display,
 ) -> Result<u64, String> {
     match number {
         0 if least > 0 => Err("must be greater than zero".to_owned()),
-        number if number > most.0 => Err(format!("{text} is too large\n{} at most", most.1)),
+        number if number > most => Err(format!("{text} is too large\n{written} at most")),
         number => Ok(number),
     }
 }
@@ -163,7 +163,7 @@ impl<const LEAST: u64, const MOST: u64> FromStr for Size<LEAST, MOST> {
                 shown(text)
             )
         })?;
-        bounded(text, size.as_u64(), LEAST, (MOST, Self(MOST))).map(Self)
+        bounded(text, size.as_u64(), (LEAST, MOST), &Self(MOST)).map(Self)
     }
 }
 
@@ -208,7 +208,7 @@ impl<const MOST: u64> FromStr for Count<MOST> {
         let number = text.parse();
         let number =
             number.map_err(|_| format!("{} is not a number\nwrite a whole number", shown(text)))?;
-        bounded(text, number, 1, (MOST, MOST)).map(Self)
+        bounded(text, number, (1, MOST), &MOST).map(Self)
     }
 }
 
@@ -224,16 +224,17 @@ word!(FileMode, "FileMode", {
 });
 
 impl FromStr for FileMode {
-    type Err = String;
+    type Err = Wrong;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, Wrong> {
         let octal = matches!(text.len(), 3 | 4) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
         match u32::from_str_radix(text, 8) {
             Ok(mode) if octal && mode <= 0o777 => Ok(Self(mode)),
-            _ => Err(format!(
-                "{} is not a mode\nwrite three octal digits, or four with a 0 before them: 0660",
-                shown(text)
-            )),
+            _ => wrong(
+                text,
+                "is not a mode",
+                "write three octal digits, or four with a 0 before them: 0660",
+            ),
         }
     }
 }
@@ -250,21 +251,19 @@ word!(Share, "Share", {
 });
 
 impl FromStr for Share {
-    type Err = String;
+    type Err = Wrong;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, Wrong> {
+        let hint = "write a number from 0 (none) to 1 (all): 0.01 is one in a hundred";
         match text.parse::<f64>() {
             Ok(share) if (0.0..=1.0).contains(&share) => Ok(Self(share)),
-            _ => Err(format!(
-                "{} is not a share\nwrite a number from 0 (none) to 1 (all): 0.01 is one in a hundred",
-                shown(text)
-            )),
+            _ => wrong(text, "is not a share", hint),
         }
     }
 }
 
 /// A value, or `none` for no limit. The name is the word in its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename = "none")]
 pub struct OrNone<T>(pub Option<T>);
 
@@ -276,15 +275,6 @@ impl<T: JsonSchema> JsonSchema for OrNone<T> {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let given = generator.subschema_for::<T>();
         json_schema!({ "anyOf": [{ "const": "none" }, given] })
-    }
-}
-
-impl<T: Serialize> Serialize for OrNone<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match &self.0 {
-            Some(given) => given.serialize(serializer),
-            None => serializer.serialize_str("none"),
-        }
     }
 }
 

@@ -95,9 +95,8 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
     let limits = &shared.limits;
     // A client that knows the number waits, or opens another connection. Otherwise its requests
     // beyond the connection's share would be refused.
-    let streams = limits
-        .in_flight_per_connection()
-        .min(limits.http2_streams.get());
+    let share = limits.in_flight_per_connection();
+    let streams = share.min(limits.http2_streams.get());
     let header_list = limits.header_bytes.bytes() + (limits.header_count.get() + PSEUDO) * LINE;
     let mut builder = Builder::new(StreamExecutor {
         limit: limits.write_timeout.0,

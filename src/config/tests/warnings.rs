@@ -7,7 +7,6 @@ use crate::config::Severity;
 /// the last field's.
 const WARNINGS: &str = r"
 barrier.settle: 9s | given longer than `barrier.settle` | upstream.timeout
-barrier.wait: 0s | requests never wait
 shutdown.deadline: 9s | shorter than `barrier.grace`
 admin.token_file: /t; admin.listen: '0.0.0.0:1' | can be read on their way
 store.url: 'postgres://a/b'; store.namespace: a; store.timeout: 6s | longer than `store.lease`
@@ -18,7 +17,6 @@ tracing.otlp: http://c:4317 | usually have for gRPC
 store.lease: 2m | when an instance dies
 store.url: 'postgres://a/b'; store.namespace: a; store.create: never | it has no effect
 store.url: 'postgres://a/b'; store.namespace: a; store.volatile: true | it has no effect
-body.max: 1KiB; body.buffer: 2KiB | longer than `body.max`
 body.max: 0 | would get a 413
 body.buffer: 0 | gets no key | routes[0].idempotency
 body.buffer: 257MiB | longer than `limits.body_memory`

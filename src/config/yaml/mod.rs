@@ -29,7 +29,7 @@ mod tree;
 
 #[cfg(test)]
 pub(super) use tree::member;
-pub(super) use tree::{at, is_given, parse, read, set};
+pub(super) use tree::{at, entry, is_given, parse, read, set};
 
 /// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -256,8 +256,9 @@ impl Report {
         let other = self.other.take();
         let is_hushed = |hushed: &String| {
             let rest = path.strip_prefix(hushed.as_str());
-            hushed.is_empty()
-                || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+            rest.is_some_and(|rest| {
+                hushed.is_empty() || matches!(rest.get(..1), None | Some("." | "["))
+            })
         };
         // Nothing follows from a comparison with a value that is not there.
         let is_vain = other.is_some_and(|other| self.broken.contains(other));
@@ -333,16 +334,20 @@ pub(in crate::config) fn nearest<'a>(
         .map(|(_, known)| known)
 }
 
+/// Says what is wrong with a text, and what to write instead.
+pub(in crate::config) fn wrong<T>(text: &str, fault: &str, hint: &'static str) -> Result<T, Wrong> {
+    Err((format!("{} {fault}", shown(text)), hint))
+}
+
 /// A value for a message: short, and without the user and password of a URL.
 pub(in crate::config) fn shown(text: &str) -> String {
     if text.to_ascii_lowercase().contains("password") {
         return "the value (not shown: it may hold a password)".to_owned();
     }
     let text = masked(text);
-    if text.chars().count() > 60 {
-        format!("`{}…`", text.chars().take(60).collect::<String>())
-    } else {
-        format!("`{text}`")
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("`{}…`", &text[..end]),
+        None => format!("`{text}`"),
     }
 }
 

@@ -153,8 +153,19 @@ impl Document<'_> {
     }
 }
 
-/// Sets the value at a path of map keys (`store.url`), creating maps on the way. A value that is
-/// not a map stays, and is reported when the tree is read.
+/// The value at a path of map keys (`store.url`), with maps on the way that are not there. `None`:
+/// a value on the way is not a map. It is reported when the tree is read.
+pub(in crate::config) fn entry<'a>(tree: &'a mut Value, path: &str) -> Option<&'a mut Value> {
+    path.split('.').try_fold(tree, |node, key| {
+        if !is_given(node) {
+            *node = Value::Object(Map::new());
+        }
+        let members = node.as_object_mut()?;
+        Some(members.entry(key).or_insert(Value::Null))
+    })
+}
+
+/// Sets the value at a path of map keys.
 pub(in crate::config) fn set(
     tree: &mut Value,
     path: &str,
@@ -162,20 +173,14 @@ pub(in crate::config) fn set(
     place: &ConfigPlace,
     report: &mut Report,
 ) {
-    let (mut node, mut way) = (tree, String::new());
-    for key in path.split('.') {
-        if node.is_null() {
-            *node = Value::Object(Map::new());
-        }
-        let Value::Object(members) = node else {
-            return;
-        };
-        way = member(&way, key);
-        report.locate(way.clone(), place.clone());
-        node = members.entry(key).or_insert(Value::Null);
-    }
+    let Some(node) = entry(tree, path) else {
+        return;
+    };
     *node = value;
-    report.places.insert(way, place.clone());
+    for (end, _) in path.match_indices('.') {
+        report.locate(path[..end].to_owned(), place.clone());
+    }
+    report.places.insert(path.to_owned(), place.clone());
 }
 
 /// The value at a path of map keys.
