@@ -69,25 +69,15 @@ word!(ClaimPath, |text| {
 });
 
 impl ClaimSettings {
-    /// `has_addresses`: clients have addresses. `are_named`: they are asked for certificates.
-    pub(super) fn check(&mut self, has_addresses: bool, are_named: bool, report: &mut Report) {
-        check_clients(
-            "claim.require_client",
-            &self.require_client,
-            are_named,
-            report,
-        );
+    /// `are_named`: clients are asked for certificates.
+    pub(super) fn check(&mut self, are_named: bool, report: &mut Report) {
+        let at = "claim.require_client";
+        check_clients(at, &self.require_client, are_named, report);
         report.error_if(
             self.addresses.as_ref().is_some_and(Vec::is_empty),
             "claim.addresses",
             "no address may claim",
             "name some, or say `claim: off`",
-        );
-        report.with("listen").error_if(
-            self.addresses.is_some() && !has_addresses,
-            "claim.addresses",
-            "clients of a Unix socket have no address",
-            "remove it: `listen_mode` says who may connect; or give claim.token_file",
         );
         let Some(file) = &self.token_file else { return };
         report.reads(file);

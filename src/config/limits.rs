@@ -164,50 +164,39 @@ impl LimitSettings {
     pub(super) fn check(&self, report: &mut Report) {
         let share = |given: Option<OrNone<Count>>| given.and_then(|given| given.0);
         let (requests, connections) = (self.in_flight, self.connections);
-        for (field, given, all, of, hint) in [
+        for (field, given, all, of) in [
             (
                 "in_flight_per_connection",
                 self.in_flight_per_connection,
                 requests,
-                "HTTP/2 connection",
-                "or leave it out",
+                "connection",
             ),
             (
                 "in_flight_per_client",
                 share(self.in_flight_per_client),
                 requests,
                 "address",
-                "or `none` if all clients come from one address",
             ),
             (
                 "in_flight_per_resource",
                 share(self.in_flight_per_resource),
                 requests,
                 "resource",
-                "or `none` if there is only one resource",
             ),
             (
                 "connections_per_client",
                 share(self.connections_per_client),
                 connections,
                 "address",
-                "or `none` if all clients come from one address",
             ),
         ] {
             report.warn_if(
                 given.is_some_and(|given| given.0 >= all.0),
                 &format!("limits.{field}"),
                 format!("as large as the limit itself: one {of} can use up all of it"),
-                &format!("three quarters of it at most, {hint}"),
+                "leave it out: the default leaves room for others",
             );
         }
-        let streams = self.in_flight_per_connection();
-        report.warn_if(
-            report.is_given("limits.http2_streams") && self.http2_streams.get() > streams,
-            "limits.http2_streams",
-            format!("clients are told {streams}, the limits.in_flight_per_connection"),
-            "",
-        );
     }
 }
 

@@ -115,7 +115,7 @@ fn check(
             None
         }
     };
-    let (is_good, sources) = (!report.has_errors(), report.sources());
+    let (is_good, sources) = (!report.has_errors(), report.sources.clone());
     let list = report.finish();
     match settings {
         Some(mut settings) if is_good => {

@@ -194,7 +194,7 @@ impl Settings {
             tracing.check(report);
         }
         if let Some(claim) = &mut self.claim.0 {
-            claim.check(!is_socket, named, report);
+            claim.check(named, report);
         }
         report.error_if(
             !matches!(self.stale_status, 412 | 409),

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::json;
 
 use super::yaml::{Wrong, shown, wrong};
 
@@ -263,34 +264,23 @@ impl FromStr for Share {
 }
 
 /// A value, or `none` for no limit. The name is the word in its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename = "none")]
+#[schemars(rename = "{T}OrNone", transform = or_word("none"))]
 pub struct OrNone<T>(pub Option<T>);
 
-impl<T: JsonSchema> JsonSchema for OrNone<T> {
-    fn schema_name() -> Cow<'static, str> {
-        format!("{}OrNone", T::schema_name()).into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let given = generator.subschema_for::<T>();
-        json_schema!({ "anyOf": [{ "const": "none" }, given] })
-    }
-}
-
 /// A block of fields, or `off`, which is `None`. The name is the word in its place.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename = "off")]
+#[schemars(rename = "{T}OrOff", transform = or_word("off"))]
 pub struct OffOr<T>(pub Option<T>);
 
-impl<T: JsonSchema> JsonSchema for OffOr<T> {
-    fn schema_name() -> Cow<'static, str> {
-        format!("{}OrOff", T::schema_name()).into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let on = generator.subschema_for::<T>();
-        json_schema!({ "anyOf": [{ "const": "off" }, on] })
+/// Puts a word in the place of null.
+fn or_word(word: &'static str) -> impl FnMut(&mut Schema) {
+    move |schema| {
+        if let Some(null) = schema.pointer_mut("/anyOf/1") {
+            *null = json!({ "const": word });
+        }
     }
 }
 
@@ -308,7 +298,6 @@ impl fmt::Debug for Hidden {
 #[cfg(test)]
 mod tests {
     use serde::de::DeserializeOwned;
-    use serde_json::json;
 
     use super::super::yaml::{self, Report};
     use super::*;

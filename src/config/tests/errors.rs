@@ -86,7 +86,6 @@ claim.path: /a/{b} | captures
 claim.path: / | path of their own
 claim.addresses: [] | no address may claim
 claim.addresses: [10.1.0.0/8] | bits set after its prefix | claim.addresses[0]
-listen: unix:/run/f.sock; claim.addresses: [10.0.0.0/8] | Unix socket have no address
 trusted_proxies: [10.1.0.0/8] | bits set after its prefix | trusted_proxies[0]
 trusted_proxies: [proxy.svc] | is not an address | trusted_proxies[0]
 listen: unix:/run/f.sock; trusted_proxies: [10.0.0.0/8] | Unix socket have no address

@@ -21,8 +21,7 @@ body.max: 0 | would get a 413
 body.buffer: 0 | gets no key | routes[0].idempotency
 body.buffer: 257MiB | longer than `limits.body_memory`
 limits.body_memory: 512KiB | longer than `limits.body_memory` | body.buffer
-limits.in_flight: 128; limits.in_flight_per_connection: 128 | one HTTP/2 connection
-limits.in_flight: 128; limits.http2_streams: 128 | clients are told 32
+limits.in_flight: 128; limits.in_flight_per_connection: 128 | one connection can
 limits.in_flight: 128; limits.in_flight_per_client: 128 | one address
 limits.connections: 128; limits.connections_per_client: 200 | one address
 limits.in_flight: 128; limits.in_flight_per_resource: 128 | one resource can

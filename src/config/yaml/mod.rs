@@ -169,7 +169,8 @@ pub(in crate::config) struct Report {
     /// The paths of values that are empty.
     empty: BTreeSet<String>,
     list: Vec<ConfigProblem>,
-    sources: Sources,
+    /// The files that were read so far.
+    pub sources: Sources,
     /// See [`Report::with`].
     other: Option<&'static str>,
 }
@@ -178,11 +179,6 @@ impl Report {
     /// Notes a file before it is read.
     pub fn reads(&mut self, file: &Path) {
         self.sources.note(file);
-    }
-
-    /// The files that were read so far.
-    pub fn sources(&self) -> Sources {
-        self.sources.clone()
     }
 
     /// Notes the place of a value, unless it has one. That of a map's value is its key's.
@@ -213,15 +209,9 @@ impl Report {
         self.other = None;
     }
 
-    /// Reports a warning if `is_doubtful`.
-    pub fn warn_if(
-        &mut self,
-        is_doubtful: bool,
-        path: &str,
-        message: impl Into<String>,
-        hint: &str,
-    ) {
-        if is_doubtful {
+    /// Reports a warning if `is_odd`.
+    pub fn warn_if(&mut self, is_odd: bool, path: &str, message: impl Into<String>, hint: &str) {
+        if is_odd {
             self.warn(path, message, hint);
         }
         self.other = None;
