@@ -9,8 +9,8 @@ use super::route::INHERITED;
 use super::settings::Settings;
 use super::units::Hidden;
 use super::yaml::{
-    self, ConfigDocument, ConfigPlace, Problems, Report, Severity, Warning, at, entry, is_given,
-    read, set, shown,
+    self, ConfigDocument, ConfigPlace, Problems, Report, Warning, at, entry, is_given, read, set,
+    shown,
 };
 
 /// The sources of the configuration: a file or none, and the values of flags and the environment.
@@ -180,12 +180,16 @@ fn lay_over(tree: &mut Value, overrides: &Overrides, report: &mut Report) {
         if !IMPLIED.contains(&&**path) {
             set(tree, path, text, place, report);
         } else if has_routes {
-            let message = "the file has routes, and each sets its own".to_owned();
-            let hint = "change it there; this is for a start without routes";
-            report.push(Severity::Error, place.clone(), "", message, hint);
+            report.locate(path, place.clone());
+            let message = "the file has routes, and each sets its own";
+            report.error(
+                &**path,
+                message,
+                "change it there; this is for a start without routes",
+            );
         } else {
             implied[path] = text;
-            report.locate(format!("routes[0].{path}"), place.clone());
+            report.locate(&format!("routes[0].{path}"), place.clone());
         }
         // If one of the two is given on the command line, the file's other one is overridden too.
         let other = match &**path {

@@ -64,7 +64,7 @@ fn flags_name_the_implied_route() {
     assert!(
         problems
             .to_string()
-            .contains("--resource: the file has routes"),
+            .contains("--resource: resource: the file has routes"),
         "{problems}"
     );
 }

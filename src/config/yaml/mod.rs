@@ -181,9 +181,14 @@ impl Report {
         self.sources.note(file);
     }
 
-    /// Notes the place of a value, unless it has one. That of a map's value is its key's.
-    pub fn locate(&mut self, path: String, place: ConfigPlace) {
-        self.places.entry(path).or_insert(place);
+    /// Notes the place of a value. That of a map's value is its key's.
+    pub fn locate(&mut self, path: &str, place: ConfigPlace) {
+        self.places.insert(path.to_owned(), place);
+    }
+
+    /// Notes the place of a value that may have one already.
+    pub fn locate_new(&mut self, path: &str, place: ConfigPlace) {
+        self.places.entry(path.to_owned()).or_insert(place);
     }
 
     /// The next problem is that a value does not go with the one at `other`. If a flag or variable
@@ -246,37 +251,22 @@ impl Report {
         let other = self.other.take();
         let is_hushed = |hushed: &String| {
             let rest = path.strip_prefix(hushed.as_str());
-            rest.is_some_and(|rest| {
-                hushed.is_empty() || matches!(rest.get(..1), None | Some("." | "["))
-            })
+            let is_below = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
+            rest.is_some_and(|rest| hushed.is_empty() || is_below(rest))
         };
         // Nothing follows from a comparison with a value that is not there.
         let is_vain = other.is_some_and(|other| self.broken.contains(other));
         if is_vain || self.broken.contains(path) || self.hushed.iter().any(is_hushed) {
             return;
         }
-        let own = self.place(path);
-        let place = match other.and_then(|other| self.places.get(other)) {
-            Some(named @ ConfigPlace::Named(_)) if !matches!(own, ConfigPlace::Named(_)) => {
-                named.clone()
-            }
-            _ => own,
-        };
-        self.push(severity, place, path, message, hint);
-    }
-
-    /// A problem at this place, even if its path has another one.
-    pub fn push(
-        &mut self,
-        severity: Severity,
-        place: ConfigPlace,
-        path: &str,
-        message: String,
-        hint: &str,
-    ) {
         if severity == Severity::Error {
             self.broken.insert(path.to_owned());
         }
+        let own = self.place(path);
+        let place = match other.and_then(|other| self.places.get(other)) {
+            Some(named @ ConfigPlace::Named(_)) => own.min(named.clone()),
+            _ => own,
+        };
         self.list.push(ConfigProblem {
             severity,
             path: masked(path),
@@ -444,8 +434,8 @@ mod tests {
     #[test]
     fn a_problem_is_placed_at_its_nearest_known_surrounding() {
         let mut report = Report::default();
-        report.locate("routes".to_owned(), ConfigPlace::Line(3));
-        report.locate("routes[0]".to_owned(), ConfigPlace::Line(4));
+        report.locate("routes", ConfigPlace::Line(3));
+        report.locate("routes[0]", ConfigPlace::Line(4));
         report.error("routes[0].resource", "missing", "");
         report.error("store", "missing", "");
         let list = report.finish();

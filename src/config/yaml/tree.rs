@@ -25,7 +25,7 @@ use serde_json::{Map, Value};
 use serde_path_to_error::Segment;
 use serde_saphyr::granit_parser::{self, Event, Marker, Parser, ScalarStyle, ScanError, StrInput};
 
-use super::{ConfigPlace, Report, Severity, masked, nearest, not_one_of, shown};
+use super::{ConfigPlace, Report, masked, nearest, not_one_of, shown};
 
 /// Parses YAML. Problems and places go to `report`. `None`: the text is not YAML at all.
 pub(in crate::config) fn parse(text: &str, report: &mut Report) -> Option<Value> {
@@ -40,7 +40,8 @@ pub(in crate::config) fn parse(text: &str, report: &mut Report) -> Option<Value>
         Err(error) => {
             // Without an excerpt, which could show a password.
             let message = format!("this is not valid YAML: {}", error.info());
-            report.push(Severity::Error, line(*error.marker()), "", message, "");
+            report.locate("", line(*error.marker()));
+            report.error("", message, "");
             None
         }
     }
@@ -67,7 +68,7 @@ impl Document<'_> {
                     return Err(ScanError::new(span.start, "a second document begins here"));
                 }
                 Event::Scalar(..) | Event::SequenceStart(..) | Event::MappingStart(..) => {
-                    self.report.locate(String::new(), line(span.start));
+                    self.report.locate("", line(span.start));
                     tree = Some(self.value(event, span.start, "")?);
                 }
                 _ => {}
@@ -119,7 +120,7 @@ impl Document<'_> {
                 break;
             }
             let path = format!("{path}[{}]", items.len());
-            self.report.locate(path.clone(), line(span.start));
+            self.report.locate_new(&path, line(span.start));
             items.push(self.value(event, span.start, &path)?);
         }
         Ok(items.into())
@@ -134,15 +135,15 @@ impl Document<'_> {
                 _ => return Err(ScanError::new(span.start, "a key must be a plain word")),
             };
             let (path, place) = (member(path, &key), line(span.start));
-            if members.contains_key(&key)
-                && let ConfigPlace::Line(first) = self.report.place(&path)
+            if let (true, ConfigPlace::Line(first)) =
+                (members.contains_key(&key), self.report.place(&path))
             {
+                self.report.locate(&path, place);
                 let key = masked(&key);
                 let message = format!("`{key}` is given twice; the first one is in line {first}");
-                self.report
-                    .push(Severity::Error, place, &path, message, "keep one of them");
+                self.report.error(&*path, message, "keep one of them");
             } else {
-                self.report.locate(path.clone(), place);
+                self.report.locate_new(&path, place);
             }
             if let Some((event, span)) = self.events.next_event().transpose()? {
                 let value = self.value(event, span.start, &path)?;
@@ -178,9 +179,9 @@ pub(in crate::config) fn set(
     };
     *node = value;
     for (end, _) in path.match_indices('.') {
-        report.locate(path[..end].to_owned(), place.clone());
+        report.locate_new(&path[..end], place.clone());
     }
-    report.places.insert(path.to_owned(), place.clone());
+    report.locate(path, place.clone());
 }
 
 /// The value at a path of map keys.
