@@ -1,10 +1,10 @@
 //! Reads YAML into typed fields and reports every problem at once, each with its line and a hint.
 //!
-//! serde-saphyr, as every deserializer of serde, stops at the first thing that it cannot take. An
-//! operator would then correct a file once per mistake. So reading has three parts:
+//! A deserializer of serde stops at the first thing that it cannot take. An operator would then
+//! correct a file once per mistake. So reading has three parts:
 //!
-//! - [`parse`]: serde-saphyr parses the text into a JSON value in which every scalar stays the text
-//!   that was written, and the line of everything goes to the report. Flags and environment
+//! - [`parse`]: the events of serde-saphyr's parser become a JSON value in which every scalar stays
+//!   the text that was written, and the line of everything goes to the report. Flags and environment
 //!   variables are put into the same tree.
 //! - [`read`]: serde reads typed fields from the tree. A value that it cannot take is reported and
 //!   crossed out, and the tree is read again, until it reads.
@@ -376,11 +376,10 @@ impl Sources {
 
     /// These, and those of `other` that are not among them.
     #[must_use]
-    pub fn and(mut self, other: &Self) -> Self {
-        for (path, stamp) in &other.0 {
-            self.0.entry(path.clone()).or_insert(*stamp);
-        }
-        self
+    pub fn and(self, other: &Self) -> Self {
+        let mut all = other.0.clone();
+        all.extend(self.0);
+        Self(all)
     }
 }
 
