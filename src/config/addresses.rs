@@ -7,6 +7,7 @@
 //!
 //! [`AdminAddress`] is read from a file alone: a health check neither needs nor checks the rest.
 
+use std::os::unix::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use http::uri::Authority;
@@ -15,9 +16,6 @@ use serde_json::Value;
 use super::dsn::{Dsn, split_url};
 use super::units::word;
 use super::yaml::{Report, Wrong, at, parse, wrong};
-
-/// The most bytes of a Unix socket's path (`sun_path` of Linux, less the NUL).
-const SOCKET_PATH_MAX: usize = 107;
 
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -240,7 +238,7 @@ pub(super) fn store_place(target: &StoreTarget) -> String {
             format!("Postgres named in {}", path.display())
         }
         StoreTarget::Postgres(Secret::Literal(dsn)) => {
-            public_part(dsn).map_or_else(|| "Postgres".to_owned(), |at| format!("Postgres at {at}"))
+            format!("Postgres{}", public_part(dsn).unwrap_or_default())
         }
     }
 }
@@ -251,8 +249,7 @@ fn public_part(dsn: &str) -> Option<String> {
     let (_, authority, behind) = split_url(dsn).filter(|(.., behind)| !behind.contains('@'))?;
     let hosts = authority.rsplit('@').next()?;
     let database = behind.split(['?', '#']).next()?;
-    let public = format!("{hosts}{database}");
-    (!public.is_empty()).then_some(public)
+    (!hosts.is_empty() || !database.is_empty()).then(|| format!(" at {hosts}{database}"))
 }
 
 fn socket_path(path: &str) -> Result<PathBuf, Wrong> {
@@ -261,13 +258,14 @@ fn socket_path(path: &str) -> Result<PathBuf, Wrong> {
         let fault = "is not the absolute path of a socket";
         return wrong(path, fault, "write unix:/run/fencepost.sock");
     }
-    if path.len() > SOCKET_PATH_MAX {
-        return Err((
-            format!("the path of the socket has {} bytes", path.len()),
-            "the kernel accepts at most 107",
-        ));
+    match SocketAddr::from_pathname(path) {
+        Ok(_) => Ok(PathBuf::from(path)),
+        Err(_) => wrong(
+            path,
+            "is too long for a socket",
+            "the kernel takes 107 bytes",
+        ),
     }
-    Ok(PathBuf::from(path))
 }
 
 /// A host, or a host and a port that is not 0. `Authority` takes an empty or a too large port for

@@ -34,7 +34,7 @@ pub struct ClaimSettings {
     pub require_client: Vec<ClientPattern>,
     /// The addresses that may claim, single or with a prefix length: `10.1.0.0/16`, `::1`; others
     /// get a 403. The connection's address counts: behind a load balancer, all clients have its
-    /// address, unless `trusted_proxies` names it.
+    /// address, unless `trusted_proxies` names it. Clients of a Unix socket have none.
     #[schemars(with = "Option<Vec<String>>")]
     pub addresses: Option<Vec<AddressRange>>,
     /// A file with the bearer token for claims, at least 16 characters; without the token a claim
@@ -198,7 +198,7 @@ impl AddressRange {
     }
 
     /// True if these are all addresses of their version.
-    pub(super) fn is_everything(self) -> bool {
+    pub(super) fn is_everything(&self) -> bool {
         self.0.prefix_len() == 0
     }
 

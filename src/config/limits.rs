@@ -163,37 +163,20 @@ impl LimitSettings {
 
     pub(super) fn check(&self, report: &mut Report) {
         let share = |given: Option<OrNone<Count>>| given.and_then(|given| given.0);
-        let (requests, connections) = (self.in_flight, self.connections);
-        for (field, given, all, of) in [
-            (
-                "in_flight_per_connection",
-                self.in_flight_per_connection,
-                requests,
-                "connection",
-            ),
-            (
-                "in_flight_per_client",
-                share(self.in_flight_per_client),
-                requests,
-                "address",
-            ),
-            (
-                "in_flight_per_resource",
-                share(self.in_flight_per_resource),
-                requests,
-                "resource",
-            ),
-            (
-                "connections_per_client",
-                share(self.connections_per_client),
-                connections,
-                "address",
-            ),
+        let connection = self.in_flight_per_connection;
+        let client = share(self.in_flight_per_client);
+        let resource = share(self.in_flight_per_resource);
+        let connections = share(self.connections_per_client);
+        for (field, share, limit) in [
+            ("in_flight_per_connection", connection, self.in_flight),
+            ("in_flight_per_client", client, self.in_flight),
+            ("in_flight_per_resource", resource, self.in_flight),
+            ("connections_per_client", connections, self.connections),
         ] {
             report.warn_if(
-                given.is_some_and(|given| given.0 >= all.0),
+                share.is_some_and(|share| share.0 >= limit.0),
                 &format!("limits.{field}"),
-                format!("as large as the limit itself: one {of} can use up all of it"),
+                "as large as the limit itself: one of them can use up all of it",
                 "leave it out: the default leaves room for others",
             );
         }

@@ -234,9 +234,7 @@ impl Settings {
             "remove it, or listen on a TCP port",
         );
         report.warn_if(
-            self.trusted_proxies
-                .iter()
-                .any(|range| range.is_everything()),
+            self.trusted_proxies.iter().any(AddressRange::is_everything),
             "trusted_proxies",
             "every client is trusted, and can name any address as its own",
             "name the proxies in front, such as 10.1.0.0/16",
@@ -288,19 +286,15 @@ impl Settings {
     pub fn reload_from(&self, mut new: Self) -> Result<(Self, Vec<String>), Vec<String>> {
         let (admin, new_admin) = (&self.admin, &new.admin);
         let (store, new_store) = (&self.store, &new.store);
+        // Clients of the other protocol would fail from one moment to the next.
+        let tls = self.tls.is_some() != new.tls.is_some();
+        let admin_tls = admin.tls.is_some() != new_admin.tls.is_some();
         let fixed = [
             ("listen", self.listen != new.listen),
             ("listen_mode", self.listen_mode != new.listen_mode),
             ("admin.listen", admin.listen != new_admin.listen),
-            // Clients of the other protocol would fail from one moment to the next.
-            (
-                "the presence of tls",
-                self.tls.is_some() != new.tls.is_some(),
-            ),
-            (
-                "the presence of admin.tls",
-                admin.tls.is_some() != new_admin.tls.is_some(),
-            ),
+            ("the presence of tls", tls),
+            ("the presence of admin.tls", admin_tls),
             ("store.url", store.target != new_store.target),
             ("store.tls", store.tls != new_store.tls),
             ("store.namespace", store.namespace != new_store.namespace),

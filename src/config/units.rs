@@ -228,9 +228,8 @@ impl FromStr for FileMode {
     type Err = Wrong;
 
     fn from_str(text: &str) -> Result<Self, Wrong> {
-        let octal = matches!(text.len(), 3 | 4) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
         match u32::from_str_radix(text, 8) {
-            Ok(mode) if octal && mode <= 0o777 => Ok(Self(mode)),
+            Ok(mode) if matches!(text.len(), 3 | 4) && mode <= 0o777 => Ok(Self(mode)),
             _ => wrong(
                 text,
                 "is not a mode",

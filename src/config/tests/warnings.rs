@@ -21,10 +21,10 @@ body.max: 0 | would get a 413
 body.buffer: 0 | gets no key | routes[0].idempotency
 body.buffer: 257MiB | longer than `limits.body_memory`
 limits.body_memory: 512KiB | longer than `limits.body_memory` | body.buffer
-limits.in_flight: 128; limits.in_flight_per_connection: 128 | one connection can
-limits.in_flight: 128; limits.in_flight_per_client: 128 | one address
-limits.connections: 128; limits.connections_per_client: 200 | one address
-limits.in_flight: 128; limits.in_flight_per_resource: 128 | one resource can
+limits.in_flight: 128; limits.in_flight_per_connection: 128 | can use up all of it
+limits.in_flight: 128; limits.in_flight_per_client: 128 | can use up all of it
+limits.connections: 128; limits.connections_per_client: 200 | can use up all of it
+limits.in_flight: 128; limits.in_flight_per_resource: 128 | can use up all of it
 route.body: { buffer: 257MiB } | longer than `limits.body_memory` | routes[0].body.buffer
 route.mode: observe | observe refuses nothing
 route.mode: bypass | these have no effect: resource

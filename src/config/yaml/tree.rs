@@ -330,15 +330,13 @@ fn find_owners(schema: &Value, path: &str, name: &str, owners: &mut Vec<String>)
 
 /// The reason for refusing a value.
 #[derive(Debug, thiserror::Error)]
+#[error("{self:?}")]
 enum ReadFault {
     /// A message, and behind the first line break the hint.
-    #[error("{0}")]
     Value(String),
     /// The kind of value that is expected.
-    #[error("expected {0}")]
     Kind(String),
     /// A field that is not one of these.
-    #[error("unknown field {0}")]
     Field(String, &'static [&'static str]),
 }
 
