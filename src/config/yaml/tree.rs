@@ -33,6 +33,7 @@ pub(in crate::config) fn parse(text: &str, report: &mut Report) -> Option<Value>
     let mut document = Document {
         events: Parser::new_from_str_with_options(text, options),
         anchors: HashMap::new(),
+        aliases: 0,
         report,
     };
     match document.read() {
@@ -56,6 +57,8 @@ struct Document<'a> {
     events: Parser<'a, StrInput<'a>>,
     /// The values with an anchor, by its number.
     anchors: HashMap<usize, Value>,
+    /// The number of aliases so far.
+    aliases: usize,
     report: &'a mut Report,
 }
 
@@ -78,8 +81,9 @@ impl Document<'_> {
     }
 
     fn value(&mut self, event: Event<'_>, at: Marker, path: &str) -> Result<Value, ScanError> {
-        let anchor = event.anchor_id();
+        let (anchor, aliases) = (event.anchor_id(), self.aliases);
         let value = match event {
+            _ if event.tag().is_some() => return Err(ScanError::new(at, "tags mean nothing here")),
             Event::Scalar(text, ScalarStyle::Plain, ..)
                 if matches!(&*text, "" | "~" | "null" | "Null" | "NULL") =>
             {
@@ -88,10 +92,18 @@ impl Document<'_> {
             Event::Scalar(text, ..) => self.text(text.into_owned(), path),
             Event::SequenceStart(..) => self.list(path)?,
             Event::MappingStart(..) => self.map(path)?,
-            Event::Alias(anchor) => self.anchors.get(&anchor).cloned().unwrap_or_default(),
+            Event::Alias(anchor) => {
+                self.aliases += 1;
+                let value = self.anchors.get(&anchor).cloned();
+                value
+                    .ok_or_else(|| ScanError::new(at, "an alias of a value with an alias in it"))?
+            }
             _ => return Err(ScanError::new(at, "expected a value")),
         };
-        if let Some(anchor) = anchor {
+        // Aliases of aliases could make a short text a very large value.
+        if let Some(anchor) = anchor
+            && self.aliases == aliases
+        {
             self.anchors.insert(anchor, value.clone());
         }
         Ok(value)
@@ -131,7 +143,7 @@ impl Document<'_> {
         while let Some((event, span)) = self.events.next_event().transpose()? {
             let key = match event {
                 Event::MappingEnd => break,
-                Event::Scalar(key, ..) => key.into_owned(),
+                Event::Scalar(key, _, _, None) => key.into_owned(),
                 _ => return Err(ScanError::new(span.start, "a key must be a plain word")),
             };
             let (path, place) = (member(path, &key), line(span.start));
