@@ -140,7 +140,6 @@ async fn take(new: Settings, now: &Settings, live: &Live) -> Result<Arc<Settings
     live.metrics.set_config(&new, wall_clock());
     live.fencing.reload(&new);
     live.admin.send_replace(new.admin.clone());
-    let kept = kept.into_iter().map(str::to_owned).collect();
     let loaded = LoadedConfig::now(Arc::clone(&new), kept);
     live.loaded.send_replace(loaded);
     Ok(new)

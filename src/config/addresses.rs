@@ -7,7 +7,7 @@
 //!
 //! [`AdminAddress`] is read from a file alone: a health check neither needs nor checks the rest.
 
-use std::net::Ipv6Addr;
+use std::os::unix::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use http::uri::Authority;
@@ -15,10 +15,7 @@ use serde_json::Value;
 
 use super::dsn::{Dsn, split_url};
 use super::units::word;
-use super::yaml::{Report, Wrong, at, parse, shown};
-
-/// The most bytes of a Unix socket's path (`sun_path` of Linux, less the NUL).
-const SOCKET_PATH_MAX: usize = 107;
+use super::yaml::{Report, Wrong, at, parse, wrong};
 
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,34 +86,32 @@ pub(super) fn listen(text: &str) -> Result<Listen, Wrong> {
     if let Some(path) = text.strip_prefix("unix:") {
         return socket_path(path).map(Listen::Unix);
     }
-    let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
-    let bracketed = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
-    let is_address = bracketed.is_some_and(|h| h.parse::<Ipv6Addr>().is_ok());
-    let mut bytes = host.bytes();
-    let is_name = bytes.all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
-    let what = if host.is_empty() {
-        "has no host; 0.0.0.0 accepts connections from the network"
-    } else if port.parse::<u16>().is_err() {
-        "has no port between 0 and 65535"
-    } else if !is_name && !is_address {
-        "has no host to listen on"
-    } else {
-        return Ok(Listen::Tcp(text.to_owned()));
+    let authority = Authority::try_from(text).ok();
+    let fault = match authority.filter(|_| !text.contains('@')) {
+        Some(all) if all.host().is_empty() => {
+            "has no host; 0.0.0.0 accepts connections from the network"
+        }
+        Some(all) if all.port_u16().is_some() => return Ok(Listen::Tcp(text.to_owned())),
+        Some(_) => "has no port between 0 and 65535",
+        None => "has no host to listen on",
     };
-    Err((format!("{} {what}", shown(text)), LISTEN_HINT))
+    wrong(text, fault, LISTEN_HINT)
 }
 
 /// Host and port of an address, the host in the one spelling that is compared.
 fn place(address: &str, default_port: u16) -> (String, u16) {
     let parts = address.rsplit_once(':');
-    let parts = parts.and_then(|(host, port)| Some((host, port.parse().ok()?)));
     // A colon within brackets does not set off a port.
-    let (host, port) = parts.unwrap_or((address, default_port));
-    let host = match host {
-        "localhost" => "127.0.0.1".to_owned(),
-        host => host.to_ascii_lowercase(),
+    let (host, port) = match parts.map(|(host, port)| (host, port.parse())) {
+        Some((host, Ok(port))) => (host, port),
+        _ => (address, default_port),
     };
-    (host, port)
+    let host = if host == "localhost" {
+        "127.0.0.1"
+    } else {
+        host
+    };
+    (host.to_ascii_lowercase(), port)
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -170,7 +165,7 @@ pub(super) fn upstream(text: &str) -> Result<UpstreamUrl, Wrong> {
     if let Some(path) = text.strip_prefix("unix:") {
         return socket_path(path).map(UpstreamUrl::Unix);
     }
-    let wrong = |what: &str| Err((format!("{} {what}", shown(text)), UPSTREAM_HINT));
+    let wrong = |fault| wrong(text, fault, UPSTREAM_HINT);
     let Some((scheme, authority, behind)) = split_url(text) else {
         return wrong("has no scheme");
     };
@@ -199,10 +194,11 @@ pub(super) fn host(text: &str) -> Result<HostPolicy, Wrong> {
         "preserve" => Ok(HostPolicy::Preserve),
         "rewrite" => Ok(HostPolicy::Rewrite),
         literal if is_authority(literal) => Ok(HostPolicy::Literal(literal.to_owned())),
-        _ => Err((
-            format!("{} is not a host", shown(text)),
+        _ => wrong(
+            text,
+            "is not a host",
             "write preserve, rewrite, or a literal host or host:port",
-        )),
+        ),
     }
 }
 
@@ -242,7 +238,7 @@ pub(super) fn store_place(target: &StoreTarget) -> String {
             format!("Postgres named in {}", path.display())
         }
         StoreTarget::Postgres(Secret::Literal(dsn)) => {
-            public_part(dsn).map_or_else(|| "Postgres".to_owned(), |at| format!("Postgres at {at}"))
+            format!("Postgres{}", public_part(dsn).unwrap_or_default())
         }
     }
 }
@@ -253,25 +249,23 @@ fn public_part(dsn: &str) -> Option<String> {
     let (_, authority, behind) = split_url(dsn).filter(|(.., behind)| !behind.contains('@'))?;
     let hosts = authority.rsplit('@').next()?;
     let database = behind.split(['?', '#']).next()?;
-    let public = format!("{hosts}{database}");
-    (!public.is_empty()).then_some(public)
+    (!hosts.is_empty() || !database.is_empty()).then(|| format!(" at {hosts}{database}"))
 }
 
 fn socket_path(path: &str) -> Result<PathBuf, Wrong> {
     let path = path.strip_prefix("//").unwrap_or(path);
     if !path.starts_with('/') || path.ends_with('/') {
-        return Err((
-            format!("{} is not the absolute path of a socket", shown(path)),
-            "write unix:/run/fencepost.sock",
-        ));
+        let fault = "is not the absolute path of a socket";
+        return wrong(path, fault, "write unix:/run/fencepost.sock");
     }
-    if path.len() > SOCKET_PATH_MAX {
-        return Err((
-            format!("the path of the socket has {} bytes", path.len()),
-            "the kernel accepts at most 107",
-        ));
+    match SocketAddr::from_pathname(path) {
+        Ok(_) => Ok(PathBuf::from(path)),
+        Err(_) => wrong(
+            path,
+            "is too long for a socket",
+            "the kernel takes 107 bytes",
+        ),
     }
-    Ok(PathBuf::from(path))
 }
 
 /// A host, or a host and a port that is not 0. `Authority` takes an empty or a too large port for

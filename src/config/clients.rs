@@ -13,16 +13,19 @@ use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
 use super::units::word;
-use super::yaml::{Report, Wrong, shown};
+use super::yaml::{Report, Wrong, shown, wrong};
 use crate::routing::Pattern;
 
+/// The default of `path`.
+const CLAIM_PATH: &str = "/.well-known/fencing/claim";
+
 /// The claim endpoint. A claim must satisfy each limit that is set.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Claim")]
 pub struct ClaimSettings {
     /// Its path on the data port.
-    #[schemars(with = "String", extend("default" = ClaimPath::DEFAULT))]
+    #[schemars(with = "String", extend("default" = CLAIM_PATH))]
     pub path: ClaimPath,
     /// The clients that may claim, by the names in their certificates, as in `require_client` of a
     /// route; others get a 403. Needs `tls.client_ca_file`. A route's own `require_client` applies
@@ -31,7 +34,7 @@ pub struct ClaimSettings {
     pub require_client: Vec<ClientPattern>,
     /// The addresses that may claim, single or with a prefix length: `10.1.0.0/16`, `::1`; others
     /// get a 403. The connection's address counts: behind a load balancer, all clients have its
-    /// address, unless `trusted_proxies` names it.
+    /// address, unless `trusted_proxies` names it. Clients of a Unix socket have none.
     #[schemars(with = "Option<Vec<String>>")]
     pub addresses: Option<Vec<AddressRange>>,
     /// A file with the bearer token for claims, at least 16 characters; without the token a claim
@@ -43,62 +46,38 @@ pub struct ClaimSettings {
     pub tokens: Option<BearerTokens>,
 }
 
-impl Default for ClaimSettings {
-    fn default() -> Self {
-        Self {
-            path: ClaimPath(ClaimPath::DEFAULT.to_owned()),
-            require_client: Vec::new(),
-            addresses: None,
-            token_file: None,
-            tokens: None,
-        }
-    }
-}
-
 /// The path of the claim endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimPath(pub String);
 
-impl ClaimPath {
-    const DEFAULT: &str = "/.well-known/fencing/claim";
-}
-
-word!(ClaimPath, ClaimPath::parse);
-
-impl ClaimPath {
-    fn parse(text: &str) -> Result<Self, Wrong> {
-        let wrong = match Pattern::parse(text) {
-            Err(error) => error,
-            Ok(pattern) if pattern.names().next().is_some() || text.contains('%') => {
-                format!("{} has captures or escapes", shown(text))
-            }
-            Ok(_) if text == "/" => "claims need a path of their own".to_owned(),
-            Ok(_) => return Ok(Self(text.to_owned())),
-        };
-        Err((wrong, "a plain path, such as /.well-known/fencing/claim"))
+impl Default for ClaimPath {
+    fn default() -> Self {
+        Self(CLAIM_PATH.to_owned())
     }
 }
 
+word!(ClaimPath, |text| {
+    let fault = match Pattern::parse(text) {
+        Err(error) => error,
+        Ok(pattern) if pattern.names().next().is_some() || text.contains('%') => {
+            format!("{} has captures or escapes", shown(text))
+        }
+        Ok(_) if text == "/" => "claims need a path of their own".to_owned(),
+        Ok(_) => return Ok(ClaimPath(text.to_owned())),
+    };
+    Err((fault, "a plain path, such as /.well-known/fencing/claim"))
+});
+
 impl ClaimSettings {
-    /// `has_addresses`: clients have addresses. `are_named`: they are asked for certificates.
-    pub(super) fn check(&mut self, has_addresses: bool, are_named: bool, report: &mut Report) {
-        check_clients(
-            "claim.require_client",
-            &self.require_client,
-            are_named,
-            report,
-        );
+    /// `are_named`: clients are asked for certificates.
+    pub(super) fn check(&mut self, are_named: bool, report: &mut Report) {
+        let at = "claim.require_client";
+        check_clients(at, &self.require_client, are_named, report);
         report.error_if(
             self.addresses.as_ref().is_some_and(Vec::is_empty),
             "claim.addresses",
             "no address may claim",
             "name some, or say `claim: off`",
-        );
-        report.with("listen").error_if(
-            self.addresses.is_some() && !has_addresses,
-            "claim.addresses",
-            "clients of a Unix socket have no address",
-            "remove it: `listen_mode` says who may connect; or give claim.token_file",
         );
         let Some(file) = &self.token_file else { return };
         report.reads(file);
@@ -154,7 +133,7 @@ impl ClientPattern {
     pub(super) fn parse(text: &str) -> Result<Self, Wrong> {
         const HINT: &str =
             "write a URI (spiffe://cluster/ns/pay/sa/worker), a DNS name, or *. and a DNS name";
-        let wrong = |what: &str| Err((format!("{} {what}", shown(text)), HINT));
+        let wrong = |fault| wrong(text, fault, HINT);
         if text.contains(':') {
             let as_a_whole = text
                 .bytes()
@@ -204,8 +183,8 @@ impl AddressRange {
     /// Parses an address, with or without the length of a prefix.
     pub fn parse(text: &str) -> Result<Self, Wrong> {
         const HINT: &str = "such as 10.1.0.0/16, 192.168.1.7 or fd00::/8";
-        let wrong = |what: &str| Err((format!("{} {what}", shown(text)), HINT));
-        let address = text.parse().map(|address: IpAddr| address.into());
+        let wrong = |fault| wrong(text, fault, HINT);
+        let address = text.parse::<IpAddr>().map(IpNet::from);
         let Ok(range) = address.or_else(|_| text.parse::<IpNet>()) else {
             return wrong("is not an address or a range of addresses");
         };
@@ -219,7 +198,7 @@ impl AddressRange {
     }
 
     /// True if these are all addresses of their version.
-    pub(super) fn is_everything(self) -> bool {
+    pub(super) fn is_everything(&self) -> bool {
         self.0.prefix_len() == 0
     }
 

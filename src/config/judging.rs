@@ -8,7 +8,7 @@ use http::HeaderName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::units::{OrNone, word};
+use super::units::{Count, OrNone, word};
 use super::yaml::{Wrong, not_one_of, shown};
 use crate::routing::{Jump, Token, TokenBounds, TokenFormat, is_replaced};
 
@@ -90,6 +90,14 @@ fn format_names() -> Vec<Option<&'static str>> {
     names.chain([None]).collect()
 }
 
+/// A token that bounds others. Zero would let no token raise a mark.
+type TokenCount = Count<{ i64::MAX as u64 }>;
+
+fn token(count: TokenCount) -> Token {
+    let number = i64::try_from(count.0).ok();
+    number.and_then(Token::new).unwrap_or(Token::MAX)
+}
+
 /// The format of tokens, and their bounds.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
@@ -105,13 +113,11 @@ pub struct TokenSettings {
     /// mark if that is more; no known lock service leaps that far. For the other formats it is
     /// none. If each lock has a counter of its own, 1000 is plenty, and stops a forged number much
     /// earlier.
-    #[schemars(with = "Option<OrNone<u64>>")]
-    max_jump: Option<OrNone<Token>>,
+    max_jump: Option<OrNone<TokenCount>>,
     /// The greatest token that is accepted, also as a resource's first one; a number, or `none`.
     /// The default for decimal tokens is 9000000000000000000, which leaves numbers above every
     /// mark. For the other formats it is none.
-    #[schemars(with = "Option<OrNone<u64>>")]
-    max: Option<OrNone<Token>>,
+    max: Option<OrNone<TokenCount>>,
 }
 
 impl TokenSettings {
@@ -120,10 +126,10 @@ impl TokenSettings {
     pub fn bounds(&self) -> TokenBounds {
         let mut bounds = TokenBounds::of(self.format);
         if let Some(OrNone(jump)) = self.max_jump {
-            bounds.jump = jump.map_or(Jump::Any, |jump| Jump::Most(jump.get()));
+            bounds.jump = jump.map_or(Jump::Any, |jump| Jump::Most(token(jump).get()));
         }
         if let Some(OrNone(max)) = self.max {
-            bounds.max = max.unwrap_or(Token::MAX);
+            bounds.max = max.map_or(Token::MAX, token);
         }
         bounds
     }

@@ -4,18 +4,16 @@
 use std::net::IpAddr;
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::units::{Count, OrNone, Positive, Size, Time};
 use super::yaml::Report;
 use crate::http1::head::HeadLimits;
 use crate::routing::ResourceKey;
 
-/// HTTP/2 has stream ids for this many (RFC 9113, 5.1.1).
-const MAX_HTTP2_STREAMS: usize = 1 << 30;
-
 /// Limits of the data port.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 #[schemars(rename = "Limits")]
 pub struct LimitSettings {
@@ -41,8 +39,8 @@ pub struct LimitSettings {
     /// `trusted_proxies` do not count. Use `none` if all clients come from one address.
     pub connections_per_client: Option<OrNone<Count>>,
     /// The maximum number of requests in progress on one HTTP/2 connection; its client is notified,
-    /// and waits.
-    pub http2_streams: Count,
+    /// and waits. HTTP/2 has stream ids for 2^30 (RFC 9113, 5.1.1).
+    pub http2_streams: Count<{ 1 << 30 }>,
     /// How long a client may take for the head of a request and for its TLS handshake.
     pub head_timeout: Positive,
     /// The time for which a connection may stay open without a request.
@@ -50,19 +48,20 @@ pub struct LimitSettings {
     /// The time for which a client may read nothing of its response; then its connection is reset.
     pub write_timeout: Positive,
     /// The maximum bytes of a request's head, and of its trailers; more get a 431.
-    pub header_bytes: Size,
+    pub header_bytes: Size<1, { 1 << 20 }>,
     /// The maximum number of header lines of a request, at most 10,000; more get a 431.
-    pub header_count: Count,
+    pub header_count: Count<10_000>,
     /// The maximum bytes of a request's target; more get a 414.
-    pub target_bytes: Size,
+    pub target_bytes: Size<1, { u32::MAX as u64 }>,
     /// The maximum bytes of bodies held at once, over all requests; requests beyond that get a
     /// 503.
-    pub body_memory: Size,
+    pub body_memory: Size<1>,
     /// The maximum bytes of a resource's key; longer keys get a 400. 1 to 1024.
-    pub key_bytes: Size,
+    pub key_bytes: Size<1, { ResourceKey::MAX_BYTES as u64 }>,
     /// The maximum number of resources that may get their first mark in a second, averaged over
     /// ten. Requests for more get a 503 and may be sent again. A mark is kept until it is pruned.
     /// `none`: no limit.
+    #[schemars(extend("default" = "none"))]
     pub new_resources: OrNone<Count>,
 }
 
@@ -129,7 +128,9 @@ impl LimitSettings {
     /// Resources that may get their first mark in a second; `None`: no limit.
     #[must_use]
     pub fn new_resources(&self) -> Option<u32> {
-        self.new_resources.0.map(|most| most.0)
+        self.new_resources
+            .0
+            .and_then(|most| u32::try_from(most.0).ok())
     }
 
     /// Of the requests in flight, those that may wait at barriers: they leave a quarter of the
@@ -145,84 +146,40 @@ impl LimitSettings {
         all_but_a_quarter(self.in_flight.get())
     }
 
+    /// Puts back the limits that are applied at the start; returns the names of those that differed.
+    pub(super) fn keep_most_of(&mut self, now: &Self) -> Vec<String> {
+        let kept = Self {
+            key_bytes: self.key_bytes,
+            new_resources: self.new_resources,
+            ..*now
+        };
+        let [wanted, kept] = [std::mem::replace(self, kept), kept].map(|limits| json!(limits));
+        let fields = wanted.as_object().into_iter().flatten();
+        let differing = fields.filter(|(name, value)| kept[name.as_str()] != **value);
+        differing
+            .map(|(name, _)| format!("limits.{name}"))
+            .collect()
+    }
+
     pub(super) fn check(&self, report: &mut Report) {
-        for (field, bytes, most, hint) in [
-            (
-                "header_bytes",
-                self.header_bytes,
-                1 << 20,
-                "1MiB at most; it is held in memory for every connection",
-            ),
-            ("target_bytes", self.target_bytes, u64::from(u32::MAX), ""),
-            ("body_memory", self.body_memory, u64::MAX, ""),
-            (
-                "key_bytes",
-                self.key_bytes,
-                ResourceKey::MAX_BYTES as u64,
-                "1024 at most; a key of 50 bytes is a long one already",
-            ),
+        let share = |given: Option<OrNone<Count>>| given.and_then(|given| given.0);
+        let connection = self.in_flight_per_connection;
+        let client = share(self.in_flight_per_client);
+        let resource = share(self.in_flight_per_resource);
+        let connections = share(self.connections_per_client);
+        for (field, share, limit) in [
+            ("in_flight_per_connection", connection, self.in_flight),
+            ("in_flight_per_client", client, self.in_flight),
+            ("in_flight_per_resource", resource, self.in_flight),
+            ("connections_per_client", connections, self.connections),
         ] {
-            let at = format!("limits.{field}");
-            report.error_if(bytes.0 == 0, &at, "must be greater than zero", "");
-            report.error_if(bytes.0 > most, &at, "too large", hint);
+            report.warn_if(
+                share.is_some_and(|share| share.0 >= limit.0),
+                &format!("limits.{field}"),
+                "as large as the limit itself: one of them can use up all of it",
+                "leave it out: the default leaves room for others",
+            );
         }
-        let part = |given: Option<OrNone<Count>>| given.and_then(|given| given.0);
-        let is_all =
-            |given: Option<Count>, all: Count| given.is_some_and(|given| given.get() >= all.get());
-        let connection = self.in_flight_per_connection();
-        // hyper makes room for as many with each request, and the `http` crate panics where a
-        // message has more than 24,576.
-        report.error_if(
-            self.header_count.get() > 10_000,
-            "limits.header_count",
-            "too large: each request reserves room for this many",
-            "10000 at most; 100 suits most upstreams",
-        );
-        report.error_if(
-            self.http2_streams.get() > MAX_HTTP2_STREAMS,
-            "limits.http2_streams",
-            "too large: HTTP/2 has no stream ids for this many",
-            "128, or some hundreds for clients that share one connection",
-        );
-        let quarters =
-            "three quarters of it at most; or `none` if all clients come from one address";
-        for (is_doubtful, at, message, hint) in [
-            (
-                is_all(self.in_flight_per_connection, self.in_flight),
-                "limits.in_flight_per_connection",
-                "one HTTP/2 connection can use up `limits.in_flight`: others get a 503",
-                "a quarter of limits.in_flight, or leave it out",
-            ),
-            (
-                is_all(part(self.in_flight_per_client), self.in_flight),
-                "limits.in_flight_per_client",
-                "one address can use up `limits.in_flight`",
-                quarters,
-            ),
-            (
-                is_all(part(self.in_flight_per_resource), self.in_flight),
-                "limits.in_flight_per_resource",
-                "the requests of one resource can use up `limits.in_flight`",
-                "three quarters of it at most; or `none` if there is only one resource",
-            ),
-            (
-                is_all(part(self.connections_per_client), self.connections),
-                "limits.connections_per_client",
-                "one address can use up `limits.connections`",
-                quarters,
-            ),
-        ] {
-            report.warn_if(is_doubtful, at, message, hint);
-        }
-        report.warn_if(
-            report.is_given("limits.http2_streams") && self.http2_streams.get() > connection,
-            "limits.http2_streams",
-            format!(
-                "more than one connection may have in flight: clients are told {connection} \
-                 (`limits.in_flight_per_connection`)"
-            ),
-            "",
-        );
     }
 }
 
@@ -282,8 +239,9 @@ impl ClientShare {
 pub struct BodySettings {
     /// Bodies up to this size are read before the request is judged. Longer ones are judged first
     /// and streamed.
-    pub buffer: Size,
+    pub buffer: Size<0, { 1 << 30 }>,
     /// Longer bodies get a 413. `none`: no limit.
+    #[schemars(extend("default" = "none"))]
     pub max: OrNone<Size>,
     /// The time for a whole body on fenced requests. On unfenced requests, uploads that make
     /// progress may take as long as they like.
@@ -307,29 +265,16 @@ impl Default for BodySettings {
 
 impl BodySettings {
     /// `at`: `body`, or that of a route.
-    pub(super) fn check(&self, at: &str, memory: Size, report: &mut Report) {
-        let (buffer, max) = (format!("{at}.buffer"), format!("{at}.max"));
-        report.error_if(
-            self.buffer.0 > 1 << 30,
-            &buffer,
-            "too large: this much of every body is held in memory",
-            "1GiB at most; longer bodies are streamed",
-        );
-        report.warn_if(
-            self.max.0.is_some_and(|max| max.0 < self.buffer.0) && report.is_given(&buffer),
-            &buffer,
-            "longer than `body.max`, so the rest of it is never used",
-            "",
-        );
+    pub(super) fn check(&self, at: &str, memory: Size<1>, report: &mut Report) {
         report.warn_if(
             self.buffer.0 > memory.0,
-            &buffer,
+            &format!("{at}.buffer"),
             "longer than `limits.body_memory`, so the longest of these bodies never find room",
             "",
         );
         report.warn_if(
             self.max.0 == Some(Size(0)),
-            &max,
+            &format!("{at}.max"),
             "every request with a body would get a 413",
             "",
         );
@@ -388,25 +333,4 @@ impl Default for ShutdownSettings {
             deadline: Positive::seconds(25),
         }
     }
-}
-
-/// Checks the waits.
-pub(super) fn check_waits(
-    barrier: &BarrierSettings,
-    shutdown: &ShutdownSettings,
-    report: &mut Report,
-) {
-    report.warn_if(
-        barrier.wait.0.is_zero(),
-        "barrier.wait",
-        "requests never wait: a new holder gets a 503 while an older request is in flight",
-        "",
-    );
-    report.warn_if(
-        shutdown.deadline.0 < barrier.grace.0,
-        "shutdown.deadline",
-        "shorter than `barrier.grace`: exchanges are cut that could have ended, and their \
-         resources wait for `barrier.settle`",
-        "at least barrier.grace",
-    );
 }

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::addresses::{self, Listen};
+use super::addresses;
 use super::route::INHERITED;
 use super::settings::Settings;
 use super::units::Hidden;
 use super::yaml::{
-    self, ConfigDocument, ConfigPlace, Problems, Report, Warning, at, is_given, member, read, set,
+    self, ConfigDocument, ConfigPlace, Problems, Report, Warning, at, entry, is_given, read, set,
     shown,
 };
 
@@ -31,15 +31,20 @@ pub struct Overrides {
 struct FieldOverride {
     path: String,
     text: Hidden,
-    origin: String,
+    place: ConfigPlace,
 }
 
 impl FieldOverride {
-    /// A command's own default has no name.
-    fn place(&self) -> ConfigPlace {
-        match self.origin.as_str() {
-            "" => ConfigPlace::Nowhere,
-            name => ConfigPlace::Named(name.to_owned()),
+    /// `origin`: the name of the flag or the environment variable, for messages. A command's own
+    /// default has none.
+    fn new(path: &str, text: impl Into<String>, origin: &str) -> Self {
+        Self {
+            path: path.to_owned(),
+            text: Hidden(text.into()),
+            place: match origin {
+                "" => ConfigPlace::Nowhere,
+                name => ConfigPlace::Named(name.to_owned()),
+            },
         }
     }
 }
@@ -52,11 +57,7 @@ impl Overrides {
     /// `mode` are those of the implied route if the file has none. `origin` is the name of the flag
     /// or the environment variable, for messages.
     pub fn set(&mut self, path: &str, text: impl Into<String>, origin: &str) {
-        self.above.push(FieldOverride {
-            path: path.to_owned(),
-            text: Hidden(text.into()),
-            origin: origin.to_owned(),
-        });
+        self.above.push(FieldOverride::new(path, text, origin));
     }
 
     /// True if the implied route has a configured key. A mode alone leaves the default one.
@@ -67,11 +68,7 @@ impl Overrides {
 
     /// Sets a field of the file by its path if nothing else does. `origin` as with [`Self::set`].
     pub fn fall_back(&mut self, path: &str, text: impl Into<String>, origin: &str) {
-        self.below.push(FieldOverride {
-            path: path.to_owned(),
-            text: Hidden(text.into()),
-            origin: origin.to_owned(),
-        });
+        self.below.push(FieldOverride::new(path, text, origin));
     }
 }
 
@@ -96,26 +93,45 @@ impl Loader {
             report.reads(file);
             std::fs::read_to_string(file)
         });
-        let settings = match text {
-            Ok(text) => settings(&text, &self.overrides, &mut report),
-            Err(error) => {
-                report.error("", format!("the file cannot be read: {error}"), "");
-                None
-            }
-        };
-        conclude(settings, self.file.clone(), report)
+        check(text, self.file.clone(), &self.overrides, report)
     }
 }
 
 /// Checks a configuration that is given as text, and reads the certificates and keys that it names.
 pub fn parse(text: &str, overrides: &Overrides) -> Result<(Settings, Vec<Warning>), Problems> {
-    let mut report = Report::default();
-    conclude(settings(text, overrides, &mut report), None, report)
+    check(Ok(text.to_owned()), None, overrides, Report::default())
+}
+
+fn check(
+    text: std::io::Result<String>,
+    file: Option<PathBuf>,
+    overrides: &Overrides,
+    mut report: Report,
+) -> Result<(Settings, Vec<Warning>), Problems> {
+    let settings = match text {
+        Ok(text) => settings(&text, overrides, &mut report),
+        Err(error) => {
+            report.error("", format!("the file cannot be read: {error}"), "");
+            None
+        }
+    };
+    let (is_good, sources) = (!report.has_errors(), report.sources.clone());
+    let list = report.finish();
+    match settings {
+        Some(mut settings) if is_good => {
+            settings.sources = sources;
+            Ok((settings, list))
+        }
+        _ => Err(Problems {
+            file,
+            list,
+            sources,
+        }),
+    }
 }
 
 fn settings(text: &str, overrides: &Overrides, report: &mut Report) -> Option<Settings> {
     let mut tree = yaml::parse(text, report)?;
-    unexpanded("", &tree, report);
     lay_over(&mut tree, overrides, report);
     let document = ConfigDocument::of(tree.clone());
     // The first reading reports what is wrong, so that only good values are inherited.
@@ -124,7 +140,6 @@ fn settings(text: &str, overrides: &Overrides, report: &mut Report) -> Option<Se
     let mut settings: Settings = read(&mut tree, report);
     settings.document = document;
     settings.check(report);
-    settings.sources = report.sources();
     Some(settings)
 }
 
@@ -135,79 +150,24 @@ fn inherit(tree: &mut Value) {
             continue;
         };
         let routes = tree.get_mut("routes").and_then(Value::as_array_mut);
-        for route in routes.into_iter().flatten() {
-            let mut node = route;
-            for key in path.split('.') {
-                if !is_given(node) {
-                    *node = json!({});
-                }
-                let Value::Object(fields) = node else { break };
-                node = fields.entry(key).or_insert(Value::Null);
-            }
-            if !is_given(node) {
-                *node = inherited.clone();
-            }
+        let fields = routes
+            .into_iter()
+            .flatten()
+            .filter_map(|route| entry(route, path));
+        for field in fields.filter(|field| !is_given(field)) {
+            field.clone_from(&inherited);
         }
-    }
-}
-
-fn conclude(
-    settings: Option<Settings>,
-    file: Option<PathBuf>,
-    report: Report,
-) -> Result<(Settings, Vec<Warning>), Problems> {
-    let settings = settings.filter(|_| !report.has_errors());
-    let sources = report.sources();
-    let list = report.finish();
-    match settings {
-        Some(settings) => Ok((settings, list)),
-        None => Err(Problems {
-            file,
-            list,
-            sources,
-        }),
-    }
-}
-
-/// Warns of `${NAME}` in a value, which other programs expand.
-fn unexpanded(path: &str, tree: &Value, report: &mut Report) {
-    match tree {
-        Value::String(text) => {
-            let name = text
-                .split_once("${")
-                .and_then(|(_, rest)| rest.split_once('}'));
-            if let Some((name, _)) = name {
-                report.warn(
-                    path,
-                    format!("`${{{name}}}` is not expanded; the value is used literally"),
-                    "write the value, or set the field with its flag or environment variable \
-                     (`fencepost serve --help`)",
-                );
-            }
-        }
-        Value::Array(items) => {
-            for (index, item) in items.iter().enumerate() {
-                unexpanded(&format!("{path}[{index}]"), item, report);
-            }
-        }
-        Value::Object(members) => {
-            for (key, value) in members {
-                unexpanded(&member(path, key), value, report);
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
 /// Puts flags and environment variables into the tree, and the implied route if none is written.
 fn lay_over(tree: &mut Value, overrides: &Overrides, report: &mut Report) {
-    for over in &overrides.below {
-        match at(tree, &over.path) {
-            None => {
-                let text = Value::from(&*over.text.0);
-                set(tree, &over.path, text, &over.place(), report);
-            }
-            Some(given) if overrides.above.iter().all(|above| above.path != over.path) => {
+    let Overrides { above, below } = overrides;
+    for over in below {
+        let FieldOverride { path, text, place } = over;
+        match at(tree, path) {
+            None => set(tree, path, Value::from(&*text.0), place, report),
+            Some(given) if above.iter().all(|above| above.path != *path) => {
                 unreachable_outside(given, over, report);
             }
             Some(_) => {}
@@ -215,20 +175,24 @@ fn lay_over(tree: &mut Value, overrides: &Overrides, report: &mut Report) {
     }
     let has_routes = at(tree, "routes").is_some();
     let mut implied = json!({ "path": "/{*path}", "resource": "{path}" });
-    for over in &overrides.above {
-        let (path, text, place) = (&*over.path, Value::from(&*over.text.0), over.place());
-        if !IMPLIED.contains(&path) {
-            set(tree, path, text, &place, report);
+    for FieldOverride { path, text, place } in above {
+        let text = Value::from(&*text.0);
+        if !IMPLIED.contains(&&**path) {
+            set(tree, path, text, place, report);
         } else if has_routes {
-            let message = "the file has routes, and each sets its own".to_owned();
-            let hint = "change it there; this is for a start without routes";
-            report.error_at(place, "", message, hint);
+            report.locate(path, place.clone());
+            let message = "the file has routes, and each sets its own";
+            report.error(
+                &**path,
+                message,
+                "change it there; this is for a start without routes",
+            );
         } else {
             implied[path] = text;
-            report.locate(format!("routes[0].{path}"), place);
+            report.locate(&format!("routes[0].{path}"), place.clone());
         }
         // If one of the two is given on the command line, the file's other one is overridden too.
-        let other = match path {
+        let other = match &**path {
             "store.url" => "url_file",
             "store.url_file" => "url",
             _ => continue,
@@ -238,13 +202,8 @@ fn lay_over(tree: &mut Value, overrides: &Overrides, report: &mut Report) {
         }
     }
     if !has_routes {
-        set(
-            tree,
-            "routes",
-            json!([implied]),
-            &ConfigPlace::Nowhere,
-            report,
-        );
+        let routes = json!([implied]);
+        set(tree, "routes", routes, &ConfigPlace::Nowhere, report);
     }
 }
 
@@ -252,17 +211,18 @@ fn lay_over(tree: &mut Value, overrides: &Overrides, report: &mut Report) {
 /// addresses.
 fn unreachable_outside(given: &Value, over: &FieldOverride, report: &mut Report) {
     let loopback = |text: &str| {
-        let listen = addresses::listen(text).ok();
-        listen
-            .is_some_and(|listen| matches!(listen, Listen::Tcp(_)) && addresses::is_local(&listen))
+        let listen = addresses::listen(text);
+        !text.starts_with("unix:") && listen.is_ok_and(|listen| addresses::is_local(&listen))
     };
-    if given.as_str().is_some_and(loopback) && !loopback(&over.text.0) {
+    if let ConfigPlace::Named(origin) = &over.place
+        && given.as_str().is_some_and(loopback)
+        && !loopback(&over.text.0)
+    {
         report.warn(
             over.path.as_str(),
             format!(
-                "this overrides {} ({}), and a loopback address cannot be reached from outside the \
-                 container or pod",
-                over.origin,
+                "this overrides {origin} ({}), and a loopback address cannot be reached from \
+                 outside the container or pod",
                 shown(&over.text.0)
             ),
             "leave it out, unless this is what you want",

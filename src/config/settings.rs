@@ -21,14 +21,14 @@ use super::addresses::{self, Listen};
 use super::admin::{AdminSettings, LogSettings, TracingSettings};
 use super::clients::{AddressRange, ClaimSettings};
 use super::judging::{SafeMethods, Unmatched};
-use super::limits::{self, BarrierSettings, BodySettings, LimitSettings, ShutdownSettings};
+use super::limits::{BarrierSettings, BodySettings, LimitSettings, ShutdownSettings};
 use super::lints;
 use super::route::{self, RouteContext, RouteSettings};
 use super::store::StoreSettings;
 use super::tls::{self, TlsFile, TlsSettings};
 use super::units::{FileMode, OffOr, word};
 use super::upstream::UpstreamSettings;
-use super::yaml::{ConfigDocument, Report, Sources, shown};
+use super::yaml::{ConfigDocument, Report, Sources, shown, wrong};
 use crate::routing::Router;
 
 /// The default of `listen`.
@@ -70,6 +70,7 @@ pub struct Settings {
     /// Limits of size and time for bodies.
     pub body: BodySettings,
     /// Limits of the data port.
+    #[schemars(extend("default" = ()))]
     pub limits: LimitSettings,
     /// The end of the program on SIGTERM.
     pub shutdown: ShutdownSettings,
@@ -145,23 +146,17 @@ impl Default for Settings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProblemBase(pub String);
 
-word!(ProblemBase, ProblemBase::parse);
-
-impl ProblemBase {
-    fn parse(url: &str) -> Result<Self, String> {
-        let rest = url.strip_prefix("https://");
-        let rest = rest.or_else(|| url.strip_prefix("http://"));
-        let is_link = |byte: u8| byte.is_ascii_graphic() && byte != b'"';
-        if rest.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(is_link)) {
-            return Ok(Self(url.to_owned()));
-        }
-        Err(format!(
-            "{} is not an http or https URL\nsuch as \
-             https://wiki.internal/fencepost/problems.md#; the type's word is put behind it",
-            shown(url)
-        ))
+word!(ProblemBase, |url: &str| {
+    let rest = url.strip_prefix("https://");
+    let rest = rest.or_else(|| url.strip_prefix("http://"));
+    let is_link = |byte: u8| byte.is_ascii_graphic() && byte != b'"';
+    if rest.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(is_link)) {
+        return Ok(ProblemBase(url.to_owned()));
     }
-}
+    let hint =
+        "such as https://wiki.internal/fencepost/problems.md#; the type's word is put behind it";
+    wrong(url, "is not an http or https URL", hint)
+});
 
 impl Settings {
     /// Returns true if clients of the data port are asked for certificates.
@@ -185,7 +180,13 @@ impl Settings {
         self.tls = files.and_then(|files| tls::listener(files, report));
         self.upstream.check(self.barrier.settle.0, report);
         self.store.check(report);
-        limits::check_waits(&self.barrier, &self.shutdown, report);
+        report.warn_if(
+            self.shutdown.deadline.0 < self.barrier.grace.0,
+            "shutdown.deadline",
+            "shorter than `barrier.grace`: exchanges are cut that could have ended, and their \
+             resources wait for `barrier.settle`",
+            "at least barrier.grace",
+        );
         self.body.check("body", self.limits.body_memory, report);
         self.limits.check(report);
         self.admin.check(report);
@@ -193,7 +194,7 @@ impl Settings {
             tracing.check(report);
         }
         if let Some(claim) = &mut self.claim.0 {
-            claim.check(!is_socket, named, report);
+            claim.check(named, report);
         }
         report.error_if(
             !matches!(self.stale_status, 412 | 409),
@@ -233,9 +234,7 @@ impl Settings {
             "remove it, or listen on a TCP port",
         );
         report.warn_if(
-            self.trusted_proxies
-                .iter()
-                .any(|range| range.is_everything()),
+            self.trusted_proxies.iter().any(AddressRange::is_everything),
             "trusted_proxies",
             "every client is trusted, and can name any address as its own",
             "name the proxies in front, such as 10.1.0.0/16",
@@ -263,8 +262,7 @@ impl Settings {
             route.check(&route::path(index), &context, report);
         }
         let routes = &self.routes;
-        conflicts(routes, report);
-        labels(routes, report);
+        collisions(routes, report);
         if let Some(claim) = self.claim() {
             lints::ways_around_claims(claim, routes, report);
         }
@@ -285,73 +283,56 @@ impl Settings {
 
     /// Takes the new settings, and returns the names of fields that keep their value until a
     /// restart. If a setting changes that may not, every reason is returned and nothing is taken.
-    pub fn reload_from(&self, mut new: Self) -> Result<(Self, Vec<&'static str>), Vec<String>> {
-        let mut fixed = Vec::new();
-        let mut fix = |name: &str, changed: bool| {
-            if changed {
-                fixed.push(format!(
-                    "{name} cannot change while fencepost runs: restart it"
-                ));
-            }
-        };
-        macro_rules! fix {
-            ($($($field:ident).+)*) => {$(
-                let name = stringify!($($field).+);
-                fix(name, self.$($field).+ != new.$($field).+);
-            )*};
-        }
-        fix!(listen listen_mode admin.listen);
+    pub fn reload_from(&self, mut new: Self) -> Result<(Self, Vec<String>), Vec<String>> {
+        let (admin, new_admin) = (&self.admin, &new.admin);
+        let (store, new_store) = (&self.store, &new.store);
         // Clients of the other protocol would fail from one moment to the next.
-        fix(
-            "the presence of tls",
-            self.tls.is_some() != new.tls.is_some(),
-        );
-        let (admin_tls, new_admin_tls) = (&self.admin.tls, &new.admin.tls);
-        fix(
-            "the presence of admin.tls",
-            admin_tls.is_some() != new_admin_tls.is_some(),
-        );
-        fix("store.url", self.store.target != new.store.target);
-        fix!(store.tls store.namespace store.lease store.timeout store.cached_marks store.migrate);
-        fix!(upstream.undelivered barrier.settle);
-        if !fixed.is_empty() {
-            return Err(fixed);
+        let tls = self.tls.is_some() != new.tls.is_some();
+        let admin_tls = admin.tls.is_some() != new_admin.tls.is_some();
+        let fixed = [
+            ("listen", self.listen != new.listen),
+            ("listen_mode", self.listen_mode != new.listen_mode),
+            ("admin.listen", admin.listen != new_admin.listen),
+            ("the presence of tls", tls),
+            ("the presence of admin.tls", admin_tls),
+            ("store.url", store.target != new_store.target),
+            ("store.tls", store.tls != new_store.tls),
+            ("store.namespace", store.namespace != new_store.namespace),
+            ("store.lease", store.lease != new_store.lease),
+            ("store.timeout", store.timeout != new_store.timeout),
+            (
+                "store.cached_marks",
+                store.cached_marks != new_store.cached_marks,
+            ),
+            ("store.migrate", store.migrate != new_store.migrate),
+            (
+                "upstream.undelivered",
+                self.upstream.undelivered != new.upstream.undelivered,
+            ),
+            ("barrier.settle", self.barrier.settle != new.barrier.settle),
+        ];
+        let fixed = fixed.into_iter().filter(|(_, is_changed)| *is_changed);
+        let reason = |(name, _)| format!("{name} cannot change while fencepost runs: restart it");
+        let reasons: Vec<_> = fixed.map(reason).collect();
+        if !reasons.is_empty() {
+            return Err(reasons);
         }
-        let mut kept = keep_limits(&self.limits, &mut new.limits);
+        let mut kept = new.limits.keep_most_of(&self.limits);
         if self.barrier.queue != new.barrier.queue {
             new.barrier.queue = self.barrier.queue;
-            kept.push("barrier.queue");
+            kept.push("barrier.queue".to_owned());
         }
         if self.log.format != new.log.format {
             new.log.format = self.log.format;
-            kept.push("log.format");
+            kept.push("log.format".to_owned());
         }
         Ok((new, kept))
     }
 }
 
-/// Two routes of one label with two paths could not be told apart in metrics.
-fn labels(routes: &[RouteSettings], report: &mut Report) {
-    for (second, route) in routes.iter().enumerate() {
-        let mut before = routes[..second].iter();
-        if let Some(first) =
-            before.rfind(|first| first.label() == route.label() && first.path != route.path)
-        {
-            report.error(
-                format!("{}.name", route::path(second)),
-                format!(
-                    "the routes {} and {} are both called {}",
-                    first.path,
-                    route.path,
-                    shown(route.label())
-                ),
-                "metrics could not tell them apart: give each its own name",
-            );
-        }
-    }
-}
-
-fn conflicts(routes: &[RouteSettings], report: &mut Report) {
+/// Reports routes that could not be told apart: in requests by their paths, in metrics by their
+/// labels.
+fn collisions(routes: &[RouteSettings], report: &mut Report) {
     let (_, conflicts) = Router::new(routes.iter().map(|route| &route.path));
     for conflict in conflicts {
         let (first, second) = (route::path(conflict.first), route::path(conflict.second));
@@ -361,35 +342,16 @@ fn conflicts(routes: &[RouteSettings], report: &mut Report) {
             "make one of them more specific, or remove it",
         );
     }
-}
-
-/// Puts back the limits that are applied at the start; returns the names of those that differed.
-fn keep_limits(now: &LimitSettings, new: &mut LimitSettings) -> Vec<&'static str> {
-    let mut kept = Vec::new();
-    macro_rules! keep {
-        ($($field:ident)*) => {$(
-            if now.$field != new.$field {
-                new.$field = now.$field;
-                kept.push(concat!("limits.", stringify!($field)));
-            }
-        )*};
+    for (i, route) in routes.iter().enumerate() {
+        let label = route.label();
+        let mut before = routes[..i].iter();
+        let other = before.rfind(|other| other.label() == label && other.path != route.path);
+        let Some(other) = other else { continue };
+        let (label, first, second) = (shown(label), &other.path, &route.path);
+        report.error(
+            format!("{}.name", route::path(i)),
+            format!("the routes {first} and {second} are both called {label}"),
+            "metrics could not tell them apart: give each its own name",
+        );
     }
-    // Not among them: key_bytes and new_resources.
-    keep!(
-        in_flight
-        in_flight_per_connection
-        in_flight_per_client
-        in_flight_per_resource
-        connections
-        connections_per_client
-        http2_streams
-        head_timeout
-        idle_timeout
-        write_timeout
-        header_bytes
-        header_count
-        target_bytes
-        body_memory
-    );
-    kept
 }

@@ -6,22 +6,21 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::marker::PhantomData;
 use std::str::FromStr;
 use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Unexpected, Visitor};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::json;
 
-use super::yaml::{Wrong, shown};
-use crate::routing::Token;
+use super::yaml::{Wrong, shown, wrong};
 
 /// No duration is longer, so that every deadline can be computed.
 const LONGEST: Duration = Duration::from_hours(365 * 24);
 
 /// The error of a word: a message, and after a line break a hint.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub(super) struct WordError(String);
 
 impl From<String> for WordError {
@@ -36,12 +35,6 @@ impl From<Wrong> for WordError {
     }
 }
 
-impl fmt::Display for WordError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 /// Lets a type be that of a field: `$parse` reads the field's text. With a name, the schema is the
 /// one behind it.
 macro_rules! word {
@@ -53,7 +46,7 @@ macro_rules! word {
             }
         }
     };
-    ($({$($generic:tt)*})? $type:ty, $name:literal, $schema:tt) => {
+    ($({$($generic:tt)*})? $type:ty, $name:expr, $schema:tt) => {
         word!($({$($generic)*})? $type, str::parse);
 
         impl $(<$($generic)*>)? JsonSchema for $type {
@@ -97,23 +90,19 @@ impl<const POSITIVE: bool> FromStr for Span<POSITIVE> {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let given = shown(text);
-        if text.bytes().all(|b| b.is_ascii_digit()) && text != "0" && !text.is_empty() {
-            return Err(format!("{given} has no unit\nis it {text}s?"));
-        }
-        // To humantime M is a month. A settle time of 5M would hold up a resource until next
-        // spring.
-        let units = text.split(|c: char| c.is_ascii_digit() || c.is_whitespace());
-        let mut capital = units.filter(|unit| unit.contains('M')).peekable();
-        if capital.peek().is_some() && capital.all(|unit| unit == "M") {
-            let minutes = text.replace('M', "m");
-            return Err(format!(
-                "{given} is not a duration\na minute is a small m: is it {minutes}?"
-            ));
-        }
         match humantime::parse_duration(text) {
+            // To humantime M is a month. A settle time of 5M would hold up a resource until next
+            // spring.
+            Ok(_) if text.contains('M') => Err(format!(
+                "{given} is not a duration\na minute is a small m: is it {}?",
+                text.replace('M', "m")
+            )),
             Ok(Duration::ZERO) if POSITIVE => Err("must be greater than zero\nsuch as 5s".into()),
             Ok(duration) if duration <= LONGEST => Ok(Self(duration)),
             Ok(_) => Err(format!("{given} is longer than a year")),
+            Err(_) if text.parse::<u64>().is_ok() => {
+                Err(format!("{given} has no unit\nis it {text}s?"))
+            }
             Err(_) => Err(format!(
                 "{given} is not a duration\nwrite a number and its unit: 250ms, 5s, 1m, 1h"
             )),
@@ -132,99 +121,95 @@ impl<const POSITIVE: bool> Serialize for Span<POSITIVE> {
     }
 }
 
-/// A number of bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size(pub u64);
+/// Checks the number in `text`. `written`: the greatest one as it is written.
+fn bounded(
+    text: &str,
+    number: u64,
+    (least, most): (u64, u64),
+    written: &dyn fmt::Display,
+) -> Result<u64, String> {
+    match number {
+        0 if least > 0 => Err("must be greater than zero".to_owned()),
+        number if number > most => Err(format!("{text} is too large\n{written} at most")),
+        number => Ok(number),
+    }
+}
 
-word!(Size, "Size", {
+/// A number of bytes, from `LEAST` (0 or 1) to `MOST`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size<const LEAST: u64 = 0, const MOST: u64 = { u64::MAX }>(pub u64);
+
+word!({const LEAST: u64, const MOST: u64} Size<LEAST, MOST>, format!("Size{LEAST}To{MOST}"), {
     "type": ["string", "integer"],
     "description": "Bytes, plain or with a unit: 1048576, 512KiB, 1MiB.",
     "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*[a-zA-Z]*\s*$",
-    "minimum": 0,
+    "minimum": LEAST,
+    "maximum": MOST,
 });
 
-impl Size {
+impl<const LEAST: u64, const MOST: u64> Size<LEAST, MOST> {
     #[must_use]
     pub fn bytes(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
 }
 
-impl FromStr for Size {
+impl<const LEAST: u64, const MOST: u64> FromStr for Size<LEAST, MOST> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let size = text.parse::<bytesize::ByteSize>();
-        size.map(|size| Self(size.as_u64())).map_err(|_| {
+        let size = text.parse::<bytesize::ByteSize>().map_err(|_| {
             format!(
                 "{} is not a size\nwrite bytes as a plain number, or with a unit: 512KiB, 1MiB",
                 shown(text)
             )
-        })
+        })?;
+        bounded(text, size.as_u64(), (LEAST, MOST), &Self(MOST)).map(Self)
     }
 }
 
-/// Writes a default for the schema: in MiB or KiB if it is a multiple of them.
-impl Serialize for Size {
+/// In a unit that it is a multiple of.
+impl<const LEAST: u64, const MOST: u64> fmt::Display for Size<LEAST, MOST> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+        let is_whole = |(bytes, _): &(u64, _)| self.0 > 1024 && self.0.is_multiple_of(*bytes);
+        let (bytes, unit) = units.into_iter().find(is_whole).unwrap_or((1, ""));
+        write!(f, "{}{unit}", self.0 / bytes)
+    }
+}
+
+/// Writes a default for the schema.
+impl<const LEAST: u64, const MOST: u64> Serialize for Size<LEAST, MOST> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        for (bytes, unit) in [(1 << 20, "MiB"), (1 << 10, "KiB")] {
-            if self.0 > 1024 && self.0.is_multiple_of(bytes) {
-                return serializer.collect_str(&format_args!("{}{unit}", self.0 / bytes));
-            }
-        }
-        serializer.serialize_u64(self.0)
+        serializer.collect_str(self)
     }
 }
 
-/// A number from 1 to 2^32-1.
+/// A number from 1 to `MOST`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Count(pub u32);
+pub struct Count<const MOST: u64 = { u32::MAX as u64 }>(pub u64);
 
-impl Count {
+word!({const MOST: u64} Count<MOST>, format!("CountTo{MOST}"), {
+    "type": "integer",
+    "minimum": 1,
+    "maximum": MOST,
+});
+
+impl<const MOST: u64> Count<MOST> {
     #[must_use]
-    pub const fn get(self) -> usize {
-        self.0 as usize
+    pub fn get(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
     }
 }
 
-word!(Count, "Count", { "type": "integer", "minimum": 1, "maximum": u32::MAX });
-
-impl FromStr for Count {
+impl<const MOST: u64> FromStr for Count<MOST> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.parse::<u64>() {
-            Ok(0) => Err("must be greater than zero".to_owned()),
-            Ok(number) => {
-                let count = u32::try_from(number).map(Self);
-                count.map_err(|_| format!("{number} is too large"))
-            }
-            Err(_) => Err(not_a_number(text)),
-        }
-    }
-}
-
-fn not_a_number(text: &str) -> String {
-    format!("{} is not a number\nwrite a whole number", shown(text))
-}
-
-/// The token that bounds others: `token.max` and `token.max_jump`.
-impl FromStr for Token {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let number: u64 = text.parse().map_err(|_| not_a_number(text))?;
-        match i64::try_from(number).ok().and_then(Self::new) {
-            Some(token) if number > 0 => Ok(token),
-            Some(_) => Err(
-                "no token would ever raise a mark\na number that your lock service does not get \
-                 to"
-                .to_owned(),
-            ),
-            None => Err(format!(
-                "{number} is above 2^63-1, which no token is\n9223372036854775807 at most"
-            )),
-        }
+        let number = text.parse();
+        let number =
+            number.map_err(|_| format!("{} is not a number\nwrite a whole number", shown(text)))?;
+        bounded(text, number, (1, MOST), &MOST).map(Self)
     }
 }
 
@@ -240,16 +225,16 @@ word!(FileMode, "FileMode", {
 });
 
 impl FromStr for FileMode {
-    type Err = String;
+    type Err = Wrong;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let octal = matches!(text.len(), 3 | 4) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
+    fn from_str(text: &str) -> Result<Self, Wrong> {
         match u32::from_str_radix(text, 8) {
-            Ok(mode) if octal && mode <= 0o777 => Ok(Self(mode)),
-            _ => Err(format!(
-                "{} is not a mode\nwrite three octal digits, or four with a 0 before them: 0660",
-                shown(text)
-            )),
+            Ok(mode) if matches!(text.len(), 3 | 4) && mode <= 0o777 => Ok(Self(mode)),
+            _ => wrong(
+                text,
+                "is not a mode",
+                "write three octal digits, or four with a 0 before them: 0660",
+            ),
         }
     }
 }
@@ -266,103 +251,40 @@ word!(Share, "Share", {
 });
 
 impl FromStr for Share {
-    type Err = String;
+    type Err = Wrong;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, Wrong> {
+        let hint = "write a number from 0 (none) to 1 (all): 0.01 is one in a hundred";
         match text.parse::<f64>() {
             Ok(share) if (0.0..=1.0).contains(&share) => Ok(Self(share)),
-            _ => Err(format!(
-                "{} is not a share\nwrite a number from 0 (none) to 1 (all): 0.01 is one in a hundred",
-                shown(text)
-            )),
+            _ => wrong(text, "is not a share", hint),
         }
     }
 }
 
-/// A value, or `none` for no limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A value, or `none` for no limit. The name is the word in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[serde(rename = "none")]
+#[schemars(rename = "{T}OrNone", transform = or_word("none"))]
 pub struct OrNone<T>(pub Option<T>);
 
-impl<'de, T: FromStr<Err = String>> Deserialize<'de> for OrNone<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let text = text.trim();
-        let given = (text != "none").then(|| text.parse()).transpose();
-        given.map(Self).map_err(|error: String| {
-            let end = if error.contains('\n') {
-                ", or none"
-            } else {
-                ""
-            };
-            D::Error::custom(format!("{error}{end}"))
-        })
-    }
-}
-
-impl<T: JsonSchema> JsonSchema for OrNone<T> {
-    fn schema_name() -> Cow<'static, str> {
-        format!("{}OrNone", T::schema_name()).into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let given = generator.subschema_for::<T>();
-        json_schema!({ "anyOf": [{ "const": "none" }, given] })
-    }
-}
-
-impl<T: Serialize> Serialize for OrNone<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match &self.0 {
-            Some(given) => given.serialize(serializer),
-            None => serializer.serialize_str("none"),
-        }
-    }
-}
-
-/// A block of fields, or `off`, which is `None`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A block of fields, or `off`, which is `None`. The name is the word in its place.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename = "off")]
+#[schemars(rename = "{T}OrOff", transform = or_word("off"))]
 pub struct OffOr<T>(pub Option<T>);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for OffOr<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(OffOrVisitor(PhantomData))
-    }
-}
-
-struct OffOrVisitor<T>(PhantomData<T>);
-
-impl<'de, T: Deserialize<'de>> Visitor<'de> for OffOrVisitor<T> {
-    type Value = OffOr<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("off or a map of fields")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<OffOr<T>, E> {
-        if text == "off" {
-            return Ok(OffOr(None));
+/// Puts a word in the place of null.
+fn or_word(word: &'static str) -> impl FnMut(&mut Schema) {
+    move |schema| {
+        if let Some(null) = schema.pointer_mut("/anyOf/1") {
+            *null = json!({ "const": word });
         }
-        Err(E::invalid_type(Unexpected::Str(text), &self))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, block: A) -> Result<OffOr<T>, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(block)).map(|block| OffOr(Some(block)))
-    }
-}
-
-impl<T: JsonSchema> JsonSchema for OffOr<T> {
-    fn schema_name() -> Cow<'static, str> {
-        format!("{}OrOff", T::schema_name()).into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let on = generator.subschema_for::<T>();
-        json_schema!({ "anyOf": [{ "const": "off" }, on] })
     }
 }
 
 /// A text that may hold a password. It is never shown.
-#[derive(Clone, PartialEq, Eq, serde::Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub(super) struct Hidden(pub String);
 
@@ -374,9 +296,9 @@ impl fmt::Debug for Hidden {
 
 #[cfg(test)]
 mod tests {
-    use serde::de::IntoDeserializer;
-    use serde::de::value::{Error as ValueError, StrDeserializer};
+    use serde::de::DeserializeOwned;
 
+    use super::super::yaml::{self, Report};
     use super::*;
 
     #[test]
@@ -408,23 +330,33 @@ mod tests {
             ("512KiB", 512 << 10),
             ("1MB", 1_000_000),
         ] {
-            assert_eq!(Size::from_str(text), Ok(Size(bytes)));
+            assert_eq!(<Size>::from_str(text), Ok(Size(bytes)));
         }
         for bad in ["", "-1", "none", "1 mile", "MiB"] {
-            assert!(Size::from_str(bad).is_err(), "{bad}");
+            assert!(<Size>::from_str(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn a_limit_may_be_none() {
-        fn read<T: FromStr<Err = String>>(text: &str) -> Option<OrNone<T>> {
-            let text: StrDeserializer<'_, ValueError> = text.into_deserializer();
-            OrNone::deserialize(text).ok()
+        #[derive(Deserialize, JsonSchema)]
+        #[serde(default, bound = "T: DeserializeOwned")]
+        struct Block<T> {
+            limit: Option<OrNone<T>>,
+        }
+        impl<T> Default for Block<T> {
+            fn default() -> Self {
+                Self { limit: None }
+            }
+        }
+        fn read<T: DeserializeOwned + JsonSchema>(text: &str) -> Option<OrNone<T>> {
+            let (tree, report) = (&mut json!({ "limit": text }), &mut Report::default());
+            yaml::read::<Block<T>>(tree, report).limit
         }
         assert_eq!(read::<Size>("none"), Some(OrNone(None)));
-        assert_eq!(read("0"), Some(OrNone(Some(Size(0)))));
+        assert_eq!(read::<Size>("0"), Some(OrNone(Some(Size(0)))));
         assert_eq!(read::<Count>(" none "), Some(OrNone(None)));
-        assert_eq!(read("7"), Some(OrNone(Some(Count(7)))));
+        assert_eq!(read::<Count>("7"), Some(OrNone(Some(Count(7)))));
         assert_eq!(read::<Count>("1MiB"), None);
     }
 

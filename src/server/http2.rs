@@ -95,7 +95,8 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
     let limits = &shared.limits;
     // A client that knows the number waits, or opens another connection. Otherwise its requests
     // beyond the connection's share would be refused.
-    let share = u32::try_from(limits.in_flight_per_connection()).unwrap_or(u32::MAX);
+    let share = limits.in_flight_per_connection();
+    let streams = share.min(limits.http2_streams.get());
     let header_list = limits.header_bytes.bytes() + (limits.header_count.get() + PSEUDO) * LINE;
     let mut builder = Builder::new(StreamExecutor {
         limit: limits.write_timeout.0,
@@ -103,7 +104,7 @@ pub(super) async fn serve(stream: ClientIo, begun: BytesMut, site: &Site<'_>) {
     });
     builder
         .timer(TokioTimer::new())
-        .max_concurrent_streams(limits.http2_streams.0.min(share))
+        .max_concurrent_streams(u32::try_from(streams).unwrap_or(u32::MAX))
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_frame_size(FRAME)

@@ -36,7 +36,7 @@ listen_mode: 999 | is not a mode
 listen_mode: 4660 | octal digits
 limits.in_flight: 0 | must be greater than zero
 limits.connections: 99999999999 | is too large
-limits.http2_streams: 1073741825 | no stream ids for this many
+limits.http2_streams: 1073741825 | 1073741824 at most
 limits.head_timeout: 0s | must be greater than zero
 limits.idle_timeout: 0s | must be greater than zero
 limits.connections_per_client: many | whole number, or none
@@ -86,14 +86,13 @@ claim.path: /a/{b} | captures
 claim.path: / | path of their own
 claim.addresses: [] | no address may claim
 claim.addresses: [10.1.0.0/8] | bits set after its prefix | claim.addresses[0]
-listen: unix:/run/f.sock; claim.addresses: [10.0.0.0/8] | Unix socket have no address
 trusted_proxies: [10.1.0.0/8] | bits set after its prefix | trusted_proxies[0]
 trusted_proxies: [proxy.svc] | is not an address | trusted_proxies[0]
 listen: unix:/run/f.sock; trusted_proxies: [10.0.0.0/8] | Unix socket have no address
 claim.require_client: [a.svc] | not asked for certificates
 claim.token_file: '' | No such file
-route.token: { max_jump: 0 } | raise a mark | routes[0].token.max_jump
-route.token: { max: 9223372036854775808 } | above 2^63-1 | routes[0].token.max
+route.token: { max_jump: 0 } | greater than zero | routes[0].token.max_jump
+route.token: { max: 9223372036854775808 } | 9223372036854775807 at most | routes[0].token.max
 routes: [] | nothing is fenced
 routes: [ '/a' ] | found `/a` | routes[0]
 route.mode: enforced | did you mean `enforce`?

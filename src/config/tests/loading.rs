@@ -64,7 +64,7 @@ fn flags_name_the_implied_route() {
     assert!(
         problems
             .to_string()
-            .contains("--resource: the file has routes"),
+            .contains("--resource: resource: the file has routes"),
         "{problems}"
     );
 }
@@ -210,6 +210,16 @@ fn anchors_work_and_merge_keys_do_not() {
         "{BASE}body: &b {{ max: 1 }}\nbarrier:\n  <<: *b\n"
     ));
     assert_eq!(problems.list[0].path, "barrier.<<", "{problems}");
+    for text in [
+        "barrier: &b { wait: *b }",
+        "store: { url: &a a, namespace: &b [*a, *a], lease: [*b, *b] }",
+        "barrier: !tagged { wait: 3s }",
+        "--- # the first\nbarrier:\n--- # the second\nbarrier:",
+    ] {
+        let problems = bad(&format!("{text}\n"));
+        let message = &problems.list[0].message;
+        assert!(message.contains("not valid YAML"), "{text}: {problems}");
+    }
 }
 
 #[test]

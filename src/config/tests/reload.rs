@@ -32,9 +32,9 @@ fn limits_that_need_a_restart_stay_and_are_named() {
     assert_eq!(
         kept,
         [
-            "limits.in_flight",
-            "limits.idle_timeout",
             "limits.body_memory",
+            "limits.idle_timeout",
+            "limits.in_flight",
             "barrier.queue",
         ]
     );

@@ -64,7 +64,6 @@ admin: { listen: '127.0.0.1:9' } | listen | 127.0.0.1:9 | admin.listen
 upstream: { url: 'http://127.0.0.1:9' } | listen | 127.0.0.1:9 | upstream.url
 { listen: 'unix:/a', listen_mode: 660 } | listen | 127.0.0.1:9 | listen_mode
 trusted_proxies: [10.0.0.1] | listen | unix:/a | trusted_proxies
-claim: { addresses: [10.0.0.1] } | listen | unix:/a | claim.addresses
 upstream: { timeout: 9s } | barrier.settle | 8s | upstream.timeout
 routes: [{ path: /a, resource: a, upstream: { timeout: 9s } }] | barrier.settle | 8s | routes[0].upstream.timeout
 upstream: { url: 'https://a', http2: true } | upstream.url | http://a | upstream.http2

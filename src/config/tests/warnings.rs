@@ -7,7 +7,6 @@ use crate::config::Severity;
 /// the last field's.
 const WARNINGS: &str = r"
 barrier.settle: 9s | given longer than `barrier.settle` | upstream.timeout
-barrier.wait: 0s | requests never wait
 shutdown.deadline: 9s | shorter than `barrier.grace`
 admin.token_file: /t; admin.listen: '0.0.0.0:1' | can be read on their way
 store.url: 'postgres://a/b'; store.namespace: a; store.timeout: 6s | longer than `store.lease`
@@ -17,16 +16,14 @@ store.namespace: a; store.url: 'postgres://u:p@h/d?sslmode=insecure-require' | i
 tracing.otlp: http://c:4317 | usually have for gRPC
 store.lease: 2m | when an instance dies
 store.url: 'postgres://a/b'; store.namespace: a; store.create: never | it has no effect
-body.max: 1KiB; body.buffer: 2KiB | longer than `body.max`
 body.max: 0 | would get a 413
 body.buffer: 0 | gets no key | routes[0].idempotency
 body.buffer: 257MiB | longer than `limits.body_memory`
 limits.body_memory: 512KiB | longer than `limits.body_memory` | body.buffer
-limits.in_flight: 128; limits.in_flight_per_connection: 128 | one HTTP/2 connection
-limits.in_flight: 128; limits.http2_streams: 128 | clients are told 32
-limits.in_flight: 128; limits.in_flight_per_client: 128 | one address
-limits.connections: 128; limits.connections_per_client: 200 | one address
-limits.in_flight: 128; limits.in_flight_per_resource: 128 | the requests of one resource
+limits.in_flight: 128; limits.in_flight_per_connection: 128 | can use up all of it
+limits.in_flight: 128; limits.in_flight_per_client: 128 | can use up all of it
+limits.connections: 128; limits.connections_per_client: 200 | can use up all of it
+limits.in_flight: 128; limits.in_flight_per_resource: 128 | can use up all of it
 route.body: { buffer: 257MiB } | longer than `limits.body_memory` | routes[0].body.buffer
 route.mode: observe | observe refuses nothing
 route.upstream: { timeout: 11s } | longer than `barrier.settle` | routes[0].upstream.timeout

@@ -1,10 +1,10 @@
 //! Reads YAML into typed fields and reports every problem at once, each with its line and a hint.
 //!
-//! serde-saphyr, as every deserializer of serde, stops at the first thing that it cannot take. An
-//! operator would then correct a file once per mistake. So reading has three parts:
+//! A deserializer of serde stops at the first thing that it cannot take. An operator would then
+//! correct a file once per mistake. So reading has three parts:
 //!
-//! - [`parse`]: serde-saphyr parses the text into a JSON value in which every scalar stays the text
-//!   that was written, and the line of everything goes to the report. Flags and environment
+//! - [`parse`]: the events of serde-saphyr's parser become a JSON value in which every scalar stays
+//!   the text that was written, and the line of everything goes to the report. Flags and environment
 //!   variables are put into the same tree.
 //! - [`read`]: serde reads typed fields from the tree. A value that it cannot take is reported and
 //!   crossed out, and the tree is read again, until it reads.
@@ -27,7 +27,9 @@ use sha2::{Digest, Sha256};
 
 mod tree;
 
-pub(super) use tree::{at, is_given, member, parse, read, set};
+#[cfg(test)]
+pub(super) use tree::member;
+pub(super) use tree::{at, entry, is_given, parse, read, set};
 
 /// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,10 +53,10 @@ impl Severity {
 /// The place that a value comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConfigPlace {
-    /// A line of the file, from 1.
-    Line(u64),
     /// A flag or an environment variable, by its name.
     Named(String),
+    /// A line of the file, from 1.
+    Line(u64),
     /// Nowhere: it is missing, or a default.
     #[default]
     Nowhere,
@@ -167,7 +169,8 @@ pub(in crate::config) struct Report {
     /// The paths of values that are empty.
     empty: BTreeSet<String>,
     list: Vec<ConfigProblem>,
-    sources: Sources,
+    /// The files that were read so far.
+    pub sources: Sources,
     /// See [`Report::with`].
     other: Option<&'static str>,
 }
@@ -178,14 +181,14 @@ impl Report {
         self.sources.note(file);
     }
 
-    /// The files that were read so far.
-    pub fn sources(&self) -> Sources {
-        self.sources.clone()
+    /// Notes the place of a value. That of a map's value is its key's.
+    pub fn locate(&mut self, path: &str, place: ConfigPlace) {
+        self.places.insert(path.to_owned(), place);
     }
 
-    /// Notes the place of a value. That of a map's value is its key's.
-    pub fn locate(&mut self, path: String, place: ConfigPlace) {
-        self.places.insert(path, place);
+    /// Notes the place of a value that may have one already.
+    pub fn locate_new(&mut self, path: &str, place: ConfigPlace) {
+        self.places.entry(path.to_owned()).or_insert(place);
     }
 
     /// The next problem is that a value does not go with the one at `other`. If a flag or variable
@@ -203,11 +206,6 @@ impl Report {
         self.add(Severity::Warning, &path.into(), message.into(), hint);
     }
 
-    /// An error at this place, even if its path has another one.
-    pub fn error_at(&mut self, place: ConfigPlace, path: &str, message: String, hint: &str) {
-        self.push(Severity::Error, place, path, message, hint);
-    }
-
     /// Reports an error if `is_wrong`.
     pub fn error_if(&mut self, is_wrong: bool, path: &str, message: impl Into<String>, hint: &str) {
         if is_wrong {
@@ -216,15 +214,9 @@ impl Report {
         self.other = None;
     }
 
-    /// Reports a warning if `is_doubtful`.
-    pub fn warn_if(
-        &mut self,
-        is_doubtful: bool,
-        path: &str,
-        message: impl Into<String>,
-        hint: &str,
-    ) {
-        if is_doubtful {
+    /// Reports a warning if `is_odd`.
+    pub fn warn_if(&mut self, is_odd: bool, path: &str, message: impl Into<String>, hint: &str) {
+        if is_odd {
             self.warn(path, message, hint);
         }
         self.other = None;
@@ -251,11 +243,7 @@ impl Report {
 
     /// Everything reported, in the order of the file.
     pub fn finish(mut self) -> Vec<ConfigProblem> {
-        self.list.sort_by_key(|p| match p.place {
-            ConfigPlace::Line(line) => (1, line),
-            ConfigPlace::Named(_) => (0, 0),
-            ConfigPlace::Nowhere => (2, 0),
-        });
+        self.list.sort_by(|one, other| one.place.cmp(&other.place));
         self.list
     }
 
@@ -263,35 +251,22 @@ impl Report {
         let other = self.other.take();
         let is_hushed = |hushed: &String| {
             let rest = path.strip_prefix(hushed.as_str());
-            hushed.is_empty()
-                || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+            let is_below = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
+            rest.is_some_and(|rest| hushed.is_empty() || is_below(rest))
         };
         // Nothing follows from a comparison with a value that is not there.
         let is_vain = other.is_some_and(|other| self.broken.contains(other));
         if is_vain || self.broken.contains(path) || self.hushed.iter().any(is_hushed) {
             return;
         }
-        let own = self.place(path);
-        let place = match other.and_then(|other| self.places.get(other)) {
-            Some(named @ ConfigPlace::Named(_)) if !matches!(own, ConfigPlace::Named(_)) => {
-                named.clone()
-            }
-            _ => own,
-        };
-        self.push(severity, place, path, message, hint);
-    }
-
-    fn push(
-        &mut self,
-        severity: Severity,
-        place: ConfigPlace,
-        path: &str,
-        message: String,
-        hint: &str,
-    ) {
         if severity == Severity::Error {
             self.broken.insert(path.to_owned());
         }
+        let own = self.place(path);
+        let place = match other.and_then(|other| self.places.get(other)) {
+            Some(named @ ConfigPlace::Named(_)) => own.min(named.clone()),
+            _ => own,
+        };
         self.list.push(ConfigProblem {
             severity,
             path: masked(path),
@@ -339,16 +314,20 @@ pub(in crate::config) fn nearest<'a>(
         .map(|(_, known)| known)
 }
 
+/// Says what is wrong with a text, and what to write instead.
+pub(in crate::config) fn wrong<T>(text: &str, fault: &str, hint: &'static str) -> Result<T, Wrong> {
+    Err((format!("{} {fault}", shown(text)), hint))
+}
+
 /// A value for a message: short, and without the user and password of a URL.
 pub(in crate::config) fn shown(text: &str) -> String {
     if text.to_ascii_lowercase().contains("password") {
         return "the value (not shown: it may hold a password)".to_owned();
     }
     let text = masked(text);
-    if text.chars().count() > 60 {
-        format!("`{}…`", text.chars().take(60).collect::<String>())
-    } else {
-        format!("`{text}`")
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("`{}…`", &text[..end]),
+        None => format!("`{text}`"),
     }
 }
 
@@ -367,38 +346,26 @@ pub(in crate::config) fn masked(text: &str) -> String {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources(BTreeMap<PathBuf, Option<Stamp>>);
 
-/// Distinguishes one version of a file from another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-}
+/// Distinguishes one version of a file from another: inode, size, and time of its last change.
+type Stamp = (u64, u64, i64, i64);
 
-impl Stamp {
-    fn of(path: &Path) -> Option<Self> {
-        let found = fs::metadata(path).ok()?;
-        Some(Self {
-            inode: found.ino(),
-            size: found.size(),
-            modified: (found.mtime(), found.mtime_nsec()),
-        })
-    }
+fn stamp(path: &Path) -> Option<Stamp> {
+    let found = fs::metadata(path).ok()?;
+    Some((found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
 }
 
 impl Sources {
     /// Notes a file that is about to be read. One that was read before keeps its older stamp.
     pub(super) fn note(&mut self, path: &Path) {
-        self.0
-            .entry(path.to_owned())
-            .or_insert_with(|| Stamp::of(path));
+        let entry = self.0.entry(path.to_owned());
+        entry.or_insert_with(|| stamp(path));
     }
 
     /// The same files, as they are now.
     #[must_use]
     pub fn now(&self) -> Self {
         let files = self.0.keys();
-        Self(files.map(|path| (path.clone(), Stamp::of(path))).collect())
+        Self(files.map(|path| (path.clone(), stamp(path))).collect())
     }
 
     /// Returns true if a file was there.
@@ -409,11 +376,10 @@ impl Sources {
 
     /// These, and those of `other` that are not among them.
     #[must_use]
-    pub fn and(mut self, other: &Self) -> Self {
-        for (path, stamp) in &other.0 {
-            self.0.entry(path.clone()).or_insert(*stamp);
-        }
-        self
+    pub fn and(self, other: &Self) -> Self {
+        let mut all = other.0.clone();
+        all.extend(self.0);
+        Self(all)
     }
 }
 
@@ -433,9 +399,8 @@ impl ConfigDocument {
     pub fn digest(&self) -> String {
         // Maps are in the order of their keys.
         let digest = Sha256::digest(self.0.to_string());
-        let first = digest.iter().take(6);
-        let number = first.fold(0, |number, byte| number << 8 | u64::from(*byte));
-        format!("{number:012x}")
+        let first = digest.first_chunk().copied().unwrap_or_default();
+        format!("{:012x}", u64::from_be_bytes(first) >> 16)
     }
 }
 
@@ -468,8 +433,8 @@ mod tests {
     #[test]
     fn a_problem_is_placed_at_its_nearest_known_surrounding() {
         let mut report = Report::default();
-        report.locate("routes".to_owned(), ConfigPlace::Line(3));
-        report.locate("routes[0]".to_owned(), ConfigPlace::Line(4));
+        report.locate("routes", ConfigPlace::Line(3));
+        report.locate("routes[0]", ConfigPlace::Line(4));
         report.error("routes[0].resource", "missing", "");
         report.error("store", "missing", "");
         let list = report.finish();

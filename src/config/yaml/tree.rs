@@ -11,56 +11,174 @@
 //! Every field has a default, so a tree with crossed-out values still reads. The checks that follow
 //! see the default, and report nothing more about the same path.
 
-use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
-use std::str::FromStr;
 
 use schemars::JsonSchema;
-use serde::de::value::{MapDeserializer, SeqAccessDeserializer, SeqDeserializer};
+use schemars::generate::SchemaSettings;
+use serde::de::value::{MapDeserializer, SeqDeserializer};
 use serde::de::{
-    self, Deserialize, DeserializeOwned, Deserializer, Expected, IntoDeserializer, MapAccess,
-    SeqAccess, Unexpected, Visitor,
+    self, DeserializeOwned, Deserializer, Expected, IntoDeserializer, Unexpected, Visitor,
 };
 use serde::forward_to_deserialize_any;
 use serde_json::{Map, Value};
 use serde_path_to_error::Segment;
-use serde_saphyr::Spanned;
+use serde_saphyr::granit_parser::{self, Event, Marker, Parser, ScalarStyle, ScanError, StrInput};
 
 use super::{ConfigPlace, Report, masked, nearest, not_one_of, shown};
 
 /// Parses YAML. Problems and places go to `report`. `None`: the text is not YAML at all.
 pub(in crate::config) fn parse(text: &str, report: &mut Report) -> Option<Value> {
-    // Duplicates pass here and are reported below with both lines; merge keys would hide some.
-    let options = serde_saphyr::options! {
-        duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins,
-        merge_keys: serde_saphyr::MergeKeyPolicy::AsOrdinary,
-        strict_booleans: true,
-        with_snippet: false,
+    let options = granit_parser::options! { emit_comments: false };
+    let mut document = Document {
+        events: Parser::new_from_str_with_options(text, options),
+        anchors: HashMap::new(),
+        aliases: 0,
+        report,
     };
-    // A carriage return alone ends a line, too (YAML 1.2.2, 5.4).
-    let mut lines = text.split(['\n', '\r']);
-    if lines.all(|line| line.is_empty() || line.starts_with('#')) {
-        return Some(Value::Null);
-    }
-    match serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options) {
-        Ok(raw) => {
-            report.locate(String::new(), ConfigPlace::Line(raw.referenced.line()));
-            Some(plant(raw, "", text, report))
-        }
+    match document.read() {
+        Ok(tree) => Some(tree),
         Err(error) => {
-            let place = error
-                .location()
-                .map_or(ConfigPlace::Nowhere, |l| ConfigPlace::Line(l.line()));
-            // A snippet or a value could hold a password, so the message has neither.
-            let message = format!("this is not valid YAML: {}", error.without_snippet());
-            report.error_at(place, "", message, "");
+            // Without an excerpt, which could show a password.
+            let message = format!("this is not valid YAML: {}", error.info());
+            report.locate("", line(*error.marker()));
+            report.error("", message, "");
             None
         }
     }
 }
 
-/// Sets the value at a path of map keys (`store.url`), creating maps on the way. A value that is
-/// not a map stays, and is reported when the tree is read.
+fn line(marker: Marker) -> ConfigPlace {
+    ConfigPlace::Line(marker.line() as u64)
+}
+
+/// A YAML document that is being read.
+struct Document<'a> {
+    events: Parser<'a, StrInput<'a>>,
+    /// The values with an anchor, by its number.
+    anchors: HashMap<usize, Value>,
+    /// The number of aliases so far.
+    aliases: usize,
+    report: &'a mut Report,
+}
+
+impl Document<'_> {
+    fn read(&mut self) -> Result<Value, ScanError> {
+        let mut tree = None;
+        while let Some((event, span)) = self.events.next_event().transpose()? {
+            match event {
+                Event::DocumentStart(..) if tree.is_some() => {
+                    return Err(ScanError::new(span.start, "a second document begins here"));
+                }
+                Event::Scalar(..) | Event::SequenceStart(..) | Event::MappingStart(..) => {
+                    self.report.locate("", line(span.start));
+                    tree = Some(self.value(event, span.start, "")?);
+                }
+                _ => {}
+            }
+        }
+        Ok(tree.unwrap_or_default())
+    }
+
+    fn value(&mut self, event: Event<'_>, at: Marker, path: &str) -> Result<Value, ScanError> {
+        let (anchor, aliases) = (event.anchor_id(), self.aliases);
+        let value = match event {
+            _ if event.tag().is_some() => return Err(ScanError::new(at, "tags mean nothing here")),
+            Event::Scalar(text, ScalarStyle::Plain, ..)
+                if matches!(&*text, "" | "~" | "null" | "Null" | "NULL") =>
+            {
+                Value::Null
+            }
+            Event::Scalar(text, ..) => self.text(text.into_owned(), path),
+            Event::SequenceStart(..) => self.list(path)?,
+            Event::MappingStart(..) => self.map(path)?,
+            Event::Alias(anchor) => {
+                self.aliases += 1;
+                let value = self.anchors.get(&anchor).cloned();
+                value
+                    .ok_or_else(|| ScanError::new(at, "an alias of a value with an alias in it"))?
+            }
+            _ => return Err(ScanError::new(at, "expected a value")),
+        };
+        // Aliases of aliases could make a short text a very large value.
+        if let Some(anchor) = anchor
+            && self.aliases == aliases
+        {
+            self.anchors.insert(anchor, value.clone());
+        }
+        Ok(value)
+    }
+
+    /// Warns of `${NAME}`, which other programs expand.
+    fn text(&mut self, text: String, path: &str) -> Value {
+        let name = text
+            .split_once("${")
+            .and_then(|(_, rest)| rest.split_once('}'));
+        if let Some((name, _)) = name {
+            self.report.warn(
+                path,
+                format!("`${{{name}}}` is not expanded; the value is used literally"),
+                "write the value, or set the field with its flag or environment variable \
+                 (`fencepost serve --help`)",
+            );
+        }
+        Value::from(text)
+    }
+
+    fn list(&mut self, path: &str) -> Result<Value, ScanError> {
+        let mut items = Vec::new();
+        while let Some((event, span)) = self.events.next_event().transpose()? {
+            if event == Event::SequenceEnd {
+                break;
+            }
+            let path = format!("{path}[{}]", items.len());
+            self.report.locate_new(&path, line(span.start));
+            items.push(self.value(event, span.start, &path)?);
+        }
+        Ok(items.into())
+    }
+
+    fn map(&mut self, path: &str) -> Result<Value, ScanError> {
+        let mut members = Map::new();
+        while let Some((event, span)) = self.events.next_event().transpose()? {
+            let key = match event {
+                Event::MappingEnd => break,
+                Event::Scalar(key, _, _, None) => key.into_owned(),
+                _ => return Err(ScanError::new(span.start, "a key must be a plain word")),
+            };
+            let (path, place) = (member(path, &key), line(span.start));
+            if let (true, ConfigPlace::Line(first)) =
+                (members.contains_key(&key), self.report.place(&path))
+            {
+                self.report.locate(&path, place);
+                let key = masked(&key);
+                let message = format!("`{key}` is given twice; the first one is in line {first}");
+                self.report.error(&*path, message, "keep one of them");
+            } else {
+                self.report.locate_new(&path, place);
+            }
+            if let Some((event, span)) = self.events.next_event().transpose()? {
+                let value = self.value(event, span.start, &path)?;
+                members.entry(key).or_insert(value);
+            }
+        }
+        Ok(members.into())
+    }
+}
+
+/// The value at a path of map keys (`store.url`), with maps on the way that are not there. `None`:
+/// a value on the way is not a map. It is reported when the tree is read.
+pub(in crate::config) fn entry<'a>(tree: &'a mut Value, path: &str) -> Option<&'a mut Value> {
+    path.split('.').try_fold(tree, |node, key| {
+        if !is_given(node) {
+            *node = Value::Object(Map::new());
+        }
+        let members = node.as_object_mut()?;
+        Some(members.entry(key).or_insert(Value::Null))
+    })
+}
+
+/// Sets the value at a path of map keys.
 pub(in crate::config) fn set(
     tree: &mut Value,
     path: &str,
@@ -68,23 +186,14 @@ pub(in crate::config) fn set(
     place: &ConfigPlace,
     report: &mut Report,
 ) {
-    let mut node = tree;
-    let mut way = String::new();
-    for key in path.split('.') {
-        if node.is_null() {
-            *node = Value::Object(Map::new());
-        }
-        let Value::Object(members) = node else {
-            return;
-        };
-        way = member(&way, key);
-        if !members.contains_key(key) {
-            report.locate(way.clone(), place.clone());
-        }
-        node = members.entry(key).or_insert(Value::Null);
-    }
+    let Some(node) = entry(tree, path) else {
+        return;
+    };
     *node = value;
-    report.locate(way, place.clone());
+    for (end, _) in path.match_indices('.') {
+        report.locate_new(&path[..end], place.clone());
+    }
+    report.locate(path, place.clone());
 }
 
 /// The value at a path of map keys.
@@ -92,129 +201,23 @@ pub(in crate::config) fn at<'a>(tree: &'a Value, path: &str) -> Option<&'a Value
     path.split('.').try_fold(tree, |node, key| node.get(key))
 }
 
-/// The path of a member of the map at `path`.
+/// The path of a member of the map at `path`. A key that could be read as several or none is in
+/// quotes, so that `store.url` is the `url` of `store` and nothing else.
 pub(in crate::config) fn member(path: &str, key: &str) -> String {
-    let key = spelled(key);
-    if path.is_empty() {
-        key.into_owned()
-    } else {
-        format!("{path}.{key}")
-    }
-}
-
-/// A key as it is written in paths: in quotes if it could be read as several keys or none, so that
-/// `store.url` is the `url` of `store` and nothing else.
-fn spelled(key: &str) -> Cow<'_, str> {
+    let dot = if path.is_empty() { "" } else { "." };
     if key.is_empty() || key.contains(['.', '[', ']', '"']) {
-        format!("{key:?}").into()
+        format!("{path}{dot}{key:?}")
     } else {
-        key.into()
-    }
-}
-
-/// A value as the YAML parser yields it.
-enum Raw {
-    Null,
-    /// A number or a boolean: to be read again from the source, as written.
-    Plain(String),
-    Text(String),
-    List(Vec<Spanned<Raw>>),
-    Map(Vec<(Spanned<String>, Spanned<Raw>)>),
-}
-
-/// Makes JSON of raw values, notes their places, and reports duplicate keys.
-fn plant(raw: Spanned<Raw>, path: &str, source: &str, report: &mut Report) -> Value {
-    let span = raw.defined.span();
-    match raw.value {
-        Raw::Null => Value::Null,
-        Raw::Text(text) => Value::from(text),
-        Raw::Plain(parsed) => {
-            let written = span.byte_offset().zip(span.byte_len());
-            let written = written.and_then(|(start, len)| {
-                let start = usize::try_from(start).ok()?;
-                source.get(start..start + usize::try_from(len).ok()?)
-            });
-            Value::from(written.map_or(&*parsed, str::trim))
-        }
-        Raw::List(items) => {
-            let items = items.into_iter().enumerate().map(|(i, item)| {
-                let path = format!("{path}[{i}]");
-                report.locate(path.clone(), ConfigPlace::Line(item.referenced.line()));
-                plant(item, &path, source, report)
-            });
-            items.collect()
-        }
-        Raw::Map(raw_members) => {
-            let mut members = Map::new();
-            for (key, value) in raw_members {
-                let place = ConfigPlace::Line(key.referenced.line());
-                let key = key.value;
-                let path = member(path, &key);
-                if members.contains_key(&key) {
-                    let key = masked(&key);
-                    let ConfigPlace::Line(line) = report.place(&path) else {
-                        continue;
-                    };
-                    let message =
-                        format!("`{key}` is given twice; the first one is in line {line}");
-                    report.error_at(place, &path, message, "keep one of them");
-                    continue;
-                }
-                report.locate(path.clone(), place);
-                members.insert(key, plant(value, &path, source, report));
-            }
-            Value::Object(members)
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Raw {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(RawVisitor)
-    }
-}
-
-struct RawVisitor;
-
-/// Takes numbers and booleans of every type.
-macro_rules! plain {
-    ($($visit:ident: $type:ty),*) => {$(
-        fn $visit<E>(self, value: $type) -> Result<Raw, E> {
-            Ok(Raw::Plain(value.to_string()))
-        }
-    )*};
-}
-
-impl<'de> Visitor<'de> for RawVisitor {
-    type Value = Raw;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value")
-    }
-
-    plain! { visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64 }
-
-    fn visit_str<E>(self, value: &str) -> Result<Raw, E> {
-        Ok(Raw::Text(value.to_owned()))
-    }
-
-    fn visit_unit<E>(self) -> Result<Raw, E> {
-        Ok(Raw::Null)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Raw, A::Error> {
-        Vec::deserialize(SeqAccessDeserializer::new(seq)).map(Raw::List)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raw, A::Error> {
-        let members = std::iter::from_fn(|| map.next_entry().transpose());
-        members.collect::<Result<_, _>>().map(Raw::Map)
+        format!("{path}{dot}{key}")
     }
 }
 
 /// Stands for a value that was reported, and reads like one that is left out. All scalars of the
 /// tree are texts.
 const CROSSED_OUT: Value = Value::Bool(false);
+
+/// The kind of a block.
+const BLOCK: &str = "a map of fields";
 
 /// Reads a tree. A value that cannot be read is reported and crossed out.
 pub(in crate::config) fn read<T: DeserializeOwned + Default + JsonSchema>(
@@ -226,10 +229,8 @@ pub(in crate::config) fn read<T: DeserializeOwned + Default + JsonSchema>(
             Ok(value) => return value,
             Err(fault) => fault,
         };
-        let (mut node, mut path, mut parent) = (Some(&mut *tree), String::new(), String::new());
-        let mut is_item = false;
-        let fault_path = fault.path().clone();
-        for step in &fault_path {
+        let (mut node, mut path, mut around) = (Some(&mut *tree), String::new(), String::new());
+        for step in fault.path() {
             let (inner, value) = match step {
                 // Its number among the items that are not crossed out.
                 Segment::Seq { index } => {
@@ -244,119 +245,120 @@ pub(in crate::config) fn read<T: DeserializeOwned + Default + JsonSchema>(
                 }
                 Segment::Enum { .. } | Segment::Unknown => continue,
             };
-            is_item = matches!(step, Segment::Seq { .. });
-            parent = std::mem::replace(&mut path, inner);
+            around = std::mem::replace(&mut path, inner);
             node = value;
         }
-        let mut fault = fault.into_inner();
-        let last = fault_path.iter().next_back();
-        if fault.is_unknown
-            && let Some(Segment::Map { key }) = last
-        {
-            let (root, mut owners) = (schemars::schema_for!(T).to_value(), Vec::new());
-            find_owners(&root, &root, "", key, &mut owners);
-            if !owners.is_empty() {
-                fault.meant = None;
-                fault.hint = format!(
-                    "it is a field of {}: is it indented as it should be?",
-                    owners.join(" and of ")
+        // It names no part of the tree: nothing is left to be read again.
+        let Some(node) = node.filter(|node| **node != CROSSED_OUT) else {
+            report.error(path, fault.inner().to_string(), "");
+            return T::default();
+        };
+        let is_item = path.ends_with(']');
+        let mut rest = CROSSED_OUT;
+        match fault.into_inner() {
+            ReadFault::Field(name, known) => {
+                let meant = nearest(&name, known.iter().copied());
+                let meant_path = meant.map(|meant| member(&around, meant));
+                if let Some(meant) = meant_path.filter(|meant| !report.is_given(meant)) {
+                    report.hush(meant);
+                }
+                let hint =
+                    place_of::<T>(&name).or(meant.map(|meant| format!("did you mean `{meant}`?")));
+                let hint = hint.unwrap_or_else(|| format!("known here: {}", known.join(", ")));
+                report.error(&*path, format!("unknown field `{}`", masked(&name)), &hint);
+            }
+            // An empty field is as good as none.
+            _ if node.is_null() && !is_item => report.is_empty(path),
+            ReadFault::Kind(expected) => {
+                report.error(
+                    &*path,
+                    format!("expected {expected}, found {}", found(node)),
+                    "",
                 );
+                if expected.ends_with(BLOCK) {
+                    // An empty block, so that the items behind it keep their numbers. Nothing more
+                    // is said of its fields.
+                    rest = Value::Object(Map::new());
+                    report.hush(path);
+                }
+            }
+            ReadFault::Value(text) => {
+                let (message, hint) = text.split_once('\n').unwrap_or((&text, ""));
+                report.error(&*path, message.to_owned(), hint);
             }
         }
-        // An empty field is as good as none; an unknown one is reported all the same.
-        let is_none = matches!(node, Some(Value::Null)) && !is_item && !fault.is_unknown;
-        if is_none {
-            report.is_empty(path.clone());
-        } else {
-            report.error_at(report.place(&path), &path, fault.message, &fault.hint);
-        }
-        if let Some(meant) = fault.meant {
-            report.hush(member(&parent, meant));
-        }
-        if fault.is_no_map && !is_none {
-            // Nothing more is said of its fields.
-            report.hush(path);
-        } else if is_item {
+        if is_item {
             // The list is not empty, although nothing of it may be left.
-            report.hush(parent);
+            report.broken.insert(around);
         }
-        match node {
-            // An empty block, so that the items behind it keep their numbers.
-            Some(node) if fault.is_no_map => *node = Value::Object(Map::new()),
-            Some(node) if *node != CROSSED_OUT => *node = CROSSED_OUT,
-            // It names no part of the tree: nothing is left to be read again.
-            _ => return T::default(),
-        }
+        *node = rest;
     }
 }
 
-/// Finds the blocks below `node`, a part of the schema `root`, that have a field of this name.
-fn find_owners(root: &Value, node: &Value, at: &str, name: &str, owners: &mut Vec<String>) {
-    let definition = node["$ref"].as_str().and_then(|to| root.pointer(&to[1..]));
-    let node = definition.unwrap_or(node);
-    for part in node["anyOf"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .chain(node.get("items"))
-    {
-        find_owners(root, part, at, name, owners);
-    }
-    for (field, part) in node["properties"].as_object().into_iter().flatten() {
-        if field == name {
-            owners.push(if at.is_empty() {
-                "the top level".to_owned()
-            } else {
-                format!("`{at}`")
-            });
-        }
-        find_owners(root, part, &member(at, field), name, owners);
+fn found(value: &Value) -> String {
+    match value {
+        Value::String(text) => shown(text),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => BLOCK.to_owned(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => "nothing".to_owned(),
     }
 }
 
-/// True for a value that is in the tree, neither empty nor crossed out.
-pub(in crate::config) fn is_given(node: &Value) -> bool {
-    !node.is_null() && *node != CROSSED_OUT
+/// The hint for a field that other blocks have.
+fn place_of<T: JsonSchema>(name: &str) -> Option<String> {
+    let settings = SchemaSettings::default().with(|all| all.inline_subschemas = true);
+    let schema = settings.into_generator().into_root_schema_for::<T>();
+    let mut owners = Vec::new();
+    find_owners(schema.as_value(), "", name, &mut owners);
+    let owners = owners.join(" and of ");
+    (!owners.is_empty())
+        .then(|| format!("it is a field of {owners}: is it indented as it should be?"))
+}
+
+/// Finds the blocks of a schema, the one at `path`, that have a field of this name.
+fn find_owners(schema: &Value, path: &str, name: &str, owners: &mut Vec<String>) {
+    for (keyword, part) in schema.as_object().into_iter().flatten() {
+        match part {
+            Value::Object(fields) if keyword == "properties" => {
+                for (field, schema) in fields {
+                    find_owners(schema, &member(path, field), name, owners);
+                }
+                if fields.contains_key(name) {
+                    owners.push(match path {
+                        "" => "the top level".to_owned(),
+                        path => format!("`{path}`"),
+                    });
+                }
+            }
+            Value::Array(parts) => {
+                for part in parts {
+                    find_owners(part, path, name, owners);
+                }
+            }
+            part => find_owners(part, path, name, owners),
+        }
+    }
 }
 
 /// The reason for refusing a value.
 #[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-struct ReadFault {
-    message: String,
-    /// Empty: none.
-    hint: String,
-    is_unknown: bool,
-    /// A block was expected.
-    is_no_map: bool,
-    /// The field that was meant by an unknown one.
-    meant: Option<&'static str>,
+#[error("{self:?}")]
+enum ReadFault {
+    /// A message, and behind the first line break the hint.
+    Value(String),
+    /// The kind of value that is expected.
+    Kind(String),
+    /// A field that is not one of these.
+    Field(String, &'static [&'static str]),
 }
 
 impl de::Error for ReadFault {
-    /// Behind the first line break: the hint.
     fn custom<T: fmt::Display>(message: T) -> Self {
-        let text = message.to_string();
-        let (message, hint) = text.split_once('\n').unwrap_or((&text, ""));
-        Self {
-            message: message.to_owned(),
-            hint: hint.to_owned(),
-            is_unknown: false,
-            is_no_map: false,
-            meant: None,
-        }
+        Self::Value(message.to_string())
     }
 
-    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        let found = match found {
-            Unexpected::Str(text) => shown(text),
-            Unexpected::Unit | Unexpected::Option => "nothing".to_owned(),
-            Unexpected::Seq => "a list".to_owned(),
-            Unexpected::Map => "a map of fields".to_owned(),
-            other => other.to_string(),
-        };
-        let expected = expected.to_string().replace("a sequence", "a list");
-        Self::custom(format!("expected {expected}, found {found}"))
+    fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::Kind(expected.to_string().replace("a sequence", "a list"))
     }
 
     fn unknown_variant(name: &str, known: &'static [&'static str]) -> Self {
@@ -365,45 +367,22 @@ impl de::Error for ReadFault {
         if name == "false" && known.contains(&"off") {
             text += "\nwrite \"off\" in quotes: some tools read the bare word as `false`";
         }
-        Self::custom(text)
+        Self::Value(text)
     }
 
     fn unknown_field(name: &str, known: &'static [&'static str]) -> Self {
-        let meant = nearest(name, known.iter().copied());
-        Self {
-            message: format!("unknown field `{}`", masked(name)),
-            hint: match meant {
-                Some(meant) => format!("did you mean `{meant}`?"),
-                None => format!("known here: {}", known.join(", ")),
-            },
-            is_unknown: true,
-            is_no_map: false,
-            meant,
-        }
+        Self::Field(name.to_owned(), known)
     }
+}
+
+/// True for a value that is in the tree, neither empty nor crossed out.
+pub(in crate::config) fn is_given(node: &Value) -> bool {
+    !node.is_null() && *node != CROSSED_OUT
 }
 
 /// A part of the tree, as serde reads it.
 #[derive(Clone, Copy)]
 struct Node<'a>(&'a Value);
-
-impl Node<'_> {
-    fn parsed<T: FromStr>(self, expected: &str) -> Result<T, ReadFault> {
-        let text = self.0.as_str();
-        text.and_then(|text| text.parse().ok())
-            .ok_or_else(|| self.is_not(expected))
-    }
-
-    fn is_not(self, expected: &str) -> ReadFault {
-        let found = match self.0 {
-            Value::String(text) => Unexpected::Str(text),
-            Value::Array(_) => Unexpected::Seq,
-            Value::Object(_) => Unexpected::Map,
-            Value::Null | Value::Bool(_) | Value::Number(_) => Unexpected::Unit,
-        };
-        de::Error::invalid_type(found, &expected)
-    }
-}
 
 impl IntoDeserializer<'_, ReadFault> for Node<'_> {
     type Deserializer = Self;
@@ -434,17 +413,23 @@ impl<'de> Deserializer<'de> for Node<'_> {
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadFault> {
         match self.0 {
-            Value::Null | Value::Bool(_) => visitor.visit_none(),
+            Value::Null => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
     }
 
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadFault> {
-        visitor.visit_bool(self.parsed("true or false")?)
+        match self.0.as_str().map(str::parse) {
+            Some(Ok(value)) => visitor.visit_bool(value),
+            _ => Err(ReadFault::Kind("true or false".to_owned())),
+        }
     }
 
     fn deserialize_u16<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadFault> {
-        visitor.visit_u16(self.parsed("a whole number")?)
+        match self.0.as_str().map(str::parse) {
+            Some(Ok(value)) => visitor.visit_u16(value),
+            _ => Err(ReadFault::Kind("a whole number".to_owned())),
+        }
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -455,7 +440,7 @@ impl<'de> Deserializer<'de> for Node<'_> {
     ) -> Result<V::Value, ReadFault> {
         match self.0 {
             Value::String(text) => visitor.visit_enum(text.as_str().into_deserializer()),
-            _ => Err(self.is_not(&format!("one of: {}", known.join(", ")))),
+            _ => Err(ReadFault::Kind(format!("one of: {}", known.join(", ")))),
         }
     }
 
@@ -468,16 +453,34 @@ impl<'de> Deserializer<'de> for Node<'_> {
     ) -> Result<V::Value, ReadFault> {
         match self.0 {
             Value::Object(_) => self.deserialize_any(visitor),
-            _ => Err(ReadFault {
-                is_no_map: true,
-                ..self.is_not("a map of fields")
-            }),
+            _ => Err(ReadFault::Kind(BLOCK.to_owned())),
         }
+    }
+
+    /// Reads a value in whose place a word may be given. The word is the name of the type.
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        word: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, ReadFault> {
+        if self.0.as_str().map(str::trim) == Some(word) {
+            return visitor.visit_newtype_struct(Node(&Value::Null));
+        } else if self.0.is_null() {
+            return Err(ReadFault::Kind(word.to_owned()));
+        }
+        let read = visitor.visit_newtype_struct(self);
+        read.map_err(|fault| match fault {
+            ReadFault::Kind(expected) => ReadFault::Kind(format!("{word} or {expected}")),
+            ReadFault::Value(text) if text.contains('\n') => {
+                ReadFault::Value(format!("{text}, or {word}"))
+            }
+            other => other,
+        })
     }
 
     forward_to_deserialize_any! {
         i8 i16 i32 i64 i128 u8 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct
-        newtype_struct seq tuple tuple_struct map identifier ignored_any
+        seq tuple tuple_struct map identifier ignored_any
     }
 }
 
