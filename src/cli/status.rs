@@ -7,14 +7,12 @@ use clap::Args;
 use serde::Serialize;
 
 use super::admin::{AccessArgs, facts, section};
+use super::{print, shown};
 use crate::admin::api::{InstanceList, RejectionGroups, StatusView, UnknownOutcomes, WaitingList};
 use crate::admin::tables;
-use crate::printable;
 
 /// The answers come from memory.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Names the resources that are refused most.
-const REJECTIONS: &str = "/v1/rejections?group=resource&limit=10";
 
 /// Show how a running fencepost is doing, and what waits, is refused or is unknown there.
 #[derive(Debug, Args)]
@@ -34,21 +32,18 @@ struct Answers {
 }
 
 /// Asks and prints.
-pub async fn run(args: StatusArgs) -> anyhow::Result<()> {
+pub async fn run(args: StatusArgs) -> anyhow::Result<bool> {
     let admin = args.access.connect(TIMEOUT)?;
+    let most = [("group", "resource"), ("limit", "10")];
     let answers = Answers {
-        status: admin.get("/v1/status").await?,
-        instances: admin.get("/v1/instances").await?,
-        waiting: admin.get("/v1/waiting").await?,
-        unknown: admin.get("/v1/unknown").await?,
-        rejections: admin.get(REJECTIONS).await?,
+        status: admin.get(&["v1", "status"], &()).await?,
+        instances: admin.get(&["v1", "instances"], &()).await?,
+        waiting: admin.get(&["v1", "waiting"], &()).await?,
+        unknown: admin.get(&["v1", "unknown"], &()).await?,
+        rejections: admin.get(&["v1", "rejections"], &most).await?,
     };
-    super::print(&if args.access.json {
-        let text = serde_json::to_string(&answers)?;
-        format!("{}\n", printable::json(&text))
-    } else {
-        render(&answers)
-    })
+    print(&shown(args.access.json, &answers, render)?)?;
+    Ok(true)
 }
 
 fn render(answers: &Answers) -> String {
