@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use reqwest::{
-    Certificate, Client, ClientBuilder, Method, RequestBuilder, StatusCode, Url, redirect,
-};
+use reqwest::{Certificate, Client, ClientBuilder, RequestBuilder, StatusCode, Url, redirect};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -25,29 +23,19 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct AdminArgs {
     /// URL of the proxy's admin port: http://…, https://… or unix:/path [default: from
     /// --admin-listen]
-    #[arg(long, global = true, value_name = "URL", env = "FENCEPOST_ADMIN_URL")]
+    #[arg(long, value_name = "URL", env = "FENCEPOST_ADMIN_URL")]
     admin: Option<String>,
     /// PEM file with the CAs for an https:// admin port [default: the system's]
-    #[arg(long, global = true, value_name = "FILE", env = "FENCEPOST_ADMIN_CA")]
+    #[arg(long, value_name = "FILE", env = "FENCEPOST_ADMIN_CA")]
     admin_ca: Option<PathBuf>,
     /// Admin address of the proxy, if --admin is not given: host:port or unix:/path [default: from
     /// --config]
-    #[arg(
-        long,
-        global = true,
-        value_name = "ADDR",
-        env = "FENCEPOST_ADMIN_LISTEN"
-    )]
+    #[arg(long, value_name = "ADDR", env = "FENCEPOST_ADMIN_LISTEN")]
     admin_listen: Option<String>,
     #[command(flatten)]
     file: ConfigFile,
     /// Admin address if neither --admin-listen nor the file has one [default: 127.0.0.1:7081]
-    #[arg(
-        long,
-        global = true,
-        value_name = "ADDR",
-        env = "FENCEPOST_DEFAULT_ADMIN_LISTEN"
-    )]
+    #[arg(long, value_name = "ADDR", env = "FENCEPOST_DEFAULT_ADMIN_LISTEN")]
     default_admin_listen: Option<String>,
 }
 
@@ -82,24 +70,33 @@ impl AdminArgs {
         Ok(format!("{scheme}://{host}:{port}"))
     }
 
-    /// The proxy's admin port. `timeout`: for a whole request.
-    pub fn connect(&self, timeout: Duration) -> anyhow::Result<Admin> {
-        let mut client = http_client(timeout);
+    /// The proxy's admin port, for questions that carry no secret. `timeout`: for a whole request.
+    /// If no CA is given, the certificate is not verified: it rarely names the loopback, and a
+    /// probe trusts the address anyway.
+    pub fn connect_for_a_probe(&self, timeout: Duration) -> anyhow::Result<Admin> {
+        let unverified = self.admin_ca.is_none();
+        self.connect(http_client(timeout).tls_danger_accept_invalid_certs(unverified))
+    }
+
+    fn connect(&self, mut client: ClientBuilder) -> anyhow::Result<Admin> {
         if let Some(file) = &self.admin_ca {
             client = client.tls_certs_only(roots("--admin-ca", file)?);
         }
-        Admin::new(&self.url()?, client)
-    }
-
-    /// As [`Self::connect`], for questions that carry no secret. If no CA is given, the
-    /// certificate is not verified: it rarely names the loopback, and a probe trusts the address
-    /// anyway.
-    pub fn connect_for_a_probe(&self, timeout: Duration) -> anyhow::Result<Admin> {
-        if self.admin_ca.is_some() {
-            return self.connect(timeout);
-        }
-        let client = http_client(timeout).tls_danger_accept_invalid_certs(true);
-        Admin::new(&self.url()?, client)
+        let url = self.url()?;
+        let (client, base) = match url.strip_prefix("unix:") {
+            Some(path) => (client.unix_socket(path), "http://localhost"),
+            None => (client, url.as_str()),
+        };
+        let base = Url::parse(base).ok();
+        let base = base.filter(|base| matches!(base.scheme(), "http" | "https"));
+        let wrong = || format!("--admin {url}: begin it with http://, https:// or unix:/");
+        let client = client.connect_timeout(CONNECT_TIMEOUT).build();
+        Ok(Admin {
+            base: base.with_context(wrong)?,
+            client: client.context("cannot set up the HTTP client")?,
+            token: None,
+            url,
+        })
     }
 }
 
@@ -111,26 +108,19 @@ pub struct AccessArgs {
     admin: AdminArgs,
     /// File with the token of admin.token_file, for writes. Reads from outside the proxy's loopback
     /// need it too, or the token of admin.read_token_file
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        env = "FENCEPOST_ADMIN_TOKEN_FILE"
-    )]
+    #[arg(long, value_name = "FILE", env = "FENCEPOST_ADMIN_TOKEN_FILE")]
     token_file: Option<PathBuf>,
     /// Print the JSON of the admin API
-    #[arg(long, global = true)]
+    #[arg(long)]
     pub json: bool,
 }
 
 impl AccessArgs {
-    /// As [`AdminArgs::connect`]; requests carry the token where one is given.
+    /// The proxy's admin port; requests carry the token where one is given.
     pub fn connect(&self, timeout: Duration) -> anyhow::Result<Admin> {
-        let token = self.token_file.as_deref();
-        let token = token
-            .map(|file| read_token("--token-file", file))
-            .transpose()?;
-        let admin = self.admin.connect(timeout)?;
+        let read = |file: &PathBuf| read_token("--token-file", file);
+        let token = self.token_file.as_ref().map(read).transpose()?;
+        let admin = self.admin.connect(http_client(timeout))?;
         Ok(Admin { token, ..admin })
     }
 }
@@ -172,109 +162,87 @@ pub struct Admin {
     client: Client,
     /// As the user wrote it.
     url: String,
-    /// Without a slash at its end.
-    base: String,
+    base: Url,
     token: Option<String>,
 }
 
+/// An answer that is a problem.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub(super) struct Refused {
+    pub status: StatusCode,
+    text: String,
+}
+
 impl Admin {
-    fn new(url: &str, builder: ClientBuilder) -> anyhow::Result<Self> {
-        let builder = builder.connect_timeout(CONNECT_TIMEOUT);
-        let (builder, base) = if let Some(path) = url.strip_prefix("unix:") {
-            if path.is_empty() {
-                bail!(
-                    "--admin {url}: the path of the socket is missing; \
-                     unix:/run/fencepost-admin.sock, say"
-                );
-            }
-            (builder.unix_socket(path), "http://localhost".to_owned())
-        } else if url.starts_with("http://") || url.starts_with("https://") {
-            (builder, url.trim_end_matches('/').to_owned())
-        } else {
-            bail!("--admin {url}: begin it with http://, https:// or unix:");
-        };
-        let client = builder.build().context("cannot set up the HTTP client")?;
-        Ok(Self {
-            client,
-            url: url.to_owned(),
-            base,
-            token: None,
-        })
+    /// Reads the resource at these segments of a path.
+    pub async fn get<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        query: &impl Serialize,
+    ) -> anyhow::Result<T> {
+        let request = self.client.get(self.target(path)).query(query);
+        self.answer(request, "").await
     }
 
-    pub fn request(&self, method: Method, path: &str) -> anyhow::Result<RequestBuilder> {
-        let url = Url::parse(&format!("{}{path}", self.base))
-            .with_context(|| format!("--admin {}: not a URL", self.url))?;
-        let request = self.client.request(method, url);
-        Ok(match &self.token {
-            Some(token) => request.bearer_auth(token),
-            None => request,
-        })
-    }
-
-    /// A write, which needs the token.
-    pub fn write(&self, path: &str, body: &impl Serialize) -> anyhow::Result<RequestBuilder> {
+    /// Writes, which needs the token.
+    pub async fn post<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        body: &impl Serialize,
+    ) -> anyhow::Result<T> {
         self.token.as_ref().context(
             "a write needs --token-file (or FENCEPOST_ADMIN_TOKEN_FILE): the file that the \
              proxy's admin.token_file names",
         )?;
-        Ok(self.request(Method::POST, path)?.json(body))
+        let request = self.client.post(self.target(path)).json(body);
+        let doubt = "; the write may still take effect: look with `marks get`";
+        self.answer(request, doubt).await
     }
 
-    /// Asks for this target by GET, and reads the answer.
-    pub async fn get<T: DeserializeOwned>(&self, target: &str) -> anyhow::Result<T> {
-        let text = self.send(self.request(Method::GET, target)?).await?;
-        self.read(&text)
+    fn target(&self, path: &[&str]) -> Url {
+        let mut url = self.base.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(path);
+        }
+        url
     }
 
-    /// An answer of the admin API.
-    pub fn read<T: DeserializeOwned>(&self, text: &str) -> anyhow::Result<T> {
-        serde_json::from_str(text).with_context(|| self.not_fencepost())
-    }
-
-    /// The answer's status, whatever it is, and its body.
-    pub async fn ask(&self, request: RequestBuilder) -> anyhow::Result<(StatusCode, String)> {
-        let (client, request) = request.build_split();
-        let request = request.context("the request cannot be written")?;
-        let reads = request.method().is_safe();
+    /// Sends, and reads the answer. A problem is an error, [`Refused`]. `doubt`: the end of the
+    /// message if no answer comes.
+    async fn answer<T: DeserializeOwned>(
+        &self,
+        mut request: RequestBuilder,
+        doubt: &str,
+    ) -> anyhow::Result<T> {
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
         let exchange = async {
-            let response = client.execute(request).await?;
+            let response = request.send().await?;
             Ok((response.status(), response.text().await?))
         };
-        exchange.await.map_err(|error| self.explain(error, reads))
-    }
-
-    /// The answer's body; a problem is an error.
-    pub async fn send(&self, request: RequestBuilder) -> anyhow::Result<String> {
-        let (status, text) = self.ask(request).await?;
-        self.accepted(status, text)
-    }
-
-    /// As [`Self::send`], of an answer that has come.
-    pub fn accepted(&self, status: StatusCode, text: String) -> anyhow::Result<String> {
-        if status.is_success() {
-            return Ok(text);
+        let broken = |error| self.broken(error, doubt);
+        let (status, text) = exchange.await.map_err(broken)?;
+        if !status.is_success()
+            && let Ok(problem) = serde_json::from_str::<Problem>(&text)
+        {
+            let word = problem.kind.rsplit(':').next().unwrap_or_default();
+            let (title, detail, word) = (line(&problem.title), line(&problem.detail), line(word));
+            let text = format!("{title} ({}, {word}): {detail}", status.as_u16());
+            return Err(Refused { status, text }.into());
         }
-        let Ok(problem) = serde_json::from_str::<Problem>(&text) else {
-            bail!("{} (it answered {status})", self.not_fencepost());
-        };
-        let word = problem.kind.rsplit(':').next().unwrap_or_default();
-        let (title, detail, word) = (line(&problem.title), line(&problem.detail), line(word));
-        bail!("{title} ({}, {word}): {detail}", status.as_u16())
+        serde_json::from_str(&text).with_context(|| {
+            format!(
+                "what answers at {} is not fencepost's admin port (that is admin.listen, not \
+                 listen); it answered {status}",
+                self.url
+            )
+        })
     }
 
-    /// The message for an answer that fencepost would not give.
-    pub fn not_fencepost(&self) -> String {
-        format!(
-            "what answers at {} is not fencepost's admin port (that is admin.listen, not listen)",
-            self.url
-        )
-    }
-
-    fn explain(&self, error: reqwest::Error, reads: bool) -> anyhow::Error {
+    fn broken(&self, error: reqwest::Error, doubt: &str) -> anyhow::Error {
         let url = &self.url;
-        let doubt = "; the write may still take effect: look with `marks get`";
-        let doubt = if reads { "" } else { doubt };
         let why = if error.is_connect() {
             format!(
                 "cannot connect to {url}. Is fencepost running, and is its admin.listen that \

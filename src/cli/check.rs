@@ -1,14 +1,13 @@
 //! `fencepost check`: every problem of a file, with its line, without starting anything.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use clap::{Args, ValueEnum};
-use serde_json::{Value, json};
+use clap::Args;
+use serde_json::json;
 
 use super::overrides::ConfigArgs;
+use super::{print, read_input, shown};
 use crate::config::{self, ConfigPlace, ConfigProblem, Settings, Severity, StoreTarget};
-use crate::printable;
 use crate::proxy::reach;
 use crate::store::MarkStore as _;
 use crate::store::postgres::PostgresStore;
@@ -19,9 +18,9 @@ pub(super) const FILE: &str = "The configuration file, as with --config; `-` is 
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
-    /// The form of the answer.
-    #[arg(long, value_enum, default_value_t)]
-    format: CheckFormat,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
     /// Also ask the store and the upstream. Nothing is changed, and no request is sent.
     #[arg(long)]
     connect: bool,
@@ -29,153 +28,117 @@ pub(super) struct CheckArgs {
     configuration: ConfigArgs,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum CheckFormat {
-    #[default]
-    Text,
-    Json,
+/// Problems that have no line, each with its field: missing files, and peers that cannot be reached.
+type Findings = Vec<(&'static str, String)>;
+
+/// Checks the file and prints the result. False if there is an error.
+pub(super) async fn run(args: CheckArgs) -> anyhow::Result<bool> {
+    let (good, text) = check_file(args).await?;
+    print(&text)?;
+    Ok(good)
 }
 
-/// The result of a check.
-struct CheckReport {
-    file: PathBuf,
-    problems: Vec<ConfigProblem>,
-    /// The effects of the configuration; empty if it has errors.
-    summary: Vec<String>,
-    advice: Vec<String>,
+async fn check_file(args: CheckArgs) -> anyhow::Result<(bool, String)> {
+    let loader = args.configuration.loader();
+    let file = loader.file.clone().unwrap_or_default();
+    let parsed = if file == Path::new("-") {
+        config::parse(&read_input(&file)?, &loader.overrides)
+    } else {
+        loader.load()
+    };
+    // Of a configuration with errors nothing can be told.
+    let (mut summary, mut advice) = (Vec::new(), Vec::new());
+    let problems = match parsed {
+        Ok((settings, mut problems)) => {
+            problems.extend(without_line(Severity::Warning, missing_files(&settings)));
+            if args.connect {
+                problems.extend(without_line(Severity::Error, connect(&settings).await));
+            }
+            (summary, advice) = (config::describe(&settings), config::advice(&settings));
+            problems
+        }
+        Err(problems) => problems.list,
+    };
+    let of = |severity| {
+        problems
+            .iter()
+            .filter(|one| one.severity == severity)
+            .count()
+    };
+    let (errors, warnings) = (of(Severity::Error), of(Severity::Warning));
+    let list = problems.iter().map(|problem| {
+        json!({
+            "severity": problem.severity.as_str(),
+            "line": problem.line(),
+            "set_by": problem.set_by(),
+            "path": problem.path,
+            "message": problem.message,
+            "hint": problem.hint,
+        })
+    });
+    let report = json!({
+        "file": file,
+        "errors": errors,
+        "warnings": warnings,
+        "problems": list.collect::<Vec<_>>(),
+        "summary": summary,
+        "advice": advice,
+    });
+    let text = shown(args.json, &report, |_| {
+        let mut lines: Vec<_> = problems.iter().map(|one| one.render(Some(&file))).collect();
+        let errors = match errors {
+            0 => "no errors".to_owned(),
+            errors => count(errors, "error"),
+        };
+        let warnings = count(warnings, "warning");
+        lines.push(format!("{}: {errors}, {warnings}", file.display()));
+        lines.extend(summary.iter().map(|line| format!("  {line}")));
+        lines.extend(advice);
+        lines.join("\n") + "\n"
+    });
+    Ok((errors == 0, text?))
 }
 
-/// A problem that has no line: a missing file, or a peer that cannot be reached.
-fn problem(severity: Severity, path: &str, message: String) -> ConfigProblem {
-    ConfigProblem {
+fn without_line(severity: Severity, list: Findings) -> impl Iterator<Item = ConfigProblem> {
+    list.into_iter().map(move |(path, message)| ConfigProblem {
         severity,
         path: path.to_owned(),
         place: ConfigPlace::Nowhere,
         message,
         hint: None,
-    }
+    })
 }
 
-/// Checks the file and writes what it found. False if there is an error; the `Err` is about
-/// the standard input or `out`.
-pub(super) async fn run(args: CheckArgs, out: &mut dyn Write) -> std::io::Result<bool> {
-    let loader = args.configuration.loader();
-    let file = loader.file.clone().unwrap_or_default();
-    let parsed = if file == Path::new("-") {
-        let text = std::io::read_to_string(std::io::stdin())?;
-        config::parse(&text, &loader.overrides)
-    } else {
-        loader.load()
-    };
-    let (problems, summary, advice) = match parsed {
-        Ok((settings, mut problems)) => {
-            problems.extend(missing_files(&settings));
-            if args.connect {
-                problems.extend(connect(&settings).await);
-            }
-            let (summary, advice) = (config::describe(&settings), config::advice(&settings));
-            (problems, summary, advice)
-        }
-        Err(problems) => (problems.list, Vec::new(), Vec::new()),
-    };
-    let report = CheckReport {
-        file,
-        problems,
-        summary,
-        advice,
-    };
-    match args.format {
-        CheckFormat::Text => report.write(out)?,
-        CheckFormat::Json => writeln!(out, "{}", printable::json(&report.json().to_string()))?,
-    }
-    Ok(report.count(Severity::Error) == 0)
-}
-
-impl CheckReport {
-    fn count(&self, severity: Severity) -> usize {
-        let of_it = self.problems.iter().filter(|one| one.severity == severity);
-        of_it.count()
-    }
-
-    fn write(&self, out: &mut dyn Write) -> std::io::Result<()> {
-        for problem in &self.problems {
-            writeln!(out, "{}", problem.render(Some(&self.file)))?;
-        }
-        let errors = match self.count(Severity::Error) {
-            0 => "no errors".to_owned(),
-            errors => count(errors, "error"),
-        };
-        let warnings = count(self.count(Severity::Warning), "warning");
-        writeln!(out, "{}: {errors}, {warnings}", self.file.display())?;
-        for line in &self.summary {
-            writeln!(out, "  {line}")?;
-        }
-        for line in &self.advice {
-            writeln!(out, "{line}")?;
-        }
-        Ok(())
-    }
-
-    fn json(&self) -> Value {
-        let problems = self.problems.iter().map(|problem| {
-            json!({
-                "severity": problem.severity.as_str(),
-                "line": problem.line(),
-                "set_by": problem.set_by(),
-                "path": problem.path,
-                "message": problem.message,
-                "hint": problem.hint,
-            })
-        });
-        json!({
-            "file": self.file,
-            "errors": self.count(Severity::Error),
-            "warnings": self.count(Severity::Warning),
-            "problems": problems.collect::<Vec<_>>(),
-            "summary": self.summary,
-            "advice": self.advice,
-        })
-    }
-}
-
-/// Warns of files that are read when they are needed, and are not there. On another machine than
-/// the proxy's that is no error.
-fn missing_files(settings: &Settings) -> Vec<ConfigProblem> {
-    let store = &settings.store;
+/// The files that are read when they are needed, and are not there. On another machine than the
+/// proxy's that is no error.
+fn missing_files(settings: &Settings) -> Findings {
+    let (admin, store) = (&settings.admin, &settings.store);
     let url_file = match &store.target {
         StoreTarget::Postgres(config::Secret::File(file)) => Some(file),
         _ => None,
     };
-    let identity = store.tls.identity();
+    let (certificate, key) = store.tls.identity().unzip();
     let files = [
-        ("admin.token_file", settings.admin.token_file.as_ref()),
-        (
-            "admin.read_token_file",
-            settings.admin.read_token_file.as_ref(),
-        ),
+        ("admin.token_file", admin.token_file.as_ref()),
+        ("admin.read_token_file", admin.read_token_file.as_ref()),
         ("store.url_file", url_file),
         ("store.tls.ca_file", store.tls.ca_file.as_ref()),
-        (
-            "store.tls.cert_file",
-            identity.map(|(certificate, _)| certificate),
-        ),
-        ("store.tls.key_file", identity.map(|(_, key)| key)),
+        ("store.tls.cert_file", certificate),
+        ("store.tls.key_file", key),
     ];
     let missing = files.into_iter().filter_map(|(path, file)| {
         let file = file?;
         let error = std::fs::File::open(file).err()?;
         let message = format!("{} cannot be read here: {error}", file.display());
-        Some(problem(Severity::Warning, path, message))
+        Some((path, message))
     });
     missing.collect()
 }
 
-/// Asks the store and the upstream.
-async fn connect(settings: &Settings) -> Vec<ConfigProblem> {
-    let error = |path, message| problem(Severity::Error, path, message);
-    let mut problems = Vec::new();
+/// Asks the store and the upstream. Returns the errors.
+async fn connect(settings: &Settings) -> Findings {
     let store = &settings.store;
-    match &store.target {
+    let stored = match &store.target {
         StoreTarget::Postgres(url) => {
             let address = config::PostgresAddress {
                 url: url.clone(),
@@ -183,23 +146,21 @@ async fn connect(settings: &Settings) -> Vec<ConfigProblem> {
                 application_name: None,
             };
             let store = PostgresStore::new(address, &store.namespace, store.timeout.0, false);
-            if let Err(unfit) = store.prepare().await {
-                problems.push(error("store", unfit.to_string()));
-            }
+            let fit = store.prepare().await.map_err(|unfit| unfit.to_string());
             store.disconnect().await;
+            ("store", fit)
         }
         StoreTarget::Sqlite { path } => {
             // Not opened: the file belongs to the proxy that runs.
             let place = sqlite::check_place(path, store.create, store.volatile).await;
-            if let Err(unfit) = place {
-                problems.push(error("store.url", unfit.to_string()));
-            }
+            ("store.url", place.map_err(|unfit| unfit.to_string()))
         }
-    }
-    if let Err(why) = reach(settings).await {
-        problems.push(error("upstream.url", why));
-    }
-    problems
+    };
+    let asked = [stored, ("upstream.url", reach(settings).await)];
+    let errors = asked
+        .into_iter()
+        .filter_map(|(path, fit)| Some((path, fit.err()?)));
+    errors.collect()
 }
 
 fn count(number: usize, noun: &str) -> String {
@@ -222,19 +183,15 @@ mod tests {
 
     fn checked(file: &Path) -> (bool, String) {
         let args = CheckArgs {
-            format: CheckFormat::Text,
+            json: false,
             connect: false,
             configuration: ConfigArgs {
                 file: Some(file.to_owned()),
                 ..ConfigArgs::default()
             },
         };
-        let mut out = Vec::new();
-        let code = run(args, &mut out).now_or_never();
-        let code = code
-            .expect("nothing is waited for")
-            .expect("a vector can be written");
-        (code, String::from_utf8(out).expect("it is text"))
+        let checked = check_file(args).now_or_never();
+        checked.expect("nothing is waited for").expect("readable")
     }
 
     #[test]

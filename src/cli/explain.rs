@@ -6,16 +6,15 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use clap::Args;
 use http::{HeaderName, HeaderValue, Method, Uri, Version};
-
 use serde::Serialize;
 
 use super::overrides::ConfigArgs;
 use super::usage::{field, path_and_query};
+use super::{loaded, print, shown};
 use crate::config::{Mode, Settings};
 use crate::http1::names::HOST;
 use crate::http1::{Fields, RequestHead, Target};
 use crate::metrics::Metrics;
-use crate::printable;
 use crate::proxy::headers::{self, TOKEN};
 use crate::proxy::{Class, Client, Fenced, Refusal, RoutingTable, Subject, classify, json_members};
 
@@ -37,12 +36,17 @@ pub(super) struct ExplainArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    pub(super) configuration: ConfigArgs,
+    configuration: ConfigArgs,
 }
 
-/// Explains the request by this configuration, and prints.
-pub(super) fn run(args: &ExplainArgs, settings: Settings) -> anyhow::Result<()> {
-    super::print(&explained(args, settings)?)
+/// Explains the request by its configuration, and prints. False: the configuration has errors.
+pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<bool> {
+    let loader = args.configuration.clone().without_upstream();
+    let Some((settings, _)) = loaded(&loader) else {
+        return Ok(false);
+    };
+    print(&explained(args, settings)?)?;
+    Ok(true)
 }
 
 /// The text to print.
@@ -58,12 +62,7 @@ fn explained(args: &ExplainArgs, settings: Settings) -> anyhow::Result<String> {
     let target = target.context("TARGET is not a path with its query")?;
     let head = RequestHead::new(args.method.clone(), target, Version::HTTP_11, fields);
     let body = args.data.as_deref().map(str::as_bytes);
-    let explained = explain(Arc::new(settings), head, body);
-    if args.json {
-        let json = serde_json::to_string_pretty(&explained).context("it can be written as JSON")?;
-        return Ok(format!("{}\n", printable::json(&json)));
-    }
-    Ok(printable::lines(&text(&explained)) + "\n")
+    shown(args.json, &explain(Arc::new(settings), head, body), text)
 }
 
 /// The verdict on a request, and the reason.
@@ -170,7 +169,6 @@ fn text(explained: &Explanation) -> String {
     let Explanation {
         method,
         target,
-        verdict,
         reason,
         ..
     } = explained;
@@ -179,15 +177,10 @@ fn text(explained: &Explanation) -> String {
         _ => "none".to_owned(),
     };
     let key = explained.resource.as_deref().unwrap_or("-");
-    let what = match *verdict {
-        "passed" => "passed without a check",
-        other => other,
+    let result = match (explained.verdict, explained.status, explained.outcome) {
+        ("passed", ..) => "passed without a check".to_owned(),
+        (verdict, Some(status), Some(outcome)) => format!("{verdict}, {status} {outcome}"),
+        (verdict, ..) => verdict.to_owned(),
     };
-    let code = match (explained.status, explained.outcome) {
-        (Some(status), Some(outcome)) => format!(", {status} {outcome}"),
-        _ => String::new(),
-    };
-    format!(
-        "{method} {target}\n  route   {route}\n  key     {key}\n  result  {what}{code}: {reason}"
-    )
+    format!("{method} {target}\n  route   {route}\n  key     {key}\n  result  {result}: {reason}\n")
 }

@@ -5,9 +5,9 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use reqwest::Method;
 
 use super::admin::AdminArgs;
+use super::print;
 use crate::admin::ReadyReport;
 use crate::admin::api::Live;
 use crate::printable::line;
@@ -36,20 +36,15 @@ enum Probe {
 /// Returns true if it is ready or alive; prints the reason if not.
 pub async fn run(args: HealthArgs) -> anyhow::Result<bool> {
     let admin = args.admin.connect_for_a_probe(TIMEOUT)?;
-    let (word, why) = match args.probe {
-        Probe::Live => {
-            admin.get::<Live>("/livez").await?;
-            ("live", Vec::new())
-        }
-        Probe::Ready => {
-            let (_, text) = admin.ask(admin.request(Method::GET, "/readyz")?).await?;
-            ("ready", admin.read::<ReadyReport>(&text)?.not_ready_because)
-        }
-    };
-    if why.is_empty() {
-        writeln!(std::io::stdout(), "{word}")?;
-    } else {
-        writeln!(std::io::stderr(), "not {word}: {}", line(&why.join("; ")))?;
+    if args.probe == Probe::Live {
+        admin.get::<Live>(&["livez"], &()).await?;
+        return print("live\n").map(|_| true);
     }
-    Ok(why.is_empty())
+    let ready: ReadyReport = admin.get(&["readyz"], &()).await?;
+    let why = ready.not_ready_because;
+    if why.is_empty() {
+        return print("ready\n").map(|_| true);
+    }
+    writeln!(std::io::stderr(), "not ready: {}", line(&why.join("; ")))?;
+    Ok(false)
 }

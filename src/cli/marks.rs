@@ -1,37 +1,32 @@
 //! `fencepost marks`: the admin API from a shell. It talks to a running proxy and never to the
 //! store, so that an instance's memory and the store cannot drift apart.
 
-mod bulk;
 #[cfg(test)]
 mod tests;
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::{Method, RequestBuilder};
-use serde::de::DeserializeOwned;
+use anyhow::Context as _;
+use clap::{Arg, Args, Subcommand};
+use reqwest::StatusCode;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use super::admin::{AccessArgs, Admin};
-use super::tables;
-use crate::admin::api::{ActBody, ActOutcome, Acted, MarkList};
+use super::admin::{AccessArgs, Admin, Refused};
+use super::{print, read_input, shown, tables};
+use crate::admin::api::{ActOutcome, Acted, MarkList, PruneAnswer};
 use crate::printable::{self, line};
 use crate::routing::{ResourceKey, Token, TokenFormat};
 
 /// Longer than the admin port's own timeout, so that its answer arrives.
 const TIMEOUT: Duration = Duration::from_secs(35);
 
-/// The characters that are not escaped in a path segment, besides letters and digits.
-const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'_')
-    .remove(b'.')
-    .remove(b'~')
-    .remove(b':');
-
 /// Show and correct the marks of a running proxy.
 #[derive(Debug, Args)]
+#[command(mut_args(|flag: Arg| flag.global(true)))]
 pub struct MarksArgs {
     #[command(flatten)]
     access: AccessArgs,
@@ -42,19 +37,23 @@ pub struct MarksArgs {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// List marks, ordered by key
-    List {
+    List(Page),
+    /// Print all marks, a line of JSON each, for `import`
+    Export {
         /// Only keys with this prefix
         #[arg(long, default_value = "")]
         prefix: String,
-        /// Only keys after this one: the next page
-        #[arg(long)]
-        after: Option<String>,
-        /// Maximum number of marks
-        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
-        limit: u32,
     },
-    #[command(flatten)]
-    Bulk(bulk::BulkVerb),
+    /// Raise marks to those of an export; none is lowered, and each rise is audited
+    Import {
+        /// The file of `export`; -: the standard input
+        file: PathBuf,
+        #[command(flatten)]
+        why: Why,
+    },
+    /// Delete marks that have not changed for long: without its mark, a resource accepts any token,
+    /// also that of a holder that was away for so long
+    Prune(Prune),
     /// Show one mark: requests in flight and waiting, and the latest refusals
     Get {
         /// The resource key
@@ -67,37 +66,73 @@ enum Verb {
     /// Lower a mark; refused while requests of the resource may be in flight
     Override(NewMark),
     /// State that the outcome of a request is known, so that newer ones need not wait
-    Resolve {
-        /// The resource key
-        #[arg(value_parser = key)]
-        resource: ResourceKey,
-        /// Id of the unknown outcome, from `get`
-        id: String,
-        #[command(flatten)]
-        why: Why,
-    },
+    Resolve(Resolution),
 }
 
-#[derive(Debug, Args)]
+// The arguments of each command are the query or the body of its request to the admin API.
+
+#[derive(Debug, Args, Serialize)]
+struct Page {
+    /// Only keys with this prefix
+    #[arg(long, default_value = "")]
+    prefix: String,
+    /// Only keys after this one: the next page
+    #[arg(long)]
+    after: Option<String>,
+    /// Maximum number of marks
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    limit: u32,
+}
+
+#[derive(Clone, Debug, Args, Serialize)]
+struct Prune {
+    /// Only marks that have not changed for this long: 720h; at least 1h, and longer than any
+    /// holder of a token can be away
+    #[arg(long, value_name = "TIME")]
+    unchanged_for: String,
+    /// Only keys with this prefix
+    #[arg(long, default_value = "")]
+    prefix: String,
+    /// Where the next step begins.
+    #[arg(skip)]
+    after: Option<String>,
+    /// Only count them
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    #[serde(flatten)]
+    why: Why,
+}
+
+#[derive(Debug, Args, Serialize)]
 struct NewMark {
     /// The resource key
     #[arg(value_parser = key)]
+    #[serde(skip)]
     resource: ResourceKey,
     /// The new mark
     #[arg(value_parser = token)]
     token: Token,
     #[command(flatten)]
+    #[serde(flatten)]
     why: Why,
 }
 
-impl NewMark {
-    fn body(&self) -> ActBody {
-        self.why.body(Some(self.token), None)
-    }
+#[derive(Debug, Args, Serialize)]
+struct Resolution {
+    /// The resource key
+    #[arg(value_parser = key)]
+    #[serde(skip)]
+    resource: ResourceKey,
+    /// Id of the unknown outcome, from `get`
+    id: String,
+    #[command(flatten)]
+    #[serde(flatten)]
+    why: Why,
 }
 
 /// For the audit table.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Args, Serialize)]
 struct Why {
     /// Reason or evidence, for the audit table
     #[arg(long)]
@@ -105,17 +140,6 @@ struct Why {
     /// Your name, for the audit table
     #[arg(long, env = "USER", default_value = "")]
     actor: String,
-}
-
-impl Why {
-    fn body(&self, token: Option<Token>, id: Option<String>) -> ActBody {
-        ActBody {
-            token,
-            id,
-            reason: self.reason.clone(),
-            actor: self.actor.clone(),
-        }
-    }
 }
 
 fn token(text: &str) -> Result<Token, String> {
@@ -132,80 +156,57 @@ fn key(text: &str) -> Result<ResourceKey, String> {
     ResourceKey::new(text)
 }
 
-const MARKS: &str = "/v1/marks";
-
 /// Runs the command and prints to the standard output.
-pub async fn run(args: MarksArgs) -> anyhow::Result<()> {
-    super::print(&answer(&args).await?)
+pub async fn run(args: MarksArgs) -> anyhow::Result<bool> {
+    print(&answer(args).await?)?;
+    Ok(true)
 }
 
-/// The text to print.
-async fn answer(args: &MarksArgs) -> anyhow::Result<String> {
+/// The text to print; an export is printed as it comes.
+async fn answer(args: MarksArgs) -> anyhow::Result<String> {
     let admin = args.access.connect(TIMEOUT)?;
-    let act = async |resource: &ResourceKey, verb, body| {
-        let request = change(&admin, resource, verb, &body)?;
-        shown(args, &admin, request, acted_text).await
-    };
-    match &args.verb {
-        Verb::List {
-            prefix,
-            after,
-            limit,
-        } => {
-            let request = list(&admin, prefix, after.as_deref(), *limit)?;
-            shown(args, &admin, request, list_text).await
+    let json = args.access.json;
+    let acted = match args.verb {
+        Verb::List(page) => {
+            let list = admin.get(&["v1", "marks"], &page).await?;
+            return shown(json, &list, list_text);
         }
-        Verb::Bulk(verb) => bulk::answer(args, &admin, verb).await,
+        Verb::Export { prefix } => return export(&admin, prefix).await,
+        Verb::Import { file, why } => {
+            let (raised, kept) = import(&admin, &file, &why).await?;
+            return shown(json, &json!({ "raised": raised, "kept": kept }), |_| {
+                format!("{raised} marks were raised, {kept} were as high or higher\n")
+            });
+        }
+        Verb::Prune(step) => {
+            let dry_run = step.dry_run;
+            let (deleted, open) = prune(&admin, step).await?;
+            let sum = json!({ "deleted": deleted, "open": open, "dry_run": dry_run });
+            return shown(json, &sum, |_| {
+                let what = if dry_run { "would be" } else { "were" };
+                format!("{deleted} marks {what} deleted, {open} are in use\n")
+            });
+        }
         Verb::Get { resource } => {
-            let request = admin.request(Method::GET, &format!("{MARKS}/{}", escaped(resource)))?;
-            shown(args, &admin, request, tables::mark).await
+            let path = ["v1", "marks", resource.as_str()];
+            return shown(json, &admin.get(&path, &()).await?, tables::mark);
         }
-        Verb::Advance(new) => act(&new.resource, "advance", new.body()).await,
-        Verb::Override(new) => act(&new.resource, "override", new.body()).await,
-        Verb::Resolve { resource, id, why } => {
-            act(resource, "resolve", why.body(None, Some(id.clone()))).await
-        }
-    }
+        Verb::Advance(new) => act(&admin, &new.resource, "advance", &new).await?,
+        Verb::Override(new) => act(&admin, &new.resource, "override", &new).await?,
+        Verb::Resolve(known) => act(&admin, &known.resource, "resolve", &known).await?,
+    };
+    shown(json, &acted, acted_text)
 }
 
-/// The answer to a request as it was asked for: as text, or as the JSON that has come.
-async fn shown<T: DeserializeOwned>(
-    args: &MarksArgs,
-    admin: &Admin,
-    request: RequestBuilder,
-    render: impl FnOnce(&T) -> String,
-) -> anyhow::Result<String> {
-    let text = admin.send(request).await?;
-    if args.access.json {
-        return Ok(format!("{}\n", printable::json(&text)));
-    }
-    Ok(render(&admin.read(&text)?))
-}
-
-/// Asks for a page of the marks.
-fn list(
-    admin: &Admin,
-    prefix: &str,
-    after: Option<&str>,
-    limit: u32,
-) -> anyhow::Result<RequestBuilder> {
-    let request = admin.request(Method::GET, MARKS)?;
-    let request = request.query(&[("prefix", prefix), ("limit", &limit.to_string())]);
-    Ok(request.query(&[("after", after)]))
-}
-
-/// Asks for a change of one mark.
-fn change(
+/// Changes one mark.
+async fn act(
     admin: &Admin,
     resource: &ResourceKey,
     verb: &str,
-    body: &ActBody,
-) -> anyhow::Result<RequestBuilder> {
-    admin.write(&format!("{MARKS}/{}/{verb}", escaped(resource)), body)
-}
-
-fn escaped(resource: &ResourceKey) -> String {
-    utf8_percent_encode(resource.as_str(), SEGMENT).to_string()
+    body: &impl Serialize,
+) -> anyhow::Result<Acted> {
+    let path = ["v1", "marks", resource.as_str(), verb];
+    admin.post(&path, body).await
 }
 
 /// `marks list`.
@@ -232,4 +233,121 @@ fn acted_text(answer: &Acted) -> String {
         ActOutcome::Resolved { id } => format!("{} no longer counts as in flight", line(id)),
     };
     format!("{}: {outcome}\n", line(answer.resource.as_str()))
+}
+
+/// Prints each mark as a line of JSON, as the admin API lists it.
+async fn export(admin: &Admin, prefix: String) -> anyhow::Result<String> {
+    let mut page = Page {
+        prefix,
+        after: None,
+        limit: 1000,
+    };
+    loop {
+        let list: MarkList = admin.get(&["v1", "marks"], &page).await?;
+        let mut lines = String::new();
+        for mark in list.marks {
+            lines += &printable::json(&serde_json::to_string(&mark)?);
+            lines.push('\n');
+        }
+        page.after = list.next;
+        if !print(&lines)? || page.after.is_none() {
+            return Ok(String::new());
+        }
+    }
+}
+
+/// Takes every step of a prune. Returns how many marks were deleted, and how many have requests
+/// that may be in flight.
+async fn prune(admin: &Admin, mut step: Prune) -> anyhow::Result<(u64, u64)> {
+    let mut sum = (0, 0);
+    loop {
+        let answer = admin.post(&["v1", "prune"], &step).await;
+        match answer.with_context(|| {
+            format!("{} marks were deleted before; run it again to go on", sum.0)
+        })? {
+            PruneAnswer::Announced {
+                again_in_seconds: seconds,
+                ..
+            } => {
+                eprintln!("announced to the other instances: waiting for {seconds} s");
+                tokio::time::sleep(Duration::from_secs(seconds)).await;
+            }
+            PruneAnswer::Step {
+                deleted,
+                open,
+                next,
+                ..
+            } => {
+                sum = (sum.0 + deleted, sum.1 + open);
+                if next.is_none() {
+                    return Ok(sum);
+                }
+                step.after = next;
+            }
+        }
+    }
+}
+
+/// The members of a line of an export, of which an import needs three.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExportedMark {
+    resource: ResourceKey,
+    mark: Token,
+    /// The token of the mark may not be used again (`reuse: once`).
+    #[serde(default)]
+    spent: bool,
+    #[serde(default, rename = "since")]
+    _since: IgnoredAny,
+    #[serde(default, rename = "era")]
+    _era: IgnoredAny,
+}
+
+/// Raises each mark to the one in the file; none is lowered. All lines are read before the first
+/// mark is raised, so that a file that was cut changes nothing. Returns how many marks were raised,
+/// and how many were as high already, or higher.
+async fn import(admin: &Admin, file: &Path, why: &Why) -> anyhow::Result<(u64, u64)> {
+    let file_name = file.display();
+    let lines = read_input(file).with_context(|| file_name.to_string())?;
+    let mut marks = Vec::new();
+    for (index, line) in lines.lines().enumerate() {
+        let at = format!("{file_name}:{}", index + 1);
+        if !line.trim().is_empty() {
+            let mark = new_mark(line, why).with_context(|| at.clone())?;
+            marks.push((at, mark));
+        }
+    }
+    let (mut raised, mut kept) = (0, 0);
+    for (at, mark) in marks {
+        let acted = act(admin, &mark.resource, "advance", &mark).await;
+        match acted.map(|acted| acted.outcome) {
+            Ok(ActOutcome::Advanced { .. }) => raised += 1,
+            Ok(_) => kept += 1,
+            Err(error) if is_stale(&error) => kept += 1,
+            Err(error) => {
+                return Err(error.context(format!(
+                    "{at}: {raised} marks were raised before, {kept} were as high; run it again \
+                     to go on"
+                )));
+            }
+        }
+    }
+    Ok((raised, kept))
+}
+
+fn is_stale(error: &anyhow::Error) -> bool {
+    let refused = error.downcast_ref::<Refused>();
+    refused.is_some_and(|refused| refused.status == StatusCode::PRECONDITION_FAILED)
+}
+
+fn new_mark(line: &str, why: &Why) -> anyhow::Result<NewMark> {
+    let mark: ExportedMark = serde_json::from_str(line).context("not a line of `marks export`")?;
+    // A spent token may not be used again. A mark above it says the same.
+    let above = mark.mark.get().checked_add(mark.spent.into());
+    let number = above.and_then(Token::new);
+    Ok(NewMark {
+        resource: key(mark.resource.as_str()).map_err(anyhow::Error::msg)?,
+        token: number.context("no token is above a spent mark of 2^63-1")?,
+        why: why.clone(),
+    })
 }

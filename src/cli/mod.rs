@@ -19,12 +19,14 @@ mod status;
 mod tables;
 mod usage;
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::path::Path;
 use std::pin::Pin;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use serde::Serialize;
 
 use self::overrides::ConfigArgs;
 use crate::build_info::VERSION_AND_COMMIT;
@@ -183,27 +185,22 @@ impl Invocation {
             CliCommand::Attach(args) => return attach::run(*args).await,
             CliCommand::Serve(args) => serve(args.loader()).await?,
             CliCommand::Demo(args) => demo::run(args.keep).await?,
-            CliCommand::Check(args) => check::run(args, &mut std::io::stdout()).await?,
-            CliCommand::Explain(args) => {
-                match loaded(&args.configuration.clone().without_upstream()) {
-                    Some((settings, _)) => explain::run(&args, settings).map(|()| true)?,
-                    None => false,
-                }
-            }
+            CliCommand::Check(args) => check::run(args).await?,
+            CliCommand::Explain(args) => explain::run(&args)?,
             CliCommand::Migrate(args) => migrate(args).await?,
             CliCommand::Health(args) => health::run(args).await?,
             CliCommand::Probe(args) => probe::run(&args).await?,
-            CliCommand::Marks(args) => marks::run(args).await.map(|()| true)?,
-            CliCommand::Status(args) => status::run(args).await.map(|()| true)?,
+            CliCommand::Marks(args) => marks::run(args).await?,
+            CliCommand::Status(args) => status::run(args).await?,
             CliCommand::Drain(args) => drain::run(&args).map(|()| true)?,
             CliCommand::Schema => {
                 let schema = serde_json::to_string_pretty(&config::schema())?;
-                print(&(schema + "\n")).map(|()| true)?
+                print(&(schema + "\n")).map(|_| true)?
             }
             CliCommand::Completions { shell } => {
                 let mut text = Vec::new();
                 clap_complete::generate(shell, &mut command_line(), "fencepost", &mut text);
-                print(&String::from_utf8(text)?).map(|()| true)?
+                print(&String::from_utf8(text)?).map(|_| true)?
             }
         };
         Ok(if good {
@@ -270,15 +267,35 @@ fn loaded(loader: &Loader) -> Option<(Settings, Vec<Warning>)> {
     loader.load().map_err(report).ok()
 }
 
-/// Prints to the standard output. A closed pipe (`| head`) is not an error.
-fn print(text: &str) -> anyhow::Result<()> {
+/// An answer as JSON, or as text; safe for a terminal, and with a line end.
+fn shown<T: Serialize>(
+    json: bool,
+    answer: &T,
+    text: impl FnOnce(&T) -> String,
+) -> anyhow::Result<String> {
+    if !json {
+        return Ok(printable::lines(&text(answer)));
+    }
+    let json = serde_json::to_string_pretty(answer).context("it can be written as JSON")?;
+    Ok(format!("{}\n", printable::json(&json)))
+}
+
+/// Prints to the standard output. A closed pipe (`| head`) is not an error, but false.
+fn print(text: &str) -> anyhow::Result<bool> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot write to the standard output")
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error).context("cannot write to the standard output"),
     }
+}
+
+/// The text of a file; `-` is the standard input.
+fn read_input(file: &Path) -> std::io::Result<String> {
+    if file == Path::new("-") {
+        return std::io::read_to_string(std::io::stdin());
+    }
+    std::fs::read_to_string(file)
 }
 
 #[cfg(test)]

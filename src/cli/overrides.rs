@@ -14,13 +14,7 @@ use crate::config::{Loader, Overrides};
 #[derive(Clone, Debug, Default, Args)]
 pub struct ConfigFile {
     /// The configuration file.
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        env = "FENCEPOST_CONFIG",
-        help_heading = None
-    )]
+    #[arg(long, value_name = "FILE", env = "FENCEPOST_CONFIG")]
     pub config: Option<PathBuf>,
 }
 

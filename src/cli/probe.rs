@@ -2,22 +2,20 @@
 //! stale one is refused, and that nobody reaches the upstream without the proxy.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use clap::Args;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use reqwest::{Client, ClientBuilder, Response, Url};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::admin::{http_client, roots};
 use super::usage::{field, path_and_query};
+use super::{print, shown};
 use crate::json_values::wall_clock;
-use crate::printable;
 use crate::proxy::headers::{OUTCOME, TOKEN};
 
 #[expect(clippy::doc_markdown, reason = "clap prints doc comments as they are")]
@@ -77,7 +75,7 @@ pub(super) struct ProbeArgs {
 /// The URL of a server, without a path.
 fn base(text: &str) -> Result<Url, String> {
     let url: Url = text.parse().map_err(|error| format!("{error}"))?;
-    if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
+    if !matches!(url.scheme(), "http" | "https") {
         return Err("begin it with http:// or https://, then the host and its port".into());
     }
     if url.path() != "/" || url.query().is_some() || url.fragment().is_some() {
@@ -110,47 +108,24 @@ struct DrillStep {
     got: String,
 }
 
-impl DrillStep {
-    fn new(check: &'static str, expected: &str, got: Result<String, String>) -> Self {
-        Self {
-            check,
-            passed: got.is_ok(),
-            expected: expected.to_owned(),
-            got: got.unwrap_or_else(|why| why),
-        }
-    }
-}
-
-impl DrillReport {
-    fn text(&self) -> String {
-        let mut out = format!("{} {} at {}\n", self.method, self.path, self.url);
-        for step in &self.steps {
-            let verdict = if step.passed { "ok    " } else { "FAILED" };
-            let _ = write!(out, "  {verdict}  {:<13}  {}", step.check, step.got);
-            if !step.passed {
-                let _ = write!(out, " (expected: {})", step.expected);
-            }
-            out.push('\n');
-        }
-        out.push_str(if self.passed {
-            "The fence held."
-        } else {
-            "The fence did not hold, or could not be tried."
-        });
-        out
+fn step(check: &'static str, expected: &str, got: Result<String, String>) -> DrillStep {
+    let passed = got.is_ok();
+    let (Ok(got) | Err(got)) = got;
+    DrillStep {
+        check,
+        passed,
+        expected: expected.to_owned(),
+        got,
     }
 }
 
 /// Drills and prints the result; true if the fence held.
 pub(super) async fn run(args: &ProbeArgs) -> anyhow::Result<bool> {
-    let mut builder = args.client();
-    if let Some(file) = &args.ca {
-        builder = builder.tls_certs_only(roots("--ca", file)?);
-    }
-    let client = builder.build().context("cannot set up the HTTP client")?;
+    let client = args.client()?.build();
+    let client = client.context("cannot set up the HTTP client")?;
     let mut steps = args.through_the_proxy(&client).await;
     for url in &args.direct {
-        steps.extend(args.around_the_proxy(url).await);
+        steps.extend(args.around_the_proxy(url).await?);
     }
     let report = DrillReport {
         passed: steps.iter().all(|step| step.passed),
@@ -159,44 +134,54 @@ pub(super) async fn run(args: &ProbeArgs) -> anyhow::Result<bool> {
         path: args.path.to_string(),
         steps,
     };
-    let mut text = if args.json {
-        serde_json::to_string_pretty(&report).context("it can be written as JSON")?
-    } else {
-        printable::lines(&report.text())
-    };
-    if args.no_direct && !args.json {
-        text.push_str(" No way around it was tried.");
-    }
-    writeln!(std::io::stdout(), "{text}")?;
+    print(&shown(args.json, &report, |report| args.text(report))?)?;
     Ok(report.passed)
 }
 
 /// An answer to a write.
 struct Answer {
-    status: StatusCode,
-    /// The word of a refusal.
-    outcome: Option<String>,
+    /// The token, the status and the outcome of a refusal.
+    words: String,
+    status: u16,
+    /// The proxy's own answer, not the upstream's.
+    refused: bool,
+    /// Refused as stale.
+    stale: bool,
     /// The mark, where a refusal names it.
     mark: Option<i64>,
 }
 
-impl Answer {
-    fn is_stale(&self) -> bool {
-        self.outcome.as_deref() == Some("stale-token")
-    }
-
-    /// The result of a write with this token, in words.
-    fn to(&self, token: i64) -> String {
-        let word = self.outcome.as_deref().map(|word| format!(" {word}"));
-        let word = word.unwrap_or_default();
-        format!("token {token}: {}{word}", self.status.as_u16())
-    }
-}
-
 impl ProbeArgs {
+    fn text(&self, report: &DrillReport) -> String {
+        let mut out = format!("{} {} at {}\n", report.method, report.path, report.url);
+        for step in &report.steps {
+            let verdict = if step.passed { "ok    " } else { "FAILED" };
+            let _ = write!(out, "  {verdict}  {:<13}  {}", step.check, step.got);
+            if !step.passed {
+                let _ = write!(out, " (expected: {})", step.expected);
+            }
+            out.push('\n');
+        }
+        let held = if report.passed {
+            "The fence held."
+        } else {
+            "The fence did not hold, or could not be tried."
+        };
+        let direct = if self.no_direct {
+            " No way around it was tried."
+        } else {
+            ""
+        };
+        format!("{out}{held}{direct}\n")
+    }
+
     /// Keeps no connection: each request shows what one new client sees.
-    fn client(&self) -> ClientBuilder {
-        http_client(Duration::from_secs(self.timeout)).pool_max_idle_per_host(0)
+    fn client(&self) -> anyhow::Result<ClientBuilder> {
+        let client = http_client(Duration::from_secs(self.timeout)).pool_max_idle_per_host(0);
+        Ok(match &self.ca {
+            Some(file) => client.tls_certs_only(roots("--ca", file)?),
+            None => client,
+        })
     }
 
     /// A current token passes, and a stale one is refused.
@@ -206,13 +191,11 @@ impl ProbeArgs {
             Ok((token, _)) => self.stale(client, token - 1).await,
             Err(_) => Err("not tried, since the current token did not pass".to_owned()),
         };
-        let status = self
-            .expect
-            .map_or("2xx".to_owned(), |status| status.to_string());
-        let expected = format!("{status} from the upstream");
+        let status = self.expect.map(|status| status.to_string());
+        let expected = format!("{} from the upstream", status.as_deref().unwrap_or("2xx"));
         vec![
-            DrillStep::new("current-token", &expected, current.map(|(_, got)| got)),
-            DrillStep::new("stale-token", "412 (or 409) stale-token", stale),
+            step("current-token", &expected, current.map(|(_, got)| got)),
+            step("stale-token", "412 (or 409) stale-token", stale),
         ]
     }
 
@@ -228,13 +211,14 @@ impl ProbeArgs {
             Some(mark) => (mark.saturating_add(1), format!(", above the mark {mark}")),
             None if first == 0 && passed => (1, String::new()),
             // With `disclose: false` refusals do not name the mark.
-            None if first == 0 && answer.is_stale() => (by_the_clock(), String::new()),
-            None if passed => return Ok((first, answer.to(first))),
-            None => return Err(answer.to(first)),
+            None if first == 0 && answer.stale => (by_the_clock(), String::new()),
+            None if passed => return Ok((first, answer.words)),
+            None => return Err(answer.words),
         };
         let answer = self.write(client, token).await?;
-        let words = answer.to(token) + &above;
-        if self.passed(&answer) {
+        let passed = self.passed(&answer);
+        let words = answer.words + &above;
+        if passed {
             Ok((token, words))
         } else {
             Err(words)
@@ -243,74 +227,69 @@ impl ProbeArgs {
 
     /// True if it is the upstream's answer, with the expected status.
     fn passed(&self, answer: &Answer) -> bool {
-        let expected = match self.expect {
-            Some(status) => answer.status == status,
-            None => answer.status.is_success(),
-        };
-        answer.outcome.is_none() && expected
+        let is_success = (200..300).contains(&answer.status);
+        let expected = self.expect.map(|status| answer.status == status);
+        !answer.refused && expected.unwrap_or(is_success)
     }
 
     /// A zombie's write through the proxy; good if it is refused as stale.
     async fn stale(&self, client: &Client, token: i64) -> Result<String, String> {
         let answer = self.write(client, token).await?;
-        let words = answer.to(token);
-        if answer.is_stale() && matches!(answer.status.as_u16(), 409 | 412) {
-            Ok(words)
-        } else if answer.outcome.is_none() {
-            Err(format!("{words}: THE UPSTREAM TOOK A STALE WRITE"))
+        if answer.stale && matches!(answer.status, 409 | 412) {
+            Ok(answer.words)
+        } else if !answer.refused {
+            Err(answer.words + ": THE UPSTREAM TOOK A STALE WRITE")
         } else {
-            Err(words)
+            Err(answer.words)
         }
     }
 
     async fn write(&self, client: &Client, token: i64) -> Result<Answer, String> {
         let failed = |error| self.failure(error);
         let response = self.send(client, &self.url, token).await.map_err(failed)?;
-        let status = response.status();
+        let status = response.status().as_u16();
         let outcome = response.headers().get(OUTCOME);
         let outcome = outcome.map(|word| String::from_utf8_lossy(word.as_bytes()).into_owned());
         let body = response.bytes().await.map_err(failed)?;
         let problem: Value = serde_json::from_slice(&body).unwrap_or_default();
         let mark = problem["mark"].as_str().and_then(|mark| mark.parse().ok());
+        let word = outcome.as_ref().map(|word| format!(" {word}"));
         Ok(Answer {
+            words: format!("token {token}: {status}{}", word.unwrap_or_default()),
             status,
+            refused: outcome.is_some(),
+            stale: outcome.as_deref() == Some("stale-token"),
             mark: mark.filter(|_| outcome.is_some()),
-            outcome,
         })
     }
 
     /// Tries each address of the URL's host: a headless Service has one for each pod.
-    async fn around_the_proxy(&self, url: &Url) -> Vec<DrillStep> {
-        let step = |got| DrillStep::new("direct", "no answer", got);
+    async fn around_the_proxy(&self, url: &Url) -> anyhow::Result<Vec<DrillStep>> {
+        let step = |got| step("direct", "no answer", got);
         let host = url.host_str().unwrap_or_default();
         let port = url.port_or_known_default().unwrap_or(80);
         let bare = host.trim_matches(['[', ']']);
         let addresses = match tokio::net::lookup_host((bare, port)).await {
             Ok(addresses) => addresses,
             Err(error) => {
-                return vec![step(Err(format!(
-                    "{url}: the name has no address, so nothing was tried: {error}"
-                )))];
+                let why = "the name has no address, so nothing was tried";
+                return Ok(vec![step(Err(format!("{url}: {why}: {error}")))]);
             }
         };
         let mut steps = Vec::new();
         for address in addresses {
-            let got = self.direct(url, host, address).await;
+            // A certificate that only this client does not trust would protect nothing.
+            let client = self.client()?.tls_danger_accept_invalid_certs(true);
+            let got = self.direct(url, client.resolve(host, address)).await;
             let name = |why| format!("{url} at {address}: {why}");
             steps.push(step(got.map(name).map_err(name)));
         }
-        steps
+        Ok(steps)
     }
 
     /// A zombie's write to the upstream itself; good if nothing answers.
-    async fn direct(&self, url: &Url, host: &str, address: SocketAddr) -> Result<String, String> {
-        // A certificate that only this client does not trust would protect nothing.
-        let client = self
-            .client()
-            .tls_danger_accept_invalid_certs(true)
-            .resolve(host, address)
-            .build()
-            .map_err(|error| self.failure(error))?;
+    async fn direct(&self, url: &Url, client: ClientBuilder) -> Result<String, String> {
+        let client = client.build().map_err(|error| self.failure(error))?;
         match self.send(&client, url, 1).await {
             Ok(response) => {
                 let says = if response.headers().contains_key(OUTCOME) {
@@ -320,10 +299,15 @@ impl ProbeArgs {
                 };
                 Err(format!("{}: {says}", response.status().as_u16()))
             }
-            Err(error) if is_an_answer(&error) => {
-                Err(format!("something answers: {}", self.failure(error)))
+            Err(error) => {
+                let is_answer = is_answer(&error);
+                let why = self.failure(error);
+                if is_answer {
+                    Err(format!("something answers: {why}"))
+                } else {
+                    Ok(why)
+                }
             }
-            Err(error) => Ok(self.failure(error)),
         }
     }
 
@@ -355,10 +339,9 @@ fn by_the_clock() -> i64 {
 }
 
 /// True if bytes came that are no HTTP/1.1: an HTTP/2 server, for one.
-fn is_an_answer(error: &reqwest::Error) -> bool {
+fn is_answer(error: &reqwest::Error) -> bool {
     let first: Option<&(dyn std::error::Error + 'static)> = std::error::Error::source(error);
-    let mut causes = std::iter::successors(first, |cause| cause.source());
-    causes.any(|cause| {
+    std::iter::successors(first, |cause| cause.source()).any(|cause| {
         let hyper = cause.downcast_ref::<hyper::Error>();
         hyper.is_some_and(hyper::Error::is_parse)
     })

@@ -7,14 +7,11 @@ use clap::Args;
 use serde::Serialize;
 
 use super::admin::AccessArgs;
-use super::tables;
+use super::{print, shown, tables};
 use crate::admin::api::{InstanceList, RejectionList, StatusView, UnknownOutcomes, WaitingList};
-use crate::printable;
 
 /// The answers come from memory.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// All that an instance keeps.
-const REJECTIONS: &str = "/v1/rejections?limit=1000";
 
 /// Show how a running fencepost is doing, and what waits, is refused or is unknown there.
 #[derive(Debug, Args)]
@@ -34,21 +31,19 @@ struct Answers {
 }
 
 /// Asks and prints.
-pub async fn run(args: StatusArgs) -> anyhow::Result<()> {
+pub async fn run(args: StatusArgs) -> anyhow::Result<bool> {
     let admin = args.access.connect(TIMEOUT)?;
+    // All that an instance keeps.
+    let most = [("limit", 1000)];
     let answers = Answers {
-        status: admin.get("/v1/status").await?,
-        instances: admin.get("/v1/instances").await?,
-        waiting: admin.get("/v1/waiting").await?,
-        unknown: admin.get("/v1/unknown").await?,
-        rejections: admin.get(REJECTIONS).await?,
+        status: admin.get(&["v1", "status"], &()).await?,
+        instances: admin.get(&["v1", "instances"], &()).await?,
+        waiting: admin.get(&["v1", "waiting"], &()).await?,
+        unknown: admin.get(&["v1", "unknown"], &()).await?,
+        rejections: admin.get(&["v1", "rejections"], &most).await?,
     };
-    super::print(&if args.access.json {
-        let text = serde_json::to_string(&answers)?;
-        format!("{}\n", printable::json(&text))
-    } else {
-        render(&answers)
-    })
+    print(&shown(args.access.json, &answers, render)?)?;
+    Ok(true)
 }
 
 fn render(answers: &Answers) -> String {

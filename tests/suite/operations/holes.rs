@@ -152,7 +152,7 @@ async fn what_cannot_be_explained_is_told() {
 
 #[tokio::test]
 async fn a_check_reads_the_standard_input_and_answers_as_json() {
-    let (code, out, error) = run(&["check", "-", "--format", "json"], WITH_A_HOLE).await;
+    let (code, out, error) = run(&["check", "-", "--json"], WITH_A_HOLE).await;
     assert_eq!(code, Some(0), "{error}");
     let told: Value = serde_json::from_str(&out).expect("JSON");
     assert_eq!((&told["errors"], &told["warnings"]), (&0.into(), &1.into()));
@@ -175,7 +175,7 @@ async fn a_check_reads_the_standard_input_and_answers_as_json() {
         "{out}"
     );
 
-    let (code, out, _) = run(&["check", "-", "--format", "json"], "lissen: x\n").await;
+    let (code, out, _) = run(&["check", "-", "--json"], "lissen: x\n").await;
     assert_eq!(code, Some(1), "{out}");
     let told: Value = serde_json::from_str(&out).expect("JSON");
     assert!(told["errors"].as_u64() > Some(0), "{told}");

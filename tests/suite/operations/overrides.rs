@@ -85,9 +85,9 @@ fn a_wrong_value_is_told_by_the_flag_or_variable_that_set_it() {
         } else {
             &file
         };
-        let check = |by_flag: bool, format: &str| {
+        let check = |by_flag: bool, form: &[&str]| {
             let mut command = fencepost();
-            command.args(["check", file, "--format", format]);
+            command.args(["check", file]).args(form);
             if by_flag {
                 command.arg(format!("--{flag}={value}"));
             } else {
@@ -96,7 +96,7 @@ fn a_wrong_value_is_told_by_the_flag_or_variable_that_set_it() {
             output(command)
         };
         for (by_flag, name) in [(true, format!("--{flag}")), (false, variable.clone())] {
-            let told = check(by_flag, "text");
+            let told = check(by_flag, &[]);
             let first = told.lines().next().unwrap_or_default();
             let (severity, rest) = first.split_once(": ").expect("a problem");
             assert!(rest.starts_with(&format!("{name}: ")), "{told}");
@@ -111,7 +111,7 @@ fn a_wrong_value_is_told_by_the_flag_or_variable_that_set_it() {
                 _ => &value,
             };
             assert!(first.contains(shown), "{told}");
-            let json: Value = serde_json::from_str(&check(by_flag, "json")).expect("JSON");
+            let json: Value = serde_json::from_str(&check(by_flag, &["--json"])).expect("JSON");
             let problems = json["problems"].as_array().expect("a list");
             assert_eq!(problems.len(), 1, "{json}");
             assert_eq!(problems[0]["set_by"], name, "{json}");
