@@ -68,7 +68,7 @@ class Tab:
     def text(self):
         return " ".join(self.value("document.body.innerText").split())
 
-    def open(self, url):
+    def load(self, url):
         self.events.clear()
         self.ask("Page.navigate", url=url)
 
@@ -77,6 +77,9 @@ class Tab:
             return any(event["method"] == "Page.loadEventFired" for event in self.events)
 
         until(f"{url} to load", loaded)
+
+    def open(self, url):
+        self.load(url)
         until(f"{url} to be filled", lambda: self.value("document.getElementById('refreshed').textContent"))
 
     def complaints(self):
@@ -156,9 +159,10 @@ def look(profile, admin, data, folder, token):
     print("ok token")
 
     tab.ask("Emulation.setScriptExecutionDisabled", value=True)
-    tab.ask("Page.navigate", url=admin + "/")
-    until("the page without scripts", lambda: "fencepost status" in tab.ask(
-        "DOM.getOuterHTML", nodeId=tab.ask("DOM.getDocument", depth=0)["root"]["nodeId"])["outerHTML"])
+    tab.load(admin + "/")
+    root = tab.ask("DOM.getDocument", depth=0)["root"]["nodeId"]
+    if "fencepost status" not in tab.ask("DOM.getOuterHTML", nodeId=root)["outerHTML"]:
+        sys.exit("without scripts the page does not name the command")
     print("ok without scripts")
 
     tab.ask("Emulation.setScriptExecutionDisabled", value=False)
