@@ -66,8 +66,8 @@ WANTED='
 gcc:cc:nothing can be built
 libc6-dev:/usr/include/stdio.h:nothing can be built
 postgresql:initdb:every test over Postgres, two_proxies::, store_down::
-etcd-server:etcd:lock_services::, client_recipes:: and wrong_numbers:: with etcd
-etcd-client:etcdctl:lock_services::, client_recipes:: and wrong_numbers:: with etcd
+etcd-server:etcd:lock_services::, readme::, client_recipes:: and wrong_numbers:: with etcd
+etcd-client:etcdctl:lock_services::, readme::, client_recipes:: and wrong_numbers:: with etcd
 redis-server:redis-server:lock_services:: with Redis
 redis-tools:redis-cli:lock_services:: with Redis
 nginx-light:nginx:lock_services::, echo:: and spelling:: with nginx, webdav::
@@ -82,7 +82,7 @@ default-jdk-headless:javac:client_recipes:: with Java, wrong_numbers:: with ZooK
 libzookeeper-java:/usr/share/java/zookeeper.jar:client_recipes:: with Java, wrong_numbers:: with ZooKeeper
 python3-djangorestframework:/usr/lib/python3/dist-packages/rest_framework:spelling:: with Django REST framework
 ruby-actionpack:/usr/share/rubygems-integration/all/gems/actionpack-*:spelling:: with Rails
-curl:curl:lock_services::, tls::reqwest_and_curl_get_in
+curl:curl:lock_services::, readme::, tls::reqwest_and_curl_get_in
 strace:strace:crash::the_disk_has_the_mark_before_the_upstream_has_a_byte, death at a sync in fire::
 pgbouncer:pgbouncer:the refusal of a pooler
 libfaketime:/usr/lib/*/faketime/libfaketimeMT.so.1:clock jumps in fire::

@@ -21,16 +21,11 @@ has the mean and p99 the slowest."""
 SHORT = (
     ("core-64", "bare", "no proxy"),
     ("core-64", "nginx", "nginx"),
-    ("core-64", "haproxy", "HAProxy"),
-    ("core-64", "envoy", "Envoy"),
     ("core-64", "bypass", "fencepost, not fenced"),
-    ("core-64", "equal-sqlite", "fencepost, equal tokens, SQLite"),
     ("core-64", "rising-sqlite", "fencepost, rising tokens, SQLite"),
-    ("core-64", "equal-postgres", "fencepost, equal tokens, Postgres"),
     ("core-64", "rising-postgres", "fencepost, rising tokens, Postgres"),
     ("core-64", "stale-postgres", "fencepost, stale tokens, refused"),
     ("core-64", "nginx-auth", "nginx `auth_request`, a service, Postgres"),
-    ("core-64", "envoy-authz", "Envoy `ext_authz`, a service, Postgres"),
 )
 
 

@@ -100,6 +100,7 @@ fn explain(settings: Arc<Settings>, mut head: RequestHead, body: Option<&[u8]>) 
             let judged = judged.and_then(|fenced| subject(&fenced, &head, body));
             ("observed", judged)
         }
+        Class::Unlisted => ("observed", Err(Refusal::NoRoute)),
         Class::Refused(refusal) => ("refused", Err(refusal)),
         Class::Pass { .. } => ("passed", Ok(None)),
         Class::Claim => ("claim", Ok(None)),

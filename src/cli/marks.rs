@@ -214,7 +214,7 @@ fn list_text(answer: &MarkList) -> String {
     if answer.marks.is_empty() {
         return "no marks\n".to_owned();
     }
-    let mut out = tables::marks(answer);
+    let mut out = tables::section("", "resource mark since spent", &answer.marks);
     if let Some(next) = &answer.next {
         let next = line(next).replace('\'', "'\\''");
         let _ = writeln!(out, "There are more: --after '{next}'");

@@ -20,6 +20,12 @@ pub struct StatusArgs {
     access: AccessArgs,
 }
 
+const ABOUT: &str = "instance version started ready not_ready_because draining store store_error \
+     store_kind namespace lease_remaining_seconds in_flight waiting unknown log_level \
+     config_loaded config_digest";
+const ROUTE: &str = "route path mode resource";
+const INSTANCE: &str = "id state silent_seconds settles_in_seconds";
+
 /// The answers of the admin port.
 #[derive(Serialize)]
 struct Answers {
@@ -53,9 +59,9 @@ fn render(answers: &Answers) -> String {
         unknown,
         ..
     } = answers;
-    let mut out = tables::facts(&about(status))
-        + &tables::routes(&status.routes)
-        + &tables::instances(&answers.instances.instances)
+    let mut out = tables::facts(ABOUT, status)
+        + &tables::section("\nRoutes\n", ROUTE, &status.routes)
+        + &tables::section("\nInstances\n", INSTANCE, &answers.instances.instances)
         + &tables::waiting(&waiting.waiting)
         + &tables::refused_most(&answers.rejections.rejections)
         + &tables::all_unknown(&unknown.open);
@@ -68,38 +74,4 @@ fn render(answers: &Answers) -> String {
         }
     }
     out
-}
-
-/// The lines at the top.
-fn about(status: &StatusView) -> [(&'static str, String); 12] {
-    let ready = &status.ready;
-    let is_ready = match ready.not_ready_because.as_slice() {
-        [] => "yes".to_owned(),
-        reasons => format!("no: {}", reasons.join("; ")),
-    };
-    let error = ready.store_error.iter().map(|error| format!(": {error}"));
-    let (kind, namespace) = (&status.store_kind, &status.namespace);
-    let store = format!(
-        "{}{} ({kind}, namespace {namespace})",
-        ready.store,
-        error.collect::<String>()
-    );
-    let lease = status.lease_remaining_seconds;
-    [
-        ("instance", ready.instance.clone()),
-        ("version", status.version.clone()),
-        ("started", status.started.clone()),
-        ("ready", is_ready),
-        ("store", store),
-        (
-            "lease",
-            lease.map_or("-".to_owned(), |left| format!("{left:.1} s")),
-        ),
-        ("in flight", status.counts.in_flight.to_string()),
-        ("waiting", status.counts.waiting.to_string()),
-        ("unknown", status.counts.unknown.to_string()),
-        ("log level", status.log_level.clone()),
-        ("config read", status.config_loaded.clone()),
-        ("config digest", status.config_digest.clone()),
-    ]
 }

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use super::addresses::{self, Listen};
 use super::admin::{AdminSettings, LogSettings, TracingSettings};
 use super::clients::{AddressRange, ClaimSettings};
-use super::judging::{SafeMethods, Unmatched};
+use super::judging::{Mode, SafeMethods, Unmatched};
 use super::limits::{BarrierSettings, BodySettings, LimitSettings, ShutdownSettings};
 use super::lints;
 use super::route::{self, RouteContext, RouteSettings};
@@ -81,7 +81,7 @@ pub struct Settings {
     /// Traces: `off`, or a block with the collector that spans go to. Follows a reload.
     pub tracing: OffOr<TracingSettings>,
     /// Paths that no route matches. `safe-only`: safe methods pass unfenced, everything else gets a
-    /// 404. `refuse`: everything gets a 404.
+    /// 404. `refuse`: everything gets a 404. While routes only observe, everything passes.
     pub unmatched: Unmatched,
     /// The treatment of safe methods (GET, HEAD, OPTIONS, PROPFIND, QUERY, REPORT, SEARCH), unless
     /// a route overrides it.
@@ -271,6 +271,17 @@ impl Settings {
             lints::shared_keys(&named, report);
             lints::routes(&named, report);
         }
+        let enforces = routes.iter().any(|route| route.mode == Mode::Enforce);
+        let takes_all = |route: &RouteSettings| route.path.as_str().starts_with("/{*");
+        report.warn_if(
+            !enforces
+                && routes.iter().any(|route| route.mode == Mode::Observe)
+                && !routes.iter().any(takes_all),
+            "unmatched",
+            "while routes only observe, writes to paths that no route lists pass \
+             (observed-no-route); once a route enforces, they get 404 no-route",
+            "list every path that clients write to; mode: bypass is for those that need no fence",
+        );
         let guarded = routes.iter().any(|route| !route.require_client.is_empty());
         report.warn_if(
             guarded && self.unmatched == Unmatched::SafeOnly,

@@ -173,6 +173,8 @@ label! {
         ObservedImplausibleToken = "observed-implausible-token",
         /// Passed in observe mode, and no mark was made: too many resources are new.
         ObservedOverloaded = "observed-overloaded",
+        /// Passed, though no route matches, while routes only observe.
+        ObservedNoRoute = "observed-no-route",
         /// Passed in observe mode though it is ambiguous.
         ObservedAmbiguousRequest = "observed-ambiguous-request",
         /// Passed in observe mode though the route does not take the method.

@@ -47,7 +47,10 @@ impl Proxy {
             }) => {
                 // An exchange under a permit, or the check of an observed request, counts its
                 // request when it ends.
-                if let Some(outcome @ (Outcome::Unfenced | Outcome::Claimed)) = outcome {
+                if let Some(
+                    outcome @ (Outcome::Unfenced | Outcome::Claimed | Outcome::ObservedNoRoute),
+                ) = outcome
+                {
                     metrics.request(outcome);
                 }
                 log_answered(context, label, outcome, &mut response);

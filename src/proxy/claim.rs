@@ -88,7 +88,7 @@ impl Proxy {
         let fenced = match classify::classify(context.table(), aimed, &context.client).1 {
             Class::Fenced(fenced) => fenced,
             Class::Refused(refusal) => return Err(refusal),
-            Class::Pass { .. } | Class::Observed(..) | Class::Claim => {
+            Class::Pass { .. } | Class::Unlisted | Class::Observed(..) | Class::Claim => {
                 let why = "X-Fencing-Target names a request that no route enforces: there is nothing to claim.";
                 return Err(Refusal::ambiguous(why));
             }

@@ -13,7 +13,7 @@ use super::headers;
 use super::refusal::Refusal;
 use super::routing_table::{Route, RoutingTable};
 use super::tunnel;
-use crate::config::{Mode, SafeMethods, Unmatched};
+use crate::config::{Mode, RouteSettings, SafeMethods, Unmatched};
 use crate::http1::names::HOST;
 use crate::http1::{Fields, RequestHead};
 use crate::routing::{Allow, CheckedPath, ResourceKey, SAFE_METHODS, Source, Token, query_value};
@@ -24,6 +24,8 @@ pub(crate) enum Class {
     Pass { upgrade: bool },
     /// To be judged.
     Fenced(Fenced),
+    /// No route matches, and routes only observe: forwarded, and refused once a route enforces.
+    Unlisted,
     /// Observe mode: forwarded even if it would be refused.
     Observed(Arc<Route>, Result<Fenced, Refusal>),
     /// A claim.
@@ -85,8 +87,14 @@ fn class_of(
             one_path(Allow::default(), &path)?;
         }
         let safe = settings.unmatched == Unmatched::SafeOnly && is_safe(&head.method, &head.fields);
-        let pass = safe.then_some(Class::Pass { upgrade: false });
-        return pass.ok_or(Refusal::NoRoute);
+        let observes = |route: &RouteSettings| route.mode == Mode::Observe;
+        return if safe {
+            Ok(Class::Pass { upgrade: false })
+        } else if !table.strict && settings.routes.iter().any(observes) {
+            Ok(Class::Unlisted)
+        } else {
+            Err(Refusal::NoRoute)
+        };
     };
     *found = Some(Arc::clone(route));
     let settings = &route.settings;

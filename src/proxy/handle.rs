@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::answer::Forwarded;
 use super::classify::{self, Class};
 use super::client::{Client, is_in};
 use super::context::Context;
@@ -13,7 +14,7 @@ use super::setup::Proxy;
 use crate::body::Received;
 use crate::http1::names::CONNECTION;
 use crate::http1::{MessageError, RequestHead, Response};
-use crate::metrics::{Limit, Metrics, Outcome};
+use crate::metrics::{Limit, Metrics, Outcome, UNMATCHED};
 use crate::proxy::client_body::ClientBody;
 
 /// How long a request that is refused for overload waits for its answer. Many clients retry at
@@ -50,6 +51,14 @@ impl Proxy {
             Class::Pass { upgrade } => {
                 let route = route.as_ref();
                 self.unfenced(&context, route, upgrade, head, body).await
+            }
+            Class::Unlisted => {
+                context.note(UNMATCHED, &Refusal::NoRoute, None);
+                let passed = self.unfenced(&context, None, true, head, body).await;
+                passed.map(|passed| Forwarded {
+                    outcome: Some(Outcome::ObservedNoRoute),
+                    ..passed
+                })
             }
             Class::Observed(route, judged) => {
                 self.observe(&context, route, judged, head, body).await

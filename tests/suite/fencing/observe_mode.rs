@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::support::{Config, Proxy, Step, Store, Upstream, fenced, joined, post, put};
 
 const REQUESTS: &str = "fencepost_requests_total";
@@ -46,6 +48,35 @@ async fn an_exchange_that_fails_is_not_counted_as_forwarded() {
         "observed-stale-token",
     ];
     assert_eq!(counted(&proxy, outcomes).await, ["1", "1", "2", "0"]);
+}
+
+/// Nothing is refused while nothing is enforced, on any path.
+#[tokio::test]
+async fn an_unlisted_write_passes_until_a_route_enforces() {
+    let route = "path: '/orders/{id}', resource: 'order:{id}'";
+    for more in ["{}", "unmatched: refuse"] {
+        let (upstream, proxy) = observing(route, more).await;
+        let warns = |line: &Value| {
+            let warning = line["warning"].as_str().unwrap_or_default();
+            warning.contains("once a route enforces, they get 404 no-route")
+        };
+        proxy.logged("the warning", warns).await;
+        proxy.forward(put("/invoices/7")).await;
+        assert_eq!(upstream.count(), 1);
+        let line = proxy.log_of("message", "would have been refused").await;
+        assert_eq!(line["outcome"], "no-route", "{line}");
+        assert_eq!(
+            counted(&proxy, ["observed-no-route", "no-route"]).await,
+            ["1", "0"]
+        );
+    }
+    // One route that enforces is enough.
+    let enforced = "{ path: '/a/{id}', resource: 'a:{id}' }";
+    let routes = format!("routes: [{{ {route}, mode: observe }}, {enforced}]");
+    let upstream = Upstream::start().await;
+    let proxy = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(&routes)).await;
+    proxy.refuse(put("/invoices/7"), 404, "no-route").await;
+    assert_eq!(upstream.count(), 0);
 }
 
 #[tokio::test]

@@ -8,4 +8,5 @@ pub mod house;
 pub mod image;
 pub mod kubernetes;
 pub mod layers;
+pub mod readme;
 pub mod release;

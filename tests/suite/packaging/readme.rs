@@ -1,0 +1,125 @@
+//! README's commands, in their order and in one directory, as a reader types them.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::process::Signal;
+use tokio::net::TcpStream;
+
+use crate::fencing::lock_services::{Etcd, programs};
+use crate::support::postgres::free_port;
+use crate::support::process::{Group, Process};
+use crate::support::proxy::fencepost;
+use crate::support::{Upstream, eventually, or_return};
+
+/// The part of README between two headings.
+fn section(from: &str, to: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let text = std::fs::read_to_string(path).expect("README");
+    let (_, text) = text.split_once(from).expect("the first heading");
+    text.split_once(to)
+        .expect("the second heading")
+        .0
+        .to_owned()
+}
+
+/// The commands in a section's blocks of this kind, each with the output that README shows.
+fn commands(section: &str) -> Vec<(String, Vec<String>)> {
+    let mut commands: Vec<(String, Vec<String>)> = Vec::new();
+    for block in section.split("```console\n").skip(1) {
+        for line in block.split("\n```").next().unwrap_or_default().lines() {
+            match line.strip_prefix("$ ") {
+                Some(command) => commands.push((command.to_owned(), Vec::new())),
+                None => commands
+                    .last_mut()
+                    .expect("a command")
+                    .1
+                    .push(line.to_owned()),
+            }
+        }
+    }
+    commands
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn its_commands_work_one_after_the_other() {
+    let [_curl] = or_return!(programs(["curl"]));
+    let etcd = or_return!(Etcd::found().await);
+    let upstream = Upstream::start().await;
+    let (dir, data, admin) = (
+        tempfile::tempdir().expect("a directory"),
+        free_port(),
+        free_port(),
+    );
+    let script = dir.path().join("nightly.sh");
+    let write = "#!/bin/sh\nexec curl -sSf -X PUT -d nightly $FENCEPOST_URL/orders/7\n";
+    std::fs::write(&script, write).expect("the script");
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).expect("its mode");
+    let here = |text: &str| {
+        text.replace("127.0.0.1:3000", &upstream.address().to_string())
+            .replace("127.0.0.1:7080", &format!("127.0.0.1:{data}"))
+    };
+    let shell = |command: &str| {
+        let program = fencepost().get_program().to_owned();
+        let beside = Path::new(&program)
+            .parent()
+            .expect("a directory")
+            .display()
+            .to_string();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &here(command)]).current_dir(&dir);
+        shell
+            .env(
+                "PATH",
+                format!("{beside}:{}", std::env::var("PATH").expect("a path")),
+            )
+            .env("FENCEPOST_ADMIN_LISTEN", format!("127.0.0.1:{admin}"))
+            .env("FENCEPOST_ADMIN_URL", format!("http://127.0.0.1:{admin}"))
+            .env("ETCDCTL_ENDPOINTS", format!("127.0.0.1:{}", etcd.port));
+        shell
+    };
+    let route = section("## One route", "## What it promises");
+    let (_, file) = route.split_once("```yaml\n").expect("a configuration");
+    let file = file.split_once("\n```").expect("its end").0;
+    let mut proxy: Option<Group> = None;
+    let first = commands(&section("## First requests", "## One route"));
+    let mut played = 0;
+    for (command, output) in first.into_iter().chain(commands(&route)) {
+        played += 1;
+        if command.contains("fencepost serve") {
+            if let Some(before) = proxy.take() {
+                before.signal(Signal::INT);
+                eventually("the port to be free", || async {
+                    TcpStream::connect(("127.0.0.1", data)).await.err()
+                })
+                .await;
+            }
+            std::fs::write(dir.path().join("fencepost.yaml"), here(file)).expect("the file");
+            proxy = Some(Group::start(&mut shell(&command)));
+            eventually("the proxy to listen", || async {
+                TcpStream::connect(("127.0.0.1", data)).await.ok()
+            })
+            .await;
+            continue;
+        }
+        let mut process = Process::start(&mut shell(&command));
+        let status = process.exit().await;
+        let text = process.output();
+        assert!(status.success(), "{command}: {text}");
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for line in output
+            .iter()
+            .filter(|line| !line.contains('…') && !line.starts_with("Via:"))
+        {
+            assert!(
+                words(&text).contains(&words(line)),
+                "{command}: no {line:?} in {text}"
+            );
+        }
+    }
+    assert_eq!(played, 7, "README has other commands than this test knows");
+    let request = "curl -sf -X PUT http://127.0.0.1:7080/orders/7/items/3 -H 'X-Fencing-Token: 1'";
+    let mut process = Process::start(&mut shell(request));
+    assert!(process.exit().await.success(), "{}", process.output());
+}
