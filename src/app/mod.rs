@@ -39,7 +39,7 @@ use crate::store::routes::RouteRecord;
 use crate::store::{InstanceId, MarkStore, StoreError};
 
 pub use keys::{Migration, migrate};
-pub use log_writer::{LineStyle, LogOutput, LogWriter};
+pub use log_writer::{LogOutput, LogWriter};
 pub use shutdown::Shutdown;
 
 /// The pause between two attempts to reach the store at the start.

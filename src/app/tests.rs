@@ -36,7 +36,8 @@ async fn a_bound_proxy_runs_until_its_shutdown() {
         .await
         .expect("free ports");
     let (data, admin) = (bound.data.clone(), bound.admin.clone().expect("it is on"));
-    let writer = LogWriter::start(std::io::sink(), LineStyle::Text, None).expect("a thread");
+    let writer =
+        LogWriter::start(std::io::sink(), config::LogFormat::Text, None).expect("a thread");
     // No other test waits for this signal.
     let (name, ends) = ("SIGUSR2", true);
     let stop = [(SignalKind::user_defined2(), StopSignal { name, ends })];
