@@ -57,27 +57,21 @@ async fn play_and_keep(dir: &Path, keep: bool, ends: &mut Signals<()>) -> anyhow
         () = ends.next() => return Ok(false),
     };
     world.summary(good, keep);
-    let fencepost = &mut world.fencepost.process;
     if keep {
-        tokio::select! {
-            status = fencepost.wait() => {
-                anyhow::bail!("fencepost has ended by itself: {}", status?);
-            }
-            () = ends.next() => {}
-        }
+        ends.next().await;
     }
-    fencepost.kill().await.context("cannot kill fencepost")?;
+    let killed = world.fencepost.process.kill().await;
+    killed.context("cannot kill fencepost")?;
     Ok(good)
 }
 
 async fn play(dir: &Path) -> anyhow::Result<(World, bool)> {
     let servers = Servers::start().await?;
     let config = write_config(dir, &servers.api)?;
-    let fencepost = Fencepost::start(&config).await?;
     let screen = Screen::stdout();
     let mut world = World {
+        fencepost: Fencepost::start(&config).await?,
         servers,
-        fencepost,
         config,
         screen,
     };

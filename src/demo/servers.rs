@@ -74,6 +74,7 @@ struct Books {
 }
 
 /// A stall: the API reports the arrival, and the demo releases the request.
+#[derive(Default)]
 pub(super) struct Hold {
     /// The next request of this method and path stalls: `PUT /orders/8`.
     request: String,
@@ -128,8 +129,7 @@ impl Servers {
     pub(super) fn hold(&self, request: &str) -> Arc<Hold> {
         let hold = Arc::new(Hold {
             request: request.to_owned(),
-            arrived: Notify::new(),
-            released: Notify::new(),
+            ..Hold::default()
         });
         locked(&self.books).hold = Some(Arc::clone(&hold));
         hold
