@@ -17,6 +17,7 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 use tracing_subscriber::fmt::MakeWriter;
 
+use crate::config::LogFormat;
 use crate::log_filter::LogFilter;
 use crate::metrics::Metrics;
 use crate::printable;
@@ -40,21 +41,12 @@ pub struct LogOutput {
     pub filter: Arc<LogFilter>,
 }
 
-/// The format of lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LineStyle {
-    Json,
-    Text,
-    /// Text with escape sequences. Values have none: tracing's formatter writes those as numbers.
-    Coloured,
-}
-
 /// Accepts lines and queues them.
 #[derive(Clone, Debug)]
 pub struct LogWriter {
     lines: Sender<Vec<u8>>,
     counts: Arc<LineCounts>,
-    style: LineStyle,
+    format: LogFormat,
     /// The field that ends each line.
     instance: Arc<str>,
 }
@@ -72,7 +64,7 @@ impl LogWriter {
     /// if there is one.
     pub fn start(
         to: impl Write + Send + 'static,
-        style: LineStyle,
+        format: LogFormat,
         instance: Option<&str>,
     ) -> io::Result<Self> {
         let (lines, queued) = channel();
@@ -81,11 +73,14 @@ impl LogWriter {
         std::thread::Builder::new()
             .name("log".to_owned())
             .spawn(move || shared.write_to(to, &queued))?;
-        let instance = instance.map_or_else(String::new, |name| style.field(name));
+        let instance = instance.map_or_else(String::new, |name| match format {
+            LogFormat::Json => format!(",\"instance\":\"{name}\""),
+            LogFormat::Text => format!(" instance={name}"),
+        });
         Ok(Self {
             lines,
             counts,
-            style,
+            format,
             instance: instance.into(),
         })
     }
@@ -130,25 +125,11 @@ impl LogWriter {
     }
 }
 
-impl LineStyle {
-    /// The field at the end of a line that names the instance.
-    fn field(self, instance: &str) -> String {
-        match self {
-            Self::Json => format!(",\"instance\":\"{instance}\""),
-            Self::Text | Self::Coloured => format!(" instance={instance}"),
-        }
-    }
-
-    /// A line, without its end.
-    fn clean(self, line: &str) -> Cow<'_, str> {
-        match self {
-            Self::Json => printable::json(line),
-            Self::Text => printable::line(line),
-            Self::Coloured => {
-                let parts: Vec<_> = line.split('\x1b').map(printable::line).collect();
-                Cow::Owned(parts.join("\x1b"))
-            }
-        }
+/// A line without control characters, and without its end.
+fn clean(format: LogFormat, line: &str) -> Cow<'_, str> {
+    match format {
+        LogFormat::Json => printable::json(line),
+        LogFormat::Text => printable::line(line),
     }
 }
 
@@ -156,11 +137,11 @@ impl Write for LogWriter {
     /// Takes a line whole, or drops it.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(line);
-        let text = self.style.clean(text.strip_suffix('\n').unwrap_or(&text));
+        let text = clean(self.format, text.strip_suffix('\n').unwrap_or(&text));
         // The field is the last one of a JSON line's object.
-        let (text, end) = match self.style {
-            LineStyle::Json => (text.strip_suffix('}').unwrap_or(&text), "}\n"),
-            LineStyle::Text | LineStyle::Coloured => (&*text, "\n"),
+        let (text, end) = match self.format {
+            LogFormat::Json => (text.strip_suffix('}').unwrap_or(&text), "}\n"),
+            LogFormat::Text => (&*text, "\n"),
         };
         let queued = [text, &self.instance, end].concat().into_bytes();
         let length = queued.len();
@@ -250,7 +231,7 @@ mod tests {
     fn what_finds_no_room_is_dropped_and_counted() {
         let ((begun, begins), (tell, told)) = (sync_channel(0), sync_channel(0));
         let mut writer =
-            LogWriter::start(Reader { begun, told }, LineStyle::Text, None).expect("a thread");
+            LogWriter::start(Reader { begun, told }, LogFormat::Text, None).expect("a thread");
         writer.write_all(b"one\n").expect("it is taken");
         assert_eq!(begins.recv().expect("a write"), b"one\n");
 
@@ -282,17 +263,17 @@ mod tests {
 
     #[test]
     fn every_line_names_the_instance() {
-        for (style, line, written) in [
+        for (format, line, written) in [
             (
-                LineStyle::Json,
+                LogFormat::Json,
                 "{\"a\":{}}\n",
                 "{\"a\":{},\"instance\":\"1f\"}\n",
             ),
-            (LineStyle::Text, "a b=1\n", "a b=1 instance=1f\n"),
+            (LogFormat::Text, "a b=1\n", "a b=1 instance=1f\n"),
         ] {
             let ((begun, begins), (tell, told)) = (sync_channel(0), sync_channel(0));
             let reader = Reader { begun, told };
-            let mut writer = LogWriter::start(reader, style, Some("1f")).expect("a thread");
+            let mut writer = LogWriter::start(reader, format, Some("1f")).expect("a thread");
             writer.write_all(line.as_bytes()).expect("it is taken");
             assert_eq!(begins.recv().expect("a write"), written.as_bytes());
             tell.send(true).expect("it is written");
@@ -301,20 +282,15 @@ mod tests {
 
     #[test]
     fn no_value_steers_the_terminal() {
-        for (style, line, clean) in [
+        for (format, line, expected) in [
             (
-                LineStyle::Json,
+                LogFormat::Json,
                 "{\"a\":\"\u{202e}\u{7f}\"}",
                 "{\"a\":\"\\u202e\\u007f\"}",
             ),
-            (LineStyle::Text, "a \x1b[2J\nb", "a \\u{1b}[2J\\u{a}b"),
-            (
-                LineStyle::Coloured,
-                "\x1b[2ma\x1b[0m \u{9b}2J",
-                "\x1b[2ma\x1b[0m \\u{9b}2J",
-            ),
+            (LogFormat::Text, "a \x1b[2J\nb", "a \\u{1b}[2J\\u{a}b"),
         ] {
-            assert_eq!(style.clean(line), clean);
+            assert_eq!(clean(format, line), expected);
         }
     }
 
@@ -333,7 +309,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_lost_is_counted() {
         let metrics = Arc::new(Metrics::new(&[]));
-        let mut log = LogWriter::start(Closed, LineStyle::Text, None).expect("a thread");
+        let mut log = LogWriter::start(Closed, LogFormat::Text, None).expect("a thread");
         let counting = tokio::spawn(log.clone().count_dropped(Arc::clone(&metrics)));
         let mut total = 0;
         for lost in [0, 7, 0, 5] {

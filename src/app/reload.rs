@@ -5,50 +5,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::Signal;
-use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use super::keys;
+use super::running::{App, route_labels};
 use crate::admin::LoadedConfig;
-use crate::config::{self, AdminSettings, Loader, Mode, RouteTable, Settings};
-use crate::fencing::Fencing;
+use crate::config::{self, Loader, RouteTable, Settings};
 use crate::json_values::wall_clock;
-use crate::log_filter::LogFilter;
-use crate::metrics::Metrics;
-use crate::proxy::Proxy;
-use crate::store::MarkStore;
-use crate::store::routes::{RouteRecord, record};
+use crate::store::routes::record;
 
 /// The interval at which the files are checked.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// The parts that a reload changes. Clones share them.
-#[derive(Clone)]
-pub(super) struct Live {
-    pub proxy: Arc<Proxy>,
-    pub store: Arc<dyn MarkStore>,
-    pub routes: Arc<RouteRecord>,
-    pub metrics: Arc<Metrics>,
-    pub fencing: Arc<Fencing>,
-    pub admin: watch::Sender<AdminSettings>,
-    pub loaded: watch::Sender<LoadedConfig>,
-    pub log: Arc<LogFilter>,
-}
-
-/// The labels and modes of the routes, for the metrics.
-pub(super) fn route_labels(settings: &Settings) -> Vec<(String, Mode)> {
-    let routes = settings.routes.iter();
-    routes
-        .map(|route| (route.label().to_owned(), route.mode))
-        .collect()
-}
 
 /// Reloads until it is aborted.
 pub(super) async fn watch(
     mut hangups: Signal,
     loader: Loader,
     mut settings: Arc<Settings>,
-    live: Live,
+    app: Arc<App>,
 ) {
     let mut tick = tokio::time::interval(LOOK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -81,7 +55,7 @@ pub(super) async fn watch(
                 for warning in warnings {
                     tracing::warn!(%warning, "configuration");
                 }
-                (new.sources.clone(), take(new, &settings, &live).await)
+                (new.sources.clone(), take(new, &settings, &app).await)
             }
             Err(problems) => (problems.sources.clone(), Err(vec![problems.to_string()])),
         };
@@ -89,7 +63,7 @@ pub(super) async fn watch(
             Ok(new) => {
                 settings = new;
                 seen = sources;
-                live.metrics.series.config_reload_ok.set(1);
+                app.metrics.series.config_reload_ok.set(1);
                 tracing::info!(cause, "the configuration was reloaded");
                 tracing::info!("{}", config::summary(&settings));
             }
@@ -97,8 +71,8 @@ pub(super) async fn watch(
                 // Watches the files that the failed reload has read, and those of the current
                 // configuration.
                 seen = sources.and(&settings.sources.now());
-                live.metrics.set_routes(&route_labels(&settings));
-                live.metrics.series.config_reload_ok.set(0);
+                app.metrics.set_routes(&route_labels(&settings));
+                app.metrics.series.config_reload_ok.set(0);
                 for reason in reasons {
                     tracing::error!(
                         cause,
@@ -112,18 +86,18 @@ pub(super) async fn watch(
 }
 
 /// Applies new settings, all of them or none: an error leaves only the metrics of new routes.
-async fn take(new: Settings, now: &Settings, live: &Live) -> Result<Arc<Settings>, Vec<String>> {
+async fn take(new: Settings, now: &Settings, app: &App) -> Result<Arc<Settings>, Vec<String>> {
     let (new, kept) = now.reload_from(new)?;
     let new = Arc::new(new);
     let table = RouteTable::of(&new.routes, new.unmatched);
-    let checked = live.routes.check(&*live.store, &table).await;
+    let checked = app.routes.check(&*app.store, &table).await;
     let findings = checked.map_err(reason)?;
-    live.metrics.set_routes(&route_labels(&new));
+    app.metrics.set_routes(&route_labels(&new));
     // Recorded before the first request uses it, and only if it can be served.
-    let snapshot = live.proxy.prepare(Arc::clone(&new)).map_err(reason)?;
-    record(&*live.store, &table).await.map_err(reason)?;
-    live.proxy.reload(&snapshot);
-    live.routes.serve(table);
+    let snapshot = app.proxy.prepare(Arc::clone(&new)).map_err(reason)?;
+    record(&*app.store, &table).await.map_err(reason)?;
+    app.proxy.reload(&snapshot);
+    app.routes.serve(table);
     keys::tell(&findings);
     if !kept.is_empty() {
         tracing::warn!(
@@ -133,15 +107,15 @@ async fn take(new: Settings, now: &Settings, live: &Live) -> Result<Arc<Settings
     }
     // A level that an operator has set since stays if the file's is as it was.
     if now.log.level != new.log.level
-        && let Err(error) = live.log.set(new.log.level.clone(), "reload")
+        && let Err(error) = app.log.set(new.log.level.clone(), "reload")
     {
         tracing::error!(%error, "the log level could not be changed");
     }
-    live.metrics.set_config(&new, wall_clock());
-    live.fencing.reload(&new);
-    live.admin.send_replace(new.admin.clone());
+    app.metrics.set_config(&new, wall_clock());
+    app.fencing.reload(&new);
+    app.admin_settings.send_replace(new.admin.clone());
     let loaded = LoadedConfig::now(Arc::clone(&new), kept);
-    live.loaded.send_replace(loaded);
+    app.loaded.send_replace(loaded);
     Ok(new)
 }
 

@@ -7,8 +7,10 @@ use rustix::process::{Signal, getpid, kill_process};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use super::shutdown::StopSignal;
 use super::*;
-use crate::config::Overrides;
+use crate::config::{LogFormat, Overrides};
+use crate::log_filter::LogFilter;
 use crate::signals::Signals;
 
 /// The status line of a `GET`.
@@ -32,11 +34,11 @@ async fn a_bound_proxy_runs_until_its_shutdown() {
     );
     let (settings, _) = config::parse(&text, &Overrides::default()).expect("a configuration");
     let filter = Arc::new(LogFilter::new(settings.log.level.clone(), None));
-    let bound = App::bind(Arc::new(settings), InstanceId::from_bits(1))
+    let bound = Bound::bind(Arc::new(settings), InstanceId::from_bits(1))
         .await
         .expect("free ports");
     let (data, admin) = (bound.data.clone(), bound.admin.clone().expect("it is on"));
-    let writer = LogWriter::start(std::io::sink(), LineStyle::Text, None).expect("a thread");
+    let writer = LogWriter::start(std::io::sink(), LogFormat::Text, None).expect("a thread");
     // No other test waits for this signal.
     let (name, ends) = ("SIGUSR2", true);
     let stop = [(SignalKind::user_defined2(), StopSignal { name, ends })];

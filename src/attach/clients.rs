@@ -16,7 +16,6 @@ use crate::routing::is_address_or_localhost;
 /// `hosts`: the authorities of requests that lead to the fencepost, as [`with_port`] writes them.
 /// Empty where clients come over a Unix socket, which no browser reaches.
 pub(super) fn check(hosts: &[String], head: &Parts, token: &HeaderValue) -> Result<(), Refusal> {
-    let ambiguous = |why: &str| Err(Refusal::Ambiguous(why.to_owned()));
     let fields = Fields::from(&head.headers);
     // A client that sends an authority takes this port for a proxy (RFC 9112, 3.2.2).
     let proxied = head.uri.authority().map(Authority::as_str);
@@ -25,11 +24,11 @@ pub(super) fn check(hosts: &[String], head: &Parts, token: &HeaderValue) -> Resu
     let by_socket = hosts.is_empty();
     let names_the_port = proxied.is_none() && (by_socket || is_address_or_localhost(host));
     if !names_the_port && !hosts.contains(&with_port(host)) {
-        return ambiguous(&format!(
+        return Err(Refusal::ambiguous(format!(
             "The request is for {host}, and this attach leads elsewhere: use the address in \
              FENCEPOST_URL. Or name {host} with --http-proxy if it is the fenced service, or in \
              NO_PROXY of the command if it is not."
-        ));
+        )));
     }
     let text = |name| Some(head.headers.get(name)?.to_str().unwrap_or_default());
     let of_this_site = match (text("sec-fetch-site"), text("origin")) {
@@ -40,16 +39,16 @@ pub(super) fn check(hosts: &[String], head: &Parts, token: &HeaderValue) -> Resu
         (None, None) => true,
     };
     if !by_socket && !of_this_site {
-        return ambiguous(
+        return Err(Refusal::ambiguous(
             "A web page of another site has sent this request, and fencepost attach adds the token \
              to requests of its command only.",
-        );
+        ));
     }
     if fencing_token(&fields)?.is_some_and(|own| own != token.as_bytes()) {
-        return ambiguous(
+        return Err(Refusal::ambiguous(
             "The request has an X-Fencing-Token of its own, and fencepost attach sends another \
              one: leave one of them out.",
-        );
+        ));
     }
     Ok(())
 }

@@ -59,16 +59,11 @@ fn covers(entry: &str, name: &str) -> bool {
 
 /// An authority without its port, and without the brackets of IPv6.
 fn host(authority: &str) -> &str {
-    if let Some((address, _)) = authority
-        .strip_prefix('[')
-        .and_then(|rest| rest.split_once(']'))
-    {
-        return address;
-    }
-    match authority.split_once(':') {
-        Some((host, port)) if !port.contains(':') => host,
-        _ => authority,
-    }
+    let bracketed = authority.strip_prefix('[');
+    let address = bracketed.and_then(|rest| rest.split_once(']'));
+    let name = authority.split_once(':');
+    let name = name.filter(|(_, port)| !port.contains(':'));
+    address.or(name).map_or(authority, |(host, _)| host)
 }
 
 #[cfg(test)]

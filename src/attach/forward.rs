@@ -117,7 +117,6 @@ pub(super) struct Fencepost {
     client: Client,
     /// `http://orders:7080`.
     base: String,
-    host: HeaderValue,
 }
 
 impl Fencepost {
@@ -148,7 +147,6 @@ impl Fencepost {
         Ok(Self {
             client: builder.tls_backend_preconfigured(tls).build()?,
             base: format!("{scheme}://{host}"),
-            host: HeaderValue::try_from(host)?,
         })
     }
 
@@ -162,17 +160,18 @@ impl Fencepost {
         let url = Url::parse(&format!("{}{target}", self.base)).ok();
         let unchanged = url.filter(|url| url.path() == head.uri.path());
         let url = unchanged.ok_or_else(|| {
-            let why = "fencepost attach passes a path on as it is: send one that begins with /, \
-                       without dot segments, and percent-encoded.";
-            Refusal::Ambiguous(why.into())
+            Refusal::ambiguous(
+                "fencepost attach passes a path on as it is: send one that begins with /, without \
+                 dot segments, and percent-encoded.",
+            )
         })?;
         let mut request = reqwest::Request::new(head.method, url);
         let mut headers = end_to_end(&head.headers);
-        // hyper answers `Expect`, and sends no trailers that are not announced.
-        headers.remove(EXPECT);
-        headers.remove(TRAILER);
+        // hyper writes `Host`, answers `Expect`, and sends no trailers that are not announced.
+        for name in [HOST, EXPECT, TRAILER] {
+            headers.remove(name);
+        }
         headers.append(VIA, HeaderValue::from_static("1.1 fencepost-attach"));
-        headers.insert(HOST, self.host.clone());
         *request.headers_mut() = headers;
         *request.body_mut() = Some(body);
         Ok(request)
@@ -254,20 +253,18 @@ impl Forwarder {
         asked: &Asked,
     ) -> Response<Body> {
         locked(&self.counts).requests += 1;
-        let request = body.and_then(|body| self.fencepost.request(head, body));
-        let answered = match request {
-            Ok(request) => self.stamped(request, asked).await,
-            Err(refusal) => Err(refusal),
+        let answered = async {
+            let request = self.fencepost.request(head, body?)?;
+            self.stamped(request, asked).await
         };
-        match answered {
-            Ok(answer) => answer,
-            Err(refusal) => {
-                let why = refusal.detail(None, true).to_string();
-                self.refused(asked, refusal.outcome().as_str(), Some(&why));
-                let answer = whole(Response::from(refusal.respond(STYLE, None)));
-                answer.await.map(Body::from)
-            }
-        }
+        let refusal = match answered.await {
+            Ok(answer) => return answer,
+            Err(refusal) => refusal,
+        };
+        let why = refusal.detail(None, true).to_string();
+        self.refused(asked, refusal.outcome().as_str(), Some(&why));
+        let answer = whole(Response::from(refusal.respond(STYLE, None)));
+        answer.await.map(Body::from)
     }
 
     /// Sends a request with the token, and again where the answer allows that.
@@ -409,10 +406,8 @@ fn wait(sent: &Result<Response<Body>, Refusal>, pause: Duration) -> Option<Durat
         return None;
     }
     // In seconds (RFC 9110, 10.2.3), as a fencepost writes it.
-    let after = headers
-        .get(RETRY_AFTER)
-        .and_then(|after| after.to_str().ok());
-    let after = after.and_then(|after| after.parse().ok());
+    let after = headers.get(RETRY_AFTER);
+    let after = after.and_then(|after| after.to_str().ok()?.parse().ok());
     Some(after.map_or(pause, Duration::from_secs))
 }
 

@@ -3,7 +3,6 @@
 //! dropped, counted (`fencepost_log_lines_dropped_total`) and reported once there is room again.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
-use std::io::IsTerminal;
 use std::panic::PanicHookInfo;
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::app::{LineStyle, LogOutput, LogWriter};
+use crate::app::{LogOutput, LogWriter};
 use crate::config::{LogFormat, LogSettings};
 use crate::log_filter::{self, LogFilter};
 use crate::store::InstanceId;
@@ -38,13 +37,8 @@ pub(super) fn start(
 ) -> anyhow::Result<Logging> {
     let filter = log_filter::targets(&settings.level)
         .with_context(|| format!("log.level: {}", settings.level))?;
-    let style = match settings.format {
-        LogFormat::Json => LineStyle::Json,
-        LogFormat::Text if coloured() => LineStyle::Coloured,
-        LogFormat::Text => LineStyle::Text,
-    };
     let name = instance.map(InstanceId::name);
-    let writer = LogWriter::start(std::io::stderr(), style, name.as_deref())
+    let writer = LogWriter::start(std::io::stderr(), settings.format, name.as_deref())
         .context("the log's thread cannot be started")?;
     let (filter, handle) = reload::Layer::new(filter);
     let lines = tracing_subscriber::fmt::layer().with_writer(writer.clone());
@@ -55,7 +49,7 @@ pub(super) fn start(
             .with_current_span(false)
             .with_span_list(false)
             .boxed(),
-        LogFormat::Text => lines.with_ansi(style == LineStyle::Coloured).boxed(),
+        LogFormat::Text => lines.with_ansi(false).boxed(),
     };
     let started = tracing_subscriber::registry()
         .with(filter)
@@ -67,10 +61,6 @@ pub(super) fn start(
     Ok(Logging {
         output: LogOutput { writer, filter },
     })
-}
-
-fn coloured() -> bool {
-    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()
 }
 
 /// A line of the log like any other: the default hook writes to standard error itself, and would

@@ -11,21 +11,15 @@ use anyhow::Context as _;
 use tokio::signal::unix::SignalKind;
 
 mod child;
-mod hand;
-mod http;
-mod legacy;
-mod locks;
-mod naive;
 mod screen;
+mod servers;
 mod stories;
 mod worker;
 mod world;
 
 use child::Fencepost;
-use legacy::Legacy;
-use locks::LockService;
 use screen::Screen;
-use stories::Verdict;
+use servers::Servers;
 use world::World;
 
 use crate::signals::Signals;
@@ -62,34 +56,26 @@ async fn play_and_keep(dir: &Path, keep: bool, ends: &mut Signals<()>) -> anyhow
         // The child is killed as the future is dropped.
         () = ends.next() => return Ok(false),
     };
-    hand::summary(&world, good, keep);
-    let fencepost = &mut world.fencepost.process;
+    world.summary(good, keep);
     if keep {
-        tokio::select! {
-            status = fencepost.wait() => {
-                anyhow::bail!("fencepost has ended by itself: {}", status?);
-            }
-            () = ends.next() => {}
-        }
+        ends.next().await;
     }
-    fencepost.kill().await.context("cannot kill fencepost")?;
+    let killed = world.fencepost.process.kill().await;
+    killed.context("cannot kill fencepost")?;
     Ok(good)
 }
 
 async fn play(dir: &Path) -> anyhow::Result<(World, bool)> {
-    let api = Legacy::start().await?;
-    let locks = LockService::start().await?;
-    let config = write_config(dir, &api.url)?;
-    let fencepost = Fencepost::start(&config).await?;
+    let servers = Servers::start().await?;
+    let config = write_config(dir, &servers.api)?;
     let screen = Screen::stdout();
     let mut world = World {
-        api,
-        locks,
-        fencepost,
+        fencepost: Fencepost::start(&config).await?,
+        servers,
         config,
         screen,
     };
-    hand::introduce(&world);
+    world.introduce();
 
     let mut good = end_of(screen, stories::zombie(&world, false)).await;
     good &= end_of(screen, stories::zombie(&world, true)).await;
@@ -99,16 +85,14 @@ async fn play(dir: &Path) -> anyhow::Result<(World, bool)> {
     Ok((world, good))
 }
 
-/// Prints a story's verdict. A story that fails counts as not ended as it should; the others are
-/// still played.
-async fn end_of(screen: Screen, story: impl Future<Output = anyhow::Result<Verdict>>) -> bool {
-    let verdict = match tokio::time::timeout(STORY, story).await {
-        Ok(Ok(verdict)) => verdict,
-        Ok(Err(error)) => Verdict::failed(format!("{error:#}")),
-        Err(_) => Verdict::failed(format!("no end within {STORY:?}")),
+/// Plays a story. One that fails counts as not ended as it should; the others are still played.
+async fn end_of(screen: Screen, story: impl Future<Output = anyhow::Result<bool>>) -> bool {
+    let why = match tokio::time::timeout(STORY, story).await {
+        Ok(Ok(good)) => return good,
+        Ok(Err(error)) => format!("{error:#}"),
+        Err(_) => format!("no end within {STORY:?}"),
     };
-    screen.verdict(verdict.good, verdict.expected, &verdict.found);
-    verdict.good
+    screen.verdict(false, "the story to come to its end", &why)
 }
 
 /// The configuration of the demo's fencepost, as a readable file.

@@ -20,13 +20,13 @@ pub(super) enum Lane {
     Api,
 }
 
-/// Each lane with its name, the column of its lifeline, and its colour. The story names the middle.
-const LANES: [(Lane, &str, usize, &str); 5] = [
-    (Lane::A, "A", 1, "33"),
-    (Lane::B, "B", 7, "36"),
-    (Lane::Lock, "lock", 14, "35"),
-    (Lane::Middle, "", 23, "34"),
-    (Lane::Api, "API", 32, "37"),
+/// Each lane with the column of its lifeline, and its colour.
+const LANES: [(Lane, usize, &str); 5] = [
+    (Lane::A, 1, "33"),
+    (Lane::B, 7, "36"),
+    (Lane::Lock, 14, "35"),
+    (Lane::Middle, 23, "34"),
+    (Lane::Api, 32, "37"),
 ];
 
 /// The width of all lanes.
@@ -40,16 +40,6 @@ pub(super) const PLAIN: &str = "";
 pub(super) const GOOD: &str = "32";
 /// Of harm done.
 pub(super) const BAD: &str = "31";
-
-impl Lane {
-    pub(super) fn name(self) -> &'static str {
-        LANES[self as usize].1
-    }
-
-    fn column(self) -> usize {
-        LANES[self as usize].2
-    }
-}
 
 /// Prints one line of text, or several.
 pub(super) fn print(text: &str) {
@@ -84,11 +74,12 @@ impl Screen {
         format!("\x1b[{colour}m{text}\x1b[0m")
     }
 
-    /// A story's end: the expected and the actual result.
-    pub(super) fn verdict(self, good: bool, expected: &str, found: &str) {
+    /// A story's end: the expected and the actual result. Returns `good`.
+    pub(super) fn verdict(self, good: bool, expected: &str, found: &str) -> bool {
         let (sign, colour) = if good { ('✓', GOOD) } else { ('✗', BAD) };
         let text = format!("  {sign} expected {expected}; found {found}");
         print(&self.paint(colour, &text));
+        good
     }
 }
 
@@ -118,8 +109,7 @@ impl Timeline {
 
     /// Something that one actor does to another, or says to it.
     pub(super) fn arrow(&self, from: Lane, to: Lane, colour: &str, text: &str) {
-        let line = self.render(self.start.elapsed(), from, to, colour, text);
-        print(&line);
+        print(&self.render(self.start.elapsed(), from, to, colour, text));
     }
 
     /// Something that happens to one actor.
@@ -141,25 +131,14 @@ impl Timeline {
         }
     }
 
+    /// The lanes' names, each over its lifeline.
     fn names(&self) -> String {
-        let mut row = [' '; LANES_WIDTH];
-        for (lane, name, column, _) in LANES {
-            let name = if lane == Lane::Middle {
-                self.middle
-            } else {
-                name
-            };
-            let left = column.saturating_sub(name.len() / 2);
-            for (cell, letter) in row[left..].iter_mut().zip(name.chars()) {
-                *cell = letter;
-            }
-        }
-        format!("{:10}{}", "", row.iter().collect::<String>())
+        format!("{:11}A     B    lock{:^15}API", "", self.middle)
     }
 
     fn render(&self, elapsed: Duration, from: Lane, to: Lane, colour: &str, text: &str) -> String {
         let mut cells = [(' ', PLAIN); LANES_WIDTH];
-        for (lane, _, column, _) in LANES {
+        for (lane, column, _) in LANES {
             let lifeline = match lane {
                 Lane::Middle if self.middle.is_empty() => ' ',
                 Lane::A if self.stalled.load(Ordering::Relaxed) => '┊',
@@ -167,8 +146,8 @@ impl Timeline {
             };
             cells[column] = (lifeline, DIM);
         }
-        let (start, end) = (from.column(), to.column());
-        let actor = LANES[from as usize].3;
+        let (_, start, actor) = LANES[from as usize];
+        let (_, end, _) = LANES[to as usize];
         cells[start.min(end)..=start.max(end)].fill(('─', actor));
         cells[end] = (if start < end { '▶' } else { '◀' }, actor);
         cells[start] = ('●', actor);

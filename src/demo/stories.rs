@@ -8,10 +8,8 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::child::Fencepost;
-use super::http::client;
-use super::legacy::OPENING_BALANCE;
-use super::naive;
 use super::screen::{BAD, GOOD, Lane, PLAIN, Timeline, print};
+use super::servers::{OPENING_BALANCE, client, start_naive};
 use super::worker::{Answer, Worker, order};
 use super::world::World;
 
@@ -20,37 +18,19 @@ const PRICE: i64 = 30;
 /// How often a condition is checked.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// The end of a story.
-pub(super) struct Verdict {
-    pub good: bool,
-    pub expected: &'static str,
-    pub found: String,
-}
-
-impl Verdict {
-    /// The story broke off.
-    pub(super) fn failed(found: String) -> Self {
-        Self {
-            good: false,
-            expected: "the story to come to its end",
-            found,
-        }
-    }
-}
-
 /// Stories (a) and (b): a holder stalls, loses its lease, wakes, and goes on. Without fencepost
 /// the account is charged twice and the newer state is lost; with it, neither.
-pub(super) async fn zombie(world: &World, fenced: bool) -> anyhow::Result<Verdict> {
+pub(super) async fn zombie(world: &World, fenced: bool) -> anyhow::Result<bool> {
     let (title, proxy, target) = if fenced {
         let title = "(b) The same zombie, with fencepost in front of the API";
         (title, "fencepost", &world.fencepost.url)
     } else {
-        ("(a) A zombie, without fencepost", "", &world.api.url)
+        ("(a) A zombie, without fencepost", "", &world.servers.api)
     };
     world.begin(title);
     print("A and B have one job: take 30 from account 7, then write order 7.");
     let timeline = Timeline::start(world.screen, proxy);
-    let lock = format!("{}/locks/order-7", world.locks.url);
+    let lock = format!("{}/locks/order-7", world.servers.locks);
 
     let a = Worker::acquire(Lane::A, &timeline, target, &lock).await?;
     a.read_order("/orders/7").await?;
@@ -83,18 +63,16 @@ pub(super) async fn zombie(world: &World, fenced: bool) -> anyhow::Result<Verdic
         ((201, 200, 2, "A"), expected)
     };
     let by = order_7["by"].as_str().unwrap_or_default();
-    Ok(Verdict {
-        good: (charge, write, charges, by) == wanted
-            && of_b.iter().all(|answer| answer.status.is_success())
-            && account["balance"] == OPENING_BALANCE - PRICE * i64::try_from(charges)?,
-        expected,
-        found: format!(
-            "{charge} and {write}, balance {} after {charges} charge{}, {}",
-            account["balance"],
-            if charges == 1 { "" } else { "s" },
-            order(&order_7),
-        ),
-    })
+    let good = (charge, write, charges, by) == wanted
+        && of_b.iter().all(|answer| answer.status.is_success())
+        && account["balance"] == OPENING_BALANCE - PRICE * i64::try_from(charges)?;
+    let found = format!(
+        "{charge} and {write}, balance {} after {charges} charge{}, {}",
+        account["balance"],
+        if charges == 1 { "" } else { "s" },
+        order(&order_7),
+    );
+    Ok(world.screen.verdict(good, expected, &found))
 }
 
 /// The jobs of A and B.
@@ -106,13 +84,17 @@ async fn job(worker: &Worker, status: &str) -> anyhow::Result<[Answer; 2]> {
 
 /// Story (c): 41 has passed the check and stalls on its way. A proxy that only checks lets 42 pass,
 /// and 41 lands last. With fencepost 42 waits at the barrier until 41 has landed.
-pub(super) async fn race(world: &World, fenced: bool) -> anyhow::Result<Verdict> {
+pub(super) async fn race(world: &World, fenced: bool) -> anyhow::Result<bool> {
     let (title, proxy, target) = if fenced {
         let url = world.fencepost.url.clone();
         ("(c) The same race, with fencepost", "fencepost", url)
     } else {
         let title = "(c) The overtaking race, with a proxy that only checks, then forwards";
-        (title, "check", naive::start(world.api.url.clone()).await?)
+        (
+            title,
+            "check",
+            start_naive(world.servers.api.clone()).await?,
+        )
     };
     world.begin(title);
     let timeline = Timeline::start(world.screen, proxy);
@@ -122,7 +104,7 @@ pub(super) async fn race(world: &World, fenced: bool) -> anyhow::Result<Verdict>
         let worker = Worker::new(lane, &timeline, &target, token);
         tokio::spawn(async move { worker.put_order("/orders/8", status).await })
     };
-    let hold = world.api.hold("PUT /orders/8");
+    let hold = world.servers.hold("PUT /orders/8");
     let first = send(Lane::A, 41, "paid");
     hold.arrived.notified().await;
     let text = "41 has passed the check, and stalls on its way";
@@ -158,13 +140,11 @@ pub(super) async fn race(world: &World, fenced: bool) -> anyhow::Result<Verdict>
         let wanted = "A: arrived, B: arrived, B: took effect, A: took effect";
         ("A", wanted, "the damage (41 lands last, over 42)")
     };
-    Ok(Verdict {
-        good: answers.iter().all(|answer| answer.status.is_success())
-            && order_8["by"] == last
-            && events == wanted,
-        expected,
-        found: format!("{}, after {events}", order(&order_8)),
-    })
+    let good = answers.iter().all(|answer| answer.status.is_success())
+        && order_8["by"] == last
+        && events == wanted;
+    let found = format!("{}, after {events}", order(&order_8));
+    Ok(world.screen.verdict(good, expected, &found))
 }
 
 /// Asks fencepost's admin API: true if a request of this resource waits at the barrier.
@@ -178,7 +158,7 @@ async fn waits(world: &World, resource: &str) -> anyhow::Result<bool> {
 }
 
 /// Story (d): the proxy dies of SIGKILL, and the mark does not.
-pub(super) async fn kill_nine(world: &mut World) -> anyhow::Result<Verdict> {
+pub(super) async fn kill_nine(world: &mut World) -> anyhow::Result<bool> {
     world.begin("(d) kill -9 of fencepost, and a start over the same file");
     let timeline = Timeline::start(world.screen, "fencepost");
     let b = Worker::new(Lane::B, &timeline, &world.fencepost.url, 42);
@@ -205,10 +185,9 @@ pub(super) async fn kill_nine(world: &mut World) -> anyhow::Result<Verdict> {
     let order_9 = world.get("/orders/9").await?;
     let [refusal, success] = [&zombie, &after].map(|answer| answer.status.as_u16());
     let mark = zombie.body["mark"].as_str().unwrap_or("?");
-    Ok(Verdict {
-        good: (refusal, mark, success) == (412, "42", 200)
-            && order_9 == json!({ "status": "shipped", "by": "B" }),
-        expected: "412 to 41 from the mark in the file, 200 to 43, \"shipped\" by B",
-        found: format!("{refusal} (mark {mark}), {success}, {}", order(&order_9)),
-    })
+    let good = (refusal, mark, success) == (412, "42", 200)
+        && order_9 == json!({ "status": "shipped", "by": "B" });
+    let expected = "412 to 41 from the mark in the file, 200 to 43, \"shipped\" by B";
+    let found = format!("{refusal} (mark {mark}), {success}, {}", order(&order_9));
+    Ok(world.screen.verdict(good, expected, &found))
 }

@@ -7,8 +7,8 @@ use anyhow::{Context as _, bail};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::http::client;
 use super::screen::{GOOD, Lane, PLAIN, Timeline};
+use super::servers::client;
 
 /// The milliseconds for which a worker asks for a lock: few, so that it can be watched.
 const LEASE: u32 = 1200;
@@ -51,11 +51,10 @@ impl Worker {
         lock: &str,
     ) -> anyhow::Result<Self> {
         let mut worker = Self::new(lane, timeline, target, 0);
-        let name = lane.name();
         let text = format!("acquire, for {:.1} s", f64::from(LEASE) / 1000.0);
         timeline.arrow(lane, Lane::Lock, PLAIN, &text);
         let answered = |text: String| timeline.arrow(Lane::Lock, lane, PLAIN, &text);
-        let ask = json!({ "owner": name, "ttl_ms": LEASE });
+        let ask = json!({ "owner": format!("{lane:?}"), "ttl_ms": LEASE });
         let mut waited = false;
         loop {
             let answer = worker.http.post(lock).json(&ask).send().await?;
@@ -71,7 +70,7 @@ impl Worker {
                 StatusCode::CONFLICT => {
                     if !waited {
                         let holder = body["held_by"].as_str().unwrap_or("somebody");
-                        answered(format!("{holder} holds it: {name} asks again"));
+                        answered(format!("{holder} holds it: {lane:?} asks again"));
                     }
                     waited = true;
                 }
@@ -90,13 +89,13 @@ impl Worker {
     }
 
     pub(super) async fn charge(&self, path: &str, amount: i64) -> anyhow::Result<Answer> {
-        let body = json!({ "amount": amount, "by": self.lane.name() });
+        let body = json!({ "amount": amount, "by": format!("{:?}", self.lane) });
         let text = format!("take {amount}");
         self.write(Method::POST, path, &body, &text).await
     }
 
     pub(super) async fn put_order(&self, path: &str, status: &str) -> anyhow::Result<Answer> {
-        let body = json!({ "status": status, "by": self.lane.name() });
+        let body = json!({ "status": status, "by": format!("{:?}", self.lane) });
         self.write(Method::PUT, path, &body, &order(&body)).await
     }
 
@@ -108,20 +107,13 @@ impl Worker {
         body: &Value,
         summary: &str,
     ) -> anyhow::Result<Answer> {
-        let Self {
-            lane,
-            timeline,
-            token,
-            ..
-        } = self;
-        let (lane, name) = (*lane, lane.name());
+        let (lane, timeline, token) = (self.lane, &self.timeline, self.token);
         let text = format!("{method} {path} ({token}): {summary}");
         timeline.arrow(lane, timeline.entry(), PLAIN, &text);
         let request = self.http.request(method, format!("{}{path}", self.target));
-        let sent = request.header("x-fencing-token", *token).json(body).send();
-        let response = sent
-            .await
-            .with_context(|| format!("{name} got no answer"))?;
+        let sent = request.header("x-fencing-token", token).json(body).send();
+        let response = sent.await;
+        let response = response.with_context(|| format!("{lane:?} got no answer"))?;
         let status = response.status();
         // fencepost's own answer, not the API's.
         let outcome = response.headers().get("x-fencing-outcome").cloned();
@@ -133,12 +125,8 @@ impl Worker {
             let (outcome, mark) = (outcome.to_str()?, mark.unwrap_or_default());
             timeline.arrow(Lane::Middle, lane, GOOD, &format!("{code} {outcome}{mark}"));
         } else {
-            timeline.arrow(
-                Lane::Api,
-                lane,
-                PLAIN,
-                &format!("{code} to {name}'s {token}: done"),
-            );
+            let text = format!("{code} to {lane:?}'s {token}: done");
+            timeline.arrow(Lane::Api, lane, PLAIN, &text);
         }
         Ok(Answer { status, body })
     }
@@ -146,9 +134,6 @@ impl Worker {
 
 /// A short form of an order: `"paid" by A`.
 pub(super) fn order(order: &Value) -> String {
-    format!(
-        "{} by {}",
-        order["status"],
-        order["by"].as_str().unwrap_or("?")
-    )
+    let by = order["by"].as_str().unwrap_or("?");
+    format!("{} by {by}", order["status"])
 }

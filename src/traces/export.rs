@@ -1,6 +1,5 @@
 //! Sends spans to the collector, by the exporter of OpenTelemetry. Failures are logged and counted.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -8,11 +7,12 @@ use opentelemetry_otlp::{
     Protocol, SpanExporter as OtlpExporter, WithExportConfig, WithHttpConfig,
 };
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
+use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use prometheus::IntCounter;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
+use tokio_util::context::TokioContext;
 
 use crate::config::TracingSettings;
 use crate::metrics::{Metrics, SpansSent};
@@ -43,7 +43,7 @@ pub(super) fn exporter(
         .build()
         .map_err(anyhow::Error::from)?;
     Ok(WatchedExporter {
-        inner: Arc::new(inner),
+        inner,
         collector: settings.otlp.0.clone(),
         runtime: Handle::current(),
         exported: metrics.series.trace_spans.of(SpansSent::Exported).clone(),
@@ -70,7 +70,7 @@ fn client() -> anyhow::Result<reqwest::Client> {
 /// The exporter of OpenTelemetry, on our runtime.
 #[derive(Debug)]
 pub(super) struct WatchedExporter {
-    inner: Arc<OtlpExporter>,
+    inner: OtlpExporter,
     collector: String,
     runtime: Handle,
     exported: IntCounter,
@@ -81,26 +81,21 @@ pub(super) struct WatchedExporter {
 impl SpanExporter for WatchedExporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len() as u64;
-        let inner = Arc::clone(&self.inner);
         // The SDK calls from a thread of its own, without a runtime.
-        let sent = self.runtime.spawn(async move { inner.export(batch).await });
-        let sent = sent
-            .await
-            .unwrap_or_else(|error| Err(OTelSdkError::InternalFailure(error.to_string())));
-        match &sent {
-            Ok(()) => self.exported.inc_by(spans),
-            Err(error) => {
-                self.failed.inc_by(spans);
-                if let Some(left_out) = self.throttle.say(Instant::now()) {
-                    tracing::warn!(
-                        collector = self.collector,
-                        spans,
-                        %error,
-                        left_out = (left_out > 0).then_some(left_out),
-                        "spans could not be sent, and are lost"
-                    );
-                }
-            }
+        let sent = TokioContext::new(self.inner.export(batch), self.runtime.clone()).await;
+        let Err(error) = &sent else {
+            self.exported.inc_by(spans);
+            return sent;
+        };
+        self.failed.inc_by(spans);
+        if let Some(left_out) = self.throttle.say(Instant::now()) {
+            tracing::warn!(
+                collector = self.collector,
+                spans,
+                %error,
+                left_out = (left_out > 0).then_some(left_out),
+                "spans could not be sent, and are lost"
+            );
         }
         sent
     }
@@ -110,8 +105,6 @@ impl SpanExporter for WatchedExporter {
     }
 
     fn set_resource(&mut self, resource: &Resource) {
-        if let Some(inner) = Arc::get_mut(&mut self.inner) {
-            inner.set_resource(resource);
-        }
+        self.inner.set_resource(resource);
     }
 }

@@ -107,15 +107,14 @@ fn resource(instance: &str) -> Resource {
         KeyValue::new("service.version", VERSION),
         KeyValue::new("service.instance.id", instance.to_owned()),
     ];
-    let builder = Resource::builder_empty()
+    let named = std::env::var("OTEL_SERVICE_NAME").ok();
+    let named = named.filter(|name| !name.is_empty());
+    Resource::builder_empty()
         .with_attributes(own)
         .with_detectors(&[
             Box::new(TelemetryResourceDetector),
             Box::new(EnvResourceDetector::new()),
-        ]);
-    match std::env::var("OTEL_SERVICE_NAME") {
-        Ok(name) if !name.is_empty() => builder.with_service_name(name),
-        _ => builder,
-    }
-    .build()
+        ])
+        .with_attributes(named.map(|name| KeyValue::new("service.name", name)))
+        .build()
 }

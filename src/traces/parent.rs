@@ -29,18 +29,16 @@ impl<'a> TraceParent<'a> {
         if lines.next().is_some() {
             return None;
         }
-        let (parts, later) = line.split_at_checked(55)?;
-        let lower_hex = |text: &str| {
-            text.bytes()
-                .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
-        };
-        let parts: Vec<_> = parts.split('-').collect();
-        let [version, trace, parent, flags] = parts[..] else {
+        let (head, later) = line.split_at_checked(55)?;
+        let well_formed = head.bytes().enumerate().all(|(at, byte)| match at {
+            2 | 35 | 52 => byte == b'-',
+            _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
+        });
+        if !well_formed {
             return None;
-        };
-        let good = [(version, 2), (trace, 32), (parent, 16), (flags, 2)]
-            .iter()
-            .all(|(field, length)| field.len() == *length && lower_hex(field));
+        }
+        let (version, trace_id, parent_id) = (&head[..2], &head[3..35], &head[36..52]);
+        let flags = u8::from_str_radix(&head[53..], 16).ok()?;
         let not_zero = |id: &str| id.bytes().any(|byte| byte != b'0');
         // Version 00 ends here; a later one may go on behind a dash (4.3); ff is forbidden
         // (3.2.2.1).
@@ -49,10 +47,9 @@ impl<'a> TraceParent<'a> {
             "ff" => false,
             _ => later.is_empty() || later.starts_with('-'),
         };
-        let flags = u8::from_str_radix(flags, 16).unwrap_or_default();
-        (good && ends && not_zero(trace) && not_zero(parent)).then_some(Self {
-            trace_id: trace,
-            parent_id: parent,
+        (ends && not_zero(trace_id) && not_zero(parent_id)).then_some(Self {
+            trace_id,
+            parent_id,
             sampled: flags & 1 == 1,
         })
     }

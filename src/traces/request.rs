@@ -28,7 +28,6 @@ pub struct RequestTrace {
     span: Mutex<Span>,
     /// The parent of the spans in it.
     inside: Context,
-    trace_id: TraceId,
     method: Method,
 }
 
@@ -61,7 +60,6 @@ impl RequestTrace {
         Self {
             tracer: tracer.clone(),
             span: Mutex::new(span),
-            trace_id: context.trace_id(),
             inside: Context::new().with_remote_span_context(context),
             method: head.method.clone(),
         }
@@ -69,7 +67,7 @@ impl RequestTrace {
 
     #[must_use]
     pub fn trace_id(&self) -> TraceId {
-        self.trace_id
+        self.inside.span().span_context().trace_id()
     }
 
     /// A part of the request that began then and ends now.

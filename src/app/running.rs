@@ -1,0 +1,258 @@
+//! [`App`]: the running proxy, from the start of its fencing to the end of its drain.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::shutdown::{self, Shutdown, StopSignal};
+use super::{keys, store_start};
+use crate::admin::{self, AdminState, LoadedConfig, Readiness};
+use crate::config::{AdminSettings, Mode, RouteTable, Settings};
+use crate::fencing::{Background, Fencing, FencingSetup, Running};
+use crate::json_values::wall_clock;
+use crate::log_filter::LogFilter;
+use crate::metrics::Metrics;
+use crate::proxy::Proxy;
+use crate::proxy::headers::Via;
+use crate::rejections::Rejections;
+use crate::server::{self, DrainPhases, Workers};
+use crate::socket::Listener;
+use crate::store::routes::RouteRecord;
+use crate::store::{InstanceId, MarkStore, StoreError};
+
+/// The time for the last spans to reach their collector.
+const TRACES: Duration = Duration::from_secs(2);
+/// The time for cut exchanges to end at the stop.
+const AFTER_CUT: Duration = Duration::from_secs(1);
+
+/// The proxy between its ports and its store.
+pub(super) struct App {
+    pub proxy: Arc<Proxy>,
+    pub store: Arc<dyn MarkStore>,
+    pub routes: Arc<RouteRecord>,
+    pub metrics: Arc<Metrics>,
+    pub fencing: Arc<Fencing>,
+    pub log: Arc<LogFilter>,
+    /// The admin port's settings. A reload changes them.
+    pub admin_settings: watch::Sender<AdminSettings>,
+    pub loaded: watch::Sender<LoadedConfig>,
+    pub readiness: Arc<Readiness>,
+    /// Those of the start.
+    pub settings: Arc<Settings>,
+    rejections: Arc<Rejections>,
+    /// Exchanges that go on when their connections have ended.
+    tasks: TaskTracker,
+    /// Cancelled once tunnels must end.
+    tunnels: CancellationToken,
+    /// Exchanges go on there when their connections have ended.
+    workers: Arc<Workers>,
+    /// The admin port, which answers until the process ends.
+    admin: TaskTracker,
+    admin_stop: CancellationToken,
+}
+
+impl App {
+    /// Starts the fencing, and builds the request path around it.
+    pub(super) fn start(
+        settings: Arc<Settings>,
+        store: Arc<dyn MarkStore>,
+        instance: InstanceId,
+        log: Arc<LogFilter>,
+    ) -> anyhow::Result<(Arc<Self>, Background)> {
+        raise_descriptors();
+        let metrics = Arc::new(Metrics::new(&route_labels(&settings)));
+        let info = &metrics.series.instance_info;
+        info.with_label_values(&[&instance.name()]).set(1);
+        metrics.set_config(&settings, wall_clock());
+        let rejections = Arc::new(Rejections::default());
+        let routes = Arc::new(RouteRecord::new(
+            RouteTable::of(&settings.routes, settings.unmatched),
+            metrics.store().series.route_table_mismatch.clone(),
+        ));
+        let readiness = Arc::new(Readiness::new(
+            &instance.name(),
+            settings.admin.ready_follows_store,
+            Arc::clone(metrics.store()),
+            Arc::clone(&routes),
+        ));
+        let via = Via::new(instance);
+        let workers = Arc::new(Workers::start()?);
+        let (fencing, background) = Fencing::start(FencingSetup {
+            store: Arc::clone(&store),
+            settings: &settings,
+            metrics: Arc::clone(&metrics),
+            routes: Arc::clone(&routes),
+            instance,
+            workers: workers.handles(),
+        });
+        let tasks = TaskTracker::new();
+        let tunnels = CancellationToken::new();
+        let proxy = Arc::new(Proxy::new(
+            Arc::clone(&settings),
+            Arc::clone(&fencing),
+            Arc::clone(&metrics),
+            tasks.clone(),
+            tunnels.clone(),
+            Arc::clone(&rejections),
+            via,
+        )?);
+        let app = Self {
+            proxy,
+            store,
+            routes,
+            metrics,
+            fencing,
+            log,
+            admin_settings: watch::Sender::new(settings.admin.clone()),
+            loaded: watch::Sender::new(LoadedConfig::now(Arc::clone(&settings), Vec::new())),
+            readiness,
+            settings,
+            rejections,
+            tasks,
+            tunnels,
+            workers,
+            admin: TaskTracker::new(),
+            admin_stop: CancellationToken::new(),
+        };
+        Ok((Arc::new(app), background))
+    }
+
+    pub(super) fn serve_admin(&self, listener: Listener) {
+        let state = AdminState {
+            fencing: Arc::clone(&self.fencing),
+            metrics: Arc::clone(&self.metrics),
+            rejections: Arc::clone(&self.rejections),
+            readiness: Arc::clone(&self.readiness),
+            settings: self.admin_settings.subscribe(),
+            log: Arc::clone(&self.log),
+            loaded: self.loaded.subscribe(),
+        };
+        let stop = self.admin_stop.clone().cancelled_owned();
+        self.admin.spawn(admin::serve(listener, state, stop));
+    }
+
+    /// One attempt to join the store after a pause, unless a signal comes first. False: it cannot
+    /// be reached yet.
+    ///
+    /// A migration may wait for minutes. A signal aborts it, and closes its connections. If the
+    /// instance is recorded by then, it has forwarded nothing, and the others declare it dead.
+    pub(super) async fn join(
+        &self,
+        background: &Background,
+        pause: Duration,
+        shutdown: &mut Shutdown,
+    ) -> Result<Result<bool, StopSignal>, StoreError> {
+        let attempt = async {
+            tokio::time::sleep(pause).await;
+            background.join().await
+        };
+        let findings = tokio::select! {
+            joined = attempt => joined?,
+            signal = shutdown.signals.next() => return Ok(Err(signal)),
+        };
+        let Some(findings) = findings else {
+            return Ok(Ok(false));
+        };
+        keys::tell(&findings);
+        let store = &self.store;
+        if store.shared() {
+            store_start::say_namespace(&**store, &self.settings.store.namespace).await;
+        }
+        Ok(Ok(true))
+    }
+
+    /// Begins to accept on the data port.
+    pub(super) fn accept(&self, listener: Listener, phases: DrainPhases) -> JoinHandle<()> {
+        let server = tokio::spawn(server::serve(
+            listener,
+            server::Shared {
+                proxy: Arc::clone(&self.proxy),
+                limits: self.settings.limits,
+                metrics: Arc::clone(&self.metrics),
+            },
+            phases,
+            Arc::clone(&self.workers),
+        ));
+        self.readiness.set_configured();
+        server
+    }
+
+    /// Lets requests in flight end until the deadline, and cuts the rest. Returns the deadline.
+    pub(super) async fn drain(&self, port: &mut JoinHandle<()>, phases: &DrainPhases) -> Instant {
+        let settings = &self.settings.shutdown;
+        tokio::time::sleep(settings.delay.0).await;
+        let deadline = Instant::now() + settings.deadline.0;
+        // End the connections and tunnels.
+        phases.now.cancel();
+        self.tunnels.cancel();
+        self.tasks.close();
+        let ended = tokio::time::timeout_at(deadline, async {
+            let _ = (&mut *port).await;
+            self.tasks.wait().await;
+        });
+        if ended.await.is_err() {
+            shutdown::say_what_is_cut(&self.fencing, settings.deadline.0);
+            self.fencing.cut();
+            let _ = tokio::time::timeout(AFTER_CUT, self.tasks.wait()).await;
+            // An unfenced exchange has no task of its own: it ends with its connection.
+            phases.cut.cancel();
+            // It may have ended before, with its last connection, while exchanges whose clients
+            // have left went on.
+            if !port.is_finished() {
+                let _ = tokio::time::timeout(AFTER_CUT, port).await;
+            }
+        }
+        deadline
+    }
+
+    /// Leaves the store and closes it. After a drain by SIGUSR1, the admin port answers until a
+    /// signal ends the process.
+    pub(super) async fn close(&self, running: Running, deadline: Instant, end: CancellationToken) {
+        let timeout = self.settings.store.timeout.0;
+        let left = deadline.saturating_duration_since(Instant::now());
+        running.leave(left.max(timeout)).await;
+        self.readiness.drained.cancel();
+        if !end.is_cancelled() {
+            tracing::info!("drained; SIGTERM ends the process");
+            end.cancelled().await;
+        }
+        self.admin_stop.cancel();
+        self.admin.close();
+        self.admin.wait().await;
+        // A file that is moved or mounted elsewhere after a stop may leave its log behind.
+        if tokio::time::timeout(timeout, self.store.disconnect())
+            .await
+            .is_err()
+        {
+            tracing::warn!("the store could not be closed in time: its log stays beside the file");
+        }
+        // The last thing: neither the store nor a hook waits for a collector.
+        self.proxy.finish_traces(TRACES).await;
+    }
+}
+
+/// The labels and modes of the routes, for the metrics.
+pub(super) fn route_labels(settings: &Settings) -> Vec<(String, Mode)> {
+    let routes = settings.routes.iter();
+    routes
+        .map(|route| (route.label().to_owned(), route.mode))
+        .collect()
+}
+
+/// Raises the soft limit on file descriptors to the hard one.
+fn raise_descriptors() {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let raised = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the soft limit on file descriptors could not be raised (ulimit -n)");
+    }
+}
