@@ -1,5 +1,5 @@
 //! Addresses in the configuration: the listeners, the upstream, the store. Each function says what
-//! is wrong and what is expected, as (message, hint). No message contains a password.
+//! is wrong, and after a line break what is expected. No message contains a password.
 //!
 //! `http` parses the host and port of a URL; the rest of a URL is read here. `http::Uri` silently
 //! drops a fragment, does not distinguish `http://a` and `http://a/`, and says of most errors only
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::dsn::{Dsn, split_url};
 use super::units::word;
-use super::yaml::{Report, Wrong, at, parse, wrong};
+use super::yaml::{Report, at, parse, wrong};
 
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ const LISTEN_HINT: &str =
     "write host:port, such as 127.0.0.1:7080 or [::1]:7080, or unix:/run/fencepost.sock";
 
 /// An address to listen on.
-pub(super) fn listen(text: &str) -> Result<Listen, Wrong> {
+pub(super) fn listen(text: &str) -> Result<Listen, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return socket_path(path).map(Listen::Unix);
     }
@@ -161,7 +161,7 @@ const UPSTREAM_HINT: &str =
     "write http://host:port, https://host, h2c://host:port or unix:/path/of.sock";
 
 /// The address that requests go to.
-pub(super) fn upstream(text: &str) -> Result<UpstreamUrl, Wrong> {
+pub(super) fn upstream(text: &str) -> Result<UpstreamUrl, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return socket_path(path).map(UpstreamUrl::Unix);
     }
@@ -189,7 +189,7 @@ pub(super) fn upstream(text: &str) -> Result<UpstreamUrl, Wrong> {
 }
 
 /// The `Host` that the upstream sees.
-pub(super) fn host(text: &str) -> Result<HostPolicy, Wrong> {
+pub(super) fn host(text: &str) -> Result<HostPolicy, String> {
     match text {
         "preserve" => Ok(HostPolicy::Preserve),
         "rewrite" => Ok(HostPolicy::Rewrite),
@@ -206,13 +206,13 @@ const STORE_HINT: &str = "write sqlite:fencepost.db, sqlite:/var/lib/fencepost/m
                           postgres://user@host/database";
 
 /// The place of the marks. The text may hold a password.
-pub(super) fn store(text: &str) -> Result<StoreTarget, Wrong> {
+pub(super) fn store(text: &str) -> Result<StoreTarget, String> {
     if text.starts_with("postgres://") || text.starts_with("postgresql://") {
         Dsn::parse(text)?;
         return Ok(StoreTarget::Postgres(Secret::Literal(text.to_owned())));
     }
     // The text is not shown: a URL that was meant for a server may hold its password.
-    let wrong = |why: &str| Err((why.to_owned(), STORE_HINT));
+    let wrong = |why: &str| Err(format!("{why}\n{STORE_HINT}"));
     let Some(path) = text.strip_prefix("sqlite:") else {
         return wrong("unknown store type");
     };
@@ -252,7 +252,7 @@ fn public_part(dsn: &str) -> Option<String> {
     (!hosts.is_empty() || !database.is_empty()).then(|| format!(" at {hosts}{database}"))
 }
 
-fn socket_path(path: &str) -> Result<PathBuf, Wrong> {
+fn socket_path(path: &str) -> Result<PathBuf, String> {
     let path = path.strip_prefix("//").unwrap_or(path);
     if !path.starts_with('/') || path.ends_with('/') {
         let fault = "is not the absolute path of a socket";
@@ -405,7 +405,7 @@ mod tests {
         ] {
             assert!(upstream(bad).is_err(), "{bad}");
         }
-        let (message, _) = upstream("http://u:sesame@a").expect_err("it names a user");
+        let message = upstream("http://u:sesame@a").expect_err("it names a user");
         assert!(!message.contains("sesame"), "{message}");
     }
 
@@ -449,7 +449,7 @@ mod tests {
             assert!(store(bad).is_err(), "{bad}");
         }
         for url in ["mysql://u:sesame@h", "sqlite:postgres://u:sesame@h/d"] {
-            let (message, _) = store(url).expect_err("it is not known");
+            let message = store(url).expect_err("it is not known");
             assert!(!message.contains("sesame"), "{message}");
         }
     }

@@ -14,7 +14,7 @@ use super::judging::{
 use super::limits::{BarrierSettings, BodySettings, LimitSettings};
 use super::units::{OffOr, Positive, Time, word};
 use super::upstream::{UnknownStatuses, UpstreamSettings, fits_settle, statuses};
-use super::yaml::{Report, Wrong, not_one_of, shown};
+use super::yaml::{Report, not_one_of, wrong};
 use crate::routing::{
     Allow, DEFAULT_METHODS, KeyTemplate, NAMING_OTHERS, Pattern, ResourceKey, SAFE_METHODS, Source,
     is_replaced, names_a_peer,
@@ -188,7 +188,7 @@ struct UnsafeMethod(String);
 word!(UnsafeMethod, UnsafeMethod::parse);
 
 impl UnsafeMethod {
-    fn parse(name: &str) -> Result<Self, Wrong> {
+    fn parse(name: &str) -> Result<Self, String> {
         let upper = name.to_ascii_uppercase();
         let (fault, hint) = match upper.as_str() {
             _ if Method::from_bytes(name.as_bytes()).is_err() => ("is not a method", "such as PUT"),
@@ -207,7 +207,7 @@ impl UnsafeMethod {
             ),
             _ => return Ok(Self(name.to_owned())),
         };
-        Err((format!("{} {fault}", shown(name)), hint))
+        wrong(name, fault, hint)
     }
 }
 
@@ -256,31 +256,17 @@ impl RouteSettings {
     /// Checks the route at this path of the configuration, beside the rest of it.
     pub(super) fn check(&mut self, at: &str, top: &RouteContext<'_>, report: &mut Report) {
         let field = |name: &str| format!("{at}.{name}");
-        report.error_if(
-            self.path.as_str().is_empty(),
-            &field("path"),
-            "a route needs a path",
-            "such as /orders/{id}, or /{*path} for every path",
-        );
-        report.error_if(
-            top.claim == Some(self.path.as_str()),
-            &field("path"),
-            "this is the path of the claim endpoint",
-            "claims are answered there and never reach a route: choose another `claim.path`, or \
-             `claim: off`",
-        );
-        report.warn_if(
-            self.mode == Mode::Observe,
-            &field("mode"),
-            "observe refuses nothing: stale writes reach the upstream and are only counted",
-            "enforce, once the counts are what you expect",
-        );
-        report.error_if(
-            self.methods.is_empty(),
-            &field("methods"),
-            "no method is allowed",
-            "leave it out to allow POST, PUT, PATCH and DELETE",
-        );
+        let text = "a route needs a path\nsuch as /orders/{id}, or /{*path} for every path";
+        report.error_if(self.path.as_str().is_empty(), &field("path"), text);
+        let text = "this is the path of the claim endpoint\n\
+                    claims are answered there and never reach a route: choose another \
+                    `claim.path`, or `claim: off`";
+        report.error_if(top.claim == Some(self.path.as_str()), &field("path"), text);
+        let text = "observe refuses nothing: stale writes reach the upstream and are only counted\n\
+                    enforce, once the counts are what you expect";
+        report.warn_if(self.mode == Mode::Observe, &field("mode"), text);
+        let text = "no method is allowed\nleave it out to allow POST, PUT, PATCH and DELETE";
+        report.error_if(self.methods.is_empty(), &field("methods"), text);
         self.check_name(&field("name"), report);
         let (clients, named) = (field("require_client"), top.clients_are_named);
         check_clients(&clients, &self.require_client, named, report);
@@ -300,57 +286,42 @@ impl RouteSettings {
             self.idempotency = OffOr(None);
         }
         let needs_body = |block: &IdempotencySettings| block.key == KeyScope::Operation;
-        report.warn_if(
-            self.body.buffer.0 == 0 && self.idempotency().is_some_and(needs_body),
-            &field("idempotency"),
-            "`body.buffer` is 0: a request with a body that names no operation gets no key",
-            "raise body.buffer, or say `idempotency.key: epoch`",
-        );
+        let is_keyless = self.body.buffer.0 == 0 && self.idempotency().is_some_and(needs_body);
+        let text = "`body.buffer` is 0: a request with a body that names no operation gets no key\n\
+                    raise body.buffer, or say `idempotency.key: epoch`";
+        report.warn_if(is_keyless, &field("idempotency"), text);
         self.check_key(&field("resource"), named, report);
     }
 
     fn check_name(&self, at: &str, report: &mut Report) {
         let Some(name) = &self.name else { return };
-        let hint = "a short word, such as orders; without a name, the path is taken";
         let is_long = name.chars().count() > 128;
-        report.error_if(
-            name.trim().is_empty() || is_long || name.chars().any(char::is_control),
-            at,
-            "the name is empty, longer than 128 characters, or has control characters",
-            hint,
-        );
-        report.error_if(
-            RESERVED_LABELS.contains(&name.as_str()),
-            at,
-            "the name is reserved: it means something else in metrics and logs",
-            hint,
-        );
+        let is_bad = name.trim().is_empty() || is_long || name.chars().any(char::is_control);
+        let text = "the name is empty, longer than 128 characters, or has control characters\n\
+                    a short word, such as orders; without a name, the path is taken";
+        report.error_if(is_bad, at, text);
+        let is_reserved = RESERVED_LABELS.contains(&name.as_str());
+        let text = "the name is reserved: it means something else in metrics and logs";
+        report.error_if(is_reserved, at, text);
     }
 
     /// Reads the template of the key.
     fn check_key(&mut self, at: &str, clients_are_named: bool, report: &mut Report) {
         let Some(template) = &self.resource else {
-            return report.error_if(
-                self.mode != Mode::Bypass,
-                at,
-                "this route has no resource key",
-                "name it with parts of the request, such as \"order:{id}\" or \"{path}\"; or say \
-                 `mode: bypass`",
-            );
+            let text = "this route has no resource key\n\
+                        such as \"order:{id}\" or \"{path}\"; or say `mode: bypass`";
+            return report.error_if(self.mode != Mode::Bypass, at, text);
         };
         if self.path.as_str().is_empty() {
             return;
         }
         let key = match KeyTemplate::parse(template, &self.path) {
             Ok(key) => key,
-            Err(error) => return report.error(at, error, ""),
+            Err(error) => return report.error(at, error),
         };
-        report.error_if(
-            key.uses_json() && self.body.buffer.0 == 0,
-            at,
-            "the key is taken from the body, and `body.buffer` is 0: no body is ever read",
-            "raise body.buffer to the size of the longest body",
-        );
+        let text = "the key is taken from the body, and `body.buffer` is 0: no body is ever read\n\
+                    raise body.buffer to the size of the longest body";
+        report.error_if(key.uses_json() && self.body.buffer.0 == 0, at, text);
         for source in key.parts() {
             if let Source::Header(name) = source {
                 self.check_header(at, (source, name), clients_are_named, report);
@@ -400,9 +371,9 @@ impl RouteSettings {
                 ),
                 _ => return,
             };
-            return report.warn(at, format!("{source}: {fault}"), hint);
+            return report.warn(at, format!("{source}: {fault}\n{hint}"));
         };
-        report.error(at, format!("{source}: {fault}"), hint);
+        report.error(at, format!("{source}: {fault}\n{hint}"));
     }
 }
 

@@ -180,13 +180,11 @@ impl Settings {
         self.tls = files.and_then(|files| tls::listener(files, report));
         self.upstream.check(self.barrier.settle.0, report);
         self.store.check(report);
-        report.warn_if(
-            self.shutdown.deadline.0 < self.barrier.grace.0,
-            "shutdown.deadline",
-            "shorter than `barrier.grace`: exchanges are cut that could have ended, and their \
-             resources wait for `barrier.settle`",
-            "at least barrier.grace",
-        );
+        let is_short = self.shutdown.deadline.0 < self.barrier.grace.0;
+        let text = "shorter than `barrier.grace`: exchanges are cut that could have ended, and \
+                    their resources wait for `barrier.settle`\n\
+                    at least barrier.grace";
+        report.warn_if(is_short, "shutdown.deadline", text);
         self.body.check("body", self.limits.body_memory, report);
         self.limits.check(report);
         self.admin.check(report);
@@ -196,12 +194,9 @@ impl Settings {
         if let Some(claim) = &mut self.claim.0 {
             claim.check(named, report);
         }
-        report.error_if(
-            !matches!(self.stale_status, 412 | 409),
-            "stale_status",
-            format!("must be 412 or 409, found {}", self.stale_status),
-            "",
-        );
+        let is_other = !matches!(self.stale_status, 412 | 409);
+        let text = format!("must be 412 or 409, found {}", self.stale_status);
+        report.error_if(is_other, "stale_status", text);
         self.check_addresses(is_socket, report);
         self.check_routes(report);
     }
@@ -209,47 +204,37 @@ impl Settings {
     /// Compares the addresses: the two ports never share one, and requests never come back.
     fn check_addresses(&self, is_socket: bool, report: &mut Report) {
         let admin = self.admin.listen.0.as_ref();
-        report.with("listen").error_if(
-            admin.is_some_and(|admin| addresses::collide(&self.listen, admin)),
-            "admin.listen",
-            "this is the address of the data port",
-            "the two never share one: give it a port of its own, or `off`",
-        );
-        report.with("listen").error_if(
-            addresses::loops(&self.upstream.url, &self.listen),
-            "upstream.url",
-            "this is fencepost's own address",
-            "give the address of the upstream",
-        );
-        report.with("listen").error_if(
-            self.listen_mode.is_some() && !is_socket,
-            "listen_mode",
-            "a TCP port has no mode",
-            "remove it, or listen on unix:/path/of.sock",
-        );
-        report.with("listen").error_if(
-            !self.trusted_proxies.is_empty() && is_socket,
-            "trusted_proxies",
-            "clients of a Unix socket have no address",
-            "remove it, or listen on a TCP port",
-        );
-        report.warn_if(
-            self.trusted_proxies.iter().any(AddressRange::is_everything),
-            "trusted_proxies",
-            "every client is trusted, and can name any address as its own",
-            "name the proxies in front, such as 10.1.0.0/16",
-        );
+        let is_shared = admin.is_some_and(|admin| addresses::collide(&self.listen, admin));
+        let text = "this is the address of the data port\n\
+                    the two never share one: give it a port of its own, or `off`";
+        report
+            .with("listen")
+            .error_if(is_shared, "admin.listen", text);
+        let is_loop = addresses::loops(&self.upstream.url, &self.listen);
+        let text = "this is fencepost's own address\ngive the address of the upstream";
+        report
+            .with("listen")
+            .error_if(is_loop, "upstream.url", text);
+        let is_vain = self.listen_mode.is_some() && !is_socket;
+        let text = "a TCP port has no mode\nremove it, or listen on unix:/path/of.sock";
+        report.with("listen").error_if(is_vain, "listen_mode", text);
+        let is_vain = !self.trusted_proxies.is_empty() && is_socket;
+        let text = "clients of a Unix socket have no address\nremove it, or listen on a TCP port";
+        report
+            .with("listen")
+            .error_if(is_vain, "trusted_proxies", text);
+        let is_open = self.trusted_proxies.iter().any(AddressRange::is_everything);
+        let text = "every client is trusted, and can name any address as its own\n\
+                    name the proxies in front, such as 10.1.0.0/16";
+        report.warn_if(is_open, "trusted_proxies", text);
     }
 
     /// Checks each route, and all against each other.
     fn check_routes(&mut self, report: &mut Report) {
-        report.error_if(
-            self.routes.is_empty(),
-            "routes",
-            "there are no routes, so nothing is fenced",
-            "name one, or leave `routes` out: then /{*path} fences POST, PUT, PATCH and DELETE, one \
-             resource per path",
-        );
+        let text = "there are no routes, so nothing is fenced\n\
+                    name one, or leave `routes` out: then /{*path} fences POST, PUT, PATCH and \
+                    DELETE, one resource per path";
+        report.error_if(self.routes.is_empty(), "routes", text);
         let context = RouteContext {
             claim: self.claim.0.as_ref().map(|claim| claim.path.0.as_str()),
             clients_are_named: self.asks_clients(),
@@ -272,13 +257,12 @@ impl Settings {
             lints::routes(&named, report);
         }
         let guarded = routes.iter().any(|route| !route.require_client.is_empty());
-        report.warn_if(
-            guarded && self.unmatched == Unmatched::SafeOnly,
-            "unmatched",
-            "safe methods of every client pass on paths that no route matches, and the upstream \
-             may take one (with a slash behind it, say) for a route's that has a require_client",
-            "unmatched: refuse",
-        );
+        let is_open = guarded && self.unmatched == Unmatched::SafeOnly;
+        let text = "safe methods of every client pass on paths that no route matches, and the \
+                    upstream may take one (with a slash behind it, say) for a route's that has a \
+                    require_client\n\
+                    unmatched: refuse";
+        report.warn_if(is_open, "unmatched", text);
     }
 
     /// Takes the new settings, and returns the names of fields that keep their value until a
@@ -336,11 +320,10 @@ fn collisions(routes: &[RouteSettings], report: &mut Report) {
     let (_, conflicts) = Router::new(routes.iter().map(|route| &route.path));
     for conflict in conflicts {
         let (first, second) = (route::path(conflict.first), route::path(conflict.second));
-        report.error(
-            format!("{second}.path"),
-            format!("{conflict} ({first} and {second})"),
-            "make one of them more specific, or remove it",
+        let text = format!(
+            "{conflict} ({first} and {second})\nmake one of them more specific, or remove it",
         );
+        report.error(format!("{second}.path"), text);
     }
     for (i, route) in routes.iter().enumerate() {
         let label = route.label();
@@ -348,10 +331,10 @@ fn collisions(routes: &[RouteSettings], report: &mut Report) {
         let other = before.rfind(|other| other.label() == label && other.path != route.path);
         let Some(other) = other else { continue };
         let (label, first, second) = (shown(label), &other.path, &route.path);
-        report.error(
-            format!("{}.name", route::path(i)),
-            format!("the routes {first} and {second} are both called {label}"),
-            "metrics could not tell them apart: give each its own name",
+        let text = format!(
+            "the routes {first} and {second} are both called {label}\n\
+             metrics could not tell them apart: give each its own name",
         );
+        report.error(format!("{}.name", route::path(i)), text);
     }
 }

@@ -150,12 +150,12 @@ pub(super) fn listener(file: &TlsFile, report: &mut Report) -> Option<TlsSetting
     let identity = identity("tls", [&file.cert_file, &file.key_file], report);
     for name in ["client_auth", "crl_file"] {
         let at = format!("tls.{name}");
-        report.error_if(
-            file.client_ca_file.is_none() && report.is_given(&at),
-            &at,
-            "this concerns client certificates, and no CA is named to verify them",
-            &format!("give tls.client_ca_file, or leave {name} out"),
+        let is_given = report.is_given(&at);
+        let text = format!(
+            "this concerns client certificates, and no CA is named to verify them\n\
+             give tls.client_ca_file, or leave {name} out"
         );
+        report.error_if(file.client_ca_file.is_none() && is_given, &at, text);
     }
     let clients = match &file.client_ca_file {
         Some(ca_file) => Some((file.client_auth, verifier(ca_file, file, report)?)),
@@ -181,7 +181,7 @@ fn verifier(
         verifier = verifier.with_crls(crls?).enforce_revocation_expiration();
     }
     let verifier = verifier.build();
-    (verifier.map_err(|error| report.error("tls.crl_file", error.to_string(), ""))).ok()
+    (verifier.map_err(|error| report.error("tls.crl_file", error.to_string()))).ok()
 }
 
 /// The server's side of TLS. `protocols`: those that it offers.
@@ -194,7 +194,7 @@ fn server(
 ) -> Option<TlsSettings> {
     let builder = ServerConfig::builder_with_provider(provider());
     let builder = builder.with_safe_default_protocol_versions();
-    let builder = builder.map_err(|error| report.error(at, error.to_string(), ""));
+    let builder = builder.map_err(|error| report.error(at, error.to_string()));
     let (auth, verifier) = clients.unzip();
     let verifier = verifier.unwrap_or_else(|| Arc::new(NoClientAuth));
     let builder = builder.ok()?.with_client_cert_verifier(verifier);
@@ -223,11 +223,9 @@ pub(super) fn upstream(
     report: &mut Report,
 ) -> Option<UpstreamTlsSettings> {
     if url.is_some_and(|url| !matches!(url, UpstreamUrl::Https(_))) {
-        report.with("upstream.url").error(
-            "upstream.tls",
-            "the upstream's URL is not https, so there is no TLS to it",
-            "write https:// in upstream.url, or remove this block",
-        );
+        let text = "the upstream's URL is not https, so there is no TLS to it\n\
+                    write https:// in upstream.url, or remove this block";
+        report.with("upstream.url").error("upstream.tls", text);
         return None;
     }
     let mut settings = UpstreamTlsSettings::default();
@@ -240,12 +238,13 @@ pub(super) fn upstream(
     }
     if let Some(name) = file.server_name {
         settings.server_name = ServerName::try_from(name.clone()).ok();
-        report.error_if(
-            settings.server_name.is_none(),
-            "upstream.tls.server_name",
-            format!("{} is neither a DNS name nor an IP address", shown(&name)),
-            "the name in the upstream's certificate, without a port: orders.internal",
+        let is_bad = settings.server_name.is_none();
+        let text = format!(
+            "{} is neither a DNS name nor an IP address\n\
+             the name in the upstream's certificate, without a port: orders.internal",
+            shown(&name),
         );
+        report.error_if(is_bad, "upstream.tls.server_name", text);
     }
     Some(settings)
 }
@@ -265,9 +264,10 @@ fn identity(
     report: &mut Report,
 ) -> Option<TlsIdentity> {
     let (cert_at, key_at) = (format!("{at}.cert_file"), format!("{at}.key_file"));
+    let missing = format!("the path is missing or empty\n{PEM_HINT}");
     for (at, file) in [(&cert_at, cert_file), (&key_at, key_file)] {
         let is_empty = file.as_ref().is_none_or(|file| file.as_os_str().is_empty());
-        report.error_if(is_empty, at, "the path is missing or empty", PEM_HINT);
+        report.error_if(is_empty, at, &*missing);
     }
     let (cert_file, key_file) = (cert_file.as_ref()?, key_file.as_ref()?);
     let chain: Option<Vec<CertificateDer<'_>>> = read(&cert_at, cert_file, "certificate", report);
@@ -276,8 +276,8 @@ fn identity(
     let (cert_file, key_file) = (cert_file.display(), key_file.display());
     // `None` is less than every time.
     let Some(expires) = chain.iter().map(|one| expiry(one)).min().flatten() else {
-        let message = format!("{cert_file} holds a certificate that is not X.509");
-        report.error(cert_at, message, "write the whole file again");
+        let fault = "holds a certificate that is not X.509\nwrite the whole file again";
+        report.error(cert_at, format!("{cert_file} {fault}"));
         return None;
     };
     #[expect(
@@ -285,19 +285,18 @@ fn identity(
         reason = "certificates hold by the wall clock; this only warns of one that does not"
     )]
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    report.warn_if(
-        now.is_ok_and(|now| i64::try_from(now.as_secs()).is_ok_and(|now| expires < now)),
-        &cert_at,
-        "the certificate, or one of its chain, has expired: the other side will refuse it",
-        "replace it; it is read without a restart",
-    );
+    let has_expired =
+        now.is_ok_and(|now| i64::try_from(now.as_secs()).is_ok_and(|now| expires < now));
+    let text = "the certificate, or one of its chain, has expired: the other side will refuse it\n\
+                replace it; it is read without a restart";
+    report.warn_if(has_expired, &cert_at, text);
     let key = CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|error| {
-        report.error(
-            key_at,
-            format!("{key_file} is not the key of the certificate in {cert_file}: {error}"),
-            "the key of the first certificate in its file: RSA of 2048 bits or more, ECDSA P-256 or \
-             P-384, or Ed25519",
+        let text = format!(
+            "{key_file} is not the key of the certificate in {cert_file}: {error}\n\
+             the key of the first certificate in its file: RSA of 2048 bits or more, ECDSA P-256 \
+             or P-384, or Ed25519",
         );
+        report.error(key_at, text);
     });
     Some(TlsIdentity {
         key: Arc::new(key.ok()?),
@@ -311,9 +310,9 @@ fn roots(at: &str, file: &Path, report: &mut Report) -> Option<Arc<RootCertStore
     let mut roots = RootCertStore::empty();
     if let Err(error) = certificates.try_for_each(|certificate| roots.add(certificate)) {
         let file = file.display();
-        let message = format!("{file} holds a certificate that cannot be used: {error}");
         let hint = "certificates of CAs only, each whole: X.509, version 3";
-        report.error(at, message, hint);
+        let fault = format!("holds a certificate that cannot be used: {error}\n{hint}");
+        report.error(at, format!("{file} {fault}"));
         return None;
     }
     Some(Arc::new(roots))
@@ -337,7 +336,7 @@ fn read<T: PemObject>(at: &str, file: &Path, name: &str, report: &mut Report) ->
             Ok(_) => format!("has no {name} in it"),
         },
     };
-    report.error(at, format!("{} {fault}", file.display()), PEM_HINT);
+    report.error(at, format!("{} {fault}\n{PEM_HINT}", file.display()));
     None
 }
 

@@ -13,7 +13,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::json;
 
-use super::yaml::{Wrong, shown, wrong};
+use super::yaml::{shown, wrong};
 
 /// No duration is longer, so that every deadline can be computed.
 const LONGEST: Duration = Duration::from_hours(365 * 24);
@@ -26,12 +26,6 @@ pub(super) struct WordError(String);
 impl From<String> for WordError {
     fn from(text: String) -> Self {
         Self(text)
-    }
-}
-
-impl From<Wrong> for WordError {
-    fn from((message, hint): Wrong) -> Self {
-        Self(format!("{message}\n{hint}"))
     }
 }
 
@@ -225,9 +219,9 @@ word!(FileMode, "FileMode", {
 });
 
 impl FromStr for FileMode {
-    type Err = Wrong;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, Wrong> {
+    fn from_str(text: &str) -> Result<Self, String> {
         match u32::from_str_radix(text, 8) {
             Ok(mode) if matches!(text.len(), 3 | 4) && mode <= 0o777 => Ok(Self(mode)),
             _ => wrong(
@@ -251,9 +245,9 @@ word!(Share, "Share", {
 });
 
 impl FromStr for Share {
-    type Err = Wrong;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, Wrong> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let hint = "write a number from 0 (none) to 1 (all): 0.01 is one in a hundred";
         match text.parse::<f64>() {
             Ok(share) if (0.0..=1.0).contains(&share) => Ok(Self(share)),

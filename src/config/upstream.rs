@@ -111,34 +111,26 @@ impl UpstreamSettings {
     pub(super) fn check(&mut self, settle: Duration, report: &mut Report) {
         let is_missing = self.url == UpstreamUrl::Http(String::new());
         let is_https = matches!(self.url, UpstreamUrl::Https(_));
-        report.error_if(
-            is_missing,
-            "upstream.url",
-            "no upstream is given",
-            "such as http://127.0.0.1:3000, in the file or by --upstream",
-        );
+        let text = "no upstream is given\n\
+                    such as http://127.0.0.1:3000, in the file or by --upstream";
+        report.error_if(is_missing, "upstream.url", text);
         fits_settle("upstream.timeout", self.timeout, settle, report);
         // A kernel that gives up sooner than a retransmission breaks healthy connections. After a
         // death, the others wait for this long.
         let bounds = Duration::from_millis(100)..=Duration::from_mins(10);
-        report.error_if(
-            !bounds.contains(&self.undelivered.0),
-            "upstream.undelivered",
-            "out of range",
-            "100ms to 10m; several seconds leave room for lost packets and a busy upstream",
-        );
-        report.with("upstream.url").error_if(
-            self.http2 && !is_https && !is_missing,
-            "upstream.http2",
-            "HTTP/2 over https:// is agreed on by ALPN, and this URL is not https",
-            "for HTTP/2 without TLS, write h2c:// in upstream.url",
-        );
-        report.error_if(
-            !(64 << 10..=16 << 20).contains(&self.header_bytes.0),
-            "upstream.header_bytes",
-            "out of range",
-            "64KiB to 16MiB; a head is held in memory until it is whole",
-        );
+        let is_odd = !bounds.contains(&self.undelivered.0);
+        let text = "out of range\n\
+                    100ms to 10m; several seconds leave room for lost packets and a busy upstream";
+        report.error_if(is_odd, "upstream.undelivered", text);
+        let is_vain = self.http2 && !is_https && !is_missing;
+        let text = "HTTP/2 over https:// is agreed on by ALPN, and this URL is not https\n\
+                    for HTTP/2 without TLS, write h2c:// in upstream.url";
+        report
+            .with("upstream.url")
+            .error_if(is_vain, "upstream.http2", text);
+        let is_odd = !(64 << 10..=16 << 20).contains(&self.header_bytes.0);
+        let text = "out of range\n64KiB to 16MiB; a head is held in memory until it is whole";
+        report.error_if(is_odd, "upstream.header_bytes", text);
         if let Some(files) = self.tls_files.take() {
             let url = (!is_missing).then_some(&self.url);
             self.tls = tls::upstream(files, url, report).unwrap_or_default();
@@ -168,11 +160,10 @@ pub(super) fn statuses<'de, const LEAST: u16, const MOST: u16, D: Deserializer<'
 
 /// Warns of a time after which the upstream may still work on what has been given up.
 pub(super) fn fits_settle(at: &str, timeout: Positive, settle: Duration, report: &mut Report) {
-    report.with("barrier.settle").warn_if(
-        timeout.0 > settle,
-        at,
-        "the upstream is given longer than `barrier.settle` allows for: a request that breaks may \
-         still take effect after a newer token has been admitted",
-        "raise barrier.settle to the longest time that the upstream works on a request",
-    );
+    let text = "the upstream is given longer than `barrier.settle` allows for: a request that \
+                breaks may still take effect after a newer token has been admitted\n\
+                raise barrier.settle to the longest time that the upstream works on a request";
+    report
+        .with("barrier.settle")
+        .warn_if(timeout.0 > settle, at, text);
 }
