@@ -5,17 +5,18 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoClientAuth, NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use webpki::{EndEntityCert, KeyUsage};
 
 use super::addresses::UpstreamUrl;
 use super::yaml::{Report, shown};
@@ -275,8 +276,8 @@ fn identity(
     let (chain, key) = (chain?, key?.into_iter().next()?);
     let (cert_file, key_file) = (cert_file.display(), key_file.display());
     // `None` is less than every time.
-    let Some(expires) = chain.iter().map(|one| expiry(one)).min().flatten() else {
-        let fault = "holds a certificate that is not X.509\nwrite the whole file again";
+    let Some(expires) = chain.iter().map(expiry).min().flatten() else {
+        let fault = "holds a certificate that is not X.509, version 3\nwrite the whole file again";
         report.error(cert_at, format!("{cert_file} {fault}"));
         return None;
     };
@@ -340,85 +341,20 @@ fn read<T: PemObject>(at: &str, file: &Path, name: &str, report: &mut Report) ->
     None
 }
 
-const SEQUENCE: u8 = 0x30;
-const UTC_TIME: u8 = 0x17;
-const GENERALIZED_TIME: u8 = 0x18;
-
-/// The time when a certificate expires, in seconds since 1970 (RFC 5280, 4.1).
-fn expiry(certificate: &[u8]) -> Option<i64> {
-    let mut whole = certificate;
-    let mut fields = content(&mut content(&mut whole)?)?;
-    // The version is optional, and has a tag of its own.
-    if element(&mut fields)?.0 == 0xa0 {
-        element(&mut fields)?;
+/// The time when a certificate expires, in seconds since 1970. A check against a later time names it.
+fn expiry(certificate: &CertificateDer<'_>) -> Option<i64> {
+    let certificate = EndEntityCert::try_from(certificate).ok()?;
+    let later = UnixTime::since_unix_epoch(Duration::MAX);
+    let usage = KeyUsage::server_auth();
+    match certificate.verify_for_usage(&[], &[], &[], later, usage, None, None) {
+        Err(webpki::Error::CertExpired { not_after, .. }) => not_after.as_secs().try_into().ok(),
+        _ => None,
     }
-    let [_algorithm, _issuer] = [element(&mut fields)?, element(&mut fields)?];
-    let mut validity = content(&mut fields)?;
-    let [_begin, end] = [element(&mut validity)?, element(&mut validity)?];
-    time(end)
-}
-
-/// Takes the next element, a sequence.
-fn content<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let (tag, content) = element(bytes)?;
-    (tag == SEQUENCE).then_some(content)
-}
-
-/// Takes the next element: its tag and its content.
-fn element<'a>(bytes: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
-    let (tag, rest) = bytes.split_first()?;
-    let (first, rest) = rest.split_first()?;
-    let (length, rest) = match first {
-        0..=0x7f => (usize::from(*first), rest),
-        0x81..=0x84 => {
-            let (length, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
-            let bytes = length.iter().map(|byte| usize::from(*byte));
-            (bytes.fold(0, |length, byte| length << 8 | byte), rest)
-        }
-        _ => return None,
-    };
-    let (content, rest) = rest.split_at_checked(length)?;
-    *bytes = rest;
-    Some((*tag, content))
-}
-
-/// `YYMMDDhhmmssZ` or, as a `GeneralizedTime`, `YYYYMMDDhhmmssZ`.
-fn time((tag, text): (u8, &[u8])) -> Option<i64> {
-    let text = str::from_utf8(text).ok()?;
-    let text = match tag {
-        UTC_TIME if text < "50" => format!("20{text}"),
-        UTC_TIME => format!("19{text}"),
-        GENERALIZED_TIME => text.to_owned(),
-        _ => return None,
-    };
-    let part = |from: usize, to: usize| text.get(from..to);
-    let (year, month, day) = (part(0, 4)?, part(4, 6)?, part(6, 8)?);
-    let (hour, minute, second) = (part(8, 10)?, part(10, 12)?, text.get(12..)?);
-    let text = format!("{year}-{month}-{day}T{hour}:{minute}:{second}");
-    let time = humantime::parse_rfc3339(&text).ok()?;
-    let since = time.duration_since(SystemTime::UNIX_EPOCH);
-    i64::try_from(since.map_or(0, |since| since.as_secs())).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_of_both_kinds() {
-        for (tag, text, expected) in [
-            (UTC_TIME, "700101000001Z", Some(1)),
-            (UTC_TIME, "250131120000Z", Some(1_738_324_800)),
-            (GENERALIZED_TIME, "20250131120000Z", Some(1_738_324_800)),
-            (GENERALIZED_TIME, "99991231235959Z", Some(253_402_300_799)),
-            (UTC_TIME, "250131120000", None),
-            (UTC_TIME, "2501311200Z", None),
-            (UTC_TIME, "251331120000Z", None),
-            (0x04, "250131120000Z", None),
-        ] {
-            assert_eq!(time((tag, text.as_bytes())), expected, "{text}");
-        }
-    }
 
     #[test]
     fn what_is_cut_off_has_no_dates() {
@@ -429,8 +365,15 @@ mod tests {
         let whole = whole.der();
         assert_eq!(expiry(whole), Some(2_842_732_800));
         for length in 0..whole.len() {
-            assert_eq!(expiry(&whole[..length]), None);
+            assert_eq!(expiry(&whole[..length].into()), None);
         }
-        assert_eq!(expiry(&[SEQUENCE, 0x84, 0xff, 0xff, 0xff, 0xff]), None);
+        assert_eq!(
+            expiry(&[0x30, 0x84, 0xff, 0xff, 0xff, 0xff][..].into()),
+            None
+        );
+        // A `UTCTime`, and long ago.
+        params.not_after = rcgen::date_time_ymd(2025, 1, 31);
+        let expired = params.self_signed(&key).expect("a certificate");
+        assert_eq!(expiry(expired.der()), Some(1_738_281_600));
     }
 }
