@@ -86,15 +86,13 @@ pub(super) fn listen(text: &str) -> Result<Listen, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return socket_path(path).map(Listen::Unix);
     }
-    let authority = Authority::try_from(text).ok();
-    let fault = match authority.filter(|_| !text.contains('@')) {
-        Some(all) if all.host().is_empty() => {
-            "has no host; 0.0.0.0 accepts connections from the network"
-        }
-        Some(all) if all.port_u16().is_some() => return Ok(Listen::Tcp(text.to_owned())),
-        Some(_) => "has no port between 0 and 65535",
-        None => "has no host to listen on",
-    };
+    let authority = Authority::try_from(text)
+        .ok()
+        .filter(|_| !text.contains('@'));
+    if authority.is_some_and(|all| !all.host().is_empty() && all.port_u16().is_some()) {
+        return Ok(Listen::Tcp(text.to_owned()));
+    }
+    let fault = "has no host, or has no port between 0 and 65535";
     wrong(text, fault, LISTEN_HINT)
 }
 
@@ -194,11 +192,10 @@ pub(super) fn host(text: &str) -> Result<HostPolicy, String> {
         "preserve" => Ok(HostPolicy::Preserve),
         "rewrite" => Ok(HostPolicy::Rewrite),
         literal if is_authority(literal) => Ok(HostPolicy::Literal(literal.to_owned())),
-        _ => wrong(
-            text,
-            "is not a host",
-            "write preserve, rewrite, or a literal host or host:port",
-        ),
+        _ => {
+            let hint = "write preserve, rewrite, or a literal host or host:port";
+            wrong(text, "is not a host", hint)
+        }
     }
 }
 
@@ -217,11 +214,8 @@ pub(super) fn store(text: &str) -> Result<StoreTarget, String> {
         return wrong("unknown store type");
     };
     let path = path.strip_prefix("//").unwrap_or(path);
-    if path.is_empty() || path.ends_with('/') {
-        return wrong("the path of the file is missing");
-    }
-    if path.contains("://") || path.contains('?') {
-        return wrong("a path is expected after `sqlite:`, without parameters");
+    if path.is_empty() || path.ends_with('/') || path.contains("://") || path.contains('?') {
+        return wrong("the path of a file is expected after `sqlite:`, without parameters");
     }
     if path.contains(":memory:") {
         return wrong("marks in memory fence nothing after a restart");
@@ -258,14 +252,14 @@ fn socket_path(path: &str) -> Result<PathBuf, String> {
         let fault = "is not the absolute path of a socket";
         return wrong(path, fault, "write unix:/run/fencepost.sock");
     }
-    match SocketAddr::from_pathname(path) {
-        Ok(_) => Ok(PathBuf::from(path)),
-        Err(_) => wrong(
+    if SocketAddr::from_pathname(path).is_err() {
+        return wrong(
             path,
             "is too long for a socket",
             "the kernel takes 107 bytes",
-        ),
+        );
     }
+    Ok(PathBuf::from(path))
 }
 
 /// A host, or a host and a port that is not 0. `Authority` takes an empty or a too large port for

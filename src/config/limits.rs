@@ -264,11 +264,8 @@ impl Default for BodySettings {
 impl BodySettings {
     /// `at`: `body`, or that of a route.
     pub(super) fn check(&self, at: &str, memory: Size<1>, report: &mut Report) {
-        let text = "longer than `limits.body_memory`, so the longest of these bodies never find \
-                    room";
+        let text = "longer than `limits.body_memory`: the longest of these bodies never find room";
         report.warn_if(self.buffer.0 > memory.0, &format!("{at}.buffer"), text);
-        let text = "every request with a body would get a 413";
-        report.warn_if(self.max.0 == Some(Size(0)), &format!("{at}.max"), text);
     }
 }
 

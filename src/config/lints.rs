@@ -244,37 +244,39 @@ pub(super) fn shared_keys(routes: &[(String, &RouteSettings)], report: &mut Repo
             let Some(both) = proof.flatten() else {
                 continue;
             };
-            for (_, fault, hint) in faults {
+            for fault in faults {
                 let at = format!("{}.resource", routes[other.index].0);
-                report.warn(at, format!("{both}{fault}\n{hint}"));
+                report.warn(at, format!("{both}{fault}"));
             }
         }
     }
 }
 
 /// The differences of two routes that matter if they share a key, each with a hint.
-fn faults(one: &Fenced<'_>, other: &Fenced<'_>) -> Vec<(bool, &'static str, &'static str)> {
+fn faults(one: &Fenced<'_>, other: &Fenced<'_>) -> Vec<&'static str> {
     let (token, other_token) = (one.route.token, other.route.token);
     let formats_differ = token.format != other_token.format;
-    let mut faults = vec![
-        (
-            formats_differ,
-            ", and their tokens are read in different formats",
-            "a claim of such a key is refused by X-Fencing-Resource: claim by X-Fencing-Target",
-        ),
-        (
-            !formats_differ && token.bounds() != other_token.bounds(),
+    let bounds_differ = !formats_differ && token.bounds() != other_token.bounds();
+    let mut faults = Vec::new();
+    if formats_differ {
+        faults.push(
+            ", and their tokens are read in different formats\n\
+             a claim of such a key is refused by X-Fencing-Resource: claim by X-Fencing-Target",
+        );
+    }
+    if bounds_differ {
+        faults.push(
             ", and `token.max_jump` or `token.max` of these routes differ: a token that one refuses \
-             raises the mark by the other",
-            "give both the same bounds, the narrower ones",
-        ),
-        (
-            !are_meant(one.template, other.template),
-            ": if these are two things, one can lock the other out",
-            "begin each template with a word of its own, such as \"file:{name}\"",
-        ),
-    ];
-    faults.retain(|(differs, ..)| *differs);
+             raises the mark by the other\n\
+             give both the same bounds, the narrower ones",
+        );
+    }
+    if !are_meant(one.template, other.template) {
+        faults.push(
+            ": if these are two things, one can lock the other out\n\
+             begin each template with a word of its own, such as \"file:{name}\"",
+        );
+    }
     faults
 }
 

@@ -13,7 +13,9 @@ use super::judging::{
 };
 use super::limits::{BarrierSettings, BodySettings, LimitSettings};
 use super::units::{OffOr, Positive, Time, word};
-use super::upstream::{UnknownStatuses, UpstreamSettings, fits_settle, statuses};
+use super::upstream::{
+    HTTP_STATUSES, UnknownStatuses, UpstreamSettings, check_statuses, fits_settle,
+};
 use super::yaml::{Report, not_one_of, wrong};
 use crate::routing::{
     Allow, DEFAULT_METHODS, KeyTemplate, NAMING_OTHERS, Pattern, ResourceKey, SAFE_METHODS, Source,
@@ -121,7 +123,6 @@ pub struct RouteUpstream {
     #[schemars(extend("default" = ()))]
     pub timeout: Positive,
     /// Statuses that leave the outcome of a request unknown, in place of the top level's.
-    #[serde(deserialize_with = "statuses::<200, 599, _>")]
     #[schemars(extend("default" = ()))]
     unknown_statuses: Vec<u16>,
 }
@@ -274,6 +275,11 @@ impl RouteSettings {
             let at = field("upstream.timeout");
             fits_settle(&at, self.upstream.timeout, top.settle, report);
         }
+        let statuses = &self.upstream.unknown_statuses;
+        if *statuses != top.upstream.unknown_statuses {
+            let at = field("upstream.unknown_statuses");
+            check_statuses(&at, statuses, HTTP_STATUSES, report);
+        }
         if self.body != top.body {
             (self.body).check(&field("body"), top.limits.body_memory, report);
         }
@@ -301,7 +307,7 @@ impl RouteSettings {
                     a short word, such as orders; without a name, the path is taken";
         report.error_if(is_bad, at, text);
         let is_reserved = RESERVED_LABELS.contains(&name.as_str());
-        let text = "the name is reserved: it means something else in metrics and logs";
+        let text = "it means something else in metrics and logs\nchoose another name";
         report.error_if(is_reserved, at, text);
     }
 
@@ -341,39 +347,29 @@ impl RouteSettings {
         let replaces = |block: &IdempotencySettings| {
             block.client_key != ClientKey::Keep && name.replace('_', "-") == block.header.0
         };
-        let (fault, hint) = if is_replaced(name) {
-            (
-                "the proxy writes or removes this header itself, so the upstream does not act on \
-                 what the client has sent",
-                "name another header",
-            )
-        } else if clients_are_named && names_a_peer(name) {
-            (
-                "it names a client by its certificate: with `tls.client_ca_file` it is removed, so \
-                 that every request would get a 400",
-                "name what the request is about",
-            )
-        } else if self.idempotency().is_some_and(replaces) {
-            (
-                "this is the header of the route's idempotency key, so the upstream does not get \
-                 the client's",
-                "name what the request is about, or say `idempotency.client_key: keep`",
-            )
-        } else {
-            let (fault, hint) = match name {
-                "x-fencing-operation" | "idempotency-key" | "traceparent" | "x-request-id" => (
-                    "it differs from request to request, so one resource gets many keys",
-                    "use a part that names the resource, not the request",
-                ),
-                "authorization" | "cookie" => (
-                    "it is a secret, and keys are stored and logged",
-                    "use another part of the request",
-                ),
-                _ => return,
-            };
-            return report.warn(at, format!("{source}: {fault}\n{hint}"));
+        let text = "the proxy writes or removes this header itself, so the upstream does not act on \
+                    what the client has sent\nname another header";
+        report.error_if(is_replaced(name), at, format!("{source}: {text}"));
+        let is_removed = clients_are_named && names_a_peer(name);
+        let text = "it names a client by its certificate: with `tls.client_ca_file` it is removed, \
+                    so that every request would get a 400\nname what the request is about";
+        report.error_if(is_removed, at, format!("{source}: {text}"));
+        let is_own = self.idempotency().is_some_and(replaces);
+        let text = "this is the header of the route's idempotency key, so the upstream does not get \
+                    the client's\n\
+                    name what the request is about, or say `idempotency.client_key: keep`";
+        report.error_if(is_own, at, format!("{source}: {text}"));
+        let text = match name {
+            "x-fencing-operation" | "idempotency-key" | "traceparent" | "x-request-id" => {
+                "it differs from request to request, so one resource gets many keys\n\
+                 use a part that names the resource, not the request"
+            }
+            "authorization" | "cookie" => {
+                "it is a secret, and keys are stored and logged\nuse another part of the request"
+            }
+            _ => return,
         };
-        report.error(at, format!("{source}: {fault}\n{hint}"));
+        report.warn(at, format!("{source}: {text}"));
     }
 }
 

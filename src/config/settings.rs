@@ -207,22 +207,20 @@ impl Settings {
         let is_shared = admin.is_some_and(|admin| addresses::collide(&self.listen, admin));
         let text = "this is the address of the data port\n\
                     the two never share one: give it a port of its own, or `off`";
-        report
-            .with("listen")
-            .error_if(is_shared, "admin.listen", text);
+        report.with("listen");
+        report.error_if(is_shared, "admin.listen", text);
         let is_loop = addresses::loops(&self.upstream.url, &self.listen);
         let text = "this is fencepost's own address\ngive the address of the upstream";
-        report
-            .with("listen")
-            .error_if(is_loop, "upstream.url", text);
+        report.with("listen");
+        report.error_if(is_loop, "upstream.url", text);
         let is_vain = self.listen_mode.is_some() && !is_socket;
         let text = "a TCP port has no mode\nremove it, or listen on unix:/path/of.sock";
-        report.with("listen").error_if(is_vain, "listen_mode", text);
+        report.with("listen");
+        report.error_if(is_vain, "listen_mode", text);
         let is_vain = !self.trusted_proxies.is_empty() && is_socket;
         let text = "clients of a Unix socket have no address\nremove it, or listen on a TCP port";
-        report
-            .with("listen")
-            .error_if(is_vain, "trusted_proxies", text);
+        report.with("listen");
+        report.error_if(is_vain, "trusted_proxies", text);
         let is_open = self.trusted_proxies.iter().any(AddressRange::is_everything);
         let text = "every client is trusted, and can name any address as its own\n\
                     name the proxies in front, such as 10.1.0.0/16";

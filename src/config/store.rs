@@ -142,30 +142,17 @@ impl StoreSettings {
         let is_named = report.is_given("store.namespace");
         let text = "Postgres may be shared, so a namespace is required\n\
                     such as the name of the upstream, orders; in the file or by --namespace";
-        report
-            .with("store.url")
-            .error_if(shared && !is_named, "store.namespace", text);
+        report.with("store.url");
+        report.error_if(shared && !is_named, "store.namespace", text);
         let text = "shorter than 1s: an ordinary pause would cost an instance its lease\n\
                     5s is a good start";
         report.error_if(self.lease.0 < Duration::from_secs(1), "store.lease", text);
-        let text = "when an instance dies, what it had in flight waits for this, \
-                    `upstream.undelivered` and `barrier.settle`\n\
-                    5s is a good start";
-        report.warn_if(self.lease.0 > Duration::from_mins(1), "store.lease", text);
         let is_slow = shared && self.timeout.0 > self.lease.0;
         let text = "longer than `store.lease`: a renewal that is slow and still within its time \
                     costs the lease\n\
                     the same as store.lease, or shorter";
-        report
-            .with("store.url")
-            .warn_if(is_slow, "store.timeout", text);
-        let is_in_vain = shared && report.is_given("store.create");
-        let text = "it has no effect with Postgres\n\
-                    leave it out: a namespace begins with its first proxy, and the log of a start \
-                    says whether it is new";
-        report
-            .with("store.url")
-            .warn_if(is_in_vain, "store.create", text);
+        report.with("store.url");
+        report.warn_if(is_slow, "store.timeout", text);
     }
 
     /// Finds the place of the marks.
@@ -201,9 +188,8 @@ impl StoreTls {
         let text = "only one of `cert_file` and `key_file` is given\ngive both, or neither";
         report.error_if(is_half, "store.tls", text);
         let text = "SQLite is a file: TLS does not apply\nleave it out";
-        report
-            .with("store.url")
-            .error_if(!shared && *self != Self::default(), "store.tls", text);
+        report.with("store.url");
+        report.error_if(!shared && *self != Self::default(), "store.tls", text);
     }
 }
 

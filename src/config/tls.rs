@@ -226,7 +226,8 @@ pub(super) fn upstream(
     if url.is_some_and(|url| !matches!(url, UpstreamUrl::Https(_))) {
         let text = "the upstream's URL is not https, so there is no TLS to it\n\
                     write https:// in upstream.url, or remove this block";
-        report.with("upstream.url").error("upstream.tls", text);
+        report.with("upstream.url");
+        report.error("upstream.tls", text);
         return None;
     }
     let mut settings = UpstreamTlsSettings::default();

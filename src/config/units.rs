@@ -18,25 +18,14 @@ use super::yaml::{shown, wrong};
 /// No duration is longer, so that every deadline can be computed.
 const LONGEST: Duration = Duration::from_hours(365 * 24);
 
-/// The error of a word: a message, and after a line break a hint.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct WordError(String);
-
-impl From<String> for WordError {
-    fn from(text: String) -> Self {
-        Self(text)
-    }
-}
-
-/// Lets a type be that of a field: `$parse` reads the field's text. With a name, the schema is the
-/// one behind it.
+/// Lets a type be that of a field: `$parse` reads the field's text. Its error is a message, and
+/// after a line break a hint. With a name, the schema is the one behind it.
 macro_rules! word {
     ($({$($generic:tt)*})? $type:ty, $parse:expr) => {
         impl<'de $(, $($generic)*)?> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
                 let parsed = $parse(String::deserialize(input)?.trim());
-                parsed.map_err($crate::config::units::WordError::from).map_err(serde::de::Error::custom)
+                parsed.map_err(|error: String| serde::de::Error::custom(error))
             }
         }
     };
@@ -227,7 +216,7 @@ impl FromStr for FileMode {
             _ => wrong(
                 text,
                 "is not a mode",
-                "write three octal digits, or four with a 0 before them: 0660",
+                "three octal digits, or four with a 0 first: 0660",
             ),
         }
     }

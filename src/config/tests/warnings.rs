@@ -14,9 +14,6 @@ trusted_proxies: [10.0.0.0/8, '::/0'] | can name any address
 store.namespace: a; store.url: 'postgres://h/d?sslmode=require' | the server is not verified
 store.namespace: a; store.url: 'postgres://u:p@h/d?sslmode=insecure-require' | is not verified
 tracing.otlp: http://c:4317 | usually have for gRPC
-store.lease: 2m | when an instance dies
-store.url: 'postgres://a/b'; store.namespace: a; store.create: never | it has no effect
-body.max: 0 | would get a 413
 body.buffer: 0 | gets no key | routes[0].idempotency
 body.buffer: 257MiB | longer than `limits.body_memory`
 limits.body_memory: 512KiB | longer than `limits.body_memory` | body.buffer

@@ -190,9 +190,8 @@ impl Report {
 
     /// The next problem is that a value does not go with the one at `other`. If a flag or variable
     /// set that one, it is named in place of a line: the line was right before.
-    pub fn with(&mut self, other: &'static str) -> &mut Self {
+    pub fn with(&mut self, other: &'static str) {
         self.other = Some(other);
-        self
     }
 
     /// Reports an error. `text`: the message, and after a line break the hint.
