@@ -183,8 +183,7 @@ impl TracingSettings {
         let text = format!("no collector is given\n{URL_HINT}");
         report.error_if(self.otlp.0.is_empty(), at, text);
         let authority = self.otlp.0.split('/').nth(2).unwrap_or_default();
-        let text = "this is the port that collectors usually have for gRPC, and spans go over \
-                    HTTP\n\
+        let text = "the port that collectors usually have for gRPC, and spans go over HTTP\n\
                     write port 4318";
         report.warn_if(authority.ends_with(":4317"), at, text);
     }

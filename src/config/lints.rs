@@ -54,9 +54,8 @@ fn around(
     let spellings: Vec<String> = spellings.map(|spelling| format!("`{spelling}`")).collect();
     let text = format!(
         "this route {how} {}, which the upstream may take for `{}`, and {} {other_does}\n\
-         leave this route out (`unmatched` then lets only safe methods pass), or list narrower \
-         paths, unless the upstream answers these spellings with 404; `fencepost explain` shows \
-         which route a request gets",
+         leave this route out, or list narrower paths, unless the upstream answers these spellings \
+         with 404",
         spellings.join(" and "),
         narrow.path.example(),
         narrow.path,
@@ -134,8 +133,7 @@ fn placeholder(at: &str, route: &RouteSettings, report: &mut Report) {
         };
         let text = format!(
             "`{segment}` is literal text here, and matches no other segment\n\
-             `{{id}}` takes any one segment, and `{{*rest}}` all that are left; literal text can \
-             be written with an escape: `%3A` for `:`",
+             `{{id}}` takes any one segment, and `{{*rest}}` the rest; write `%3A` for a literal `:`",
         );
         report.warn_if(is_capture, &format!("{at}.path"), text);
     }

@@ -260,8 +260,7 @@ impl RouteSettings {
         let text = "a route needs a path\nsuch as /orders/{id}, or /{*path} for every path";
         report.error_if(self.path.as_str().is_empty(), &field("path"), text);
         let text = "this is the path of the claim endpoint\n\
-                    claims are answered there and never reach a route: choose another \
-                    `claim.path`, or `claim: off`";
+                    claims never reach a route: choose another `claim.path`, or `claim: off`";
         report.error_if(top.claim == Some(self.path.as_str()), &field("path"), text);
         let text = "observe refuses nothing: stale writes reach the upstream and are only counted\n\
                     enforce, once the counts are what you expect";
@@ -355,8 +354,7 @@ impl RouteSettings {
                     so that every request would get a 400\nname what the request is about";
         report.error_if(is_removed, at, format!("{source}: {text}"));
         let is_own = self.idempotency().is_some_and(replaces);
-        let text = "this is the header of the route's idempotency key, so the upstream does not get \
-                    the client's\n\
+        let text = "the header of the route's idempotency key: the upstream does not get the client's\n\
                     name what the request is about, or say `idempotency.client_key: keep`";
         report.error_if(is_own, at, format!("{source}: {text}"));
         let text = match name {

@@ -181,8 +181,7 @@ impl Settings {
         self.upstream.check(self.barrier.settle.0, report);
         self.store.check(report);
         let is_short = self.shutdown.deadline.0 < self.barrier.grace.0;
-        let text = "shorter than `barrier.grace`: exchanges are cut that could have ended, and \
-                    their resources wait for `barrier.settle`\n\
+        let text = "shorter than `barrier.grace`: exchanges are cut that could have ended\n\
                     at least barrier.grace";
         report.warn_if(is_short, "shutdown.deadline", text);
         self.body.check("body", self.limits.body_memory, report);
@@ -230,8 +229,7 @@ impl Settings {
     /// Checks each route, and all against each other.
     fn check_routes(&mut self, report: &mut Report) {
         let text = "there are no routes, so nothing is fenced\n\
-                    name one, or leave `routes` out: then /{*path} fences POST, PUT, PATCH and \
-                    DELETE, one resource per path";
+                    name one, or leave `routes` out: then each path is a resource of its own";
         report.error_if(self.routes.is_empty(), "routes", text);
         let context = RouteContext {
             claim: self.claim.0.as_ref().map(|claim| claim.path.0.as_str()),
@@ -256,10 +254,8 @@ impl Settings {
         }
         let guarded = routes.iter().any(|route| !route.require_client.is_empty());
         let is_open = guarded && self.unmatched == Unmatched::SafeOnly;
-        let text = "safe methods of every client pass on paths that no route matches, and the \
-                    upstream may take one (with a slash behind it, say) for a route's that has a \
-                    require_client\n\
-                    unmatched: refuse";
+        let text = "safe methods of every client pass where no route matches, and the upstream may \
+                    take such a path for one with a require_client\nunmatched: refuse";
         report.warn_if(is_open, "unmatched", text);
     }
 
@@ -267,7 +263,7 @@ impl Settings {
     /// restart. If a setting changes that may not, every reason is returned and nothing is taken.
     pub fn reload_from(&self, mut new: Self) -> Result<(Self, Vec<String>), Vec<String>> {
         let (admin, new_admin) = (&self.admin, &new.admin);
-        let (store, new_store) = (&self.store, &new.store);
+        let (store, now) = (&self.store, &new.store);
         // Clients of the other protocol would fail from one moment to the next.
         let tls = self.tls.is_some() != new.tls.is_some();
         let admin_tls = admin.tls.is_some() != new_admin.tls.is_some();
@@ -277,16 +273,13 @@ impl Settings {
             ("admin.listen", admin.listen != new_admin.listen),
             ("the presence of tls", tls),
             ("the presence of admin.tls", admin_tls),
-            ("store.url", store.target != new_store.target),
-            ("store.tls", store.tls != new_store.tls),
-            ("store.namespace", store.namespace != new_store.namespace),
-            ("store.lease", store.lease != new_store.lease),
-            ("store.timeout", store.timeout != new_store.timeout),
-            (
-                "store.cached_marks",
-                store.cached_marks != new_store.cached_marks,
-            ),
-            ("store.migrate", store.migrate != new_store.migrate),
+            ("store.url", store.target != now.target),
+            ("store.tls", store.tls != now.tls),
+            ("store.namespace", store.namespace != now.namespace),
+            ("store.lease", store.lease != now.lease),
+            ("store.timeout", store.timeout != now.timeout),
+            ("store.cached_marks", store.cached_marks != now.cached_marks),
+            ("store.migrate", store.migrate != now.migrate),
             (
                 "upstream.undelivered",
                 self.upstream.undelivered != new.upstream.undelivered,

@@ -148,8 +148,7 @@ impl StoreSettings {
                     5s is a good start";
         report.error_if(self.lease.0 < Duration::from_secs(1), "store.lease", text);
         let is_slow = shared && self.timeout.0 > self.lease.0;
-        let text = "longer than `store.lease`: a renewal that is slow and still within its time \
-                    costs the lease\n\
+        let text = "longer than `store.lease`: a slow renewal costs the lease\n\
                     the same as store.lease, or shorter";
         report.with("store.url");
         report.warn_if(is_slow, "store.timeout", text);
@@ -203,7 +202,6 @@ fn protection(url: &str, tls: &StoreTls, report: &mut Report) {
         report.error("store.url", text);
     }
     let text = "the server is not verified: an attacker on the network can read and change marks\n\
-                leave sslmode out, and name the server's CA (sslrootcert=FILE or \
-                store.tls.ca_file)";
+                leave sslmode out, and name the server's CA in store.tls.ca_file";
     report.warn_if(dsn.is_open_to_others(ca_named), "store.url", text);
 }

@@ -295,8 +295,7 @@ fn identity(
     let key = CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|error| {
         let text = format!(
             "{key_file} is not the key of the certificate in {cert_file}: {error}\n\
-             the key of the first certificate in its file: RSA of 2048 bits or more, ECDSA P-256 \
-             or P-384, or Ed25519",
+             RSA of 2048 bits or more, ECDSA P-256 or P-384, or Ed25519",
         );
         report.error(key_at, text);
     });

@@ -160,9 +160,8 @@ pub(super) fn check_statuses(
 
 /// Warns of a time after which the upstream may still work on what has been given up.
 pub(super) fn fits_settle(at: &str, timeout: Positive, settle: Duration, report: &mut Report) {
-    let text = "the upstream is given longer than `barrier.settle` allows for: a request that \
-                breaks may still take effect after a newer token has been admitted\n\
-                raise barrier.settle to the longest time that the upstream works on a request";
+    let text = "the upstream is given longer than `barrier.settle`, so an old request may still take \
+                effect\nraise barrier.settle to the longest time that the upstream works on one";
     report.with("barrier.settle");
     report.warn_if(timeout.0 > settle, at, text);
 }
