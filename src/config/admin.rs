@@ -13,7 +13,7 @@ use super::addresses::{self, Listen};
 use super::clients::BearerTokens;
 use super::dsn::split_url;
 use super::tls::{self, AdminTlsFile, TlsSettings};
-use super::units::{Share, word};
+use super::units::{OffOr, Share, word};
 use super::yaml::{Report, nearest, wrong};
 
 /// The default of `admin.listen`.
@@ -27,7 +27,7 @@ pub struct AdminSettings {
     /// reaches it. Keys and marks can be read without a token only on the loopback and over a Unix
     /// socket.
     #[schemars(with = "String", extend("default" = ADMIN_LISTEN))]
-    pub listen: AdminListen,
+    pub listen: OffOr<Listen>,
     /// A file with the bearer token for writes, of at least 16 characters. Without it, writes are
     /// disabled. Read at each write.
     pub token_file: Option<PathBuf>,
@@ -48,26 +48,13 @@ pub struct AdminSettings {
 impl Default for AdminSettings {
     fn default() -> Self {
         Self {
-            listen: AdminListen(Some(Listen::Tcp(ADMIN_LISTEN.to_owned()))),
+            listen: OffOr(Some(Listen::Tcp(ADMIN_LISTEN.to_owned()))),
             token_file: None,
             read_token_file: None,
             tls_files: None,
             tls: None,
             ready_follows_store: false,
         }
-    }
-}
-
-/// The address of the admin port; `None`: off.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AdminListen(pub Option<Listen>);
-
-word!(AdminListen, AdminListen::parse);
-
-impl AdminListen {
-    fn parse(text: &str) -> Result<Self, String> {
-        let listen = (text != "off").then(|| addresses::listen(text));
-        listen.transpose().map(Self)
     }
 }
 

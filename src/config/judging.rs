@@ -6,10 +6,10 @@
 
 use http::HeaderName;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::units::{Count, OrNone, word};
-use super::yaml::wrong;
+use super::yaml::{not_one_of, wrong};
 use crate::routing::{Jump, Token, TokenBounds, TokenFormat, is_replaced};
 
 /// The treatment of stale and invalid requests.
@@ -68,6 +68,20 @@ pub enum SafeMethods {
     Required,
     /// Passed unfenced, with or without a token.
     Ignored,
+}
+
+word!(TokenFormat, format);
+
+fn format(name: &str) -> Result<TokenFormat, String> {
+    let mut formats = TokenFormat::ALL.into_iter();
+    let format = formats.find(|format| format.as_str() == name);
+    format.ok_or_else(|| not_one_of(name, &TokenFormat::ALL.map(TokenFormat::as_str)))
+}
+
+impl Serialize for TokenFormat {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
 }
 
 /// The names in the schema, and none for an empty field.

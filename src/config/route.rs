@@ -1,21 +1,16 @@
 //! One route: which requests are fenced, by which key, and what differs from the top level.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 
-use super::clients::{ClientPattern, check_clients};
-use super::judging::{
-    ClientKey, IdempotencySettings, KeyScope, Mode, Reuse, SafeMethods, TokenSettings,
-};
-use super::limits::{BarrierSettings, BodySettings, LimitSettings};
+use super::clients::ClientPattern;
+use super::judging::{ClientKey, IdempotencySettings, Mode, Reuse, SafeMethods, TokenSettings};
+use super::limits::{BarrierSettings, BodySettings};
 use super::units::{OffOr, Positive, Time, word};
-use super::upstream::{
-    HTTP_STATUSES, UnknownStatuses, UpstreamSettings, check_statuses, fits_settle,
-};
+use super::upstream::{UnknownStatuses, UpstreamSettings};
 use super::yaml::{Report, not_one_of, wrong};
 use crate::routing::{
     Allow, DEFAULT_METHODS, KeyTemplate, NAMING_OTHERS, Pattern, ResourceKey, SAFE_METHODS, Source,
@@ -124,7 +119,7 @@ pub struct RouteUpstream {
     pub timeout: Positive,
     /// Statuses that leave the outcome of a request unknown, in place of the top level's.
     #[schemars(extend("default" = ()))]
-    unknown_statuses: Vec<u16>,
+    pub(super) unknown_statuses: Vec<u16>,
 }
 
 impl Default for RouteUpstream {
@@ -154,18 +149,6 @@ impl Default for RouteBarrier {
         let BarrierSettings { wait, grace, .. } = BarrierSettings::default();
         Self { wait, grace }
     }
-}
-
-/// The settings of the top level that a route is compared with.
-pub(super) struct RouteContext<'a> {
-    /// The path of the claim endpoint.
-    pub claim: Option<&'a str>,
-    /// Clients are asked for certificates, so they have names.
-    pub clients_are_named: bool,
-    pub upstream: &'a UpstreamSettings,
-    pub settle: Duration,
-    pub body: BodySettings,
-    pub limits: &'a LimitSettings,
 }
 
 /// The fields that a route takes from the top level, where it does not set them itself.
@@ -254,51 +237,7 @@ impl RouteSettings {
         !self.path.as_str().is_empty() && (self.key.is_some() || self.mode == Mode::Bypass)
     }
 
-    /// Checks the route at this path of the configuration, beside the rest of it.
-    pub(super) fn check(&mut self, at: &str, top: &RouteContext<'_>, report: &mut Report) {
-        let field = |name: &str| format!("{at}.{name}");
-        let text = "a route needs a path\nsuch as /orders/{id}, or /{*path} for every path";
-        report.error_if(self.path.as_str().is_empty(), &field("path"), text);
-        let text = "this is the path of the claim endpoint\n\
-                    claims never reach a route: choose another `claim.path`, or `claim: off`";
-        report.error_if(top.claim == Some(self.path.as_str()), &field("path"), text);
-        let text = "observe refuses nothing: stale writes reach the upstream and are only counted\n\
-                    enforce, once the counts are what you expect";
-        report.warn_if(self.mode == Mode::Observe, &field("mode"), text);
-        let text = "no method is allowed\nleave it out to allow POST, PUT, PATCH and DELETE";
-        report.error_if(self.methods.is_empty(), &field("methods"), text);
-        self.check_name(&field("name"), report);
-        let (clients, named) = (field("require_client"), top.clients_are_named);
-        check_clients(&clients, &self.require_client, named, report);
-        if self.upstream.timeout != top.upstream.timeout {
-            let at = field("upstream.timeout");
-            fits_settle(&at, self.upstream.timeout, top.settle, report);
-        }
-        let statuses = &self.upstream.unknown_statuses;
-        if *statuses != top.upstream.unknown_statuses {
-            let at = field("upstream.unknown_statuses");
-            check_statuses(&at, statuses, HTTP_STATUSES, report);
-        }
-        if self.body != top.body {
-            (self.body).check(&field("body"), top.limits.body_memory, report);
-        }
-        self.unknown = UnknownStatuses {
-            http: self.upstream.unknown_statuses.as_slice().into(),
-            grpc: top.upstream.unknown_grpc_statuses.as_slice().into(),
-        };
-        self.key_bytes = top.limits.key_bytes.bytes();
-        if self.mode == Mode::Bypass {
-            self.idempotency = OffOr(None);
-        }
-        let needs_body = |block: &IdempotencySettings| block.key == KeyScope::Operation;
-        let is_keyless = self.body.buffer.0 == 0 && self.idempotency().is_some_and(needs_body);
-        let text = "`body.buffer` is 0: a request with a body that names no operation gets no key\n\
-                    raise body.buffer, or say `idempotency.key: epoch`";
-        report.warn_if(is_keyless, &field("idempotency"), text);
-        self.check_key(&field("resource"), named, report);
-    }
-
-    fn check_name(&self, at: &str, report: &mut Report) {
+    pub(super) fn check_name(&self, at: &str, report: &mut Report) {
         let Some(name) = &self.name else { return };
         let is_long = name.chars().count() > 128;
         let is_bad = name.trim().is_empty() || is_long || name.chars().any(char::is_control);
@@ -311,7 +250,7 @@ impl RouteSettings {
     }
 
     /// Reads the template of the key.
-    fn check_key(&mut self, at: &str, clients_are_named: bool, report: &mut Report) {
+    pub(super) fn check_key(&mut self, at: &str, clients_are_named: bool, report: &mut Report) {
         let Some(template) = &self.resource else {
             let text = "this route has no resource key\n\
                         such as \"order:{id}\" or \"{path}\"; or say `mode: bypass`";

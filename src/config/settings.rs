@@ -19,15 +19,17 @@ use serde::Deserialize;
 
 use super::addresses::{self, Listen};
 use super::admin::{AdminSettings, LogSettings, TracingSettings};
-use super::clients::{AddressRange, ClaimSettings};
-use super::judging::{SafeMethods, Unmatched};
+use super::clients::{AddressRange, ClaimSettings, check_clients};
+use super::judging::{IdempotencySettings, KeyScope, Mode, SafeMethods, Unmatched};
 use super::limits::{BarrierSettings, BodySettings, LimitSettings, ShutdownSettings};
 use super::lints;
-use super::route::{self, RouteContext, RouteSettings};
+use super::route::{self, RouteSettings};
 use super::store::StoreSettings;
 use super::tls::{self, TlsFile, TlsSettings};
 use super::units::{FileMode, OffOr, word};
-use super::upstream::UpstreamSettings;
+use super::upstream::{
+    HTTP_STATUSES, UnknownStatuses, UpstreamSettings, check_statuses, fits_settle,
+};
 use super::yaml::{ConfigDocument, Report, Sources, shown, wrong};
 use crate::routing::Router;
 
@@ -231,17 +233,11 @@ impl Settings {
         let text = "there are no routes, so nothing is fenced\n\
                     name one, or leave `routes` out: then each path is a resource of its own";
         report.error_if(self.routes.is_empty(), "routes", text);
-        let context = RouteContext {
-            claim: self.claim.0.as_ref().map(|claim| claim.path.0.as_str()),
-            clients_are_named: self.asks_clients(),
-            upstream: &self.upstream,
-            settle: self.barrier.settle.0,
-            body: self.body,
-            limits: &self.limits,
-        };
-        for (index, route) in self.routes.iter_mut().enumerate() {
-            route.check(&route::path(index), &context, report);
+        let mut routes = std::mem::take(&mut self.routes);
+        for (index, route) in routes.iter_mut().enumerate() {
+            self.check_route(&route::path(index), route, report);
         }
+        self.routes = routes;
         let routes = &self.routes;
         collisions(routes, report);
         if let Some(claim) = self.claim() {
@@ -257,6 +253,52 @@ impl Settings {
         let text = "safe methods of every client pass where no route matches, and the upstream may \
                     take such a path for one with a require_client\nunmatched: refuse";
         report.warn_if(is_open, "unmatched", text);
+    }
+
+    /// Checks the route at this path of the configuration, beside the rest of it.
+    fn check_route(&self, at: &str, route: &mut RouteSettings, report: &mut Report) {
+        let field = |name: &str| format!("{at}.{name}");
+        let text = "a route needs a path\nsuch as /orders/{id}, or /{*path} for every path";
+        report.error_if(route.path.as_str().is_empty(), &field("path"), text);
+        let claim = self.claim().map(|claim| claim.path.0.as_str());
+        let text = "this is the path of the claim endpoint\n\
+                    claims never reach a route: choose another `claim.path`, or `claim: off`";
+        report.error_if(claim == Some(route.path.as_str()), &field("path"), text);
+        let text = "observe refuses nothing: stale writes reach the upstream and are only counted\n\
+                    enforce, once the counts are what you expect";
+        report.warn_if(route.mode == Mode::Observe, &field("mode"), text);
+        let text = "no method is allowed\nleave it out to allow POST, PUT, PATCH and DELETE";
+        report.error_if(route.methods.is_empty(), &field("methods"), text);
+        route.check_name(&field("name"), report);
+        let (clients, named) = (field("require_client"), self.asks_clients());
+        check_clients(&clients, &route.require_client, named, report);
+        if route.upstream.timeout != self.upstream.timeout {
+            let at = field("upstream.timeout");
+            fits_settle(&at, route.upstream.timeout, self.barrier.settle.0, report);
+        }
+        let statuses = &route.upstream.unknown_statuses;
+        if *statuses != self.upstream.unknown_statuses {
+            let at = field("upstream.unknown_statuses");
+            check_statuses(&at, statuses, HTTP_STATUSES, report);
+        }
+        if route.body != self.body {
+            let memory = self.limits.body_memory;
+            route.body.check(&field("body"), memory, report);
+        }
+        route.unknown = UnknownStatuses {
+            http: route.upstream.unknown_statuses.as_slice().into(),
+            grpc: self.upstream.unknown_grpc_statuses.as_slice().into(),
+        };
+        route.key_bytes = self.limits.key_bytes.bytes();
+        if route.mode == Mode::Bypass {
+            route.idempotency = OffOr(None);
+        }
+        let needs_body = |block: &IdempotencySettings| block.key == KeyScope::Operation;
+        let is_keyless = route.body.buffer.0 == 0 && route.idempotency().is_some_and(needs_body);
+        let text = "`body.buffer` is 0: a request with a body that names no operation gets no key\n\
+                    raise body.buffer, or say `idempotency.key: epoch`";
+        report.warn_if(is_keyless, &field("idempotency"), text);
+        route.check_key(&field("resource"), named, report);
     }
 
     /// Takes the new settings, and returns the names of fields that keep their value until a

@@ -127,8 +127,16 @@ impl StoreSettings {
         self.locate(report);
         let shared = matches!(self.target, StoreTarget::Postgres(_));
         self.tls.check(shared, report);
-        if let StoreTarget::Postgres(Secret::Literal(url)) = &self.target {
-            protection(url, &self.tls, report);
+        if let StoreTarget::Postgres(Secret::Literal(url)) = &self.target
+            && let Ok(dsn) = Dsn::parse(url)
+        {
+            let ca_named = self.tls.ca_file.is_some();
+            if let Err(text) = dsn.protections(ca_named) {
+                report.error("store.url", text);
+            }
+            let text = "the server is not verified: an attacker on the network can read and change \
+                        marks\nleave sslmode out, and name the server's CA in store.tls.ca_file";
+            report.warn_if(dsn.is_open_to_others(ca_named), "store.url", text);
         }
         let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
         // A namespace is part of the name of a notification channel, and of every row.
@@ -190,18 +198,4 @@ impl StoreTls {
         report.with("store.url");
         report.error_if(!shared && *self != Self::default(), "store.tls", text);
     }
-}
-
-/// Checks how the connection to the server is protected, if the URL is in the configuration.
-fn protection(url: &str, tls: &StoreTls, report: &mut Report) {
-    let Ok(dsn) = Dsn::parse(url) else {
-        return;
-    };
-    let ca_named = tls.ca_file.is_some();
-    if let Err(text) = dsn.protections(ca_named) {
-        report.error("store.url", text);
-    }
-    let text = "the server is not verified: an attacker on the network can read and change marks\n\
-                leave sslmode out, and name the server's CA in store.tls.ca_file";
-    report.warn_if(dsn.is_open_to_others(ca_named), "store.url", text);
 }

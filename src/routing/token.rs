@@ -11,8 +11,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use crate::http1::head::{number, trim};
 
 /// A fencing token, 0 to 2^63-1. Larger is newer.
@@ -84,8 +82,7 @@ pub fn stale_by(mark: Option<Token>, token: Token) -> Option<Token> {
 }
 
 /// The spelling of tokens on a route (`token.format`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum TokenFormat {
     /// `[0-9]{1,19}`, leading zeros among the 19.
     #[default]
