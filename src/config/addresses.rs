@@ -1,5 +1,5 @@
 //! Addresses in the configuration: the listeners, the upstream, the store. Each function says what
-//! is wrong and what is expected, as (message, hint). No message contains a password.
+//! is wrong, and after a line break what is expected. No message contains a password.
 //!
 //! `http` parses the host and port of a URL; the rest of a URL is read here. `http::Uri` silently
 //! drops a fragment, does not distinguish `http://a` and `http://a/`, and says of most errors only
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::dsn::{Dsn, split_url};
 use super::units::word;
-use super::yaml::{Report, Wrong, at, parse, wrong};
+use super::yaml::{Report, at, parse, wrong};
 
 /// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,19 +82,17 @@ const LISTEN_HINT: &str =
     "write host:port, such as 127.0.0.1:7080 or [::1]:7080, or unix:/run/fencepost.sock";
 
 /// An address to listen on.
-pub(super) fn listen(text: &str) -> Result<Listen, Wrong> {
+pub(super) fn listen(text: &str) -> Result<Listen, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return socket_path(path).map(Listen::Unix);
     }
-    let authority = Authority::try_from(text).ok();
-    let fault = match authority.filter(|_| !text.contains('@')) {
-        Some(all) if all.host().is_empty() => {
-            "has no host; 0.0.0.0 accepts connections from the network"
-        }
-        Some(all) if all.port_u16().is_some() => return Ok(Listen::Tcp(text.to_owned())),
-        Some(_) => "has no port between 0 and 65535",
-        None => "has no host to listen on",
-    };
+    let authority = Authority::try_from(text)
+        .ok()
+        .filter(|_| !text.contains('@'));
+    if authority.is_some_and(|all| !all.host().is_empty() && all.port_u16().is_some()) {
+        return Ok(Listen::Tcp(text.to_owned()));
+    }
+    let fault = "has no host, or has no port between 0 and 65535";
     wrong(text, fault, LISTEN_HINT)
 }
 
@@ -161,7 +159,7 @@ const UPSTREAM_HINT: &str =
     "write http://host:port, https://host, h2c://host:port or unix:/path/of.sock";
 
 /// The address that requests go to.
-pub(super) fn upstream(text: &str) -> Result<UpstreamUrl, Wrong> {
+pub(super) fn upstream(text: &str) -> Result<UpstreamUrl, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return socket_path(path).map(UpstreamUrl::Unix);
     }
@@ -189,16 +187,15 @@ pub(super) fn upstream(text: &str) -> Result<UpstreamUrl, Wrong> {
 }
 
 /// The `Host` that the upstream sees.
-pub(super) fn host(text: &str) -> Result<HostPolicy, Wrong> {
+pub(super) fn host(text: &str) -> Result<HostPolicy, String> {
     match text {
         "preserve" => Ok(HostPolicy::Preserve),
         "rewrite" => Ok(HostPolicy::Rewrite),
         literal if is_authority(literal) => Ok(HostPolicy::Literal(literal.to_owned())),
-        _ => wrong(
-            text,
-            "is not a host",
-            "write preserve, rewrite, or a literal host or host:port",
-        ),
+        _ => {
+            let hint = "write preserve, rewrite, or a literal host or host:port";
+            wrong(text, "is not a host", hint)
+        }
     }
 }
 
@@ -206,22 +203,19 @@ const STORE_HINT: &str = "write sqlite:fencepost.db, sqlite:/var/lib/fencepost/m
                           postgres://user@host/database";
 
 /// The place of the marks. The text may hold a password.
-pub(super) fn store(text: &str) -> Result<StoreTarget, Wrong> {
+pub(super) fn store(text: &str) -> Result<StoreTarget, String> {
     if text.starts_with("postgres://") || text.starts_with("postgresql://") {
         Dsn::parse(text)?;
         return Ok(StoreTarget::Postgres(Secret::Literal(text.to_owned())));
     }
     // The text is not shown: a URL that was meant for a server may hold its password.
-    let wrong = |why: &str| Err((why.to_owned(), STORE_HINT));
+    let wrong = |why: &str| Err(format!("{why}\n{STORE_HINT}"));
     let Some(path) = text.strip_prefix("sqlite:") else {
         return wrong("unknown store type");
     };
     let path = path.strip_prefix("//").unwrap_or(path);
-    if path.is_empty() || path.ends_with('/') {
-        return wrong("the path of the file is missing");
-    }
-    if path.contains("://") || path.contains('?') {
-        return wrong("a path is expected after `sqlite:`, without parameters");
+    if path.is_empty() || path.ends_with('/') || path.contains("://") || path.contains('?') {
+        return wrong("the path of a file is expected after `sqlite:`, without parameters");
     }
     if path.contains(":memory:") {
         return wrong("marks in memory fence nothing after a restart");
@@ -252,20 +246,20 @@ fn public_part(dsn: &str) -> Option<String> {
     (!hosts.is_empty() || !database.is_empty()).then(|| format!(" at {hosts}{database}"))
 }
 
-fn socket_path(path: &str) -> Result<PathBuf, Wrong> {
+fn socket_path(path: &str) -> Result<PathBuf, String> {
     let path = path.strip_prefix("//").unwrap_or(path);
     if !path.starts_with('/') || path.ends_with('/') {
         let fault = "is not the absolute path of a socket";
         return wrong(path, fault, "write unix:/run/fencepost.sock");
     }
-    match SocketAddr::from_pathname(path) {
-        Ok(_) => Ok(PathBuf::from(path)),
-        Err(_) => wrong(
+    if SocketAddr::from_pathname(path).is_err() {
+        return wrong(
             path,
             "is too long for a socket",
             "the kernel takes 107 bytes",
-        ),
+        );
     }
+    Ok(PathBuf::from(path))
 }
 
 /// A host, or a host and a port that is not 0. `Authority` takes an empty or a too large port for
@@ -405,7 +399,7 @@ mod tests {
         ] {
             assert!(upstream(bad).is_err(), "{bad}");
         }
-        let (message, _) = upstream("http://u:sesame@a").expect_err("it names a user");
+        let message = upstream("http://u:sesame@a").expect_err("it names a user");
         assert!(!message.contains("sesame"), "{message}");
     }
 
@@ -449,7 +443,7 @@ mod tests {
             assert!(store(bad).is_err(), "{bad}");
         }
         for url in ["mysql://u:sesame@h", "sqlite:postgres://u:sesame@h/d"] {
-            let (message, _) = store(url).expect_err("it is not known");
+            let message = store(url).expect_err("it is not known");
             assert!(!message.contains("sesame"), "{message}");
         }
     }

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
 use super::units::word;
-use super::yaml::{Report, Wrong, shown, wrong};
+use super::yaml::{Report, shown, wrong};
 use crate::routing::Pattern;
 
 /// The default of `path`.
@@ -65,7 +65,7 @@ word!(ClaimPath, |text| {
         Ok(_) if text == "/" => "claims need a path of their own".to_owned(),
         Ok(_) => return Ok(ClaimPath(text.to_owned())),
     };
-    Err((fault, "a plain path, such as /.well-known/fencing/claim"))
+    Err(fault + "\na plain path, such as /.well-known/fencing/claim")
 });
 
 impl ClaimSettings {
@@ -73,21 +73,18 @@ impl ClaimSettings {
     pub(super) fn check(&mut self, are_named: bool, report: &mut Report) {
         let at = "claim.require_client";
         check_clients(at, &self.require_client, are_named, report);
-        report.error_if(
-            self.addresses.as_ref().is_some_and(Vec::is_empty),
-            "claim.addresses",
-            "no address may claim",
-            "name some, or say `claim: off`",
-        );
+        let is_none = self.addresses.as_ref().is_some_and(Vec::is_empty);
+        let text = "no address may claim\nname some, or say `claim: off`";
+        report.error_if(is_none, "claim.addresses", text);
         let Some(file) = &self.token_file else { return };
         report.reads(file);
         match BearerTokens::of(std::fs::read(file)) {
             Ok(tokens) => self.tokens = Some(tokens),
-            Err(why) => report.error(
-                "claim.token_file",
-                format!("the file `{}` {why}", file.display()),
-                "a file with a secret of your choice, such as the output of `openssl rand -hex 32`",
-            ),
+            Err(why) => {
+                let hint = "a file with a secret, such as the output of `openssl rand -hex 32`";
+                let text = format!("the file `{}` {why}\n{hint}", file.display());
+                report.error("claim.token_file", text);
+            }
         }
     }
 }
@@ -104,18 +101,11 @@ pub(super) fn check_clients(
     report: &mut Report,
 ) {
     let is_given = report.is_given(at);
-    report.error_if(
-        is_given && list.is_empty(),
-        at,
-        "no client is allowed",
-        "list some, or leave it out to allow every client",
-    );
-    report.error_if(
-        is_given && !are_named,
-        at,
-        "clients are not asked for certificates, so none has a name",
-        "give `tls` with a client_ca_file",
-    );
+    let text = "no client is allowed\nlist some, or leave it out to allow every client";
+    report.error_if(is_given && list.is_empty(), at, text);
+    let text = "clients are not asked for certificates, so none has a name\n\
+                give `tls` with a client_ca_file";
+    report.error_if(is_given && !are_named, at, text);
 }
 
 /// One of `require_client`.
@@ -130,7 +120,7 @@ pub enum ClientPattern {
 }
 
 impl ClientPattern {
-    pub(super) fn parse(text: &str) -> Result<Self, Wrong> {
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
         const HINT: &str =
             "write a URI (spiffe://cluster/ns/pay/sa/worker), a DNS name, or *. and a DNS name";
         let wrong = |fault| wrong(text, fault, HINT);
@@ -181,7 +171,7 @@ pub struct AddressRange(IpNet);
 
 impl AddressRange {
     /// Parses an address, with or without the length of a prefix.
-    pub fn parse(text: &str) -> Result<Self, Wrong> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         const HINT: &str = "such as 10.1.0.0/16, 192.168.1.7 or fd00::/8";
         let wrong = |fault| wrong(text, fault, HINT);
         let address = text.parse::<IpAddr>().map(IpNet::from);

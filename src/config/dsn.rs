@@ -17,12 +17,12 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use super::yaml::Wrong;
 use crate::routing::decoded;
 
 const HINT: &str = "write postgres://user:password@host:5432/database, and percent-encode what is \
                     not plain in a part: a space is %20, / is %2F, ? is %3F, # is %23, @ is %40";
-const PARAMETERS: &str = "the parameters are sslmode, sslrootcert, options[NAME] and \
+const PARAMETERS: &str = "invalid URL: it has a parameter that is not supported\n\
+                          the parameters are sslmode, sslrootcert and \
                           target_session_attrs=read-write; user, password, hosts and database stand \
                           in front of the ?, percent-encoded; a client certificate goes into \
                           store.tls";
@@ -36,8 +36,6 @@ pub struct Dsn {
     /// Never empty.
     pub password: Option<String>,
     pub database: Option<String>,
-    /// Settings of the session.
-    pub options: Vec<(String, String)>,
     pub root: Option<Root>,
     /// The `sslmode`, and true if `insecure-` is in front of it.
     mode: Option<(Protection, bool)>,
@@ -70,7 +68,7 @@ pub enum Root {
 
 impl Host {
     /// Reads `host`, `host:port`, `[IPv6]:port`, or nothing.
-    fn parse(text: &str) -> Result<Self, Wrong> {
+    fn parse(text: &str) -> Result<Self, String> {
         let (host, port) = match text.rsplit_once(':') {
             // Within the brackets of an IPv6 address a colon does not set off a port.
             Some((host, port)) if !port.contains(']') => (host, port),
@@ -104,7 +102,7 @@ impl Host {
 
 impl Dsn {
     /// Reads a URL.
-    pub fn parse(url: &str) -> Result<Self, Wrong> {
+    pub fn parse(url: &str) -> Result<Self, String> {
         let (_, authority, rest) = split_url(url)
             .filter(|(scheme, ..)| matches!(*scheme, "postgres" | "postgresql"))
             .ok_or_else(|| bad("it does not start with postgres://"))?;
@@ -126,13 +124,12 @@ impl Dsn {
         if !hosts.is_empty() && hosts.split(',').any(str::is_empty) {
             return Err(bad("a host of its list is empty"));
         }
-        let hosts: Result<Vec<Host>, Wrong> = hosts.split(',').map(Host::parse).collect();
+        let hosts: Result<Vec<Host>, String> = hosts.split(',').map(Host::parse).collect();
         let mut dsn = Self {
             hosts: hosts?,
             user: given(decode(user)?),
             password: given(decode(password)?),
             database: given(decode(path.strip_prefix('/').unwrap_or(path))?),
-            options: Vec::new(),
             root: None,
             mode: None,
         };
@@ -140,7 +137,7 @@ impl Dsn {
         Ok(dsn)
     }
 
-    fn read_query(&mut self, query: &str) -> Result<(), Wrong> {
+    fn read_query(&mut self, query: &str) -> Result<(), String> {
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (name, value) = (decode(name)?, decode(value)?);
@@ -150,16 +147,8 @@ impl Dsn {
                 "sslrootcert" => self.root = given(value).map(|file| Root::File(file.into())),
                 // libpq's way to ask for the server that a store of marks always needs.
                 "target_session_attrs" if value == "read-write" => {}
-                name => {
-                    let option = name.strip_prefix("options[");
-                    let Some(option) = option.and_then(|name| name.strip_suffix(']')) else {
-                        // The name is not shown: it may be the end of a password with a raw & in
-                        // it.
-                        let why = "invalid URL: it has a parameter that is not supported";
-                        return Err((why.to_owned(), PARAMETERS));
-                    };
-                    self.options.push((option.to_owned(), value));
-                }
+                // The name is not shown: it may be the end of a password with a raw & in it.
+                _ => return Err(PARAMETERS.to_owned()),
             }
         }
         Ok(())
@@ -177,32 +166,30 @@ fn given(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-fn decode(text: &str) -> Result<String, Wrong> {
+fn decode(text: &str) -> Result<String, String> {
     match decoded(text, b'+') {
         Some(text) if !text.contains('\0') => Ok(text),
         _ => Err(bad("it has an escape that is broken, or not of text")),
     }
 }
 
-fn bad(why: &str) -> Wrong {
-    (format!("invalid URL: {why}"), HINT)
+fn bad(why: &str) -> String {
+    format!("invalid URL: {why}\n{HINT}")
 }
 
 impl Dsn {
     /// The protection of the connection to each of the URL's hosts. `ca_named` is true if
     /// `store.tls.ca_file` names CAs beside the URL.
-    pub fn protections(&self, ca_named: bool) -> Result<Vec<Protection>, Wrong> {
+    pub fn protections(&self, ca_named: bool) -> Result<Vec<Protection>, String> {
         if ca_named && self.root.is_some() {
-            return Err((
-                "sslrootcert is given, and store.tls.ca_file too".to_owned(),
-                "keep one of them",
-            ));
+            let why = "sslrootcert is given, and store.tls.ca_file too\nkeep one of them";
+            return Err(why.to_owned());
         }
         let of = |host: &Host| self.protection(host, ca_named);
         self.hosts.iter().map(of).collect()
     }
 
-    fn protection(&self, host: &Host, ca_named: bool) -> Result<Protection, Wrong> {
+    fn protection(&self, host: &Host, ca_named: bool) -> Result<Protection, String> {
         if host.is_socket() {
             return Ok(Protection::Plain);
         }
@@ -239,7 +226,7 @@ impl Dsn {
             ),
             _ => return Ok(protection),
         };
-        Err((why.to_owned(), hint))
+        Err(format!("{why}\n{hint}"))
     }
 
     /// Returns true if an attacker between here and a host can read and change the store's answers.
@@ -281,7 +268,7 @@ impl Protection {
 }
 
 /// Reads an `sslmode`.
-fn ssl_mode(value: &str) -> Result<(Protection, bool), Wrong> {
+fn ssl_mode(value: &str) -> Result<(Protection, bool), String> {
     let insecure = value.strip_prefix("insecure-");
     let forced = insecure.is_some();
     let protection = match insecure.unwrap_or(value) {
@@ -292,7 +279,7 @@ fn ssl_mode(value: &str) -> Result<(Protection, bool), Wrong> {
         "require" => Protection::Encrypted,
         "verify-ca" if !forced => Protection::VerifiedCa,
         "verify-full" if !forced => Protection::VerifiedFull,
-        _ => return Err(("unknown sslmode".to_owned(), SSLMODE_HINT)),
+        _ => return Err(format!("unknown sslmode\n{SSLMODE_HINT}")),
     };
     Ok((protection, forced))
 }

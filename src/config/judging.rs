@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::units::{Count, OrNone, word};
-use super::yaml::{Wrong, not_one_of, shown};
+use super::yaml::{not_one_of, wrong};
 use crate::routing::{Jump, Token, TokenBounds, TokenFormat, is_replaced};
 
 /// The treatment of stale and invalid requests.
@@ -184,12 +184,13 @@ pub struct KeyHeader(pub String);
 word!(KeyHeader, KeyHeader::parse);
 
 impl KeyHeader {
-    fn parse(text: &str) -> Result<Self, Wrong> {
+    fn parse(text: &str) -> Result<Self, String> {
         let Ok(name) = text.parse::<HeaderName>() else {
-            return Err((
-                format!("{} is not a header name", shown(text)),
+            return wrong(
+                text,
+                "is not a header name",
                 "letters, digits and dashes: Idempotency-Key",
-            ));
+            );
         };
         let name = name.as_str();
         let is_taken = matches!(
@@ -198,10 +199,9 @@ impl KeyHeader {
         );
         let is_taken = is_taken || is_replaced(name) || name.starts_with("content-");
         if is_taken || name.starts_with("x-fencing-") || name.contains('_') {
-            return Err((
-                format!("{} cannot carry an idempotency key", shown(text)),
-                "use a header that has no other meaning, without underscores: Idempotency-Key",
-            ));
+            let hint =
+                "use a header that has no other meaning, without underscores: Idempotency-Key";
+            return wrong(text, "cannot carry an idempotency key", hint);
         }
         Ok(Self(name.to_owned()))
     }

@@ -173,12 +173,10 @@ impl LimitSettings {
             ("in_flight_per_resource", resource, self.in_flight),
             ("connections_per_client", connections, self.connections),
         ] {
-            report.warn_if(
-                share.is_some_and(|share| share.0 >= limit.0),
-                &format!("limits.{field}"),
-                "as large as the limit itself: one of them can use up all of it",
-                "leave it out: the default leaves room for others",
-            );
+            let is_whole = share.is_some_and(|share| share.0 >= limit.0);
+            let text = "as large as the limit itself: one of them can use up all of it\n\
+                        leave it out: the default leaves room for others";
+            report.warn_if(is_whole, &format!("limits.{field}"), text);
         }
     }
 }
@@ -266,18 +264,8 @@ impl Default for BodySettings {
 impl BodySettings {
     /// `at`: `body`, or that of a route.
     pub(super) fn check(&self, at: &str, memory: Size<1>, report: &mut Report) {
-        report.warn_if(
-            self.buffer.0 > memory.0,
-            &format!("{at}.buffer"),
-            "longer than `limits.body_memory`, so the longest of these bodies never find room",
-            "",
-        );
-        report.warn_if(
-            self.max.0 == Some(Size(0)),
-            &format!("{at}.max"),
-            "every request with a body would get a 413",
-            "",
-        );
+        let text = "longer than `limits.body_memory`: the longest of these bodies never find room";
+        report.warn_if(self.buffer.0 > memory.0, &format!("{at}.buffer"), text);
     }
 }
 

@@ -52,19 +52,15 @@ fn around(
     };
     let spellings = spellings(&narrow.path).filter(|spelling| takes(spelling));
     let spellings: Vec<String> = spellings.map(|spelling| format!("`{spelling}`")).collect();
-    report.warn_if(
-        !spellings.is_empty(),
-        &format!("{at}.path"),
-        format!(
-            "this route {how} {}, which the upstream may take for `{}`, and {} {other_does}",
-            spellings.join(" and "),
-            narrow.path.example(),
-            narrow.path
-        ),
-        "leave this route out (`unmatched` then lets only safe methods pass), or list narrower \
-         paths, unless the upstream answers these spellings with 404; `fencepost explain` shows \
-         which route a request gets",
+    let text = format!(
+        "this route {how} {}, which the upstream may take for `{}`, and {} {other_does}\n\
+         leave this route out, or list narrower paths, unless the upstream answers these spellings \
+         with 404",
+        spellings.join(" and "),
+        narrow.path.example(),
+        narrow.path,
     );
+    report.warn_if(!spellings.is_empty(), &format!("{at}.path"), text);
     !spellings.is_empty() && wide.mode != Mode::Enforce
 }
 
@@ -109,15 +105,13 @@ fn parent(
     if above.path == below.path || same_key(above, below) {
         return false;
     }
-    report.warn(
-        format!("{at}.methods"),
-        format!(
-            "{method} of `{parent}` can take away what is below it, such as `{path}`, which {} \
-             fences by a key of its own",
-            below.path
-        ),
-        "give both one key, or leave the method out, unless the upstream keeps what is below",
+    let text = format!(
+        "{method} of `{parent}` can take away what is below it, such as `{path}`, which {} fences \
+         by a key of its own\n\
+         give both one key, or leave the method out, unless the upstream keeps what is below",
+        below.path,
     );
+    report.warn(format!("{at}.methods"), text);
     true
 }
 
@@ -137,13 +131,11 @@ fn placeholder(at: &str, route: &RouteSettings, report: &mut Report) {
             [b'$', name @ ..] => name.to_ascii_lowercase().ends_with(b"id"),
             _ => false,
         };
-        report.warn_if(
-            is_capture,
-            &format!("{at}.path"),
-            format!("`{segment}` is literal text here, and matches no other segment"),
-            "`{id}` takes any one segment, and `{*rest}` all that are left; literal text can be \
-             written with an escape: `%3A` for `:`",
+        let text = format!(
+            "`{segment}` is literal text here, and matches no other segment\n\
+             `{{id}}` takes any one segment, and `{{*rest}}` the rest; write `%3A` for a literal `:`",
         );
+        report.warn_if(is_capture, &format!("{at}.path"), text);
     }
 }
 
@@ -155,20 +147,16 @@ fn one_key(at: &str, route: &RouteSettings, report: &mut Report) {
     let names = route.path.names().map(|name| format!("{{{name}}}"));
     let names: Vec<String> = names.collect();
     let tells_apart = key.parts().any(|source| *source != Source::Host);
-    report.warn_if(
-        !names.is_empty() && !tells_apart,
-        &format!("{at}.resource"),
-        format!(
-            "all paths of {} have one key, `{}`, so a token for one of them makes the holders of \
-             all others stale",
-            route.path,
-            key.as_str()
-        ),
-        &format!(
-            "name what it is about, such as {}, unless one lock guards them all",
-            names.join(", ")
-        ),
+    let is_one = !names.is_empty() && !tells_apart;
+    let text = format!(
+        "all paths of {} have one key, `{}`, so a token for one of them makes the holders of all \
+         others stale\n\
+         name what it is about, such as {}, unless one lock guards them all",
+        route.path,
+        key.as_str(),
+        names.join(", ")
     );
+    report.warn_if(is_one, &format!("{at}.resource"), text);
 }
 
 /// Warns of routes by which every client raises marks, where only some clients may claim.
@@ -187,13 +175,13 @@ pub(super) fn ways_around_claims(
     };
     let mut enforced = routes.iter().filter(|route| route.mode == Mode::Enforce);
     if let Some(open) = enforced.find(|route| route.require_client.is_empty()) {
-        let why = format!(
+        let text = format!(
             "requests with a token raise marks as claims do, and the route {} accepts them from \
-             every client",
+             every client\n\
+             give the route a require_client, or restrict who can reach the port",
             open.path
         );
-        let hint = "give the route a require_client, or restrict who can reach the port";
-        report.warn(at, why, hint);
+        report.warn(at, text);
     }
 }
 
@@ -254,37 +242,39 @@ pub(super) fn shared_keys(routes: &[(String, &RouteSettings)], report: &mut Repo
             let Some(both) = proof.flatten() else {
                 continue;
             };
-            for (_, fault, hint) in faults {
+            for fault in faults {
                 let at = format!("{}.resource", routes[other.index].0);
-                report.warn(at, format!("{both}{fault}"), hint);
+                report.warn(at, format!("{both}{fault}"));
             }
         }
     }
 }
 
 /// The differences of two routes that matter if they share a key, each with a hint.
-fn faults(one: &Fenced<'_>, other: &Fenced<'_>) -> Vec<(bool, &'static str, &'static str)> {
+fn faults(one: &Fenced<'_>, other: &Fenced<'_>) -> Vec<&'static str> {
     let (token, other_token) = (one.route.token, other.route.token);
     let formats_differ = token.format != other_token.format;
-    let mut faults = vec![
-        (
-            formats_differ,
-            ", and their tokens are read in different formats",
-            "a claim of such a key is refused by X-Fencing-Resource: claim by X-Fencing-Target",
-        ),
-        (
-            !formats_differ && token.bounds() != other_token.bounds(),
+    let bounds_differ = !formats_differ && token.bounds() != other_token.bounds();
+    let mut faults = Vec::new();
+    if formats_differ {
+        faults.push(
+            ", and their tokens are read in different formats\n\
+             a claim of such a key is refused by X-Fencing-Resource: claim by X-Fencing-Target",
+        );
+    }
+    if bounds_differ {
+        faults.push(
             ", and `token.max_jump` or `token.max` of these routes differ: a token that one refuses \
-             raises the mark by the other",
-            "give both the same bounds, the narrower ones",
-        ),
-        (
-            !are_meant(one.template, other.template),
-            ": if these are two things, one can lock the other out",
-            "begin each template with a word of its own, such as \"file:{name}\"",
-        ),
-    ];
-    faults.retain(|(differs, ..)| *differs);
+             raises the mark by the other\n\
+             give both the same bounds, the narrower ones",
+        );
+    }
+    if !are_meant(one.template, other.template) {
+        faults.push(
+            ": if these are two things, one can lock the other out\n\
+             begin each template with a word of its own, such as \"file:{name}\"",
+        );
+    }
     faults
 }
 

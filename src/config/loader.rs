@@ -111,7 +111,7 @@ fn check(
     let settings = match text {
         Ok(text) => settings(&text, overrides, &mut report),
         Err(error) => {
-            report.error("", format!("the file cannot be read: {error}"), "");
+            report.error("", format!("the file cannot be read: {error}"));
             None
         }
     };
@@ -181,12 +181,9 @@ fn lay_over(tree: &mut Value, overrides: &Overrides, report: &mut Report) {
             set(tree, path, text, place, report);
         } else if has_routes {
             report.locate(path, place.clone());
-            let message = "the file has routes, and each sets its own";
-            report.error(
-                &**path,
-                message,
-                "change it there; this is for a start without routes",
-            );
+            let text = "the file has routes, and each sets its own\n\
+                        change it there; this is for a start without routes";
+            report.error(&**path, text);
         } else {
             implied[path] = text;
             report.locate(&format!("routes[0].{path}"), place.clone());
@@ -218,14 +215,12 @@ fn unreachable_outside(given: &Value, over: &FieldOverride, report: &mut Report)
         && given.as_str().is_some_and(loopback)
         && !loopback(&over.text.0)
     {
-        report.warn(
-            over.path.as_str(),
-            format!(
-                "this overrides {origin} ({}), and a loopback address cannot be reached from \
-                 outside the container or pod",
-                shown(&over.text.0)
-            ),
-            "leave it out, unless this is what you want",
+        let text = format!(
+            "this overrides {origin} ({}), and a loopback address cannot be reached from outside \
+             the container or pod\n\
+             leave it out, unless this is what you want",
+            shown(&over.text.0),
         );
+        report.warn(over.path.as_str(), text);
     }
 }

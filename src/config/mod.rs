@@ -27,8 +27,7 @@ mod yaml;
 
 pub use addresses::{AdminAddress, HostPolicy, Listen, Secret, StoreTarget, UpstreamUrl};
 pub use admin::{
-    ADMIN_LISTEN, AccessLog, AdminListen, AdminSettings, LogFormat, LogLevel, LogSettings,
-    TracingSettings,
+    ADMIN_LISTEN, AccessLog, AdminSettings, LogFormat, LogLevel, LogSettings, TracingSettings,
 };
 pub use clients::{AddressRange, BearerTokens, ClaimSettings, ClientPattern, bearer};
 pub use judging::{ClientKey, IdempotencySettings, KeyScope, Mode, Reuse, SafeMethods, Unmatched};

@@ -1,20 +1,17 @@
 //! One route: which requests are fenced, by which key, and what differs from the top level.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 
-use super::clients::{ClientPattern, check_clients};
-use super::judging::{
-    ClientKey, IdempotencySettings, KeyScope, Mode, Reuse, SafeMethods, TokenSettings,
-};
-use super::limits::{BarrierSettings, BodySettings, LimitSettings};
+use super::clients::ClientPattern;
+use super::judging::{ClientKey, IdempotencySettings, Mode, Reuse, SafeMethods, TokenSettings};
+use super::limits::{BarrierSettings, BodySettings};
 use super::units::{OffOr, Positive, Time, word};
-use super::upstream::{UnknownStatuses, UpstreamSettings, fits_settle, statuses};
-use super::yaml::{Report, Wrong, not_one_of, shown};
+use super::upstream::{UnknownStatuses, UpstreamSettings};
+use super::yaml::{Report, not_one_of, wrong};
 use crate::routing::{
     Allow, DEFAULT_METHODS, KeyTemplate, NAMING_OTHERS, Pattern, ResourceKey, SAFE_METHODS, Source,
     is_replaced, names_a_peer,
@@ -121,9 +118,8 @@ pub struct RouteUpstream {
     #[schemars(extend("default" = ()))]
     pub timeout: Positive,
     /// Statuses that leave the outcome of a request unknown, in place of the top level's.
-    #[serde(deserialize_with = "statuses::<200, 599, _>")]
     #[schemars(extend("default" = ()))]
-    unknown_statuses: Vec<u16>,
+    pub(super) unknown_statuses: Vec<u16>,
 }
 
 impl Default for RouteUpstream {
@@ -155,18 +151,6 @@ impl Default for RouteBarrier {
     }
 }
 
-/// The settings of the top level that a route is compared with.
-pub(super) struct RouteContext<'a> {
-    /// The path of the claim endpoint.
-    pub claim: Option<&'a str>,
-    /// Clients are asked for certificates, so they have names.
-    pub clients_are_named: bool,
-    pub upstream: &'a UpstreamSettings,
-    pub settle: Duration,
-    pub body: BodySettings,
-    pub limits: &'a LimitSettings,
-}
-
 /// The fields that a route takes from the top level, where it does not set them itself.
 pub(super) const INHERITED: [&str; 9] = [
     "safe_methods",
@@ -188,7 +172,7 @@ struct UnsafeMethod(String);
 word!(UnsafeMethod, UnsafeMethod::parse);
 
 impl UnsafeMethod {
-    fn parse(name: &str) -> Result<Self, Wrong> {
+    fn parse(name: &str) -> Result<Self, String> {
         let upper = name.to_ascii_uppercase();
         let (fault, hint) = match upper.as_str() {
             _ if Method::from_bytes(name.as_bytes()).is_err() => ("is not a method", "such as PUT"),
@@ -207,7 +191,7 @@ impl UnsafeMethod {
             ),
             _ => return Ok(Self(name.to_owned())),
         };
-        Err((format!("{} {fault}", shown(name)), hint))
+        wrong(name, fault, hint)
     }
 }
 
@@ -253,104 +237,35 @@ impl RouteSettings {
         !self.path.as_str().is_empty() && (self.key.is_some() || self.mode == Mode::Bypass)
     }
 
-    /// Checks the route at this path of the configuration, beside the rest of it.
-    pub(super) fn check(&mut self, at: &str, top: &RouteContext<'_>, report: &mut Report) {
-        let field = |name: &str| format!("{at}.{name}");
-        report.error_if(
-            self.path.as_str().is_empty(),
-            &field("path"),
-            "a route needs a path",
-            "such as /orders/{id}, or /{*path} for every path",
-        );
-        report.error_if(
-            top.claim == Some(self.path.as_str()),
-            &field("path"),
-            "this is the path of the claim endpoint",
-            "claims are answered there and never reach a route: choose another `claim.path`, or \
-             `claim: off`",
-        );
-        report.warn_if(
-            self.mode == Mode::Observe,
-            &field("mode"),
-            "observe refuses nothing: stale writes reach the upstream and are only counted",
-            "enforce, once the counts are what you expect",
-        );
-        report.error_if(
-            self.methods.is_empty(),
-            &field("methods"),
-            "no method is allowed",
-            "leave it out to allow POST, PUT, PATCH and DELETE",
-        );
-        self.check_name(&field("name"), report);
-        let (clients, named) = (field("require_client"), top.clients_are_named);
-        check_clients(&clients, &self.require_client, named, report);
-        if self.upstream.timeout != top.upstream.timeout {
-            let at = field("upstream.timeout");
-            fits_settle(&at, self.upstream.timeout, top.settle, report);
-        }
-        if self.body != top.body {
-            (self.body).check(&field("body"), top.limits.body_memory, report);
-        }
-        self.unknown = UnknownStatuses {
-            http: self.upstream.unknown_statuses.as_slice().into(),
-            grpc: top.upstream.unknown_grpc_statuses.as_slice().into(),
-        };
-        self.key_bytes = top.limits.key_bytes.bytes();
-        if self.mode == Mode::Bypass {
-            self.idempotency = OffOr(None);
-        }
-        let needs_body = |block: &IdempotencySettings| block.key == KeyScope::Operation;
-        report.warn_if(
-            self.body.buffer.0 == 0 && self.idempotency().is_some_and(needs_body),
-            &field("idempotency"),
-            "`body.buffer` is 0: a request with a body that names no operation gets no key",
-            "raise body.buffer, or say `idempotency.key: epoch`",
-        );
-        self.check_key(&field("resource"), named, report);
-    }
-
-    fn check_name(&self, at: &str, report: &mut Report) {
+    pub(super) fn check_name(&self, at: &str, report: &mut Report) {
         let Some(name) = &self.name else { return };
-        let hint = "a short word, such as orders; without a name, the path is taken";
         let is_long = name.chars().count() > 128;
-        report.error_if(
-            name.trim().is_empty() || is_long || name.chars().any(char::is_control),
-            at,
-            "the name is empty, longer than 128 characters, or has control characters",
-            hint,
-        );
-        report.error_if(
-            RESERVED_LABELS.contains(&name.as_str()),
-            at,
-            "the name is reserved: it means something else in metrics and logs",
-            hint,
-        );
+        let is_bad = name.trim().is_empty() || is_long || name.chars().any(char::is_control);
+        let text = "the name is empty, longer than 128 characters, or has control characters\n\
+                    a short word, such as orders; without a name, the path is taken";
+        report.error_if(is_bad, at, text);
+        let is_reserved = RESERVED_LABELS.contains(&name.as_str());
+        let text = "it means something else in metrics and logs\nchoose another name";
+        report.error_if(is_reserved, at, text);
     }
 
     /// Reads the template of the key.
-    fn check_key(&mut self, at: &str, clients_are_named: bool, report: &mut Report) {
+    pub(super) fn check_key(&mut self, at: &str, clients_are_named: bool, report: &mut Report) {
         let Some(template) = &self.resource else {
-            return report.error_if(
-                self.mode != Mode::Bypass,
-                at,
-                "this route has no resource key",
-                "name it with parts of the request, such as \"order:{id}\" or \"{path}\"; or say \
-                 `mode: bypass`",
-            );
+            let text = "this route has no resource key\n\
+                        such as \"order:{id}\" or \"{path}\"; or say `mode: bypass`";
+            return report.error_if(self.mode != Mode::Bypass, at, text);
         };
         if self.path.as_str().is_empty() {
             return;
         }
         let key = match KeyTemplate::parse(template, &self.path) {
             Ok(key) => key,
-            Err(error) => return report.error(at, error, ""),
+            Err(error) => return report.error(at, error),
         };
-        report.error_if(
-            key.uses_json() && self.body.buffer.0 == 0,
-            at,
-            "the key is taken from the body, and `body.buffer` is 0: no body is ever read",
-            "raise body.buffer to the size of the longest body",
-        );
+        let text = "the key is taken from the body, and `body.buffer` is 0: no body is ever read\n\
+                    raise body.buffer to the size of the longest body";
+        report.error_if(key.uses_json() && self.body.buffer.0 == 0, at, text);
         for source in key.parts() {
             if let Source::Header(name) = source {
                 self.check_header(at, (source, name), clients_are_named, report);
@@ -370,39 +285,28 @@ impl RouteSettings {
         let replaces = |block: &IdempotencySettings| {
             block.client_key != ClientKey::Keep && name.replace('_', "-") == block.header.0
         };
-        let (fault, hint) = if is_replaced(name) {
-            (
-                "the proxy writes or removes this header itself, so the upstream does not act on \
-                 what the client has sent",
-                "name another header",
-            )
-        } else if clients_are_named && names_a_peer(name) {
-            (
-                "it names a client by its certificate: with `tls.client_ca_file` it is removed, so \
-                 that every request would get a 400",
-                "name what the request is about",
-            )
-        } else if self.idempotency().is_some_and(replaces) {
-            (
-                "this is the header of the route's idempotency key, so the upstream does not get \
-                 the client's",
-                "name what the request is about, or say `idempotency.client_key: keep`",
-            )
-        } else {
-            let (fault, hint) = match name {
-                "x-fencing-operation" | "idempotency-key" | "traceparent" | "x-request-id" => (
-                    "it differs from request to request, so one resource gets many keys",
-                    "use a part that names the resource, not the request",
-                ),
-                "authorization" | "cookie" => (
-                    "it is a secret, and keys are stored and logged",
-                    "use another part of the request",
-                ),
-                _ => return,
-            };
-            return report.warn(at, format!("{source}: {fault}"), hint);
+        let text = "the proxy writes or removes this header itself, so the upstream does not act on \
+                    what the client has sent\nname another header";
+        report.error_if(is_replaced(name), at, format!("{source}: {text}"));
+        let is_removed = clients_are_named && names_a_peer(name);
+        let text = "it names a client by its certificate: with `tls.client_ca_file` it is removed, \
+                    so that every request would get a 400\nname what the request is about";
+        report.error_if(is_removed, at, format!("{source}: {text}"));
+        let is_own = self.idempotency().is_some_and(replaces);
+        let text = "the header of the route's idempotency key: the upstream does not get the client's\n\
+                    name what the request is about, or say `idempotency.client_key: keep`";
+        report.error_if(is_own, at, format!("{source}: {text}"));
+        let text = match name {
+            "x-fencing-operation" | "idempotency-key" | "traceparent" | "x-request-id" => {
+                "it differs from request to request, so one resource gets many keys\n\
+                 use a part that names the resource, not the request"
+            }
+            "authorization" | "cookie" => {
+                "it is a secret, and keys are stored and logged\nuse another part of the request"
+            }
+            _ => return,
         };
-        report.error(at, format!("{source}: {fault}"), hint);
+        report.warn(at, format!("{source}: {text}"));
     }
 }
 

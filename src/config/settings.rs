@@ -19,15 +19,17 @@ use serde::Deserialize;
 
 use super::addresses::{self, Listen};
 use super::admin::{AdminSettings, LogSettings, TracingSettings};
-use super::clients::{AddressRange, ClaimSettings};
-use super::judging::{Mode, SafeMethods, Unmatched};
+use super::clients::{AddressRange, ClaimSettings, check_clients};
+use super::judging::{IdempotencySettings, KeyScope, Mode, SafeMethods, Unmatched};
 use super::limits::{BarrierSettings, BodySettings, LimitSettings, ShutdownSettings};
 use super::lints;
-use super::route::{self, RouteContext, RouteSettings};
+use super::route::{self, RouteSettings};
 use super::store::StoreSettings;
 use super::tls::{self, TlsFile, TlsSettings};
 use super::units::{FileMode, OffOr, word};
-use super::upstream::UpstreamSettings;
+use super::upstream::{
+    HTTP_STATUSES, UnknownStatuses, UpstreamSettings, check_statuses, fits_settle,
+};
 use super::yaml::{ConfigDocument, Report, Sources, shown, wrong};
 use crate::routing::Router;
 
@@ -180,13 +182,10 @@ impl Settings {
         self.tls = files.and_then(|files| tls::listener(files, report));
         self.upstream.check(self.barrier.settle.0, report);
         self.store.check(report);
-        report.warn_if(
-            self.shutdown.deadline.0 < self.barrier.grace.0,
-            "shutdown.deadline",
-            "shorter than `barrier.grace`: exchanges are cut that could have ended, and their \
-             resources wait for `barrier.settle`",
-            "at least barrier.grace",
-        );
+        let is_short = self.shutdown.deadline.0 < self.barrier.grace.0;
+        let text = "shorter than `barrier.grace`: exchanges are cut that could have ended\n\
+                    at least barrier.grace";
+        report.warn_if(is_short, "shutdown.deadline", text);
         self.body.check("body", self.limits.body_memory, report);
         self.limits.check(report);
         self.admin.check(report);
@@ -196,12 +195,9 @@ impl Settings {
         if let Some(claim) = &mut self.claim.0 {
             claim.check(named, report);
         }
-        report.error_if(
-            !matches!(self.stale_status, 412 | 409),
-            "stale_status",
-            format!("must be 412 or 409, found {}", self.stale_status),
-            "",
-        );
+        let is_other = !matches!(self.stale_status, 412 | 409);
+        let text = format!("must be 412 or 409, found {}", self.stale_status);
+        report.error_if(is_other, "stale_status", text);
         self.check_addresses(is_socket, report);
         self.check_routes(report);
     }
@@ -209,58 +205,39 @@ impl Settings {
     /// Compares the addresses: the two ports never share one, and requests never come back.
     fn check_addresses(&self, is_socket: bool, report: &mut Report) {
         let admin = self.admin.listen.0.as_ref();
-        report.with("listen").error_if(
-            admin.is_some_and(|admin| addresses::collide(&self.listen, admin)),
-            "admin.listen",
-            "this is the address of the data port",
-            "the two never share one: give it a port of its own, or `off`",
-        );
-        report.with("listen").error_if(
-            addresses::loops(&self.upstream.url, &self.listen),
-            "upstream.url",
-            "this is fencepost's own address",
-            "give the address of the upstream",
-        );
-        report.with("listen").error_if(
-            self.listen_mode.is_some() && !is_socket,
-            "listen_mode",
-            "a TCP port has no mode",
-            "remove it, or listen on unix:/path/of.sock",
-        );
-        report.with("listen").error_if(
-            !self.trusted_proxies.is_empty() && is_socket,
-            "trusted_proxies",
-            "clients of a Unix socket have no address",
-            "remove it, or listen on a TCP port",
-        );
-        report.warn_if(
-            self.trusted_proxies.iter().any(AddressRange::is_everything),
-            "trusted_proxies",
-            "every client is trusted, and can name any address as its own",
-            "name the proxies in front, such as 10.1.0.0/16",
-        );
+        let is_shared = admin.is_some_and(|admin| addresses::collide(&self.listen, admin));
+        let text = "this is the address of the data port\n\
+                    the two never share one: give it a port of its own, or `off`";
+        report.with("listen");
+        report.error_if(is_shared, "admin.listen", text);
+        let is_loop = addresses::loops(&self.upstream.url, &self.listen);
+        let text = "this is fencepost's own address\ngive the address of the upstream";
+        report.with("listen");
+        report.error_if(is_loop, "upstream.url", text);
+        let is_vain = self.listen_mode.is_some() && !is_socket;
+        let text = "a TCP port has no mode\nremove it, or listen on unix:/path/of.sock";
+        report.with("listen");
+        report.error_if(is_vain, "listen_mode", text);
+        let is_vain = !self.trusted_proxies.is_empty() && is_socket;
+        let text = "clients of a Unix socket have no address\nremove it, or listen on a TCP port";
+        report.with("listen");
+        report.error_if(is_vain, "trusted_proxies", text);
+        let is_open = self.trusted_proxies.iter().any(AddressRange::is_everything);
+        let text = "every client is trusted, and can name any address as its own\n\
+                    name the proxies in front, such as 10.1.0.0/16";
+        report.warn_if(is_open, "trusted_proxies", text);
     }
 
     /// Checks each route, and all against each other.
     fn check_routes(&mut self, report: &mut Report) {
-        report.error_if(
-            self.routes.is_empty(),
-            "routes",
-            "there are no routes, so nothing is fenced",
-            "name one, or leave `routes` out: then /{*path} fences POST, PUT, PATCH and DELETE, one \
-             resource per path",
-        );
-        let context = RouteContext {
-            claim: self.claim.0.as_ref().map(|claim| claim.path.0.as_str()),
-            clients_are_named: self.asks_clients(),
-            upstream: &self.upstream,
-            settle: self.barrier.settle.0,
-            body: self.body,
-            limits: &self.limits,
-        };
-        for (index, route) in self.routes.iter_mut().enumerate() {
-            route.check(&route::path(index), &context, report);
+        let text = "there are no routes, so nothing is fenced\n\
+                    name one, or leave `routes` out: then each path is a resource of its own";
+        report.error_if(self.routes.is_empty(), "routes", text);
+        let mut routes = std::mem::take(&mut self.routes);
+        for (index, route) in routes.iter_mut().enumerate() {
+            self.check_route(&route::path(index), route, report);
         }
+        self.routes = routes;
         let routes = &self.routes;
         collisions(routes, report);
         if let Some(claim) = self.claim() {
@@ -271,32 +248,72 @@ impl Settings {
             lints::shared_keys(&named, report);
             lints::routes(&named, report);
         }
-        let enforces = routes.iter().any(|route| route.mode == Mode::Enforce);
+        let (observe, enforce) = (Mode::Observe, Mode::Enforce);
+        let has = |mode| routes.iter().any(|route| route.mode == mode);
         let takes_all = |route: &RouteSettings| route.path.as_str().starts_with("/{*");
-        report.warn_if(
-            !enforces
-                && routes.iter().any(|route| route.mode == Mode::Observe)
-                && !routes.iter().any(takes_all),
-            "unmatched",
-            "while routes only observe, writes to paths that no route lists pass \
-             (observed-no-route); once a route enforces, they get 404 no-route",
-            "list every path that clients write to; mode: bypass is for those that need no fence",
-        );
+        let opens = has(observe) && !has(enforce) && !routes.iter().any(takes_all);
+        let text = "while routes only observe, writes to paths that no route lists pass \
+                    (observed-no-route); once a route enforces, they get 404 no-route\n\
+                    list every path that clients write to; mode: bypass is for those without a fence";
+        report.warn_if(opens, "unmatched", text);
         let guarded = routes.iter().any(|route| !route.require_client.is_empty());
-        report.warn_if(
-            guarded && self.unmatched == Unmatched::SafeOnly,
-            "unmatched",
-            "safe methods of every client pass on paths that no route matches, and the upstream \
-             may take one (with a slash behind it, say) for a route's that has a require_client",
-            "unmatched: refuse",
-        );
+        let is_open = guarded && self.unmatched == Unmatched::SafeOnly;
+        let text = "safe methods of every client pass where no route matches, and the upstream may \
+                    take such a path for one with a require_client\nunmatched: refuse";
+        report.warn_if(is_open, "unmatched", text);
+    }
+
+    /// Checks the route at this path of the configuration, beside the rest of it.
+    fn check_route(&self, at: &str, route: &mut RouteSettings, report: &mut Report) {
+        let field = |name: &str| format!("{at}.{name}");
+        let text = "a route needs a path\nsuch as /orders/{id}, or /{*path} for every path";
+        report.error_if(route.path.as_str().is_empty(), &field("path"), text);
+        let claim = self.claim().map(|claim| claim.path.0.as_str());
+        let text = "this is the path of the claim endpoint\n\
+                    claims never reach a route: choose another `claim.path`, or `claim: off`";
+        report.error_if(claim == Some(route.path.as_str()), &field("path"), text);
+        let text = "observe refuses nothing: stale writes reach the upstream and are only counted\n\
+                    enforce, once the counts are what you expect";
+        report.warn_if(route.mode == Mode::Observe, &field("mode"), text);
+        let text = "no method is allowed\nleave it out to allow POST, PUT, PATCH and DELETE";
+        report.error_if(route.methods.is_empty(), &field("methods"), text);
+        route.check_name(&field("name"), report);
+        let (clients, named) = (field("require_client"), self.asks_clients());
+        check_clients(&clients, &route.require_client, named, report);
+        if route.upstream.timeout != self.upstream.timeout {
+            let at = field("upstream.timeout");
+            fits_settle(&at, route.upstream.timeout, self.barrier.settle.0, report);
+        }
+        let statuses = &route.upstream.unknown_statuses;
+        if *statuses != self.upstream.unknown_statuses {
+            let at = field("upstream.unknown_statuses");
+            check_statuses(&at, statuses, HTTP_STATUSES, report);
+        }
+        if route.body != self.body {
+            let memory = self.limits.body_memory;
+            route.body.check(&field("body"), memory, report);
+        }
+        route.unknown = UnknownStatuses {
+            http: route.upstream.unknown_statuses.as_slice().into(),
+            grpc: self.upstream.unknown_grpc_statuses.as_slice().into(),
+        };
+        route.key_bytes = self.limits.key_bytes.bytes();
+        if route.mode == Mode::Bypass {
+            route.idempotency = OffOr(None);
+        }
+        let needs_body = |block: &IdempotencySettings| block.key == KeyScope::Operation;
+        let is_keyless = route.body.buffer.0 == 0 && route.idempotency().is_some_and(needs_body);
+        let text = "`body.buffer` is 0: a request with a body that names no operation gets no key\n\
+                    raise body.buffer, or say `idempotency.key: epoch`";
+        report.warn_if(is_keyless, &field("idempotency"), text);
+        route.check_key(&field("resource"), named, report);
     }
 
     /// Takes the new settings, and returns the names of fields that keep their value until a
     /// restart. If a setting changes that may not, every reason is returned and nothing is taken.
     pub fn reload_from(&self, mut new: Self) -> Result<(Self, Vec<String>), Vec<String>> {
         let (admin, new_admin) = (&self.admin, &new.admin);
-        let (store, new_store) = (&self.store, &new.store);
+        let (store, now) = (&self.store, &new.store);
         // Clients of the other protocol would fail from one moment to the next.
         let tls = self.tls.is_some() != new.tls.is_some();
         let admin_tls = admin.tls.is_some() != new_admin.tls.is_some();
@@ -306,16 +323,13 @@ impl Settings {
             ("admin.listen", admin.listen != new_admin.listen),
             ("the presence of tls", tls),
             ("the presence of admin.tls", admin_tls),
-            ("store.url", store.target != new_store.target),
-            ("store.tls", store.tls != new_store.tls),
-            ("store.namespace", store.namespace != new_store.namespace),
-            ("store.lease", store.lease != new_store.lease),
-            ("store.timeout", store.timeout != new_store.timeout),
-            (
-                "store.cached_marks",
-                store.cached_marks != new_store.cached_marks,
-            ),
-            ("store.migrate", store.migrate != new_store.migrate),
+            ("store.url", store.target != now.target),
+            ("store.tls", store.tls != now.tls),
+            ("store.namespace", store.namespace != now.namespace),
+            ("store.lease", store.lease != now.lease),
+            ("store.timeout", store.timeout != now.timeout),
+            ("store.cached_marks", store.cached_marks != now.cached_marks),
+            ("store.migrate", store.migrate != now.migrate),
             (
                 "upstream.undelivered",
                 self.upstream.undelivered != new.upstream.undelivered,
@@ -347,11 +361,10 @@ fn collisions(routes: &[RouteSettings], report: &mut Report) {
     let (_, conflicts) = Router::new(routes.iter().map(|route| &route.path));
     for conflict in conflicts {
         let (first, second) = (route::path(conflict.first), route::path(conflict.second));
-        report.error(
-            format!("{second}.path"),
-            format!("{conflict} ({first} and {second})"),
-            "make one of them more specific, or remove it",
+        let text = format!(
+            "{conflict} ({first} and {second})\nmake one of them more specific, or remove it",
         );
+        report.error(format!("{second}.path"), text);
     }
     for (i, route) in routes.iter().enumerate() {
         let label = route.label();
@@ -359,10 +372,10 @@ fn collisions(routes: &[RouteSettings], report: &mut Report) {
         let other = before.rfind(|other| other.label() == label && other.path != route.path);
         let Some(other) = other else { continue };
         let (label, first, second) = (shown(label), &other.path, &route.path);
-        report.error(
-            format!("{}.name", route::path(i)),
-            format!("the routes {first} and {second} are both called {label}"),
-            "metrics could not tell them apart: give each its own name",
+        let text = format!(
+            "the routes {first} and {second} are both called {label}\n\
+             metrics could not tell them apart: give each its own name",
         );
+        report.error(format!("{}.name", route::path(i)), text);
     }
 }

@@ -127,73 +127,58 @@ impl StoreSettings {
         self.locate(report);
         let shared = matches!(self.target, StoreTarget::Postgres(_));
         self.tls.check(shared, report);
-        if let StoreTarget::Postgres(Secret::Literal(url)) = &self.target {
-            protection(url, &self.tls, report);
+        if let StoreTarget::Postgres(Secret::Literal(url)) = &self.target
+            && let Ok(dsn) = Dsn::parse(url)
+        {
+            let ca_named = self.tls.ca_file.is_some();
+            if let Err(text) = dsn.protections(ca_named) {
+                report.error("store.url", text);
+            }
+            let text = "the server is not verified: an attacker on the network can read and change \
+                        marks\nleave sslmode out, and name the server's CA in store.tls.ca_file";
+            report.warn_if(dsn.is_open_to_others(ca_named), "store.url", text);
         }
         let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
         // A namespace is part of the name of a notification channel, and of every row.
         let is_name =
             matches!(self.namespace.len(), 1..=63) && self.namespace.bytes().all(is_plain);
-        report.error_if(
-            !is_name,
-            "store.namespace",
-            format!("{} cannot be a namespace", shown(&self.namespace)),
-            "letters, digits, `.`, `_` and `-`, 1 to 63 of them",
+        let text = format!(
+            "{} cannot be a namespace\nletters, digits, `.`, `_` and `-`, 1 to 63 of them",
+            shown(&self.namespace),
         );
+        report.error_if(!is_name, "store.namespace", text);
         let is_named = report.is_given("store.namespace");
-        report.with("store.url").error_if(
-            shared && !is_named,
-            "store.namespace",
-            "Postgres may be shared, so a namespace is required",
-            "such as the name of the upstream, orders; in the file or by --namespace",
-        );
-        report.error_if(
-            self.lease.0 < Duration::from_secs(1),
-            "store.lease",
-            "shorter than 1s: an ordinary pause would cost an instance its lease",
-            "5s is a good start",
-        );
-        report.warn_if(
-            self.lease.0 > Duration::from_mins(1),
-            "store.lease",
-            "when an instance dies, what it had in flight waits for this, `upstream.undelivered` \
-             and `barrier.settle`",
-            "5s is a good start",
-        );
-        report.with("store.url").warn_if(
-            shared && self.timeout.0 > self.lease.0,
-            "store.timeout",
-            "longer than `store.lease`: a renewal that is slow and still within its time costs the \
-             lease",
-            "the same as store.lease, or shorter",
-        );
-        let is_in_vain = shared && report.is_given("store.create");
-        report.with("store.url").warn_if(
-            is_in_vain,
-            "store.create",
-            "it has no effect with Postgres",
-            "leave it out: a namespace begins with its first proxy, and the log of a start says \
-             whether it is new",
-        );
+        let text = "Postgres may be shared, so a namespace is required\n\
+                    such as the name of the upstream, orders; in the file or by --namespace";
+        report.with("store.url");
+        report.error_if(shared && !is_named, "store.namespace", text);
+        let text = "shorter than 1s: an ordinary pause would cost an instance its lease\n\
+                    5s is a good start";
+        report.error_if(self.lease.0 < Duration::from_secs(1), "store.lease", text);
+        let is_slow = shared && self.timeout.0 > self.lease.0;
+        let text = "longer than `store.lease`: a slow renewal costs the lease\n\
+                    the same as store.lease, or shorter";
+        report.with("store.url");
+        report.warn_if(is_slow, "store.timeout", text);
     }
 
     /// Finds the place of the marks.
     fn locate(&mut self, report: &mut Report) {
         let found = match (self.url.take(), self.url_file.take()) {
             (Some(_), Some(_)) => {
-                let message = "both `url` and `url_file` are given";
-                let hint = "keep one of them; `url_file` keeps a password out of this file";
-                return report.error("store.url_file", message, hint);
+                let text = "both `url` and `url_file` are given\n\
+                            keep one of them; `url_file` keeps a password out of this file";
+                return report.error("store.url_file", text);
             }
             (None, Some(path)) if path.as_os_str().is_empty() => {
-                return report.error("store.url_file", "the path is empty", "");
+                return report.error("store.url_file", "the path is empty");
             }
             (None, Some(path)) => Ok(StoreTarget::Postgres(Secret::File(path))),
             (url, None) => addresses::store(url.as_ref().map_or(URL, |url| &url.0)),
         };
         match found {
             Ok(target) => self.target = target,
-            Err((message, hint)) => report.error("store.url", message, hint),
+            Err(text) => report.error("store.url", text),
         }
     }
 }
@@ -206,34 +191,11 @@ impl StoreTls {
     }
 
     fn check(&self, shared: bool, report: &mut Report) {
-        report.error_if(
-            self.cert_file.is_some() != self.key_file.is_some(),
-            "store.tls",
-            "only one of `cert_file` and `key_file` is given",
-            "give both, or neither",
-        );
-        report.with("store.url").error_if(
-            !shared && *self != Self::default(),
-            "store.tls",
-            "SQLite is a file: TLS does not apply",
-            "leave it out",
-        );
+        let is_half = self.cert_file.is_some() != self.key_file.is_some();
+        let text = "only one of `cert_file` and `key_file` is given\ngive both, or neither";
+        report.error_if(is_half, "store.tls", text);
+        let text = "SQLite is a file: TLS does not apply\nleave it out";
+        report.with("store.url");
+        report.error_if(!shared && *self != Self::default(), "store.tls", text);
     }
-}
-
-/// Checks how the connection to the server is protected, if the URL is in the configuration.
-fn protection(url: &str, tls: &StoreTls, report: &mut Report) {
-    let Ok(dsn) = Dsn::parse(url) else {
-        return;
-    };
-    let ca_named = tls.ca_file.is_some();
-    if let Err((message, hint)) = dsn.protections(ca_named) {
-        report.error("store.url", message, hint);
-    }
-    report.warn_if(
-        dsn.is_open_to_others(ca_named),
-        "store.url",
-        "the server is not verified: an attacker on the network can read and change marks",
-        "leave sslmode out, and name the server's CA (sslrootcert=FILE or store.tls.ca_file)",
-    );
 }

@@ -65,12 +65,13 @@ pub fn describe(settings: &Settings) -> Vec<String> {
 /// or that removes what is below a name with it.
 #[must_use]
 pub fn advice(settings: &Settings) -> Vec<String> {
-    let fenced = settings
+    let (mut open, mut deep) = (Vec::new(), Vec::new());
+    for route in settings
         .routes
         .iter()
-        .filter(|route| route.mode != Mode::Bypass);
-    let (mut open, mut deep) = (Vec::new(), Vec::new());
-    for (route, key) in fenced.filter_map(|route| Some((route, route.key.as_ref()?))) {
+        .filter(|route| route.mode != Mode::Bypass)
+    {
+        let Some(key) = &route.key else { continue };
         let captures: BTreeSet<String> = key.open_captures().map(ToString::to_string).collect();
         if !captures.is_empty() {
             let captures = Vec::from_iter(captures).join(", ");

@@ -5,17 +5,18 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoClientAuth, NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use webpki::{EndEntityCert, KeyUsage};
 
 use super::addresses::UpstreamUrl;
 use super::yaml::{Report, shown};
@@ -150,12 +151,12 @@ pub(super) fn listener(file: &TlsFile, report: &mut Report) -> Option<TlsSetting
     let identity = identity("tls", [&file.cert_file, &file.key_file], report);
     for name in ["client_auth", "crl_file"] {
         let at = format!("tls.{name}");
-        report.error_if(
-            file.client_ca_file.is_none() && report.is_given(&at),
-            &at,
-            "this concerns client certificates, and no CA is named to verify them",
-            &format!("give tls.client_ca_file, or leave {name} out"),
+        let is_given = report.is_given(&at);
+        let text = format!(
+            "this concerns client certificates, and no CA is named to verify them\n\
+             give tls.client_ca_file, or leave {name} out"
         );
+        report.error_if(file.client_ca_file.is_none() && is_given, &at, text);
     }
     let clients = match &file.client_ca_file {
         Some(ca_file) => Some((file.client_auth, verifier(ca_file, file, report)?)),
@@ -181,7 +182,7 @@ fn verifier(
         verifier = verifier.with_crls(crls?).enforce_revocation_expiration();
     }
     let verifier = verifier.build();
-    (verifier.map_err(|error| report.error("tls.crl_file", error.to_string(), ""))).ok()
+    (verifier.map_err(|error| report.error("tls.crl_file", error.to_string()))).ok()
 }
 
 /// The server's side of TLS. `protocols`: those that it offers.
@@ -194,7 +195,7 @@ fn server(
 ) -> Option<TlsSettings> {
     let builder = ServerConfig::builder_with_provider(provider());
     let builder = builder.with_safe_default_protocol_versions();
-    let builder = builder.map_err(|error| report.error(at, error.to_string(), ""));
+    let builder = builder.map_err(|error| report.error(at, error.to_string()));
     let (auth, verifier) = clients.unzip();
     let verifier = verifier.unwrap_or_else(|| Arc::new(NoClientAuth));
     let builder = builder.ok()?.with_client_cert_verifier(verifier);
@@ -223,11 +224,10 @@ pub(super) fn upstream(
     report: &mut Report,
 ) -> Option<UpstreamTlsSettings> {
     if url.is_some_and(|url| !matches!(url, UpstreamUrl::Https(_))) {
-        report.with("upstream.url").error(
-            "upstream.tls",
-            "the upstream's URL is not https, so there is no TLS to it",
-            "write https:// in upstream.url, or remove this block",
-        );
+        let text = "the upstream's URL is not https, so there is no TLS to it\n\
+                    write https:// in upstream.url, or remove this block";
+        report.with("upstream.url");
+        report.error("upstream.tls", text);
         return None;
     }
     let mut settings = UpstreamTlsSettings::default();
@@ -240,12 +240,13 @@ pub(super) fn upstream(
     }
     if let Some(name) = file.server_name {
         settings.server_name = ServerName::try_from(name.clone()).ok();
-        report.error_if(
-            settings.server_name.is_none(),
-            "upstream.tls.server_name",
-            format!("{} is neither a DNS name nor an IP address", shown(&name)),
-            "the name in the upstream's certificate, without a port: orders.internal",
+        let is_bad = settings.server_name.is_none();
+        let text = format!(
+            "{} is neither a DNS name nor an IP address\n\
+             the name in the upstream's certificate, without a port: orders.internal",
+            shown(&name),
         );
+        report.error_if(is_bad, "upstream.tls.server_name", text);
     }
     Some(settings)
 }
@@ -265,9 +266,10 @@ fn identity(
     report: &mut Report,
 ) -> Option<TlsIdentity> {
     let (cert_at, key_at) = (format!("{at}.cert_file"), format!("{at}.key_file"));
+    let missing = format!("the path is missing or empty\n{PEM_HINT}");
     for (at, file) in [(&cert_at, cert_file), (&key_at, key_file)] {
         let is_empty = file.as_ref().is_none_or(|file| file.as_os_str().is_empty());
-        report.error_if(is_empty, at, "the path is missing or empty", PEM_HINT);
+        report.error_if(is_empty, at, &*missing);
     }
     let (cert_file, key_file) = (cert_file.as_ref()?, key_file.as_ref()?);
     let chain: Option<Vec<CertificateDer<'_>>> = read(&cert_at, cert_file, "certificate", report);
@@ -275,9 +277,9 @@ fn identity(
     let (chain, key) = (chain?, key?.into_iter().next()?);
     let (cert_file, key_file) = (cert_file.display(), key_file.display());
     // `None` is less than every time.
-    let Some(expires) = chain.iter().map(|one| expiry(one)).min().flatten() else {
-        let message = format!("{cert_file} holds a certificate that is not X.509");
-        report.error(cert_at, message, "write the whole file again");
+    let Some(expires) = chain.iter().map(expiry).min().flatten() else {
+        let fault = "holds a certificate that is not X.509, version 3\nwrite the whole file again";
+        report.error(cert_at, format!("{cert_file} {fault}"));
         return None;
     };
     #[expect(
@@ -285,19 +287,17 @@ fn identity(
         reason = "certificates hold by the wall clock; this only warns of one that does not"
     )]
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    report.warn_if(
-        now.is_ok_and(|now| i64::try_from(now.as_secs()).is_ok_and(|now| expires < now)),
-        &cert_at,
-        "the certificate, or one of its chain, has expired: the other side will refuse it",
-        "replace it; it is read without a restart",
-    );
+    let has_expired =
+        now.is_ok_and(|now| i64::try_from(now.as_secs()).is_ok_and(|now| expires < now));
+    let text = "the certificate, or one of its chain, has expired: the other side will refuse it\n\
+                replace it; it is read without a restart";
+    report.warn_if(has_expired, &cert_at, text);
     let key = CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|error| {
-        report.error(
-            key_at,
-            format!("{key_file} is not the key of the certificate in {cert_file}: {error}"),
-            "the key of the first certificate in its file: RSA of 2048 bits or more, ECDSA P-256 or \
-             P-384, or Ed25519",
+        let text = format!(
+            "{key_file} is not the key of the certificate in {cert_file}: {error}\n\
+             RSA of 2048 bits or more, ECDSA P-256 or P-384, or Ed25519",
         );
+        report.error(key_at, text);
     });
     Some(TlsIdentity {
         key: Arc::new(key.ok()?),
@@ -311,9 +311,9 @@ fn roots(at: &str, file: &Path, report: &mut Report) -> Option<Arc<RootCertStore
     let mut roots = RootCertStore::empty();
     if let Err(error) = certificates.try_for_each(|certificate| roots.add(certificate)) {
         let file = file.display();
-        let message = format!("{file} holds a certificate that cannot be used: {error}");
         let hint = "certificates of CAs only, each whole: X.509, version 3";
-        report.error(at, message, hint);
+        let fault = format!("holds a certificate that cannot be used: {error}\n{hint}");
+        report.error(at, format!("{file} {fault}"));
         return None;
     }
     Some(Arc::new(roots))
@@ -337,89 +337,24 @@ fn read<T: PemObject>(at: &str, file: &Path, name: &str, report: &mut Report) ->
             Ok(_) => format!("has no {name} in it"),
         },
     };
-    report.error(at, format!("{} {fault}", file.display()), PEM_HINT);
+    report.error(at, format!("{} {fault}\n{PEM_HINT}", file.display()));
     None
 }
 
-const SEQUENCE: u8 = 0x30;
-const UTC_TIME: u8 = 0x17;
-const GENERALIZED_TIME: u8 = 0x18;
-
-/// The time when a certificate expires, in seconds since 1970 (RFC 5280, 4.1).
-fn expiry(certificate: &[u8]) -> Option<i64> {
-    let mut whole = certificate;
-    let mut fields = content(&mut content(&mut whole)?)?;
-    // The version is optional, and has a tag of its own.
-    if element(&mut fields)?.0 == 0xa0 {
-        element(&mut fields)?;
+/// The time when a certificate expires, in seconds since 1970. A check against a later time names it.
+fn expiry(certificate: &CertificateDer<'_>) -> Option<i64> {
+    let certificate = EndEntityCert::try_from(certificate).ok()?;
+    let later = UnixTime::since_unix_epoch(Duration::MAX);
+    let usage = KeyUsage::server_auth();
+    match certificate.verify_for_usage(&[], &[], &[], later, usage, None, None) {
+        Err(webpki::Error::CertExpired { not_after, .. }) => not_after.as_secs().try_into().ok(),
+        _ => None,
     }
-    let [_algorithm, _issuer] = [element(&mut fields)?, element(&mut fields)?];
-    let mut validity = content(&mut fields)?;
-    let [_begin, end] = [element(&mut validity)?, element(&mut validity)?];
-    time(end)
-}
-
-/// Takes the next element, a sequence.
-fn content<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let (tag, content) = element(bytes)?;
-    (tag == SEQUENCE).then_some(content)
-}
-
-/// Takes the next element: its tag and its content.
-fn element<'a>(bytes: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
-    let (tag, rest) = bytes.split_first()?;
-    let (first, rest) = rest.split_first()?;
-    let (length, rest) = match first {
-        0..=0x7f => (usize::from(*first), rest),
-        0x81..=0x84 => {
-            let (length, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
-            let bytes = length.iter().map(|byte| usize::from(*byte));
-            (bytes.fold(0, |length, byte| length << 8 | byte), rest)
-        }
-        _ => return None,
-    };
-    let (content, rest) = rest.split_at_checked(length)?;
-    *bytes = rest;
-    Some((*tag, content))
-}
-
-/// `YYMMDDhhmmssZ` or, as a `GeneralizedTime`, `YYYYMMDDhhmmssZ`.
-fn time((tag, text): (u8, &[u8])) -> Option<i64> {
-    let text = str::from_utf8(text).ok()?;
-    let text = match tag {
-        UTC_TIME if text < "50" => format!("20{text}"),
-        UTC_TIME => format!("19{text}"),
-        GENERALIZED_TIME => text.to_owned(),
-        _ => return None,
-    };
-    let part = |from: usize, to: usize| text.get(from..to);
-    let (year, month, day) = (part(0, 4)?, part(4, 6)?, part(6, 8)?);
-    let (hour, minute, second) = (part(8, 10)?, part(10, 12)?, text.get(12..)?);
-    let text = format!("{year}-{month}-{day}T{hour}:{minute}:{second}");
-    let time = humantime::parse_rfc3339(&text).ok()?;
-    let since = time.duration_since(SystemTime::UNIX_EPOCH);
-    i64::try_from(since.map_or(0, |since| since.as_secs())).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_of_both_kinds() {
-        for (tag, text, expected) in [
-            (UTC_TIME, "700101000001Z", Some(1)),
-            (UTC_TIME, "250131120000Z", Some(1_738_324_800)),
-            (GENERALIZED_TIME, "20250131120000Z", Some(1_738_324_800)),
-            (GENERALIZED_TIME, "99991231235959Z", Some(253_402_300_799)),
-            (UTC_TIME, "250131120000", None),
-            (UTC_TIME, "2501311200Z", None),
-            (UTC_TIME, "251331120000Z", None),
-            (0x04, "250131120000Z", None),
-        ] {
-            assert_eq!(time((tag, text.as_bytes())), expected, "{text}");
-        }
-    }
 
     #[test]
     fn what_is_cut_off_has_no_dates() {
@@ -430,8 +365,15 @@ mod tests {
         let whole = whole.der();
         assert_eq!(expiry(whole), Some(2_842_732_800));
         for length in 0..whole.len() {
-            assert_eq!(expiry(&whole[..length]), None);
+            assert_eq!(expiry(&whole[..length].into()), None);
         }
-        assert_eq!(expiry(&[SEQUENCE, 0x84, 0xff, 0xff, 0xff, 0xff]), None);
+        assert_eq!(
+            expiry(&[0x30, 0x84, 0xff, 0xff, 0xff, 0xff][..].into()),
+            None
+        );
+        // A `UTCTime`, and long ago.
+        params.not_after = rcgen::date_time_ymd(2025, 1, 31);
+        let expired = params.self_signed(&key).expect("a certificate");
+        assert_eq!(expiry(expired.der()), Some(1_738_281_600));
     }
 }

@@ -13,36 +13,19 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::json;
 
-use super::yaml::{Wrong, shown, wrong};
+use super::yaml::{shown, wrong};
 
 /// No duration is longer, so that every deadline can be computed.
 const LONGEST: Duration = Duration::from_hours(365 * 24);
 
-/// The error of a word: a message, and after a line break a hint.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct WordError(String);
-
-impl From<String> for WordError {
-    fn from(text: String) -> Self {
-        Self(text)
-    }
-}
-
-impl From<Wrong> for WordError {
-    fn from((message, hint): Wrong) -> Self {
-        Self(format!("{message}\n{hint}"))
-    }
-}
-
-/// Lets a type be that of a field: `$parse` reads the field's text. With a name, the schema is the
-/// one behind it.
+/// Lets a type be that of a field: `$parse` reads the field's text. Its error is a message, and
+/// after a line break a hint. With a name, the schema is the one behind it.
 macro_rules! word {
     ($({$($generic:tt)*})? $type:ty, $parse:expr) => {
         impl<'de $(, $($generic)*)?> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
                 let parsed = $parse(String::deserialize(input)?.trim());
-                parsed.map_err($crate::config::units::WordError::from).map_err(serde::de::Error::custom)
+                parsed.map_err(|error: String| serde::de::Error::custom(error))
             }
         }
     };
@@ -225,15 +208,15 @@ word!(FileMode, "FileMode", {
 });
 
 impl FromStr for FileMode {
-    type Err = Wrong;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, Wrong> {
+    fn from_str(text: &str) -> Result<Self, String> {
         match u32::from_str_radix(text, 8) {
             Ok(mode) if matches!(text.len(), 3 | 4) && mode <= 0o777 => Ok(Self(mode)),
             _ => wrong(
                 text,
                 "is not a mode",
-                "write three octal digits, or four with a 0 before them: 0660",
+                "three octal digits, or four with a 0 first: 0660",
             ),
         }
     }
@@ -251,9 +234,9 @@ word!(Share, "Share", {
 });
 
 impl FromStr for Share {
-    type Err = Wrong;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, Wrong> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let hint = "write a number from 0 (none) to 1 (all): 0.01 is one in a hundred";
         match text.parse::<f64>() {
             Ok(share) if (0.0..=1.0).contains(&share) => Ok(Self(share)),

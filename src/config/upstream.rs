@@ -4,15 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::JsonSchema;
-use serde::de::{Deserialize, Deserializer, Error};
+use serde::Deserialize;
 
 use super::addresses::{HostPolicy, UpstreamUrl};
 use super::tls::{self, UpstreamTlsFile, UpstreamTlsSettings};
 use super::units::{Positive, Size, Time};
 use super::yaml::Report;
 
+/// The first and the last status of a final response.
+pub(super) const HTTP_STATUSES: (u16, u16) = (200, 599);
+
 /// The protected upstream.
-#[derive(Clone, Debug, serde::Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 pub struct UpstreamSettings {
     /// `http://host:port`, `https://host`, `h2c://host:port` (HTTP/2 without TLS) or
@@ -44,12 +47,10 @@ pub struct UpstreamSettings {
     /// The client gets the response unchanged, and the request counts as in flight for
     /// `barrier.settle`, because the upstream may still be working. Envoy uses 503 too. `[]`: none.
     /// 200 to 599.
-    #[serde(deserialize_with = "statuses::<200, 599, _>")]
     pub unknown_statuses: Vec<u16>,
     /// The same for gRPC, whose gateways answer with the HTTP status 200: values of `grpc-status`.
     /// 1 is `CANCELLED`, 4 `DEADLINE_EXCEEDED`, 14 `UNAVAILABLE`. A 2xx to a gRPC call without a
     /// status counts as one of these. `[]`: none. 1 to 16.
-    #[serde(deserialize_with = "statuses::<1, 16, _>")]
     pub unknown_grpc_statuses: Vec<u16>,
     /// `true`: speak HTTP/2 to an `https://` upstream, which must offer it by ALPN. `false`:
     /// HTTP/1.1.
@@ -111,34 +112,31 @@ impl UpstreamSettings {
     pub(super) fn check(&mut self, settle: Duration, report: &mut Report) {
         let is_missing = self.url == UpstreamUrl::Http(String::new());
         let is_https = matches!(self.url, UpstreamUrl::Https(_));
-        report.error_if(
-            is_missing,
-            "upstream.url",
-            "no upstream is given",
-            "such as http://127.0.0.1:3000, in the file or by --upstream",
-        );
+        let text = "no upstream is given\n\
+                    such as http://127.0.0.1:3000, in the file or by --upstream";
+        report.error_if(is_missing, "upstream.url", text);
         fits_settle("upstream.timeout", self.timeout, settle, report);
+        let (http, grpc) = (
+            "upstream.unknown_statuses",
+            "upstream.unknown_grpc_statuses",
+        );
+        check_statuses(http, &self.unknown_statuses, HTTP_STATUSES, report);
+        check_statuses(grpc, &self.unknown_grpc_statuses, (1, 16), report);
         // A kernel that gives up sooner than a retransmission breaks healthy connections. After a
         // death, the others wait for this long.
         let bounds = Duration::from_millis(100)..=Duration::from_mins(10);
-        report.error_if(
-            !bounds.contains(&self.undelivered.0),
-            "upstream.undelivered",
-            "out of range",
-            "100ms to 10m; several seconds leave room for lost packets and a busy upstream",
-        );
-        report.with("upstream.url").error_if(
-            self.http2 && !is_https && !is_missing,
-            "upstream.http2",
-            "HTTP/2 over https:// is agreed on by ALPN, and this URL is not https",
-            "for HTTP/2 without TLS, write h2c:// in upstream.url",
-        );
-        report.error_if(
-            !(64 << 10..=16 << 20).contains(&self.header_bytes.0),
-            "upstream.header_bytes",
-            "out of range",
-            "64KiB to 16MiB; a head is held in memory until it is whole",
-        );
+        let is_odd = !bounds.contains(&self.undelivered.0);
+        let text = "out of range\n\
+                    100ms to 10m; several seconds leave room for lost packets and a busy upstream";
+        report.error_if(is_odd, "upstream.undelivered", text);
+        let is_vain = self.http2 && !is_https && !is_missing;
+        let text = "HTTP/2 over https:// is agreed on by ALPN, and this URL is not https\n\
+                    for HTTP/2 without TLS, write h2c:// in upstream.url";
+        report.with("upstream.url");
+        report.error_if(is_vain, "upstream.http2", text);
+        let is_odd = !(64 << 10..=16 << 20).contains(&self.header_bytes.0);
+        let text = "out of range\n64KiB to 16MiB; a head is held in memory until it is whole";
+        report.error_if(is_odd, "upstream.header_bytes", text);
         if let Some(files) = self.tls_files.take() {
             let url = (!is_missing).then_some(&self.url);
             self.tls = tls::upstream(files, url, report).unwrap_or_default();
@@ -146,33 +144,24 @@ impl UpstreamSettings {
     }
 }
 
-/// A status within these bounds.
-struct Status<const LEAST: u16, const MOST: u16>(u16);
-
-impl<'de, const LEAST: u16, const MOST: u16> Deserialize<'de> for Status<LEAST, MOST> {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        let status = u16::deserialize(input)?;
-        let is_good = (LEAST..=MOST).contains(&status);
-        let wrong = || D::Error::custom(format!("{status} is out of range\n{LEAST} to {MOST}"));
-        is_good.then_some(Self(status)).ok_or_else(wrong)
+/// Checks that the statuses of a list are within these bounds.
+pub(super) fn check_statuses(
+    at: &str,
+    list: &[u16],
+    (least, most): (u16, u16),
+    report: &mut Report,
+) {
+    for (index, status) in list.iter().enumerate() {
+        let text = format!("{status} is out of range\n{least} to {most}");
+        let is_odd = !(least..=most).contains(status);
+        report.error_if(is_odd, &format!("{at}[{index}]"), text);
     }
-}
-
-/// Reads a list of such statuses.
-pub(super) fn statuses<'de, const LEAST: u16, const MOST: u16, D: Deserializer<'de>>(
-    input: D,
-) -> Result<Vec<u16>, D::Error> {
-    let statuses = Vec::<Status<LEAST, MOST>>::deserialize(input)?;
-    Ok(statuses.into_iter().map(|status| status.0).collect())
 }
 
 /// Warns of a time after which the upstream may still work on what has been given up.
 pub(super) fn fits_settle(at: &str, timeout: Positive, settle: Duration, report: &mut Report) {
-    report.with("barrier.settle").warn_if(
-        timeout.0 > settle,
-        at,
-        "the upstream is given longer than `barrier.settle` allows for: a request that breaks may \
-         still take effect after a newer token has been admitted",
-        "raise barrier.settle to the longest time that the upstream works on a request",
-    );
+    let text = "the upstream is given longer than `barrier.settle`, so an old request may still take \
+                effect\nraise barrier.settle to the longest time that the upstream works on one";
+    report.with("barrier.settle");
+    report.warn_if(timeout.0 > settle, at, text);
 }

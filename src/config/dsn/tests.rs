@@ -3,7 +3,7 @@
 use super::*;
 
 fn read(url: &str) -> Dsn {
-    Dsn::parse(url).unwrap_or_else(|(why, _)| panic!("{url}: {why}"))
+    Dsn::parse(url).unwrap_or_else(|why| panic!("{url}: {why}"))
 }
 
 fn places(url: &str) -> Vec<(String, u16)> {
@@ -15,7 +15,7 @@ fn one(host: &str, port: u16) -> (String, u16) {
     (host.to_owned(), port)
 }
 
-fn way(url: &str) -> Result<Protection, Wrong> {
+fn way(url: &str) -> Result<Protection, String> {
     Ok(read(url).protections(false)?[0])
 }
 
@@ -34,7 +34,7 @@ fn hosts_are_read_in_order() {
         [one("a", 5432)]
     );
     for list in [",", ",a", "a,", "a,,b", "u:p@,"] {
-        let (why, _) = Dsn::parse(&format!("postgres://{list}/db")).expect_err(list);
+        let why = Dsn::parse(&format!("postgres://{list}/db")).expect_err(list);
         assert!(why.contains("a host of its list is empty"), "{why}");
     }
 }
@@ -47,13 +47,11 @@ fn sockets_are_directories() {
 
 #[test]
 fn who_connects_and_to_what() {
-    let url = "postgres://me:p%40s%2Fs%3F%23@h/marks?options[geqo]=off&options[work_mem]=1MB";
+    let url = "postgres://me:p%40s%2Fs%3F%23@h/marks";
     let dsn = read(url);
     assert_eq!(dsn.user.as_deref(), Some("me"));
     assert_eq!(dsn.password.as_deref(), Some("p@s/s?#"));
     assert_eq!(dsn.database.as_deref(), Some("marks"));
-    let options = [("geqo", "off"), ("work_mem", "1MB")];
-    assert_eq!(dsn.options, options.map(|(k, v)| (k.into(), v.into())));
     assert!(!format!("{dsn:?}").contains("p@s"), "{dsn:?}");
 }
 
@@ -74,10 +72,11 @@ fn other_parameters_are_refused() {
         "application_name=a",
         "target_session_attrs=any",
         "options[a",
+        "options[geqo]=off",
     ] {
-        let (why, hint) = Dsn::parse(&format!("postgres://h/d?{parameter}")).expect_err(parameter);
+        let why = Dsn::parse(&format!("postgres://h/d?{parameter}")).expect_err(parameter);
         assert!(why.contains("is not supported"), "{why}");
-        assert!(hint.contains("options[NAME]"), "{hint}");
+        assert!(why.contains("the parameters are sslmode"), "{why}");
     }
 }
 
@@ -105,8 +104,7 @@ fn no_message_holds_a_piece_of_the_url() {
         "postgres://u:hunter2@h/db?hostaddr=hunter2",
         "postgres://u:hunter2@h%zz/db",
     ] {
-        let (why, hint) = Dsn::parse(url).expect_err(url);
-        let said = format!("{why} {hint}");
+        let said = Dsn::parse(url).expect_err(url);
         for piece in ["hunt", "er2", "1234"] {
             assert!(!said.contains(piece), "{url}: {said}");
         }
@@ -146,7 +144,7 @@ fn a_password_goes_to_whatever_answers_only_on_request() {
         ("require", Protection::Encrypted),
     ] {
         for secret in ["u:p@h/db?", "u:p@h?"] {
-            let (_, hint) = way(&format!("postgres://{secret}sslmode={mode}")).expect_err(mode);
+            let hint = way(&format!("postgres://{secret}sslmode={mode}")).expect_err(mode);
             assert!(hint.contains("sslmode=insecure-prefer"), "{hint}");
         }
         for fine in ["u@h/db", "u:@h/db", "u:p@localhost/db"] {

@@ -68,7 +68,6 @@ store.migrate: yes | true or false
 log.format: xml | json, text
 log.level: info,fencepost=loud | `loud` is not a level
 log.level: warning | did you mean `warn`?
-log.level: info,fencepost:store=debug | is not the name of a module
 unmatched: pass | safe-only, refuse
 safe_methods: require | did you mean `required`?
 stale_status: 400 | 412 or 409

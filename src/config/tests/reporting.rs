@@ -72,8 +72,6 @@ admin: { tls: {} } | admin.listen | unix:/a | admin.tls
 admin: { listen: '10.0.0.1:9' } | admin.token_file | /a | admin.listen
 store: { url: 'sqlite:a' } | store.url | postgres://u@h/d | store.namespace
 store: { namespace: a, timeout: 9s } | store.url | postgres://u@h/d | store.timeout
-store: { namespace: a, create: never } | store.url | postgres://u@h/d | store.create
-store: { namespace: a, create: never } | store.url | postgres://u@h/d | store.create
 store: { url: 'postgres://u@h/d', namespace: a, tls: { ca_file: /a } } | store.url | sqlite:a | store.tls
 ";
 

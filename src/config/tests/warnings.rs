@@ -14,9 +14,6 @@ trusted_proxies: [10.0.0.0/8, '::/0'] | can name any address
 store.namespace: a; store.url: 'postgres://h/d?sslmode=require' | the server is not verified
 store.namespace: a; store.url: 'postgres://u:p@h/d?sslmode=insecure-require' | is not verified
 tracing.otlp: http://c:4317 | usually have for gRPC
-store.lease: 2m | when an instance dies
-store.url: 'postgres://a/b'; store.namespace: a; store.create: never | it has no effect
-body.max: 0 | would get a 413
 body.buffer: 0 | gets no key | routes[0].idempotency
 body.buffer: 257MiB | longer than `limits.body_memory`
 limits.body_memory: 512KiB | longer than `limits.body_memory` | body.buffer
@@ -25,7 +22,7 @@ limits.in_flight: 128; limits.in_flight_per_client: 128 | can use up all of it
 limits.connections: 128; limits.connections_per_client: 200 | can use up all of it
 limits.in_flight: 128; limits.in_flight_per_resource: 128 | can use up all of it
 route.body: { buffer: 257MiB } | longer than `limits.body_memory` | routes[0].body.buffer
-route.mode: observe | observe refuses nothing
+routes: [{ path: '/{*path}', resource: '{path}', mode: observe }] | observe refuses nothing | routes[0].mode
 route.upstream: { timeout: 11s } | longer than `barrier.settle` | routes[0].upstream.timeout
 routes: [{ path: /a, resource: '{header.cookie}' }] | is a secret | routes[0].resource
 routes: [{ path: /a, resource: '{header.x-request-id}' }] | many keys | routes[0].resource

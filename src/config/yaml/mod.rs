@@ -74,9 +74,6 @@ pub struct ConfigProblem {
     pub hint: Option<String>,
 }
 
-/// Says why a value is wrong, and what to do.
-pub(in crate::config) type Wrong = (String, &'static str);
-
 /// A problem that does not keep the program from starting.
 pub type Warning = ConfigProblem;
 
@@ -193,31 +190,32 @@ impl Report {
 
     /// The next problem is that a value does not go with the one at `other`. If a flag or variable
     /// set that one, it is named in place of a line: the line was right before.
-    pub fn with(&mut self, other: &'static str) -> &mut Self {
+    pub fn with(&mut self, other: &'static str) {
         self.other = Some(other);
-        self
     }
 
-    pub fn error(&mut self, path: impl Into<String>, message: impl Into<String>, hint: &str) {
-        self.add(Severity::Error, &path.into(), message.into(), hint);
+    /// Reports an error. `text`: the message, and after a line break the hint.
+    pub fn error(&mut self, path: impl Into<String>, text: impl Into<String>) {
+        self.add(Severity::Error, &path.into(), &text.into());
     }
 
-    pub fn warn(&mut self, path: impl Into<String>, message: impl Into<String>, hint: &str) {
-        self.add(Severity::Warning, &path.into(), message.into(), hint);
+    /// Reports a warning, as [`Self::error`] does.
+    pub fn warn(&mut self, path: impl Into<String>, text: impl Into<String>) {
+        self.add(Severity::Warning, &path.into(), &text.into());
     }
 
     /// Reports an error if `is_wrong`.
-    pub fn error_if(&mut self, is_wrong: bool, path: &str, message: impl Into<String>, hint: &str) {
+    pub fn error_if(&mut self, is_wrong: bool, path: &str, text: impl Into<String>) {
         if is_wrong {
-            self.error(path, message, hint);
+            self.error(path, text);
         }
         self.other = None;
     }
 
     /// Reports a warning if `is_odd`.
-    pub fn warn_if(&mut self, is_odd: bool, path: &str, message: impl Into<String>, hint: &str) {
+    pub fn warn_if(&mut self, is_odd: bool, path: &str, text: impl Into<String>) {
         if is_odd {
-            self.warn(path, message, hint);
+            self.warn(path, text);
         }
         self.other = None;
     }
@@ -247,7 +245,7 @@ impl Report {
         self.list
     }
 
-    fn add(&mut self, severity: Severity, path: &str, message: String, hint: &str) {
+    fn add(&mut self, severity: Severity, path: &str, text: &str) {
         let other = self.other.take();
         let is_hushed = |hushed: &String| {
             let rest = path.strip_prefix(hushed.as_str());
@@ -267,12 +265,13 @@ impl Report {
             Some(named @ ConfigPlace::Named(_)) => own.min(named.clone()),
             _ => own,
         };
+        let (message, hint) = text.split_once('\n').unzip();
         self.list.push(ConfigProblem {
             severity,
             path: masked(path),
             place,
-            message,
-            hint: (!hint.is_empty()).then(|| hint.to_owned()),
+            message: message.unwrap_or(text).to_owned(),
+            hint: hint.map(str::to_owned),
         });
     }
 
@@ -315,8 +314,8 @@ pub(in crate::config) fn nearest<'a>(
 }
 
 /// Says what is wrong with a text, and what to write instead.
-pub(in crate::config) fn wrong<T>(text: &str, fault: &str, hint: &'static str) -> Result<T, Wrong> {
-    Err((format!("{} {fault}", shown(text)), hint))
+pub(in crate::config) fn wrong<T>(text: &str, fault: &str, hint: &str) -> Result<T, String> {
+    Err(format!("{} {fault}\n{hint}", shown(text)))
 }
 
 /// A value for a message: short, and without the user and password of a URL.
@@ -435,8 +434,8 @@ mod tests {
         let mut report = Report::default();
         report.locate("routes", ConfigPlace::Line(3));
         report.locate("routes[0]", ConfigPlace::Line(4));
-        report.error("routes[0].resource", "missing", "");
-        report.error("store", "missing", "");
+        report.error("routes[0].resource", "missing");
+        report.error("store", "missing");
         let list = report.finish();
         assert_eq!(list[0].line(), Some(4));
         assert_eq!(list[1].place, ConfigPlace::Nowhere);
@@ -445,8 +444,8 @@ mod tests {
     #[test]
     fn a_path_has_one_error_at_most() {
         let mut report = Report::default();
-        report.error("a", "first", "");
-        report.error("a", "second", "");
+        report.error("a", "first");
+        report.error("a", "second");
         assert_eq!(report.finish().len(), 1);
     }
 

@@ -42,7 +42,7 @@ pub(in crate::config) fn parse(text: &str, report: &mut Report) -> Option<Value>
             // Without an excerpt, which could show a password.
             let message = format!("this is not valid YAML: {}", error.info());
             report.locate("", line(*error.marker()));
-            report.error("", message, "");
+            report.error("", message);
             None
         }
     }
@@ -115,12 +115,11 @@ impl Document<'_> {
             .split_once("${")
             .and_then(|(_, rest)| rest.split_once('}'));
         if let Some((name, _)) = name {
-            self.report.warn(
-                path,
-                format!("`${{{name}}}` is not expanded; the value is used literally"),
-                "write the value, or set the field with its flag or environment variable \
-                 (`fencepost serve --help`)",
+            let text = format!(
+                "`${{{name}}}` is not expanded; the value is used literally\n\
+                 write the value, or set the field with its flag or environment variable"
             );
+            self.report.warn(path, text);
         }
         Value::from(text)
     }
@@ -152,8 +151,10 @@ impl Document<'_> {
             {
                 self.report.locate(&path, place);
                 let key = masked(&key);
-                let message = format!("`{key}` is given twice; the first one is in line {first}");
-                self.report.error(&*path, message, "keep one of them");
+                let text = format!(
+                    "`{key}` is given twice; the first one is in line {first}\nkeep one of them"
+                );
+                self.report.error(&*path, text);
             } else {
                 self.report.locate_new(&path, place);
             }
@@ -250,7 +251,7 @@ pub(in crate::config) fn read<T: DeserializeOwned + Default + JsonSchema>(
         }
         // It names no part of the tree: nothing is left to be read again.
         let Some(node) = node.filter(|node| **node != CROSSED_OUT) else {
-            report.error(path, fault.inner().to_string(), "");
+            report.error(path, fault.inner().to_string());
             return T::default();
         };
         let is_item = path.ends_with(']');
@@ -265,16 +266,13 @@ pub(in crate::config) fn read<T: DeserializeOwned + Default + JsonSchema>(
                 let hint =
                     place_of::<T>(&name).or(meant.map(|meant| format!("did you mean `{meant}`?")));
                 let hint = hint.unwrap_or_else(|| format!("known here: {}", known.join(", ")));
-                report.error(&*path, format!("unknown field `{}`", masked(&name)), &hint);
+                report.error(&*path, format!("unknown field `{}`\n{hint}", masked(&name)));
             }
             // An empty field is as good as none.
             _ if node.is_null() && !is_item => report.is_empty(path),
             ReadFault::Kind(expected) => {
-                report.error(
-                    &*path,
-                    format!("expected {expected}, found {}", found(node)),
-                    "",
-                );
+                let text = format!("expected {expected}, found {}", found(node));
+                report.error(&*path, text);
                 if expected.ends_with(BLOCK) {
                     // An empty block, so that the items behind it keep their numbers. Nothing more
                     // is said of its fields.
@@ -282,10 +280,7 @@ pub(in crate::config) fn read<T: DeserializeOwned + Default + JsonSchema>(
                     report.hush(path);
                 }
             }
-            ReadFault::Value(text) => {
-                let (message, hint) = text.split_once('\n').unwrap_or((&text, ""));
-                report.error(&*path, message.to_owned(), hint);
-            }
+            ReadFault::Value(text) => report.error(&*path, text),
         }
         if is_item {
             // The list is not empty, although nothing of it may be left.

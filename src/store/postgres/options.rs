@@ -34,8 +34,7 @@ pub(super) fn read(address: &PostgresAddress) -> Result<Vec<PgConnectOptions>, S
         Secret::Literal(url) => url.clone(),
         Secret::File(path) => text("store.url_file", path)?,
     };
-    let unfit =
-        |(why, hint): (String, &str)| StoreError::Unfit(format!("store.url: {why}; {hint}"));
+    let unfit = |why: String| StoreError::Unfit(format!("store.url: {}", why.replace('\n', "; ")));
     let dsn = Dsn::parse(url.trim()).map_err(unfit)?;
     let protections = dsn
         .protections(address.tls.ca_file.is_some())
@@ -112,9 +111,6 @@ fn base(dsn: &Dsn, tls: &StoreTls) -> Result<PgConnectOptions, StoreError> {
         .database(dsn.database.as_deref().unwrap_or(&user))
         .username(&user)
         .password(dsn.password.as_deref().unwrap_or_default());
-    if !dsn.options.is_empty() {
-        options = options.options(dsn.options.iter().map(|(name, value)| (name, value)));
-    }
     Ok(options)
 }
 
