@@ -121,9 +121,16 @@ async function overview(status) {
 }
 
 async function resource() {
-  const mark = await ask("marks/" + encodeURIComponent(key));
+  const heading = element("h2", {}, "Resource ", element("code", {}, key));
+  let mark;
+  try {
+    mark = await ask("marks/" + encodeURIComponent(key));
+  } catch (error) {
+    if (![400, 404].includes(error.status)) throw error;
+    return [heading, element("p", { class: "none" }, error.message)];
+  }
   return [
-    element("h2", {}, "Resource ", element("code", {}, key)),
+    heading,
     facts({
       mark: mark.mark + (mark.spent ? " spent" : ""), since: mark.since, "in flight": mark.in_flight, waiting: mark.waiting,
     }),
@@ -140,11 +147,11 @@ async function ask(path) {
   const token = sessionStorage.getItem("token");
   const headers = token === null ? {} : { Authorization: `Bearer ${token}` };
   const answer = await fetch(`/v1/${path}`, { cache: "no-store", headers });
-  const body = await answer.json();
+  const body = await answer.json().catch(() => ({}));
   if (answer.ok) return body;
   // 421: the page was opened by a name; a token makes up for that.
   byId("login").hidden = ![401, 421].includes(answer.status);
-  throw new Error(body.detail);
+  throw Object.assign(new Error(body.detail ?? `status ${answer.status}`), { status: answer.status });
 }
 
 async function refresh() {
@@ -171,8 +178,9 @@ if (key !== null) {
   document.title = `${shown(key)} · fencepost`;
   document.querySelector("[name=key]").value = key;
 }
-refresh();
-setInterval(() => {
+async function follow() {
   const busy = document.hidden || String(getSelection()) !== "" || document.activeElement instanceof HTMLInputElement;
-  if (!busy) refresh();
-}, EVERY);
+  if (!busy) await refresh();
+  setTimeout(follow, EVERY);
+}
+refresh().then(() => setTimeout(follow, EVERY));

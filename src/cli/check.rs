@@ -77,7 +77,7 @@ async fn check_file(args: CheckArgs) -> anyhow::Result<(bool, String)> {
         })
     });
     let report = json!({
-        "file": file,
+        "file": file.display().to_string(),
         "errors": errors,
         "warnings": warnings,
         "problems": list.collect::<Vec<_>>(),

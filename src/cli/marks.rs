@@ -262,9 +262,13 @@ async fn prune(admin: &Admin, mut step: Prune) -> anyhow::Result<(u64, u64)> {
     let mut sum = (0, 0);
     loop {
         let answer = admin.post(&["v1", "prune"], &step).await;
-        match answer.with_context(|| {
-            format!("{} marks were deleted before; run it again to go on", sum.0)
-        })? {
+        let answer = answer.map_err(|error: anyhow::Error| match sum.0 {
+            0 => error,
+            gone => error.context(format!(
+                "{gone} marks were deleted before; run it again to go on"
+            )),
+        });
+        match answer? {
             PruneAnswer::Announced {
                 again_in_seconds: seconds,
                 ..

@@ -7,6 +7,7 @@
 //!
 //! [`AdminAddress`] is read from a file alone: a health check neither needs nor checks the rest.
 
+use std::net::Ipv6Addr;
 use std::os::unix::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -86,13 +87,18 @@ pub(super) fn listen(text: &str) -> Result<Listen, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return socket_path(path).map(Listen::Unix);
     }
-    let authority = Authority::try_from(text)
-        .ok()
-        .filter(|_| !text.contains('@'));
-    if authority.is_some_and(|all| !all.host().is_empty() && all.port_u16().is_some()) {
+    let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
+    let bracketed = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+    let is_address = bracketed.is_some_and(|h| h.parse::<Ipv6Addr>().is_ok());
+    let mut bytes = host.bytes();
+    let is_name = bytes.all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
+    let fault = if port.parse::<u16>().is_err() {
+        "has no port between 0 and 65535"
+    } else if host.is_empty() || !is_name && !is_address {
+        "has no host to listen on; 0.0.0.0 accepts connections from the network"
+    } else {
         return Ok(Listen::Tcp(text.to_owned()));
-    }
-    let fault = "has no host, or has no port between 0 and 65535";
+    };
     wrong(text, fault, LISTEN_HINT)
 }
 

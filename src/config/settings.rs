@@ -83,7 +83,7 @@ pub struct Settings {
     /// Traces: `off`, or a block with the collector that spans go to. Follows a reload.
     pub tracing: OffOr<TracingSettings>,
     /// Paths that no route matches. `safe-only`: safe methods pass unfenced, everything else gets a
-    /// 404. `refuse`: everything gets a 404. While routes only observe, everything passes.
+    /// 404, or passes too while routes only observe. `refuse`: everything gets a 404.
     pub unmatched: Unmatched,
     /// The treatment of safe methods (GET, HEAD, OPTIONS, PROPFIND, QUERY, REPORT, SEARCH), unless
     /// a route overrides it.
@@ -194,6 +194,10 @@ impl Settings {
         }
         if let Some(claim) = &mut self.claim.0 {
             claim.check(named, report);
+            let is_socket = is_socket && claim.addresses.is_some();
+            let text =
+                "clients of a Unix socket have no address\nleave it out, or listen on a TCP port";
+            report.error_if(is_socket, "claim.addresses", text);
         }
         let is_other = !matches!(self.stale_status, 412 | 409);
         let text = format!("must be 412 or 409, found {}", self.stale_status);
@@ -251,7 +255,10 @@ impl Settings {
         let (observe, enforce) = (Mode::Observe, Mode::Enforce);
         let has = |mode| routes.iter().any(|route| route.mode == mode);
         let takes_all = |route: &RouteSettings| route.path.as_str().starts_with("/{*");
-        let opens = has(observe) && !has(enforce) && !routes.iter().any(takes_all);
+        let opens = has(observe)
+            && !has(enforce)
+            && !routes.iter().any(takes_all)
+            && self.unmatched == Unmatched::SafeOnly;
         let text = "while routes only observe, writes to paths that no route lists pass \
                     (observed-no-route); once a route enforces, they get 404 no-route\n\
                     list every path that clients write to; mode: bypass is for those without a fence";
@@ -275,6 +282,14 @@ impl Settings {
         let text = "observe refuses nothing: stale writes reach the upstream and are only counted\n\
                     enforce, once the counts are what you expect";
         report.warn_if(route.mode == Mode::Observe, &field("mode"), text);
+        let judged = ["resource", "token", "reuse", "idempotency", "barrier"];
+        let idle = judged
+            .into_iter()
+            .find(|name| report.is_given(&field(name)));
+        let text = "bypass forwards without a check, so this has no effect\nremove it, or enforce";
+        if let Some(name) = idle.filter(|_| route.mode == Mode::Bypass) {
+            report.warn(field(name), text);
+        }
         let text = "no method is allowed\nleave it out to allow POST, PUT, PATCH and DELETE";
         report.error_if(route.methods.is_empty(), &field("methods"), text);
         route.check_name(&field("name"), report);

@@ -212,7 +212,9 @@ impl FromStr for FileMode {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match u32::from_str_radix(text, 8) {
-            Ok(mode) if matches!(text.len(), 3 | 4) && mode <= 0o777 => Ok(Self(mode)),
+            Ok(mode) if matches!(text.len(), 3 | 4) && mode <= 0o777 && !text.starts_with('+') => {
+                Ok(Self(mode))
+            }
             _ => wrong(
                 text,
                 "is not a mode",
@@ -246,10 +248,19 @@ impl FromStr for Share {
 }
 
 /// A value, or `none` for no limit. The name is the word in its place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename = "none")]
 #[schemars(rename = "{T}OrNone", transform = or_word("none"))]
 pub struct OrNone<T>(pub Option<T>);
+
+impl<T: Serialize> Serialize for OrNone<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.0 {
+            Some(value) => value.serialize(serializer),
+            None => serializer.serialize_str("none"),
+        }
+    }
+}
 
 /// A block of fields, or `off`, which is `None`. The name is the word in its place.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]

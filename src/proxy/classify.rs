@@ -86,9 +86,10 @@ fn class_of(
         if table.strict {
             one_path(Allow::default(), &path)?;
         }
-        let safe = settings.unmatched == Unmatched::SafeOnly && is_safe(&head.method, &head.fields);
         let observes = |route: &RouteSettings| route.mode == Mode::Observe;
-        return if safe {
+        return if settings.unmatched == Unmatched::Refuse {
+            Err(Refusal::NoRoute)
+        } else if is_safe(&head.method, &head.fields) {
             Ok(Class::Pass { upgrade: false })
         } else if !table.strict && settings.routes.iter().any(observes) {
             Ok(Class::Unlisted)

@@ -82,3 +82,20 @@ fn a_reload_never_changes_what_the_marks_rest_upon() {
     let reasons = old.reload_from(new).expect_err("both are fixed");
     assert_eq!(reasons.len(), 2, "{reasons:?}");
 }
+
+#[test]
+fn a_limit_that_is_taken_away_is_named() {
+    let (old, _) = good(BASE);
+    let (new, _) = good(&format!(
+        "{BASE}limits: {{ connections_per_client: none, in_flight_per_client: none }}\n"
+    ));
+    let (taken, kept) = old.reload_from(new).expect("nothing rests on them");
+    assert_eq!(
+        kept,
+        [
+            "limits.connections_per_client",
+            "limits.in_flight_per_client"
+        ]
+    );
+    assert_eq!(taken.limits.connections_per_client, None);
+}

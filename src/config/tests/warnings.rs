@@ -22,6 +22,7 @@ limits.in_flight: 128; limits.in_flight_per_client: 128 | can use up all of it
 limits.connections: 128; limits.connections_per_client: 200 | can use up all of it
 limits.in_flight: 128; limits.in_flight_per_resource: 128 | can use up all of it
 route.body: { buffer: 257MiB } | longer than `limits.body_memory` | routes[0].body.buffer
+route.mode: bypass | bypass forwards without a check, so this has no effect | routes[0].resource
 routes: [{ path: '/{*path}', resource: '{path}', mode: observe }] | observe refuses nothing | routes[0].mode
 route.upstream: { timeout: 11s } | longer than `barrier.settle` | routes[0].upstream.timeout
 routes: [{ path: /a, resource: '{header.cookie}' }] | is a secret | routes[0].resource

@@ -116,6 +116,16 @@ const REFUSED: &[(&str, &[&str])] = &[
         "listen: 127.0.0.1:99999",
         &["has no port between 0 and 65535"],
     ),
+    ("listen: '*:7080'", &["has no host to listen on"]),
+    ("listen: '[abc]:1'", &["has no host to listen on"]),
+    ("listen_mode: +660", &["`+660` is not a mode"]),
+    (
+        "listen: unix:/a\nclaim: { addresses: [10.0.0.0/8] }",
+        &[
+            "claim.addresses",
+            "clients of a Unix socket have no address",
+        ],
+    ),
     // YAML.
     (
         "listen: 127.0.0.1:1\nlisten: 127.0.0.1:2",
@@ -255,6 +265,33 @@ fn each_gets_an_answer_with_its_place_and_what_to_do() {
             .collect();
         holds(text, &answer.join("\n"), parts);
     }
+}
+
+/// A small file would become a large one in memory.
+#[test]
+fn aliases_copy_only_so_much() {
+    let many = |count| {
+        format!(
+            "{BASE}x: &a {}\ny: [{}]\n",
+            "z".repeat(1000),
+            "*a, ".repeat(count)
+        )
+    };
+    holds("few", &bad(&many(900)).to_string(), &["unknown field"]);
+    let text = bad(&many(1100)).to_string();
+    holds("many", &text, &["aliases that copy more than 1 MiB"]);
+}
+
+/// The word in the place of a block is no value of a field in it.
+#[test]
+fn off_is_offered_for_the_block_only() {
+    let text = bad(&format!(
+        "{BASE}tracing: {{ otlp: 'http://c:4318', sample: 2 }}\n"
+    ))
+    .to_string();
+    assert!(!text.contains("or off"), "{text}");
+    let text = bad(&format!("{BASE}tracing: 7\n")).to_string();
+    assert!(text.contains("off or"), "{text}");
 }
 
 #[test]

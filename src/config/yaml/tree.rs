@@ -34,6 +34,7 @@ pub(in crate::config) fn parse(text: &str, report: &mut Report) -> Option<Value>
         events: Parser::new_from_str_with_options(text, options),
         anchors: HashMap::new(),
         aliases: 0,
+        copied: 0,
         report,
     };
     match document.read() {
@@ -52,6 +53,9 @@ fn line(marker: Marker) -> ConfigPlace {
     ConfigPlace::Line(marker.line() as u64)
 }
 
+/// The most bytes that the aliases of a document copy.
+const COPIES: usize = 1 << 20;
+
 /// A YAML document that is being read.
 struct Document<'a> {
     events: Parser<'a, StrInput<'a>>,
@@ -59,6 +63,8 @@ struct Document<'a> {
     anchors: HashMap<usize, Value>,
     /// The number of aliases so far.
     aliases: usize,
+    /// The bytes that they have copied.
+    copied: usize,
     report: &'a mut Report,
 }
 
@@ -94,9 +100,15 @@ impl Document<'_> {
             Event::MappingStart(..) => self.map(path)?,
             Event::Alias(anchor) => {
                 self.aliases += 1;
-                let value = self.anchors.get(&anchor).cloned();
+                let value =
+                    self.anchors.get(&anchor).cloned().ok_or_else(|| {
+                        ScanError::new(at, "an alias of a value with an alias in it")
+                    })?;
+                self.copied += value.to_string().len();
+                if self.copied > COPIES {
+                    return Err(ScanError::new(at, "aliases that copy more than 1 MiB"));
+                }
                 value
-                    .ok_or_else(|| ScanError::new(at, "an alias of a value with an alias in it"))?
             }
             _ => return Err(ScanError::new(at, "expected a value")),
         };
@@ -465,6 +477,8 @@ impl<'de> Deserializer<'de> for Node<'_> {
         }
         let read = visitor.visit_newtype_struct(self);
         read.map_err(|fault| match fault {
+            // It is of a field or an item inside.
+            fault if self.0.is_object() || self.0.is_array() => fault,
             ReadFault::Kind(expected) => ReadFault::Kind(format!("{word} or {expected}")),
             ReadFault::Value(text) if text.contains('\n') => {
                 ReadFault::Value(format!("{text}, or {word}"))
