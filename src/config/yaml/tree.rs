@@ -33,7 +33,6 @@ pub(in crate::config) fn parse(text: &str, report: &mut Report) -> Option<Value>
     let mut document = Document {
         events: Parser::new_from_str_with_options(text, options),
         anchors: HashMap::new(),
-        aliases: 0,
         copied: 0,
         report,
     };
@@ -61,9 +60,7 @@ struct Document<'a> {
     events: Parser<'a, StrInput<'a>>,
     /// The values with an anchor, by its number.
     anchors: HashMap<usize, Value>,
-    /// The number of aliases so far.
-    aliases: usize,
-    /// The bytes that they have copied.
+    /// The bytes that aliases have copied.
     copied: usize,
     report: &'a mut Report,
 }
@@ -87,7 +84,7 @@ impl Document<'_> {
     }
 
     fn value(&mut self, event: Event<'_>, at: Marker, path: &str) -> Result<Value, ScanError> {
-        let (anchor, aliases) = (event.anchor_id(), self.aliases);
+        let (anchor, copied) = (event.anchor_id(), self.copied);
         let value = match event {
             _ if event.tag().is_some() => return Err(ScanError::new(at, "tags mean nothing here")),
             Event::Scalar(text, ScalarStyle::Plain, ..)
@@ -99,11 +96,8 @@ impl Document<'_> {
             Event::SequenceStart(..) => self.list(path)?,
             Event::MappingStart(..) => self.map(path)?,
             Event::Alias(anchor) => {
-                self.aliases += 1;
-                let value =
-                    self.anchors.get(&anchor).cloned().ok_or_else(|| {
-                        ScanError::new(at, "an alias of a value with an alias in it")
-                    })?;
+                let inner = || ScanError::new(at, "an alias of a value with an alias in it");
+                let value = self.anchors.get(&anchor).cloned().ok_or_else(inner)?;
                 self.copied += value.to_string().len();
                 if self.copied > COPIES {
                     return Err(ScanError::new(at, "aliases that copy more than 1 MiB"));
@@ -114,7 +108,7 @@ impl Document<'_> {
         };
         // Aliases of aliases could make a short text a very large value.
         if let Some(anchor) = anchor
-            && self.aliases == aliases
+            && self.copied == copied
         {
             self.anchors.insert(anchor, value.clone());
         }
