@@ -171,6 +171,21 @@ async fn check_warns_of_keys_that_two_routes_share() {
     assert!(said.contains("no errors, 0 warnings"), "{said}");
 }
 
+/// Not every name of a file is UTF-8.
+#[tokio::test]
+async fn check_takes_every_name_of_a_file() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let dir = TempDir::new().expect("a temporary directory");
+    let file = dir.path().join(std::ffi::OsStr::from_bytes(b"f\xff.yaml"));
+    std::fs::write(&file, GOOD).expect("the directory is writable");
+    for json in [&[][..], &["--json"]] {
+        let mut command = fencepost();
+        command.arg("check").args(json).arg(&file);
+        let output = run(command).await;
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    }
+}
+
 #[tokio::test]
 async fn check_of_no_file_is_an_error() {
     let mut command = fencepost();
