@@ -74,7 +74,9 @@ fn spellings(pattern: &Pattern) -> impl Iterator<Item = String> {
     };
     // Of its first literal segment: `/Orders/x`.
     let capital = pattern.literal(0).and_then(|literal| {
-        let capital = literal[..1].to_ascii_uppercase() + &literal[1..];
+        let mut letters = literal.chars();
+        let first = letters.next()?.to_ascii_uppercase();
+        let capital = format!("{first}{}", letters.as_str());
         let rest = example.strip_prefix(&format!("/{literal}"))?;
         (capital != literal).then(|| format!("/{capital}{rest}"))
     });

@@ -65,6 +65,16 @@ fn warnings_do_not_stop_a_start() {
     }
 }
 
+/// A letter may have several bytes.
+#[test]
+fn a_path_may_begin_with_any_letter() {
+    for path in ["/é/{id}", "/%C3%A9/{id}", "/ß"] {
+        good(&format!(
+            "{BASE}routes: [{{ path: '{path}', resource: 'o:{{path}}' }}, {{ path: '/{{*rest}}', mode: bypass }}]\n"
+        ));
+    }
+}
+
 #[test]
 fn shares_that_leave_room_are_not_warned_of() {
     for text in [
