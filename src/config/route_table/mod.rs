@@ -343,8 +343,13 @@ impl Sides<'_> {
             return Treatment::Refused;
         }
         let Some(rule) = self.pair[at] else {
-            return if safe && table.unmatched == Unmatched::SafeOnly {
+            let observes = table.routes.iter().any(|rule| rule.mode == Mode::Observe);
+            return if table.unmatched == Unmatched::Refuse {
+                Treatment::Unrouted
+            } else if safe {
                 Treatment::Passed("safe methods pass where no route matches")
+            } else if observes && !table.is_strict() {
+                Treatment::Passed("the routes only observe")
             } else {
                 Treatment::Unrouted
             };
@@ -369,7 +374,11 @@ impl Sides<'_> {
             (Judged, Unrouted) => TableChange::Unrouted,
             (Judged, Refused) => TableChange::Refused,
             // A read that no route took stood under no promise.
-            (Passed(_), Judged | TokenRequired) if self.pair[0].is_some() => TableChange::Enforced,
+            (Passed(_), Judged | TokenRequired)
+                if self.pair[0].is_some() || asking == Asking::Write =>
+            {
+                TableChange::Enforced
+            }
             (Passed(_), Judged | TokenRequired) | (Unrouted, Judged) => TableChange::Added,
             _ => return Vec::new(),
         };

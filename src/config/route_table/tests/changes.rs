@@ -131,6 +131,15 @@ fn each_kind_of_change_is_told_once() {
         let [old_table, new_table] = [old, new].map(one);
         assert_eq!(kinds(&old_table, &new_table), expected, "{old} -> {new}");
     }
+    // Writes to a path that no route lists have passed while routes only observed.
+    let observed = json!({ "path": "/x/{id}", "resource": "x:{id}", "mode": "observe" });
+    let listed = json!({ "path": "/o/{id}", "resource": "o:{id}" });
+    let unlisted = |unmatched| table(unmatched, std::slice::from_ref(&observed));
+    let new = table("safe-only", &[observed.clone(), listed]);
+    assert_eq!(kinds(&unlisted("safe-only"), &new), [Enforced, Added]);
+    assert_eq!(kinds(&unlisted("refuse"), &new), [Added]);
+    assert_eq!(kinds(&new, &unlisted("safe-only")), [Unfenced]);
+    assert_eq!(kinds(&new, &unlisted("refuse")), [Unrouted]);
     // Nor has a request whose only part is empty.
     let old = routes(&[("/o", "o:all"), ("/o/{*rest}", "o:{rest}")]);
     let new = routes(&[("/o/{*rest}", "o:{rest}")]);
