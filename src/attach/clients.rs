@@ -53,13 +53,14 @@ pub(super) fn check(hosts: &[String], head: &Parts, token: &HeaderValue) -> Resu
     Ok(())
 }
 
-/// An authority of `http` in one spelling; empty if it is none.
+/// An authority of `http` in one spelling.
 pub(super) fn with_port(authority: &str) -> String {
-    let Ok(authority) = authority.parse::<Authority>() else {
-        return String::new();
-    };
-    let host = authority.host().to_ascii_lowercase();
-    format!("{host}:{}", authority.port_u16().unwrap_or(80))
+    let host = authority.to_ascii_lowercase();
+    let port = host.rsplit_once(':').map(|(_, port)| port);
+    if port.is_some_and(|port| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())) {
+        return host;
+    }
+    format!("{}:80", host.trim_end_matches(':'))
 }
 
 #[cfg(test)]

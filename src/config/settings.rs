@@ -328,7 +328,7 @@ impl Settings {
     /// restart. If a setting changes that may not, every reason is returned and nothing is taken.
     pub fn reload_from(&self, mut new: Self) -> Result<(Self, Vec<String>), Vec<String>> {
         let (admin, new_admin) = (&self.admin, &new.admin);
-        let (store, now) = (&self.store, &new.store);
+        let (store, becomes) = (&self.store, &new.store);
         // Clients of the other protocol would fail from one moment to the next.
         let tls = self.tls.is_some() != new.tls.is_some();
         let admin_tls = admin.tls.is_some() != new_admin.tls.is_some();
@@ -338,13 +338,16 @@ impl Settings {
             ("admin.listen", admin.listen != new_admin.listen),
             ("the presence of tls", tls),
             ("the presence of admin.tls", admin_tls),
-            ("store.url", store.target != now.target),
-            ("store.tls", store.tls != now.tls),
-            ("store.namespace", store.namespace != now.namespace),
-            ("store.lease", store.lease != now.lease),
-            ("store.timeout", store.timeout != now.timeout),
-            ("store.cached_marks", store.cached_marks != now.cached_marks),
-            ("store.migrate", store.migrate != now.migrate),
+            ("store.url", store.target != becomes.target),
+            ("store.tls", store.tls != becomes.tls),
+            ("store.namespace", store.namespace != becomes.namespace),
+            ("store.lease", store.lease != becomes.lease),
+            ("store.timeout", store.timeout != becomes.timeout),
+            (
+                "store.cached_marks",
+                store.cached_marks != becomes.cached_marks,
+            ),
+            ("store.migrate", store.migrate != becomes.migrate),
             (
                 "upstream.undelivered",
                 self.upstream.undelivered != new.upstream.undelivered,

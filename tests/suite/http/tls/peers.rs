@@ -164,6 +164,18 @@ async fn a_claim_has_to_satisfy_the_route_it_names() {
     assert_eq!(answer.status(), 204, "{}", answer.text());
 }
 
+/// The upstream may take `/orders/7/` for a path of the guarded route.
+#[tokio::test]
+async fn an_unlisted_write_goes_around_no_guard_that_only_observes() {
+    let rig = TlsRig::new().await;
+    let config = guarded(&rig, "[worker.pay.svc]").route("mode: observe");
+    let proxy = Proxy::start(&config.with("unmatched: safe-only")).await;
+    let other = rig.named(&["other.pay.svc"]);
+    let answer = send(&other, &proxy, &put("/orders/7/").token(1)).await;
+    answer.assert_problem(404, "no-route");
+    assert_eq!(rig.upstream.count(), 0);
+}
+
 #[tokio::test]
 async fn grpc_hears_permission_denied() {
     let rig = TlsRig::new().await;
