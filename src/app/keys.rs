@@ -20,12 +20,22 @@ use crate::store::{InstanceId, InstanceRow, MarkStore};
 const LOOK: Duration = Duration::from_millis(250);
 
 /// Changes that every operator must know of.
-const WARNINGS: [(TableChange, &str); 2] = [
+const WARNINGS: [(TableChange, &str); 4] = [
     (
         TableChange::Enforced,
         "routes enforce now that let requests through unjudged before: those requests are not in \
          flight for the barrier. Fencing counts from the time when every proxy has changed, the \
          unjudged requests have ended, and barrier.settle has passed",
+    ),
+    (
+        TableChange::Observed,
+        "routes that enforced only observe now: stale requests to them pass. They keep their keys, \
+         so they may enforce again by a reload",
+    ),
+    (
+        TableChange::Removed,
+        "routes that enforced are gone, and their requests are treated as those that no route \
+         lists. Their keys are kept, and a route that takes these paths must give the same ones",
     ),
     (
         TableChange::Reuse,
@@ -152,7 +162,7 @@ async fn migrate_routes(
     say: &mut impl FnMut(String),
 ) -> anyhow::Result<()> {
     let table = RouteTable::of(&settings.routes, settings.unmatched);
-    let findings = compare(store.routes().await?.as_deref(), &table)?;
+    let (_, findings) = compare(store.routes().await?.as_deref(), &table)?;
     for finding in &findings {
         say(finding.to_string());
     }

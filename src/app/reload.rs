@@ -91,11 +91,11 @@ async fn take(new: Settings, now: &Settings, app: &App) -> Result<Arc<Settings>,
     let new = Arc::new(new);
     let table = RouteTable::of(&new.routes, new.unmatched);
     let checked = app.routes.check(&*app.store, &table).await;
-    let findings = checked.map_err(reason)?;
+    let (table, findings) = checked.map_err(reason)?;
     app.metrics.set_routes(&route_labels(&new));
     // Recorded before the first request uses it, and only if it can be served.
     let snapshot = app.proxy.prepare(Arc::clone(&new)).map_err(reason)?;
-    record(&*app.store, &table).await.map_err(reason)?;
+    let (table, _) = record(&*app.store, &table).await.map_err(reason)?;
     app.proxy.reload(&snapshot);
     app.routes.serve(table);
     keys::tell(&findings);

@@ -11,9 +11,8 @@
 use super::clients::ClaimSettings;
 use super::judging::Mode;
 use super::route::RouteSettings;
-use super::sample_paths::SamplePaths;
 use super::yaml::{Report, shown};
-use crate::routing::{CheckedPath, KeyTemplate, Pattern, ResourceKey, Router, Source};
+use crate::routing::{CheckedPath, KeyTemplate, Pattern, ResourceKey, Router, SamplePaths, Source};
 
 /// Warns of routes that are valid and may leave a hole.
 pub(super) fn routes(routes: &[(String, &RouteSettings)], report: &mut Report) {

@@ -14,7 +14,6 @@ mod lints;
 mod loader;
 mod route;
 mod route_table;
-mod sample_paths;
 mod settings;
 mod store;
 mod summary;

@@ -7,7 +7,8 @@
 //! - [`path`]: a request's path, decoded once, or refused as ambiguous.
 //! - [`route`]: which route a path belongs to.
 //! - [`template`]: how a route names a resource; [`key`] is the name, with the sources of its parts,
-//!   [`normal`] has their forms, [`sample`] is the way back from a name to a request.
+//!   [`normal`] has their forms, [`sample`] is the way back from a name to a request, and [`sample_paths`] are those that two
+//!   sets of routes tell apart.
 //!
 //! Here are the methods by what a request with them changes, and the fields that no key may use: those
 //! that the upstream does not get as they were sent, and those that identify a client.
@@ -17,6 +18,7 @@ mod normal;
 mod path;
 mod route;
 mod sample;
+mod sample_paths;
 mod template;
 mod token;
 
@@ -27,6 +29,7 @@ pub use normal::percent_encoded;
 pub(crate) use normal::{decoded, fold_case, is_address_or_localhost};
 pub use path::{ANY_DESTINATION, Allow, Ambiguity, CheckedPath};
 pub use route::{Pattern, RouteConflict, Router};
+pub use sample_paths::{SamplePath, SamplePaths};
 pub use template::{KeyShape, KeyTemplate};
 pub use token::{Decision, Jump, Needs, Token, TokenBounds, TokenFormat, judge, stale_by};
 

@@ -50,21 +50,31 @@ impl RouteRecord {
     /// Checks and records the table that is served, as [`record`] does. For an instance that
     /// starts: its lease may begin only after this.
     pub async fn confirm(&self, store: &dyn MarkStore) -> Result<Vec<Finding>, StoreError> {
-        record(store, &self.served()).await
+        let table = self.served();
+        let (recorded, findings) = record(store, &table).await?;
+        let mut served = self.served.write().unwrap_or_else(PoisonError::into_inner);
+        // A reload may have come between.
+        if Arc::ptr_eq(&served, &table) {
+            *served = Arc::new(recorded);
+        }
+        Ok(findings)
     }
 
     /// Checks a table that is to be served: against the one on record, and against the one that is
     /// served, whose record a failover may have lost. [`record`] and [`Self::serve`] must
-    /// follow. Returns how it differs from the one that is served.
+    /// follow. Returns it with what it has to remember, and how it differs from the one that is
+    /// served.
     pub async fn check(
         &self,
         store: &dyn MarkStore,
         table: &RouteTable,
-    ) -> Result<Vec<Finding>, StoreError> {
-        let findings = self.served().changes_to(table);
+    ) -> Result<(RouteTable, Vec<Finding>), StoreError> {
+        let served = self.served();
+        let table = table.heir_of(&served);
+        let findings = served.changes_to(&table);
         refuse_losses(&findings)?;
-        refuse_losses(&compare(store.routes().await?.as_deref(), table)?)?;
-        Ok(findings)
+        refuse_losses(&compare(store.routes().await?.as_deref(), &table)?.1)?;
+        Ok((table, findings))
     }
 
     /// Serves this table from now on.
@@ -106,13 +116,21 @@ impl RouteRecord {
     }
 }
 
-/// How a table differs from the one on record, if there is one.
-pub fn compare(recorded: Option<&str>, table: &RouteTable) -> Result<Vec<Finding>, StoreError> {
+/// The table with what it has to remember of the one on record, if there is one, and how they
+/// differ.
+pub fn compare(
+    recorded: Option<&str>,
+    table: &RouteTable,
+) -> Result<(RouteTable, Vec<Finding>), StoreError> {
     let Some(document) = recorded else {
-        return Ok(Vec::new());
+        return Ok((table.clone(), Vec::new()));
     };
     match RouteTable::from_document(document) {
-        Ok(old) => Ok(old.changes_to(table)),
+        Ok(old) => {
+            let table = table.heir_of(&old);
+            let findings = old.changes_to(&table);
+            Ok((table, findings))
+        }
         Err(error) => Err(StoreError::Unfit(format!(
             "the route table in the store cannot be compared with the configuration's ({error}): run \
              the fencepost that has recorded it, or a newer one"
@@ -120,17 +138,21 @@ pub fn compare(recorded: Option<&str>, table: &RouteTable) -> Result<Vec<Finding
     }
 }
 
-/// Refuses a table that gives a request another key than the one on record, or stops fencing it.
-/// Records any other table in its place. Returns the differences.
-pub async fn record(store: &dyn MarkStore, table: &RouteTable) -> Result<Vec<Finding>, StoreError> {
-    let document = table.to_document();
+/// Refuses a table that gives a request another key than the one on record, or lets it pass
+/// without a look. Records any other table in its place. Returns what it has recorded, and the
+/// differences.
+pub async fn record(
+    store: &dyn MarkStore,
+    table: &RouteTable,
+) -> Result<(RouteTable, Vec<Finding>), StoreError> {
     for _ in 0..TRIES {
         let recorded = store.routes().await?;
         let known = recorded.as_deref();
-        let findings = compare(known, table)?;
+        let (table, findings) = compare(known, table)?;
         refuse_losses(&findings)?;
+        let document = table.to_document();
         if known == Some(&*document) || store.record_routes(known, &document).await? {
-            return Ok(findings);
+            return Ok((table, findings));
         }
     }
     Err(StoreError::Statement(
@@ -153,6 +175,7 @@ fn refuse_losses(findings: &[Finding]) -> Result<(), StoreError> {
         "the routes would let older tokens pass, since requests get another key than the one on \
          record, or are no longer fenced:{shown}{more}\n\
          if this is intended, stop every proxy of the namespace, and run `fencepost migrate \
-         --accept-new-keys` with the new configuration before they start"
+         --accept-new-keys` with the new configuration before they start. To only stop refusing, set \
+         `mode: observe`: it keeps the keys"
     )))
 }

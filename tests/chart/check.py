@@ -148,8 +148,9 @@ RESTARTED = [{"barrier": {"settle": "40s"}}, {"upstream": {"undelivered": "9s"}}
 
 
 def restarts(cases, work, **_):
-    def checksum(config, store=None):
-        values = merged(yaml.safe_load(CI["gateway-postgres"].read_text()), copy.deepcopy({"config": config, "store": store or {}}))
+    def checksum(config, store=None, **more):
+        more = {"config": config, "store": store or {}, **more}
+        values = merged(yaml.safe_load(CI["gateway-postgres"].read_text()), copy.deepcopy(more))
         pod = next(m for _, m in render(packed(work), values, **RELEASE) if m["kind"] == "Deployment")["spec"]["template"]
         return pod["metadata"]["annotations"]["checksum/fencepost"]
 
@@ -159,6 +160,9 @@ def restarts(cases, work, **_):
     for config in RESTARTED:
         cases.case(f"restarts: restarted: {config}", ["the pods would not roll"] if checksum(config) == before else [])
     rolls = checksum({}, {"namespace": "other"}) != before
+    observed = {"path": "/orders/{id}/{*rest}", "resource": "order:{id}", "mode": "observe"}
+    observes = checksum({"routes": [observed, {"path": "/health", "mode": "bypass"}]}, acknowledge={"observe": True})
+    cases.case("restarts: reloaded: back to observing", ["the pods would roll"] if observes != before else [])
     cases.case("restarts: restarted: another namespace", [] if rolls else ["the pods would not roll"])
 
 

@@ -27,6 +27,7 @@ pub mod object_storage;
 pub mod observe_mode;
 pub mod reckoning;
 pub mod retries_in_front;
+pub mod roll_back;
 pub mod rolling;
 pub mod route_table;
 pub mod row_locks;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{kinds, route, routes, table};
+use super::{harmless, kinds, route, routes, table};
 use crate::config::route_table::{RouteTable, TableChange};
 
 const ORDERS: (&str, &str) = ("/orders/{id}/{*rest}", "order:{id}");
@@ -102,7 +102,7 @@ fn a_filter_that_refuses_takes_keys_away_and_changes_none() {
 
 #[test]
 fn each_kind_of_change_is_told_once() {
-    use TableChange::{Added, Enforced, Format, Key, Refused, Reuse, Unfenced, Unrouted};
+    use TableChange::{Added, Enforced, Format, Key, Observed, Refused, Removed, Reuse, Unfenced};
     for (old, new, expected) in [
         ("o:{id}", "p:{id}", vec![Key]),
         ("o:{id}", "o:{id|lower}", vec![Key]),
@@ -111,15 +111,21 @@ fn each_kind_of_change_is_told_once() {
         ("o:{id}", "o:{json.id}", vec![Key]),
         ("o:{id}", "{host}:{id}", vec![Key]),
         ("o:{id}", "token_format=hex", vec![Format]),
-        ("o:{id}", "mode=observe", vec![Unfenced]),
+        ("o:{id}", "mode=observe", vec![Observed]),
+        (
+            "o:{id}",
+            "mode=observe safe_methods=ignored",
+            vec![Unfenced, Observed],
+        ),
+        ("o:{id}", "mode=observe p:{id}", vec![Key, Observed]),
         ("o:{id}", "mode=bypass", vec![Unfenced]),
         ("o:{id}", "safe_methods=ignored", vec![Unfenced]),
         ("o:{id}", "safe_methods=required", vec![Enforced]),
         ("o:{id}", "methods=PUT", vec![]),
         ("o:{id}", "reuse=once", vec![Reuse]),
-        ("o:{id}", "path=/o/{id}/", vec![Unfenced, Unrouted, Added]),
-        ("o:{id}", "refuse", vec![Unrouted]),
-        ("o:{id}", "safe-only", vec![Unfenced, Unrouted]),
+        ("o:{id}", "path=/o/{id}/", vec![Removed, Added]),
+        ("o:{id}", "refuse", vec![Removed]),
+        ("o:{id}", "safe-only", vec![Removed]),
         ("safe-only", "o:{id}", vec![Added]),
         ("refuse", "o:{id}", vec![Added]),
         ("mode=observe", "o:{id}", vec![Enforced]),
@@ -138,12 +144,58 @@ fn each_kind_of_change_is_told_once() {
     let new = table("safe-only", &[observed.clone(), listed]);
     assert_eq!(kinds(&unlisted("safe-only"), &new), [Enforced, Added]);
     assert_eq!(kinds(&unlisted("refuse"), &new), [Added]);
-    assert_eq!(kinds(&new, &unlisted("safe-only")), [Unfenced]);
-    assert_eq!(kinds(&new, &unlisted("refuse")), [Unrouted]);
+    assert_eq!(kinds(&new, &unlisted("safe-only")), [Removed]);
+    assert_eq!(kinds(&new, &unlisted("refuse")), [Removed]);
     // Nor has a request whose only part is empty.
     let old = routes(&[("/o", "o:all"), ("/o/{*rest}", "o:{rest}")]);
     let new = routes(&[("/o/{*rest}", "o:{rest}")]);
     assert_eq!(kinds(&old, &new), [Refused]);
+}
+
+/// An operator may stop to enforce and begin again, in as many steps as he likes. None of them
+/// gives a request another key.
+#[test]
+fn routes_that_enforce_no_more_keep_their_keys() {
+    use TableChange::{Added, Enforced, Format, Key, Observed, Removed, Unfenced};
+    let old = one("o:{id}");
+    for (between, change) in [("mode=observe", Observed), ("refuse", Removed)] {
+        let between = one(between).heir_of(&old);
+        assert_eq!(old.changes_to(&between)[0].change, change);
+        // Read back from the store, and after a start with the same routes.
+        let again = RouteTable::from_document(&between.to_document());
+        assert_eq!(again.as_ref(), Ok(&between));
+        let between = one("mode=observe").heir_of(&between);
+        for (new, expected) in [
+            ("o:{id}", vec![Enforced]),
+            ("p:{id}", vec![Key, Enforced]),
+            ("mode=observe p:{id}", vec![Key]),
+            ("token_format=hex", vec![Format, Enforced]),
+            ("mode=bypass", vec![Unfenced]),
+            ("refuse", vec![]),
+        ] {
+            assert_eq!(kinds(&between, &one(new)), expected, "{new}");
+        }
+        let gone = one("refuse").heir_of(&between);
+        assert_eq!(kinds(&gone, &one("p:{id}")), [Key, Added]);
+        assert_eq!(kinds(&gone, &one("mode=bypass")), [Unfenced]);
+        let told = gone.changes_to(&one("p:{id}").heir_of(&gone))[0].to_string();
+        assert!(
+            told.contains("until now it keeps the key o:{id} (route /o/{id}, which has enforced)"),
+            "{told}"
+        );
+    }
+    // What is only remembered is no difference between two instances.
+    let [fresh, kept] = [one("mode=observe"), one("mode=observe").heir_of(&old)];
+    assert_ne!(fresh, kept);
+    assert_eq!(fresh.digest(), kept.digest());
+    assert_eq!(one("refuse").heir_of(&old).digest(), one("refuse").digest());
+    // Routes that have never enforced may change their keys as they like.
+    assert_eq!(kinds(&fresh, &one("mode=observe p:{id}")), []);
+    assert_eq!(kinds(&fresh, &one("refuse")), []);
+    // A router has one route for a path: the rest of a route that another one takes in part is lost.
+    let old = routes(&[("/o/{*rest}", "{path}")]);
+    let new = routes(&[("/o/{id}", "{path}")]);
+    assert!(kinds(&old, &new).contains(&TableChange::Unrouted));
 }
 
 /// The comparison knows the templates, not what their filters make of each text.
@@ -306,19 +358,17 @@ fn harmless_changes_in_a_row_are_harmless() {
         ]);
     }
     add(&[json!({ "path": "/x", "resource": "x" })]);
-    let harmless = |from: &RouteTable, to: &RouteTable| {
-        from.changes_to(to)
-            .iter()
-            .all(|found| !found.change.is_loss())
-    };
-    let all: Vec<Vec<bool>> = tables
-        .iter()
-        .map(|(_, from)| tables.iter().map(|(_, to)| harmless(from, to)).collect())
-        .collect();
     let every = || 0..tables.len();
-    for (a, b) in every().flat_map(|a| every().map(move |b| (a, b))) {
-        let harm = every().find(|&c| all[a][b] && all[b][c] && !all[a][c]);
-        let names = harm.map(|c| [a, b, c].map(|at| &tables[at].0));
-        assert!(names.is_none(), "{names:#?}");
+    let next = |from: &RouteTable, to: usize| harmless(from, &tables[to].1);
+    for a in every() {
+        let direct: Vec<bool> = every().map(|c| next(&tables[a].1, c).is_some()).collect();
+        for b in every() {
+            let Some(between) = next(&tables[a].1, b) else {
+                continue;
+            };
+            let harm = every().find(|&c| next(&between, c).is_some() && !direct[c]);
+            let names = harm.map(|c| [a, b, c].map(|at| &tables[at].0));
+            assert!(names.is_none(), "{names:#?}");
+        }
     }
 }

@@ -53,7 +53,15 @@ fn route(fields: &str) -> RouteTable {
     table("safe-only", &[route])
 }
 
+/// What the store has after this change, unless it is a loss.
+fn harmless(from: &RouteTable, to: &RouteTable) -> Option<RouteTable> {
+    let heir = to.heir_of(from);
+    let findings = from.changes_to(&heir);
+    let is_loss = findings.iter().any(|found| found.change.is_loss());
+    (!is_loss).then_some(heir)
+}
+
 fn kinds(old: &RouteTable, new: &RouteTable) -> Vec<TableChange> {
-    let findings = old.changes_to(new);
+    let findings = old.changes_to(&new.heir_of(old));
     findings.iter().map(|finding| finding.change).collect()
 }

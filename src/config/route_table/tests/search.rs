@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::table;
-use crate::config::route_table::{Asking, Comparison, Pair};
+use super::{harmless, table};
+use crate::config::route_table::comparison::{Asking, Comparison, Pair};
 use crate::config::route_table::{RouteTable, TableChange};
-use crate::config::sample_paths::SamplePath;
 use crate::routing::{
-    CheckedPath, KeyShape, KeyTemplate, Pattern, ResourceKey, Router, Source, percent_encoded,
+    CheckedPath, KeyShape, KeyTemplate, Pattern, ResourceKey, Router, SamplePath, Source,
+    percent_encoded,
 };
 
 /// Segments of the search: the literals of the patterns, and texts that no pattern has.
@@ -107,24 +107,40 @@ const EDITS: [(&str, &str); 13] = [
     ("{header.h}", "{header.h|plain}"),
 ];
 
-/// Two tables, most of them the same except for the template of one route.
-fn two_tables() -> impl Strategy<Value = (RouteTable, RouteTable)> {
+/// Some tables in a row, most of them the same except for the template or the mode of one route, or
+/// for one route that is gone.
+fn tables(count: usize) -> impl Strategy<Value = Vec<RouteTable>> {
+    let mode = prop::sample::select(vec!["enforce", "observe", "observe", "bypass"]);
     let edit = prop::sample::select(EDITS.to_vec());
-    let edit = (any::<prop::sample::Index>(), edit, 0..4);
-    (routes_and_unmatched(), routes_and_unmatched(), edit).prop_map(|(old, other, edit)| {
-        let (at, (from, to), choice) = edit;
-        let mut new = if choice == 0 { other } else { old.clone() };
-        if choice > 1 && !new.0.is_empty() {
-            let route = &mut new.0[at.index(old.0.len())];
-            let text = |name: &str| route[name].as_str().expect("text").to_owned();
-            let pattern = Pattern::parse(&text("path")).expect("a good pattern");
-            let template = text("resource").replacen(from, to, 1);
-            if KeyTemplate::parse(&template, &pattern).is_ok() {
-                route["resource"] = json!(template);
+    let edit = (any::<prop::sample::Index>(), edit, mode, 0..7);
+    let step = (routes_and_unmatched(), edit);
+    (
+        routes_and_unmatched(),
+        prop::collection::vec(step, count - 1),
+    )
+        .prop_map(|(first, steps)| {
+            let mut all = vec![first];
+            for (other, (at, (from, to), mode, choice)) in steps {
+                let mut new = all[all.len() - 1].clone();
+                let at = at.index(new.0.len().max(1));
+                match (choice, new.0.get_mut(at)) {
+                    (0, _) => new = other,
+                    (1, _) | (_, None) => {}
+                    (2, _) => drop(new.0.remove(at)),
+                    (3 | 4, Some(route)) => route["mode"] = json!(mode),
+                    (_, Some(route)) => {
+                        let text = |name: &str| route[name].as_str().expect("text").to_owned();
+                        let pattern = Pattern::parse(&text("path")).expect("a good pattern");
+                        let template = text("resource").replacen(from, to, 1);
+                        if KeyTemplate::parse(&template, &pattern).is_ok() {
+                            route["resource"] = json!(template);
+                        }
+                    }
+                }
+                all.push(new);
             }
-        }
-        (distinct(old), distinct(new))
-    })
+            all.into_iter().map(distinct).collect()
+        })
 }
 
 /// Two routes of one shape are no table.
@@ -245,8 +261,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
     #[test]
     fn what_a_search_of_all_paths_finds_is_told_and_else_only_doubtful_keys(
-        (old, new) in two_tables()
+        tables in tables(3)
     ) {
+        let old = harmless(&tables[0], &tables[1]).unwrap_or_else(|| tables[1].clone());
+        let new = tables[2].heir_of(&old);
         let comparison = Comparison::new([&old, &new]);
         let told: BTreeSet<(Paths, TableChange)> = comparison
             .pairs()
@@ -268,5 +286,17 @@ proptest! {
         prop_assert_eq!(kinds, expected);
         let same = Comparison::new([&old, &old]);
         prop_assert!(same.pairs().all(|pair| same.findings(pair).is_empty()));
+    }
+
+    /// A series of changes does nothing that no single change may do.
+    #[test]
+    fn harmless_steps_lead_to_nothing_that_one_step_may_not(tables in tables(4)) {
+        let mut now = tables[0].clone();
+        for next in &tables[1..] {
+            let Some(then) = harmless(&now, next) else { continue };
+            let both = || format!("{} -> {} -> {}", tables[0].to_document(), now.to_document(), next.to_document());
+            prop_assert!(harmless(&tables[0], next).is_some(), "{}", both());
+            now = then;
+        }
     }
 }

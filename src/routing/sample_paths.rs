@@ -17,10 +17,12 @@
 
 use std::collections::HashSet;
 
-use crate::routing::{CheckedPath, Pattern, percent_encoded};
+use super::normal::percent_encoded;
+use super::path::CheckedPath;
+use super::route::Pattern;
 
 /// A path that stands for all paths of its form.
-pub(super) struct SamplePath {
+pub struct SamplePath {
     pub raw: String,
     pub path: CheckedPath,
     /// The text of each segment; `None` if it stands for any text.
@@ -28,7 +30,7 @@ pub(super) struct SamplePath {
 }
 
 /// Makes the sample paths for some routes.
-pub(super) struct SamplePaths {
+pub struct SamplePaths {
     /// All literal segments, which a fresh one must differ from.
     literals: HashSet<String>,
     /// The length of the longest pattern.
@@ -37,7 +39,7 @@ pub(super) struct SamplePaths {
 
 impl SamplePaths {
     /// For routes with these patterns.
-    pub(super) fn new<'a>(patterns: impl Iterator<Item = &'a Pattern> + Clone) -> Self {
+    pub fn new<'a>(patterns: impl Iterator<Item = &'a Pattern> + Clone) -> Self {
         let literals = patterns
             .clone()
             .flat_map(|pattern| (0..pattern.segments()).filter_map(|at| pattern.literal(at)));
@@ -48,7 +50,7 @@ impl SamplePaths {
     }
 
     /// A path for each form that both patterns take, the shortest first.
-    pub(super) fn of(&self, pair: [Option<&Pattern>; 2]) -> Vec<SamplePath> {
+    pub fn of(&self, pair: [Option<&Pattern>; 2]) -> Vec<SamplePath> {
         let patterns = || pair.into_iter().flatten();
         let least = patterns().map(Pattern::segments).max().unwrap_or(0);
         let both = (0..least).map(|at| {

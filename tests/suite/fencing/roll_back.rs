@@ -1,0 +1,87 @@
+//! An operator stops to enforce, or removes a route, without a stop of the proxies.
+
+use super::route_table::{ACCEPT, ORDERS, logged, reload, routes, two};
+use crate::support::{Config, Proxy, Upstream, or_return, over_both_stores, put};
+
+over_both_stores! {
+    /// An operator rolls back without a stop, and the marks are there when he enforces again.
+    async fn a_route_that_enforces_only_observes_after_a_reload_and_keeps_its_keys(store: Store) {
+        let upstream = Upstream::start().await;
+        let enforced = Config::new(&upstream, &store).with(&routes(&[ORDERS]));
+        let with = |more: &str| {
+            let route = ORDERS.replace(" }", &format!(", {more} }}"));
+            enforced.clone().with(&routes(&[&route]))
+        };
+        let observed = with("mode: observe");
+        let mut proxy = Proxy::start(&enforced).await;
+        proxy.forward(put("/orders/7").token(42)).await;
+        reload(&proxy, &observed, true).await;
+        logged(&proxy, &["/orders/{id}/{*rest}", "only observe now"]).await;
+        proxy.forward(put("/orders/7").token(41)).await;
+        proxy.forward(put("/orders/7").token(43)).await;
+        proxy.stop().await;
+        // At the next start it has not forgotten: neither this route nor another one for its paths
+        // may give the requests another key.
+        let mut proxy = Proxy::start(&observed).await;
+        let other = routes(&["{ path: '/orders/{id}/{*rest}', resource: 'other:{id}' }"]);
+        let other = enforced.clone().with(&other);
+        for (wrong, word) in [
+            (&other, "until now it keeps the key order:{id}"),
+            (&other.clone().route("mode: observe"), "it keeps the key order:{id}"),
+            (&with("mode: bypass"), "mode: observe"),
+        ] {
+            reload(&proxy, wrong, false).await;
+            logged(&proxy, &["was not reloaded", word]).await;
+        }
+        reload(&proxy, &enforced, true).await;
+        proxy.stale(put("/orders/7").token(42)).await;
+        logged(&proxy, &["/orders/{id}/{*rest}", "enforce now"]).await;
+        proxy.stop().await;
+        assert_eq!(upstream.count(), 3);
+        // What was accepted keeps nothing.
+        let (status, said) = Proxy::run_with(&other, ACCEPT).await;
+        assert!(status.success(), "{said}");
+        let proxy = Proxy::start(&other).await;
+        proxy.forward(put("/orders/7").token(1)).await;
+    }
+
+    async fn a_route_is_removed_by_a_reload_and_keeps_its_keys(store: Store) {
+        let upstream = Upstream::start().await;
+        let bills = "{ path: '/bills/{id}', resource: 'bill:{id}' }";
+        let both = Config::new(&upstream, &store).with(&routes(&[ORDERS, bills]));
+        let one = both.clone().with(&routes(&[bills]));
+        let mut proxy = Proxy::start(&both).await;
+        proxy.forward(put("/orders/7").token(42)).await;
+        reload(&proxy, &one, true).await;
+        logged(&proxy, &["/orders/{id}/{*rest}", "are gone"]).await;
+        proxy.refuse(put("/orders/7").token(43), 404, "no-route").await;
+        proxy.stop().await;
+        let mut proxy = Proxy::start(&one).await;
+        let other = ORDERS.replace("order:", "other:");
+        let other = one.clone().with(&routes(&[&other, bills]));
+        reload(&proxy, &other, false).await;
+        logged(&proxy, &["was not reloaded", "it keeps the key order:{id}"]).await;
+        proxy.stop().await;
+        Proxy::refused_for(&other, &["it keeps the key order:{id}"]).await;
+        let proxy = Proxy::start(&both).await;
+        proxy.stale(put("/orders/7").token(41)).await;
+    }
+}
+
+/// As a Deployment does it: a new proxy starts before the old one ends.
+#[tokio::test]
+async fn a_roll_out_leads_to_observing_and_back() {
+    let (upstream, config, mut old) = or_return!(two("{}").await);
+    old.forward(put("/orders/7").token(42)).await;
+    old.stale(put("/orders/7").token(41)).await;
+    let mut observing = Proxy::start(&config.clone().route("mode: observe")).await;
+    old.stale(put("/orders/7").token(41)).await;
+    old.stop().await;
+    observing.forward(put("/orders/7").token(41)).await;
+    observing.forward(put("/orders/7").token(43)).await;
+    let again = Proxy::start(&config).await;
+    again.stale(put("/orders/7").token(42)).await;
+    observing.stop().await;
+    again.stale(put("/orders/7").token(42)).await;
+    assert_eq!(upstream.count(), 3);
+}
