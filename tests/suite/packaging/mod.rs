@@ -1,6 +1,7 @@
 //! Chart, manifests, image, release, documents, and the layout of the source.
 
 pub mod again;
+pub mod book;
 pub mod chart;
 pub mod documents;
 pub mod guide;
