@@ -160,6 +160,12 @@ install_python_tools() {
     fi
 }
 
+# mdBook: pinned, from crates.io, in a folder of its own.
+install_mdbook() {
+    [ -x target/tools/cargo/bin/mdbook ] || .ci/book >/dev/null 2>&1 ||
+        echo "tests/run.sh: .ci/book could not make the book; book:: fails, unless FENCEPOST_SKIP names mdbook" >&2
+}
+
 install() {
     install_packages
     echo "$WANTED" | while IFS=: read -r package probe untested; do
@@ -167,6 +173,7 @@ install() {
             echo "tests/run.sh: $package is not installed; these fail, unless FENCEPOST_SKIP names it: $untested" >&2
     done
     install_python_tools
+    install_mdbook
 }
 
 if [ $# -gt 0 ]; then

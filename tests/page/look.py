@@ -8,6 +8,7 @@ name that the admin port does not know, it asks for the token. Prints one line p
 """
 
 import base64
+import contextlib
 import json
 import pathlib
 import subprocess
@@ -88,7 +89,7 @@ class Tab:
 
     def shoot(self, file):
         size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
-        shot = self.ask("Page.captureScreenshot", captureBeyondViewport=True, clip={**size, "x": 0, "y": 0, "scale": 1})
+        shot = self.ask("Page.captureScreenshot", format=file.suffix[1:], captureBeyondViewport=True, clip={**size, "x": 0, "y": 0, "scale": 1})
         file.write_bytes(base64.b64decode(shot["data"]))
 
 
@@ -101,26 +102,30 @@ def write(data, path, token):
         refused.read()
 
 
-def main():
-    chromium, admin, data, folder, token_file = sys.argv[1:]
-    folder = pathlib.Path(folder)
+@contextlib.contextmanager
+def browser(chromium):
+    """A tab of a browser with a profile of its own."""
     # The browser's last processes may write while the profile is removed.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        browser = subprocess.Popen(
+        process = subprocess.Popen(
             [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--remote-debugging-port=0",
              "--no-proxy-server", "--host-resolver-rules=MAP ops.example 127.0.0.1", f"--user-data-dir={profile}", "about:blank"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            look(profile, admin, data, folder, pathlib.Path(token_file).read_text().strip())
+            port_file = pathlib.Path(profile, "DevToolsActivePort")
+            yield Tab(until("the browser", lambda: port_file.exists() and port_file.read_text().split()[:1])[0])
         finally:
-            browser.terminate()
-            browser.wait(PATIENCE)
+            process.terminate()
+            process.wait(PATIENCE)
 
 
-def look(profile, admin, data, folder, token):
-    port_file = pathlib.Path(profile, "DevToolsActivePort")
-    port = until("the browser", lambda: port_file.exists() and port_file.read_text().split()[:1])[0]
-    tab = Tab(port)
+def main():
+    chromium, admin, data, folder, token_file = sys.argv[1:]
+    with browser(chromium) as tab:
+        look(tab, admin, data, pathlib.Path(folder), pathlib.Path(token_file).read_text().strip())
+
+
+def look(tab, admin, data, folder, token):
     backgrounds = set()
     for name, width, scheme in (("light", 1280, "light"), ("dark", 1280, "dark"), ("narrow", 360, "light")):
         tab.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500)

@@ -11,26 +11,26 @@ fn top() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn read(path: &str) -> String {
+pub fn read(path: &str) -> String {
     std::fs::read_to_string(top().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 /// The documents for readers, relative to the top.
-fn documents() -> Vec<String> {
-    let mut found = vec![
-        "README.md".to_owned(),
-        "charts/fencepost/README.md".to_owned(),
-        "config/kubernetes/README.md".to_owned(),
-    ];
-    for folder in ["docs", "docs/clients", "docs/internals", "config/compose"] {
-        for entry in std::fs::read_dir(top().join(folder)).expect("it is there") {
-            let name = entry.expect("it can be listed").file_name();
-            let name = name.to_str().expect("a plain name").to_owned();
-            if Path::new(&name)
+pub fn documents() -> Vec<String> {
+    let mut found = vec!["README.md".to_owned()];
+    let mut folders: Vec<String> = ["docs", "config", "charts"].map(str::to_owned).into();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(top().join(&folder)).expect("it is there") {
+            let entry = entry.expect("it can be listed");
+            let path = format!("{folder}/{}", entry.file_name().display());
+            if entry.path().is_dir() {
+                folders.push(path);
+            } else if entry
+                .path()
                 .extension()
                 .is_some_and(|ending| ending == "md")
             {
-                found.push(format!("{folder}/{name}"));
+                found.push(path);
             }
         }
     }
@@ -62,7 +62,7 @@ pub fn anchor(heading: &str) -> String {
 }
 
 /// The targets of the links that stay in the repository.
-fn links(text: &str) -> Vec<String> {
+pub fn links(text: &str) -> Vec<String> {
     let text = prose(text).replace('\n', " ");
     let targets = text
         .split("](")

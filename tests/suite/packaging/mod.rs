@@ -1,6 +1,7 @@
 //! Chart, manifests, image, release, documents, and the layout of the source.
 
 pub mod again;
+pub mod book;
 pub mod chart;
 pub mod documents;
 pub mod guide;
@@ -8,5 +9,6 @@ pub mod house;
 pub mod image;
 pub mod kubernetes;
 pub mod layers;
+pub mod pictures;
 pub mod readme;
 pub mod release;

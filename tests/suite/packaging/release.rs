@@ -4,6 +4,7 @@
 
 use std::process::Command;
 
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::image::project;
@@ -80,6 +81,43 @@ fn the_workflow_has_nothing_that_a_linter_warns_of() {
     }
 }
 
+/// The build runs the code of the commit and of every crate: it must not be able to sign or publish.
+#[test]
+fn the_workflow_writes_only_where_it_runs_no_code_of_the_commit() {
+    let workflow: Value =
+        serde_saphyr::from_str(&read(".github/workflows/release.yml")).expect("YAML");
+    assert_eq!(workflow["permissions"], json!({ "contents": "read" }));
+    let jobs = workflow["jobs"].as_object().expect("jobs");
+    let may = |job: &str| jobs[job].get("permissions").cloned();
+    assert_eq!(may("build"), None);
+    let signs = json!({ "id-token": "write", "attestations": "write" });
+    for (job, publishes) in [("image", "packages"), ("files", "contents")] {
+        let mut expected = signs.clone();
+        expected[publishes] = json!("write");
+        assert_eq!(may(job), Some(expected), "{job}");
+        let steps = jobs[job]["steps"].to_string();
+        assert!(
+            !steps.contains("checkout") && !steps.contains(".ci/"),
+            "{job}"
+        );
+        assert!(steps.contains("actions/attest-build-provenance@"), "{job}");
+    }
+    assert_eq!(jobs.len(), 3, "a job that this test does not know");
+    // Nothing from the event or from another job is pasted into a script.
+    for step in jobs
+        .values()
+        .flat_map(|job| job["steps"].as_array().expect("steps"))
+    {
+        let script = step["run"].as_str().unwrap_or_default();
+        assert!(!script.contains("${{"), "{script}");
+    }
+    // The identity that readers verify is this workflow at the tag.
+    assert_eq!(workflow["on"], json!({ "push": { "tags": ["v*"] } }));
+    let version = env!("CARGO_PKG_VERSION");
+    let identity = format!("/.github/workflows/release.yml@refs/tags/v{version}");
+    assert!(read("docs/install.md").contains(&identity), "{identity}");
+}
+
 /// What `systemd-analyze` says of a unit: whether it is content, and its words.
 fn analyze(arguments: &[&str], unit: &str) -> (bool, String) {
     let dir = TempDir::new().expect("a directory");
@@ -139,7 +177,7 @@ fn the_package_has_files_that_are_there_and_a_good_configuration() {
         if source.starts_with("target/release/") {
             continue;
         }
-        let there = source.strip_suffix("*.md").unwrap_or(source);
+        let (there, _) = source.split_once('*').unwrap_or((source, ""));
         assert!(project().join(there).exists(), "{source}");
     }
     let unit = read("config/debian/fencepost.service");

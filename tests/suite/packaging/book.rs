@@ -1,0 +1,127 @@
+//! The book of the documents: its contents name every page once, and in the built book each link
+//! leads to a file and an anchor that are there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+use regex::Regex;
+
+use super::documents::{documents, links, read};
+use super::image::project;
+use crate::support::skip::{is_skipped, lacks};
+use crate::support::store::program;
+
+/// `docs/../config` is `config`.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => assert!(plain.pop(), "{} leads outside", path.display()),
+            Component::CurDir => {}
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
+#[test]
+fn the_contents_name_every_page_once() {
+    let contents = links(&read("docs/SUMMARY.md"));
+    let mut named: Vec<PathBuf> = contents
+        .iter()
+        .map(|link| plain(&Path::new("docs").join(link)))
+        .collect();
+    named.sort();
+    let pages = documents().into_iter().chain(["CHANGELOG.md".to_owned()]);
+    let mut pages: Vec<PathBuf> = pages.map(PathBuf::from).collect();
+    pages.retain(|page| page != Path::new("docs/SUMMARY.md"));
+    pages.sort();
+    assert_eq!(named, pages);
+}
+
+fn html_files(folder: &Path, found: &mut BTreeSet<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            html_files(&path, found);
+        } else if path.extension().is_some_and(|ending| ending == "html") {
+            found.insert(path);
+        }
+    }
+}
+
+/// What a built page has, and what it links to.
+#[derive(Default)]
+struct Page {
+    ids: BTreeSet<String>,
+    links: BTreeSet<String>,
+}
+
+/// The links of the built pages that do not lead to what is there.
+fn broken(book: &Path) -> Vec<String> {
+    let mut files = BTreeSet::new();
+    html_files(book, &mut files);
+    // The page for a server's errors: its links count from the top of a site.
+    files.retain(|file| !file.ends_with("404.html"));
+    assert!(files.len() > 30, "{} pages", files.len());
+    let attribute = Regex::new(r#" (id|href|src)="([^"]*)""#).expect("a pattern");
+    let pages: BTreeMap<PathBuf, Page> = files
+        .into_iter()
+        .map(|file| {
+            let text = std::fs::read_to_string(&file).expect("a page");
+            let mut page = Page::default();
+            for found in attribute.captures_iter(&text) {
+                match &found[1] {
+                    "id" => page.ids.insert(found[2].to_owned()),
+                    _ => page.links.insert(found[2].to_owned()),
+                };
+            }
+            (file, page)
+        })
+        .collect();
+    let mut broken = Vec::new();
+    for (file, page) in &pages {
+        for link in page.links.iter().filter(|link| !link.contains("://")) {
+            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = match path {
+                "" => file.clone(),
+                path => plain(&file.parent().expect("a folder").join(path)),
+            };
+            let has_anchor = || {
+                pages
+                    .get(&target)
+                    .is_some_and(|page| page.ids.contains(anchor))
+            };
+            if !target.exists() || !(anchor.is_empty() || has_anchor()) {
+                broken.push(format!("{}: {link}", file.display()));
+            }
+        }
+    }
+    broken
+}
+
+#[test]
+fn every_link_of_the_built_book_leads_somewhere() {
+    let installed = project().join("target/tools/cargo/bin/mdbook");
+    if is_skipped("mdbook") || !(installed.exists() || program("mdbook").is_some()) {
+        lacks("mdbook");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let build = Command::new(project().join(".ci/book"))
+        .arg(dir.path())
+        .output();
+    let build = build.expect("the script can be started");
+    let said = String::from_utf8_lossy(&build.stderr);
+    assert!(build.status.success() && !said.contains("WARN"), "{said}");
+    assert_eq!(broken(dir.path()), Vec::<String>::new());
+
+    let index = dir.path().join("index.html");
+    let text = std::fs::read_to_string(&index).expect("the first page");
+    assert!(text.contains("searcher-"), "it has a search");
+    let other = text.replace("docs/when.html\"", "docs/when.html#never\"");
+    assert_ne!(other, text);
+    std::fs::write(&index, other).expect("it is writable");
+    assert_eq!(broken(dir.path()).len(), 1, "a wrong anchor is noticed");
+}
