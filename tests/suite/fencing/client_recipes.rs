@@ -43,6 +43,12 @@ pub fn recipe(page: &str, name: &str, dir: &Path) -> PathBuf {
     file
 }
 
+/// Writes the files of a program, of which the last is started, and returns its path.
+pub fn program_of<const N: usize>(page: &str, files: [&str; N], dir: &Path) -> PathBuf {
+    let files = files.map(|file| recipe(page, file, dir));
+    files.last().expect("a file").clone()
+}
+
 /// How a run ended, and what it wrote.
 pub(super) struct Ran {
     pub good: bool,
@@ -134,7 +140,7 @@ async fn the_shell_recipe_obeys() {
     let [_curl] = or_return!(programs(["curl"]));
     let etcd = or_return!(Etcd::found().await);
     let dir = TempDir::new().expect("a directory");
-    let script = recipe("shell.md", "nightly.sh", dir.path());
+    let script = program_of("shell.md", ["fenced.sh", "nightly.sh"], dir.path());
     obeys(|url| {
         let mut command = etcd.ctl();
         command
@@ -151,7 +157,8 @@ async fn python_obeys(name: &str) {
     let python = or_return!(python());
     let redis = or_return!(Redis::found().await);
     let dir = TempDir::new().expect("a directory");
-    let script = recipe("python.md", name, dir.path());
+    let files = ["fenced.py", "redis_lock.py", name];
+    let script = program_of("python.md", files, dir.path());
     obeys(|url| {
         let mut command = Command::new(&python);
         command.arg(&script).env("FENCEPOST_URL", url);
@@ -181,12 +188,15 @@ async fn node_obeys(name: &str) {
     let [node] = or_return!(programs(["node"]));
     let etcd = or_return!(Etcd::found().await);
     let dir = TempDir::new().expect("a directory");
-    let script = recipe("node.md", name, dir.path());
+    let files = ["fenced.mjs", "etcd_lock.mjs", name];
+    let script = program_of("node.md", files, dir.path());
+    std::os::unix::fs::symlink(MODULES, dir.path().join("node_modules")).expect("it is ours");
     obeys(|url| {
         let mut command = Command::new(&node);
+        // The modules of Debian find each other from where they seem to be.
+        command.args(["--preserve-symlinks", "--preserve-symlinks-main"]);
         command.arg(&script).env("FENCEPOST_URL", url);
         command.env("ETCD_URL", format!("http://127.0.0.1:{}", etcd.port));
-        command.env("NODE_PATH", MODULES);
         command
     })
     .await;
@@ -205,14 +215,15 @@ async fn the_recipe_with_axios_obeys() {
     if is_skipped("axios") || !Path::new(MODULES).join("axios").exists() {
         return lacks("axios");
     }
-    node_obeys("nightly.cjs").await;
+    node_obeys("nightly_axios.mjs").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_java_recipe_obeys() {
     let java = or_return!(Java::find());
     let dir = TempDir::new().expect("a directory");
-    let program = java.compile(&recipe("java.md", "Nightly.java", dir.path()));
+    let files = ["Fenced.java", "Nightly.java"];
+    let program = java.compile(&program_of("java.md", files, dir.path()));
     let zookeeper = ZooKeeper::start(&java).await;
     obeys(|url| {
         let mut command = program();
@@ -226,11 +237,12 @@ async fn the_java_recipe_obeys() {
 /// Compiles the program in Go. What it needs of the standard library is kept, for those versions of
 /// Go that bring it as source only.
 fn go(go: &Path, dir: &Path) -> PathBuf {
-    let (source, program) = (recipe("go.md", "nightly.go", dir), dir.join("nightly"));
+    let (fenced, source) = (recipe("go.md", "fenced.go", dir), recipe("go.md", "nightly.go", dir));
+    let program = dir.join("nightly");
     let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/go");
     let output = Command::new(go)
         .args(["build", "-o"])
-        .args([&program, &source])
+        .args([&program, &fenced, &source])
         .current_dir(dir)
         .env("GOCACHE", cache)
         .envs([("GO111MODULE", "off"), ("CGO_ENABLED", "0")])

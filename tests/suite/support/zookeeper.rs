@@ -43,7 +43,7 @@ impl Java {
         })
     }
 
-    /// Compiles the program of one file, and returns the command that runs it.
+    /// Compiles a program and the classes beside it that it uses, and returns the command that runs it.
     ///
     /// # Panics
     /// With what the compiler says, if it does not compile.
@@ -51,7 +51,7 @@ impl Java {
         let dir = source.parent().expect("a directory").to_owned();
         let output = Command::new(&self.javac)
             .args(["-J-XX:TieredStopAtLevel=1", "-cp", JAR, "-d"])
-            .arg(&dir)
+            .args([dir.as_path(), Path::new("-sourcepath"), &dir])
             .arg(source)
             .output()
             .expect("javac can be run");
