@@ -14,14 +14,19 @@ use self::consul::Consul;
 use super::conformance_recipes::{SCENARIOS, conforms};
 use super::lock_services::{Etcd, Redis, programs};
 use crate::support::conformance::Conformance;
+use crate::support::pages::command;
+use crate::support::postgres::Cluster;
 use crate::support::process::Process;
 use crate::support::python::python;
 use crate::support::skip::{is_skipped, lacks};
+use crate::support::store::has_postgres;
 use crate::support::zookeeper::{Java, ZooKeeper};
-use crate::support::{Config, Proxy, Step, Store, Upstream, forwarded, or_return, put};
+use crate::support::{
+    Config, Proxy, Step, Store, Upstream, eventually, forwarded, or_return, put, return_unless,
+};
 
 /// The recipe of a page (relative to docs/clients): at most 60 lines.
-fn text_of(page: &str, name: &str) -> String {
+pub fn text_of(page: &str, name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/clients");
     let text = std::fs::read_to_string(path.join(page)).expect("the page is there");
     let mark = format!("<!-- recipe: {name} -->\n```");
@@ -140,16 +145,93 @@ async fn the_shell_recipe_obeys() {
     let [_curl] = or_return!(programs(["curl"]));
     let etcd = or_return!(Etcd::found().await);
     let dir = TempDir::new().expect("a directory");
-    let script = program_of("shell.md", ["fenced.sh", "nightly.sh"], dir.path());
+    program_of("shell.md", ["fenced.sh", "nightly.sh"], dir.path());
+    let shown = command("docs/clients/shell.md", "etcdctl");
     obeys(|url| {
-        let mut command = etcd.ctl();
-        command
-            .args(["lock", "orders", "--ttl", "10", "--"])
-            .arg(&script);
-        command.env("FENCEPOST_URL", url);
+        let mut command = Command::new("sh");
+        command.args(["-c", &shown.command]).current_dir(&dir);
+        command.env("ETCDCTL_API", "3").env("FENCEPOST_URL", url);
+        command.env("ETCDCTL_ENDPOINTS", format!("127.0.0.1:{}", etcd.port));
         command
     })
     .await;
+}
+
+/// What another lock in front of a loop that [`obeys`] must do: its numbers grow.
+async fn grants_grow(client: impl Fn(&str) -> Command) {
+    let upstream = Upstream::start().await;
+    let proxy = fence(&upstream).await;
+    let url = format!("http://{}", proxy.data());
+    for _ in 0..2 {
+        let ran = run(&mut client(&url)).await;
+        assert!(ran.good, "{}", ran.said);
+    }
+    let tokens = upstream.tokens("order:7");
+    assert!(tokens.len() == 2 && tokens[0] < tokens[1], "{tokens:?}");
+    proxy.forward(put("/orders/7").token(1_000_000)).await;
+    let ran = run(&mut client(&url)).await;
+    assert!(
+        !ran.good && ran.said.contains("stale-token: never"),
+        "{}",
+        ran.said
+    );
+    assert_eq!(upstream.count(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_shell_recipe_takes_a_lock_of_postgres() {
+    let [_psql, _curl] = or_return!(programs(["psql", "curl"]));
+    return_unless!(has_postgres());
+    let dir = TempDir::new().expect("a directory");
+    let files = ["fenced.sh", "nightly.sh", "postgres_lock.sql"];
+    program_of("shell.md", files, dir.path());
+    let cluster = Cluster::shared();
+    let database = cluster.create_database().await;
+    let name = database.rsplit('/').next().expect("its name");
+    cluster.execute(name, "CREATE SEQUENCE orders_fence").await;
+    let shown = command("docs/clients/shell.md", "psql");
+    grants_grow(|url| {
+        let mut command = Command::new("sh");
+        command.args(["-c", &shown.command]).current_dir(&dir);
+        command
+            .env("FENCEPOST_URL", url)
+            .env("POSTGRES_URL", &database);
+        command
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_shell_recipe_takes_a_lock_of_redis_that_a_replica_has() {
+    let [_curl] = or_return!(programs(["curl"]));
+    let redis = or_return!(Redis::found().await);
+    let dir = TempDir::new().expect("a directory");
+    let files = ["fenced.sh", "nightly.sh", "redis_lock.sh"];
+    program_of("shell.md", files, dir.path());
+    let shown = command("docs/clients/shell.md", "REDIS_URL");
+    let here = format!("redis://127.0.0.1:{}", redis.port);
+    let client = |url: &str| {
+        let text = shown.command.replace("redis://locks:6379", &here);
+        let mut command = Command::new("sh");
+        command.args(["-c", &text]).current_dir(&dir);
+        command.env("FENCEPOST_URL", url);
+        command
+    };
+    let alone = run(&mut client("http://127.0.0.1:1")).await;
+    assert!(
+        !alone.good && alone.said.contains("no replica has the number"),
+        "{}",
+        alone.said
+    );
+    let replica = or_return!(Redis::found().await);
+    replica.say(&["REPLICAOF", "127.0.0.1", &redis.port.to_string()]);
+    eventually("the replica to be there", || async {
+        (redis.say(&["WAIT", "1", "100"]) == "1").then_some(())
+    })
+    .await;
+    grants_grow(client).await;
+    let number = replica.say(&["GET", "fence:orders"]);
+    assert_eq!(number, redis.say(&["GET", "fence:orders"]));
 }
 
 /// One of the programs in Python.
