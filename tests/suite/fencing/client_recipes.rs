@@ -20,7 +20,7 @@ use crate::support::process::Process;
 use crate::support::python::python;
 use crate::support::skip::{is_skipped, lacks};
 use crate::support::store::has_postgres;
-use crate::support::zookeeper::{Java, ZooKeeper};
+use crate::support::zookeeper::{JAR, Java, QUICK, ZooKeeper};
 use crate::support::{
     Config, Proxy, Step, Store, Upstream, eventually, forwarded, or_return, put, return_unless,
 };
@@ -55,13 +55,13 @@ pub fn program_of<const N: usize>(page: &str, files: [&str; N], dir: &Path) -> P
 }
 
 /// How a run ended, and what it wrote.
-pub(super) struct Ran {
+pub struct Ran {
     pub good: bool,
     pub said: String,
 }
 
 /// Runs a client to its end.
-pub(super) async fn run(command: &mut Command) -> Ran {
+pub async fn run(command: &mut Command) -> Ran {
     let mut process = Process::start(command);
     let status = process.exit().await;
     Ran {
@@ -304,11 +304,20 @@ async fn the_recipe_with_axios_obeys() {
 async fn the_java_recipe_obeys() {
     let java = or_return!(Java::find());
     let dir = TempDir::new().expect("a directory");
-    let files = ["Fenced.java", "Nightly.java"];
-    let program = java.compile(&program_of("java.md", files, dir.path()));
+    program_of("java.md", ["Fenced.java", "Nightly.java"], dir.path());
+    let played = |begins: &str| {
+        let shown = command("docs/clients/java.md", begins);
+        let text = shown.command.replace("zookeeper/lib/*", JAR);
+        let mut command = Command::new("sh");
+        command.args(["-c", &text]).current_dir(&dir);
+        command.env("JAVA_TOOL_OPTIONS", QUICK.join(" "));
+        command
+    };
+    let compiled = run(&mut played("javac")).await;
+    assert!(compiled.good, "{}", compiled.said);
     let zookeeper = ZooKeeper::start(&java).await;
     obeys(|url| {
-        let mut command = program();
+        let mut command = played("java -cp");
         command.env("FENCEPOST_URL", url);
         command.env("ZOOKEEPER", format!("127.0.0.1:{}", zookeeper.port));
         command
@@ -319,7 +328,10 @@ async fn the_java_recipe_obeys() {
 /// Compiles the program in Go. What it needs of the standard library is kept, for those versions of
 /// Go that bring it as source only.
 fn go(go: &Path, dir: &Path) -> PathBuf {
-    let (fenced, source) = (recipe("go.md", "fenced.go", dir), recipe("go.md", "nightly.go", dir));
+    let (fenced, source) = (
+        recipe("go.md", "fenced.go", dir),
+        recipe("go.md", "nightly.go", dir),
+    );
     let program = dir.join("nightly");
     let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/go");
     let output = Command::new(go)

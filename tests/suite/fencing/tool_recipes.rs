@@ -109,7 +109,10 @@ async fn a_late_run_of_terraform_does_not_write_its_state() {
     // The lock passes on while a run is in the middle.
     let mut late = Process::start(&mut first.command("late", "terraform apply", Some(1_000_001)));
     let inside = first.dir.path().join("late.in");
-    eventually("the run to begin", || async { inside.exists().then_some(()) }).await;
+    eventually("the run to begin", || async {
+        inside.exists().then_some(())
+    })
+    .await;
     let second = Checkout::new(&proxy);
     second.go("second");
     for end in ["terraform init", "terraform apply"] {
@@ -124,10 +127,10 @@ async fn a_late_run_of_terraform_does_not_write_its_state() {
     assert!(first.dir.path().join("errored.tfstate").exists());
 }
 
-/// The recipe as a module; Redis delivers again what a worker has had for a second.
+/// The recipe for a worker that takes over what others have, as if `visibility_timeout` were over.
 const HURRIED: &str = "
 from tasks import app, pay
-app.conf.broker_transport_options = {'visibility_timeout': 1}
+app.conf.broker_transport_options = {'visibility_timeout': 0}
 ";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -139,19 +142,20 @@ async fn a_task_of_celery_that_is_delivered_twice_has_two_numbers() {
     recipe("python.md", "fenced.py", dir.path());
     recipe(PAGE, "tasks.py", dir.path());
     std::fs::write(dir.path().join("hurried.py"), HURRIED).expect("the directory is writable");
-    let celery = |arguments: &[&str]| {
+    let celery = |module: &str, arguments: &[&str]| {
         let mut command = Command::new(&python);
-        command.args(["-B", "-m", "celery", "-A", "hurried"]);
+        command.args(["-B", "-m", "celery", "-A", module]);
         command.args(arguments).current_dir(&dir);
         command
             .env("FENCEPOST_URL", format!("http://{}", proxy.data()))
             .env("REDIS_URL", format!("redis://127.0.0.1:{}", redis.port));
         command
     };
-    let worker = |name: &str| {
-        let arguments = ["worker", "-P", "solo", "-l", "INFO", "-n", name];
-        Process::start(&mut celery(&arguments))
+    let worker = |module: &str| {
+        let arguments = ["worker", "-P", "solo", "-l", "INFO", "-n", module];
+        Process::start(&mut celery(module, &arguments))
     };
+    let call = ["call", "tasks.pay", "-a", "[7]"];
     let wrote = |worker: &Process, text: &str| {
         let lines = worker.lines();
         lines.iter().any(|line| line.contains(text)).then_some(())
@@ -159,24 +163,35 @@ async fn a_task_of_celery_that_is_delivered_twice_has_two_numbers() {
 
     // The first worker's write is at the upstream when the second one gets the same message.
     let gate = upstream.hold(&put("/orders/7").token(1));
-    let first = worker("first");
-    let called = run(&mut celery(&["call", "tasks.pay", "-a", "[7]"])).await;
+    let first = worker("tasks");
+    let called = run(&mut celery("tasks", &call)).await;
     assert!(called.good, "{}", called.said);
     upstream.reached(1).await;
-    let second = worker("second");
+    let second = worker("hurried");
     proxy
-        .until_metric("fencepost_requests_total", &[("outcome", "older-in-flight")], |n| n >= 1.0)
+        .until_metric(
+            "fencepost_requests_total",
+            &[("outcome", "older-in-flight")],
+            |n| n >= 1.0,
+        )
         .await;
     gate.open();
     eventually("the second run", || async { wrote(&second, "(2, 0)") }).await;
-    assert_eq!(upstream.tokens("order:7"), [1, 2], "one message, two numbers");
+    assert_eq!(
+        upstream.tokens("order:7"),
+        [1, 2],
+        "one message, two numbers"
+    );
     eventually("the first run", || async { wrote(&first, "(1, 0)") }).await;
     drop(first);
 
     proxy.forward(put("/orders/7").token(1_000_000)).await;
-    let called = run(&mut celery(&["call", "tasks.pay", "-a", "[7]"])).await;
+    let called = run(&mut celery("tasks", &call)).await;
     assert!(called.good, "{}", called.said);
-    eventually("the refusal", || async { wrote(&second, "stale-token: never") }).await;
+    eventually("the refusal", || async {
+        wrote(&second, "stale-token: never")
+    })
+    .await;
     assert_eq!(upstream.tokens("order:7"), [1, 2, 1_000_000]);
 }
 
@@ -220,13 +235,15 @@ async fn a_late_attempt_of_an_activity_of_temporal_is_refused() {
 
 /// Statements of `ShedLock` over JDBC: its table, and what grants, extends and releases a lock.
 /// <https://github.com/lukas-krecan/ShedLock/blob/master/providers/sql/shedlock-sql-support/src/main/java/net/javacrumbs/shedlock/support/sql/SqlStatementsSource.java>
-const TABLE: &str = "CREATE TABLE shedlock(name VARCHAR(64) NOT NULL, lock_until TIMESTAMP NOT NULL,
+const TABLE: &str =
+    "CREATE TABLE shedlock(name VARCHAR(64) NOT NULL, lock_until TIMESTAMP NOT NULL,
     locked_at TIMESTAMP NOT NULL, locked_by VARCHAR(255) NOT NULL, PRIMARY KEY (name))";
 const INSERT: &str = "INSERT INTO shedlock(name, lock_until, locked_at, locked_by)
     VALUES('nightly', now() + interval '1 hour', now(), 'ME')";
 const UPSERT: &str = " ON CONFLICT (name) DO UPDATE SET lock_until = now() + interval '1 hour',
     locked_at = now(), locked_by = 'ME' WHERE shedlock.name = 'nightly' AND shedlock.lock_until <= now()";
-const UPDATE: &str = "UPDATE shedlock SET lock_until = now() + interval '1 hour', locked_at = now(),
+const UPDATE: &str =
+    "UPDATE shedlock SET lock_until = now() + interval '1 hour', locked_at = now(),
     locked_by = 'ME' WHERE name = 'nightly' AND lock_until <= now()";
 const EXTEND: &str = "UPDATE shedlock SET lock_until = now() + interval '2 hours'
     WHERE name = 'nightly' AND locked_by = 'ME' AND lock_until > now()";
@@ -239,9 +256,16 @@ async fn each_grant_of_shedlock_gets_a_greater_number() {
     let mut session = shell(&url).await;
     sql(&mut session, TABLE).await;
     sql(&mut session, &text_of(PAGE, "shedlock.sql")).await;
-    let number_of = "SELECT coalesce(max(fence), -1) FROM shedlock WHERE name = 'nightly' AND locked_by = 'ME'";
+    let number_of =
+        "SELECT coalesce(max(fence), -1) FROM shedlock WHERE name = 'nightly' AND locked_by = 'ME'";
     let mut numbers = Vec::new();
-    for (grant, me) in [(INSERT, "a"), (UPDATE, "b"), (UPDATE, "a"), (UPSERT, "c"), (UPSERT, "d")] {
+    for (grant, me) in [
+        (INSERT, "a"),
+        (UPDATE, "b"),
+        (UPDATE, "a"),
+        (UPSERT, "c"),
+        (UPSERT, "d"),
+    ] {
         let grant = match grant {
             UPSERT => INSERT.to_owned() + UPSERT,
             grant => grant.to_owned(),
@@ -260,5 +284,8 @@ async fn each_grant_of_shedlock_gets_a_greater_number() {
         assert_eq!(granted, same, "only a grant draws a number");
         numbers.push(granted);
     }
-    assert!(numbers.is_sorted_by(|a, b| a < b) && numbers[0] > 0, "{numbers:?}");
+    assert!(
+        numbers.is_sorted_by(|a, b| a < b) && numbers[0] > 0,
+        "{numbers:?}"
+    );
 }

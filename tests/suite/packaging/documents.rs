@@ -11,12 +11,12 @@ fn top() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn read(path: &str) -> String {
+pub fn read(path: &str) -> String {
     std::fs::read_to_string(top().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 /// The documents for readers, relative to the top.
-fn documents() -> Vec<String> {
+pub fn documents() -> Vec<String> {
     let mut found = vec![
         "README.md".to_owned(),
         "charts/fencepost/README.md".to_owned(),

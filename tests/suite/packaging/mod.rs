@@ -2,6 +2,7 @@
 
 pub mod again;
 pub mod chart;
+pub mod commands;
 pub mod documents;
 pub mod guide;
 pub mod house;

@@ -15,10 +15,10 @@ use super::store::program;
 use super::wait::eventually;
 
 /// Where `libzookeeper-java` puts the server and the client; its manifest names what they need.
-const JAR: &str = "/usr/share/java/zookeeper.jar";
+pub const JAR: &str = "/usr/share/java/zookeeper.jar";
 
 /// A Java that starts soon, rather than runs fast.
-const QUICK: [&str; 3] = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m"];
+pub const QUICK: [&str; 3] = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m"];
 
 /// A Java with `ZooKeeper`'s jars.
 pub struct Java {
@@ -43,7 +43,7 @@ impl Java {
         })
     }
 
-    /// Compiles a program and the classes beside it that it uses, and returns the command that runs it.
+    /// Compiles the program of one file, and returns the command that runs it.
     ///
     /// # Panics
     /// With what the compiler says, if it does not compile.
@@ -51,7 +51,7 @@ impl Java {
         let dir = source.parent().expect("a directory").to_owned();
         let output = Command::new(&self.javac)
             .args(["-J-XX:TieredStopAtLevel=1", "-cp", JAR, "-d"])
-            .args([dir.as_path(), Path::new("-sourcepath"), &dir])
+            .arg(&dir)
             .arg(source)
             .output()
             .expect("javac can be run");
