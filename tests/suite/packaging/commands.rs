@@ -179,7 +179,7 @@ impl Stage {
     }
 
     fn command(&self, text: &str) -> Command {
-        let mut text = text.to_owned();
+        let mut text = format!("fp() {{ fencepost \"$@\"; }}\n{text}");
         for (from, to) in &self.for_real {
             text = text.replace(from, to);
         }
@@ -187,9 +187,7 @@ impl Stage {
         let beside = Path::new(&program).parent().expect("a folder").display();
         let path = std::env::var("PATH").expect("a path");
         let mut command = Command::new("sh");
-        command
-            .arg("-c")
-            .arg(format!("fp() {{ fencepost \"$@\"; }}\n{text}"));
+        command.args(["-c", &text]);
         command.current_dir(&self.dir);
         command
             .env("PATH", format!("{beside}:{path}"))
