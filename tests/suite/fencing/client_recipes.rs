@@ -239,7 +239,7 @@ async fn python_obeys(name: &str) {
     let python = or_return!(python());
     let redis = or_return!(Redis::found().await);
     let dir = TempDir::new().expect("a directory");
-    let files = ["fenced.py", "redis_lock.py", name];
+    let files = ["fenced.py", "redis_lock.py", "send.py", name];
     let script = program_of("python.md", files, dir.path());
     obeys(|url| {
         let mut command = Command::new(&python);

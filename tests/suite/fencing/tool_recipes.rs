@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use super::client_recipes::{recipe, run, text_of};
+use super::client_recipes::{program_of, recipe, run, text_of};
 use super::lock_services::{Etcd, Redis, programs};
 use crate::support::nginx::Nginx;
 use crate::support::pages::{command, config};
@@ -139,7 +139,7 @@ async fn a_task_of_celery_that_is_delivered_twice_has_two_numbers() {
     let redis = or_return!(Redis::found().await);
     let (upstream, proxy) = fenced("barrier: { wait: 1s }").await;
     let dir = TempDir::new().expect("a directory");
-    recipe("python.md", "fenced.py", dir.path());
+    program_of("python.md", ["fenced.py", "send.py"], dir.path());
     recipe(PAGE, "tasks.py", dir.path());
     std::fs::write(dir.path().join("hurried.py"), HURRIED).expect("the directory is writable");
     let celery = |module: &str, arguments: &[&str]| {
@@ -222,7 +222,7 @@ async fn a_late_attempt_of_an_activity_of_temporal_is_refused() {
     let config = Config::to(upstream.url(), &Store::sqlite()).with(&page);
     let proxy = Proxy::start(&config.with(&own)).await;
     let dir = TempDir::new().expect("a directory");
-    recipe("python.md", "fenced.py", dir.path());
+    program_of("python.md", ["fenced.py", "send.py"], dir.path());
     recipe(PAGE, "activities.py", dir.path());
     let mut command = Command::new(&python);
     command.args(["-B", "-c", ATTEMPTS]).current_dir(&dir);
