@@ -82,7 +82,8 @@ default-jdk-headless:javac:client_recipes:: with Java, wrong_numbers:: with ZooK
 libzookeeper-java:/usr/share/java/zookeeper.jar:client_recipes:: with Java, wrong_numbers:: with ZooKeeper
 python3-djangorestframework:/usr/lib/python3/dist-packages/rest_framework:spelling:: with Django REST framework
 ruby-actionpack:/usr/share/rubygems-integration/all/gems/actionpack-*:spelling:: with Rails
-curl:curl:lock_services::, readme::, tls::reqwest_and_curl_get_in
+jq:jq:commands::
+curl:curl:lock_services::, client_recipes::, commands::, readme::, tls::reqwest_and_curl_get_in
 strace:strace:crash::the_disk_has_the_mark_before_the_upstream_has_a_byte, death at a sync in fire::
 pgbouncer:pgbouncer:the refusal of a pooler
 libfaketime:/usr/lib/*/faketime/libfaketimeMT.so.1:clock jumps in fire::

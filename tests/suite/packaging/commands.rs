@@ -101,9 +101,9 @@ fn each_command_is_played_by_a_test_or_says_that_it_is_not() {
             let shown = block.lines.iter().any(|line| line.starts_with("$ "));
             match (kind, mark.strip_prefix("not-run=")) {
                 ("console" | "sh", Some(reason)) => {
-                    if !REASONS.iter().any(|(known, _)| *known == reason) {
-                        wrong.push(format!("{at}: {reason} is no reason of {REASONS:?}"));
-                    }
+                    let known = REASONS.iter().any(|(known, _)| *known == reason);
+                    let problem = format!("{at}: {reason} is no reason of {REASONS:?}");
+                    wrong.extend((!known).then_some(problem));
                 }
                 ("sh", None) => {
                     let before = lines[..block.line - 1].last().unwrap_or(&"");
@@ -141,6 +141,33 @@ fn each_command_is_played_by_a_test_or_says_that_it_is_not() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Recipes that no test runs: their pages say how they were run.
+const BY_HAND: [&str; 1] = ["leader.go"];
+
+#[test]
+fn each_recipe_is_run_by_a_test_or_was_run_by_hand() {
+    let tests: String = [
+        "client_recipes.rs",
+        "client_recipes/rust.rs",
+        "egress.rs",
+        "object_storage.rs",
+        "tool_recipes.rs",
+    ]
+    .iter()
+    .map(|file| read(&format!("tests/suite/fencing/{file}")))
+    .collect();
+    let mut recipes = 0;
+    for page in documents() {
+        for rest in read(&page).split("<!-- recipe: ").skip(1) {
+            let (name, _) = rest.split_once(" -->").expect("the end of the mark");
+            let run = tests.contains(&format!("\"{name}\""));
+            assert_ne!(run, BY_HAND.contains(&name), "{page}: {name}");
+            recipes += 1;
+        }
+    }
+    assert!(recipes > 20, "{recipes}");
 }
 
 /// The words of a text; one with a digit, such as a time, an address or an id, is `#`.

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use tokio::net::TcpStream;
 
 use crate::fencing::lock_services::{Etcd, programs};
-use crate::support::pages::{Shown, commands};
+use crate::support::pages::{Shown, blocks, commands};
 use crate::support::postgres::free_port;
 use crate::support::process::{Group, Process};
 use crate::support::proxy::fencepost;
@@ -101,7 +101,15 @@ async fn its_commands_work_one_after_the_other() {
             );
         }
     }
-    assert_eq!(played, 7, "README has other commands than this test knows");
+    let whole = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md"));
+    let blocks = blocks(&whole.expect("README")).into_iter();
+    let blocks = blocks.filter(|block| block.info == "console");
+    let lines = blocks.flat_map(|block| block.lines);
+    let all = lines.filter(|line| line.starts_with("$ ")).count();
+    assert_eq!(
+        played, all,
+        "README has other commands than this test knows"
+    );
     let request = "curl -sf -X PUT http://127.0.0.1:7080/orders/7/items/3 -H 'X-Fencing-Token: 1'";
     let mut process = Process::start(&mut shell(request));
     assert!(process.exit().await.success(), "{}", process.output());
