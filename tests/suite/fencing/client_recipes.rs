@@ -234,13 +234,15 @@ async fn the_shell_recipe_takes_a_lock_of_redis_that_a_replica_has() {
     assert_eq!(number, redis.say(&["GET", "fence:orders"]));
 }
 
-/// One of the programs in Python.
-async fn python_obeys(name: &str) {
+/// One of the programs in Python, with this `send.py`.
+async fn python_obeys(name: &str, send: &str) {
     let python = or_return!(python());
     let redis = or_return!(Redis::found().await);
     let dir = TempDir::new().expect("a directory");
-    let files = ["fenced.py", "redis_lock.py", "send.py", name];
+    let files = ["fenced.py", "redis_lock.py", send, name];
     let script = program_of("python.md", files, dir.path());
+    let named = dir.path().join("send.py");
+    std::fs::rename(dir.path().join(send), named).expect("it is ours");
     obeys(|url| {
         let mut command = Command::new(&python);
         command.arg(&script).env("FENCEPOST_URL", url);
@@ -252,26 +254,28 @@ async fn python_obeys(name: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_recipe_with_requests_obeys() {
-    python_obeys("nightly.py").await;
+    python_obeys("nightly.py", "send.py").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_recipe_with_httpx_obeys() {
-    python_obeys("nightly_httpx.py").await;
+    python_obeys("nightly.py", "send_httpx.py").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_recipe_with_aiohttp_obeys() {
-    python_obeys("nightly_aiohttp.py").await;
+    python_obeys("nightly_aiohttp.py", "send.py").await;
 }
 
-/// One of the programs for Node.
-async fn node_obeys(name: &str) {
+/// The program for Node, with this `send.mjs`.
+async fn node_obeys(send: &str) {
     let [node] = or_return!(programs(["node"]));
     let etcd = or_return!(Etcd::found().await);
     let dir = TempDir::new().expect("a directory");
-    let files = ["fenced.mjs", "etcd_lock.mjs", name];
+    let files = ["fenced.mjs", "etcd_lock.mjs", send, "nightly.mjs"];
     let script = program_of("node.md", files, dir.path());
+    let named = dir.path().join("send.mjs");
+    std::fs::rename(dir.path().join(send), named).expect("it is ours");
     std::os::unix::fs::symlink(MODULES, dir.path().join("node_modules")).expect("it is ours");
     obeys(|url| {
         let mut command = Command::new(&node);
@@ -289,7 +293,7 @@ const MODULES: &str = "/usr/share/nodejs";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_recipe_with_fetch_obeys() {
-    node_obeys("nightly.mjs").await;
+    node_obeys("send.mjs").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -297,7 +301,7 @@ async fn the_recipe_with_axios_obeys() {
     if is_skipped("axios") || !Path::new(MODULES).join("axios").exists() {
         return lacks("axios");
     }
-    node_obeys("nightly_axios.mjs").await;
+    node_obeys("send_axios.mjs").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
