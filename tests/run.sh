@@ -66,10 +66,10 @@ WANTED='
 gcc:cc:nothing can be built
 libc6-dev:/usr/include/stdio.h:nothing can be built
 postgresql:initdb:every test over Postgres, two_proxies::, store_down::
-etcd-server:etcd:lock_services::, readme::, client_recipes:: and wrong_numbers:: with etcd
-etcd-client:etcdctl:lock_services::, readme::, client_recipes:: and wrong_numbers:: with etcd
-redis-server:redis-server:lock_services:: with Redis
-redis-tools:redis-cli:lock_services:: with Redis
+etcd-server:etcd:lock_services::, readme::, client_recipes::, tool_recipes:: and wrong_numbers:: with etcd
+etcd-client:etcdctl:lock_services::, readme::, client_recipes::, tool_recipes:: and wrong_numbers:: with etcd
+redis-server:redis-server:lock_services::, client_recipes:: and tool_recipes:: with Redis
+redis-tools:redis-cli:lock_services::, client_recipes:: and tool_recipes:: with Redis
 nginx-light:nginx:lock_services::, echo:: and spelling:: with nginx, webdav::
 libnginx-mod-http-dav-ext:/usr/lib/nginx/modules/ngx_http_dav_ext_module.so:webdav::litmus
 litmus:litmus:webdav::litmus
@@ -82,7 +82,8 @@ default-jdk-headless:javac:client_recipes:: with Java, wrong_numbers:: with ZooK
 libzookeeper-java:/usr/share/java/zookeeper.jar:client_recipes:: with Java, wrong_numbers:: with ZooKeeper
 python3-djangorestframework:/usr/lib/python3/dist-packages/rest_framework:spelling:: with Django REST framework
 ruby-actionpack:/usr/share/rubygems-integration/all/gems/actionpack-*:spelling:: with Rails
-curl:curl:lock_services::, readme::, tls::reqwest_and_curl_get_in
+jq:jq:commands::
+curl:curl:lock_services::, client_recipes::, commands::, readme::, tls::reqwest_and_curl_get_in
 strace:strace:crash::the_disk_has_the_mark_before_the_upstream_has_a_byte, death at a sync in fire::
 pgbouncer:pgbouncer:the refusal of a pooler
 libfaketime:/usr/lib/*/faketime/libfaketimeMT.so.1:clock jumps in fire::
@@ -99,8 +100,14 @@ iproute2:ip:image::, admin_port::access
 util-linux:unshare:image::, admin_port::access
 ca-certificates:/etc/ssl/certs/ca-certificates.crt:image::
 systemd:systemd-analyze:release::
-python3-venv:+ensurepip:chart::, kubernetes::, guide::, page::, traces::, client_recipes::, egress::, object_storage::, the lints of the Dockerfile and of the workflow
+python3-venv:+ensurepip:chart::, kubernetes::, guide::, page::, traces::, client_recipes::, tool_recipes::, egress::, object_storage::, the lints of the Dockerfile and of the workflow
 '
+
+# No package of Debian's has it.
+command -v terraform >/dev/null || {
+    echo "tests/run.sh: terraform is not installed; left out: tool_recipes:: with Terraform" >&2
+    export FENCEPOST_SKIP="${FENCEPOST_SKIP:+$FENCEPOST_SKIP,}terraform"
+}
 
 there() {
     case $1 in
@@ -145,7 +152,7 @@ install_packages() {
 install_python_tools() {
     tools=target/tools/python
     if ! cat tests/tools/requirements.txt tests/tools/programs.txt | cmp -s - $tools/installed.txt ||
-        ! $tools/bin/python -c 'import aiohttp, boto3, cheroot, flask_cors, grpc, helm_python, httpx, kubernetes_validate, moto, opentelemetry.proto, redis, requests, waitress, websocket, yaml' 2>/dev/null; then
+        ! $tools/bin/python -c 'import aiohttp, boto3, celery, cheroot, flask_cors, grpc, helm_python, httpx, kubernetes_validate, moto, opentelemetry.proto, redis, requests, temporalio, waitress, websocket, yaml' 2>/dev/null; then
         echo "tests/run.sh: installing tests/tools/requirements.txt and programs.txt into $tools"
         rm -rf $tools
         mkdir -p target/tools

@@ -14,14 +14,19 @@ use self::consul::Consul;
 use super::conformance_recipes::{SCENARIOS, conforms};
 use super::lock_services::{Etcd, Redis, programs};
 use crate::support::conformance::Conformance;
+use crate::support::pages::command;
+use crate::support::postgres::Cluster;
 use crate::support::process::Process;
 use crate::support::python::python;
 use crate::support::skip::{is_skipped, lacks};
-use crate::support::zookeeper::{Java, ZooKeeper};
-use crate::support::{Config, Proxy, Step, Store, Upstream, forwarded, or_return, put};
+use crate::support::store::has_postgres;
+use crate::support::zookeeper::{JAR, Java, QUICK, ZooKeeper};
+use crate::support::{
+    Config, Proxy, Step, Store, Upstream, eventually, forwarded, or_return, put, return_unless,
+};
 
 /// The recipe of a page (relative to docs/clients): at most 60 lines.
-fn text_of(page: &str, name: &str) -> String {
+pub fn text_of(page: &str, name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/clients");
     let text = std::fs::read_to_string(path.join(page)).expect("the page is there");
     let mark = format!("<!-- recipe: {name} -->\n```");
@@ -43,14 +48,20 @@ pub fn recipe(page: &str, name: &str, dir: &Path) -> PathBuf {
     file
 }
 
+/// Writes the files of a program, of which the last is started, and returns its path.
+pub fn program_of<const N: usize>(page: &str, files: [&str; N], dir: &Path) -> PathBuf {
+    let files = files.map(|file| recipe(page, file, dir));
+    files.last().expect("a file").clone()
+}
+
 /// How a run ended, and what it wrote.
-pub(super) struct Ran {
+pub struct Ran {
     pub good: bool,
     pub said: String,
 }
 
 /// Runs a client to its end.
-pub(super) async fn run(command: &mut Command) -> Ran {
+pub async fn run(command: &mut Command) -> Ran {
     let mut process = Process::start(command);
     let status = process.exit().await;
     Ran {
@@ -134,24 +145,104 @@ async fn the_shell_recipe_obeys() {
     let [_curl] = or_return!(programs(["curl"]));
     let etcd = or_return!(Etcd::found().await);
     let dir = TempDir::new().expect("a directory");
-    let script = recipe("shell.md", "nightly.sh", dir.path());
+    program_of("shell.md", ["fenced.sh", "nightly.sh"], dir.path());
+    let shown = command("docs/clients/shell.md", "etcdctl");
     obeys(|url| {
-        let mut command = etcd.ctl();
-        command
-            .args(["lock", "orders", "--ttl", "10", "--"])
-            .arg(&script);
-        command.env("FENCEPOST_URL", url);
+        let mut command = Command::new("sh");
+        command.args(["-c", &shown.command]).current_dir(&dir);
+        command.env("ETCDCTL_API", "3").env("FENCEPOST_URL", url);
+        command.env("ETCDCTL_ENDPOINTS", format!("127.0.0.1:{}", etcd.port));
         command
     })
     .await;
 }
 
-/// One of the programs in Python.
-async fn python_obeys(name: &str) {
+/// What another lock in front of a loop that [`obeys`] must do: its numbers grow.
+async fn grants_grow(client: impl Fn(&str) -> Command) {
+    let upstream = Upstream::start().await;
+    let proxy = fence(&upstream).await;
+    let url = format!("http://{}", proxy.data());
+    for _ in 0..2 {
+        let ran = run(&mut client(&url)).await;
+        assert!(ran.good, "{}", ran.said);
+    }
+    let tokens = upstream.tokens("order:7");
+    assert!(tokens.len() == 2 && tokens[0] < tokens[1], "{tokens:?}");
+    proxy.forward(put("/orders/7").token(1_000_000)).await;
+    let ran = run(&mut client(&url)).await;
+    assert!(
+        !ran.good && ran.said.contains("stale-token: never"),
+        "{}",
+        ran.said
+    );
+    assert_eq!(upstream.count(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_shell_recipe_takes_a_lock_of_postgres() {
+    let [_psql, _curl] = or_return!(programs(["psql", "curl"]));
+    return_unless!(has_postgres());
+    let dir = TempDir::new().expect("a directory");
+    let files = ["fenced.sh", "nightly.sh", "postgres_lock.sql"];
+    program_of("shell.md", files, dir.path());
+    let cluster = Cluster::shared();
+    let database = cluster.create_database().await;
+    let name = database.rsplit('/').next().expect("its name");
+    cluster.execute(name, "CREATE SEQUENCE orders_fence").await;
+    let shown = command("docs/clients/shell.md", "psql");
+    grants_grow(|url| {
+        let mut command = Command::new("sh");
+        command.args(["-c", &shown.command]).current_dir(&dir);
+        command
+            .env("FENCEPOST_URL", url)
+            .env("POSTGRES_URL", &database);
+        command
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_shell_recipe_takes_a_lock_of_redis_that_a_replica_has() {
+    let [_curl] = or_return!(programs(["curl"]));
+    let redis = or_return!(Redis::found().await);
+    let dir = TempDir::new().expect("a directory");
+    let files = ["fenced.sh", "nightly.sh", "redis_lock.sh"];
+    program_of("shell.md", files, dir.path());
+    let shown = command("docs/clients/shell.md", "REDIS_URL");
+    let here = format!("redis://127.0.0.1:{}", redis.port);
+    let client = |url: &str| {
+        let text = shown.command.replace("redis://locks:6379", &here);
+        let mut command = Command::new("sh");
+        command.args(["-c", &text]).current_dir(&dir);
+        command.env("FENCEPOST_URL", url);
+        command
+    };
+    let alone = run(&mut client("http://127.0.0.1:1")).await;
+    assert!(
+        !alone.good && alone.said.contains("no replica has the number"),
+        "{}",
+        alone.said
+    );
+    let replica = or_return!(Redis::found().await);
+    replica.say(&["REPLICAOF", "127.0.0.1", &redis.port.to_string()]);
+    eventually("the replica to be there", || async {
+        (redis.say(&["WAIT", "1", "100"]) == "1").then_some(())
+    })
+    .await;
+    grants_grow(client).await;
+    let number = replica.say(&["GET", "fence:orders"]);
+    assert_eq!(number, redis.say(&["GET", "fence:orders"]));
+}
+
+/// One of the programs in Python, with this `send.py`.
+async fn python_obeys(name: &str, send: &str) {
     let python = or_return!(python());
     let redis = or_return!(Redis::found().await);
     let dir = TempDir::new().expect("a directory");
-    let script = recipe("python.md", name, dir.path());
+    let files = ["fenced.py", "redis_lock.py", send, name];
+    let script = program_of("python.md", files, dir.path());
+    let named = dir.path().join("send.py");
+    std::fs::rename(dir.path().join(send), named).expect("it is ours");
     obeys(|url| {
         let mut command = Command::new(&python);
         command.arg(&script).env("FENCEPOST_URL", url);
@@ -163,30 +254,35 @@ async fn python_obeys(name: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_recipe_with_requests_obeys() {
-    python_obeys("nightly.py").await;
+    python_obeys("nightly.py", "send.py").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_recipe_with_httpx_obeys() {
-    python_obeys("nightly_httpx.py").await;
+    python_obeys("nightly.py", "send_httpx.py").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_recipe_with_aiohttp_obeys() {
-    python_obeys("nightly_aiohttp.py").await;
+    python_obeys("nightly_aiohttp.py", "send.py").await;
 }
 
-/// One of the programs for Node.
-async fn node_obeys(name: &str) {
+/// The program for Node, with this `send.mjs`.
+async fn node_obeys(send: &str) {
     let [node] = or_return!(programs(["node"]));
     let etcd = or_return!(Etcd::found().await);
     let dir = TempDir::new().expect("a directory");
-    let script = recipe("node.md", name, dir.path());
+    let files = ["fenced.mjs", "etcd_lock.mjs", send, "nightly.mjs"];
+    let script = program_of("node.md", files, dir.path());
+    let named = dir.path().join("send.mjs");
+    std::fs::rename(dir.path().join(send), named).expect("it is ours");
+    std::os::unix::fs::symlink(MODULES, dir.path().join("node_modules")).expect("it is ours");
     obeys(|url| {
         let mut command = Command::new(&node);
+        // The modules of Debian find each other from where they seem to be.
+        command.args(["--preserve-symlinks", "--preserve-symlinks-main"]);
         command.arg(&script).env("FENCEPOST_URL", url);
         command.env("ETCD_URL", format!("http://127.0.0.1:{}", etcd.port));
-        command.env("NODE_PATH", MODULES);
         command
     })
     .await;
@@ -197,7 +293,7 @@ const MODULES: &str = "/usr/share/nodejs";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_recipe_with_fetch_obeys() {
-    node_obeys("nightly.mjs").await;
+    node_obeys("send.mjs").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -205,17 +301,27 @@ async fn the_recipe_with_axios_obeys() {
     if is_skipped("axios") || !Path::new(MODULES).join("axios").exists() {
         return lacks("axios");
     }
-    node_obeys("nightly.cjs").await;
+    node_obeys("send_axios.mjs").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_java_recipe_obeys() {
     let java = or_return!(Java::find());
     let dir = TempDir::new().expect("a directory");
-    let program = java.compile(&recipe("java.md", "Nightly.java", dir.path()));
+    program_of("java.md", ["Fenced.java", "Nightly.java"], dir.path());
+    let played = |begins: &str| {
+        let shown = command("docs/clients/java.md", begins);
+        let text = shown.command.replace("zookeeper/lib/*", JAR);
+        let mut command = Command::new("sh");
+        command.args(["-c", &text]).current_dir(&dir);
+        command.env("JAVA_TOOL_OPTIONS", QUICK.join(" "));
+        command
+    };
+    let compiled = run(&mut played("javac")).await;
+    assert!(compiled.good, "{}", compiled.said);
     let zookeeper = ZooKeeper::start(&java).await;
     obeys(|url| {
-        let mut command = program();
+        let mut command = played("java -cp");
         command.env("FENCEPOST_URL", url);
         command.env("ZOOKEEPER", format!("127.0.0.1:{}", zookeeper.port));
         command
@@ -226,11 +332,15 @@ async fn the_java_recipe_obeys() {
 /// Compiles the program in Go. What it needs of the standard library is kept, for those versions of
 /// Go that bring it as source only.
 fn go(go: &Path, dir: &Path) -> PathBuf {
-    let (source, program) = (recipe("go.md", "nightly.go", dir), dir.join("nightly"));
+    let (fenced, source) = (
+        recipe("go.md", "fenced.go", dir),
+        recipe("go.md", "nightly.go", dir),
+    );
+    let program = dir.join("nightly");
     let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools/go");
     let output = Command::new(go)
         .args(["build", "-o"])
-        .args([&program, &source])
+        .args([&program, &fenced, &source])
         .current_dir(dir)
         .env("GOCACHE", cache)
         .envs([("GO111MODULE", "off"), ("CGO_ENABLED", "0")])

@@ -34,6 +34,7 @@ pub mod row_locks;
 pub mod spelling;
 pub mod store_cuts;
 pub mod streams;
+pub mod tool_recipes;
 pub mod tunnels;
 pub mod two_proxies;
 pub mod two_resources;

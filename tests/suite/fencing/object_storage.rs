@@ -356,6 +356,7 @@ async fn run(
 /// The program, and nine MiB for it to upload: two parts.
 fn program() -> (TempDir, PathBuf, PathBuf) {
     let dir = TempDir::new().expect("a directory");
+    recipe("python.md", "fenced.py", dir.path());
     let program = recipe("../object-storage.md", "nightly_backup.py", dir.path());
     let dump = dir.path().join("dump.sql");
     std::fs::write(&dump, vec![b'd'; 9 << 20]).expect("the directory is writable");

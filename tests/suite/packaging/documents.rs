@@ -163,6 +163,85 @@ fn readme_is_a_front_page() {
     assert!(lines <= 220, "{lines} lines; the rest belongs into docs/");
 }
 
+/// Look-ups of users: words that they search for, the page with the answer, and words of the answer.
+const LOOK_UPS: [(&str, &str, &str); 15] = [
+    (
+        "unlisted paths",
+        "configuration.md#paths-that-no-route-lists",
+        "404 `no-route`",
+    ),
+    (
+        "outage after `kill -9`",
+        "guarantees.md#after-a-crash",
+        "up to 3 s more",
+    ),
+    (
+        "renaming the header",
+        "http.md#another-name-for-the-header",
+        "proxy_set_header",
+    ),
+    (
+        "rotating the admin token",
+        "metrics.md#rotate-a-token",
+        "first line",
+    ),
+    ("rolling upgrades", "install.md#upgrades", "one by one"),
+    ("Temporal", "recipes.md", "`attempt`"),
+    ("cannot be changed", "attach.md", "--token-env"),
+    (
+        "one resource",
+        "configuration.md#names-and-suffixes",
+        "{id|plain}",
+    ),
+    (
+        "changing routes",
+        "configuration.md#when-the-routes-change",
+        "--accept-new-keys",
+    ),
+    (
+        "X-Forwarded-For",
+        "configuration.md#behind-load-balancers",
+        "trusted_proxies",
+    ),
+    (
+        "WebSockets",
+        "http.md#http2-grpc-and-upgrades",
+        "WebSockets",
+    ),
+    (
+        "numbers began again",
+        "runbook.md#the-token-source-was-reset",
+        "Find the highest mark",
+    ),
+    (
+        "deleting old marks",
+        "runbook.md#too-many-marks",
+        "marks prune",
+    ),
+    ("exit codes", "configuration.md#signals", "SIGHUP"),
+    ("log level", "configuration.md#reload", "/v1/log-level"),
+];
+
+#[test]
+fn the_index_leads_to_the_answers() {
+    assert!(read("README.md").contains("(docs/README.md)"));
+    let index = read("docs/README.md");
+    for (question, link, answer) in LOOK_UPS {
+        let row = index.lines().find(|line| line.contains(question));
+        let row = row.unwrap_or_else(|| panic!("{question} is not in the index"));
+        assert!(row.contains(&format!("({link})")), "{question}: {row}");
+        let (page, at) = link.split_once('#').unwrap_or((link, ""));
+        let page = read(&format!("docs/{page}"));
+        let mut sections = page.split("\n#").filter(|section| {
+            let heading = section.lines().next().unwrap_or_default();
+            at.is_empty() || anchor(heading.trim_start_matches(['#', ' '])) == at
+        });
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let found = sections.any(|section| words(section).contains(answer));
+        assert!(found, "{link} does not say {answer}");
+    }
+}
+
 /// The text between the two marks, each of which occurs once.
 fn quoted(path: &str) -> String {
     let text = read(path);

@@ -3,6 +3,7 @@
 pub mod again;
 pub mod book;
 pub mod chart;
+pub mod commands;
 pub mod documents;
 pub mod guide;
 pub mod house;

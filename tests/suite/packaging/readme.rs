@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use tokio::net::TcpStream;
 
 use crate::fencing::lock_services::{Etcd, programs};
+use crate::support::pages::{Shown, blocks, commands};
 use crate::support::postgres::free_port;
 use crate::support::process::{Group, Process};
 use crate::support::proxy::fencepost;
@@ -22,24 +23,6 @@ fn section(from: &str, to: &str) -> String {
         .expect("the second heading")
         .0
         .to_owned()
-}
-
-/// The commands in a section's blocks of this kind, each with the output that README shows.
-fn commands(section: &str) -> Vec<(String, Vec<String>)> {
-    let mut commands: Vec<(String, Vec<String>)> = Vec::new();
-    for block in section.split("```console\n").skip(1) {
-        for line in block.split("\n```").next().unwrap_or_default().lines() {
-            match line.strip_prefix("$ ") {
-                Some(command) => commands.push((command.to_owned(), Vec::new())),
-                None => commands
-                    .last_mut()
-                    .expect("a command")
-                    .1
-                    .push(line.to_owned()),
-            }
-        }
-    }
-    commands
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -85,7 +68,7 @@ async fn its_commands_work_one_after_the_other() {
     let mut proxy: Option<Group> = None;
     let first = commands(&section("## First requests", "## One route"));
     let mut played = 0;
-    for (command, output) in first.into_iter().chain(commands(&route)) {
+    for Shown { command, output } in first.into_iter().chain(commands(&route)) {
         played += 1;
         if command.contains("fencepost serve") {
             if let Some(before) = proxy.take() {
@@ -118,7 +101,15 @@ async fn its_commands_work_one_after_the_other() {
             );
         }
     }
-    assert_eq!(played, 7, "README has other commands than this test knows");
+    let whole = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md"));
+    let blocks = blocks(&whole.expect("README")).into_iter();
+    let blocks = blocks.filter(|block| block.info == "console");
+    let lines = blocks.flat_map(|block| block.lines);
+    let all = lines.filter(|line| line.starts_with("$ ")).count();
+    assert_eq!(
+        played, all,
+        "README has other commands than this test knows"
+    );
     let request = "curl -sf -X PUT http://127.0.0.1:7080/orders/7/items/3 -H 'X-Fencing-Token: 1'";
     let mut process = Process::start(&mut shell(request));
     assert!(process.exit().await.success(), "{}", process.output());

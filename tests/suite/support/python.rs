@@ -18,7 +18,7 @@ pub fn python() -> Option<PathBuf> {
                 "-c",
                 "import aiohttp, cheroot, grpc, helm_python, httpx, kubernetes_validate, opentelemetry.proto, redis, requests, waitress, websocket, yaml; \
                  from importlib.util import find_spec; \
-                 assert find_spec('boto3') and find_spec('flask_cors') and find_spec('moto')",
+                 assert all(find_spec(name) for name in ('boto3', 'celery', 'flask_cors', 'moto', 'temporalio'))",
             ])
             .output()
             .is_ok_and(|output| output.status.success())

@@ -15,10 +15,10 @@ use super::store::program;
 use super::wait::eventually;
 
 /// Where `libzookeeper-java` puts the server and the client; its manifest names what they need.
-const JAR: &str = "/usr/share/java/zookeeper.jar";
+pub const JAR: &str = "/usr/share/java/zookeeper.jar";
 
 /// A Java that starts soon, rather than runs fast.
-const QUICK: [&str; 3] = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m"];
+pub const QUICK: [&str; 3] = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m"];
 
 /// A Java with `ZooKeeper`'s jars.
 pub struct Java {

@@ -25,17 +25,29 @@ mod nightly {
     }
 }
 
+/// The files that are compiled above.
+const FILES: [(&str, &str); 2] = [
+    (
+        "fenced.rs",
+        include_str!(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/docs/clients/fenced.rs"
+        )),
+    ),
+    (
+        "nightly.rs",
+        include_str!(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/docs/clients/nightly.rs"
+        )),
+    ),
+];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rust_recipe_obeys() {
-    let file = include_str!(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/docs/clients/nightly.rs"
-    ));
-    assert_eq!(
-        format!("{}\n", text_of("rust.md", "nightly.rs")),
-        file,
-        "docs/clients/nightly.rs"
-    );
+    for (name, file) in FILES {
+        assert_eq!(format!("{}\n", text_of("rust.md", name)), file, "{name}");
+    }
     return_unless!(has_postgres());
     let cluster = Cluster::shared();
     let database = cluster.create_database().await;

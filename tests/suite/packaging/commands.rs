@@ -1,0 +1,366 @@
+//! The commands in the documents: tests play them as they stand there, and a block whose commands no
+//! test plays says `not-run=REASON` behind its three backticks.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::documents::{documents, read};
+use crate::fencing::client_recipes::{recipe, run};
+use crate::fencing::lock_services::programs;
+use crate::support::conformance::Conformance;
+use crate::support::pages::{Shown, blocks, command, commands};
+use crate::support::postgres::free_port;
+use crate::support::proxy::fencepost;
+use crate::support::{Config, Proxy, Step, Store, Upstream, or_return, put};
+
+/// Why a block is not run.
+const REASONS: [(&str, &str); 6] = [
+    ("aws-cli", "the tests run boto3, not the CLI"),
+    ("build", "it compiles fencepost, or runs other tests"),
+    ("cluster", "it needs a Kubernetes cluster"),
+    ("docker", "it needs a Docker engine"),
+    ("hosts", "its hosts, databases or runners are the reader's"),
+    ("root", "it installs a service on the machine"),
+];
+
+/// The commands that tests play: page, how they begin, the test.
+const PLAYED: [(&str, &str, &str); 24] = [
+    (
+        "README.md",
+        "",
+        "packaging/readme.rs its_commands_work_one_after_the_other",
+    ),
+    ("docs/adopt.md", "curl", HERE),
+    (
+        "docs/clients/README.md",
+        "cargo run --release -p fencepost-conformance",
+        CONFORMANCE,
+    ),
+    ("docs/clients/README.md", "ETCD_LOCK_REV=41", CONFORMANCE),
+    ("docs/clients/README.md", "curl", CONFORMANCE),
+    (
+        "docs/clients/java.md",
+        "javac",
+        "fencing/client_recipes.rs the_java_recipe_obeys",
+    ),
+    (
+        "docs/clients/java.md",
+        "java -cp",
+        "fencing/client_recipes.rs the_java_recipe_obeys",
+    ),
+    (
+        "docs/clients/shell.md",
+        "etcdctl",
+        "fencing/client_recipes.rs the_shell_recipe_obeys",
+    ),
+    (
+        "docs/clients/shell.md",
+        "psql",
+        "fencing/client_recipes.rs the_shell_recipe_takes_a_lock_of_postgres",
+    ),
+    (
+        "docs/clients/shell.md",
+        "REDIS_URL",
+        "fencing/client_recipes.rs the_shell_recipe_takes_a_lock_of_redis_that_a_replica_has",
+    ),
+    ("docs/configuration.md", "curl", HERE),
+    ("docs/configuration.md", "fencepost explain", HERE),
+    ("docs/http.md", "curl", HERE),
+    (
+        "docs/recipes.md",
+        "etcdctl",
+        "fencing/tool_recipes.rs a_late_run_of_terraform_does_not_write_its_state",
+    ),
+    ("docs/runbook.md", "fp status", HERE),
+    ("docs/runbook.md", "curl -s localhost:7081/readyz", HERE),
+    ("docs/runbook.md", "curl -s localhost:7081/metrics", HERE),
+    (
+        "docs/runbook.md",
+        "curl -s localhost:7081/v1/rejections",
+        HERE,
+    ),
+    ("docs/runbook.md", "fp marks get", HERE),
+    ("docs/runbook.md", "fencepost probe", HERE),
+    ("docs/runbook.md", "fp marks export", HERE),
+    ("docs/runbook.md", "fp marks override", HERE),
+    ("docs/runbook.md", "fp marks resolve", HERE),
+    ("docs/runbook.md", "fp marks prune", HERE),
+];
+const HERE: &str = "packaging/commands.rs the_commands_of_users_and_operators_work";
+const CONFORMANCE: &str = "packaging/commands.rs the_commands_that_test_a_client_work";
+
+#[test]
+fn each_command_is_played_by_a_test_or_says_that_it_is_not() {
+    let (mut wrong, mut used) = (Vec::new(), [false; PLAYED.len()]);
+    for page in documents() {
+        let text = read(&page);
+        let lines: Vec<&str> = text.lines().collect();
+        for block in blocks(&text) {
+            let at = format!("{page}:{}", block.line);
+            let (kind, mark) = block.info.split_once(' ').unwrap_or((&block.info, ""));
+            let shown = block.lines.iter().any(|line| line.starts_with("$ "));
+            match (kind, mark.strip_prefix("not-run=")) {
+                ("console" | "sh", Some(reason)) => {
+                    let known = REASONS.iter().any(|(known, _)| *known == reason);
+                    let problem = format!("{at}: {reason} is no reason of {REASONS:?}");
+                    wrong.extend((!known).then_some(problem));
+                }
+                ("sh", None) => {
+                    let before = lines[..block.line - 1].last().unwrap_or(&"");
+                    if !before.trim().starts_with("<!-- recipe: ") {
+                        wrong.push(format!("{at}: neither a recipe nor `not-run=REASON`"));
+                    }
+                }
+                ("console", None) => {
+                    let body = format!("```console\n{}\n```", block.lines.join("\n"));
+                    for Shown { command, .. } in commands(&body) {
+                        let known = PLAYED
+                            .iter()
+                            .position(|(of, begins, _)| *of == page && command.starts_with(begins));
+                        match known {
+                            Some(known) => used[known] = true,
+                            None => wrong.push(format!(
+                                "{at}: `{command}` is not in PLAYED here, and its block does not \
+                                 say ```console not-run=REASON"
+                            )),
+                        }
+                    }
+                }
+                _ if shown => wrong.push(format!("{at}: commands in a block of `{kind}`")),
+                _ => {}
+            }
+        }
+    }
+    for ((page, begins, test), used) in PLAYED.iter().zip(used) {
+        let (file, name) = test.split_once(' ').expect("a file and a name");
+        let there = read(&format!("tests/suite/{file}")).contains(&format!("fn {name}("));
+        // In the runbook some stand in a block with commands of a cluster.
+        let marked = !used && read(page).contains(&format!("$ {begins}"));
+        if !there || !(used || marked) {
+            wrong.push(format!("{page}: `{begins}` is gone, or {test} is"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Recipes that no test runs: their pages say how they were run.
+const BY_HAND: [&str; 1] = ["leader.go"];
+
+#[test]
+fn each_recipe_is_run_by_a_test_or_was_run_by_hand() {
+    let tests: String = [
+        "client_recipes.rs",
+        "client_recipes/rust.rs",
+        "egress.rs",
+        "object_storage.rs",
+        "tool_recipes.rs",
+    ]
+    .iter()
+    .map(|file| read(&format!("tests/suite/fencing/{file}")))
+    .collect();
+    let mut recipes = 0;
+    for page in documents() {
+        for rest in read(&page).split("<!-- recipe: ").skip(1) {
+            let (name, _) = rest.split_once(" -->").expect("the end of the mark");
+            let run = tests.contains(&format!("\"{name}\""));
+            assert_ne!(run, BY_HAND.contains(&name), "{page}: {name}");
+            recipes += 1;
+        }
+    }
+    assert!(recipes > 20, "{recipes}");
+}
+
+/// The words of a text; one with a digit, such as a time, an address or an id, is `#`.
+fn shape(text: &str) -> String {
+    let words = text.split(|c: char| c.is_whitespace() || "\"'(){}[],;".contains(c));
+    let words = words.filter(|word| !word.is_empty()).map(|word| {
+        let digits = word.contains(|c: char| c.is_ascii_digit());
+        if digits { "#" } else { word }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_shape_has_the_words_and_no_numbers() {
+    let line = "order:7: the mark was 44 and is 0 now, in era 1";
+    assert_eq!(shape(line), "# the mark was # and is # now in era #");
+    assert_eq!(shape("{\"ready\":true}"), "ready :true");
+}
+
+/// A directory, in which a shell has fencepost in its path; and what stands in the pages for what.
+struct Stage {
+    dir: tempfile::TempDir,
+    for_real: Vec<(String, String)>,
+}
+
+impl Stage {
+    fn new(for_real: &[(&str, String)]) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let for_real = for_real
+            .iter()
+            .map(|(from, to)| ((*from).to_owned(), to.clone()));
+        Self {
+            dir,
+            for_real: for_real.collect(),
+        }
+    }
+
+    fn command(&self, text: &str) -> Command {
+        let mut text = format!("fp() {{ fencepost \"$@\"; }}\n{text}");
+        for (from, to) in &self.for_real {
+            text = text.replace(from, to);
+        }
+        let program = fencepost().get_program().to_owned();
+        let beside = Path::new(&program).parent().expect("a folder").display();
+        let path = std::env::var("PATH").expect("a path");
+        let mut command = Command::new("sh");
+        command.args(["-c", &text]);
+        command.current_dir(&self.dir);
+        command
+            .env("PATH", format!("{beside}:{path}"))
+            .env("USER", "me");
+        command
+    }
+
+    /// Plays the command of a page that begins so: it must succeed, and print what the page shows.
+    async fn play(&self, page: &str, begins: &str) -> String {
+        let shown = command(page, begins);
+        let ran = run(&mut self.command(&shown.command)).await;
+        assert!(ran.good, "{}: {}", shown.command, ran.said);
+        let printed = shape(&ran.said);
+        for line in shown.output.iter().filter(|line| !line.contains('…')) {
+            let line = shape(line);
+            assert!(
+                printed.contains(&line),
+                "{}: no {line:?} in {}",
+                shown.command,
+                ran.said
+            );
+        }
+        ran.said
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_commands_of_users_and_operators_work() {
+    let [_curl, _jq] = or_return!(programs(["curl", "jq"]));
+    let upstream = Upstream::start().await;
+    let config = Config::new(&upstream, &Store::sqlite());
+    let config = config.with("barrier: { wait: 200ms, settle: 60s }");
+    let mut proxy = Proxy::start(&config).await;
+    let (data, admin) = (proxy.data().to_string(), proxy.admin().to_string());
+    let nowhere = format!("127.0.0.1:{}", free_port());
+    let id = proxy.ask("/readyz").await.json()["instance"].clone();
+    let stage = |proxy: &Proxy, data: &str, admin: &str| {
+        Stage::new(&[
+            (
+                "/run/secrets/fencepost/admin/token",
+                proxy.token_file().display().to_string(),
+            ),
+            ("http://orders-app:8080", format!("http://{nowhere}")),
+            ("http://UPSTREAM", format!("http://{nowhere}")),
+            ("orders:7080", data.to_owned()),
+            ("127.0.0.1:7080", data.to_owned()),
+            ("http://FENCEPOST", format!("http://{data}")),
+            ("localhost:7081", admin.to_owned()),
+            ("4f0c2a91b6d3", id.as_str().expect("an id").to_owned()),
+            (
+                "fencepost \"$@\"",
+                format!("FENCEPOST_ADMIN_URL=http://{admin} fencepost \"$@\""),
+            ),
+        ])
+    };
+    let here = stage(&proxy, &data, &admin);
+
+    // For users.
+    let file = "upstream: { url: http://127.0.0.1:3000 }\nroutes: [{ path: '/orders/{id}', resource: 'order:{id}' }]\n";
+    std::fs::write(here.dir.path().join("fencepost.yaml"), file).expect("it is writable");
+    here.play("docs/configuration.md", "fencepost explain")
+        .await;
+    here.play("docs/configuration.md", "curl").await;
+    let claimed = here.play("docs/http.md", "curl -i -X POST").await;
+    assert!(claimed.contains("HTTP/1.1 204"), "{claimed}");
+    let page = commands(&read("docs/adopt.md"));
+    for (shown, wanted) in page.iter().zip(["HTTP/1.1 200", "HTTP/1.1 412", ""]) {
+        let ran = run(&mut here.command(&shown.command)).await;
+        assert_eq!(
+            ran.good,
+            !wanted.is_empty(),
+            "{}: {}",
+            shown.command,
+            ran.said
+        );
+        assert!(ran.said.contains(wanted), "{}: {}", shown.command, ran.said);
+    }
+    assert_eq!(page.len(), 3);
+
+    // What the runbook's pictures show: a stale write, an unknown outcome, one that waits for it.
+    proxy
+        .stale(
+            put("/orders/7")
+                .token(41)
+                .header("X-Request-Id", "checkout-17"),
+        )
+        .await;
+    upstream.next([Step::Close]);
+    let lost = put("/orders/7")
+        .token(43)
+        .header("X-Request-Id", "checkout-18");
+    proxy.refuse(lost, 502, "outcome-unknown").await;
+    let waits = put("/orders/7")
+        .token(44)
+        .header("X-Request-Id", "refund-3");
+    proxy.refuse(waits, 503, "older-in-flight").await;
+    proxy.forward(put("/orders/__canary__").token(7)).await;
+    for begins in [
+        "fp status",
+        "curl -s localhost:7081/readyz",
+        "curl -s localhost:7081/metrics",
+        "curl -s localhost:7081/v1/rejections",
+        "fp marks get",
+        "fencepost probe",
+        "fp marks export",
+        "fp marks resolve",
+    ] {
+        here.play("docs/runbook.md", begins).await;
+    }
+    // An override and a prune: nothing is in use any more.
+    proxy.stop().await;
+    let proxy = Proxy::start(&config).await;
+    let (data, admin) = (proxy.data().to_string(), proxy.admin().to_string());
+    let here = stage(&proxy, &data, &admin);
+    here.play("docs/runbook.md", "fp marks override").await;
+    for shown in commands(&read("docs/runbook.md")) {
+        if shown.command.starts_with("fp marks prune") {
+            let ran = run(&mut here.command(&shown.command)).await;
+            assert!(ran.good, "{}: {}", shown.command, ran.said);
+            let line = shape(shown.output.last().expect("output"));
+            assert!(shape(&ran.said).contains(&line), "no {line}: {}", ran.said);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_commands_that_test_a_client_work() {
+    let [_curl] = or_return!(programs(["curl"]));
+    // The first command of the page: it listens at an address of its own here.
+    let server = Conformance::start().await;
+    let here = Stage::new(&[("127.0.0.1:7070", server.address.to_string())]);
+    for file in ["fenced.sh", "nightly.sh"] {
+        recipe("shell.md", file, here.dir.path());
+    }
+    let page = "docs/clients/README.md";
+    let refused = command(page, "ETCD_LOCK_REV=41");
+    let ran = run(&mut here.command(&refused.command)).await;
+    assert_eq!((ran.good, &ran.said), (false, &refused.output[0]));
+    let verdict = run(&mut here.command(&command(page, "curl").command)).await;
+    let verdict: serde_json::Value = serde_json::from_str(&verdict.said).expect("JSON");
+    let shown = command(page, "curl").output.join("");
+    for (name, value) in verdict.as_object().expect("an object") {
+        assert!(shown.contains(&format!("\"{name}\":")), "{name}: {value}");
+    }
+    assert_eq!(
+        (&verdict["passed"], &verdict["claimed"]),
+        (&true.into(), &true.into())
+    );
+}
