@@ -34,8 +34,8 @@ const WARNINGS: [(TableChange, &str); 4] = [
     ),
     (
         TableChange::Removed,
-        "routes that enforced are gone, and their requests are treated as those that no route \
-         lists. Their keys are kept, and a route that takes these paths must give the same ones",
+        "paths that were fenced have no route now: their requests are treated as those that no route \
+         lists. Routes that take these paths later must give the same keys",
     ),
     (
         TableChange::Reuse,
@@ -162,12 +162,16 @@ async fn migrate_routes(
     say: &mut impl FnMut(String),
 ) -> anyhow::Result<()> {
     let table = RouteTable::of(&settings.routes, settings.unmatched);
-    let (_, findings) = compare(store.routes().await?.as_deref(), &table)?;
+    let (heir, findings) = compare(store.routes().await?.as_deref(), &table)?;
     for finding in &findings {
         say(finding.to_string());
     }
-    if !findings.iter().any(|finding| finding.change.is_loss()) {
-        say("no request changes its key, and no request stops being fenced".to_owned());
+    let (loss, forgotten) = (
+        findings.iter().any(|finding| finding.change.is_loss()),
+        heir.remembers(),
+    );
+    if !loss && (!accept_new_keys || forgotten.is_empty()) {
+        say("no request changes its key: proxies with these routes may start".to_owned());
         return Ok(());
     }
     anyhow::ensure!(
@@ -175,6 +179,9 @@ async fn migrate_routes(
         "a proxy with these routes will not start: stop every proxy of the namespace, and run this \
          again with --accept-new-keys"
     );
+    for route in forgotten {
+        say(format!("forgotten, since it has enforced: {route}"));
+    }
     replace_settled(store, settings, &table.to_document(), say).await?;
     say("the routes are on record; marks under the old keys no longer protect anything".to_owned());
     Ok(())

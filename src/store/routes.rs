@@ -70,8 +70,7 @@ impl RouteRecord {
         table: &RouteTable,
     ) -> Result<(RouteTable, Vec<Finding>), StoreError> {
         let served = self.served();
-        let table = table.heir_of(&served);
-        let findings = served.changes_to(&table);
+        let (table, findings) = served.replaced_by(table);
         refuse_losses(&findings)?;
         refuse_losses(&compare(store.routes().await?.as_deref(), &table)?.1)?;
         Ok((table, findings))
@@ -126,11 +125,7 @@ pub fn compare(
         return Ok((table.clone(), Vec::new()));
     };
     match RouteTable::from_document(document) {
-        Ok(old) => {
-            let table = table.heir_of(&old);
-            let findings = old.changes_to(&table);
-            Ok((table, findings))
-        }
+        Ok(old) => Ok(old.replaced_by(table)),
         Err(error) => Err(StoreError::Unfit(format!(
             "the route table in the store cannot be compared with the configuration's ({error}): run \
              the fencepost that has recorded it, or a newer one"
@@ -175,7 +170,7 @@ fn refuse_losses(findings: &[Finding]) -> Result<(), StoreError> {
         "the routes would let older tokens pass, since requests get another key than the one on \
          record, or are no longer fenced:{shown}{more}\n\
          if this is intended, stop every proxy of the namespace, and run `fencepost migrate \
-         --accept-new-keys` with the new configuration before they start. To only stop refusing, set \
-         `mode: observe`: it keeps the keys"
+         --accept-new-keys` with the new configuration before they start. To stop refusing without a stop of \
+         the proxies, set `mode: observe` and leave the rest as it is"
     )))
 }

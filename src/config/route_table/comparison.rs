@@ -19,15 +19,6 @@ enum Treatment {
     Unrouted,
 }
 
-/// The two ways to look at a table.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum View {
-    /// What becomes of requests.
-    Served,
-    /// What would become of them if every route that keeps its keys still enforced.
-    Kept,
-}
-
 /// The requests that routes tell apart. Safe methods are alike to them, and so are the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asking {
@@ -40,44 +31,55 @@ impl Asking {
     pub(super) const ALL: [Self; 3] = [Self::Write, Self::ReadWithToken, Self::ReadWithoutToken];
 }
 
+/// How findings begin that compare with the table in force.
+const UNTIL_NOW: &str = "until now";
+
 /// The spellings of `allow` that no other spelling has the key of.
 const SPELLINGS: [&str; 2] = ["semicolon", "encoded-slash"];
 
 impl RouteTable {
-    /// This table, with the keys that it has to keep since `old` does. Of a route that is gone they
-    /// are kept only if no other route takes a part of its paths: the router knows one per path.
+    /// Lets `new` serve in place of this table: returns it with what it has to remember, and the
+    /// findings, with the losses against everything that is remembered.
     #[must_use]
-    pub fn heir_of(&self, old: &Self) -> Self {
-        let comparison = Comparison::new([old, self]);
-        let holds = |pair: &Pair| pair[0].is_some_and(Rule::holds_keys);
-        let met = comparison.pairs().filter(holds);
-        let met: Vec<Pair> = met.filter(|pair| comparison.is_met(*pair)).collect();
-        let is_taken = |rule: &Rule| {
-            met.iter()
-                .any(|pair| pair[0] == Some(rule) && pair[1].is_some())
+    pub fn replaced_by(&self, new: &Self) -> (Self, Vec<Finding>) {
+        let mut findings = self.changes_to(new);
+        for earlier in &self.remembered {
+            let losses = earlier.changes_to(new).into_iter();
+            let losses = losses.filter(|finding| finding.change.is_loss());
+            findings.extend(losses.map(|loss| Finding {
+                message: loss.message.replacen(UNTIL_NOW, "under earlier routes", 1),
+                ..loss
+            }));
+        }
+        let mut remembered: Vec<Self> = Vec::new();
+        let earlier = self.remembered.iter().chain(&new.remembered);
+        for earlier in earlier.chain([self]) {
+            let covers = |table: &Self| table.enforces_all_of(earlier);
+            if !covers(new) && !remembered.iter().any(covers) {
+                remembered.retain(|other| !earlier.enforces_all_of(other));
+                remembered.push(earlier.alone());
+            }
+        }
+        let new = Self {
+            remembered,
+            ..new.clone()
         };
-        let gone = met.iter().filter_map(|pair| match pair {
-            [Some(rule), None] if !is_taken(rule) => Some((*rule).clone()),
-            _ => None,
-        });
-        let gone = gone.map(|rule| Rule {
-            mode: Mode::Enforce,
-            kept: true,
-            ..rule
-        });
-        let takes = |rule: &Rule| met.iter().any(|pair| pair[1] == Some(rule));
-        let routes = self.routes.iter().map(|rule| Rule {
-            kept: rule.kept || (rule.mode == Mode::Observe && takes(rule)),
-            ..rule.clone()
-        });
-        Self::with(self.unmatched, routes.chain(gone).collect())
+        (new, findings)
     }
 
-    /// The differences between this table and `new`, its [heir](Self::heir_of): every kind of them
+    /// Returns true if all that `old` fences has the same keys here.
+    fn enforces_all_of(&self, old: &Self) -> bool {
+        use TableChange::{Added, Enforced, Reuse};
+        let findings = old.changes_to(self);
+        let mut changes = findings.iter().map(|finding| finding.change);
+        changes.all(|change| matches!(change, Added | Enforced | Reuse))
+    }
+
+    /// The differences between this table and `new`, without what they remember: every kind of them
     /// for every two routes that one request can reach, the losses first.
     #[must_use]
     pub fn changes_to(&self, new: &Self) -> Vec<Finding> {
-        if self == new {
+        if (&self.routes, self.unmatched) == (&new.routes, new.unmatched) {
             return Vec::new();
         }
         let comparison = Comparison::new([self, new]);
@@ -88,13 +90,10 @@ impl RouteTable {
         findings.sort_by_key(|finding| (!finding.change.is_loss(), finding.change));
         findings
     }
+
     /// Returns true if any route enforces. Then ambiguous requests are refused everywhere.
-    fn is_strict(&self, view: View) -> bool {
-        let mut rules = self.routes.iter();
-        match view {
-            View::Served => rules.any(|rule| rule.mode == Mode::Enforce && !rule.kept),
-            View::Kept => rules.any(Rule::holds_keys),
-        }
+    fn is_strict(&self) -> bool {
+        self.routes.iter().any(|rule| rule.mode == Mode::Enforce)
     }
 }
 
@@ -123,15 +122,6 @@ impl<'a> Comparison<'a> {
         let or_none = |table: &'a RouteTable| table.routes.iter().map(Some).chain([None]);
         let [old, new] = self.tables;
         or_none(old).flat_map(move |old| or_none(new).map(move |new| [old, new]))
-    }
-
-    /// Returns true if one request can reach both routes.
-    fn is_met(&self, pair: Pair<'a>) -> bool {
-        let mut paths = self
-            .paths
-            .of(pair.map(|rule| Some(&rule?.path)))
-            .into_iter();
-        paths.any(|path| self.sides(path).pair == pair)
     }
 
     /// The first finding of each kind, by the shortest path.
@@ -185,36 +175,27 @@ pub(super) struct Sides<'a> {
 }
 
 impl Sides<'_> {
-    fn rule(&self, at: usize, view: View) -> Option<&Rule> {
-        self.pair[at].filter(|rule| view == View::Kept || !rule.is_removed())
-    }
-
-    fn treatment(&self, at: usize, asking: Asking, view: View) -> Treatment {
+    fn treatment(&self, at: usize, asking: Asking) -> Treatment {
         let table = self.tables[at];
         let safe = asking != Asking::Write;
         let token = asking != Asking::ReadWithoutToken;
-        let rule = self.rule(at, view);
-        let allow = rule.map(|rule| rule.allow).unwrap_or_default();
-        if table.is_strict(view) && self.sample.path.oddity_not_in(allow).is_some() {
+        let allow = self.pair[at].map(|rule| rule.allow).unwrap_or_default();
+        if table.is_strict() && self.sample.path.oddity_not_in(allow).is_some() {
             return Treatment::Refused;
         }
-        let Some(rule) = rule else {
+        let Some(rule) = self.pair[at] else {
             let observes = table.routes.iter().any(|rule| rule.mode == Mode::Observe);
             return if table.unmatched == Unmatched::Refuse {
                 Treatment::Unrouted
             } else if safe {
                 Treatment::Passed("safe methods pass where no route matches")
-            } else if observes && !table.is_strict(view) {
+            } else if observes && !table.is_strict() {
                 Treatment::Passed("the routes only observe")
             } else {
                 Treatment::Unrouted
             };
         };
-        let mode = match view {
-            View::Kept if rule.kept => Mode::Enforce,
-            _ => rule.mode,
-        };
-        match (mode, rule.safe_methods) {
+        match (rule.mode, rule.safe_methods) {
             (Mode::Bypass, _) => Treatment::Passed("the route is bypassed"),
             (Mode::Observe, _) => Treatment::Passed("the route only observes"),
             (_, SafeMethods::Ignored) if safe => Treatment::Passed("safe_methods is ignored"),
@@ -228,30 +209,22 @@ impl Sides<'_> {
     pub(super) fn changes(&self, asking: Asking) -> Vec<TableChange> {
         use Treatment::{Judged, Passed, Refused, TokenRequired, Unrouted};
 
-        let both = |view| [0, 1].map(|at| self.treatment(at, asking, view));
-        let mut changes = match both(View::Kept) {
-            [Judged, Judged] => self.changes_of_keyed(),
-            [Judged | TokenRequired, Passed(_)] => vec![TableChange::Unfenced],
-            [Judged, Unrouted] => vec![TableChange::Unrouted],
-            [Judged, Refused] => vec![TableChange::Refused],
-            _ => Vec::new(),
-        };
         let [was, becomes] = self.pair;
-        let is_removed = becomes.is_some_and(Rule::is_removed);
         let observes = becomes.is_some_and(|rule| rule.mode == Mode::Observe);
-        changes.extend(match both(View::Served) {
-            [Judged | TokenRequired, Passed(_)] if observes => Some(TableChange::Observed),
-            [Judged | TokenRequired, Passed(_) | Unrouted] if is_removed => {
-                Some(TableChange::Removed)
-            }
+        let change = match [0, 1].map(|at| self.treatment(at, asking)) {
+            [Judged, Judged] => return self.changes_of_keyed(),
+            [Judged | TokenRequired, Passed(_)] if observes => TableChange::Observed,
+            [Judged | TokenRequired, Passed(_)] if becomes.is_some() => TableChange::Unfenced,
+            [Judged | TokenRequired, Passed(_) | Unrouted] => TableChange::Removed,
+            [Judged, Refused] => TableChange::Refused,
             // A read that no route took stood under no promise.
             [Passed(_), Judged | TokenRequired] if was.is_some() || asking == Asking::Write => {
-                Some(TableChange::Enforced)
+                TableChange::Enforced
             }
-            [Passed(_), Judged | TokenRequired] | [Unrouted, Judged] => Some(TableChange::Added),
-            _ => None,
-        });
-        changes
+            [Passed(_), Judged | TokenRequired] | [Unrouted, Judged] => TableChange::Added,
+            _ => return Vec::new(),
+        };
+        vec![change]
     }
 
     /// Compares the keys of requests that have one in both tables, and how they read a token.
@@ -283,25 +256,19 @@ impl Sides<'_> {
         let [was, becomes] = [0, 1].map(|at| self.words(at, change, asking));
         Finding {
             change,
-            route: self.pair[1].map(|rule| rule.path.to_string()),
-            message: format!("{request}: until now {was}; with the new routes {becomes}"),
+            route: self.pair[1]
+                .or(self.pair[0])
+                .map(|rule| rule.path.to_string()),
+            message: format!("{request}: {UNTIL_NOW} {was}; with the new routes {becomes}"),
         }
     }
 
     fn words(&self, at: usize, change: TableChange, asking: Asking) -> String {
-        let view = if change.is_loss() {
-            View::Kept
-        } else {
-            View::Served
-        };
-        let rule = self.rule(at, view);
+        let rule = self.pair[at];
         let key = rule.and_then(|rule| rule.resource.as_deref());
-        let fate = match self.treatment(at, asking, view) {
+        let fate = match self.treatment(at, asking) {
             Treatment::Judged if at == 1 && change == TableChange::Refused => {
                 "it is refused in some spellings"
-            }
-            Treatment::Judged if rule.is_some_and(|rule| rule.kept) => {
-                &format!("it keeps the key {}", key.unwrap_or_default())
             }
             Treatment::Judged => &format!("it is fenced as {}", key.unwrap_or_default()),
             Treatment::TokenRequired => "it needs a token",
@@ -309,11 +276,7 @@ impl Sides<'_> {
             Treatment::Refused => "it is refused",
             Treatment::Unrouted => "it gets a 404",
         };
-        let route = match rule {
-            None => "no route".to_owned(),
-            Some(rule) if rule.kept => format!("route {}, which has enforced", rule.path),
-            Some(rule) => format!("route {}", rule.path),
-        };
+        let route = rule.map_or("no route".to_owned(), |rule| format!("route {}", rule.path));
         let more = match (change, rule) {
             (TableChange::Format, Some(rule)) => {
                 format!(", its token read as {}", rule.token_format.as_str())

@@ -21,9 +21,9 @@
 //! has a key keeps it, even if its route refuses its *method*: methods are not compared. Any other
 //! refusal leaves no key to compare with the next table, and is a loss by itself.
 //!
-//! For the same reason a table remembers what it no longer enforces ([`Rule::kept`]): a route that
-//! only observes now, or that the configuration has no more, keeps its keys. So operators may stop
-//! to enforce, and enforce again, without a way to other keys in two steps.
+//! Operators may also stop to enforce: set a route to `observe`, or remove it. For the same reason
+//! the table that did enforce is then remembered beside the new one, and every later table is
+//! compared with it as well, until one enforces all of it again with the same keys.
 //!
 //! Left out are the spellings that have the key of another spelling: empty segments and raw
 //! characters. A route may cease to let them through.
@@ -52,6 +52,9 @@ pub struct RouteTable {
     version: u32,
     unmatched: Unmatched,
     routes: Vec<Rule>,
+    /// Earlier tables that enforced what this one does not. They remember none themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    remembered: Vec<RouteTable>,
 }
 
 /// The table without routes.
@@ -61,6 +64,7 @@ impl Default for RouteTable {
             version: VERSION,
             unmatched: Unmatched::Refuse,
             routes: Vec::new(),
+            remembered: Vec::new(),
         }
     }
 }
@@ -81,24 +85,9 @@ struct Rule {
     reuse: Reuse,
     #[serde(deserialize_with = "allow")]
     allow: Allow,
-    /// The route has enforced, and requests keep the keys that it gave them: it only observes now,
-    /// or, in mode `enforce`, no configuration has it any more.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    kept: bool,
     /// Parsed from `resource`.
     #[serde(skip)]
     key: Option<KeyTemplate>,
-}
-
-impl Rule {
-    /// Returns true if its requests keep their keys.
-    fn holds_keys(&self) -> bool {
-        self.mode == Mode::Enforce || self.kept
-    }
-
-    fn is_removed(&self) -> bool {
-        self.mode == Mode::Enforce && self.kept
-    }
 }
 
 fn path<S: Serializer>(path: &Pattern, serializer: S) -> Result<S::Ok, S::Error> {
@@ -124,19 +113,36 @@ impl RouteTable {
             token_format: route.token.format,
             reuse: route.reuse,
             allow: route.allow,
-            kept: false,
             key: route.key.clone(),
         });
-        Self::with(unmatched, routes.collect())
-    }
-
-    /// The table of these rules. Their order decides nothing.
-    fn with(unmatched: Unmatched, mut routes: Vec<Rule>) -> Self {
+        let mut routes: Vec<Rule> = routes.collect();
+        // Their order in the file decides nothing.
         routes.sort_by(|one, other| one.path.as_str().cmp(other.path.as_str()));
         Self {
             version: VERSION,
             unmatched,
             routes,
+            remembered: Vec::new(),
+        }
+    }
+
+    /// The routes that enforced in what it remembers, each with its key.
+    #[must_use]
+    pub fn remembers(&self) -> BTreeSet<String> {
+        let rules = self.remembered.iter().flat_map(|table| &table.routes);
+        let enforced = rules.filter(|rule| rule.mode == Mode::Enforce);
+        let named = enforced.map(|rule| {
+            let key = rule.resource.as_deref().unwrap_or_default();
+            format!("{} as {key}", rule.path)
+        });
+        named.collect()
+    }
+
+    /// This table without what it remembers.
+    fn alone(&self) -> Self {
+        Self {
+            remembered: Vec::new(),
+            ..self.clone()
         }
     }
 
@@ -150,10 +156,16 @@ impl RouteTable {
     /// Reads what [`Self::to_document`] has written. The error says why this program cannot.
     pub fn from_document(text: &str) -> Result<Self, String> {
         let mut table: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        if table.version != VERSION {
-            return Err(format!("it is of version {}", table.version));
+        table.complete()?;
+        Ok(table)
+    }
+
+    /// Parses the keys, and checks what serde does not.
+    fn complete(&mut self) -> Result<(), String> {
+        if self.version != VERSION {
+            return Err(format!("it is of version {}", self.version));
         }
-        for rule in &mut table.routes {
+        for rule in &mut self.routes {
             let template = rule.resource.as_deref();
             let key = template.map(|template| KeyTemplate::parse(template, &rule.path));
             rule.key = key.transpose()?;
@@ -161,11 +173,11 @@ impl RouteTable {
                 return Err(format!("its route {} has no key", rule.path));
             }
         }
-        let (_, conflicts) = table.router();
-        match conflicts.first() {
-            Some(conflict) => Err(conflict.to_string()),
-            None => Ok(table),
+        let (_, conflicts) = self.router();
+        if let Some(conflict) = conflicts.first() {
+            return Err(conflict.to_string());
         }
+        self.remembered.iter_mut().try_for_each(Self::complete)
     }
 
     /// The router over its routes, and those that match the same paths.
@@ -173,16 +185,10 @@ impl RouteTable {
         Router::new(self.routes.iter().map(|rule| &rule.path))
     }
 
-    /// The same for tables that treat all requests alike now: 32 hexadecimal digits.
+    /// The same for equal tables, whatever they remember: 32 hexadecimal digits.
     #[must_use]
     pub fn digest(&self) -> String {
-        let served = self.routes.iter().filter(|rule| !rule.is_removed());
-        let served = served.cloned().map(|rule| Rule {
-            kept: false,
-            ..rule
-        });
-        let served = Self::with(self.unmatched, served.collect());
-        let hash: [u8; 32] = Sha256::digest(served.to_document()).into();
+        let hash: [u8; 32] = Sha256::digest(self.alone().to_document()).into();
         let first = hash.first_chunk().copied().unwrap_or_default();
         format!("{:032x}", u128::from_be_bytes(first))
     }
@@ -197,13 +203,11 @@ pub enum TableChange {
     Format,
     /// It is forwarded without being judged.
     Unfenced,
-    /// No route matches it any more, while another one takes a part of its old route's paths.
-    Unrouted,
     /// It may have no key any more, and is refused: for its spelling, or for a part of its key.
     Refused,
-    /// A route that enforced only observes it now.
+    /// A route that only observes takes it now.
     Observed,
-    /// Its route is gone.
+    /// No route takes it any more.
     Removed,
     /// A route let it pass unjudged, and it is fenced now.
     Enforced,
@@ -217,8 +221,10 @@ impl TableChange {
     /// Returns true if an older token may pass because of it, now or with the next change.
     #[must_use]
     pub fn is_loss(self) -> bool {
-        use TableChange::{Added, Enforced, Observed, Removed, Reuse};
-        !matches!(self, Observed | Removed | Enforced | Added | Reuse)
+        matches!(
+            self,
+            Self::Key | Self::Format | Self::Unfenced | Self::Refused
+        )
     }
 }
 
@@ -226,7 +232,7 @@ impl TableChange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub change: TableChange,
-    /// The new table's route, where there is one.
+    /// The new table's route, or the old one's, if it has none.
     pub route: Option<String>,
     /// The request, and what both tables do with it.
     message: String,

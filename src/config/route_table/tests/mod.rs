@@ -55,13 +55,12 @@ fn route(fields: &str) -> RouteTable {
 
 /// What the store has after this change, unless it is a loss.
 fn harmless(from: &RouteTable, to: &RouteTable) -> Option<RouteTable> {
-    let heir = to.heir_of(from);
-    let findings = from.changes_to(&heir);
+    let (next, findings) = from.replaced_by(to);
     let is_loss = findings.iter().any(|found| found.change.is_loss());
-    (!is_loss).then_some(heir)
+    (!is_loss).then_some(next)
 }
 
 fn kinds(old: &RouteTable, new: &RouteTable) -> Vec<TableChange> {
-    let findings = old.changes_to(&new.heir_of(old));
+    let (_, findings) = old.replaced_by(new);
     findings.iter().map(|finding| finding.change).collect()
 }
