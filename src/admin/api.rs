@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 
 use super::readiness::ReadyReport;
+use crate::active_requests::ActiveRequest;
 use crate::config::Mode;
 use crate::fencing::failure_detector::InstanceView;
 use crate::fencing::operators::MarkView;
@@ -141,6 +142,14 @@ pub enum PruneAnswer {
         dry_run: bool,
         next: Option<String>,
     },
+}
+
+/// `GET /v1/requests`, the oldest first.
+#[derive(Serialize, Deserialize)]
+pub struct RequestList {
+    pub requests: Vec<ActiveRequest>,
+    /// The number of all requests in progress.
+    pub total: usize,
 }
 
 /// `GET /v1/rejections`, the newest first.

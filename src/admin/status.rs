@@ -15,8 +15,8 @@ use tokio::time::timeout;
 
 use super::AdminState;
 use super::api::{
-    InstanceList, Json, Live, RejectionList, RouteView, StatusView, UnknownOutcomes, WaitingList,
-    rejections,
+    InstanceList, Json, Live, RejectionList, RequestList, RouteView, StatusView, UnknownOutcomes,
+    WaitingList, rejections,
 };
 use super::auth::{AdminPeer, MayWrite};
 use super::marks::{ListQuery, cut, limit, parse, query};
@@ -236,8 +236,22 @@ pub async fn set_log_level(
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RejectionQuery {
+struct LimitQuery {
     limit: Option<u16>,
+}
+
+/// The most requests in progress in an answer that names no limit.
+const OLDEST: u16 = 50;
+
+/// `GET /v1/requests`.
+pub async fn requests(
+    State(state): State<AdminState>,
+    uri: Uri,
+) -> Result<Json<RequestList>, AdminProblem> {
+    let query: LimitQuery = query(&uri)?;
+    let limit = limit(query.limit.or(Some(OLDEST)))?;
+    let (requests, total) = state.active.oldest(limit, &state.fencing);
+    Ok(Json(RequestList { requests, total }))
 }
 
 /// `GET /v1/rejections`.
@@ -245,7 +259,7 @@ pub async fn rejected(
     State(state): State<AdminState>,
     uri: Uri,
 ) -> Result<Json<RejectionList>, AdminProblem> {
-    let query: RejectionQuery = query(&uri)?;
+    let query: LimitQuery = query(&uri)?;
     let latest = state.rejections.latest(None, limit(query.limit)?);
     let rejections = rejections(latest);
     Ok(Json(RejectionList { rejections }))

@@ -13,10 +13,14 @@ use super::client::Client;
 use super::headers::{self, FORWARDED_FOR};
 use super::refusal::{AnswerStyle, Subject};
 use super::routing_table::{RoutingTable, Snapshot};
-use crate::config::LogSettings;
+use crate::active_requests::{ActiveRequest, InProgress, Place, Progress, Stage, StageNow};
+use crate::config::{LogSettings, Mode};
+use crate::fencing::Fencing;
 use crate::http1::names::USER_AGENT;
 use crate::http1::{Fields, RequestHead, Target};
+use crate::metrics::{CLAIM, UNMATCHED};
 use crate::rejections::RequestText;
+use crate::routing::CheckedPath;
 use crate::traces::{RequestTrace, TraceParent};
 
 /// The name under which a client, this proxy and the upstream log one request.
@@ -47,8 +51,7 @@ pub(crate) struct Context {
     pub trace: Option<Arc<RequestTrace>>,
     /// The caller reads a refusal as a gRPC status.
     grpc: bool,
-    /// When its head had arrived.
-    pub began: Instant,
+    pub progress: Progress,
     /// From the first byte to the upstream to the head of its response.
     pub upstream: OnceLock<Duration>,
     /// The resource and the token. Set once the key is derived, so that any refusal of the request
@@ -65,7 +68,6 @@ impl Context {
         client: Arc<Client>,
         by_proxy: bool,
     ) -> Arc<Self> {
-        let began = Instant::now();
         let copied = |name| head?.fields.get(name).map(Bytes::copy_from_slice);
         let parent = head.and_then(|head| TraceParent::of(&head.fields));
         let trace = head.zip(snapshot.traces.as_ref());
@@ -84,7 +86,7 @@ impl Context {
             trace_id,
             trace,
             grpc: head.is_some_and(reads_grpc),
-            began,
+            progress: Progress::new(Instant::now()),
             upstream: OnceLock::new(),
             subject: OnceLock::new(),
             snapshot,
@@ -133,6 +135,93 @@ impl Context {
             user_agent: self.user_agent.as_ref().map(field),
             trace_id: self.trace_id.clone(),
         }
+    }
+}
+
+impl InProgress for Context {
+    fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    fn describe(&self, fencing: &Fencing) -> ActiveRequest {
+        let (table, now) = (self.table(), Instant::now());
+        let (key, token) = self.subject.get().cloned().unzip();
+        let StageNow {
+            mut stage,
+            since,
+            mut ends,
+        } = self.progress.now();
+        let mut older = Vec::new();
+        if stage == Stage::Store {
+            older = key
+                .iter()
+                .zip(token)
+                .flat_map(|(key, token)| fencing.older(key, token))
+                .collect();
+            if older.is_empty() {
+                ends = Some(since + table.settings.store.timeout.0);
+            } else {
+                stage = Stage::OlderInFlight;
+            }
+        }
+        let path = self.target.as_ref().map_or("", Target::path);
+        let claims = table
+            .settings
+            .claim()
+            .is_some_and(|claim| claim.path.0 == path);
+        let route = CheckedPath::parse(path).ok();
+        let route = route
+            .and_then(|path| table.find(&path))
+            .map(|route| &route.settings);
+        let fenced = key.is_some() && route.is_some_and(|route| route.mode == Mode::Enforce);
+        if fenced && matches!(stage, Stage::Upstream | Stage::Response) {
+            let cut = fencing.lease().cuts_in().map(|left| now + left);
+            ends = ends.into_iter().chain(cut).min();
+        }
+        ActiveRequest {
+            age_seconds: self.progress.began.elapsed().as_secs_f64(),
+            waits_for: stage,
+            older,
+            ends_in: ends.and_then(|ends| ends.checked_duration_since(now)),
+            route: match route {
+                _ if claims => CLAIM,
+                Some(route) => route.label(),
+                None => UNMATCHED,
+            }
+            .to_owned(),
+            resource: key,
+            token,
+            client: self.client.text.to_string(),
+            request: self.text(self.log().query),
+        }
+    }
+}
+
+/// Lists a request as in progress until this is dropped.
+#[must_use = "the request is listed until this is dropped"]
+pub(super) struct Listed {
+    context: Arc<Context>,
+    place: Place,
+}
+
+impl Listed {
+    /// Lists a request in its first stage, which begins now and ends with `limit`.
+    pub(super) fn new(
+        context: &Arc<Context>,
+        stage: Stage,
+        began: Instant,
+        limit: Duration,
+    ) -> Self {
+        context.progress.enter(stage, began, limit);
+        let context = Arc::clone(context);
+        let place = context.snapshot.notes.active.add(Arc::clone(&context) as _);
+        Self { context, place }
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.context.snapshot.notes.active.remove(self.place);
     }
 }
 

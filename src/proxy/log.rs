@@ -115,7 +115,7 @@ impl Drop for AccessRecord {
             trace_id = request.trace_id.as_deref(),
             bytes = self.bytes,
             whole = self.whole,
-            duration_ms = millis(context.began.elapsed()),
+            duration_ms = millis(context.progress.began.elapsed()),
             upstream_ms = context.upstream.get().copied().map(millis),
             "answered"
         );
