@@ -172,6 +172,8 @@ pub struct Rejection {
     pub client: String,
     #[serde(flatten)]
     pub request: crate::rejections::RequestText,
+    pub times: u64,
+    pub first_at: String,
 }
 
 impl From<RecentRejection> for Rejection {
@@ -187,6 +189,8 @@ impl From<RecentRejection> for Rejection {
             status: refusal.status,
             client: refusal.peer,
             request: refusal.request,
+            times: refusal.times,
+            first_at: rfc3339(refusal.first_at),
         }
     }
 }
@@ -215,9 +219,16 @@ pub struct StatusView {
     pub counts: BusyCounts,
     /// The requests that have ended since the start, by their outcome.
     pub requests: BTreeMap<String, u64>,
+    /// Those of the last minute.
+    pub requests_last_minute: BTreeMap<String, u64>,
+    /// What an operator should look into.
+    pub hints: Vec<String>,
     pub routes: Vec<RouteView>,
     pub log_level: String,
     pub config_loaded: String,
+    /// The first error of the latest reload; null: it has not failed.
+    pub reload_error: Option<String>,
+    pub reload_failed: Option<String>,
     /// As in `fencepost_config_info`.
     pub config_digest: String,
 }

@@ -60,8 +60,9 @@ impl Context {
             );
         }
         if let Some(status) = status {
+            let now = wall_clock();
             notes.rejections.push(RecentRejection {
-                at: wall_clock(),
+                at: now,
                 route: label.into(),
                 resource: key.cloned(),
                 token: token.copied(),
@@ -70,6 +71,8 @@ impl Context {
                 peer: self.client.text.to_string(),
                 status: status.as_u16(),
                 request,
+                times: 1,
+                first_at: now,
             });
         }
     }
