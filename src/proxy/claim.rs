@@ -44,8 +44,8 @@ impl Proxy {
             may_claim(claim, &head.fields, &context.client)?;
         }
         let permit = self.in_flight.take(&context.client)?;
-        let (progress, limit) = (&context.progress, context.table().settings.body.timeout.0);
-        let _listed = Listed::new(context, Stage::Body, progress.began, limit);
+        let ends = context.progress.began + context.table().settings.body.timeout.0;
+        let _listed = Listed::new(context, Stage::Body, ends);
         let fields = &head.fields;
         let claim = match (
             headers::text(fields, TARGET)?,
@@ -69,7 +69,7 @@ impl Proxy {
         let open = self.fencing.unless_known_stale(key, token, trace)?;
         let wait = claim.route.settings.barrier.wait.0;
         let watch = (&*context.table().claim_metrics, trace);
-        progress.enter(Stage::Store, Instant::now(), wait);
+        context.enter_admission(Instant::now(), wait);
         let admitted = self
             .fencing
             .admit(claim.needs, (key, token), open, wait, watch);

@@ -13,7 +13,7 @@ use super::client::Client;
 use super::headers::{self, FORWARDED_FOR};
 use super::refusal::{AnswerStyle, Subject};
 use super::routing_table::{RoutingTable, Snapshot};
-use crate::active_requests::{ActiveRequest, InProgress, Place, Progress, Stage, StageNow};
+use crate::active_requests::{ActiveRequest, InProgress, Place, Progress, Stage};
 use crate::config::{LogSettings, Mode};
 use crate::fencing::Fencing;
 use crate::http1::names::USER_AGENT;
@@ -116,6 +116,12 @@ impl Context {
         }
     }
 
+    /// The check and the barrier begin.
+    pub(super) fn enter_admission(&self, began: Instant, wait: Duration) {
+        let limit = wait.max(self.table().settings.store.timeout.0);
+        self.progress.enter(Stage::Store, Some(began + limit));
+    }
+
     /// The request in words. `query`: with its query.
     pub(super) fn text(&self, query: bool) -> RequestText {
         let field = |value: &Bytes| cut(&String::from_utf8_lossy(value), FIELD_SHOWN);
@@ -146,23 +152,13 @@ impl InProgress for Context {
     fn describe(&self, fencing: &Fencing) -> ActiveRequest {
         let (table, now) = (self.table(), Instant::now());
         let (key, token) = self.subject.get().cloned().unzip();
-        let StageNow {
-            mut stage,
-            since,
-            mut ends,
-        } = self.progress.now();
-        let mut older = Vec::new();
-        if stage == Stage::Store {
-            older = key
-                .iter()
-                .zip(token)
-                .flat_map(|(key, token)| fencing.older(key, token))
-                .collect();
-            if older.is_empty() {
-                ends = Some(since + table.settings.store.timeout.0);
-            } else {
-                stage = Stage::OlderInFlight;
-            }
+        let (mut stage, mut ends) = self.progress.now();
+        let subject = key.iter().zip(token).filter(|_| stage == Stage::Store);
+        let older: Vec<_> = subject
+            .flat_map(|(key, token)| fencing.older(key, token))
+            .collect();
+        if !older.is_empty() {
+            stage = Stage::OlderInFlight;
         }
         let path = self.target.as_ref().map_or("", Target::path);
         let claims = table
@@ -205,14 +201,9 @@ pub(super) struct Listed {
 }
 
 impl Listed {
-    /// Lists a request in its first stage, which begins now and ends with `limit`.
-    pub(super) fn new(
-        context: &Arc<Context>,
-        stage: Stage,
-        began: Instant,
-        limit: Duration,
-    ) -> Self {
-        context.progress.enter(stage, began, limit);
+    /// Lists a request in its first stage, which ends then at the latest.
+    pub(super) fn new(context: &Arc<Context>, stage: Stage, ends: Instant) -> Self {
+        context.progress.enter(stage, Some(ends));
         let context = Arc::clone(context);
         let place = context.snapshot.notes.active.add(Arc::clone(&context) as _);
         Self { context, place }

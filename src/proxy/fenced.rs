@@ -34,7 +34,7 @@ impl Proxy {
         let (route, token) = (Arc::clone(&fenced.route), fenced.token);
         let settings = &route.settings;
         let came = context.progress.began;
-        let listed = Listed::new(context, Stage::Body, came, settings.body.timeout.0);
+        let listed = Listed::new(context, Stage::Body, came + settings.body.timeout.0);
         let whole = matches!(body, Received::Whole(_));
 
         // Phase 2: the body up to `body.buffer`, and the keys that are derived from it.
@@ -52,7 +52,7 @@ impl Proxy {
         let watch = (&*route.metrics, context.trace.as_deref());
         // The clock is read only for a body that has come later.
         let came = if whole { came } else { Instant::now() };
-        context.progress.enter(Stage::Store, came, wait);
+        context.enter_admission(came, wait);
         let admitted = self.fencing.admit(needs, subject, open, wait, watch);
         let admitted = admitted.await?;
 

@@ -80,8 +80,8 @@ impl Proxy {
         }
         let repeatable = is_safe(&asked.method, &asked.fields);
         let began = Instant::now();
-        let _listed = Listed::new(context, Stage::Upstream, began, timeout);
-        let sent = |at| context.progress.enter(Stage::Upstream, at, timeout);
+        let _listed = Listed::new(context, Stage::Upstream, began + timeout);
+        let sent = |at| context.progress.enter(Stage::Upstream, Some(at + timeout));
         let answered = tokio::select! {
             biased;
             answered = upstream.send(upstream.plain(), exchange.request, repeatable) => answered.map_err(|error| {

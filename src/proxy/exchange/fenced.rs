@@ -56,7 +56,7 @@ pub(in crate::proxy) async fn forward(
     held: (InFlightPermit, Listed),
     tasks: &TaskTracker,
 ) -> Result<Forwarded, Refusal> {
-    terms.context.progress.enter_unlimited(Stage::Connection);
+    terms.context.progress.enter(Stage::Connection, None);
     let reserved = match reserve(&terms.context.snapshot.upstream, &permit).await {
         Ok(reserved) => reserved,
         Err(refusal) => return Err(unanswered(exchange.span, refusal)),
@@ -98,12 +98,8 @@ async fn follow(
     };
     let (began, timeout) = (Instant::now(), open.terms.route.settings.upstream.timeout.0);
     let upstream = &open.terms.context.snapshot.upstream;
-    let sent = |at| {
-        open.terms
-            .context
-            .progress
-            .enter(Stage::Upstream, at, timeout)
-    };
+    let progress = &open.terms.context.progress;
+    let sent = |at| progress.enter(Stage::Upstream, Some(at + timeout));
     sent(began);
     let answered = tokio::select! {
         // Biased: the first poll sends a request that is in one piece. Its end is then known
@@ -344,13 +340,9 @@ async fn hand_on(
         };
         (ClientBody::new(ReplySource::Whole(content), length), rest)
     } else {
-        relay
-            .open
-            .terms
-            .context
-            .progress
-            .enter_unlimited(Stage::Response);
-        let (client, frames) = ClientSender::new(relay.open.terms.context.snapshot.memory.share());
+        let context = &relay.open.terms.context;
+        context.progress.enter(Stage::Response, None);
+        let (client, frames) = ClientSender::new(context.snapshot.memory.share());
         let rest = Box::pin(relay.follow(client, watch)) as Rest;
         (
             ClientBody::new(ReplySource::Relayed(frames), length),
@@ -424,7 +416,7 @@ impl Relay {
     async fn until_taken(mut self) {
         let timeout = self.open.terms.route.settings.upstream.timeout.0;
         let progress = &self.open.terms.context.progress;
-        progress.enter(Stage::Response, Instant::now(), timeout);
+        progress.enter(Stage::Response, Some(Instant::now() + timeout));
         let in_time = tokio::select! {
             taken = taken(&mut self.reply.body) => taken,
             _ = self.open.cut() => false,

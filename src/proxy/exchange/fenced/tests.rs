@@ -111,8 +111,7 @@ routes: [{{ path: '/{{id}}', resource: '{{id}}' }}]"
     }
 
     fn held(&self, terms: &FenceTerms) -> (InFlightPermit, Listed) {
-        let (now, limit) = (Instant::now(), Duration::from_secs(20));
-        let listed = Listed::new(&terms.context, Stage::Body, now, limit);
+        let listed = Listed::new(&terms.context, Stage::Body, Instant::now() + LONG);
         (self.limit.take(&Client::at(None, 4)).expect("room"), listed)
     }
 
