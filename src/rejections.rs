@@ -332,7 +332,7 @@ mod tests {
             mark: Token::new(mark),
             ..refusal(resource, token)
         };
-        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(60);
+        let now = SystemTime::UNIX_EPOCH + Duration::from_mins(1);
         let list = keeping(100);
         for number in 0..10 {
             // Late holders, one bad client at one resource, and marks that are small themselves.

@@ -78,8 +78,8 @@ impl Proxy {
         let body = upload.send(Arc::clone(&terms.progress));
         let choice = idempotency.as_ref();
         let exchange = self.exchange(context, Some(&route), head, body, Some(subject), choice);
-        let held = (Arc::clone(&permit), listed);
-        let forwarded = fenced::forward(admitted.permit, exchange, terms, held, &self.tasks);
+        let kept = (Arc::clone(&permit), listed);
+        let forwarded = fenced::forward(admitted.permit, exchange, terms, kept, &self.tasks);
 
         // Phase 5: the answer. The exchange may end long before or after the client has taken it.
         let mut forwarded = forwarded.await?;

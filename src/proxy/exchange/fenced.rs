@@ -340,9 +340,9 @@ async fn hand_on(
         };
         (ClientBody::new(ReplySource::Whole(content), length), rest)
     } else {
-        let context = &relay.open.terms.context;
-        context.progress.enter(Stage::Response, None);
-        let (client, frames) = ClientSender::new(context.snapshot.memory.share());
+        let request = &relay.open.terms.context;
+        request.progress.enter(Stage::Response, None);
+        let (client, frames) = ClientSender::new(request.snapshot.memory.share());
         let rest = Box::pin(relay.follow(client, watch)) as Rest;
         (
             ClientBody::new(ReplySource::Relayed(frames), length),
