@@ -303,8 +303,14 @@ async fn a_store_that_is_away_is_told_with_the_reason() {
     let cluster = Cluster::start();
     let store = Store::on(&cluster).await;
     let upstream = Upstream::start().await;
-    let proxy = Proxy::start(&Config::new(&upstream, &store).with("store: { timeout: 1s }")).await;
+    let proxy = Proxy::start(
+        &Config::new(&upstream, &store)
+            .with("{ store: { timeout: 1s, lease: 6s }, upstream: { timeout: 300s } }"),
+    )
+    .await;
     assert_eq!(proxy.ask("/readyz").await.json()["state"], "ready");
+    let (_hung, _gate) = proxy.held(&upstream, put("/orders/7").token(7)).await;
+    assert!(seconds(&in_progress(&proxy, 7, "upstream").await, "ends_in_seconds") > 100.0);
     cluster.stop();
     let (code, said, _) = eventually("health to tell", || async {
         let told = health(&proxy.admin().to_string(), &[]).await;
@@ -330,4 +336,10 @@ async fn a_store_that_is_away_is_told_with_the_reason() {
                 .any(|line| line.split_whitespace().eq(["state", "alive"])),
         "{said}"
     );
+    // Once the lease has lapsed, what is at the upstream will be cut, long before upstream.timeout.
+    eventually("the cut to be announced", || async {
+        let hung = in_progress(&proxy, 7, "upstream").await;
+        (seconds(&hung, "ends_in_seconds") <= 20.0).then_some(())
+    })
+    .await;
 }
