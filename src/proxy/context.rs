@@ -171,7 +171,8 @@ impl InProgress for Context {
             .map(|route| &route.settings);
         let fenced = key.is_some() && route.is_some_and(|route| route.mode == Mode::Enforce);
         if fenced && matches!(stage, Stage::Upstream | Stage::Response) {
-            let cut = fencing.lease().cuts_in().map(|left| now + left);
+            let cut = fencing.lease().cuts_in();
+            let cut = cut.and_then(|left| now.checked_add(left));
             ends = ends.into_iter().chain(cut).min();
         }
         ActiveRequest {
