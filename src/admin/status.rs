@@ -50,9 +50,10 @@ impl LoadedConfig {
         }
     }
 
-    /// A reload has failed just now.
+    /// A reload has failed just now. Its reason becomes one line.
     pub fn failed(&mut self, reason: Option<&String>) {
-        self.failed = reason.map(|reason| (reason.clone(), wall_clock()));
+        let line = |reason: &String| reason.split_whitespace().collect::<Vec<_>>().join(" ");
+        self.failed = reason.map(|reason| (line(reason), wall_clock()));
     }
 }
 

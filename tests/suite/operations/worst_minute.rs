@@ -254,6 +254,7 @@ async fn a_failed_reload_is_told_with_its_first_error() {
             failed().await.filter(|(_, why)| why.contains(words))
         })
         .await;
+        assert!(!why.contains('\n'), "{why}");
         assert!(at.starts_with("20") && !why.contains(not), "{at}: {why}");
         let said = status(&proxy).await;
         assert!(
