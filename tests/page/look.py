@@ -22,7 +22,7 @@ import websocket
 PATIENCE = 60
 
 OVERVIEW = ("Enforcing on 1 of 2 routes. Not on: /seen/{id} (observe).", "The store answers.", "stale-token 3 3", "advanced 4 4",
-            "None is in progress.", "Nothing waits.", "stale-token order:7 8 9 1", "/orders/{id} enforce order:{id}",
+            "Oldest of 1 requests in progress", " s the upstream ", " PUT /orders/{id} order:5 3 127.0.0.1 ", "Nothing waits.", "stale-token order:7 8 9 1", "/orders/{id} enforce order:{id}",
             "id state silent for settles in", "order:<script>alert(1)<!--\\u{202e} ")
 RESOURCE = ("mark 9", "stale-token 8 9 1", "412 127.0.0.1 PUT /orders/7", "Operator actions None.")
 
