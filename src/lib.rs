@@ -29,7 +29,7 @@
 //! - [`cli`]: the command line. [`demo`]: the stories of `fencepost demo`.
 //! - [`admin`]: probes, metrics, marks for operators.
 //! - [`config`], [`metrics`].
-//! - [`rejections`]: the latest refusals, for operators.
+//! - [`rejections`]: the latest refusals, for operators. [`active_requests`]: those in progress.
 //! - [`log_filter`]: what the log shows, changed while the process runs.
 //! - [`traces`]: spans of requests, for a collector.
 //! - [`throttle`]: limits how often a log line is written.
@@ -44,6 +44,7 @@
 //! Imports go one way: `routing`, `http1`, `config` ← `store`, `metrics` ← `traces` ← `fencing`,
 //! `body` ← `upstream` ← `proxy`, `admin` ← `server`, `app` ← `cli`, `main`.
 
+pub mod active_requests;
 pub mod admin;
 pub mod app;
 pub mod attach;

@@ -1,11 +1,17 @@
 //! The latest refusals, and the latest unknown outcomes, for operators who ask "what was just
-//! refused, and why" before they have read a log. Rings of fixed size: no client's input can grow
+//! refused, and why" before they have read a log. Lists of fixed size: no client's input can grow
 //! them, and nothing rests on them.
+//!
+//! Like refusals are one entry with a count, so that a client which repeats itself pushes nothing
+//! out of the list.
 
-use std::collections::VecDeque;
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
+use lru::LruCache;
 use serde::{Deserialize, Serialize};
 
 use crate::locked::locked;
@@ -13,7 +19,14 @@ use crate::metrics::Outcome;
 use crate::routing::{ResourceKey, Token};
 
 /// The number of refusals that a proxy keeps, and of unknown outcomes.
-pub const KEPT: usize = 256;
+const KEPT: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
+
+/// The age up to which a refusal counts for [`Rejections::reset_hint`].
+const RESET_WINDOW: Duration = Duration::from_mins(5);
+/// The number of resources from which on the hint is given.
+const RESET_RESOURCES: usize = 5;
+/// A smaller gap is a holder that was late.
+const RESET_GAP: u64 = 10;
 
 /// One request that was refused, or whose outcome is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +47,11 @@ pub struct RecentRejection {
     /// The status of its answer.
     pub status: u16,
     pub request: RequestText,
+    /// The number of like refusals: of one cause, client, route, resource and token. The latest is
+    /// described.
+    pub times: u64,
+    /// When the first of them was.
+    pub first_at: SystemTime,
 }
 
 /// A request in words, for log lines and operators. A member is `None` if the request had no such
@@ -61,17 +79,19 @@ impl RecentRejection {
     }
 }
 
-/// The rings.
+/// The lists.
 #[derive(Debug)]
 pub struct Rejections {
-    capacity: usize,
-    refused: Ring,
+    /// Keyed at random, so that no client can choose refusals that count as alike.
+    hasher: RandomState,
+    refused: Latest,
     /// These requests were sent, and are no refusals.
-    unknown: Ring,
+    unknown: Latest,
 }
 
-/// The latest first. Held for a push or a copy, never across an await.
-type Ring = Mutex<VecDeque<RecentRejection>>;
+/// By the hash of what makes them alike, the latest first. Held for a push or a copy, never across
+/// an await.
+type Latest = Mutex<LruCache<u64, RecentRejection>>;
 
 impl Default for Rejections {
     fn default() -> Self {
@@ -80,24 +100,58 @@ impl Default for Rejections {
 }
 
 impl Rejections {
-    /// Empty rings that keep this many each.
+    /// Empty lists that keep this many entries each.
     #[must_use]
-    pub fn new(capacity: usize) -> Self {
+    pub fn new(capacity: NonZeroUsize) -> Self {
         Self {
-            capacity,
-            refused: Ring::default(),
-            unknown: Ring::default(),
+            hasher: RandomState::new(),
+            refused: Mutex::new(LruCache::new(capacity)),
+            unknown: Mutex::new(LruCache::new(capacity)),
         }
     }
 
-    /// Keeps it among its like, and forgets the oldest of them if the ring is full.
-    pub fn push(&self, refusal: RecentRejection) {
-        let mut ring = locked(match refusal.outcome {
-            Outcome::OutcomeUnknown => &self.unknown,
-            _ => &self.refused,
+    /// Keeps it, and forgets the oldest entry if the list is full. Each unknown outcome is an entry.
+    pub fn push(&self, mut refusal: RecentRejection) {
+        let unknown = refusal.outcome == Outcome::OutcomeUnknown;
+        let subject = (&refusal.resource, refusal.token.map(Token::get));
+        let alike = (refusal.outcome, &refusal.peer, &refusal.route, subject);
+        let itself = unknown.then_some((refusal.at, &refusal.request.request_id));
+        let key = self.hasher.hash_one((alike, itself));
+        let mut list = locked(if unknown {
+            &self.unknown
+        } else {
+            &self.refused
         });
-        ring.push_front(refusal);
-        ring.truncate(self.capacity);
+        if let Some(before) = list.pop(&key) {
+            refusal.times += before.times;
+            refusal.first_at = before.first_at;
+        }
+        list.put(key, refusal);
+    }
+
+    /// A sign that the lock service counts from the beginning again: on several resources, tokens
+    /// were refused lately that are less than half of the mark. Late holders are close to it.
+    #[must_use]
+    pub fn reset_hint(&self, now: SystemTime) -> Option<String> {
+        let list = locked(&self.refused);
+        let far_below = |one: &&RecentRejection| {
+            let mark = one.mark.map_or(0, |mark| mark.get().unsigned_abs());
+            let age = now.duration_since(one.at).unwrap_or_default();
+            let gap = one.gap().filter(|gap| *gap >= RESET_GAP && *gap > mark / 2);
+            one.outcome == Outcome::StaleToken && gap.is_some() && age < RESET_WINDOW
+        };
+        let far_below = list.iter().map(|(_, one)| one).filter(far_below);
+        let (resources, marks): (HashSet<_>, Vec<_>) =
+            far_below.map(|one| (&one.resource, one.mark)).unzip();
+        let highest = marks.into_iter().flatten().max()?;
+        (resources.len() >= RESET_RESOURCES).then(|| {
+            format!(
+                "The lock service may count from the beginning again: in the last 5 minutes, tokens \
+                 far below the mark were refused on {} resources (the highest of these marks is \
+                 {highest}). docs/runbook.md, \"The token source was reset\", has the repair.",
+                resources.len()
+            )
+        })
     }
 
     /// The latest refusals, newest first; of one resource if one is named.
@@ -113,11 +167,12 @@ impl Rejections {
     }
 }
 
-fn latest(ring: &Ring, of: Option<&ResourceKey>, limit: usize) -> Vec<RecentRejection> {
-    let ring = locked(ring);
+fn latest(list: &Latest, of: Option<&ResourceKey>, limit: usize) -> Vec<RecentRejection> {
+    let list = locked(list);
     let wanted =
         |refusal: &&RecentRejection| of.is_none_or(|of| refusal.resource.as_ref() == Some(of));
-    ring.iter().filter(wanted).take(limit).cloned().collect()
+    let all = list.iter().map(|(_, one)| one);
+    all.filter(wanted).take(limit).cloned().collect()
 }
 
 #[cfg(test)]
@@ -137,7 +192,13 @@ mod tests {
             peer: "127.0.0.1:5000".into(),
             status: 412,
             request: RequestText::default(),
+            times: 1,
+            first_at: SystemTime::UNIX_EPOCH + Duration::from_secs(1),
         }
+    }
+
+    fn keeping(entries: usize) -> Rejections {
+        Rejections::new(NonZeroUsize::new(entries).expect("not zero"))
     }
 
     fn tokens(refusals: &[RecentRejection]) -> Vec<i64> {
@@ -149,7 +210,7 @@ mod tests {
 
     #[test]
     fn the_latest_come_first_and_the_oldest_go() {
-        let ring = Rejections::new(3);
+        let ring = keeping(3);
         for token in 0..5 {
             ring.push(refusal("order:1", token));
         }
@@ -159,7 +220,7 @@ mod tests {
 
     #[test]
     fn an_unknown_outcome_is_no_refusal() {
-        let ring = Rejections::new(2);
+        let ring = keeping(2);
         ring.push(refusal("order:1", 1));
         for token in 2..5 {
             ring.push(RecentRejection {
@@ -173,7 +234,7 @@ mod tests {
 
     #[test]
     fn one_resource_alone() {
-        let ring = Rejections::new(10);
+        let ring = keeping(10);
         ring.push(refusal("order:1", 1));
         ring.push(refusal("order:10", 2));
         ring.push(refusal("order:1", 3));
@@ -207,9 +268,87 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_of_none_keeps_none() {
-        let ring = Rejections::new(0);
-        ring.push(refusal("a", 1));
-        assert!(ring.latest(None, 10).is_empty());
+    fn like_refusals_are_one_entry_with_a_count() {
+        let list = keeping(3);
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let push = |seconds, one: RecentRejection| {
+            let (at, first_at) = (at(seconds), at(seconds));
+            list.push(RecentRejection {
+                at,
+                first_at,
+                ..one
+            });
+        };
+        push(1, refusal("order:1", 41));
+        for seconds in 2..100 {
+            let missing = RecentRejection {
+                resource: None,
+                token: None,
+                mark: None,
+                outcome: Outcome::TokenRequired,
+                ..refusal("order:1", 0)
+            };
+            push(seconds, missing);
+        }
+        push(100, refusal("order:1", 40));
+        let told = list.latest(None, 10);
+        let told: Vec<_> = told
+            .iter()
+            .map(|one| (one.token.map(Token::get), one.times, one.first_at, one.at))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                (Some(40), 1, at(100), at(100)),
+                (None, 98, at(2), at(99)),
+                (Some(41), 1, at(1), at(1)),
+            ]
+        );
+        let other = RecentRejection {
+            peer: "127.0.0.2:5000".into(),
+            ..refusal("order:1", 40)
+        };
+        push(101, other);
+        assert_eq!(tokens(&list.latest(None, 1)), [40]);
+        assert_eq!(list.latest(None, 1)[0].times, 1, "another client");
+    }
+
+    #[test]
+    fn unknown_outcomes_stay_apart() {
+        let list = keeping(3);
+        for seconds in [1, 2] {
+            list.push(RecentRejection {
+                at: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
+                outcome: Outcome::OutcomeUnknown,
+                ..refusal("order:1", 7)
+            });
+        }
+        assert_eq!(list.latest_unknown(None, 10).len(), 2);
+    }
+
+    #[test]
+    fn many_resources_with_tokens_far_below_their_marks_look_like_a_reset() {
+        let stale = |resource: &str, token, mark| RecentRejection {
+            mark: Token::new(mark),
+            ..refusal(resource, token)
+        };
+        let now = SystemTime::UNIX_EPOCH + Duration::from_mins(1);
+        let list = keeping(100);
+        for number in 0..10 {
+            // Late holders, one bad client at one resource, and marks that are small themselves.
+            list.push(stale(&format!("late:{number}"), 80_000, 81_734));
+            list.push(stale("one", number, 81_734));
+            list.push(stale(&format!("small:{number}"), 1, 9));
+        }
+        assert_eq!(list.reset_hint(now), None);
+        // "one" is the first of five.
+        for number in 0..4 {
+            assert_eq!(list.reset_hint(now), None, "{number}");
+            list.push(stale(&format!("order:{number}"), number, 800 + number));
+        }
+        let hint = list.reset_hint(now).expect("a hint");
+        assert!(hint.contains("on 5 resources"), "{hint}");
+        assert!(hint.contains("marks is 81734"), "{hint}");
+        assert_eq!(list.reset_hint(now + RESET_WINDOW), None, "long ago");
     }
 }

@@ -42,7 +42,12 @@ impl<T> PerWorker<T> {
 
     /// This worker's copy.
     pub(crate) fn own(&self) -> MutexGuard<'_, T> {
-        locked(&self.0[index() % self.0.len()].0)
+        self.of(index())
+    }
+
+    /// The copy of the worker with this number.
+    pub(crate) fn of(&self, worker: usize) -> MutexGuard<'_, T> {
+        locked(&self.0[worker % self.0.len()].0)
     }
 
     /// All copies, this worker's first.

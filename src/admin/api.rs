@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 
 use super::readiness::ReadyReport;
+use crate::active_requests::ActiveRequest;
 use crate::config::Mode;
 use crate::fencing::failure_detector::InstanceView;
 use crate::fencing::operators::MarkView;
@@ -143,6 +144,14 @@ pub enum PruneAnswer {
     },
 }
 
+/// `GET /v1/requests`, the oldest first.
+#[derive(Serialize, Deserialize)]
+pub struct RequestList {
+    pub requests: Vec<ActiveRequest>,
+    /// The number of all requests in progress.
+    pub total: usize,
+}
+
 /// `GET /v1/rejections`, the newest first.
 #[derive(Serialize, Deserialize)]
 pub struct RejectionList {
@@ -163,6 +172,8 @@ pub struct Rejection {
     pub client: String,
     #[serde(flatten)]
     pub request: crate::rejections::RequestText,
+    pub times: u64,
+    pub first_at: String,
 }
 
 impl From<RecentRejection> for Rejection {
@@ -178,6 +189,8 @@ impl From<RecentRejection> for Rejection {
             status: refusal.status,
             client: refusal.peer,
             request: refusal.request,
+            times: refusal.times,
+            first_at: rfc3339(refusal.first_at),
         }
     }
 }
@@ -206,9 +219,16 @@ pub struct StatusView {
     pub counts: BusyCounts,
     /// The requests that have ended since the start, by their outcome.
     pub requests: BTreeMap<String, u64>,
+    /// Those of the last minute.
+    pub requests_last_minute: BTreeMap<String, u64>,
+    /// What an operator should look into.
+    pub hints: Vec<String>,
     pub routes: Vec<RouteView>,
     pub log_level: String,
     pub config_loaded: String,
+    /// The first error of the latest reload; null: it has not failed.
+    pub reload_error: Option<String>,
+    pub reload_failed: Option<String>,
     /// As in `fencepost_config_info`.
     pub config_digest: String,
 }

@@ -14,6 +14,7 @@
 //! | `POST /v1/marks/{resource}/advance` | `{"token":"43"}` → `{"resource","outcome":"advanced"\|"current","mark"}`; 412 `stale-token` |
 //! | `POST /v1/marks/{resource}/override` | `{"token":"7","reason":"…"}` → `{"resource","outcome":"overridden","before","mark","era"}`; 409 `epochs-open`, 404 `no-mark` |
 //! | `POST /v1/marks/{resource}/resolve` | `{"id":"…","reason":"…"}` → `{"resource","outcome":"resolved","id"}`; 404 `no-such-unknown` |
+//! | `GET /v1/requests?limit=` | `{"requests":[request…],"total":3}`: the requests in progress, the oldest first |
 //! | `GET /v1/rejections?limit=` | `{"rejections":[rejection…]}`, the latest first |
 //! | `GET /v1/unknown?prefix=&limit=&after=` | `{"open":[busy…],"next":null,"unknown":[rejection…]}`: `open`, the resources with unknown outcomes that have not settled; `unknown`, the latest requests that were sent and whose outcome was not known, settled or not |
 //! | `GET /v1/waiting?prefix=&limit=&after=` | `{"waiting":[busy…],"next":null}`: the resources where requests wait for older ones |
@@ -31,7 +32,10 @@
 //! `{"instance","number","token"}`; an audit entry
 //! `{"resource","action","before","after","reason","actor","at"}`; a rejection
 //! `{"at","route","resource","token","mark","gap","outcome","status","method","path","client",
-//! "forwarded_for","user_agent","request_id","trace_id"}`. Tokens, marks and gaps are JSON strings.
+//! "forwarded_for","user_agent","request_id","trace_id","times","first_at"}`, which stands for
+//! `times` alike since `first_at`; a request in progress
+//! `{"age_seconds","waits_for","older":[token…],"ends_in_seconds","route","resource","token",
+//! "client","method","path","forwarded_for","user_agent","request_id","trace_id"}`. Tokens, marks and gaps are JSON strings.
 //! Bodies may name an `actor` for the audit table; unknown members are refused.
 //!
 //! `{resource}` is the rest of the raw path (less the verb of a POST), percent-decoded once: a key
@@ -65,6 +69,7 @@ pub use self::listener::serve;
 use self::problem::{METHOD, NOT_FOUND};
 pub use self::readiness::{Readiness, ReadyReport};
 pub use self::status::LoadedConfig;
+use crate::active_requests::ActiveRequests;
 use crate::config::AdminSettings;
 use crate::fencing::Fencing;
 use crate::log_filter::LogFilter;
@@ -77,6 +82,7 @@ pub struct AdminState {
     pub fencing: Arc<Fencing>,
     pub metrics: Arc<Metrics>,
     pub rejections: Arc<Rejections>,
+    pub active: Arc<ActiveRequests>,
     pub readiness: Arc<Readiness>,
     /// The current settings, which a reload changes.
     pub settings: watch::Receiver<AdminSettings>,
@@ -92,6 +98,7 @@ pub fn router(state: AdminState) -> Router {
         .route("/v1/marks", get(marks::list))
         .route("/v1/marks/{*rest}", get(marks::view).post(marks::act))
         .route("/v1/prune", post(marks::prune))
+        .route("/v1/requests", get(status::requests))
         .route("/v1/rejections", get(status::rejected))
         .route("/v1/unknown", get(status::unknown))
         .route("/v1/status", get(status::status))

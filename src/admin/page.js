@@ -3,6 +3,10 @@
 // nodes only, and characters that do not show as themselves are written as numbers.
 "use strict";
 const EVERY = 5000;
+const STAGES = {
+  body: "its client: the body", store: "the store", "older-in-flight": "older requests:", connection: "a connection upstream",
+  upstream: "the upstream", response: "the rest of the response",
+};
 const ROWS = 50;
 const HIDDEN = /[\p{C}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu;
 const key = new URLSearchParams(location.search).get("key");
@@ -21,7 +25,7 @@ function element(name, attributes, ...children) {
 }
 
 const word = (look, text) => element("span", { class: `word ${look}` }, text);
-const time = (text) => element("time", {}, text);
+const time = (text) => element("time", { title: shown(text) }, text.slice(0, 19).replace("T", " "));
 const long = (text) => element("span", { class: "long", title: shown(text) }, text);
 const link = (resource) => resource === null ? "-" : element("a",
   { class: "long", title: shown(resource), href: "/resource?key=" + encodeURIComponent(resource) }, resource);
@@ -38,14 +42,14 @@ function span(seconds) {
 }
 
 /** `columns` makes an object of a row: the headings and their values. Numbers go to the right. */
-function table(title, none, rows, columns, more) {
+function table(title, none, rows, columns, more, look = "") {
   const heading = element("h2", {}, title);
   if (rows.length === 0) return [heading, element("p", { class: "none" }, none)];
   const cells = rows.slice(0, ROWS).map((row) => Object.entries(columns(row)));
   const cell = (name, value, text) => element(name, typeof value === "number" ? { class: "num" } : {}, text);
   const head = cells[0].map(([name, value]) => cell("th", value, name));
   const body = cells.map((row) => element("tr", {}, ...row.map(([, value]) => cell("td", value, value))));
-  const whole = element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...body));
+  const whole = element("table", { class: look }, element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...body));
   const parts = [heading, element("div", { class: "scroll", tabindex: "0" }, whole)];
   if (more || rows.length > ROWS) parts.push(element("p", { class: "soft" }, "There are more: fencepost status lists them."));
   return parts;
@@ -63,9 +67,10 @@ const settling = (unknown) => ({
   instance: unknown.instance, note: unknown.inherited ? "inherited" : "",
 });
 
+/** The first five columns fit on a telephone. */
 const rejection = (one) => ({
-  at: time(one.at), outcome: word("warn", one.outcome), status: one.status, ...(key === null && { resource: link(one.resource) }),
-  token: one.token, mark: one.mark, client: one.client, method: one.method,
+  at: time(one.at), outcome: word("warn", one.outcome), ...(key === null && { resource: link(one.resource) }),
+  token: one.token, mark: one.mark, times: one.times, "first at": time(one.first_at), status: one.status, client: one.client, method: one.method,
   path: one.path === null ? "-" : long(one.path), "request id": one.request_id,
 });
 
@@ -78,9 +83,14 @@ function verdict(status) {
   if (enforced === 0) lines.push(["bad", "No route enforces: every stale write passes."]);
   else if (enforced === all) lines.push(["good", "Enforcing on all routes."]);
   else lines.push(["warn", `Enforcing on ${enforced} of ${all} routes. Not on: ${notOn}.`]);
+  const why = status.store_error ?? "no attempt has ended yet";
   if (status.store === "up") lines.push(["good", "The store answers."]);
-  else lines.push(["bad", `The store is ${status.store}: ${status.store_error ?? "it was not reached yet"}`]);
+  else lines.push(["bad", `The store ${status.store === "down" ? "is down" : "was never reached since the start"}: ${why}`]);
   if (!status.ready) lines.push(["bad", `Not ready: ${status.not_ready_because.join("; ")}`]);
+  for (const hint of status.hints) lines.push(["bad", hint]);
+  if (status.reload_error !== null) {
+    lines.push(["bad", `The reload at ${status.reload_failed} failed, and the configuration is as before: ${status.reload_error}`]);
+  }
   if (status.draining) lines.push(["warn", "Draining: no new requests are taken."]);
   if (status.unknown > 0) {
     lines.push(["warn", `Unknown outcomes: ${status.unknown}. Newer tokens of their resources wait until they settle.`]);
@@ -91,8 +101,8 @@ function verdict(status) {
 }
 
 async function overview(status) {
-  const lists = ["waiting?limit=50", "unknown?limit=50", "rejections?limit=20", "instances"];
-  const [waiting, unknown, refused, instances] = await Promise.all(lists.map(ask));
+  const lists = ["requests", "waiting?limit=50", "unknown?limit=50", "rejections?limit=20", "instances"];
+  const [active, waiting, unknown, refused, instances] = await Promise.all(lists.map(ask));
   const outcomes = Object.entries(status.requests).sort((one, two) => two[1] - one[1]);
   const open = unknown.open.flatMap((busy) => busy.unknown.map((one) => ({ resource: busy.resource, ...one })));
   return [
@@ -101,15 +111,20 @@ async function overview(status) {
       "in flight": status.in_flight, waiting: status.waiting, unknown: status.unknown,
       "lease left": span(status.lease_remaining_seconds), "up for": span(status.uptime_seconds),
     }),
-    ...table("How requests ended", "No request has ended since the start.", outcomes,
-      ([outcome, count]) => ({ outcome, "since the start": count })),
+    ...table(`Oldest of ${active.total} requests in progress`, "None is in progress.", active.requests, (one) => ({
+      age: span(one.age_seconds), "waits for": STAGES[one.waits_for] + one.older.map((token) => ` ${token}`), "ends in": span(one.ends_in_seconds),
+      method: one.method, route: one.route, resource: link(one.resource), token: one.token, client: one.client, "request id": one.request_id,
+    })),
+    ...table("How requests ended", "No request has ended since the start.", outcomes, ([outcome, count]) => ({
+      outcome, "last minute": status.requests_last_minute[outcome] ?? 0, "since the start": count,
+    })),
     ...table("Waiting for older requests", "Nothing waits.", waiting.waiting, (busy) => ({
       resource: link(busy.resource), waiting: busy.waiting, "in flight": busy.in_flight, unknown: busy.unknown.length,
       "settles in": span(busy.unknown.reduce((most, { settles_in_seconds: one }) => (one > most ? one : most), null)),
     }), waiting.next),
     ...table("Unknown outcomes", "No outcome is unknown.", open,
       (one) => ({ resource: link(one.resource), ...settling(one) }), unknown.next),
-    ...table("Latest refusals", "Nothing was refused since the start.", refused.rejections, rejection),
+    ...table("Latest refusals", "Nothing was refused since the start.", refused.rejections, rejection, false, "refusals"),
     ...table("Routes", "There are no routes.", status.routes, (route) => ({
       route: route.route, path: route.path, mode: word(route.mode === "enforce" ? "good" : "warn", route.mode), key: route.resource,
     })),

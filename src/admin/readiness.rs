@@ -83,7 +83,13 @@ impl Readiness {
         if draining {
             not_ready_because.push("the proxy is draining");
         }
+        let state = match (draining, configured && store_reached && store_up) {
+            (true, _) => "draining",
+            (false, true) => "ready",
+            (false, false) => "alive",
+        };
         ReadyReport {
+            state: state.to_owned(),
             instance: self.instance.to_string(),
             ready: not_ready_because.is_empty(),
             configured,
@@ -109,6 +115,9 @@ impl Readiness {
     reason = "independent facts, as the JSON has them"
 )]
 pub struct ReadyReport {
+    /// `ready`, `draining`, or `alive`: it runs, and does not reach its store. It may count as ready
+    /// nevertheless, see `admin.ready_follows_store`.
+    pub state: String,
     /// The name of this instance, as in its log lines and in `Via`.
     pub instance: String,
     pub ready: bool,

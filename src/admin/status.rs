@@ -15,8 +15,8 @@ use tokio::time::timeout;
 
 use super::AdminState;
 use super::api::{
-    InstanceList, Json, Live, RejectionList, RouteView, StatusView, UnknownOutcomes, WaitingList,
-    rejections,
+    InstanceList, Json, Live, RejectionList, RequestList, RouteView, StatusView, UnknownOutcomes,
+    WaitingList, rejections,
 };
 use super::auth::{AdminPeer, MayWrite};
 use super::marks::{ListQuery, cut, limit, parse, query};
@@ -34,6 +34,8 @@ pub struct LoadedConfig {
     at: SystemTime,
     /// Fields whose new values need a restart.
     kept: Vec<String>,
+    /// The first error of the reload that has failed since, and when that was.
+    failed: Option<(String, SystemTime)>,
 }
 
 impl LoadedConfig {
@@ -44,7 +46,14 @@ impl LoadedConfig {
             settings,
             at: wall_clock(),
             kept,
+            failed: None,
         }
+    }
+
+    /// A reload has failed just now. Its reason becomes one line.
+    pub fn failed(&mut self, reason: Option<&String>) {
+        let line = |reason: &String| reason.split_whitespace().collect::<Vec<_>>().join(" ");
+        self.failed = reason.map(|reason| (line(reason), wall_clock()));
     }
 }
 
@@ -107,8 +116,11 @@ pub async fn status(State(state): State<AdminState>) -> Json<StatusView> {
         resource: route.key.as_ref().map(|key| key.as_str().to_owned()),
     });
     let lease = state.fencing.lease().remaining();
-    let ended = state.metrics.requests_by_outcome();
-    let ended = Outcome::ALL.iter().map(Outcome::to_string).zip(ended);
+    let by_outcome = |counts: Vec<u64>| {
+        let counts = Outcome::ALL.iter().map(Outcome::to_string).zip(counts);
+        counts.filter(|(_, count)| *count > 0).collect()
+    };
+    let (reload_error, reload_failed) = loaded.failed.unzip();
     Json(StatusView {
         version: VERSION.to_owned(),
         commit: COMMIT.to_owned(),
@@ -123,10 +135,18 @@ pub async fn status(State(state): State<AdminState>) -> Json<StatusView> {
         .to_owned(),
         lease_remaining_seconds: lease.map(|left| left.as_secs_f64()),
         counts: state.fencing.busy_counts(),
-        requests: ended.filter(|(_, count)| *count > 0).collect(),
+        requests: by_outcome(state.metrics.requests_by_outcome()),
+        requests_last_minute: by_outcome(state.metrics.requests_of_last_minute()),
+        hints: state
+            .rejections
+            .reset_hint(wall_clock())
+            .into_iter()
+            .collect(),
         routes: routes.collect(),
         log_level: state.log.now().to_string(),
         config_loaded: rfc3339(loaded.at),
+        reload_error,
+        reload_failed: reload_failed.map(rfc3339),
         config_digest: loaded.settings.document.digest(),
     })
 }
@@ -236,8 +256,22 @@ pub async fn set_log_level(
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RejectionQuery {
+struct LimitQuery {
     limit: Option<u16>,
+}
+
+/// The most requests in progress in an answer that names no limit.
+const OLDEST: u16 = 50;
+
+/// `GET /v1/requests`.
+pub async fn requests(
+    State(state): State<AdminState>,
+    uri: Uri,
+) -> Result<Json<RequestList>, AdminProblem> {
+    let query: LimitQuery = query(&uri)?;
+    let limit = limit(query.limit.or(Some(OLDEST)))?;
+    let (requests, total) = state.active.oldest(limit, &state.fencing);
+    Ok(Json(RequestList { requests, total }))
 }
 
 /// `GET /v1/rejections`.
@@ -245,7 +279,7 @@ pub async fn rejected(
     State(state): State<AdminState>,
     uri: Uri,
 ) -> Result<Json<RejectionList>, AdminProblem> {
-    let query: RejectionQuery = query(&uri)?;
+    let query: LimitQuery = query(&uri)?;
     let latest = state.rejections.latest(None, limit(query.limit)?);
     let rejections = rejections(latest);
     Ok(Json(RejectionList { rejections }))

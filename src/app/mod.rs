@@ -97,6 +97,7 @@ impl Bound {
         let (settings, filter) = (self.settings, Arc::clone(&log.filter));
         let (app, background) = App::start(settings, self.store, self.instance, filter)?;
         tokio::spawn(log.writer.count_dropped(Arc::clone(&app.metrics)));
+        tokio::spawn(Arc::clone(&app.metrics).keep_counts());
         if let Some(listener) = self.admin_listener {
             app.serve_admin(listener);
         }

@@ -57,7 +57,7 @@ pub(super) async fn watch(
                 }
                 (new.sources.clone(), take(new, &settings, &app).await)
             }
-            Err(problems) => (problems.sources.clone(), Err(vec![problems.to_string()])),
+            Err(problems) => (problems.sources.clone(), Err(problems.errors_in_words())),
         };
         match reloaded {
             Ok(new) => {
@@ -73,6 +73,8 @@ pub(super) async fn watch(
                 seen = sources.and(&settings.sources.now());
                 app.metrics.set_routes(&route_labels(&settings));
                 app.metrics.series.config_reload_ok.set(0);
+                app.loaded
+                    .send_modify(|loaded| loaded.failed(reasons.first()));
                 for reason in reasons {
                     tracing::error!(
                         cause,

@@ -128,6 +128,7 @@ impl App {
             fencing: Arc::clone(&self.fencing),
             metrics: Arc::clone(&self.metrics),
             rejections: Arc::clone(&self.rejections),
+            active: self.proxy.active(),
             readiness: Arc::clone(&self.readiness),
             settings: self.admin_settings.subscribe(),
             log: Arc::clone(&self.log),

@@ -156,8 +156,9 @@ impl UploadProgress {
 
     /// Resolves when the upstream has done nothing for `limit`: since the whole request was sent,
     /// or taken none of it though there was more (found within twice the time). A long upload that
-    /// moves is not its fault. `began`: just now, when the exchange did.
-    pub(crate) async fn silent(&self, began: Instant, limit: Duration) {
+    /// moves is not its fault. `began`: just now, when the exchange did. `again`: the time has begun
+    /// again.
+    pub(crate) async fn silent(&self, began: Instant, limit: Duration, again: impl Fn(Instant)) {
         let mut taken = self.taken.load(Ordering::Relaxed);
         let mut timer = SpareTimer::take();
         let mut deadline = began + limit;
@@ -172,9 +173,13 @@ impl UploadProgress {
             if before == taken && !self.waits.load(Ordering::Relaxed) {
                 return;
             }
-            deadline = Instant::now() + limit;
+            let now = Instant::now();
+            again(now);
+            deadline = now + limit;
         }
-        deadline = Instant::now() + limit;
+        let sent = Instant::now();
+        again(sent);
+        deadline = sent + limit;
         poll_fn(|cx| timer.poll(cx, deadline)).await;
     }
 }

@@ -33,18 +33,29 @@ enum Probe {
     Ready,
 }
 
-/// Returns true if it is ready or alive; prints the reason if not.
+/// Returns true if it is ready or alive. Prints which, with the reason where the store is down.
 pub async fn run(args: HealthArgs) -> anyhow::Result<bool> {
     let admin = args.admin.connect_for_a_probe(TIMEOUT)?;
     if args.probe == Probe::Live {
         admin.get::<Live>(&["livez"], &()).await?;
-        return print("live\n").map(|_| true);
+        return print("alive\n").map(|_| true);
     }
     let ready: ReadyReport = admin.get(&["readyz"], &()).await?;
-    let why = ready.not_ready_because;
-    if why.is_empty() {
+    let error = ready.store_error.map(|error| format!(" ({error})"));
+    let error = error.unwrap_or_default();
+    if ready.ready && ready.state == "ready" {
         return print("ready\n").map(|_| true);
     }
-    writeln!(std::io::stderr(), "not ready: {}", line(&why.join("; ")))?;
+    if ready.ready {
+        let what = "the store is down, and fenced requests are refused until it answers";
+        return print(&format!("alive: {}\n", line(&format!("{what}{error}")))).map(|_| true);
+    }
+    let state = if ready.state == "alive" {
+        "alive, "
+    } else {
+        ""
+    };
+    let why = ready.not_ready_because.join("; ") + &error;
+    writeln!(std::io::stderr(), "{state}not ready: {}", line(&why))?;
     Ok(false)
 }

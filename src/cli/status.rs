@@ -8,7 +8,9 @@ use serde::Serialize;
 
 use super::admin::AccessArgs;
 use super::{print, shown, tables};
-use crate::admin::api::{InstanceList, RejectionList, StatusView, UnknownOutcomes, WaitingList};
+use crate::admin::api::{
+    InstanceList, RejectionList, RequestList, StatusView, UnknownOutcomes, WaitingList,
+};
 
 /// The answers come from memory.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -20,9 +22,9 @@ pub struct StatusArgs {
     access: AccessArgs,
 }
 
-const ABOUT: &str = "instance version started ready not_ready_because draining store store_error \
+const ABOUT: &str = "hints state instance version started ready not_ready_because draining store store_error \
      store_kind namespace lease_remaining_seconds in_flight waiting unknown log_level \
-     config_loaded config_digest";
+     config_loaded config_digest reload_failed reload_error";
 const ROUTE: &str = "route path mode resource";
 const INSTANCE: &str = "id state silent_seconds settles_in_seconds";
 
@@ -30,6 +32,7 @@ const INSTANCE: &str = "id state silent_seconds settles_in_seconds";
 #[derive(Serialize)]
 struct Answers {
     status: StatusView,
+    requests: RequestList,
     instances: InstanceList,
     waiting: WaitingList,
     unknown: UnknownOutcomes,
@@ -43,6 +46,7 @@ pub async fn run(args: StatusArgs) -> anyhow::Result<bool> {
     let most = [("limit", 1000)];
     let answers = Answers {
         status: admin.get(&["v1", "status"], &()).await?,
+        requests: admin.get(&["v1", "requests"], &()).await?,
         instances: admin.get(&["v1", "instances"], &()).await?,
         waiting: admin.get(&["v1", "waiting"], &()).await?,
         unknown: admin.get(&["v1", "unknown"], &()).await?,
@@ -62,6 +66,8 @@ fn render(answers: &Answers) -> String {
     let mut out = tables::facts(ABOUT, status)
         + &tables::section("\nRoutes\n", ROUTE, &status.routes)
         + &tables::section("\nInstances\n", INSTANCE, &answers.instances.instances)
+        + &tables::outcomes(status)
+        + &tables::in_progress(&answers.requests)
         + &tables::waiting(&waiting.waiting)
         + &tables::refused_most(&answers.rejections.rejections)
         + &tables::all_unknown(&unknown.open);

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::admin::api::{MarkReport, Rejection};
+use crate::admin::api::{MarkReport, Rejection, RequestList, StatusView};
 use crate::fencing::overview::BusyResource;
 use crate::printable::line;
 
@@ -78,7 +78,7 @@ fn aligned(lines: impl Iterator<Item = Vec<String>>) -> String {
 /// Of unknown outcomes.
 const SETTLING: &str = "id token settles_in_seconds instance inherited";
 /// Of requests that were refused, or whose outcome is unknown.
-const REJECTION: &str = "at outcome status token mark client method path request_id";
+const REJECTION: &str = "at times first_at outcome status token mark client method path request_id";
 
 const MARK: &str = "resource mark spent since in_flight waiting instance";
 
@@ -135,6 +135,24 @@ pub fn waiting(list: &[BusyResource]) -> String {
     section("\nWaiting for older requests\n", columns, rows)
 }
 
+/// How requests ended: lately, and since the start.
+pub fn outcomes(status: &StatusView) -> String {
+    let rows = status.requests.iter().map(|(outcome, count)| {
+        let lately = status.requests_last_minute.get(outcome).unwrap_or(&0);
+        json!({ "outcome": outcome, "last_minute": lately, "since_the_start": count })
+    });
+    let columns = "outcome last_minute since_the_start";
+    section("\nHow requests ended\n", columns, rows)
+}
+
+/// The requests in progress.
+pub fn in_progress(list: &RequestList) -> String {
+    let title = format!("\nOldest requests in progress, of {}\n", list.total);
+    let columns = "age_seconds waits_for ends_in_seconds older method route resource token client \
+                   request_id";
+    section(&title, columns, &list.requests)
+}
+
 /// The refusals of a list by their resource: who fights over what. `latest`: the newest first.
 pub fn refused_most(latest: &[Rejection]) -> String {
     let mut groups: BTreeMap<&str, Vec<&Rejection>> = BTreeMap::new();
@@ -143,14 +161,16 @@ pub fn refused_most(latest: &[Rejection]) -> String {
             groups.entry(resource.as_str()).or_default().push(one);
         }
     }
+    let times = |refusals: &[&Rejection]| refusals.iter().map(|one| one.times).sum::<u64>();
     let mut groups: Vec<_> = groups.into_values().collect();
-    groups.sort_by_key(|refusals| std::cmp::Reverse(refusals.len()));
+    groups.sort_by_key(|refusals| std::cmp::Reverse(times(refusals)));
     let rows = groups.iter().take(MOST).map(|refusals| {
         let clients: HashSet<_> = refusals.iter().map(|one| &one.client).collect();
-        let (times, clients) = (json!(refusals.len()), json!(clients.len()));
+        let (times, clients) = (json!(times(refusals)), json!(clients.len()));
         with(refusals[0], [("times", times), ("clients", clients)])
     });
-    let title = format!("\nRefused most, of the latest {}\n", latest.len());
+    let all = latest.iter().map(|one| one.times).sum::<u64>();
+    let title = format!("\nRefused most, of the latest {all}\n");
     let columns = "resource times clients at outcome token mark client user_agent";
     section(&title, columns, rows)
 }

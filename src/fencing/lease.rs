@@ -249,6 +249,12 @@ impl Lease {
         Some(self.clock.now().saturating_sub(ends))
     }
 
+    /// When the exchanges of a lease that is over will be cut; `None` while it runs.
+    #[must_use]
+    pub fn cuts_in(&self) -> Option<Duration> {
+        Some(self.cutoff.saturating_sub(self.lapsed_for()?))
+    }
+
     /// Cuts the exchanges that have run for too long under a lapsed lease. Returns the time until
     /// there may be more of them; `None` if the lease never lapses.
     pub fn cut_overdue(&self) -> Option<Duration> {

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::Fencing;
 use super::failure_detector::{InstanceState, InstanceView};
 use super::operators::{UnknownView, own};
-use crate::routing::ResourceKey;
+use crate::routing::{ResourceKey, Token};
 
 /// One resource with requests under way here.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -61,6 +61,12 @@ impl Fencing {
             .collect();
         busy.sort_unstable_by(|one, two| one.resource.as_str().cmp(two.resource.as_str()));
         busy
+    }
+
+    /// The tokens of the older requests that a request waits for here.
+    #[must_use]
+    pub fn older(&self, key: &ResourceKey, token: Token) -> Vec<Token> {
+        self.epoch_table.older(key, token)
     }
 
     /// The sums over all resources.

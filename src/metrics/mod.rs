@@ -15,9 +15,9 @@ mod process;
 mod route;
 mod store;
 
-use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use prometheus::{Registry, TextEncoder};
 
@@ -31,12 +31,16 @@ pub use self::route::{InFlightGuard, ResponseTimer, RouteMetrics};
 pub use self::store::StoreMetrics;
 use crate::build_info::{COMMIT, VERSION};
 use crate::config::{Mode, Settings};
+use crate::locked::locked;
 use crate::routing::ResourceKey;
 
 /// The `route` label of claims.
 pub const CLAIM: &str = "claim";
 /// The `route` label of requests that no route matches.
 pub const UNMATCHED: &str = "unmatched";
+
+/// How often [`Metrics::keep_counts`] keeps a copy, and how many copies there are: a minute's.
+const COPIES: (Duration, usize) = (Duration::from_secs(5), 13);
 
 /// Everything the program counts and measures.
 #[derive(Debug)]
@@ -48,6 +52,8 @@ pub struct Metrics {
     routes: RwLock<HashMap<String, Arc<RouteMetrics>>>,
     unmatched: Arc<RouteMetrics>,
     stale_resources: RecentDistinct,
+    /// Copies of [`Self::requests_by_outcome`], the oldest first. Held for a push or a look.
+    earlier: Mutex<VecDeque<Vec<u64>>>,
     store: Arc<StoreMetrics>,
 }
 
@@ -75,6 +81,7 @@ impl Metrics {
             routes: RwLock::new(by_label),
             unmatched,
             stale_resources: RecentDistinct::default(),
+            earlier: Mutex::default(),
         };
         metrics.set_routes(routes);
         metrics
@@ -112,6 +119,33 @@ impl Metrics {
         let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
         let total = |outcome| routes.values().map(|route| route.requests(outcome)).sum();
         Outcome::ALL.iter().map(|outcome| total(*outcome)).collect()
+    }
+
+    /// The same for the last minute, by up to 5 seconds more.
+    #[must_use]
+    pub fn requests_of_last_minute(&self) -> Vec<u64> {
+        let mut counts = self.requests_by_outcome();
+        let earlier = locked(&self.earlier);
+        for (count, earlier) in counts.iter_mut().zip(earlier.front().into_iter().flatten()) {
+            *count = count.saturating_sub(*earlier);
+        }
+        counts
+    }
+
+    /// Keeps the copies that [`Self::requests_of_last_minute`] compares with, so that no request is
+    /// counted twice for it. Runs until it is dropped.
+    pub async fn keep_counts(self: Arc<Self>) {
+        let (every, most) = COPIES;
+        let mut tick = tokio::time::interval(every);
+        loop {
+            tick.tick().await;
+            let counts = self.requests_by_outcome();
+            let mut earlier = locked(&self.earlier);
+            earlier.push_back(counts);
+            if earlier.len() > most {
+                earlier.pop_front();
+            }
+        }
     }
 
     /// A limit was reached.

@@ -26,24 +26,14 @@ impl StoreMetrics {
         }
     }
 
-    fn count(&self, error: &StoreError) {
-        let errors = &self.series.store_errors;
-        errors.with_label_values(&[error.kind()]).inc();
-    }
-
     /// A call has failed. A lock timeout says nothing about the store itself.
     pub fn failed(&self, error: &StoreError) {
-        self.count(error);
+        let errors = &self.series.store_errors;
+        errors.with_label_values(&[error.kind()]).inc();
         if !matches!(error, StoreError::LockTimeout(_)) {
             self.series.store_up.set(0);
             *locked(&self.trouble) = Some(error.to_string().into());
         }
-    }
-
-    /// The store could not be reached yet. The probe says so without a reason.
-    pub fn unreached(&self, error: &StoreError) {
-        self.count(error);
-        self.series.store_up.set(0);
     }
 
     /// A call has been answered.

@@ -286,3 +286,26 @@ fn the_process_is_measured() {
     assert!(value(&metrics, "process_resident_memory_bytes") > 0.0);
     assert!(value(&metrics, "process_open_fds") > 0.0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn requests_of_the_last_minute_are_those_of_a_minute() {
+    let metrics = Arc::new(metrics());
+    let keeping = tokio::spawn(Arc::clone(&metrics).keep_counts());
+    let stale = || metrics.requests_of_last_minute()[Outcome::StaleToken as usize];
+    let pass = |seconds| tokio::time::sleep(Duration::from_secs(seconds));
+    pass(1).await;
+    metrics.route("/orders/{id}").request(Outcome::StaleToken);
+    assert_eq!(stale(), 1, "since the start, where that is less");
+    pass(40).await;
+    metrics.route("/orders/{id}").request(Outcome::StaleToken);
+    assert_eq!(stale(), 2);
+    pass(30).await;
+    assert_eq!(stale(), 1);
+    pass(60).await;
+    assert_eq!(stale(), 0);
+    assert_eq!(
+        metrics.requests_by_outcome()[Outcome::StaleToken as usize],
+        2
+    );
+    keeping.abort();
+}

@@ -70,7 +70,7 @@ impl Proxy {
         };
         trace_answer(context, route, response.status(), outcome, refused.as_ref());
         // Measures the request until its answer has been taken, and ends its span there.
-        let timer = metrics.duration(context.began);
+        let timer = metrics.duration(context.progress.began);
         response.body.time(timer, context.trace.clone());
         response
     }

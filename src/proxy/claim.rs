@@ -5,16 +5,18 @@
 use std::sync::Arc;
 
 use http::Method;
+use tokio::time::Instant;
 
 use super::answer::Forwarded;
 use super::classify::{self, Class};
 use super::client::Client;
-use super::context::Context;
+use super::context::{Context, Listed};
 use super::headers::{self, RESOURCE, TARGET};
 use super::limits::InFlightPermit;
 use super::refusal::{Refusal, claimed};
 use super::routing_table::Route;
 use super::setup::Proxy;
+use crate::active_requests::Stage;
 use crate::body::{Received, RequestBody};
 use crate::config::{ClaimSettings, bearer};
 use crate::http1::{Fields, RequestHead};
@@ -33,7 +35,7 @@ struct Claim {
 impl Proxy {
     pub(super) async fn claim(
         &self,
-        context: &Context,
+        context: &Arc<Context>,
         head: RequestHead,
         body: Received,
     ) -> Result<Forwarded, Refusal> {
@@ -42,6 +44,8 @@ impl Proxy {
             may_claim(claim, &head.fields, &context.client)?;
         }
         let permit = self.in_flight.take(&context.client)?;
+        let ends = context.progress.began + context.table().settings.body.timeout.0;
+        let _listed = Listed::new(context, Stage::Body, ends);
         let fields = &head.fields;
         let claim = match (
             headers::text(fields, TARGET)?,
@@ -65,6 +69,7 @@ impl Proxy {
         let open = self.fencing.unless_known_stale(key, token, trace)?;
         let wait = claim.route.settings.barrier.wait.0;
         let watch = (&*context.table().claim_metrics, trace);
+        context.enter_admission(Instant::now(), wait);
         let admitted = self
             .fencing
             .admit(claim.needs, (key, token), open, wait, watch);

@@ -13,10 +13,14 @@ use super::client::Client;
 use super::headers::{self, FORWARDED_FOR};
 use super::refusal::{AnswerStyle, Subject};
 use super::routing_table::{RoutingTable, Snapshot};
-use crate::config::LogSettings;
+use crate::active_requests::{ActiveRequest, InProgress, Place, Progress, Stage};
+use crate::config::{LogSettings, Mode};
+use crate::fencing::Fencing;
 use crate::http1::names::USER_AGENT;
 use crate::http1::{Fields, RequestHead, Target};
+use crate::metrics::{CLAIM, UNMATCHED};
 use crate::rejections::RequestText;
+use crate::routing::CheckedPath;
 use crate::traces::{RequestTrace, TraceParent};
 
 /// The name under which a client, this proxy and the upstream log one request.
@@ -47,8 +51,7 @@ pub(crate) struct Context {
     pub trace: Option<Arc<RequestTrace>>,
     /// The caller reads a refusal as a gRPC status.
     grpc: bool,
-    /// When its head had arrived.
-    pub began: Instant,
+    pub progress: Progress,
     /// From the first byte to the upstream to the head of its response.
     pub upstream: OnceLock<Duration>,
     /// The resource and the token. Set once the key is derived, so that any refusal of the request
@@ -65,7 +68,6 @@ impl Context {
         client: Arc<Client>,
         by_proxy: bool,
     ) -> Arc<Self> {
-        let began = Instant::now();
         let copied = |name| head?.fields.get(name).map(Bytes::copy_from_slice);
         let parent = head.and_then(|head| TraceParent::of(&head.fields));
         let trace = head.zip(snapshot.traces.as_ref());
@@ -84,7 +86,7 @@ impl Context {
             trace_id,
             trace,
             grpc: head.is_some_and(reads_grpc),
-            began,
+            progress: Progress::new(Instant::now()),
             upstream: OnceLock::new(),
             subject: OnceLock::new(),
             snapshot,
@@ -114,6 +116,12 @@ impl Context {
         }
     }
 
+    /// The check and the barrier begin.
+    pub(super) fn enter_admission(&self, began: Instant, wait: Duration) {
+        let limit = wait.max(self.table().settings.store.timeout.0);
+        self.progress.enter(Stage::Store, Some(began + limit));
+    }
+
     /// The request in words. `query`: with its query.
     pub(super) fn text(&self, query: bool) -> RequestText {
         let field = |value: &Bytes| cut(&String::from_utf8_lossy(value), FIELD_SHOWN);
@@ -133,6 +141,79 @@ impl Context {
             user_agent: self.user_agent.as_ref().map(field),
             trace_id: self.trace_id.clone(),
         }
+    }
+}
+
+impl InProgress for Context {
+    fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    fn describe(&self, fencing: &Fencing) -> ActiveRequest {
+        let (table, now) = (self.table(), Instant::now());
+        let (key, token) = self.subject.get().cloned().unzip();
+        let (mut stage, mut ends) = self.progress.now();
+        let subject = key.iter().zip(token).filter(|_| stage == Stage::Store);
+        let older: Vec<_> = subject
+            .flat_map(|(key, token)| fencing.older(key, token))
+            .collect();
+        if !older.is_empty() {
+            stage = Stage::OlderInFlight;
+        }
+        let path = self.target.as_ref().map_or("", Target::path);
+        let claims = table
+            .settings
+            .claim()
+            .is_some_and(|claim| claim.path.0 == path);
+        let route = CheckedPath::parse(path).ok();
+        let route = route
+            .and_then(|path| table.find(&path))
+            .map(|route| &route.settings);
+        let fenced = key.is_some() && route.is_some_and(|route| route.mode == Mode::Enforce);
+        if fenced && matches!(stage, Stage::Upstream | Stage::Response) {
+            let cut = fencing.lease().cuts_in();
+            let cut = cut.and_then(|left| now.checked_add(left));
+            ends = ends.into_iter().chain(cut).min();
+        }
+        ActiveRequest {
+            age_seconds: self.progress.began.elapsed().as_secs_f64(),
+            waits_for: stage,
+            older,
+            ends_in: ends.and_then(|ends| ends.checked_duration_since(now)),
+            route: match route {
+                _ if claims => CLAIM,
+                Some(route) => route.label(),
+                None => UNMATCHED,
+            }
+            .to_owned(),
+            resource: key,
+            token,
+            client: self.client.text.to_string(),
+            request: self.text(self.log().query),
+        }
+    }
+}
+
+/// Lists a request as in progress until this is dropped.
+#[must_use = "the request is listed until this is dropped"]
+pub(super) struct Listed {
+    context: Arc<Context>,
+    place: Place,
+}
+
+impl Listed {
+    /// Lists a request in its first stage, which ends then at the latest.
+    pub(super) fn new(context: &Arc<Context>, stage: Stage, ends: Instant) -> Self {
+        context.progress.enter(stage, Some(ends));
+        let context = Arc::clone(context);
+        let place = context.snapshot.notes.active.add(Arc::clone(&context) as _);
+        Self { context, place }
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.context.snapshot.notes.active.remove(self.place);
     }
 }
 

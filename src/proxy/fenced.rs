@@ -4,15 +4,17 @@
 use std::sync::Arc;
 
 use http::Method;
+use tokio::time::Instant;
 
 use super::answer::Forwarded;
 use super::classify::{self, Fenced};
-use super::context::Context;
+use super::context::{Context, Listed};
 use super::exchange::{Asked, FenceTerms, fenced};
 use super::headers::is_grpc;
 use super::limits::InFlightPermit;
 use super::refusal::Refusal;
 use super::setup::Proxy;
+use crate::active_requests::Stage;
 use crate::body::{Received, RequestBody};
 use crate::config::Reuse;
 use crate::http1::RequestHead;
@@ -31,6 +33,9 @@ impl Proxy {
         let permit = self.in_flight.take(&context.client)?;
         let (route, token) = (Arc::clone(&fenced.route), fenced.token);
         let settings = &route.settings;
+        let came = context.progress.began;
+        let listed = Listed::new(context, Stage::Body, came + settings.body.timeout.0);
+        let whole = matches!(body, Received::Whole(_));
 
         // Phase 2: the body up to `body.buffer`, and the keys that are derived from it.
         let (upload, key, open) = self
@@ -45,6 +50,9 @@ impl Proxy {
         let wait = settings.barrier.wait.0;
         let subject = (&key, token);
         let watch = (&*route.metrics, context.trace.as_deref());
+        // The clock is read only for a body that has come later.
+        let came = if whole { came } else { Instant::now() };
+        context.enter_admission(came, wait);
         let admitted = self.fencing.admit(needs, subject, open, wait, watch);
         let admitted = admitted.await?;
 
@@ -70,8 +78,8 @@ impl Proxy {
         let body = upload.send(Arc::clone(&terms.progress));
         let choice = idempotency.as_ref();
         let exchange = self.exchange(context, Some(&route), head, body, Some(subject), choice);
-        let in_flight = Arc::clone(&permit);
-        let forwarded = fenced::forward(admitted.permit, exchange, terms, in_flight, &self.tasks);
+        let kept = (Arc::clone(&permit), listed);
+        let forwarded = fenced::forward(admitted.permit, exchange, terms, kept, &self.tasks);
 
         // Phase 5: the answer. The exchange may end long before or after the client has taken it.
         let mut forwarded = forwarded.await?;

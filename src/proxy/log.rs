@@ -60,8 +60,9 @@ impl Context {
             );
         }
         if let Some(status) = status {
+            let now = wall_clock();
             notes.rejections.push(RecentRejection {
-                at: wall_clock(),
+                at: now,
                 route: label.into(),
                 resource: key.cloned(),
                 token: token.copied(),
@@ -70,6 +71,8 @@ impl Context {
                 peer: self.client.text.to_string(),
                 status: status.as_u16(),
                 request,
+                times: 1,
+                first_at: now,
             });
         }
     }
@@ -115,7 +118,7 @@ impl Drop for AccessRecord {
             trace_id = request.trace_id.as_deref(),
             bytes = self.bytes,
             whole = self.whole,
-            duration_ms = millis(context.began.elapsed()),
+            duration_ms = millis(context.progress.began.elapsed()),
             upstream_ms = context.upstream.get().copied().map(millis),
             "answered"
         );

@@ -1,19 +1,21 @@
-//! [`Notes`]: what a process keeps of refusals and unknown outcomes, whatever its settings are.
+//! [`Notes`]: what a process keeps for operators about its requests, whatever its settings are.
 
 use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use crate::active_requests::ActiveRequests;
 use crate::metrics::Outcome;
 use crate::rejections::Rejections;
 use crate::throttle::Throttle;
 
-/// The refusals and unknown outcomes that operators see: in the log and in the admin API.
+/// The requests, refusals and unknown outcomes that operators see: in the log and in the admin API.
 pub(crate) struct Notes {
     /// Limits the log lines, each outcome by itself: a line for each refusal of a storm would cost
     /// more than the refusal, and hide the other reasons. In the order of [`Outcome::ALL`].
     throttles: Vec<Throttle>,
     pub(super) rejections: Arc<Rejections>,
+    pub(super) active: Arc<ActiveRequests>,
 }
 
 impl Notes {
@@ -25,6 +27,7 @@ impl Notes {
         Self {
             throttles: Outcome::ALL.iter().map(throttle).collect(),
             rejections,
+            active: Arc::default(),
         }
     }
 

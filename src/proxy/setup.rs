@@ -13,6 +13,7 @@ use super::headers::Via;
 use super::limits::InFlightLimit;
 use super::notes::Notes;
 use super::routing_table::{RoutingTable, Snapshot};
+use crate::active_requests::ActiveRequests;
 use crate::body::{BodyMemory, LongBodies};
 use crate::boot_clock::BootClock;
 use crate::config::{Settings, TlsSettings};
@@ -108,6 +109,11 @@ impl Proxy {
         if let Some(traces) = self.snapshot().traces.clone() {
             traces.finish(within).await;
         }
+    }
+
+    /// The requests in progress.
+    pub(crate) fn active(&self) -> Arc<ActiveRequests> {
+        Arc::clone(&self.snapshot().notes.active)
     }
 
     /// The TLS settings for new connections of the data port.

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::answer::Forwarded;
 use super::classify::is_safe;
 use super::client_body::{ClientBody, ReplySource};
-use super::context::Context;
+use super::context::{Context, Listed};
 use super::exchange::Conclusion;
 use super::exchange::reply::{ClientSender, Reply, ResponseWatch};
 use super::headers;
@@ -21,6 +21,7 @@ use super::routing_table::Route;
 use super::setup::Proxy;
 use super::tunnel::TunnelOpening;
 use super::upstream_request::unanswered;
+use crate::active_requests::Stage;
 use crate::body::{Received, RequestBody, UploadProgress};
 use crate::http1::{RequestHead, Response};
 use crate::metrics::Outcome;
@@ -30,7 +31,7 @@ impl Proxy {
     /// Passes a request that is not judged. `upgrade`: its tunnel may be opened.
     pub(super) async fn unfenced(
         &self,
-        context: &Context,
+        context: &Arc<Context>,
         route: Option<&Arc<Route>>,
         upgrade: bool,
         head: RequestHead,
@@ -53,7 +54,7 @@ impl Proxy {
     /// As [`Self::unfenced`], for a body that may have been read in part.
     pub(super) async fn pass(
         &self,
-        context: &Context,
+        context: &Arc<Context>,
         route: Option<&Arc<Route>>,
         upgrade: bool,
         mut head: RequestHead,
@@ -79,13 +80,15 @@ impl Proxy {
         }
         let repeatable = is_safe(&asked.method, &asked.fields);
         let began = Instant::now();
+        let _listed = Listed::new(context, Stage::Upstream, began + timeout);
+        let sent = |at| context.progress.enter(Stage::Upstream, Some(at + timeout));
         let answered = tokio::select! {
             biased;
             answered = upstream.send(upstream.plain(), exchange.request, repeatable) => answered.map_err(|error| {
                 // The client's fault says more than what it made of the exchange.
                 progress.fault().map_or_else(|| error.into(), Refusal::from)
             }),
-            () = progress.silent(began, timeout) => Err(Refusal::TooSlow(timeout)),
+            () = progress.silent(began, timeout, sent) => Err(Refusal::TooSlow(timeout)),
         };
         let response = match answered {
             Ok(response) => response,

@@ -22,10 +22,15 @@ import websocket
 
 PATIENCE = 60
 
-OVERVIEW = ("Enforcing on 1 of 2 routes. Not on: /seen/{id} (observe).", "The store answers.", "stale-token 3", "advanced 4",
-            "Nothing waits.", "stale-token 412 order:7 8 9 127.0.0.1 PUT /orders/7", "/orders/{id} enforce order:{id}",
+OVERVIEW = ("Enforcing on 1 of 2 routes. Not on: /seen/{id} (observe).", "The store answers.", "stale-token 3 3", "advanced 4 4",
+            "Oldest of 1 requests in progress", " s the upstream ", " PUT /orders/{id} order:5 3 127.0.0.1 ", "Nothing waits.", "stale-token order:7 8 9 1", "/orders/{id} enforce order:{id}",
             "id state silent for settles in", "order:<script>alert(1)<!--\\u{202e} ")
-RESOURCE = ("mark 9", "stale-token 412 8 9 127.0.0.1 PUT /orders/7", "Operator actions None.")
+RESOURCE = ("mark 9", "stale-token 8 9 1", "412 127.0.0.1 PUT /orders/7", "Operator actions None.")
+
+# The cells of a refusal's time, outcome, resource, token and mark that do not fit beside each other.
+BEYOND = """[...document.querySelectorAll(".refusals tr")].flatMap((row) => [...row.cells].slice(0, 5))
+  .filter((cell) => cell.getBoundingClientRect().right > innerWidth - 16 || cell.scrollWidth > cell.clientWidth)
+  .map((cell) => cell.innerText)"""
 
 
 def until(what, found):
@@ -127,7 +132,7 @@ def main():
 
 def look(tab, admin, data, folder, token):
     backgrounds = set()
-    for name, width, scheme in (("light", 1280, "light"), ("dark", 1280, "dark"), ("narrow", 360, "light")):
+    for name, width, scheme in (("light", 1280, "light"), ("dark", 1280, "dark"), ("narrow", 400, "light")):
         tab.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500)
         tab.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         for page, path, words in (("overview", "/", OVERVIEW), ("resource", "/resource?key=order:7", RESOURCE)):
@@ -140,6 +145,8 @@ def look(tab, admin, data, folder, token):
             over = tab.value("document.documentElement.scrollWidth - innerWidth")
             if over > 0:
                 sys.exit(f"{name} {page}: {over} pixels too wide")
+            if width == 400 and page == "overview" and tab.value(BEYOND) != []:
+                sys.exit(f"columns that a telephone does not show: {tab.value(BEYOND)}")
             tab.shoot(folder / f"{page}-{name}.png")
             print(f"ok {page} {name}")
         backgrounds.add((scheme, tab.value("getComputedStyle(document.body).backgroundColor")))

@@ -84,6 +84,7 @@ impl Admin {
             fencing: Arc::clone(&rig.0),
             metrics: Arc::clone(rig.metrics()),
             rejections: Arc::new(Rejections::default()),
+            active: Arc::default(),
             readiness: Arc::new(Readiness::new(
                 "0000000000000001",
                 false,

@@ -87,6 +87,8 @@ fn rejection(resource: &str, number: i64, mark: Option<i64>, outcome: Outcome) -
             trace_id: mark.map(|_| "t".into()),
             ..RequestText::default()
         },
+        times: 1,
+        first_at: SystemTime::UNIX_EPOCH,
     }
 }
 
@@ -114,12 +116,14 @@ async fn a_view_has_the_refusals_and_the_audit_of_the_resource() {
         "token": "42", "mark": null, "gap": null, "outcome": "outcome-unknown",
         "status": 412, "method": null, "path": null, "client": "127.0.0.1:5000",
         "forwarded_for": null, "user_agent": null, "request_id": null, "trace_id": null,
+        "times": 1, "first_at": "1970-01-01T00:00:00.000Z",
     });
     let rejection = json!({
         "at": "1970-01-01T00:00:00.000Z", "route": "/orders/{id}", "resource": "order:42",
         "token": "41", "mark": "43", "gap": "2", "outcome": "stale-token",
         "status": 412, "method": null, "path": null, "client": "127.0.0.1:5000",
         "forwarded_for": null, "user_agent": null, "request_id": null, "trace_id": "t",
+        "times": 1, "first_at": "1970-01-01T00:00:00.000Z",
     });
     assert_eq!(
         admin.get("/v1/marks/order:42").await.json(),

@@ -143,6 +143,14 @@ impl Problems {
         let errors = self.list.iter().filter(|p| p.severity == Severity::Error);
         errors.count()
     }
+
+    /// Each error with its place and hint.
+    #[must_use]
+    pub fn errors_in_words(&self) -> Vec<String> {
+        let file = self.file.as_deref();
+        let errors = self.list.iter().filter(|p| p.severity == Severity::Error);
+        errors.map(|error| error.render(file)).collect()
+    }
 }
 
 impl fmt::Display for Problems {

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use super::answer::Older;
 use super::{EpochTable, ResourceActivity};
 use crate::locked::locked;
-use crate::routing::ResourceKey;
+use crate::routing::{ResourceKey, Token};
 use crate::store::{Epoch, InstanceId};
 
 impl EpochTable {
@@ -58,6 +58,19 @@ impl EpochTable {
         let shard = self.shard(key);
         let entry = shard.active.get(key);
         entry.map_or_else(ResourceActivity::default, |entry| entry.activity(now))
+    }
+
+    /// The tokens of the older requests that a request waits for here, in no order.
+    #[must_use]
+    pub fn older(&self, key: &ResourceKey, token: Token) -> Vec<Token> {
+        let shard = self.shard(key);
+        let Some(entry) = shard.active.get(key).filter(|entry| entry.waiting > 0) else {
+            return Vec::new();
+        };
+        let own = entry.epochs.iter().filter(|own| !own.idle());
+        let own = own.map(|own| own.epoch.token).filter(|own| *own < token);
+        let foreign = entry.foreign().filter(|(_, waits)| *waits == token);
+        own.chain(foreign.map(|(epoch, _)| epoch.token)).collect()
     }
 
     /// The activity at each resource where `wanted` holds. Goes through all open epochs, one shard

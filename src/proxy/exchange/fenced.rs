@@ -30,6 +30,7 @@ use tokio_util::task::TaskTracker;
 use super::conclusion::{Asked, Conclusion, Doubt};
 use super::reply::{ClientSender, Reply, ResponseWatch};
 use super::{Outlives, SpawnOnDrop};
+use crate::active_requests::Stage;
 use crate::body::UploadProgress;
 use crate::fencing::permit::{Permit, Sending};
 use crate::fencing::{Refused, Undecided};
@@ -37,7 +38,7 @@ use crate::http1::Response;
 use crate::metrics::{InFlightGuard, Outcome};
 use crate::proxy::answer::Forwarded;
 use crate::proxy::client_body::{ClientBody, ReplySource};
-use crate::proxy::context::Context;
+use crate::proxy::context::{Context, Listed};
 use crate::proxy::headers::{self, Via};
 use crate::proxy::limits::InFlightPermit;
 use crate::proxy::refusal::Refusal;
@@ -52,9 +53,10 @@ pub(in crate::proxy) async fn forward(
     permit: Permit,
     exchange: Box<Exchange>,
     terms: FenceTerms,
-    held: InFlightPermit,
+    held: (InFlightPermit, Listed),
     tasks: &TaskTracker,
 ) -> Result<Forwarded, Refusal> {
+    terms.context.progress.enter(Stage::Connection, None);
     let reserved = match reserve(&terms.context.snapshot.upstream, &permit).await {
         Ok(reserved) => reserved,
         Err(refusal) => return Err(unanswered(exchange.span, refusal)),
@@ -80,7 +82,7 @@ async fn follow(
     reserved: Reserved,
     exchange: Box<Exchange>,
     terms: FenceTerms,
-    held: InFlightPermit,
+    held: (InFlightPermit, Listed),
 ) -> Result<Answered, Unanswered> {
     if let Some(name) = &terms.spend
         && let Err(refusal) = spend(&permit, name).await
@@ -96,6 +98,9 @@ async fn follow(
     };
     let (began, timeout) = (Instant::now(), open.terms.route.settings.upstream.timeout.0);
     let upstream = &open.terms.context.snapshot.upstream;
+    let progress = &open.terms.context.progress;
+    let sent = |at| progress.enter(Stage::Upstream, Some(at + timeout));
+    sent(began);
     let answered = tokio::select! {
         // Biased: the first poll sends a request that is in one piece. Its end is then known
         // before the deadline is polled, so its upload needs no timer and wakes no other task. The
@@ -105,7 +110,7 @@ async fn follow(
             let without_effect = matches!(error, SendError::NotSent(_));
             (Refusal::from(error), without_effect)
         }),
-        () = open.terms.progress.silent(began, timeout) => Err((Refusal::TooSlow(timeout), false)),
+        () = open.terms.progress.silent(began, timeout, sent) => Err((Refusal::TooSlow(timeout), false)),
         refusal = open.cut() => Err((refusal, false)),
     };
     let response = match answered {
@@ -231,8 +236,8 @@ impl FenceTerms {
 /// resets what the upstream has not taken, and the settling starts after that.
 struct OpenExchange {
     sending: Sending,
-    /// Counts the exchange as in flight, and keeps the in-flight permit of its request.
-    counted: (InFlightGuard, InFlightPermit),
+    /// Counts the exchange as in flight, keeps the in-flight permit of its request, and lists it.
+    counted: (InFlightGuard, (InFlightPermit, Listed)),
     terms: FenceTerms,
 }
 
@@ -248,7 +253,9 @@ impl OpenExchange {
     async fn cut(&self) -> Refusal {
         let overdue = async {
             self.sending.superseded().cancelled().await;
-            tokio::time::sleep(self.terms.route.settings.barrier.grace.0).await;
+            let end = Instant::now() + self.terms.route.settings.barrier.grace.0;
+            self.terms.context.progress.cut_at(end);
+            tokio::time::sleep_until(end).await;
         };
         let cause = tokio::select! {
             () = overdue => "a newer token waits, and the exchange did not end within barrier.grace",
@@ -333,7 +340,9 @@ async fn hand_on(
         };
         (ClientBody::new(ReplySource::Whole(content), length), rest)
     } else {
-        let (client, frames) = ClientSender::new(relay.open.terms.context.snapshot.memory.share());
+        let request = &relay.open.terms.context;
+        request.progress.enter(Stage::Response, None);
+        let (client, frames) = ClientSender::new(request.snapshot.memory.share());
         let rest = Box::pin(relay.follow(client, watch)) as Rest;
         (
             ClientBody::new(ReplySource::Relayed(frames), length),
@@ -406,6 +415,8 @@ impl Relay {
     /// newer token waits.
     async fn until_taken(mut self) {
         let timeout = self.open.terms.route.settings.upstream.timeout.0;
+        let progress = &self.open.terms.context.progress;
+        progress.enter(Stage::Response, Some(Instant::now() + timeout));
         let in_time = tokio::select! {
             taken = taken(&mut self.reply.body) => taken,
             _ = self.open.cut() => false,

@@ -21,7 +21,7 @@ async fn run(mut command: Command) -> Output {
         .expect("no panic")
 }
 
-async fn health(listen: &str, probe: &[&str]) -> (Option<i32>, String, String) {
+pub async fn health(listen: &str, probe: &[&str]) -> (Option<i32>, String, String) {
     let mut command = fencepost();
     command
         .env("FENCEPOST_ADMIN_LISTEN", listen)
@@ -100,7 +100,7 @@ async fn health_is_what_the_probes_say() {
     );
     assert_eq!(
         health(&everywhere, &["live"]).await,
-        (Some(0), "live".into(), String::new())
+        (Some(0), "alive".into(), String::new())
     );
     // A port that is no admin port is not healthy, whatever it answers.
     let (code, _, why) = health(&proxy.data().to_string(), &[]).await;

@@ -20,3 +20,4 @@ mod shell;
 mod status;
 mod traceable;
 mod traces;
+mod worst_minute;

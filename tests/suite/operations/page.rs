@@ -9,7 +9,8 @@ use crate::support::{Config, Proxy, Store, Upstream, or_return, post, put};
 
 const ROUTES: &str = "routes:\n\
     - { path: '/orders/{id}', resource: 'order:{id}' }\n\
-    - { path: '/seen/{id}', resource: 's:{id}', mode: observe }\n";
+    - { path: '/seen/{id}', resource: 's:{id}', mode: observe }\n\
+    upstream: { timeout: 300s }\n";
 
 /// A key that a stranger chose, to be run where somebody looks at it.
 const HOSTILE: &str = "%3Cscript%3Ealert%281%29%3C!--%E2%80%AE";
@@ -90,6 +91,8 @@ async fn the_page_is_well_in_a_browser() {
     let hostile = format!("/orders/{HOSTILE}");
     proxy.forward(put(&hostile).token(5)).await;
     proxy.stale(put(&hostile).token(4)).await;
+    // One is at the upstream all the while.
+    let (_held, _gate) = proxy.held(&upstream, put("/orders/5").token(3)).await;
     let folder = std::env::var_os("FENCEPOST_SCREENSHOTS").map(std::path::PathBuf::from);
     let own = tempfile::tempdir().expect("a directory");
     let folder = folder.as_deref().unwrap_or_else(|| own.path());

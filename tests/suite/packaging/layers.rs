@@ -26,7 +26,7 @@ const LAYERS: &[&[&str]] = &[
     &["store", "metrics", "rejections", "log_filter"],
     &["traces"],
     &["fencing", "body"],
-    &["upstream"],
+    &["upstream", "active_requests"],
     &["proxy", "admin"],
     &["server", "app"],
     &["attach", "demo"],

@@ -110,8 +110,9 @@ routes: [{{ path: '/{{id}}', resource: '{{id}}' }}]"
         (Box::new(exchange), terms)
     }
 
-    fn held(&self) -> InFlightPermit {
-        self.limit.take(&Client::at(None, 4)).expect("room")
+    fn held(&self, terms: &FenceTerms) -> (InFlightPermit, Listed) {
+        let listed = Listed::new(&terms.context, Stage::Body, Instant::now() + LONG);
+        (self.limit.take(&Client::at(None, 4)).expect("room"), listed)
     }
 
     async fn forward(
@@ -121,7 +122,8 @@ routes: [{{ path: '/{{id}}', resource: '{{id}}' }}]"
     ) -> Result<Response<ClientBody>, Refusal> {
         let permit = self.permit(5).await;
         let (exchange, terms) = self.exchange(upload, grace);
-        let answered = forward(permit, exchange, terms, self.held(), &self.tasks).await;
+        let held = self.held(&terms);
+        let answered = forward(permit, exchange, terms, held, &self.tasks).await;
         answered.map(|forwarded| forwarded.response)
     }
 
@@ -231,7 +233,8 @@ async fn a_request_whose_client_leaves_before_it_begins_is_let_go() {
     assert_eq!(bench.in_flight(), (0, 0));
     let permit = bench.permit(5).await;
     let (exchange, terms) = bench.exchange(RequestBody::empty(), LONG);
-    let request = forward(permit, exchange, terms, bench.held(), &bench.tasks);
+    let held = bench.held(&terms);
+    let request = forward(permit, exchange, terms, held, &bench.tasks);
     assert_eq!(bench.in_flight(), (1, 0));
     drop(request);
     bench.ended().await;
@@ -321,11 +324,9 @@ async fn a_lapsed_lease_writes_nothing_even_on_a_connection_that_is_open() {
     let permit = bench.permit(5).await;
     bench.fencing.lease().end();
     let (exchange, terms) = bench.exchange(RequestBody::empty(), LONG);
-    assert!(
-        forward(permit, exchange, terms, bench.held(), &bench.tasks)
-            .await
-            .is_err()
-    );
+    let held = bench.held(&terms);
+    let cut = forward(permit, exchange, terms, held, &bench.tasks).await;
+    assert!(cut.is_err());
     let mut rest = Vec::new();
     let _ = socket.read_to_end(&mut rest).await;
     assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));

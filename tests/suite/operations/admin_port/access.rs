@@ -14,7 +14,7 @@ use crate::support::{
     Answer, Config, Proxy, Request, Store, Upstream, fenced, get, post, put, soon,
 };
 
-pub const READS: [&str; 9] = [
+pub const READS: [&str; 10] = [
     "/v1/config",
     "/v1/instances",
     "/v1/log-level",
@@ -22,6 +22,7 @@ pub const READS: [&str; 9] = [
     "/v1/waiting",
     "/v1/marks",
     "/v1/marks/order:7",
+    "/v1/requests",
     "/v1/rejections",
     "/v1/unknown",
 ];

@@ -53,14 +53,36 @@ fn every_alert_and_every_admin_problem_has_its_place() {
             "docs/runbook.md: no alert is called {heading}"
         );
     }
-    // Each alert has the four parts.
+    // Each alert has the four parts, in this order, and the first command is one.
     for section in runbook.split("\n### ").skip(1) {
         let name = section.lines().next().unwrap_or_default();
         if name.starts_with("Fencepost") {
-            for part in ["**Means.**", "**Cause.**", "**Do.**", "**Never.**"] {
-                assert!(section.contains(part), "{name} has no {part}");
-            }
+            let parts = [
+                "**Means.**",
+                "**First.** ",
+                "**You see, you do.**",
+                "**Never.**",
+            ];
+            let at = parts.map(|part| section.find(part));
+            assert!(
+                at[0].is_some() && at.is_sorted(),
+                "{name} lacks one of {parts:?}"
+            );
+            let (_, first) = section.split_once(parts[1]).expect("it is there");
+            assert!(first.starts_with('`'), "{name} begins with no command");
         }
+    }
+}
+
+/// The lines of a screen.
+const SCREEN: usize = 40;
+
+#[test]
+fn no_section_is_longer_than_a_screen() {
+    let runbook = read("docs/runbook.md");
+    for section in runbook.split("\n#").skip(1) {
+        let (name, lines) = (section.lines().next(), section.lines().count());
+        assert!(lines <= SCREEN, "{name:?} has {lines} lines");
     }
 }
 
