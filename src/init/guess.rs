@@ -50,7 +50,7 @@ pub(super) fn file(
     }
     write!(
         text,
-        "upstream:\n  url: {upstream}\nstore:\n  url: sqlite:fencepost.db\nroutes:\n"
+        "upstream:\n  url: {upstream}\nstore:\n  url: sqlite:marks.db # its keys are not those of fencepost.db\nroutes:\n"
     )?;
     let (actions, routes): (Vec<_>, Vec<_>) = groups(survey).into_iter().partition(|(_, group)| {
         // Other methods act on their target itself.
