@@ -103,9 +103,10 @@ impl Survey {
     }
 
     /// Puts a sign in the place of words where many different ones stand. From the end of the paths,
-    /// so that an identifier follows `users` of `/api/users/ann`, which is no name then.
+    /// so that an identifier follows `users` of `/api/users/ann`, which is no name then; and from
+    /// the start, because parents that became one share their words.
     pub(super) fn merge_names(&mut self) {
-        for depth in (0..SEGMENTS).rev() {
+        for depth in (0..SEGMENTS).rev().chain(0..SEGMENTS) {
             let mut words: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
             for (form, method) in self.writes.keys() {
                 // A word that gets nothing but POST may be an action.
