@@ -1,5 +1,6 @@
-//! Reads access logs line by line: the common and the combined format, and whatever else has the line
-//! of the request in quotes; or JSON, with the field names of nginx, Envoy, Caddy, Traefik and others.
+//! Reads access logs line by line: the common and the combined format, and whatever else has the
+//! line of the request in quotes; or JSON, with the field names of nginx, Envoy, Caddy, Traefik and
+//! others.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, Read as _};

@@ -1,9 +1,9 @@
 //! Guesses routes from a [`Survey`], and writes them as a configuration with comments.
 //!
-//! The first identifier of a path names the resource, together with all that is below it. Such a key
-//! may be too wide, and then observe mode shows it: holders of different locks make each other
-//! stale. A key that is too narrow does not fence, and nothing shows it. So a narrower route is only
-//! proposed, in a comment.
+//! The first identifier of a path names the resource, together with all that is below it. Such a
+//! key may be too wide, and then observe mode shows it: holders of different locks make each other
+//! stale. A key that is too narrow does not fence, and nothing shows it. So a narrower route is
+//! only proposed, in a comment.
 //!
 //! Words of paths are percent-encoded, so that they cannot end a comment or a quoted value.
 

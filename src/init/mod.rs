@@ -1,5 +1,5 @@
-//! `fencepost init`: writes a first configuration, with routes that are guessed from an access log or
-//! an `OpenAPI` document.
+//! `fencepost init`: writes a first configuration, with routes that are guessed from an access log
+//! or an `OpenAPI` document.
 //!
 //! [`access_log`] and [`openapi`] read the requests, [`survey`] counts them by the forms of their
 //! paths, and [`guess`] makes routes of these.

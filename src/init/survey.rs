@@ -102,9 +102,9 @@ impl Survey {
         left_out.or_insert_with(|| (0, place.to_string())).0 += 1;
     }
 
-    /// Puts a sign in the place of words where many different ones stand. From the end of the paths,
-    /// so that an identifier follows `users` of `/api/users/ann`, which is no name then; and from
-    /// the start, because parents that became one share their words.
+    /// Puts a sign in the place of words where many different ones stand. From the end of the
+    /// paths, so that an identifier follows `users` of `/api/users/ann`, which is no name then; and
+    /// from the start, because parents that became one share their words.
     pub(super) fn merge_names(&mut self) {
         for depth in (0..SEGMENTS).rev().chain(0..SEGMENTS) {
             let mut words: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
