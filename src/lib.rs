@@ -26,6 +26,7 @@
 //!
 //! - [`app`]: the one place that wires all of them.
 //! - [`attach`]: `fencepost attach`, on the side of a client that cannot be changed.
+//! - [`init`]: `fencepost init`, a first configuration from an access log.
 //! - [`cli`]: the command line. [`demo`]: the stories of `fencepost demo`.
 //! - [`admin`]: probes, metrics, marks for operators.
 //! - [`config`], [`metrics`].
@@ -57,6 +58,7 @@ mod deadline_timer;
 pub mod demo;
 pub mod fencing;
 pub mod http1;
+pub mod init;
 mod json_values;
 mod locked;
 pub mod log_filter;

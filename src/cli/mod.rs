@@ -32,7 +32,7 @@ use self::overrides::ConfigArgs;
 use crate::build_info::VERSION_AND_COMMIT;
 use crate::config::{self, Loader, Problems, Settings, Warning};
 use crate::store::InstanceId;
-use crate::{app, demo, printable};
+use crate::{app, demo, init, printable};
 
 const EXIT_CODES: &str = "Exit codes:
   0  success
@@ -69,6 +69,12 @@ enum CliCommand {
     Attach(Box<attach::AttachArgs>),
     /// Show what fencepost does: a zombie with and without it, an overtaking write, and a crash.
     Demo(DemoArgs),
+    /// Write a first configuration, in observe mode, with routes guessed from an access log.
+    ///
+    /// Comments give the reason for each route, and list what was left out. Without a log or a
+    /// document, each path is a resource of its own.
+    #[command(after_help = EXIT_CODES)]
+    Init(init::InitArgs),
     /// Check a configuration file and print every problem with its line.
     #[command(after_help = "Exits with 1 if there is an error, with 0 if there are warnings only.")]
     #[command(mut_arg("file", |file| file.required_unless_present("config").help(check::FILE)))]
@@ -185,6 +191,7 @@ impl Invocation {
             CliCommand::Attach(args) => return attach::run(*args).await,
             CliCommand::Serve(args) => serve(args.loader()).await?,
             CliCommand::Demo(args) => demo::run(args.keep).await?,
+            CliCommand::Init(args) => print(&init::run(&args)?).map(|_| true)?,
             CliCommand::Check(args) => check::run(args).await?,
             CliCommand::Explain(args) => explain::run(&args)?,
             CliCommand::Migrate(args) => migrate(args).await?,

@@ -26,7 +26,7 @@ use crate::http1::head::same_name;
 
 pub use key::{ResourceKey, Source, query_value};
 pub use normal::percent_encoded;
-pub(crate) use normal::{decoded, fold_case, is_address_or_localhost};
+pub(crate) use normal::{decoded, fold_case, is_address_or_localhost, plain};
 pub use path::{ANY_DESTINATION, Allow, Ambiguity, CheckedPath};
 pub use route::{Pattern, RouteConflict, Router};
 pub use sample_paths::{SamplePath, SamplePaths};

@@ -39,7 +39,7 @@ pub(super) fn integer(text: &str) -> Result<String, String> {
 
 /// Accepts ASCII letters, digits, `-` and `_` only. Frameworks interpret names: they cut `.json`, a
 /// dot or a space off the end, and take `+` for a space. A plain name has nothing to cut.
-pub(super) fn plain(text: &str) -> Result<(), String> {
+pub(crate) fn plain(text: &str) -> Result<(), String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     if text.is_empty() || !text.bytes().all(plain) {
         return Err(format!(

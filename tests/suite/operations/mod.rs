@@ -8,6 +8,7 @@ pub mod dashboards;
 pub mod drain;
 mod holes;
 pub mod hooks;
+mod init;
 pub mod lifecycle;
 pub mod logs;
 pub mod metrics;

@@ -29,7 +29,7 @@ const LAYERS: &[&[&str]] = &[
     &["upstream", "active_requests"],
     &["proxy", "admin"],
     &["server", "app"],
-    &["attach", "demo"],
+    &["attach", "demo", "init"],
     &["cli"],
     &["main", "lib"],
 ];

@@ -1,0 +1,127 @@
+//! `fencepost init`: writes a first configuration, with routes that are guessed from an access log
+//! or an `OpenAPI` document.
+//!
+//! [`access_log`] and [`openapi`] read the requests, [`survey`] counts them by the forms of their
+//! paths, and [`guess`] makes routes of these.
+
+mod access_log;
+mod guess;
+mod openapi;
+mod progress;
+mod survey;
+#[cfg(test)]
+mod tests;
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, Write as _};
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, ensure};
+use clap::Args;
+
+use self::progress::watched;
+use self::survey::Survey;
+use crate::config::{self, Overrides};
+use crate::printable;
+
+/// Bytes that are read at once.
+const CHUNK: usize = 256 << 10;
+
+/// The arguments of [`run`].
+#[expect(clippy::doc_markdown, reason = "clap prints doc comments as they are")]
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// The API to protect: http://host:port, https://host, h2c://host:port or unix:/path.
+    #[arg(long, value_name = "URL")]
+    upstream: String,
+    /// Access log of the API: lines in the common or combined format, or JSON with the fields of
+    /// nginx, Envoy, Caddy or Traefik. `-` is the standard input.
+    #[arg(long, value_name = "FILE", conflicts_with = "openapi")]
+    access_log: Option<PathBuf>,
+    /// OpenAPI document of the API, JSON or YAML. `-` is the standard input.
+    #[arg(long, value_name = "FILE")]
+    openapi: Option<PathBuf>,
+    /// The file to write; `-` is the standard output.
+    #[arg(long, value_name = "FILE", default_value = "fencepost.yaml")]
+    output: PathBuf,
+    /// Replace the file if it exists.
+    #[arg(long)]
+    force: bool,
+}
+
+/// Writes the file, and returns the text for the standard output.
+pub fn run(args: &InitArgs) -> anyhow::Result<String> {
+    let mut overrides = Overrides::default();
+    overrides.set("upstream.url", &args.upstream, "--upstream");
+    config::parse("", &overrides)?;
+    let is_printed = args.output == Path::new("-");
+    if !is_printed {
+        args.check_output()?;
+    }
+    let mut survey = Survey::default();
+    let source = args.survey(&mut survey)?;
+    let upstream = serde_json::to_string(&args.upstream)?;
+    let text = guess::file(&printable::json(&upstream), source.as_deref(), &survey)?;
+    config::parse(&text, &Overrides::default())?;
+    if is_printed {
+        return Ok(text);
+    }
+    args.check_output()?;
+    let output = printable::line(&args.output.to_string_lossy()).into_owned();
+    write_whole(&args.output, &text).with_context(|| format!("{output} cannot be written"))?;
+    Ok(format!(
+        "{output} is written. Read it, then: fencepost check {output}\n"
+    ))
+}
+
+impl InitArgs {
+    /// Refuses to write over anything, except over a file with `--force`.
+    fn check_output(&self) -> anyhow::Result<()> {
+        let output = self.output.display();
+        if let Ok(found) = fs::symlink_metadata(&self.output) {
+            ensure!(
+                found.is_file(),
+                "{output} is not a file: name another --output"
+            );
+            ensure!(
+                self.force,
+                "{output} exists: use --force, or name another --output"
+            );
+        }
+        Ok(())
+    }
+
+    /// Reads the log or the document. Returns its name.
+    fn survey(&self, survey: &mut Survey) -> anyhow::Result<Option<String>> {
+        let Some(file) = self.access_log.as_ref().or(self.openapi.as_ref()) else {
+            return Ok(None);
+        };
+        let (name, input) = if file == Path::new("-") {
+            let input = io::stdin().as_fd().try_clone_to_owned()?;
+            ("standard input".to_owned(), File::from(input))
+        } else {
+            let name = printable::line(&file.to_string_lossy()).into_owned();
+            let input = File::open(file).with_context(|| name.clone())?;
+            (name, input)
+        };
+        let size = input.metadata()?.len();
+        let input = BufReader::with_capacity(CHUNK, watched(input, size));
+        let read = match self.access_log {
+            Some(_) => access_log::read(input, survey),
+            None => openapi::read(input, survey),
+        };
+        read.with_context(|| name.clone())?;
+        Ok(Some(name))
+    }
+}
+
+/// Writes a file that is there as a whole or not at all.
+fn write_whole(file: &Path, text: &str) -> io::Result<()> {
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let part = file.with_file_name(name);
+    let written = File::create_new(&part).and_then(|mut out| out.write_all(text.as_bytes()));
+    let written = written.and_then(|()| fs::rename(&part, file));
+    written.inspect_err(|_| _ = fs::remove_file(&part))
+}

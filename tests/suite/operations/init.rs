@@ -1,0 +1,221 @@
+//! `fencepost init`: a first configuration, from the traffic that there was.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+use crate::support::proxy::fencepost;
+
+const UPSTREAM: [&str; 3] = ["init", "--upstream", "http://127.0.0.1:8080"];
+
+const COMMON: &str = "\
+::1 - ann [10/Oct/2026:13:55:36 +0000] \"PUT /orders/7 HTTP/1.1\" 200 23
+::1 - - [10/Oct/2026:13:55:36 +0000] \"DELETE /orders/8/items/3 HTTP/1.1\" 204 0
+::1 - - [10/Oct/2026:13:55:36 +0000] \"GET /orders/8 HTTP/1.1\" 200 23
+";
+const COMBINED: &str = "\
+10.0.0.1 - - [10/Oct/2026:13:55:36 +0000] \"PUT /orders/7 HTTP/2.0\" 200 23 \"-\" \"curl/8\"
+";
+const NGINX: &str =
+    "{\"request_method\":\"PUT\",\"request_uri\":\"/orders/7?a=b\",\"status\":\"200\"}\n";
+const ENVOY: &str = "{\"method\":\"PUT\",\"path\":\"/orders/7\",\"response_code\":200}\n";
+const CADDY: &str = "{\"request\":{\"method\":\"PUT\",\"uri\":\"/orders/7\"},\"status\":200}\n";
+const YAML: &str = "openapi: 3.0.0\npaths:\n  /orders/{id}:\n    put: {responses: {200: {}}}\n";
+const JSON: &str = "{\"swagger\":\"2.0\",\"paths\":{\"/orders/{id}\":{\"put\":{}}}}";
+
+/// Runs fencepost in this directory, with a standard input.
+fn run(dir: &Path, arguments: &[&str], input: &[u8]) -> (Option<i32>, String, String) {
+    let mut command: Command = fencepost();
+    command.current_dir(dir).args(arguments);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the binary can be run");
+    // One that refuses its arguments reads nothing.
+    let _ = child.stdin.take().expect("piped").write_all(input);
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = child.wait_with_output().expect("it ends");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+    (status.code(), text(stdout), text(stderr))
+}
+
+fn init(dir: &Path, arguments: &[&str], input: &[u8]) -> (Option<i32>, String, String) {
+    run(dir, &[&UPSTREAM, arguments].concat(), input)
+}
+
+/// Each format leads to a file that passes `check`, and takes the request of the log.
+#[test]
+fn what_was_written_is_observed() {
+    for (flag, text) in [
+        ("--access-log", COMMON),
+        ("--access-log", COMBINED),
+        ("--access-log", NGINX),
+        ("--access-log", ENVOY),
+        ("--access-log", CADDY),
+        ("--openapi", YAML),
+        ("--openapi", JSON),
+    ] {
+        let dir = TempDir::new().expect("a directory");
+        let dir = dir.path();
+        std::fs::write(dir.join("input"), text).expect("writable");
+        let (code, said, errors) = init(dir, &[flag, "input"], b"");
+        assert_eq!(code, Some(0), "{errors}");
+        assert!(said.contains("fencepost check fencepost.yaml"), "{said}");
+        let (code, said, errors) = run(dir, &["check", "fencepost.yaml"], b"");
+        assert_eq!(code, Some(0), "{said}{errors}");
+        assert!(said.contains("NOTHING IS ENFORCED"), "{said}");
+        // That of a start without a file has other keys, so it would refuse these routes.
+        assert!(said.contains("marks in SQLite file marks.db"), "{said}");
+        let request = [
+            "explain",
+            "PUT",
+            "/orders/7",
+            "-H",
+            "X-Fencing-Token: 1",
+            "fencepost.yaml",
+        ];
+        let (_, said, errors) = run(dir, &request, b"");
+        let shown = said.contains("route   /orders/{id}/{*rest} (observe)\n  key     orders:7\n");
+        assert!(shown, "{text}: {said}{errors}");
+        // The same from the standard input, and to the standard output.
+        let file = std::fs::read_to_string(dir.join("fencepost.yaml")).expect("a file");
+        let (code, printed, _) = init(dir, &[flag, "-", "--output", "-"], text.as_bytes());
+        assert_eq!(code, Some(0));
+        assert_eq!(
+            printed,
+            file.replace("# Read: input,", "# Read: standard input,")
+        );
+    }
+}
+
+/// The narrower routes and the paths without a key are comments, and are right without their `#`.
+#[test]
+fn proposals_are_right() {
+    let dir = TempDir::new().expect("a directory");
+    let log = COMMON.to_owned()
+        + &COMMON
+            .replace("PUT /orders/7", "POST /orders")
+            .replace("::1", "x");
+    let (_, file, _) = init(
+        dir.path(),
+        &["--access-log", "-", "--output", "-"],
+        log.as_bytes(),
+    );
+    let lines = file.lines().map(|line| match line.strip_prefix("  # ") {
+        Some(rest) if rest.starts_with("- path") || rest.starts_with("  ") => format!("  {rest}\n"),
+        _ => format!("{line}\n"),
+    });
+    let whole: String = lines.collect();
+    let (code, said, _) = run(dir.path(), &["check", "-"], whole.as_bytes());
+    assert_eq!(code, Some(0), "{whole}{said}");
+    for part in [
+        "/orders by key",
+        "/orders/{id}/items/{id2}/{*rest} by key orders:{id|int}:items:{id2|int}",
+    ] {
+        assert!(
+            said.contains(part.trim_end_matches(" by key")),
+            "{part}: {said}"
+        );
+    }
+}
+
+#[test]
+fn without_traffic_each_path_is_observed() {
+    let dir = TempDir::new().expect("a directory");
+    let (code, _, errors) = init(dir.path(), &[], b"");
+    assert_eq!(code, Some(0), "{errors}");
+    let (code, said, _) = run(dir.path(), &["check", "fencepost.yaml"], b"");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("observed only: /{*path} by key {path}"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_file_is_replaced_by_force_only() {
+    let dir = TempDir::new().expect("a directory");
+    let file = dir.path().join("fencepost.yaml");
+    std::fs::write(&file, "mine").expect("writable");
+    let (code, _, errors) = init(dir.path(), &[], b"");
+    assert_eq!(code, Some(1));
+    assert!(
+        errors.contains("fencepost.yaml exists: use --force"),
+        "{errors}"
+    );
+    assert_eq!(std::fs::read_to_string(&file).expect("a file"), "mine");
+    let (code, _, errors) = init(dir.path(), &["--force"], b"");
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(
+        std::fs::read_to_string(&file)
+            .expect("a file")
+            .contains("mode: observe")
+    );
+    let (code, _, errors) = init(dir.path(), &["--force", "--output", "/dev/null"], b"");
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("/dev/null is not a file"), "{errors}");
+    let names = std::fs::read_dir(dir.path()).expect("a directory").count();
+    assert_eq!(names, 1, "no other file is left");
+}
+
+#[test]
+fn what_cannot_be_read_is_refused() {
+    let dir = TempDir::new().expect("a directory");
+    for (arguments, input, code, reason) in [
+        (
+            &["--access-log", "none"][..],
+            &b""[..],
+            1,
+            "none: No such file",
+        ),
+        (&["--access-log", "."], b"", 1, ".: Is a directory"),
+        (
+            &["--access-log", "-"],
+            b"\x1f\x8b",
+            1,
+            "compressed with gzip",
+        ),
+        (
+            &["--access-log", "-"],
+            b"hello\n",
+            1,
+            "none of its 1 lines has a request",
+        ),
+        (&["--openapi", "-"], b"a: 1\n", 1, "not an OpenAPI document"),
+        (
+            &["--openapi", "-", "--access-log", "-"],
+            b"",
+            2,
+            "cannot be used with",
+        ),
+        (
+            &["--upstream", "http://a/b"],
+            b"",
+            2,
+            "cannot be used multiple times",
+        ),
+        (
+            &["--output", "none/a.yaml"],
+            b"",
+            1,
+            "none/a.yaml cannot be written",
+        ),
+    ] {
+        let (found, _, errors) = init(dir.path(), arguments, input);
+        assert_eq!(found, Some(code), "{arguments:?}: {errors}");
+        assert!(errors.contains(reason), "{arguments:?}: {errors}");
+    }
+    let (code, _, errors) = run(dir.path(), &["init", "--upstream", "ftp://a"], b"");
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("--upstream: upstream.url"), "{errors}");
+    assert_eq!(
+        std::fs::read_dir(dir.path()).expect("a directory").count(),
+        0
+    );
+}
