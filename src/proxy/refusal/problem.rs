@@ -220,7 +220,7 @@ pub fn claimed() -> Response<ClientBody> {
 }
 
 /// Rounded up, and at least 1: a client that waits that long does not come too early.
-fn whole_seconds(duration: Duration) -> u64 {
+pub(super) fn whole_seconds(duration: Duration) -> u64 {
     let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
     seconds.max(1)
 }
@@ -229,7 +229,7 @@ fn whole_seconds(duration: Duration) -> u64 {
 mod tests {
     use super::*;
     use crate::fencing::{NoAnswer, Undecided};
-    use crate::metrics::DecidedBy;
+    use crate::metrics::{DecidedBy, Limit};
     use crate::routing::{ResourceKey, Token};
 
     fn stale() -> Refusal {
@@ -334,6 +334,72 @@ mod tests {
             let detail = refusal.detail(None, true).to_string();
             assert!(detail.contains(cause), "{refusal:?}");
         }
+    }
+
+    /// One refusal of each outcome that is one.
+    fn of_every_outcome() -> Vec<Refusal> {
+        let wait = Duration::from_millis(11_500);
+        let text = || "the reason".to_owned();
+        vec![
+            stale(),
+            Refused::Spent.into(),
+            Refused::Implausible { mark: None }.into(),
+            Refused::OlderInFlight {
+                retry_after: wait,
+                settling: true,
+            }
+            .into(),
+            Refused::repairing(wait).into(),
+            Refusal::from(Refused::unavailable(Undecided::Lapsed)).and_spent(),
+            Refused::Limited(Limit::Queue).into(),
+            Refusal::TokenRequired,
+            Refusal::MalformedToken(text()),
+            Refusal::Ambiguous(text()),
+            Refusal::Ambiguous("The reason.".into()),
+            Refusal::Loop,
+            Refusal::HeadTooLarge(text()),
+            Refusal::TargetTooLong(text()),
+            Refusal::VersionNotSupported,
+            Refusal::NoRoute,
+            Refusal::MethodNotAllowed(text()),
+            Refusal::TooLarge(text()),
+            Refusal::ClientRefused,
+            Refusal::Unauthorized,
+            Refusal::UpgradeRefused,
+            Refusal::Overloaded(Limit::InFlight),
+            Refusal::unreachable(text()),
+            Refusal::unreachable(text()).and_spent(),
+            Refusal::Broken(text()),
+            Refusal::TooSlow(wait),
+            Refusal::ClientGone(text()),
+        ]
+    }
+
+    #[test]
+    fn every_detail_ends_with_the_next_step_and_its_seconds() {
+        const STEPS: [&str; 5] = ["Acquire", "Check", "Correct", "Send", "Use"];
+        let passes = |outcome: &Outcome| {
+            use Outcome::{Advanced, Claimed, Current, Unfenced};
+            outcome.is_observed() || [Advanced, Claimed, Current, Unfenced].contains(outcome)
+        };
+        let mut missing: Vec<_> = Outcome::ALL.iter().filter(|one| !passes(one)).collect();
+        for refusal in of_every_outcome() {
+            missing.retain(|outcome| **outcome != refusal.outcome());
+            let detail = refusal.detail(None, false).to_string();
+            let sentences = detail.strip_suffix('.').expect("an end").split(". ");
+            let step = sentences.last().expect("a sentence");
+            let verb = step.split(' ').next().expect("a word");
+            assert!(STEPS.contains(&verb), "{detail}");
+            assert!(!detail.contains(".."), "{detail}");
+            let waits = refusal.retry() == Retry::SameToken;
+            let after = refusal.retry_after().filter(|_| waits).map(whole_seconds);
+            let seconds = after.map(|after| format!(", with the same token, after {after} s"));
+            assert!(
+                seconds.is_none_or(|seconds| step.ends_with(&seconds)),
+                "{detail}"
+            );
+        }
+        assert!(missing.is_empty(), "{missing:?}");
     }
 
     #[test]
