@@ -343,7 +343,7 @@ fn step(body: PruneBody, peer: &str) -> Result<PruneStep, AdminProblem> {
     if unchanged < LEAST {
         return Err(MALFORMED.detail(format!(
             "unchanged_for: {} is too short: without its mark a resource accepts any token, also that of a \
-             holder that was away for so long. Send at least 1h; days or weeks are usual.",
+             holder that was away for so long. At least 1h; days or weeks are usual.",
             humantime::format_duration(unchanged)
         )));
     }

@@ -5,7 +5,6 @@ mod problem;
 use std::fmt;
 use std::time::Duration;
 
-use self::problem::whole_seconds;
 pub use self::problem::{Retry, claimed};
 use crate::body::UploadError;
 use crate::fencing::{Refused, Undecided};
@@ -218,53 +217,6 @@ impl Refusal {
         self.write_reason(f, subject)?;
         f.write_str(" ")?;
         self.write_step(f)
-    }
-
-    /// The next step of the client, or of its operator, in one sentence.
-    fn write_step(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let step = match self {
-            _ if self.retry() == Retry::SameToken => {
-                f.write_str("Send the same request again, with the same token")?;
-                return match self.retry_after() {
-                    Some(after) => write!(f, ", after {} s.", whole_seconds(after)),
-                    None => f.write_str("."),
-                };
-            }
-            Self::Broken(_) | Self::TooSlow(_) => {
-                "Check whether it took effect before you send it again."
-            }
-            Self::Fence {
-                refused: Refused::Implausible { .. },
-                ..
-            } => {
-                "Send the number of your own grant; if the lock service did grant this one, an \
-                 operator can accept it: fencepost marks advance."
-            }
-            // The token is stale, or spent. Others of these are sent again, as above.
-            Self::Fence { .. }
-            | Self::Unreachable { .. }
-            | Self::Overloaded(_)
-            | Self::ClientGone(_) => "Acquire the lock again, and read the state before writing.",
-            Self::TokenRequired => "Send the token of your lock in X-Fencing-Token.",
-            Self::MalformedToken(_) => "Send the number as the lock service gave it.",
-            Self::Ambiguous(_) => "Correct this before you send the request again.",
-            Self::TooLarge(_) => "Send less at once.",
-            Self::HeadTooLarge(_) => "Send fewer or shorter header fields.",
-            Self::TargetTooLong(_) => "Send the parameters in a body.",
-            Self::Loop => "Check whether upstream.url leads back to this proxy.",
-            Self::VersionNotSupported => "Send HTTP/1.0, HTTP/1.1 or HTTP/2.",
-            Self::NoRoute => "Check the path, or add a route to the configuration.",
-            Self::MethodNotAllowed(_) => "Use a method that is allowed.",
-            Self::ClientRefused => "Use a certificate and an address that they allow.",
-            Self::Unauthorized => {
-                "Send one `Authorization: Bearer …` header with the token from claim.token_file."
-            }
-            Self::UpgradeRefused => {
-                "Send plain requests, or give tunnels a route of their own in bypass mode, which \
-                 fences nothing."
-            }
-        };
-        f.write_str(step)
     }
 
     /// What was wrong, and what became of the request.
