@@ -138,9 +138,10 @@ async fn an_interrupted_export_is_marked_as_partial_and_an_import_goes_on() {
 
 #[tokio::test]
 async fn an_interrupted_prune_stops_between_steps() {
-    // Its first step is announced to other instances, of which a SQLite store has none.
+    // Its first step is announced to the other instance, and waits for its lease.
     let store = or_return!(Store::postgres().await);
     let (_upstream, proxy) = Proxy::before(&store, "{}").await;
+    let (_its_upstream, _other) = Proxy::before(&store, "{}").await;
     let arguments = ["--unchanged-for", "720h", "--reason", "too many"];
     let command = start(&proxy, &[&["prune"][..], &arguments].concat());
     says(&command, "announced to the other instances").await;
