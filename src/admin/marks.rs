@@ -214,7 +214,7 @@ impl Act {
                     Decision::Advanced => ActOutcome::Advanced { mark: token },
                     Decision::Current => ActOutcome::Current { mark: token },
                     Decision::Stale { mark } => {
-                        let why = "Read the mark, and use an override if it is wrong.";
+                        let why = "Only an override lowers it.";
                         let detail = format!("The mark is {mark}, above {token}. {why}");
                         let problem = STALE.detail(detail).with("mark", mark.to_string());
                         return Err(problem.with("gap", token.gap_to(mark).to_string()));
