@@ -36,6 +36,7 @@
 //! - [`throttle`]: limits how often a log line is written.
 //! - [`printable`]: makes text from clients safe to print.
 //! - `deadline_timer`: one timer for all deadlines of a connection.
+//! - `progress`: shows how far a long command has come, and stops it between two steps.
 //! - `worker`: the core whose runtime a thread runs.
 //! - `json_values`: tokens, keys and times in the JSON of the admin API.
 //! - `socket`: TCP and Unix sockets, which can move between runtimes.
@@ -64,6 +65,7 @@ mod locked;
 pub mod log_filter;
 pub mod metrics;
 pub mod printable;
+mod progress;
 pub mod proxy;
 pub mod rejections;
 pub mod routing;

@@ -114,8 +114,9 @@ impl Access {
         let permits = if writes { &self.writes } else { &self.reads };
         let Ok(_permit) = permits.try_acquire() else {
             self.metrics.admin_refused(AdminRefusal::Overloaded);
-            return Err(OVERLOADED
-                .detail("As many requests as the admin port serves at once are being served."));
+            return Err(OVERLOADED.detail(
+                "The admin port serves as many requests as it can. Ask again in a second.",
+            ));
         };
         let answer = timeout(REQUEST_TIMEOUT, next.run(request)).await;
         answer.map_err(|_| {
@@ -123,7 +124,7 @@ impl Access {
                 "The store or the proxy took too long to answer; the write may still take effect: \
                  read the mark before trying again."
             } else {
-                "The store or the proxy took too long to answer."
+                "The store or the proxy took too long to answer. Ask again in a second."
             })
         })
     }
@@ -212,7 +213,7 @@ impl Access {
         let files = files.join(" or of ");
         let problem = UNAUTHORIZED.detail(match right {
             None => format!("Send one `Authorization: Bearer …` with the token of {files}."),
-            Some(_) => format!("The bearer token is not that of {files}."),
+            Some(_) => format!("The bearer token is not that of {files}. Send that one."),
         });
         Err(problem.with_header(header::WWW_AUTHENTICATE, "Bearer realm=\"fencepost admin\""))
     }

@@ -101,7 +101,7 @@ pub(super) fn limit(asked: Option<u16>) -> Result<usize, AdminProblem> {
     if (1..=MAX_LIMIT).contains(&limit) {
         return Ok(limit.into());
     }
-    Err(MALFORMED.detail(format!("`limit` is {limit}; it is 1 to {MAX_LIMIT}.")))
+    Err(MALFORMED.detail(format!("`limit` is {limit}. Send 1 to {MAX_LIMIT}.")))
 }
 
 fn parts_of_keys(prefix: &str, after: Option<&str>) -> Result<(), AdminProblem> {
@@ -110,7 +110,8 @@ fn parts_of_keys(prefix: &str, after: Option<&str>) -> Result<(), AdminProblem> 
         return Ok(());
     }
     Err(MALFORMED.detail(
-        "`prefix` and `after` are parts of resource keys, and no key has control characters.",
+        "`prefix` and `after` are parts of resource keys, and no key has control characters. Leave \
+         them out.",
     ))
 }
 
@@ -163,7 +164,7 @@ pub async fn act(
         }
         _ => {
             return Err(MALFORMED.detail(
-                "The body of advance and override has `token`, that of resolve has `id` instead.",
+                "Send `token` in the body of advance and override, and `id` instead in that of resolve.",
             ));
         }
     };
@@ -249,7 +250,7 @@ impl Act {
 }
 
 const EPOCHS_ARE_OPEN: &str = "Epochs of this resource are in use, so an override could let an older request in between. \
-     They end when their requests have ended. Unknown outcomes have to settle or be resolved first.";
+     Wait until their requests have ended and unknown outcomes have settled, or resolve those.";
 
 const UNKNOWN_IS_ABSENT: &str = "This instance has no unknown outcome of that id for this resource: it has settled, was \
      resolved, or belongs to another instance. GET the resource for the list.";
@@ -271,35 +272,42 @@ fn key(raw: &str) -> Result<ResourceKey, AdminProblem> {
     });
     if broken {
         return Err(MALFORMED.detail(
-            "A `%` in the path is not followed by two hex digits; a `%` of the key itself is written %25.",
+            "A `%` in the path is not followed by two hex digits; write a `%` of the key itself as %25.",
         ));
     }
-    let text = percent_decode_str(raw)
-        .decode_utf8()
-        .map_err(|_| MALFORMED.detail("The resource key is not UTF-8 once percent-decoded."))?;
-    ResourceKey::new(&*text)
-        .map_err(|error| MALFORMED.detail(format!("The resource key is not one: {error}.")))
+    let text = percent_decode_str(raw).decode_utf8().map_err(|_| {
+        MALFORMED
+            .detail("The resource key is not UTF-8 once percent-decoded. Encode its UTF-8 bytes.")
+    })?;
+    ResourceKey::new(&*text).map_err(|error| {
+        MALFORMED.detail(format!(
+            "The resource key is not one: {error}. Send another one."
+        ))
+    })
 }
 
 pub(super) async fn parse<T: DeserializeOwned>(body: Body) -> Result<T, AdminProblem> {
     let bytes = timeout(BODY_TIMEOUT, to_bytes(body, BODY_LIMIT)).await;
     let bytes = bytes.map_err(|_| {
-        let detail = "The body did not arrive whole within 10 seconds. Nothing was done.";
+        let detail =
+            "The body did not arrive whole within 10 seconds. Nothing was done. Send it again.";
         BODY_TIME
             .detail(detail)
             .with_header(header::CONNECTION, "close")
     })?;
-    let detail = "The body did not arrive whole, or is longer than 16 KiB.";
+    let detail = "The body did not arrive whole, or is longer than 16 KiB. Send at most that.";
     let bytes = bytes.map_err(|_| TOO_LARGE.detail(detail))?;
     serde_json::from_slice(&bytes).map_err(|error| {
-        MALFORMED.detail(format!("The body is not the JSON expected here: {error}."))
+        MALFORMED.detail(format!(
+            "The body is not the JSON expected here: {error}. Correct it."
+        ))
     })
 }
 
 fn check_text(name: &str, text: &str) -> Result<(), AdminProblem> {
     if text.chars().count() > MAX_TEXT || text.chars().any(char::is_control) {
         return Err(MALFORMED.detail(format!(
-            "`{name}` is at most {MAX_TEXT} characters, without control characters."
+            "Send `{name}` with at most {MAX_TEXT} characters, and without control characters."
         )));
     }
     Ok(())
@@ -307,7 +315,9 @@ fn check_text(name: &str, text: &str) -> Result<(), AdminProblem> {
 
 fn require_text(name: &str, text: &str) -> Result<(), AdminProblem> {
     if text.trim().is_empty() {
-        return Err(MALFORMED.detail(format!("`{name}` is empty; it goes into the audit table.")));
+        return Err(MALFORMED.detail(format!(
+            "`{name}` is empty. Send the text for the audit table."
+        )));
     }
     check_text(name, text)
 }
@@ -325,8 +335,11 @@ fn actor(name: &str, peer: &str) -> Result<String, AdminProblem> {
 
 /// The step that the body asks for.
 fn step(body: PruneBody, peer: &str) -> Result<PruneStep, AdminProblem> {
-    let unchanged = humantime::parse_duration(&body.unchanged_for)
-        .map_err(|error| MALFORMED.detail(format!("unchanged_for: {error}; such as \"720h\".")))?;
+    let unchanged = humantime::parse_duration(&body.unchanged_for).map_err(|error| {
+        MALFORMED.detail(format!(
+            "unchanged_for: {error}. Send a duration such as \"720h\"."
+        ))
+    })?;
     if unchanged < LEAST {
         return Err(MALFORMED.detail(format!(
             "unchanged_for: {} is too short: without its mark a resource accepts any token, also that of a \

@@ -94,7 +94,7 @@ impl IntoResponse for AdminProblem {
 
 impl From<StoreError> for AdminProblem {
     fn from(error: StoreError) -> Self {
-        let problem = STORE.detail(format!("{error}."));
+        let problem = STORE.detail(format!("{error}. Try again after 1 s."));
         problem.with_header(header::RETRY_AFTER, "1")
     }
 }
@@ -104,10 +104,9 @@ impl From<OperatorError> for AdminProblem {
         match error {
             OperatorError::Refused(why) => REFUSED.detail(why),
             OperatorError::Store(error) => {
-                let mut problem = Self::from(error);
-                problem.problem.detail +=
-                    " The write may still take effect: read the mark before trying again.";
-                problem
+                let doubt = "The write may still take effect: read the mark before trying again.";
+                let problem = STORE.detail(format!("{error}. {doubt}"));
+                problem.with_header(header::RETRY_AFTER, "1")
             }
         }
     }

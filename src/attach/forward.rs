@@ -92,6 +92,8 @@ struct Asked {
 pub(super) struct Counts {
     /// Claims that were granted.
     pub claims: u64,
+    /// Times that SIGHUP had the token read again.
+    pub renewals: u64,
     /// Requests of the client, claims included, each once.
     pub requests: u64,
     /// Attempts after the first one of a request.

@@ -16,7 +16,7 @@ mod token;
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, Once};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::ensure;
 use http::{HeaderValue, Request};
@@ -30,6 +30,7 @@ use self::clients::with_port;
 use self::command::{Holder, code, code_of};
 use self::forward::{Fencepost, Forwarder, Hold};
 use crate::config::Settings;
+use crate::json_values::wall_clock;
 use crate::locked::locked;
 use crate::signals::Signals;
 
@@ -57,6 +58,8 @@ const NOT_CLAIMED: End = End("not-claimed", 69);
 #[derive(Debug)]
 pub struct AttachOptions {
     pub token: TokenSource,
+    /// When the lock was asked for; `None`: at the start of this process.
+    pub acquire_started: Option<SystemTime>,
     /// `X-Fencing-Operation` of requests without one.
     pub operation: Option<HeaderValue>,
     /// What is claimed before the command starts.
@@ -91,7 +94,9 @@ pub async fn run(mut options: AttachOptions, settings: Settings) -> anyhow::Resu
         Signals::catch(PASSED.map(|passed| (SignalKind::from_raw(passed.as_raw()), passed)))?;
     // mimalloc disables transparent huge pages for this process, and a command would inherit that.
     let _ = rustix::thread::disable_transparent_huge_pages(false);
+    let started = Instant::now();
     let token = options.token.read().await?;
+    let acquired = acquisition(options.acquire_started, started);
     let (listener, address) = port::bind(&settings).await?;
     let mut hosts = options.http_proxy.clone().unwrap_or_default();
     if !address.starts_with("unix:") {
@@ -123,8 +128,23 @@ pub async fn run(mut options: AttachOptions, settings: Settings) -> anyhow::Resu
     let held = began.elapsed();
     stop.cancel();
     let _ = timeout(run.options.grace, port).await;
-    run.log(&end, held);
+    run.log(&end, acquired, held);
     Ok(end.1)
+}
+
+/// How long the lock took to get, as of now; `None` if the clock contradicts.
+fn acquisition(asked: Option<SystemTime>, started: Instant) -> Option<Duration> {
+    let Some(asked) = asked else {
+        return Some(started.elapsed());
+    };
+    let took = wall_clock().duration_since(asked);
+    took.inspect_err(|error| {
+        tracing::warn!(
+            "--acquire-started is {:?} ahead of the clock",
+            error.duration()
+        );
+    })
+    .ok()
 }
 
 impl Run {
@@ -230,7 +250,9 @@ impl Run {
             tracing::warn!("SIGHUP reads a --token-file again, and there is none");
             return;
         }
-        match self.options.token.read().await {
+        let read = self.options.token.read().await;
+        locked(&self.forwarder.counts).renewals += u64::from(read.is_ok());
+        match read {
             Ok(token) if token == self.forwarder.hold.borrow().token => {
                 tracing::info!("the token is the same as before");
             }
@@ -243,7 +265,7 @@ impl Run {
     }
 
     /// Logs the numbers of the run.
-    fn log(&self, End(end, code): &End, held: Duration) {
+    fn log(&self, End(end, code): &End, acquired: Option<Duration>, held: Duration) {
         let counts = locked(&self.forwarder.counts);
         let by_outcome = counts.refused.iter();
         let by_outcome: Vec<_> = by_outcome
@@ -258,7 +280,9 @@ impl Run {
         tracing::info!(
             end,
             exit_code = code,
+            acquire_seconds = acquired.map(|took| took.as_secs_f64()),
             held_seconds = held.as_secs_f64(),
+            renewals = counts.renewals,
             claims = counts.claims,
             requests = counts.requests,
             retries = counts.retries,

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
 use clap::{ArgGroup, Args};
@@ -60,6 +60,10 @@ pub(super) struct AttachArgs {
     /// Shell command that prints the token; run once.
     #[arg(long, value_name = "COMMAND", help_heading = "Token (one of)")]
     token_cmd: Option<String>,
+    /// When the lock was asked for, for `acquire_seconds` in the last line of the log: seconds since
+    /// 1970 (`date +%s.%N`) or RFC 3339 (2026-11-28T20:15:00Z). The default is the start of attach.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    acquire_started: Option<SystemTime>,
     /// `X-Fencing-Operation` for requests that have none: a name for what is done, which takes the
     /// place of the request's digest in the idempotency key.
     #[arg(long, value_name = "NAME")]
@@ -120,6 +124,15 @@ fn request(text: &str) -> Result<String, String> {
     Method::from_bytes(method.as_bytes()).map_err(|_| wrong)?;
     path_and_query(path)?;
     Ok(text.to_owned())
+}
+
+/// A time, in seconds since 1970 or in RFC 3339.
+fn time(text: &str) -> Result<SystemTime, String> {
+    let seconds = text.parse().ok();
+    let since_1970 = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let time = since_1970.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since));
+    time.or_else(|| humantime::parse_rfc3339(text).ok())
+        .ok_or_else(|| "write seconds since 1970, or a time such as 2026-11-28T20:15:00Z".into())
 }
 
 impl AttachArgs {
@@ -220,6 +233,7 @@ pub(super) async fn run(args: AttachArgs) -> anyhow::Result<ExitCode> {
     let operation = operation.map(|name| HeaderValue::from_str(name).context("--operation"));
     let options = AttachOptions {
         token: args.source()?,
+        acquire_started: args.acquire_started,
         operation: operation.transpose()?,
         claims: args.claims()?,
         retry_for: args.retry_for,

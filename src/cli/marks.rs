@@ -6,9 +6,10 @@ mod tests;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow, ensure};
 use clap::{Arg, Args, Subcommand};
 use reqwest::StatusCode;
 use serde::de::IgnoredAny;
@@ -19,6 +20,7 @@ use super::admin::{AccessArgs, Admin, Refused};
 use super::{print, read_input, shown, tables};
 use crate::admin::api::{ActOutcome, Acted, MarkList, PruneAnswer};
 use crate::printable::{self, line};
+use crate::progress::Progress;
 use crate::routing::{ResourceKey, Token, TokenFormat};
 
 /// Longer than the admin port's own timeout, so that its answer arrives.
@@ -242,26 +244,41 @@ async fn export(admin: &Admin, prefix: String) -> anyhow::Result<String> {
         after: None,
         limit: 1000,
     };
+    let mut progress = Progress::start("exporting marks", None)?;
+    let mut exported = 0;
     loop {
-        let list: MarkList = admin.get(&["v1", "marks"], &page).await?;
+        let list: MarkList = progress.step(admin.get(&["v1", "marks"], &page)).await?;
+        let marks = list.marks.len() as u64;
         let mut lines = String::new();
         for mark in list.marks {
             lines += &printable::json(&serde_json::to_string(&mark)?);
             lines.push('\n');
         }
+        exported += marks;
+        progress.add(marks);
         page.after = list.next;
-        if !print(&lines)? || page.after.is_none() {
+        let partial = progress.interrupted() && page.after.is_some();
+        if partial {
+            // `import` refuses this line, and so the file.
+            writeln!(lines, "{}", json!({ "partial": exported }))?;
+        }
+        if !progress.bar.suspend(|| print(&lines))? || page.after.is_none() {
             return Ok(String::new());
         }
+        ensure!(
+            !partial,
+            "interrupted: the export is partial, with {exported} marks; run it again"
+        );
     }
 }
 
 /// Takes every step of a prune. Returns how many marks were deleted, and how many have requests
 /// that may be in flight.
 async fn prune(admin: &Admin, mut step: Prune) -> anyhow::Result<(u64, u64)> {
+    let mut progress = Progress::start("pruning marks", None)?;
     let mut sum = (0, 0);
     loop {
-        let answer = admin.post(&["v1", "prune"], &step).await;
+        let answer = progress.step(admin.post(&["v1", "prune"], &step)).await;
         let answer = answer.map_err(|error: anyhow::Error| match sum.0 {
             0 => error,
             gone => error.context(format!(
@@ -273,8 +290,11 @@ async fn prune(admin: &Admin, mut step: Prune) -> anyhow::Result<(u64, u64)> {
                 again_in_seconds: seconds,
                 ..
             } => {
-                eprintln!("announced to the other instances: waiting for {seconds} s");
-                tokio::time::sleep(Duration::from_secs(seconds)).await;
+                progress.bar.suspend(|| {
+                    eprintln!("announced to the other instances: waiting for {seconds} s");
+                });
+                let wait = pin!(tokio::time::sleep(Duration::from_secs(seconds)));
+                progress.or_interrupted(wait).await;
             }
             PruneAnswer::Step {
                 deleted,
@@ -283,12 +303,18 @@ async fn prune(admin: &Admin, mut step: Prune) -> anyhow::Result<(u64, u64)> {
                 ..
             } => {
                 sum = (sum.0 + deleted, sum.1 + open);
+                progress.add(deleted);
                 if next.is_none() {
                     return Ok(sum);
                 }
                 step.after = next;
             }
         }
+        ensure!(
+            !progress.interrupted(),
+            "interrupted between two steps: {} marks were deleted before; run it again to go on",
+            if step.dry_run { 0 } else { sum.0 }
+        );
     }
 }
 
@@ -322,8 +348,14 @@ async fn import(admin: &Admin, file: &Path, why: &Why) -> anyhow::Result<(u64, u
         }
     }
     let (mut raised, mut kept) = (0, 0);
+    let mut progress = Progress::start("importing marks", Some(marks.len() as u64))?;
     for (at, mark) in marks {
-        let acted = act(admin, &mark.resource, "advance", &mark).await;
+        let acted = if progress.interrupted() {
+            Err(anyhow!("interrupted"))
+        } else {
+            let act = act(admin, &mark.resource, "advance", &mark);
+            progress.step(act).await
+        };
         match acted.map(|acted| acted.outcome) {
             Ok(ActOutcome::Advanced { .. }) => raised += 1,
             Ok(_) => kept += 1,
@@ -335,6 +367,7 @@ async fn import(admin: &Admin, file: &Path, why: &Why) -> anyhow::Result<(u64, u
                 )));
             }
         }
+        progress.add(1);
     }
     Ok((raised, kept))
 }

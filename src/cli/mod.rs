@@ -21,7 +21,7 @@ mod usage;
 
 use std::io::{ErrorKind, Write};
 use std::path::Path;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -31,6 +31,7 @@ use serde::Serialize;
 use self::overrides::ConfigArgs;
 use crate::build_info::VERSION_AND_COMMIT;
 use crate::config::{self, Loader, Problems, Settings, Warning};
+use crate::progress::Progress;
 use crate::store::InstanceId;
 use crate::{app, demo, init, printable};
 
@@ -250,9 +251,11 @@ async fn migrate(args: MigrateArgs) -> anyhow::Result<bool> {
         return Ok(false);
     };
     let _logging = logging::start(&settings.log, None)?;
+    let mut progress = Progress::start("migrating", None)?;
+    let bar = progress.bar.clone();
     let say = |line: String| {
         // A closed standard output is not an error.
-        let _ = writeln!(std::io::stdout(), "{}", printable::lines(&line));
+        let _ = bar.suspend(|| writeln!(std::io::stdout(), "{}", printable::lines(&line)));
     };
     let migration = app::Migration {
         routes_given,
@@ -260,7 +263,9 @@ async fn migrate(args: MigrateArgs) -> anyhow::Result<bool> {
         accept_lost_marks: args.accept_lost_marks,
         grant_to: args.grant_to.as_deref(),
     };
-    app::migrate(&settings, migration, say).await?;
+    let work = pin!(app::migrate(&settings, migration, say));
+    let done = progress.or_interrupted(work).await;
+    done.context("interrupted: a step that was not reported is not done; run it again")??;
     Ok(true)
 }
 

@@ -189,6 +189,12 @@ label! {
 }
 
 impl Outcome {
+    /// Whether only a route in observe mode has it.
+    #[must_use]
+    pub fn is_observed(self) -> bool {
+        self.as_str().starts_with("observed-")
+    }
+
     /// The outcome of a would-be refusal in observe mode. An outcome that observe mode refuses too,
     /// or that is no refusal, stays the same.
     #[must_use]

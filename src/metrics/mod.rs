@@ -2,8 +2,9 @@
 //! process do not share numbers.
 //!
 //! No label has a resource key, a token or a raw path: label values are routes from the
-//! configuration and the words of [`labels`]. Every series exists at 0 from the start, so that a rate
-//! over the first event is right and an alert on it can be written before it happens.
+//! configuration and the words of [`labels`]. A series in which an alert or a panel counts single
+//! events exists at 0 from the start, so that a rate over the first event is right. Latencies, and
+//! the outcomes of modes that a route is not in, appear with their first event.
 //!
 //! A request looks up its route's [`RouteMetrics`] once (or keeps it with the route), and after
 //! that touches atomics only.
@@ -58,7 +59,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// The series of these routes, and of the labels [`CLAIM`] and [`UNMATCHED`], at 0.
+    /// The series of these routes, and of the labels [`CLAIM`] and [`UNMATCHED`].
     #[must_use]
     pub fn new(routes: &[(String, Mode)]) -> Self {
         let registry = Registry::new();
@@ -70,6 +71,7 @@ impl Metrics {
         series.config_reload_ok.set(1);
         let unmatched = Arc::new(RouteMetrics::new(&series, UNMATCHED));
         let claim = Arc::new(RouteMetrics::new(&series, CLAIM));
+        claim.start(Mode::Enforce);
         let by_label = HashMap::from([
             (UNMATCHED.to_owned(), Arc::clone(&unmatched)),
             (CLAIM.to_owned(), claim),
@@ -94,10 +96,18 @@ impl Metrics {
         let mut by_label = self.routes.write().unwrap_or_else(PoisonError::into_inner);
         let modes = &self.series.route_mode;
         modes.reset();
+        let observed = routes.iter().any(|(_, mode)| *mode == Mode::Observe);
+        let unmatched = if observed {
+            Mode::Observe
+        } else {
+            Mode::Bypass
+        };
+        self.unmatched.start(unmatched);
         for (label, mode) in routes {
             by_label
                 .entry(label.clone())
-                .or_insert_with(|| Arc::new(RouteMetrics::new(&self.series, label)));
+                .or_insert_with(|| Arc::new(RouteMetrics::new(&self.series, label)))
+                .start(*mode);
             for each in Mode::ALL {
                 let series = modes.with_label_values(&[label.as_str(), each.as_str()]);
                 series.set(i64::from(each == *mode));

@@ -1,55 +1,75 @@
 //! One route's series, looked up once, so that counting a request hashes no label.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
-use prometheus::{Histogram, IntCounter, IntGauge};
+use prometheus::core::{MetricVec, MetricVecBuilder};
+use prometheus::{Histogram, HistogramVec, IntCounter, IntGauge};
 use tokio::time::Instant;
 
-use super::families::{ByLabel, Families};
-use super::labels::{CodeClass, DecidedBy, Outcome};
+use super::families::{ByLabel, Families, FromFirst};
+use super::labels::{CodeClass, DecidedBy, Label as _, Outcome};
+use crate::config::Mode;
 
 /// The handles of one route.
 #[derive(Debug)]
 pub struct RouteMetrics {
-    requests: ByLabel<Outcome, IntCounter>,
+    /// In the order of [`Outcome::ALL`].
+    requests: Vec<FromFirst<IntCounter>>,
     stale: ByLabel<DecidedBy, IntCounter>,
-    gap: Histogram,
-    barrier_wait: Histogram,
+    gap: FromFirst<Histogram>,
+    barrier_wait: FromFirst<Histogram>,
     waiting: IntGauge,
     in_flight: IntGauge,
-    upstream_header: ByLabel<CodeClass, Histogram>,
-    upstream_response: ByLabel<CodeClass, Histogram>,
-    duration: Histogram,
+    upstream_header: FromFirst<ByLabel<CodeClass, Histogram>>,
+    upstream_response: FromFirst<ByLabel<CodeClass, Histogram>>,
+    duration: FromFirst<Histogram>,
     /// Requests that went upstream without an idempotency key because none could be made for them.
     pub keyless: IntCounter,
 }
 
 impl RouteMetrics {
-    /// Makes every series of a route, at 0.
     pub(super) fn new(families: &Families, label: &str) -> Self {
         let alone = [label];
+        let outcomes = Outcome::WORDS.iter();
         Self {
-            requests: ByLabel::of_family(&families.requests, &alone),
+            requests: outcomes
+                .map(|outcome| series(&families.requests, &[label, outcome]))
+                .collect(),
             stale: ByLabel::of_family(&families.stale_rejections, &alone),
-            gap: families.stale_gap.with_label_values(&alone),
-            barrier_wait: families.barrier_wait_seconds.with_label_values(&alone),
+            gap: series(&families.stale_gap, &alone),
+            barrier_wait: series(&families.barrier_wait_seconds, &alone),
             waiting: families.waiting.with_label_values(&alone),
             in_flight: families.in_flight.with_label_values(&alone),
-            upstream_header: ByLabel::of_family(&families.upstream_header_seconds, &alone),
-            upstream_response: ByLabel::of_family(&families.upstream_response_seconds, &alone),
-            duration: families.request_duration_seconds.with_label_values(&alone),
+            upstream_header: by_class(&families.upstream_header_seconds, label),
+            upstream_response: by_class(&families.upstream_response_seconds, label),
+            duration: series(&families.request_duration_seconds, &alone),
             keyless: families.idempotency_keyless.with_label_values(&alone),
+        }
+    }
+
+    /// Makes the series that a route of this mode counts single events in, at 0.
+    pub(super) fn start(&self, mode: Mode) {
+        for (outcome, series) in Outcome::ALL.iter().zip(&self.requests) {
+            if mode == Mode::Observe || !outcome.is_observed() {
+                LazyLock::force(series);
+            }
+        }
+        if mode == Mode::Enforce {
+            LazyLock::force(&self.gap);
+            LazyLock::force(&self.barrier_wait);
         }
     }
 
     /// A request has ended. Called once per request, with its last outcome.
     pub fn request(&self, outcome: Outcome) {
-        self.requests.of(outcome).inc();
+        self.requests[outcome.index()].inc();
     }
 
     /// The number of requests that have ended with this outcome.
     pub(super) fn requests(&self, outcome: Outcome) -> u64 {
-        self.requests.of(outcome).get()
+        let series = LazyLock::get(&self.requests[outcome.index()]);
+        series.map_or(0, IntCounter::get)
     }
 
     /// A stale request was refused (beside [`Self::request`]); `gap` is mark minus token.
@@ -89,6 +109,22 @@ impl RouteMetrics {
     pub fn duration(&self, began: Instant) -> ResponseTimer {
         ResponseTimer::new(&self.duration, began)
     }
+}
+
+/// A series that appears with its first event, or where [`RouteMetrics::start`] makes it.
+fn series<B>(family: &MetricVec<B>, labels: &[&str]) -> FromFirst<B::M>
+where
+    B: MetricVecBuilder + 'static,
+{
+    let family = family.clone();
+    let labels: Vec<String> = labels.iter().map(ToString::to_string).collect();
+    LazyLock::new(Box::new(move || family.with_label_values(&labels)))
+}
+
+/// All classes appear with the first response, so that the first failure after it is a rise from 0.
+fn by_class(family: &HistogramVec, label: &str) -> FromFirst<ByLabel<CodeClass, Histogram>> {
+    let (family, label) = (family.clone(), label.to_owned());
+    LazyLock::new(Box::new(move || ByLabel::of_family(&family, &[&label])))
 }
 
 /// Measures a response, or a request with its response; dropped at the end.

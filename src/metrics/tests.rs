@@ -1,4 +1,4 @@
-//! Tests of the metrics: every series exists at 0, and counts its events.
+//! Tests of the metrics: each series exists at 0 or appears with its first event, and counts.
 
 use std::collections::BTreeSet;
 
@@ -57,43 +57,74 @@ fn label_values(text: &str, label: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_series_of_every_route_exists_at_zero() {
+fn every_series_in_which_a_route_counts_events_exists_at_zero() {
     let metrics = Metrics::new(&[
         ("/orders/{id}".into(), Mode::Enforce),
+        ("trial".into(), Mode::Observe),
         ("health".into(), Mode::Bypass),
     ]);
     let text = text(&metrics);
-    for route in ["/orders/{id}", "health", CLAIM, UNMATCHED] {
+    for (route, enforces, observes) in [
+        ("/orders/{id}", true, false),
+        ("trial", false, true),
+        ("health", false, false),
+        (CLAIM, true, false),
+        (UNMATCHED, false, true),
+    ] {
         let label = format!("route=\"{route}\"");
-        let has = |name: &str, more: &str| {
+        let exists = |name: &str, more: &str| {
             let series = format!("{name}{{{more}{label}}} 0");
-            assert!(text.lines().any(|line| line == series), "{series}");
+            text.lines().any(|line| line == series)
         };
         for outcome in Outcome::ALL {
-            has(
-                "fencepost_requests_total",
-                &format!("outcome=\"{outcome}\","),
+            let labels = format!("outcome=\"{outcome}\",");
+            let expected = observes || !outcome.is_observed();
+            assert_eq!(
+                exists("fencepost_requests_total", &labels),
+                expected,
+                "{route}: {outcome}"
             );
         }
         for by in DecidedBy::ALL {
             let by = format!("decided_by=\"{by}\",");
-            has("fencepost_stale_rejections_total", &by);
+            assert!(exists("fencepost_stale_rejections_total", &by));
         }
-        for class in CodeClass::ALL {
-            let code = format!("code=\"{}\",", class.as_str());
-            has("fencepost_upstream_header_seconds_count", &code);
-            has("fencepost_upstream_response_seconds_count", &code);
-        }
-        for name in [
-            "fencepost_stale_gap_count",
-            "fencepost_barrier_wait_seconds_count",
-            "fencepost_waiting",
-            "fencepost_upstream_in_flight",
-            "fencepost_idempotency_keyless_total",
+        for (name, expected) in [
+            ("fencepost_stale_gap_count", enforces),
+            ("fencepost_barrier_wait_seconds_count", enforces),
+            ("fencepost_waiting", true),
+            ("fencepost_upstream_in_flight", true),
+            ("fencepost_idempotency_keyless_total", true),
         ] {
-            has(name, "");
+            assert_eq!(exists(name, ""), expected, "{route}: {name}");
         }
     }
+}
+
+#[test]
+fn the_latencies_of_a_route_appear_together_with_its_first_response() {
+    let metrics = metrics();
+    let names = ["upstream_header", "upstream_response", "request_duration"];
+    let before = text(&metrics);
+    for name in names {
+        assert!(
+            !before.contains(&format!("fencepost_{name}_seconds")),
+            "{name}"
+        );
+    }
+    let route = metrics.route("health");
+    let now = tokio::time::Instant::now();
+    drop((route.upstream(now, 200), route.duration(now)));
+    for class in CodeClass::ALL {
+        let first = f64::from(u8::from(*class == CodeClass::Success));
+        let code = format!("code=\"{class}\",route=\"health\"");
+        for name in &names[..2] {
+            let series = format!("fencepost_{name}_seconds_count{{{code}}}");
+            assert_eq!(value(&metrics, &series), first, "{series}");
+        }
+    }
+    let all = "fencepost_request_duration_seconds_count{route=\"health\"}";
+    assert_eq!(value(&metrics, all), 1.0);
 }
 
 #[test]
@@ -115,9 +146,13 @@ fn every_other_series_exists_at_zero() {
         let series = format!("fencepost_trace_spans_total{{result=\"{result}\"}}");
         assert_eq!(value(&metrics, &series), 0.0);
     }
+    assert!(!text(&metrics).contains("fencepost_check_seconds"));
+    let checks = &metrics.series.check_seconds;
+    checks.of(CheckResult::Current).observe(0.0);
     for result in CheckResult::ALL {
+        let first = f64::from(u8::from(*result == CheckResult::Current));
         let series = format!("fencepost_check_seconds_count{{result=\"{result}\"}}");
-        assert_eq!(value(&metrics, &series), 0.0);
+        assert_eq!(value(&metrics, &series), first);
     }
     let (version, commit) = (VERSION, COMMIT);
     assert_eq!(
@@ -132,7 +167,13 @@ fn every_other_series_exists_at_zero() {
 
 #[test]
 fn every_family_is_there_with_its_doc_comment_as_help() {
-    let text = text(&metrics());
+    let metrics = metrics();
+    let route = metrics.route("health");
+    let now = tokio::time::Instant::now();
+    drop((route.upstream(now, 200), route.duration(now)));
+    let checks = &metrics.series.check_seconds;
+    checks.of(CheckResult::Current).observe(0.0);
+    let text = text(&metrics);
     for (name, help) in Families::NAMES {
         assert!(
             text.contains(&format!("# HELP {name} {}\n", help.trim())),

@@ -214,25 +214,31 @@ impl Refusal {
     }
 
     fn write(&self, f: &mut fmt::Formatter<'_>, subject: Option<&Subject>) -> fmt::Result {
+        self.write_reason(f, subject)?;
+        f.write_str(" ")?;
+        self.write_step(f)
+    }
+
+    /// What was wrong, and what became of the request.
+    fn write_reason(&self, f: &mut fmt::Formatter<'_>, subject: Option<&Subject>) -> fmt::Result {
         let text = match self {
             Self::Fence { refused, spent } => {
                 write_refused(f, refused, subject)?;
                 if *spent { SPENT } else { "" }
             }
-            Self::TokenRequired => "Send the token of your lock in X-Fencing-Token.",
-            Self::MalformedToken(why) => return write!(f, "X-Fencing-Token: {why}"),
+            Self::TokenRequired => "This route needs a token for this method.",
+            Self::MalformedToken(why) => return write!(f, "X-Fencing-Token: {why}."),
             Self::Ambiguous(why)
             | Self::TooLarge(why)
             | Self::HeadTooLarge(why)
-            | Self::TargetTooLong(why) => why,
+            | Self::TargetTooLong(why) => return write!(f, "{}.", why.trim_end_matches('.')),
             Self::Loop => {
-                "Via names this proxy: the request has passed it before. Nothing was forwarded. \
-                 Check whether upstream.url leads back to this proxy."
+                "Via names this proxy: the request has passed it before. Nothing was forwarded."
             }
-            Self::VersionNotSupported => "Send HTTP/1.0, HTTP/1.1 or HTTP/2.",
+            Self::VersionNotSupported => "This proxy does not speak this version of HTTP.",
             Self::NoRoute => {
                 "No route of this proxy matches the path, and only safe methods pass without a \
-                 route. Add a route to the configuration."
+                 route."
             }
             Self::MethodNotAllowed(allowed) if !allowed.is_empty() => {
                 return write!(f, "This route allows {allowed}.");
@@ -247,13 +253,9 @@ impl Refusal {
                  are limited to (require_client, claim.require_client, claim.addresses). Nothing \
                  was forwarded."
             }
-            Self::Unauthorized => {
-                "Send one `Authorization: Bearer …` header with the token from claim.token_file. \
-                 Nothing was claimed."
-            }
+            Self::Unauthorized => "Claims need a bearer token. Nothing was claimed.",
             Self::UpgradeRefused => {
-                "The proxy cannot fence what goes through a tunnel, so this route opens none. A \
-                 route in bypass mode does, and fences nothing."
+                "The proxy cannot fence what goes through a tunnel, so this route opens none."
             }
             Self::Overloaded(limit) => return write_limit(f, *limit),
             Self::Unreachable { spent, .. } => {
@@ -281,14 +283,13 @@ impl Refusal {
 
 const SPENT: &str = " The token counts as used, because the store did not say whether it was.";
 
-const SENT: &str = ". The request was sent once and may still take effect: check before sending it \
-                    again. If it was fenced, newer tokens wait until it has settled.";
+const SENT: &str = ". The request was sent once and may still take effect. If it was fenced, newer \
+                    tokens wait until it has settled.";
 
 fn write_limit(f: &mut fmt::Formatter<'_>, limit: Limit) -> fmt::Result {
     write!(
         f,
-        "The limit {limit} of this proxy is reached. Nothing was forwarded. Send the same request \
-         again, with the same token. See docs/limits.md."
+        "The limit {limit} of this proxy is reached (docs/limits.md). Nothing was forwarded."
     )
 }
 
@@ -306,12 +307,11 @@ fn write_refused(
                 ),
                 None => f.write_str("A higher token has been accepted for this resource"),
             }?;
-            ": the lock has passed to another holder. Nothing was forwarded. Acquire the lock \
-             again, and read the state before writing."
+            ": the lock has passed to another holder. Nothing was forwarded."
         }
         Refused::Spent => {
             "This route accepts each token once (reuse: once), and this token was used before. \
-             Nothing was forwarded. Acquire the lock again for another operation."
+             Nothing was forwarded."
         }
         Refused::Implausible { mark } => {
             match subject {
@@ -324,9 +324,7 @@ fn write_refused(
             if let (Some(mark), Some(_)) = (mark, subject) {
                 write!(f, ", whose highest accepted token is {mark}")?;
             }
-            " (token.max_jump, token.max). Nothing was forwarded, and the mark has not changed. If \
-             the lock service did grant this token, an operator can accept it: fencepost marks \
-             advance."
+            " (token.max_jump, token.max). Nothing was forwarded, and the mark has not changed."
         }
         Refused::OlderInFlight { settling, .. } => {
             f.write_str(if *settling {
@@ -335,7 +333,7 @@ fn write_refused(
             } else {
                 "Requests with an older token are still in flight"
             })?;
-            ". Nothing was forwarded. Send the same request again, with the same token."
+            ". Nothing was forwarded."
         }
         Refused::Unavailable { why, .. } => {
             f.write_str("This proxy cannot decide about the token now: ")?;

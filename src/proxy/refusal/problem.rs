@@ -2,6 +2,7 @@
 //! calls a trailers-only response, and always `X-Fencing-Outcome`, so that a caller can tell the
 //! proxy's own 503 from the upstream's.
 
+use std::fmt;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -130,6 +131,53 @@ impl Refusal {
         }
     }
 
+    /// The next step of the client, or of its operator, in one sentence.
+    pub(super) fn write_step(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let step = match self {
+            _ if self.retry() == Retry::SameToken => {
+                f.write_str("Send the same request again, with the same token")?;
+                return match self.retry_after() {
+                    Some(after) => write!(f, ", after {} s.", whole_seconds(after)),
+                    None => f.write_str("."),
+                };
+            }
+            Self::Broken(_) | Self::TooSlow(_) => {
+                "Check whether it took effect before you send it again."
+            }
+            Self::Fence {
+                refused: Refused::Implausible { .. },
+                ..
+            } => {
+                "Send the number of your own grant; if the lock service did grant this one, an \
+                 operator can accept it: fencepost marks advance."
+            }
+            // The token is stale, or spent. Others of these are sent again, as above.
+            Self::Fence { .. }
+            | Self::Unreachable { .. }
+            | Self::Overloaded(_)
+            | Self::ClientGone(_) => "Acquire the lock again, and read the state before writing.",
+            Self::TokenRequired => "Send the token of your lock in X-Fencing-Token.",
+            Self::MalformedToken(_) => "Send the number as the lock service gave it.",
+            Self::Ambiguous(_) => "Correct this before you send the request again.",
+            Self::TooLarge(_) => "Send less at once.",
+            Self::HeadTooLarge(_) => "Send fewer or shorter header fields.",
+            Self::TargetTooLong(_) => "Send the parameters in a body.",
+            Self::Loop => "Check whether upstream.url leads back to this proxy.",
+            Self::VersionNotSupported => "Send HTTP/1.0, HTTP/1.1 or HTTP/2.",
+            Self::NoRoute => "Check the path, or add a route to the configuration.",
+            Self::MethodNotAllowed(_) => "Use a method that is allowed.",
+            Self::ClientRefused => "Use a certificate and an address that they allow.",
+            Self::Unauthorized => {
+                "Send one `Authorization: Bearer …` header with the token from claim.token_file."
+            }
+            Self::UpgradeRefused => {
+                "Send plain requests, or give tunnels a route of their own in bypass mode, which \
+                 fences nothing."
+            }
+        };
+        f.write_str(step)
+    }
+
     /// The answer.
     #[must_use]
     pub fn respond(
@@ -229,7 +277,7 @@ fn whole_seconds(duration: Duration) -> u64 {
 mod tests {
     use super::*;
     use crate::fencing::{NoAnswer, Undecided};
-    use crate::metrics::DecidedBy;
+    use crate::metrics::{DecidedBy, Limit};
     use crate::routing::{ResourceKey, Token};
 
     fn stale() -> Refusal {
@@ -334,6 +382,72 @@ mod tests {
             let detail = refusal.detail(None, true).to_string();
             assert!(detail.contains(cause), "{refusal:?}");
         }
+    }
+
+    /// One refusal of each outcome that is one.
+    fn of_every_outcome() -> Vec<Refusal> {
+        let wait = Duration::from_millis(11_500);
+        let text = || "the reason".to_owned();
+        vec![
+            stale(),
+            Refused::Spent.into(),
+            Refused::Implausible { mark: None }.into(),
+            Refused::OlderInFlight {
+                retry_after: wait,
+                settling: true,
+            }
+            .into(),
+            Refused::repairing(wait).into(),
+            Refusal::from(Refused::unavailable(Undecided::Lapsed)).and_spent(),
+            Refused::Limited(Limit::Queue).into(),
+            Refusal::TokenRequired,
+            Refusal::MalformedToken(text()),
+            Refusal::Ambiguous(text()),
+            Refusal::Ambiguous("The reason.".into()),
+            Refusal::Loop,
+            Refusal::HeadTooLarge(text()),
+            Refusal::TargetTooLong(text()),
+            Refusal::VersionNotSupported,
+            Refusal::NoRoute,
+            Refusal::MethodNotAllowed(text()),
+            Refusal::TooLarge(text()),
+            Refusal::ClientRefused,
+            Refusal::Unauthorized,
+            Refusal::UpgradeRefused,
+            Refusal::Overloaded(Limit::InFlight),
+            Refusal::unreachable(text()),
+            Refusal::unreachable(text()).and_spent(),
+            Refusal::Broken(text()),
+            Refusal::TooSlow(wait),
+            Refusal::ClientGone(text()),
+        ]
+    }
+
+    #[test]
+    fn every_detail_ends_with_the_next_step_and_its_seconds() {
+        const STEPS: [&str; 5] = ["Acquire", "Check", "Correct", "Send", "Use"];
+        let passes = |outcome: &Outcome| {
+            use Outcome::{Advanced, Claimed, Current, Unfenced};
+            outcome.is_observed() || [Advanced, Claimed, Current, Unfenced].contains(outcome)
+        };
+        let mut missing: Vec<_> = Outcome::ALL.iter().filter(|one| !passes(one)).collect();
+        for refusal in of_every_outcome() {
+            missing.retain(|outcome| **outcome != refusal.outcome());
+            let detail = refusal.detail(None, false).to_string();
+            let sentences = detail.strip_suffix('.').expect("an end").split(". ");
+            let step = sentences.last().expect("a sentence");
+            let verb = step.split(' ').next().expect("a word");
+            assert!(STEPS.contains(&verb), "{detail}");
+            assert!(!detail.contains(".."), "{detail}");
+            let waits = refusal.retry() == Retry::SameToken;
+            let after = refusal.retry_after().filter(|_| waits).map(whole_seconds);
+            let seconds = after.map(|after| format!(", with the same token, after {after} s"));
+            assert!(
+                seconds.is_none_or(|seconds| step.ends_with(&seconds)),
+                "{detail}"
+            );
+        }
+        assert!(missing.is_empty(), "{missing:?}");
     }
 
     #[test]

@@ -38,6 +38,51 @@ async fn the_exit_code_is_the_commands() {
     assert_eq!(plain("/etc/passwd").await, Some(126));
 }
 
+/// The number behind a name in the last line of the log.
+fn number(said: &str, name: &str) -> Option<f64> {
+    let (_, rest) = said.rsplit_once(&format!(" {name}="))?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+#[tokio::test]
+async fn the_end_tells_how_long_the_lock_took_and_was_held() {
+    let (_upstream, proxy) = fenced().await;
+    let since_1970 = std::time::UNIX_EPOCH.elapsed().expect("after 1970");
+    let ago = std::time::UNIX_EPOCH + since_1970 - std::time::Duration::from_secs(100);
+    let from_cmd = ["--token-cmd", "sleep 0.2; echo 41"];
+    let seconds = format!("{:.3}", since_1970.as_secs_f64() - 100.0);
+    let from_seconds = ["--token", "41", "--acquire-started", &seconds];
+    let date = humantime::format_rfc3339(ago).to_string();
+    let from_date = ["--token", "41", "--acquire-started", &date];
+    for (arguments, least) in [
+        (&from_cmd[..], 0.2),
+        (&from_seconds, 100.0),
+        (&from_date, 100.0),
+    ] {
+        let ran = run_script(&proxy, arguments, "sleep 0.1").await;
+        assert_eq!(ran.code, Some(0), "{}", ran.said);
+        let took = number(&ran.said, "acquire_seconds").expect("a number");
+        assert!((least..least + 60.0).contains(&took), "{}", ran.said);
+        assert!(
+            number(&ran.said, "held_seconds") >= Some(0.1),
+            "{}",
+            ran.said
+        );
+        assert_eq!(number(&ran.said, "renewals"), Some(0.0), "{}", ran.said);
+    }
+    // A clock that was set back costs the number, not the run.
+    let ahead = ["--token", "41", "--acquire-started", "99999999999"];
+    let ran = run_script(&proxy, &ahead, "true").await;
+    assert_eq!(ran.code, Some(0), "{}", ran.said);
+    assert!(ran.said.contains("ahead of the clock"), "{}", ran.said);
+    assert_eq!(number(&ran.said, "acquire_seconds"), None, "{}", ran.said);
+    for wrong in ["yesterday", "-1", "1e300", "NaN", ""] {
+        let flag = format!("--acquire-started={wrong}");
+        let ran = run_script(&proxy, &["--token", "41", &flag], "true").await;
+        assert_eq!(ran.code, Some(2), "{wrong}: {}", ran.said);
+    }
+}
+
 #[tokio::test]
 async fn a_zombie_is_ended_and_told_who_is_newer() {
     let (upstream, proxy) = fenced().await;

@@ -2,8 +2,16 @@
 
 use serde_json::Value;
 
+use std::process::Stdio;
+
+use rustix::process::Signal;
+
 use super::commands::marks;
-use crate::support::{Config, Proxy, Store, Upstream, fenced, over_both_stores, put};
+use crate::support::process::Process;
+use crate::support::proxy::fencepost;
+use crate::support::{
+    Config, Proxy, Store, Upstream, eventually, fenced, or_return, over_both_stores, put,
+};
 
 const ROUTES: &str = "routes:\n\
     - { path: '/orders/{id}', resource: 'order:{id}' }\n\
@@ -54,6 +62,94 @@ over_both_stores! {
         let again: Value = serde_json::from_str(&said).expect("JSON");
         assert_eq!(again, serde_json::json!({ "raised": 0, "kept": 1013 }), "it can be run again");
     }
+}
+
+/// Starts `fencepost marks …` against a proxy.
+fn start(proxy: &Proxy, arguments: &[&str]) -> Process {
+    let mut command = fencepost();
+    command.arg("marks").args(arguments);
+    command.args(["--admin", &format!("http://{}", proxy.admin())]);
+    command.arg("--token-file").arg(proxy.token_file());
+    Process::start(command.stdin(Stdio::null()))
+}
+
+/// Waits for a line of its output.
+async fn says(command: &Process, words: &str) {
+    eventually(words, || async {
+        let lines = command.lines();
+        lines.iter().any(|line| line.contains(words)).then_some(())
+    })
+    .await;
+}
+
+/// Returns its exit code and its output.
+async fn ended(mut command: Process) -> (Option<i32>, String) {
+    let status = command.exit().await;
+    (status.code(), command.output())
+}
+
+#[tokio::test]
+async fn an_interrupted_export_is_marked_as_partial_and_an_import_goes_on() {
+    let (_upstream, proxy) = fenced(ROUTES).await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("many.jsonl");
+    let line = |n| format!("{{\"resource\":\"many:{n}\",\"mark\":\"7\"}}");
+    let many = (0..1010).map(line).collect::<Vec<_>>().join("\n");
+    std::fs::write(&file, many).expect("written");
+    let path = file.to_str().expect("text");
+    let import = ["import", path, "--reason", "a test"];
+    // A proxy that does not answer holds a step up, and lines tell that the command waits.
+    proxy.pause().await;
+    let command = start(&proxy, &import);
+    says(&command, "importing marks, after 10 s").await;
+    command.signal(Signal::INT);
+    proxy.resume();
+    let (code, said) = ended(command).await;
+    assert_eq!(code, Some(1), "{said}");
+    let how_far = "many.jsonl:2: 1 marks were raised before, 0 were as high; run it again to go on";
+    assert!(
+        said.contains("interrupted") && said.contains(how_far),
+        "{said}"
+    );
+    let (good, said) = marks(&proxy, &import).await;
+    assert!(
+        good && said == "1009 marks were raised, 1 were as high or higher\n",
+        "{said}"
+    );
+
+    proxy.pause().await;
+    let command = start(&proxy, &["export"]);
+    says(&command, "exporting marks, after 10 s").await;
+    command.signal(Signal::TERM);
+    proxy.resume();
+    let (code, said) = ended(command).await;
+    assert_eq!(code, Some(1), "{said}");
+    let note = "interrupted: the export is partial, with 1000 marks";
+    assert!(said.contains(note), "{said}");
+    // The line at its end keeps the file from being taken for a whole export.
+    let lines = said.lines().filter(|line| line.starts_with('{'));
+    let export: Vec<_> = lines.collect();
+    assert_eq!(export.len(), 1001, "{said}");
+    assert_eq!(export[1000], "{\"partial\":1000}");
+    std::fs::write(&file, export.join("\n")).expect("written");
+    let (good, said) = marks(&proxy, &import).await;
+    assert!(!good && said.contains("partial"), "{said}");
+}
+
+#[tokio::test]
+async fn an_interrupted_prune_stops_between_steps() {
+    // Its first step is announced to the other instance, and waits for its lease.
+    let store = or_return!(Store::postgres().await);
+    let (_upstream, proxy) = Proxy::before(&store, "{}").await;
+    let (_its_upstream, _other) = Proxy::before(&store, "{}").await;
+    let arguments = ["--unchanged-for", "720h", "--reason", "too many"];
+    let command = start(&proxy, &[&["prune"][..], &arguments].concat());
+    says(&command, "announced to the other instances").await;
+    command.signal(Signal::TERM);
+    let (code, said) = ended(command).await;
+    assert_eq!(code, Some(1), "{said}");
+    let note = "interrupted between two steps: 0 marks were deleted before; run it again to go on";
+    assert!(said.contains(note), "{said}");
 }
 
 /// A file that was cut, or is another one, changes nothing.

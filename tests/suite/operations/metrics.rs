@@ -1,5 +1,6 @@
 //! The series that dashboards rely on.
 
+use crate::support::metrics::Metrics;
 use crate::support::postgres::free_port;
 use crate::support::{
     Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, fenced, get, joined,
@@ -34,10 +35,14 @@ const GAUGES: &[(&str, &[&str])] = &[
 
 const HISTOGRAMS: &[(&str, &[&str])] = &[
     ("fencepost_stale_gap", &["route"]),
-    ("fencepost_check_seconds", &["result"]),
     ("fencepost_store_batch_size", &[]),
     ("fencepost_store_commit_seconds", &[]),
     ("fencepost_barrier_wait_seconds", &["route"]),
+];
+
+/// They appear with their first event.
+const LATENCIES: &[(&str, &[&str])] = &[
+    ("fencepost_check_seconds", &["result"]),
     ("fencepost_upstream_header_seconds", &["route", "code"]),
     ("fencepost_upstream_response_seconds", &["route", "code"]),
     ("fencepost_request_duration_seconds", &["route"]),
@@ -57,8 +62,33 @@ const OUTCOMES: &[&str] = &[
     "observed-stale-token",
 ];
 
+/// Each family is of this kind, and its first series has these labels.
+fn exist(metrics: &Metrics, kind: &str, families: &[(&str, &[&str])]) {
+    for (name, labels) in families {
+        assert_eq!(
+            metrics.types.get(*name).map(String::as_str),
+            Some(kind),
+            "{name}"
+        );
+        let series = if kind == "histogram" {
+            format!("{name}_count")
+        } else {
+            (*name).to_owned()
+        };
+        let first = metrics.series.iter().find(|(one, _)| one.name == series);
+        let (first, _) = first.unwrap_or_else(|| panic!("{name} has no series"));
+        for label in *labels {
+            assert!(
+                first.labels.contains_key(*label),
+                "{name} has no label {label}: {first:?}"
+            );
+        }
+        assert_eq!(first.labels.len(), labels.len(), "{name}: {first:?}");
+    }
+}
+
 over_both_stores! {
-    async fn every_series_exists_from_the_start(store: Store) {
+    async fn series_exist_from_the_start_and_latencies_from_their_first_event(store: Store) {
         let upstream = Upstream::start().await;
         // Only a route that observes can have observed outcomes.
         let routes = "routes: [
@@ -68,16 +98,10 @@ over_both_stores! {
         let proxy = Proxy::start(&Config::new(&upstream, &store).with(routes)).await;
         let metrics = proxy.metrics().await;
         for (kind, families) in [("counter", COUNTERS), ("gauge", GAUGES), ("histogram", HISTOGRAMS)] {
-            for (name, labels) in families {
-                assert_eq!(metrics.types.get(*name).map(String::as_str), Some(kind), "{name}");
-                let series = if kind == "histogram" { format!("{name}_count") } else { (*name).to_owned() };
-                let first = metrics.series.iter().find(|(one, _)| one.name == series);
-                let (first, _) = first.unwrap_or_else(|| panic!("{name} has no series at the start"));
-                for label in *labels {
-                    assert!(first.labels.contains_key(*label), "{name} has no label {label}: {first:?}");
-                }
-                assert_eq!(first.labels.len(), labels.len(), "{name}: {first:?}");
-            }
+            exist(&metrics, kind, families);
+        }
+        for (name, _) in LATENCIES {
+            assert!(!metrics.types.contains_key(*name), "{name} before its first event");
         }
         let own = metrics.series.iter().filter(|(series, _)| series.name.starts_with("fencepost_"));
         for (series, value) in own {
@@ -92,6 +116,22 @@ over_both_stores! {
         }
         assert!(metrics.sum("fencepost_store_up", &[]) > 0.0);
         assert!(metrics.sum("fencepost_config_reload_ok", &[]) > 0.0);
+        proxy.forward(put("/orders/7").token(5)).await;
+        exist(&proxy.metrics().await, "histogram", LATENCIES);
+    }
+
+    /// Most scrapes of a sidecar are of one at rest.
+    async fn a_program_at_rest_writes_few_lines(store: Store) {
+        let upstream = Upstream::start().await;
+        let routes = "routes: [
+            { path: '/orders/{id}', resource: 'order:{id}' },
+            { path: '/accounts/{id}', resource: 'account:{id}' },
+            { path: '/documents/{id}', resource: 'document:{id}' },
+        ]";
+        let proxy = Proxy::start(&Config::new(&upstream, &store).with(routes)).await;
+        let text = proxy.ask("/metrics").await.text();
+        let lines = text.lines().count();
+        assert!(lines <= 500, "{lines} lines:\n{text}");
     }
 
     async fn each_request_is_counted_once_by_what_became_of_it(store: Store) {

@@ -344,6 +344,9 @@ pub struct Answer {
     pub trailers: Vec<(String, String)>,
 }
 
+/// The words with which the last sentence of a problem's `detail` begins.
+const NEXT_STEPS: &[&str] = &["Acquire", "Check", "Correct", "Send", "Use"];
+
 impl Answer {
     pub fn status(&self) -> u16 {
         self.head.word(1).parse().expect("a status code")
@@ -415,12 +418,24 @@ impl Answer {
                 "{field}: {problem}"
             );
         }
+        // The last sentence is the next step, with the seconds until it.
+        let detail = problem["detail"].as_str().unwrap_or_default();
+        let step = detail.trim_end_matches('.').rsplit(". ").next();
+        let step = step.unwrap_or_default();
+        let (first, _) = step.split_once(' ').unwrap_or_default();
+        assert!(NEXT_STEPS.contains(&first), "{at}: {detail}");
         let retry = problem["retry"].as_str().unwrap_or_default();
         assert!(
             ["never", "same-token", "check-first"].contains(&retry),
             "{problem}"
         );
         assert_eq!(self.header("x-fencing-retry"), Some(retry), "{problem}");
+        if let Some(after) = self.header("retry-after").filter(|_| retry == "same-token") {
+            assert!(
+                detail.ends_with(&format!(", after {after} s.")),
+                "{problem}"
+            );
+        }
         problem
     }
 }

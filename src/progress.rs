@@ -1,0 +1,101 @@
+//! [`Progress`]: shows how far a long command has come, and notices that it is to stop. On a
+//! terminal it is a bar; elsewhere a line on standard error every ten seconds.
+
+use std::io::{self, Write as _};
+use std::pin::{Pin, pin};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::signal::unix::SignalKind;
+use tokio::time::{Instant, Interval, interval_at};
+
+use crate::signals::Signals;
+
+/// Between two lines.
+const EVERY: Duration = Duration::from_secs(10);
+/// Between two drawings of a bar.
+const REDRAW: Duration = Duration::from_millis(200);
+
+/// How far a command has come.
+pub struct Progress {
+    /// Suspend it to write to the terminal.
+    pub bar: ProgressBar,
+    what: &'static str,
+    lines: Interval,
+    /// From the start of this on, SIGINT and SIGTERM do not end the process by themselves.
+    signals: Signals<()>,
+    interrupted: bool,
+}
+
+impl Progress {
+    /// `what`: such as `importing marks`. `total`: the number to come, if it is known.
+    pub fn start(what: &'static str, total: Option<u64>) -> io::Result<Self> {
+        let signals = [SignalKind::interrupt(), SignalKind::terminate()];
+        let template = if total.is_some() {
+            "{bar:30} {msg}, {eta} left"
+        } else {
+            "{spinner} {msg}, {elapsed}"
+        };
+        let style = ProgressStyle::with_template(template).map_err(io::Error::other)?;
+        let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());
+        bar.set_style(style);
+        bar.set_message(what);
+        bar.enable_steady_tick(REDRAW);
+        Ok(Self {
+            bar,
+            what,
+            lines: interval_at(Instant::now() + EVERY, EVERY),
+            signals: Signals::catch(signals.map(|signal| (signal, ())))?,
+            interrupted: false,
+        })
+    }
+
+    /// So many more are done.
+    pub fn add(&self, done: u64) {
+        self.bar.inc(done);
+        let of = self.bar.length().map(|total| format!(" of {total}"));
+        let (what, of) = (self.what, of.unwrap_or_default());
+        self.bar
+            .set_message(format!("{what}: {}{of}", self.bar.position()));
+    }
+
+    /// The command is to stop before its next step.
+    pub fn interrupted(&self) -> bool {
+        self.interrupted
+    }
+
+    /// Waits for a step, which runs to its end also if the command is to stop.
+    pub async fn step<F: Future>(&mut self, step: F) -> F::Output {
+        let mut step = pin!(step);
+        loop {
+            if let Some(done) = self.or_interrupted(step.as_mut()).await {
+                return done;
+            }
+        }
+    }
+
+    /// Waits for a step, or for a signal: `None`.
+    pub async fn or_interrupted<F: Future>(&mut self, mut step: Pin<&mut F>) -> Option<F::Output> {
+        loop {
+            tokio::select! {
+                biased;
+                done = step.as_mut() => return Some(done),
+                () = self.signals.next() => {
+                    self.interrupted = true;
+                    return None;
+                }
+                _ = self.lines.tick() => if self.bar.is_hidden() {
+                    let seconds = self.bar.elapsed().as_secs();
+                    // If standard error is gone, there is no other place for it.
+                    let _ = writeln!(io::stderr(), "{}, after {seconds} s", self.bar.message());
+                },
+            }
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
