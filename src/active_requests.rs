@@ -7,13 +7,14 @@
 //! Together this is under 0.1 µs a request. Route, texts and what is in the way are worked out when
 //! an operator asks, for the oldest requests only.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use slab::Slab;
 use tokio::time::Instant;
 
+use crate::body::UploadProgress;
 use crate::fencing::Fencing;
 use crate::json_values::seconds;
 use crate::locked::locked;
@@ -46,6 +47,8 @@ pub struct Progress {
     pub began: Instant,
     /// Held for an assignment or a copy.
     now: Mutex<StageNow>,
+    /// Once it is sent.
+    upload: OnceLock<Arc<UploadProgress>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -62,13 +65,19 @@ impl Progress {
     pub fn new(began: Instant) -> Self {
         let (stage, ends, cut) = (Stage::Body, None, None);
         let now = Mutex::new(StageNow { stage, ends, cut });
-        Self { began, now }
+        let upload = OnceLock::new();
+        Self { began, now, upload }
     }
 
     /// A stage has begun, or its limit begins again.
     pub fn enter(&self, stage: Stage, ends: Option<Instant>) {
         let mut now = locked(&self.now);
         (now.stage, now.ends) = (stage, ends);
+    }
+
+    /// It is being sent, as this knows.
+    pub(crate) fn sends(&self, upload: &Arc<UploadProgress>) {
+        let _ = self.upload.set(Arc::clone(upload));
     }
 
     /// The request will be cut then, in any stage.
@@ -80,6 +89,10 @@ impl Progress {
     #[must_use]
     pub fn now(&self) -> (Stage, Option<Instant>) {
         let now = *locked(&self.now);
+        let waits_for_client = self.upload.get().is_some_and(|upload| upload.is_waiting());
+        if now.stage == Stage::Upstream && waits_for_client {
+            return (Stage::Body, now.cut);
+        }
         (now.stage, now.ends.into_iter().chain(now.cut).min())
     }
 }

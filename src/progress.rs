@@ -2,12 +2,13 @@
 //! terminal it is a bar; elsewhere a line on standard error every ten seconds.
 
 use std::io::{self, Write as _};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::SignalKind;
 use tokio::time::{Instant, Interval, interval_at};
+use tokio_util::sync::CancellationToken;
 
 use crate::signals::Signals;
 
@@ -22,15 +23,17 @@ pub struct Progress {
     pub bar: ProgressBar,
     what: &'static str,
     lines: Interval,
-    /// From the start of this on, SIGINT and SIGTERM do not end the process by themselves.
-    signals: Signals<()>,
-    interrupted: bool,
+    /// Cancelled by the first SIGINT or SIGTERM.
+    stop: CancellationToken,
 }
 
 impl Progress {
     /// `what`: such as `importing marks`. `total`: the number to come, if it is known.
     pub fn start(what: &'static str, total: Option<u64>) -> io::Result<Self> {
         let signals = [SignalKind::interrupt(), SignalKind::terminate()];
+        let signals = Signals::catch(signals.map(|signal| (signal, ())))?;
+        let stop = CancellationToken::new();
+        tokio::spawn(end_on_signals(signals, stop.clone()));
         let template = if total.is_some() {
             "{bar:30} {msg}, {eta} left"
         } else {
@@ -45,8 +48,7 @@ impl Progress {
             bar,
             what,
             lines: interval_at(Instant::now() + EVERY, EVERY),
-            signals: Signals::catch(signals.map(|signal| (signal, ())))?,
-            interrupted: false,
+            stop,
         })
     }
 
@@ -61,29 +63,16 @@ impl Progress {
 
     /// The command is to stop before its next step.
     pub fn interrupted(&self) -> bool {
-        self.interrupted
+        self.stop.is_cancelled()
     }
 
     /// Waits for a step, which runs to its end also if the command is to stop.
     pub async fn step<F: Future>(&mut self, step: F) -> F::Output {
         let mut step = pin!(step);
         loop {
-            if let Some(done) = self.or_interrupted(step.as_mut()).await {
-                return done;
-            }
-        }
-    }
-
-    /// Waits for a step, or for a signal: `None`.
-    pub async fn or_interrupted<F: Future>(&mut self, mut step: Pin<&mut F>) -> Option<F::Output> {
-        loop {
             tokio::select! {
                 biased;
-                done = step.as_mut() => return Some(done),
-                () = self.signals.next() => {
-                    self.interrupted = true;
-                    return None;
-                }
+                done = step.as_mut() => return done,
                 _ = self.lines.tick() => if self.bar.is_hidden() {
                     let seconds = self.bar.elapsed().as_secs();
                     // If standard error is gone, there is no other place for it.
@@ -92,6 +81,26 @@ impl Progress {
             }
         }
     }
+
+    /// Waits for a step, or for a signal: `None`.
+    pub async fn or_interrupted<F: Future>(&mut self, step: F) -> Option<F::Output> {
+        let signal = self.stop.clone();
+        tokio::select! {
+            biased;
+            done = self.step(step) => Some(done),
+            () = signal.cancelled() => None,
+        }
+    }
+}
+
+/// The first signal asks the command to stop. The next one ends the process, whatever the command
+/// waits for: so this is a task of its own.
+async fn end_on_signals(mut signals: Signals<()>, stop: CancellationToken) {
+    signals.next().await;
+    stop.cancel();
+    let _ = writeln!(io::stderr(), "stopping; a second signal ends it at once");
+    signals.next().await;
+    std::process::exit(1);
 }
 
 impl Drop for Progress {

@@ -114,7 +114,9 @@ impl Rejections {
     pub fn push(&self, mut refusal: RecentRejection) {
         let unknown = refusal.outcome == Outcome::OutcomeUnknown;
         let subject = (&refusal.resource, refusal.token.map(Token::get));
-        let alike = (refusal.outcome, &refusal.peer, &refusal.route, subject);
+        let text = &refusal.request;
+        let client = (&refusal.peer, &text.forwarded_for, &text.user_agent);
+        let alike = (refusal.outcome, client, &refusal.route, subject);
         let itself = unknown.then_some((refusal.at, &refusal.request.request_id));
         let key = self.hasher.hash_one((alike, itself));
         let mut list = locked(if unknown {
@@ -146,9 +148,10 @@ impl Rejections {
         let highest = marks.into_iter().flatten().max()?;
         (resources.len() >= RESET_RESOURCES).then(|| {
             format!(
-                "The lock service may count from the beginning again: in the last 5 minutes, tokens \
-                 far below the mark were refused on {} resources (the highest of these marks is \
-                 {highest}). docs/runbook.md, \"The token source was reset\", has the repair.",
+                "In the last 5 minutes, tokens far below the mark were refused on {} resources (the \
+                 highest of these marks is {highest}). If they are of one client, it sends old or \
+                 constant numbers. If not, the lock service may count from the beginning again: \
+                 docs/runbook.md, \"The token source was reset\".",
                 resources.len()
             )
         })

@@ -27,6 +27,10 @@ use crate::fencing::overview::{Busy, BusyResource};
 use crate::json_values::{rfc3339, wall_clock};
 use crate::metrics::{Metrics, Outcome};
 
+/// The hint beside a lease that has ended.
+const LEASE_LAPSED: &str = "The lease of this instance has lapsed: nothing fenced is forwarded until the store \
+                            has answered a renewal.";
+
 /// The configuration in force, and when it was read.
 #[derive(Clone, Debug)]
 pub struct LoadedConfig {
@@ -116,6 +120,8 @@ pub async fn status(State(state): State<AdminState>) -> Json<StatusView> {
         resource: route.key.as_ref().map(|key| key.as_str().to_owned()),
     });
     let lease = state.fencing.lease().remaining();
+    let lapsed = lease.is_some_and(|left| left.is_zero());
+    let lapsed = lapsed.then(|| LEASE_LAPSED.to_owned()).into_iter();
     let by_outcome = |counts: Vec<u64>| {
         let counts = Outcome::ALL.iter().map(Outcome::to_string).zip(counts);
         counts.filter(|(_, count)| *count > 0).collect()
@@ -137,10 +143,8 @@ pub async fn status(State(state): State<AdminState>) -> Json<StatusView> {
         counts: state.fencing.busy_counts(),
         requests: by_outcome(state.metrics.requests_by_outcome()),
         requests_last_minute: by_outcome(state.metrics.requests_of_last_minute()),
-        hints: state
-            .rejections
-            .reset_hint(wall_clock())
-            .into_iter()
+        hints: lapsed
+            .chain(state.rejections.reset_hint(wall_clock()))
             .collect(),
         routes: routes.collect(),
         log_level: state.log.now().to_string(),

@@ -104,7 +104,7 @@ impl UploadDeadlines {
 }
 
 /// The progress of an exchange, seen from both of its sides.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct UploadProgress {
     /// Frames of the request that the upstream's side has taken.
     taken: AtomicU64,
@@ -126,6 +126,11 @@ impl UploadProgress {
 
     pub(super) fn waits(&self) {
         self.waits.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if the exchange waits for its client.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waits.load(Ordering::Relaxed)
     }
 
     /// Says if the client has to go on sending. It need not once it is being answered: it may wait
@@ -151,6 +156,7 @@ impl UploadProgress {
 
     /// Nothing more of the request will be sent: it has been, or was dropped.
     pub(super) fn sent(&self) {
+        self.waits.store(false, Ordering::Relaxed);
         self.sent.notify_one();
     }
 
@@ -170,7 +176,7 @@ impl UploadProgress {
                 () = poll_fn(|cx| timer.poll(cx, deadline)) => {}
             }
             let before = std::mem::replace(&mut taken, self.taken.load(Ordering::Relaxed));
-            if before == taken && !self.waits.load(Ordering::Relaxed) {
+            if before == taken && !self.is_waiting() {
                 return;
             }
             let now = Instant::now();

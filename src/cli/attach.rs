@@ -126,13 +126,15 @@ fn request(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A time, in seconds since 1970 or in RFC 3339.
+/// A time, in seconds since 1970, or in RFC 3339 with `Z`.
 fn time(text: &str) -> Result<SystemTime, String> {
     let seconds = text.parse().ok();
     let since_1970 = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let time = since_1970.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since));
     time.or_else(|| humantime::parse_rfc3339(text).ok())
-        .ok_or_else(|| "write seconds since 1970, or a time such as 2026-11-28T20:15:00Z".into())
+        .ok_or_else(|| {
+            "write seconds since 1970, or a time in UTC such as 2026-11-28T20:15:00Z".into()
+        })
 }
 
 impl AttachArgs {

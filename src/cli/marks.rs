@@ -6,10 +6,9 @@ mod tests;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::pin::pin;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::{Arg, Args, Subcommand};
 use reqwest::StatusCode;
 use serde::de::IgnoredAny;
@@ -247,28 +246,32 @@ async fn export(admin: &Admin, prefix: String) -> anyhow::Result<String> {
     let mut progress = Progress::start("exporting marks", None)?;
     let mut exported = 0;
     loop {
-        let list: MarkList = progress.step(admin.get(&["v1", "marks"], &page)).await?;
-        let marks = list.marks.len() as u64;
+        let list = progress.or_interrupted(admin.get(&["v1", "marks"], &page));
+        let list: Option<MarkList> = list.await.transpose()?;
+        let Some(list) = list else {
+            // `import` refuses this line, and so the file.
+            print(&format!("{}\n", json!({ "partial": exported })))?;
+            bail!("interrupted: the export is partial, with {exported} marks; run it again");
+        };
         let mut lines = String::new();
-        for mark in list.marks {
-            lines += &printable::json(&serde_json::to_string(&mark)?);
+        for mark in &list.marks {
+            lines += &printable::json(&serde_json::to_string(mark)?);
             lines.push('\n');
         }
-        exported += marks;
-        progress.add(marks);
+        let is_open = progress.bar.suspend(|| print(&lines))?;
+        exported += list.marks.len();
+        progress.add(list.marks.len() as u64);
         page.after = list.next;
-        let partial = progress.interrupted() && page.after.is_some();
-        if partial {
-            // `import` refuses this line, and so the file.
-            writeln!(lines, "{}", json!({ "partial": exported }))?;
-        }
-        if !progress.bar.suspend(|| print(&lines))? || page.after.is_none() {
+        if page.after.is_none() {
             return Ok(String::new());
         }
-        ensure!(
-            !partial,
-            "interrupted: the export is partial, with {exported} marks; run it again"
-        );
+        if !is_open {
+            ensure!(
+                !progress.interrupted(),
+                "interrupted: the export is partial; run it again"
+            );
+            return Ok(String::new());
+        }
     }
 }
 
@@ -293,7 +296,7 @@ async fn prune(admin: &Admin, mut step: Prune) -> anyhow::Result<(u64, u64)> {
                 progress.bar.suspend(|| {
                     eprintln!("announced to the other instances: waiting for {seconds} s");
                 });
-                let wait = pin!(tokio::time::sleep(Duration::from_secs(seconds)));
+                let wait = tokio::time::sleep(Duration::from_secs(seconds));
                 progress.or_interrupted(wait).await;
             }
             PruneAnswer::Step {

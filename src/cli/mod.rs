@@ -21,7 +21,7 @@ mod usage;
 
 use std::io::{ErrorKind, Write};
 use std::path::Path;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -263,9 +263,9 @@ async fn migrate(args: MigrateArgs) -> anyhow::Result<bool> {
         accept_lost_marks: args.accept_lost_marks,
         grant_to: args.grant_to.as_deref(),
     };
-    let work = pin!(app::migrate(&settings, migration, say));
+    let work = app::migrate(&settings, migration, say);
     let done = progress.or_interrupted(work).await;
-    done.context("interrupted: a step that was not reported is not done; run it again")??;
+    done.context("interrupted: the step under way may be done or not; run it again")??;
     Ok(true)
 }
 

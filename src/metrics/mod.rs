@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use prometheus::{Registry, TextEncoder};
+use tokio::time::MissedTickBehavior;
 
 use self::distinct::RecentDistinct;
 pub use self::families::{ByLabel, Families};
@@ -147,6 +148,7 @@ impl Metrics {
     pub async fn keep_counts(self: Arc<Self>) {
         let (every, most) = COPIES;
         let mut tick = tokio::time::interval(every);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
             let counts = self.requests_by_outcome();

@@ -72,6 +72,7 @@ impl Proxy {
             opening = TunnelOpening::take(&mut head, permits, &self.stopping, until)?;
         }
         let progress = Arc::new(UploadProgress::default());
+        context.progress.sends(&progress);
         let body = upload.send_unfenced(Arc::clone(&progress));
         let mut exchange = self.exchange(context, route, head, body, None, None);
         let asked = &mut exchange.request.head;

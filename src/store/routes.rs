@@ -170,7 +170,7 @@ fn refuse_losses(findings: &[Finding]) -> Result<(), StoreError> {
         "the routes would let older tokens pass, since requests get another key than the one on \
          record, or are no longer fenced:{shown}{more}\n\
          if this is intended, stop every proxy of the namespace, and run `fencepost migrate \
-         --accept-new-keys` with the new configuration before they start. To stop refusing without a stop of \
-         the proxies, set `mode: observe` and leave the rest as it is"
+         --accept-new-keys` with the new configuration before they start (docs/configuration.md, \"When the \
+         routes change\")"
     )))
 }

@@ -84,12 +84,14 @@ async fn follow(
     terms: FenceTerms,
     held: (InFlightPermit, Listed),
 ) -> Result<Answered, Unanswered> {
-    if let Some(name) = &terms.spend
-        && let Err(refusal) = spend(&permit, name).await
-    {
-        drop(permit);
-        let refusal = unanswered(exchange.span, refusal);
-        return Err(Unanswered { refusal, terms });
+    if let Some(name) = &terms.spend {
+        let ends = Instant::now() + terms.context.table().settings.store.timeout.0;
+        terms.context.progress.enter(Stage::Store, Some(ends));
+        if let Err(refusal) = spend(&permit, name).await {
+            drop(permit);
+            let refusal = unanswered(exchange.span, refusal);
+            return Err(Unanswered { refusal, terms });
+        }
     }
     let open = OpenExchange {
         sending: permit.begin(),
@@ -99,6 +101,7 @@ async fn follow(
     let (began, timeout) = (Instant::now(), open.terms.route.settings.upstream.timeout.0);
     let upstream = &open.terms.context.snapshot.upstream;
     let progress = &open.terms.context.progress;
+    progress.sends(&open.terms.progress);
     let sent = |at| progress.enter(Stage::Upstream, Some(at + timeout));
     sent(began);
     let answered = tokio::select! {

@@ -134,6 +134,9 @@ impl Refusal {
     /// The next step of the client, or of its operator, in one sentence.
     pub(super) fn write_step(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let step = match self {
+            Self::ClientGone(_) if self.retry() == Retry::SameToken => {
+                "Check whether a part of it took effect, then send the whole request again."
+            }
             _ if self.retry() == Retry::SameToken => {
                 f.write_str("Send the same request again, with the same token")?;
                 return match self.retry_after() {
@@ -207,7 +210,8 @@ impl Refusal {
         }
         fields.append(OUTCOME, word);
         fields.append(RETRY, row.retry.as_str());
-        if let Some(after) = self.retry_after() {
+        // HTTP libraries repeat what has this field.
+        if let Some(after) = self.retry_after().filter(|_| row.retry == Retry::SameToken) {
             fields.append(RETRY_AFTER, whole_seconds(after).to_string());
         }
         if let Self::Unauthorized = self {

@@ -113,6 +113,25 @@ async fn every_stage_has_its_word() {
         .expect("an answer")
         .assert_forwarded();
 
+    // The client has sent a part of a body that is forwarded as it comes.
+    let gate = Gate::shut();
+    upstream.on_token(8, [Step::Wait(gate.clone()), Step::ok()]);
+    let part = put("/orders/8").token(8);
+    let part = part.header("Content-Length", "3000000");
+    let mut exchange = proxy.begin(&part, &vec![b'a'; 2_000_000]).await;
+    let body = in_progress(&proxy, 8, "body").await;
+    assert_eq!(body["ends_in_seconds"], Value::Null, "{body}");
+    let rest = vec![b'a'; 1_000_000];
+    exchange.wire.send(&rest).await.expect("a live connection");
+    let sent = in_progress(&proxy, 8, "upstream").await;
+    assert!(seconds(&sent, "ends_in_seconds") > 0.0, "{sent}");
+    gate.open();
+    exchange
+        .answer()
+        .await
+        .expect("an answer")
+        .assert_forwarded();
+
     // The upstream has sent half of its response.
     let gate = Gate::shut();
     let half = Step::raw("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab");

@@ -24,7 +24,7 @@ const REASONS: [(&str, &str); 6] = [
 ];
 
 /// The commands that tests play: page, how they begin, the test.
-const PLAYED: [(&str, &str, &str); 24] = [
+const PLAYED: [(&str, &str, &str); 22] = [
     (
         "README.md",
         "",
@@ -72,13 +72,7 @@ const PLAYED: [(&str, &str, &str); 24] = [
         "fencing/tool_recipes.rs a_late_run_of_terraform_does_not_write_its_state",
     ),
     ("docs/runbook.md", "fp status", HERE),
-    ("docs/runbook.md", "curl -s localhost:7081/readyz", HERE),
     ("docs/runbook.md", "curl -s localhost:7081/metrics", HERE),
-    (
-        "docs/runbook.md",
-        "curl -s localhost:7081/v1/rejections",
-        HERE,
-    ),
     ("docs/runbook.md", "fp marks get", HERE),
     ("docs/runbook.md", "fencepost probe", HERE),
     ("docs/runbook.md", "fp marks export", HERE),
@@ -314,9 +308,7 @@ async fn the_commands_of_users_and_operators_work() {
     proxy.forward(put("/orders/__canary__").token(7)).await;
     for begins in [
         "fp status",
-        "curl -s localhost:7081/readyz",
         "curl -s localhost:7081/metrics",
-        "curl -s localhost:7081/v1/rejections",
         "fp marks get",
         "fencepost probe",
         "fp marks export",
