@@ -33,10 +33,9 @@ pub struct LimitSettings {
     /// The maximum number of open connections on the data port. For another one, the connection
     /// that has been idle longest is closed; if none is idle, the new one waits.
     pub connections: Count,
-    /// The maximum number of open connections of one address. For another one, its connection that
-    /// has been idle longest is closed; if none is idle, the new one is. The default is three
-    /// quarters of `connections`, and no limit for loopback addresses. Connections of
-    /// `trusted_proxies` do not count. Use `none` if all clients come from one address.
+    /// The maximum number of open connections of one address; another one is closed at once. The
+    /// default is three quarters of `connections`, and no limit for loopback addresses. Connections
+    /// of `trusted_proxies` do not count. Use `none` if all clients come from one address.
     pub connections_per_client: Option<OrNone<Count>>,
     /// The maximum number of requests in progress on one HTTP/2 connection; its client is notified,
     /// and waits. HTTP/2 has stream ids for 2^30 (RFC 9113, 5.1.1).
