@@ -183,7 +183,10 @@ async fn migrate_routes(
         say(format!("forgotten, since it has enforced: {route}"));
     }
     replace_settled(store, settings, &table.to_document(), say).await?;
-    say("the routes are on record; marks under the old keys no longer protect anything".to_owned());
+    say(
+        "the routes are on record; marks under keys that have changed no longer protect anything"
+            .to_owned(),
+    );
     Ok(())
 }
 

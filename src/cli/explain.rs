@@ -136,7 +136,8 @@ fn explain(settings: Arc<Settings>, mut head: RequestHead, body: Option<&[u8]>) 
             if matches!(refusal, Refusal::TokenRequired) && !head.fields.contains(TOKEN) {
                 // With a token it has a key, which is what the caller wants to know.
                 head.fields.insert(TOKEN, "1");
-                if let Class::Fenced(fenced) = classify(&table, &head, &client).1 {
+                let class = classify(&table, &head, &client).1;
+                if let Class::Fenced(fenced) | Class::Observed(_, Ok(fenced)) = class {
                     let subject = subject(&fenced, &head, body).ok().flatten();
                     explained.resource = subject.map(|(key, _)| key.to_string());
                 }

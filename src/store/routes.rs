@@ -167,8 +167,8 @@ fn refuse_losses(findings: &[Finding]) -> Result<(), StoreError> {
     };
     let shown = losses[..losses.len().min(SHOWN)].concat();
     Err(StoreError::Unfit(format!(
-        "the routes would let older tokens pass, since requests get another key than the one on \
-         record, or are no longer fenced:{shown}{more}\n\
+        "the routes could let older tokens pass, since requests get another key than the one on \
+         record, have none any more, or are no longer fenced:{shown}{more}\n\
          if this is intended, stop every proxy of the namespace, and run `fencepost migrate \
          --accept-new-keys` with the new configuration before they start (docs/configuration.md, \"When the \
          routes change\")"

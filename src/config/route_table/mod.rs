@@ -126,11 +126,17 @@ impl RouteTable {
         }
     }
 
-    /// The routes that enforced in what it remembers, each with its key.
+    /// The routes that enforced in what it remembers, and do no more, each with its key.
     #[must_use]
     pub fn remembers(&self) -> BTreeSet<String> {
         let rules = self.remembered.iter().flat_map(|table| &table.routes);
-        let enforced = rules.filter(|rule| rule.mode == Mode::Enforce);
+        let gone = |rule: &&Rule| {
+            let same = |own: &Rule| {
+                (own.mode, &own.path, &own.resource) == (Mode::Enforce, &rule.path, &rule.resource)
+            };
+            rule.mode == Mode::Enforce && !self.routes.iter().any(same)
+        };
+        let enforced = rules.filter(gone);
         let named = enforced.map(|rule| {
             let key = rule.resource.as_deref().unwrap_or_default();
             format!("{} as {key}", rule.path)
