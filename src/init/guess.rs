@@ -8,7 +8,7 @@
 //! Words of paths are percent-encoded, so that they cannot end a comment or a quoted value.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 
 use indicatif::HumanCount;
@@ -20,6 +20,9 @@ const ROUTES: usize = 100;
 const ACTIONS: usize = 20;
 
 const NARROWER: usize = 3;
+
+const NO_NAME: &str =
+    "No identifier was seen, so each path has its own key. Put {id} in the place of a name.";
 
 /// The texts of the file that depend on nothing.
 const HEAD: &str = include_str!("texts/head.yaml");
@@ -35,6 +38,8 @@ struct Group<'a> {
     kind: Option<usize>,
     /// The writes with a second identifier, by the form up to that one.
     narrower: BTreeMap<&'a str, u64>,
+    /// The writes with another word behind the head, and the last form of these.
+    words: (u64, &'a str),
 }
 
 /// The text of the file. `upstream`: its URL, in quotes. `source`: the name of the log or document.
@@ -58,7 +63,7 @@ pub(super) fn file(
     });
     text += if routes.is_empty() { NOTHING } else { "" };
     for ((head, _), group) in routes.iter().take(ROUTES) {
-        group.write_route(&mut text, head)?;
+        group.write_route(&mut text, head, survey)?;
     }
     text += if actions.is_empty() { "" } else { NO_KEY };
     for ((path, _), group) in actions.iter().take(ACTIONS) {
@@ -87,11 +92,31 @@ pub(super) fn file(
 
 /// The writes by the words in front of their first identifier, the most used first.
 fn groups(survey: &Survey) -> Vec<((&str, bool), Group<'_>)> {
+    let (mut named, mut written) = (BTreeSet::new(), BTreeSet::new());
+    for (form, method) in survey.writes.keys() {
+        match form.split_once("/<") {
+            Some((head, _)) => _ = named.insert(head),
+            None if method == "POST" || form == "/" => (),
+            None => _ = written.insert(form.trim_end_matches('/')),
+        }
+    }
     let mut groups: BTreeMap<(&str, bool), Group<'_>> = BTreeMap::new();
     for ((form, method), count) in &survey.writes {
         let (head, below) = form.split_at(form.find("/<").unwrap_or(form.len()));
-        let group = groups.entry((head, below.is_empty())).or_default();
+        // What lies below another route belongs to it, so that one thing has one key.
+        let parent = head.match_indices('/').find_map(|(at, _)| {
+            let parent = &head[..at];
+            let is_named = named.contains(parent) && at + 1 < head.len();
+            (is_named || written.contains(parent)).then_some((parent, is_named))
+        });
+        let place = parent.unwrap_or((head, !below.is_empty()));
+        let group = groups.entry(place).or_default();
         *group.methods.entry(method).or_default() += count;
+        if place.0 != head {
+            group.words.0 += count;
+            group.words.1 = form;
+            continue;
+        }
         let mut signs = below.split('/').filter_map(kind);
         group.kind = group.kind.max(signs.next());
         if let Some((second, _)) = below.match_indices('>').nth(1) {
@@ -116,20 +141,53 @@ impl Group<'_> {
     }
 
     /// A route with its reason, and the narrower ones. `head`: the words in front of an identifier.
-    fn write_route(&self, text: &mut String, head: &str) -> fmt::Result {
-        let (path, key, seen) = match self.kind.map(|kind| KINDS[kind]) {
-            None => (head.to_owned(), "{path}".to_owned(), String::new()),
+    fn write_route(&self, text: &mut String, head: &str, survey: &Survey) -> fmt::Result {
+        let (words, example) = (HumanCount(self.words.0), self.words.1);
+        // No word has this sign, so keys of different words differ.
+        let word = head.trim_start_matches('/').replace('%', "=");
+        let (path, key, seen, note) = match self.kind.map(|kind| KINDS[kind]) {
+            None if self.words.0 > 0 => {
+                let note = format!("{words} of these go below it, as {example}: one key for all.");
+                (format!("{head}/{{*rest}}"), word, String::new(), note)
+            }
+            None => (
+                head.to_owned(),
+                "{path}".to_owned(),
+                String::new(),
+                NO_NAME.to_owned(),
+            ),
             Some((sign, filters)) => {
-                let key = format!("{}:{{id{filters}}}", word(head));
-                (format!("{head}/{{id}}/{{*rest}}"), key, format!("/{sign}"))
+                let word = if word.is_empty() { "id" } else { &word };
+                let key = format!("{word}:{{id{filters}}}");
+                let note = match self.words.0 {
+                    0 => String::new(),
+                    _ => format!(
+                        "{words} of these have a word there, as {example}: observed as 400 if a \
+                         filter of the key refuses it."
+                    ),
+                };
+                (
+                    format!("{head}/{{id}}/{{*rest}}"),
+                    key,
+                    format!("/{sign}"),
+                    note,
+                )
             }
         };
-        let counts = self.counts();
+        writeln!(text, "  # {} under {head}{seen}", self.counts())?;
+        if !note.is_empty() {
+            writeln!(text, "  # {note}")?;
+        }
+        if let Some(other) = self.kind.and_then(|_| same_word(head, survey)) {
+            writeln!(
+                text,
+                "  # {other} may be the same things under another key."
+            )?;
+        }
         writeln!(
             text,
-            "  # {counts} under {head}{seen}\n  - path: \"{path}\""
+            "  - path: \"{path}\"\n    resource: \"{key}\"\n    mode: observe"
         )?;
-        writeln!(text, "    resource: \"{key}\"\n    mode: observe")?;
         let mut narrower: Vec<_> = self.narrower.iter().collect();
         narrower.sort_by_key(|(_, count)| Reverse(**count));
         for (form, count) in narrower.into_iter().take(NARROWER) {
@@ -140,17 +198,21 @@ impl Group<'_> {
                 text,
                 "  # {} of these go to {form}. If a lock protects one of those alone, add:\n  \
                  # - path: \"{head}/{{id}}{words}/{{id2}}/{{*rest}}\"\n  \
-                 #   resource: \"{key}:{}:{{id2{filters}}}\"\n  #   mode: observe\n",
+                 #   resource: \"{key}{}:{{id2{filters}}}\"\n  #   mode: observe\n",
                 HumanCount(*count),
-                word(words)
+                words.replace('%', "=")
             )?;
         }
         Ok(())
     }
 }
 
-/// The word of a key: the last one of a path.
-fn word(path: &str) -> String {
-    let word = path.rsplit('/').next().filter(|word| !word.is_empty());
-    word.unwrap_or("id").replace('%', "_")
+/// A form, up to an identifier behind the last word of this head, that has another head.
+fn same_word<'a>(head: &str, survey: &'a Survey) -> Option<&'a str> {
+    let last = format!("{}/<", &head[head.rfind('/')?..]);
+    survey.writes.keys().find_map(|(form, _)| {
+        let at = form.find(&last)?;
+        let end = at + last.len() + form[at + last.len()..].find('>')?;
+        (at + last.len() != head.len() + 2).then_some(&form[..=end])
+    })
 }

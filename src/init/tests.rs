@@ -1,5 +1,7 @@
 //! What is read of logs and documents, and what is guessed from it.
 
+use std::collections::BTreeSet;
+
 use super::access_log::{self, logged};
 use super::survey::{Survey, identifier};
 use super::{guess, openapi};
@@ -24,12 +26,19 @@ fn identifiers_are_told_from_words() {
         ("oauth2", None),
         ("deadbeef", None),
         ("wp-login.php", None),
+        ("resetPassword", None),
+        ("Ann Smith", Some("<text>")),
+        ("a=b", Some("<text>")),
     ] {
-        assert_eq!(identifier(segment, false), sign, "{segment}");
+        assert_eq!(identifier(segment, ""), sign, "{segment}");
     }
-    assert_eq!(identifier(&"x".repeat(65), false), Some("<name>"));
-    assert_eq!(identifier("2", true), None, "a version: /rest/api/2");
-    assert_eq!(identifier("1000", true), Some("<number>"));
+    assert_eq!(identifier(&"x".repeat(65), ""), Some("<name>"));
+    assert_eq!(identifier("2", "/rest/api"), None, "a version: /rest/api/2");
+    assert_eq!(identifier("2026-10", "/api"), None, "a version");
+    assert_eq!(identifier("2026-10-01", ""), None, "a version");
+    assert_eq!(identifier("2026-10-01", "/reports"), Some("<name>"));
+    assert_eq!(identifier("AbcdefGhijkl", "/reset"), Some("<name>"));
+    assert_eq!(identifier("1000", "/api"), Some("<number>"));
 }
 
 #[test]
@@ -125,8 +134,8 @@ fn file(survey: &Survey) -> String {
     text
 }
 
-/// Asserts that the file for these writes has these lines.
-fn assert_guess(writes: &[&str], lines: &[&str]) {
+/// Asserts that the file for these writes has these lines. Returns it.
+fn assert_guess(writes: &[&str], lines: &[&str]) -> String {
     let mut survey = Survey::default();
     for (place, write) in writes.iter().enumerate() {
         let (method, target) = write.split_once(' ').expect("a method and a target");
@@ -137,6 +146,7 @@ fn assert_guess(writes: &[&str], lines: &[&str]) {
     for line in lines {
         assert!(text.contains(line), "{writes:?}: {line}\n{text}");
     }
+    text
 }
 
 #[test]
@@ -165,10 +175,10 @@ fn writes_become_routes() {
         (
             &["POST /v1/tenants/5/orders/a-1"],
             &[
-                "- path: \"/v1/tenants/{id}/{*rest}\"\n    resource: \"tenants:{id|int}\"",
+                "- path: \"/v1/tenants/{id}/{*rest}\"\n    resource: \"v1/tenants:{id|int}\"",
                 "  # 1 of these go to /v1/tenants/<number>/orders/<name>. If a lock",
                 "  # - path: \"/v1/tenants/{id}/orders/{id2}/{*rest}\"\n  \
-                 #   resource: \"tenants:{id|int}:orders:{id2|plain}\"\n",
+                 #   resource: \"v1/tenants:{id|int}/orders:{id2|plain}\"\n",
             ],
         ),
         // Of two forms of identifiers, the filters take both.
@@ -183,7 +193,10 @@ fn writes_become_routes() {
         // A path of its own, and an action.
         (
             &["PUT /config", "POST /config"],
-            &["# 1 POST, 1 PUT under /config\n  - path: \"/config\"\n    resource: \"{path}\""],
+            &[
+                "# 1 POST, 1 PUT under /config\n  # No identifier was seen, so each path has its own key.",
+                "\n  - path: \"/config\"\n    resource: \"{path}\"",
+            ],
         ),
         (
             &["POST /run/"],
@@ -224,6 +237,125 @@ fn writes_become_routes() {
     }
 }
 
+/// What may be one thing has one key, or a comment says that it may not have.
+#[test]
+fn one_thing_has_one_key() {
+    for (writes, routes, lines) in [
+        // Words beside identifiers.
+        (
+            &[
+                "PUT /posts/7",
+                "PUT /posts/hello",
+                "PUT /posts/hello/title",
+                "DELETE /posts/x/y/8",
+            ][..],
+            &["/posts/{id}/{*rest}"][..],
+            &["  # 3 of these have a word there, as /posts/x/y/<number>: observed as 400 if"][..],
+        ),
+        (
+            &[
+                "PUT /orders/inv-7",
+                "PUT /orders/ab1",
+                "PUT /orders/",
+                "PUT /orders",
+            ],
+            &["/orders/{*rest}", "/orders/{id}/{*rest}"],
+            &[
+                "1 of these have a word there, as /orders/ab1:",
+                "resource: \"orders\"\n",
+            ],
+        ),
+        // Names of things.
+        (
+            &[
+                "PUT /api/users/alice/orders/7",
+                "PUT /api/users/bob/orders/7",
+            ],
+            &["/api/users/{id}/{*rest}"],
+            &[
+                "resource: \"api/users:{id|plain}\"",
+                "  # 2 of these go to /api/users/<name>/orders/<number>.",
+            ],
+        ),
+        (
+            &[
+                "PUT /repos/acme/web/issues/12",
+                "PUT /repos/zeta/api/issues/12",
+            ],
+            &["/repos/{id}/{*rest}"],
+            &[],
+        ),
+        (
+            &[
+                "PUT /users/alice/profile",
+                "PUT /users/bob/profile",
+                "PUT /users/me",
+            ],
+            &["/users/{id}/{*rest}"],
+            &[],
+        ),
+        // Parts of an API.
+        (
+            &[
+                "PUT /api/v1/billing/items/3",
+                "PUT /api/v1/items/3",
+                "PUT /api/v2/items/3",
+            ],
+            &[
+                "/api/v1/billing/items/{id}/{*rest}",
+                "/api/v1/items/{id}/{*rest}",
+                "/api/v2/items/{id}/{*rest}",
+            ],
+            &["  # /api/v1/items/<number> may be the same things under another key.\n"],
+        ),
+        (
+            &[
+                "PUT /2026-10/orders/7",
+                "PUT /admin/api/2026-10-01/orders/7",
+            ],
+            &[
+                "/2026-10/orders/{id}/{*rest}",
+                "/admin/api/2026-10-01/orders/{id}/{*rest}",
+            ],
+            &[],
+        ),
+        // Below a path that is itself written.
+        (
+            &[
+                "PUT /users/alice",
+                "PUT /users/alice/orders/7",
+                "POST /users/alice/mail",
+            ],
+            &["/users/alice/{*rest}"],
+            &[
+                "resource: \"users/alice\"\n",
+                "2 of these go below it, as /users/alice/orders/<number>: one key",
+            ],
+        ),
+        // Elsewhere.
+        (
+            &["PUT /orders/7/items/3", "PUT /items/3"],
+            &["/items/{id}/{*rest}", "/orders/{id}/{*rest}"],
+            &["  # /orders/<number>/items/<number> may be the same things under another key.\n"],
+        ),
+        (
+            &["PUT /a%7Bb/7", "PUT /a_7Bb/7"],
+            &["/a%7Bb/{id}/{*rest}", "/a_7Bb/{id}/{*rest}"],
+            &[
+                "resource: \"a=7Bb:{id|int}\"",
+                "resource: \"a_7Bb:{id|int}\"",
+            ],
+        ),
+    ] {
+        let text = assert_guess(writes, lines);
+        let found = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("  - path: "));
+        let found: BTreeSet<_> = found.map(|path| path.trim_matches('"')).collect();
+        assert_eq!(found, routes.iter().copied().collect(), "{text}");
+    }
+}
+
 #[test]
 fn what_is_left_out_is_counted_and_nothing_leaves_its_place() {
     for (writes, lines) in [
@@ -258,7 +390,7 @@ fn what_is_left_out_is_counted_and_nothing_leaves_its_place() {
                 "PUT /${HOME}/7",
             ],
             &[
-                "- path: \"/%7Bx%7D%27%25/{id}/{*rest}\"\n    resource: \"_7Bx_7D_27_25:{id|int}\"\n",
+                "- path: \"/%7Bx%7D%27%25/{id}/{*rest}\"\n    resource: \"=7Bx=7D=27=25:{id|int}\"\n",
                 "4 writes with",
             ],
         ),

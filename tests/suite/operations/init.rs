@@ -116,7 +116,7 @@ fn proposals_are_right() {
     assert_eq!(code, Some(0), "{whole}{said}");
     for part in [
         "/orders by key",
-        "/orders/{id}/items/{id2}/{*rest} by key orders:{id|int}:items:{id2|int}",
+        "/orders/{id}/items/{id2}/{*rest} by key orders:{id|int}/items:{id2|int}",
     ] {
         assert!(
             said.contains(part.trim_end_matches(" by key")),
