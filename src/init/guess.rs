@@ -42,7 +42,8 @@ struct Group<'a> {
     words: (u64, &'a str),
 }
 
-/// The text of the file. `upstream`: its URL, in quotes. `source`: the name of the log or document.
+/// The text of the file. `upstream`: its URL, in quotes. `source`: the name of the log or document,
+/// and how much it has.
 pub(super) fn file(
     upstream: &str,
     source: Option<&str>,
@@ -50,8 +51,7 @@ pub(super) fn file(
 ) -> Result<String, fmt::Error> {
     let mut text = HEAD.to_owned();
     if let Some(source) = source {
-        let requests = HumanCount(survey.requests);
-        write!(text, "# Read: {source}, {requests} requests.\n{RULES}")?;
+        write!(text, "# Read: {source}.\n{RULES}")?;
     }
     write!(
         text,
@@ -77,13 +77,13 @@ pub(super) fn file(
     if more > 0 {
         write!(
             text,
-            "\n# Left out: {more} paths that are used less than those above.\n"
+            "\n# Left out ({more}): paths that are used less than those above.\n"
         )?;
     }
     for (reason, (count, first)) in &survey.left_out {
         write!(
             text,
-            "\n# Left out: {} {reason}.\n# The first: {first}\n",
+            "\n# Left out ({}): {reason}.\n# The first: {first}\n",
             HumanCount(*count)
         )?;
     }

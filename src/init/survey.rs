@@ -27,7 +27,7 @@ const WORD: usize = 64;
 /// More different words than this in one place are names of things, not words of the API.
 const WORDS: usize = 20;
 
-const READS: &str = "requests with a safe method: they are not fenced";
+const READS: &str = "safe methods, which are not fenced";
 const METHODS: &str =
     "requests with other methods, which a route takes if its `methods` lists them";
 const FAILED: &str = "writes that were answered with 400, 404, 405 or 501: nothing is there";

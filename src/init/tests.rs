@@ -101,6 +101,19 @@ fn lines_of_many_servers_are_read() {
             "/orders/7",
             None,
         ),
+        // Escapes, and what looks like a request, in other fields.
+        (
+            r#"::1 - "a\" \"PUT /x HTTP/1.1\" 200" [x] "PUT /orders/7 HTTP/1.1" 200 9 "-" "GET /y HTTP/1.1""#,
+            "PUT",
+            "/orders/7",
+            Some(200),
+        ),
+        (
+            r#"{"verb":"PUT","path":"/orders/7","status":"done","code":{"status":204,"method":"GET","uri":"/y"}}"#,
+            "PUT",
+            "/orders/7",
+            Some(204),
+        ),
         // A container's log around one of these.
         (
             r#"{"log":"::1 - - [x] \"PUT /orders/7 HTTP/1.1\" 200 23\n","stream":"stdout"}"#,
@@ -119,6 +132,7 @@ fn lines_of_many_servers_are_read() {
         "{}",
         "[1]",
         r#""GET /""#,
+        r#"::1 "-" "PUT /orders/7 HTTP/1.1""#,
         r#"{"log":"{}"}"#,
         r#"a "\x16\x03" 400"#,
     ] {
@@ -229,12 +243,22 @@ fn writes_become_routes() {
             &[
                 "No route was",
                 "# - path: \"/do/a\" # 1 POST",
-                "# Left out: 6 paths",
+                "# Left out (6): paths",
             ],
         ),
     ] {
         assert_guess(writes, lines);
     }
+}
+
+/// Asserts the routes of these writes, and lines of their file.
+fn assert_routes(writes: &[&str], routes: &[&str], lines: &[&str]) {
+    let text = assert_guess(writes, lines);
+    let found = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("  - path: "));
+    let found: BTreeSet<_> = found.map(|path| path.trim_matches('"')).collect();
+    assert_eq!(found, routes.iter().copied().collect(), "{text}");
 }
 
 /// What may be one thing has one key, or a comment says that it may not have.
@@ -294,19 +318,26 @@ fn one_thing_has_one_key() {
             &["/users/{id}/{*rest}"],
             &[],
         ),
-        // Parts of an API.
+    ] {
+        assert_routes(writes, routes, lines);
+    }
+}
+
+#[test]
+fn parts_of_an_api_have_keys_of_their_own() {
+    for (writes, routes, lines) in [
         (
             &[
                 "PUT /api/v1/billing/items/3",
                 "PUT /api/v1/items/3",
                 "PUT /api/v2/items/3",
-            ],
+            ][..],
             &[
                 "/api/v1/billing/items/{id}/{*rest}",
                 "/api/v1/items/{id}/{*rest}",
                 "/api/v2/items/{id}/{*rest}",
-            ],
-            &["  # /api/v1/items/<number> may be the same things under another key.\n"],
+            ][..],
+            &["  # /api/v1/items/<number> may be the same things under another key.\n"][..],
         ),
         (
             &[
@@ -347,12 +378,7 @@ fn one_thing_has_one_key() {
             ],
         ),
     ] {
-        let text = assert_guess(writes, lines);
-        let found = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("  - path: "));
-        let found: BTreeSet<_> = found.map(|path| path.trim_matches('"')).collect();
-        assert_eq!(found, routes.iter().copied().collect(), "{text}");
+        assert_routes(writes, routes, lines);
     }
 }
 
@@ -369,16 +395,16 @@ fn what_is_left_out_is_counted_and_nothing_leaves_its_place() {
                 "POST /.well-known/fencing/claim",
             ][..],
             &[
-                "1 requests with a safe method: they are not fenced.\n# The first: 0\n",
-                "2 requests with other methods, which a route takes if its `methods` lists them.\n# The first: 1\n",
-                "1 writes with a path that has two readings: fencepost refuses them.\n# The first: 3, byte 4 of",
-                "1 claims, which fencepost answers itself.\n# The first: 4\n",
+                "# Left out (1): safe methods, which are not fenced.\n# The first: 0\n",
+                "# Left out (2): requests with other methods, which a route takes if its `methods` lists them.\n# The first: 1\n",
+                "# Left out (1): writes with a path that has two readings: fencepost refuses them.\n# The first: 3, byte 4 of",
+                "# Left out (1): claims, which fencepost answers itself.\n# The first: 4\n",
                 "No route was guessed",
             ][..],
         ),
         (
             &["PUT /a/b/c/d/e/f/g/h/i/j/k/l/m"],
-            &["1 writes to more, or longer, paths"],
+            &["(1): writes to more, or longer, paths"],
         ),
         // Nothing leaves its place in the file.
         (
@@ -391,7 +417,7 @@ fn what_is_left_out_is_counted_and_nothing_leaves_its_place() {
             ],
             &[
                 "- path: \"/%7Bx%7D%27%25/{id}/{*rest}\"\n    resource: \"=7Bx=7D=27=25:{id|int}\"\n",
-                "4 writes with",
+                "(4): writes with",
             ],
         ),
     ] {
@@ -434,12 +460,11 @@ fn memory_is_bounded() {
 #[test]
 fn wrong_inputs_are_refused_with_a_reason() {
     for (log, reason) in [
-        (&b""[..], "none of its 0 lines has a request"),
+        (&b""[..], "it is empty"),
         (
             b"#Fields: date\n\xff\x1b[2J\n",
             "It begins with `#Fields: date`",
         ),
-        (b"\x1f\x8b\x08", "zcat FILE"),
     ] {
         let error = access_log::read(log, &mut Survey::default()).expect_err(reason);
         assert!(error.to_string().contains(reason), "{error}");
@@ -464,15 +489,34 @@ fn documents_become_routes() {
              /other: {$ref: 'other.yaml'}\n  /e\n  /f: null\n".replace("  /e\n", "  /e:\n"),
             &[
                 "# 1 PUT under /v1/orders/<name>\n  - path: \"/v1/orders/{id}/{*rest}\"",
-                "1 paths with text beside a parameter, or a variable in front: no route can separate \
+                "(1): operations with text beside a parameter, or a variable in front: no route can separate \
                  them.\n# The first: /orders/{id}:cancel\n",
-                "1 paths that are described in another place (`$ref`).\n# The first: /other\n",
+                "(1): paths that are described in another place (`$ref`).\n# The first: /other\n",
             ][..],
         ),
         (
             r#"{"swagger": "2.0", "basePath": "/v2", "paths": {"/pets/{id}": {"delete": {}}, "/pets": {"post": {}}}}"#
                 .to_owned(),
             &["- path: \"/v2/pets/{id}/{*rest}\"", "# - path: \"/v2/pets\" # 1 POST"],
+        ),
+        (
+            "openapi: 3.0.0\nservers: [{url: 'https://{h}/{v}', variables: {v: {default: v3}}}, {url: /w}]\npaths:\n  \
+             /a/{id}: {put: {}, patch: {servers: [{url: 'x'}]}}\n  \
+             /b/{id}: {put: {}, servers: [{url: '/y/{z}'}]}\n  /a/me: {put: {}}\n"
+                .to_owned(),
+            &[
+                "- path: \"/v3/a/{id}/{*rest}\"",
+                "  # 1 of these have a word there, as /v3/a/me:",
+                "- path: \"/x/a/{id}/{*rest}\"",
+                "(1): servers of the document other than its first.\n# The first: /w\n",
+                "(1): operations with text beside a parameter, or a variable in front: no route can separate \
+                 them.\n# The first: /b/{id}\n",
+            ],
+        ),
+        (
+            r#"{"swagger": "2.0", "basePath": "v2", "paths": {"/pets/{id}": {"delete": {}}}}"#
+                .to_owned(),
+            &["- path: \"/v2/pets/{id}/{*rest}\""],
         ),
         (
             "openapi: 3.0.0\npaths:\n  \"/a\\n- path: /b/{id}\": {put: {}}\n".to_owned(),
