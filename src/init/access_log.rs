@@ -58,8 +58,8 @@ pub(super) fn read(mut log: impl BufRead, survey: &mut Survey) -> anyhow::Result
     Ok(())
 }
 
-/// The request of a line, if there is one: `PUT /orders/7 HTTP/1.1`, alone, or in quotes with a status
-/// behind it.
+/// The request of a line, if there is one: `PUT /orders/7 HTTP/1.1`, alone, or in quotes with a
+/// status behind it.
 pub(super) fn logged(line: &str) -> Option<Logged> {
     if line.starts_with('{') {
         return logged_json(&serde_json::from_str(line).ok()?);

@@ -144,38 +144,27 @@ impl Group<'_> {
     fn write_route(&self, text: &mut String, head: &str, survey: &Survey) -> fmt::Result {
         let (words, example) = (HumanCount(self.words.0), self.words.1);
         // No word has this sign, so keys of different words differ.
-        let word = head.trim_start_matches('/').replace('%', "=");
-        let (path, key, seen, note) = match self.kind.map(|kind| KINDS[kind]) {
-            None if self.words.0 > 0 => {
-                let note = format!("{words} of these go below it, as {example}: one key for all.");
-                (format!("{head}/{{*rest}}"), word, String::new(), note)
-            }
-            None => (
-                head.to_owned(),
-                "{path}".to_owned(),
-                String::new(),
-                NO_NAME.to_owned(),
-            ),
-            Some((sign, filters)) => {
-                let word = if word.is_empty() { "id" } else { &word };
-                let key = format!("{word}:{{id{filters}}}");
-                let note = match self.words.0 {
-                    0 => String::new(),
-                    _ => format!(
-                        "{words} of these have a word there, as {example}: observed as 400 if a \
-                         filter of the key refuses it."
-                    ),
-                };
-                (
-                    format!("{head}/{{id}}/{{*rest}}"),
-                    key,
-                    format!("/{sign}"),
-                    note,
-                )
-            }
-        };
-        writeln!(text, "  # {} under {head}{seen}", self.counts())?;
-        if !note.is_empty() {
+        let mut key = head.trim_start_matches('/').replace('%', "=");
+        let (mut path, mut seen, mut note) = (head.to_owned(), "", NO_NAME.to_owned());
+        if let Some((sign, filters)) = self.kind.map(|kind| KINDS[kind]) {
+            (path, seen) = (format!("{head}/{{id}}/{{*rest}}"), sign);
+            key = format!(
+                "{}:{{id{filters}}}",
+                if key.is_empty() { "id" } else { &key }
+            );
+            note = format!(
+                "{words} of these have a word there, as {example}: 400 is observed if a filter \
+                 refuses it."
+            );
+        } else if self.words.0 > 0 {
+            path += "/{*rest}";
+            note = format!("{words} of these go below it, as {example}: one key for all.");
+        } else {
+            "{path}".clone_into(&mut key);
+        }
+        let slash = if seen.is_empty() { "" } else { "/" };
+        writeln!(text, "  # {} under {head}{slash}{seen}", self.counts())?;
+        if self.kind.is_none() || self.words.0 > 0 {
             writeln!(text, "  # {note}")?;
         }
         if let Some(other) = self.kind.and_then(|_| same_word(head, survey)) {

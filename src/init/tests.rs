@@ -274,7 +274,7 @@ fn one_thing_has_one_key() {
                 "DELETE /posts/x/y/8",
             ][..],
             &["/posts/{id}/{*rest}"][..],
-            &["  # 3 of these have a word there, as /posts/x/y/<number>: observed as 400 if"][..],
+            &["  # 3 of these have a word there, as /posts/x/y/<number>: 400 is observed if"][..],
         ),
         (
             &[
