@@ -2,7 +2,7 @@
 //! line of the request in quotes; or JSON, with the field names of nginx, Envoy, Caddy, Traefik and
 //! others.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io::{BufRead, Read as _};
 
 use anyhow::ensure;
@@ -14,7 +14,8 @@ use crate::printable;
 /// The most bytes of a line that are read.
 const LINE: u64 = 64 << 10;
 
-/// Names of JSON fields, without case and signs. The first one that a line has counts.
+/// Names of JSON fields, without case and signs. The outermost that a line has counts, and of these
+/// the first.
 const METHOD: &str = "requestmethod httpmethod method verb";
 const TARGET: &str = "requesturi requestpath requesturl target uri path url";
 const STATUS: &str = "status statuscode responsecode downstreamstatus";
@@ -28,10 +29,6 @@ type Logged = (String, String, Option<u16>);
 
 /// Adds the requests of a log to the survey.
 pub(super) fn read(mut log: impl BufRead, survey: &mut Survey) -> anyhow::Result<()> {
-    ensure!(
-        !log.fill_buf()?.starts_with(b"\x1f\x8b"),
-        "it is compressed with gzip: zcat FILE | fencepost init --access-log - …"
-    );
     let (mut line, mut number, mut start) = (Vec::new(), 0_u64, String::new());
     while log.by_ref().take(LINE).read_until(b'\n', &mut line)? > 0 {
         if line.last() != Some(&b'\n') {
@@ -50,6 +47,7 @@ pub(super) fn read(mut log: impl BufRead, survey: &mut Survey) -> anyhow::Result
         }
         line.clear();
     }
+    ensure!(number > 0, "it is empty");
     ensure!(
         survey.requests > 0,
         "none of its {number} lines has a request. It begins with `{}`. Expected are lines like \
@@ -60,46 +58,63 @@ pub(super) fn read(mut log: impl BufRead, survey: &mut Survey) -> anyhow::Result
     Ok(())
 }
 
-/// The request of a line, if there is one: `PUT /orders/7 HTTP/1.1`, alone or in quotes.
+/// The request of a line, if there is one: `PUT /orders/7 HTTP/1.1`, alone, or in quotes with a
+/// status behind it.
 pub(super) fn logged(line: &str) -> Option<Logged> {
     if line.starts_with('{') {
         return logged_json(&serde_json::from_str(line).ok()?);
     }
-    let mut pieces = line.split('"').peekable();
-    while let Some(piece) = pieces.next() {
-        let words: Vec<_> = piece.trim().split(' ').collect();
-        if let [method, target, version] = words[..]
-            && version.starts_with("HTTP/")
-        {
-            let status = pieces
-                .peek()
-                .and_then(|rest| rest.split_whitespace().next());
-            let status = status.and_then(|status| status.parse().ok());
-            return Some((method.to_owned(), target.to_owned(), status));
-        }
+    let mut is_escaped = false;
+    let pieces = line.split(|letter| {
+        let is_end = letter == '"' && !is_escaped;
+        is_escaped = letter == '\\' && !is_escaped;
+        is_end
+    });
+    let pieces: Vec<_> = pieces.collect();
+    if let [alone] = pieces[..] {
+        return request(alone, None);
     }
-    None
+    let mut quoted = pieces.windows(2).skip(1).step_by(2);
+    quoted.find_map(|piece| {
+        let status = piece[1].split_whitespace().next()?.parse().ok()?;
+        request(piece[0], Some(status))
+    })
+}
+
+fn request(text: &str, status: Option<u16>) -> Option<Logged> {
+    let words: Vec<_> = text.trim().split(' ').collect();
+    match words[..] {
+        [method, target, version] if version.starts_with("HTTP/") => {
+            Some((method.to_owned(), target.to_owned(), status))
+        }
+        _ => None,
+    }
 }
 
 fn logged_json(line: &Value) -> Option<Logged> {
-    // Of two fields with one name, the outer one counts.
-    let (mut fields, mut open) = (HashMap::new(), VecDeque::from([line]));
-    while let Some(value) = open.pop_front() {
-        for (name, value) in value.as_object().into_iter().flatten() {
+    let (mut levels, mut open) = (Vec::new(), vec![line]);
+    while !open.is_empty() {
+        let (mut fields, mut inner) = (HashMap::new(), Vec::new());
+        for (name, value) in open.into_iter().filter_map(Value::as_object).flatten() {
             let letters = name.chars().filter(char::is_ascii_alphanumeric);
             let name: String = letters.map(|letter| letter.to_ascii_lowercase()).collect();
             match value {
                 Value::String(text) => _ = fields.entry(name).or_insert_with(|| text.clone()),
                 Value::Number(code) => _ = fields.entry(name).or_insert_with(|| code.to_string()),
-                inner => open.push_back(inner),
+                deeper => inner.push(deeper),
             }
         }
+        levels.push(fields);
+        open = inner;
     }
-    let find = |names: &str| names.split(' ').find_map(|name| fields.get(name)).cloned();
-    let status = find(STATUS).and_then(|status| status.parse().ok());
-    if let (Some(method), Some(target)) = (find(METHOD), find(TARGET)) {
-        return Some((method, target, status));
+    let find = |names: &'static str| {
+        let levels = levels.iter();
+        levels.flat_map(move |fields| names.split(' ').filter_map(|name| fields.get(name)))
+    };
+    let status = find(STATUS).find_map(|status| status.parse().ok());
+    if let (Some(method), Some(target)) = (find(METHOD).next(), find(TARGET).next()) {
+        return Some((method.clone(), target.clone(), status));
     }
-    let (method, target, inner) = logged(&find(NESTED)?)?;
+    let (method, target, inner) = find(NESTED).find_map(|line| logged(line))?;
     Some((method, target, status.or(inner)))
 }

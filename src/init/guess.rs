@@ -8,7 +8,7 @@
 //! Words of paths are percent-encoded, so that they cannot end a comment or a quoted value.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 
 use indicatif::HumanCount;
@@ -20,6 +20,9 @@ const ROUTES: usize = 100;
 const ACTIONS: usize = 20;
 
 const NARROWER: usize = 3;
+
+const NO_NAME: &str =
+    "No identifier was seen, so each path has its own key. Put {id} in the place of a name.";
 
 /// The texts of the file that depend on nothing.
 const HEAD: &str = include_str!("texts/head.yaml");
@@ -35,9 +38,12 @@ struct Group<'a> {
     kind: Option<usize>,
     /// The writes with a second identifier, by the form up to that one.
     narrower: BTreeMap<&'a str, u64>,
+    /// The writes with another word behind the head, and the last form of these.
+    words: (u64, &'a str),
 }
 
-/// The text of the file. `upstream`: its URL, in quotes. `source`: the name of the log or document.
+/// The text of the file. `upstream`: its URL, in quotes. `source`: the name of the log or document,
+/// and how much it has.
 pub(super) fn file(
     upstream: &str,
     source: Option<&str>,
@@ -45,8 +51,7 @@ pub(super) fn file(
 ) -> Result<String, fmt::Error> {
     let mut text = HEAD.to_owned();
     if let Some(source) = source {
-        let requests = HumanCount(survey.requests);
-        write!(text, "# Read: {source}, {requests} requests.\n{RULES}")?;
+        write!(text, "# Read: {source}.\n{RULES}")?;
     }
     write!(
         text,
@@ -58,7 +63,7 @@ pub(super) fn file(
     });
     text += if routes.is_empty() { NOTHING } else { "" };
     for ((head, _), group) in routes.iter().take(ROUTES) {
-        group.write_route(&mut text, head)?;
+        group.write_route(&mut text, head, survey)?;
     }
     text += if actions.is_empty() { "" } else { NO_KEY };
     for ((path, _), group) in actions.iter().take(ACTIONS) {
@@ -72,13 +77,13 @@ pub(super) fn file(
     if more > 0 {
         write!(
             text,
-            "\n# Left out: {more} paths that are used less than those above.\n"
+            "\n# Left out ({more}): paths that are used less than those above.\n"
         )?;
     }
     for (reason, (count, first)) in &survey.left_out {
         write!(
             text,
-            "\n# Left out: {} {reason}.\n# The first: {first}\n",
+            "\n# Left out ({}): {reason}.\n# The first: {first}\n",
             HumanCount(*count)
         )?;
     }
@@ -87,11 +92,31 @@ pub(super) fn file(
 
 /// The writes by the words in front of their first identifier, the most used first.
 fn groups(survey: &Survey) -> Vec<((&str, bool), Group<'_>)> {
+    let (mut named, mut written) = (BTreeSet::new(), BTreeSet::new());
+    for (form, method) in survey.writes.keys() {
+        match form.split_once("/<") {
+            Some((head, _)) => _ = named.insert(head),
+            None if method == "POST" || form == "/" => (),
+            None => _ = written.insert(form.trim_end_matches('/')),
+        }
+    }
     let mut groups: BTreeMap<(&str, bool), Group<'_>> = BTreeMap::new();
     for ((form, method), count) in &survey.writes {
         let (head, below) = form.split_at(form.find("/<").unwrap_or(form.len()));
-        let group = groups.entry((head, below.is_empty())).or_default();
+        // What lies below another route belongs to it, so that one thing has one key.
+        let parent = head.match_indices('/').find_map(|(at, _)| {
+            let parent = &head[..at];
+            let is_named = named.contains(parent) && at + 1 < head.len();
+            (is_named || written.contains(parent)).then_some((parent, is_named))
+        });
+        let place = parent.unwrap_or((head, !below.is_empty()));
+        let group = groups.entry(place).or_default();
         *group.methods.entry(method).or_default() += count;
+        if place.0 != head {
+            group.words.0 += count;
+            group.words.1 = form;
+            continue;
+        }
         let mut signs = below.split('/').filter_map(kind);
         group.kind = group.kind.max(signs.next());
         if let Some((second, _)) = below.match_indices('>').nth(1) {
@@ -116,20 +141,42 @@ impl Group<'_> {
     }
 
     /// A route with its reason, and the narrower ones. `head`: the words in front of an identifier.
-    fn write_route(&self, text: &mut String, head: &str) -> fmt::Result {
-        let (path, key, seen) = match self.kind.map(|kind| KINDS[kind]) {
-            None => (head.to_owned(), "{path}".to_owned(), String::new()),
-            Some((sign, filters)) => {
-                let key = format!("{}:{{id{filters}}}", word(head));
-                (format!("{head}/{{id}}/{{*rest}}"), key, format!("/{sign}"))
-            }
-        };
-        let counts = self.counts();
+    fn write_route(&self, text: &mut String, head: &str, survey: &Survey) -> fmt::Result {
+        let (words, example) = (HumanCount(self.words.0), self.words.1);
+        // No word has this sign, so keys of different words differ.
+        let mut key = head.trim_start_matches('/').replace('%', "=");
+        let (mut path, mut seen, mut note) = (head.to_owned(), "", NO_NAME.to_owned());
+        if let Some((sign, filters)) = self.kind.map(|kind| KINDS[kind]) {
+            (path, seen) = (format!("{head}/{{id}}/{{*rest}}"), sign);
+            key = format!(
+                "{}:{{id{filters}}}",
+                if key.is_empty() { "id" } else { &key }
+            );
+            note = format!(
+                "{words} of these have a word there, as {example}: 400 is observed if a filter \
+                 refuses it."
+            );
+        } else if self.words.0 > 0 {
+            path += "/{*rest}";
+            note = format!("{words} of these go below it, as {example}: one key for all.");
+        } else {
+            "{path}".clone_into(&mut key);
+        }
+        let slash = if seen.is_empty() { "" } else { "/" };
+        writeln!(text, "  # {} under {head}{slash}{seen}", self.counts())?;
+        if self.kind.is_none() || self.words.0 > 0 {
+            writeln!(text, "  # {note}")?;
+        }
+        if let Some(other) = self.kind.and_then(|_| same_word(head, survey)) {
+            writeln!(
+                text,
+                "  # {other} may be the same things under another key."
+            )?;
+        }
         writeln!(
             text,
-            "  # {counts} under {head}{seen}\n  - path: \"{path}\""
+            "  - path: \"{path}\"\n    resource: \"{key}\"\n    mode: observe"
         )?;
-        writeln!(text, "    resource: \"{key}\"\n    mode: observe")?;
         let mut narrower: Vec<_> = self.narrower.iter().collect();
         narrower.sort_by_key(|(_, count)| Reverse(**count));
         for (form, count) in narrower.into_iter().take(NARROWER) {
@@ -140,17 +187,21 @@ impl Group<'_> {
                 text,
                 "  # {} of these go to {form}. If a lock protects one of those alone, add:\n  \
                  # - path: \"{head}/{{id}}{words}/{{id2}}/{{*rest}}\"\n  \
-                 #   resource: \"{key}:{}:{{id2{filters}}}\"\n  #   mode: observe\n",
+                 #   resource: \"{key}{}:{{id2{filters}}}\"\n  #   mode: observe\n",
                 HumanCount(*count),
-                word(words)
+                words.replace('%', "=")
             )?;
         }
         Ok(())
     }
 }
 
-/// The word of a key: the last one of a path.
-fn word(path: &str) -> String {
-    let word = path.rsplit('/').next().filter(|word| !word.is_empty());
-    word.unwrap_or("id").replace('%', "_")
+/// A form, up to an identifier behind the last word of this head, that has another head.
+fn same_word<'a>(head: &str, survey: &'a Survey) -> Option<&'a str> {
+    let last = format!("{}/<", &head[head.rfind('/')?..]);
+    survey.writes.keys().find_map(|(form, _)| {
+        let at = form.find(&last)?;
+        let end = at + last.len() + form[at + last.len()..].find('>')?;
+        (at + last.len() != head.len() + 2).then_some(&form[..=end])
+    })
 }

@@ -12,13 +12,15 @@ mod survey;
 #[cfg(test)]
 mod tests;
 
-use std::fs::{self, File};
-use std::io::{self, BufReader, Write as _};
+use std::fs::{self, File, Metadata};
+use std::io::{self, BufRead, BufReader, Write as _};
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
+use indicatif::HumanCount;
 
 use self::progress::watched;
 use self::survey::Survey;
@@ -71,12 +73,13 @@ pub fn run(args: &InitArgs) -> anyhow::Result<String> {
     let output = printable::line(&args.output.to_string_lossy()).into_owned();
     write_whole(&args.output, &text).with_context(|| format!("{output} cannot be written"))?;
     Ok(format!(
-        "{output} is written. Read it, then: fencepost check {output}\n"
+        "{output} is written. Read it, then: fencepost check {}\n",
+        quoted(&output)
     ))
 }
 
 impl InitArgs {
-    /// Refuses to write over anything, except over a file with `--force`.
+    /// Refuses to write over anything, except over a file with `--force`, or into no folder.
     fn check_output(&self) -> anyhow::Result<()> {
         let output = self.output.display();
         if let Ok(found) = fs::symlink_metadata(&self.output) {
@@ -89,6 +92,11 @@ impl InitArgs {
                 "{output} exists: use --force, or name another --output"
             );
         }
+        let folder = Path::new(".").join(self.output.parent().unwrap_or(Path::new("")));
+        ensure!(
+            folder.is_dir(),
+            "{output} cannot be written: its folder does not exist"
+        );
         Ok(())
     }
 
@@ -105,15 +113,41 @@ impl InitArgs {
             let input = File::open(file).with_context(|| name.clone())?;
             (name, input)
         };
-        let size = input.metadata()?.len();
-        let input = BufReader::with_capacity(CHUNK, watched(input, size));
-        let read = match self.access_log {
+        let found = input.metadata()?;
+        let is_output = |output: &Metadata| {
+            (output.dev(), output.ino()) == (found.dev(), found.ino()) && output.is_file()
+        };
+        ensure!(
+            !fs::metadata(&self.output).is_ok_and(|output| is_output(&output)),
+            "{name} is also the --output: name another one"
+        );
+        let input = BufReader::with_capacity(CHUNK, watched(input, found.len()));
+        self.read(input, survey).with_context(|| name.clone())?;
+        let count = survey.requests;
+        let unit = self.access_log.as_ref().map_or("operation", |_| "request");
+        let many = if count == 1 { "" } else { "s" };
+        Ok(Some(format!("{name}, {} {unit}{many}", HumanCount(count))))
+    }
+
+    fn read(&self, mut input: impl BufRead, survey: &mut Survey) -> anyhow::Result<()> {
+        ensure!(
+            !input.fill_buf()?.starts_with(b"\x1f\x8b"),
+            "it is compressed with gzip: zcat FILE | fencepost init … -"
+        );
+        match self.access_log {
             Some(_) => access_log::read(input, survey),
             None => openapi::read(input, survey),
-        };
-        read.with_context(|| name.clone())?;
-        Ok(Some(name))
+        }
     }
+}
+
+/// A word of a shell.
+fn quoted(name: &str) -> String {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "-._/".contains(letter);
+    if name.chars().all(is_plain) {
+        return name.to_owned();
+    }
+    format!("'{}'", name.replace('\'', r"'\''"))
 }
 
 /// Writes a file that is there as a whole or not at all.

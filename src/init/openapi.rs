@@ -13,10 +13,11 @@ const DOCUMENT: u64 = 32 << 20;
 /// A segment that stands for all values of a parameter: a name, in the eyes of the survey.
 const PARAMETER: &str = "x-000";
 
+const SERVERS: &str = "servers of the document other than its first";
 const ELSEWHERE: &str = "paths that are described in another place (`$ref`)";
 /// Also those below a server with a variable in its path.
 const BESIDE: &str =
-    "paths with text beside a parameter, or a variable in front: no route can separate them";
+    "operations with text beside a parameter, or a variable in front: no route can separate them";
 
 /// Adds the operations of a document to the survey.
 pub(super) fn read(input: impl Read, survey: &mut Survey) -> anyhow::Result<()> {
@@ -37,27 +38,52 @@ pub(super) fn read(input: impl Read, survey: &mut Survey) -> anyhow::Result<()> 
             .is_some(),
         "it is not an OpenAPI document: it has neither `openapi` nor `swagger` at its top"
     );
-    let server = document.pointer("/servers/0");
-    let base = server.map_or(&document["basePath"], |server| &server["url"]);
-    let base = path_of(base.as_str().unwrap_or_default()).trim_end_matches('/');
+    let servers = document["servers"].as_array();
+    for server in servers.into_iter().flatten().skip(1) {
+        survey.leave(SERVERS, printable::line(&url(server)));
+    }
     for (path, item) in document["paths"].as_object().into_iter().flatten() {
         let place = printable::line(path);
         let segments = path.split('/').map(|segment| match segment.as_bytes() {
             [b'{', name @ .., b'}'] if !name.contains(&b'{') => PARAMETER,
             _ => segment,
         });
-        let target = format!("{base}{}", segments.collect::<Vec<_>>().join("/"));
+        let segments = segments.collect::<Vec<_>>().join("/");
         if item.get("$ref").is_some() {
             survey.leave(ELSEWHERE, &place);
-        } else if target.contains('{') {
-            survey.leave(BESIDE, &place);
-        } else {
-            for method in ["delete", "get", "patch", "post", "put"] {
-                if item.get(method).is_some() {
-                    survey.add(&method.to_ascii_uppercase(), &target, None, &place);
-                }
+            continue;
+        }
+        for method in ["delete", "get", "patch", "post", "put"] {
+            let Some(operation) = item.get(method) else {
+                continue;
+            };
+            let base = [operation, item, &document]
+                .iter()
+                .find_map(|owner| owner["servers"].get(0));
+            let base = base.map_or_else(|| text_of(&document["basePath"]).to_owned(), url);
+            let target = match path_of(&base).trim_matches('/') {
+                "" => segments.clone(),
+                base => format!("/{base}{segments}"),
+            };
+            if target.contains('{') {
+                survey.leave(BESIDE, &place);
+            } else {
+                survey.add(&method.to_ascii_uppercase(), &target, None, &place);
             }
         }
     }
     Ok(())
+}
+
+/// The URL of a server, with the defaults of its variables.
+fn url(server: &Value) -> String {
+    let mut url = text_of(&server["url"]).to_owned();
+    for (name, variable) in server["variables"].as_object().into_iter().flatten() {
+        url = url.replace(&format!("{{{name}}}"), text_of(&variable["default"]));
+    }
+    url
+}
+
+fn text_of(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
 }

@@ -27,7 +27,7 @@ const WORD: usize = 64;
 /// More different words than this in one place are names of things, not words of the API.
 const WORDS: usize = 20;
 
-const READS: &str = "requests with a safe method: they are not fenced";
+const READS: &str = "safe methods, which are not fenced";
 const METHODS: &str =
     "requests with other methods, which a route takes if its `methods` lists them";
 const FAILED: &str = "writes that were answered with 400, 404, 405 or 501: nothing is there";
@@ -76,7 +76,7 @@ impl Survey {
         };
         let mut form = String::new();
         for text in path.segments_from(0).take(SEGMENTS) {
-            let sign = identifier(text, form.ends_with("/api"));
+            let sign = identifier(text, &form);
             form = form + "/" + &sign.map_or_else(|| percent_encoded(text), str::to_owned);
         }
         let is_cut = path.segment(SEGMENTS).is_some();
@@ -107,17 +107,25 @@ impl Survey {
     /// from the start, because parents that became one share their words.
     pub(super) fn merge_names(&mut self) {
         for depth in (0..SEGMENTS).rev().chain(0..SEGMENTS) {
-            let mut words: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+            let mut words: BTreeMap<(&str, usize, &str), BTreeSet<&str>> = BTreeMap::new();
             for (form, method) in self.writes.keys() {
                 // A word that gets nothing but POST may be an action.
                 if let Some((parent, word, rest)) = name_at(form, depth)
                     && (method != "POST" || rest.len() > 1)
                 {
-                    words.entry(parent).or_default().insert(word);
+                    words.entry((parent, 0, "")).or_default().insert(word);
+                    // Two that lead to the same are names, but for the parts of an API.
+                    let tail = rest.split("/<").next().unwrap_or_default();
+                    let last = tail.rsplit('/').next().unwrap_or_default();
+                    if !last.is_empty() && !is_root(parent) && !is_version(word, parent) {
+                        let place = (parent, tail.matches('/').count(), last);
+                        words.entry(place).or_default().insert(word);
+                    }
                 }
             }
-            words.retain(|_, words| words.len() > WORDS);
-            let parents: BTreeSet<_> = words.into_keys().map(str::to_owned).collect();
+            words.retain(|(_, tail, _), words| words.len() > if *tail == 0 { WORDS } else { 1 });
+            let parents = words.into_keys().map(|(parent, ..)| parent.to_owned());
+            let parents: BTreeSet<_> = parents.collect();
             for ((mut form, method), count) in std::mem::take(&mut self.writes) {
                 if let Some((parent, word, rest)) = name_at(&form, depth)
                     && parents.contains(parent)
@@ -142,15 +150,44 @@ fn name_at(form: &str, depth: usize) -> Option<(&str, &str, &str)> {
     is_name.then(|| (&form[..start], word, rest))
 }
 
-/// The sign for a segment that looks like an identifier. `None`: it looks like a word of the API.
-pub(super) fn identifier(segment: &str, behind_api: bool) -> Option<&'static str> {
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit())
+}
+
+/// Whether this form is all in front of an API's own words: `/api`, `/api/v1`.
+fn is_root(form: &str) -> bool {
+    form.rsplit_once('/')
+        .is_none_or(|(parent, last)| last == "api" || is_version(last, parent))
+}
+
+/// Whether a segment behind this form is a version: `v1`, `/api/2`, `/api/2026-10`.
+fn is_version(segment: &str, form: &str) -> bool {
+    let number = segment.strip_prefix('v');
+    let is_api = form.ends_with("/api");
+    let parts = segment.split('-');
+    let lengths: Vec<_> = parts
+        .map(|part| part.len() * usize::from(is_number(part)))
+        .collect();
+    let is_date = matches!(lengths[..], [4, 2] | [4, 2, 2]);
+    number.is_some_and(|number| number.split('.').all(is_number))
+        || is_api && is_number(segment) && segment.len() < 3
+        || (is_api || form.is_empty()) && is_date
+}
+
+/// The sign for a segment behind this form that looks like an identifier. `None`: it looks like a
+/// word of the API.
+pub(super) fn identifier(segment: &str, form: &str) -> Option<&'static str> {
     let digits = segment.bytes().filter(u8::is_ascii_digit).count();
     let last = segment.rsplit_once(['-', '_']).map_or("", |(_, last)| last);
-    let is_odd = segment.contains('@') || segment.len() > WORD;
-    let version = segment.strip_prefix('v');
-    let is_version = version.is_some_and(|version| version.split('.').all(is_number));
-    if is_version || behind_api && is_number(segment) && digits < 3 {
+    let has = |kind: fn(&char) -> bool| segment.chars().any(|letter| kind(&letter));
+    // A secret, perhaps. A word of the API may have humps: `/api/updateCustomer`.
+    let is_mixed = segment.len() > 11
+        && segment.bytes().all(|letter| letter.is_ascii_alphabetic())
+        && has(char::is_ascii_lowercase)
+        && has(char::is_ascii_uppercase)
+        && !is_root(form);
+    let is_odd = segment.contains(['@', ' ', '&', '=']) || segment.len() > WORD || is_mixed;
+    if is_version(segment, form) {
         return None;
     }
     Some(match segment {

@@ -1,5 +1,7 @@
 //! What is read of logs and documents, and what is guessed from it.
 
+use std::collections::BTreeSet;
+
 use super::access_log::{self, logged};
 use super::survey::{Survey, identifier};
 use super::{guess, openapi};
@@ -24,12 +26,19 @@ fn identifiers_are_told_from_words() {
         ("oauth2", None),
         ("deadbeef", None),
         ("wp-login.php", None),
+        ("resetPassword", None),
+        ("Ann Smith", Some("<text>")),
+        ("a=b", Some("<text>")),
     ] {
-        assert_eq!(identifier(segment, false), sign, "{segment}");
+        assert_eq!(identifier(segment, ""), sign, "{segment}");
     }
-    assert_eq!(identifier(&"x".repeat(65), false), Some("<name>"));
-    assert_eq!(identifier("2", true), None, "a version: /rest/api/2");
-    assert_eq!(identifier("1000", true), Some("<number>"));
+    assert_eq!(identifier(&"x".repeat(65), ""), Some("<name>"));
+    assert_eq!(identifier("2", "/rest/api"), None, "a version: /rest/api/2");
+    assert_eq!(identifier("2026-10", "/api"), None, "a version");
+    assert_eq!(identifier("2026-10-01", ""), None, "a version");
+    assert_eq!(identifier("2026-10-01", "/reports"), Some("<name>"));
+    assert_eq!(identifier("AbcdefGhijkl", "/reset"), Some("<name>"));
+    assert_eq!(identifier("1000", "/api"), Some("<number>"));
 }
 
 #[test]
@@ -92,6 +101,19 @@ fn lines_of_many_servers_are_read() {
             "/orders/7",
             None,
         ),
+        // Escapes, and what looks like a request, in other fields.
+        (
+            r#"::1 - "a\" \"PUT /x HTTP/1.1\" 200" [x] "PUT /orders/7 HTTP/1.1" 200 9 "-" "GET /y HTTP/1.1""#,
+            "PUT",
+            "/orders/7",
+            Some(200),
+        ),
+        (
+            r#"{"verb":"PUT","path":"/orders/7","status":"done","code":{"status":204,"method":"GET","uri":"/y"}}"#,
+            "PUT",
+            "/orders/7",
+            Some(204),
+        ),
         // A container's log around one of these.
         (
             r#"{"log":"::1 - - [x] \"PUT /orders/7 HTTP/1.1\" 200 23\n","stream":"stdout"}"#,
@@ -110,6 +132,7 @@ fn lines_of_many_servers_are_read() {
         "{}",
         "[1]",
         r#""GET /""#,
+        r#"::1 "-" "PUT /orders/7 HTTP/1.1""#,
         r#"{"log":"{}"}"#,
         r#"a "\x16\x03" 400"#,
     ] {
@@ -125,8 +148,8 @@ fn file(survey: &Survey) -> String {
     text
 }
 
-/// Asserts that the file for these writes has these lines.
-fn assert_guess(writes: &[&str], lines: &[&str]) {
+/// Asserts that the file for these writes has these lines. Returns it.
+fn assert_guess(writes: &[&str], lines: &[&str]) -> String {
     let mut survey = Survey::default();
     for (place, write) in writes.iter().enumerate() {
         let (method, target) = write.split_once(' ').expect("a method and a target");
@@ -137,6 +160,7 @@ fn assert_guess(writes: &[&str], lines: &[&str]) {
     for line in lines {
         assert!(text.contains(line), "{writes:?}: {line}\n{text}");
     }
+    text
 }
 
 #[test]
@@ -165,10 +189,10 @@ fn writes_become_routes() {
         (
             &["POST /v1/tenants/5/orders/a-1"],
             &[
-                "- path: \"/v1/tenants/{id}/{*rest}\"\n    resource: \"tenants:{id|int}\"",
+                "- path: \"/v1/tenants/{id}/{*rest}\"\n    resource: \"v1/tenants:{id|int}\"",
                 "  # 1 of these go to /v1/tenants/<number>/orders/<name>. If a lock",
                 "  # - path: \"/v1/tenants/{id}/orders/{id2}/{*rest}\"\n  \
-                 #   resource: \"tenants:{id|int}:orders:{id2|plain}\"\n",
+                 #   resource: \"v1/tenants:{id|int}/orders:{id2|plain}\"\n",
             ],
         ),
         // Of two forms of identifiers, the filters take both.
@@ -183,7 +207,10 @@ fn writes_become_routes() {
         // A path of its own, and an action.
         (
             &["PUT /config", "POST /config"],
-            &["# 1 POST, 1 PUT under /config\n  - path: \"/config\"\n    resource: \"{path}\""],
+            &[
+                "# 1 POST, 1 PUT under /config\n  # No identifier was seen, so each path has its own key.",
+                "\n  - path: \"/config\"\n    resource: \"{path}\"",
+            ],
         ),
         (
             &["POST /run/"],
@@ -216,11 +243,142 @@ fn writes_become_routes() {
             &[
                 "No route was",
                 "# - path: \"/do/a\" # 1 POST",
-                "# Left out: 6 paths",
+                "# Left out (6): paths",
             ],
         ),
     ] {
         assert_guess(writes, lines);
+    }
+}
+
+/// Asserts the routes of these writes, and lines of their file.
+fn assert_routes(writes: &[&str], routes: &[&str], lines: &[&str]) {
+    let text = assert_guess(writes, lines);
+    let found = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("  - path: "));
+    let found: BTreeSet<_> = found.map(|path| path.trim_matches('"')).collect();
+    assert_eq!(found, routes.iter().copied().collect(), "{text}");
+}
+
+/// What may be one thing has one key, or a comment says that it may not have.
+#[test]
+fn one_thing_has_one_key() {
+    for (writes, routes, lines) in [
+        // Words beside identifiers.
+        (
+            &[
+                "PUT /posts/7",
+                "PUT /posts/hello",
+                "PUT /posts/hello/title",
+                "DELETE /posts/x/y/8",
+            ][..],
+            &["/posts/{id}/{*rest}"][..],
+            &["  # 3 of these have a word there, as /posts/x/y/<number>: 400 is observed if"][..],
+        ),
+        (
+            &[
+                "PUT /orders/inv-7",
+                "PUT /orders/ab1",
+                "PUT /orders/",
+                "PUT /orders",
+            ],
+            &["/orders/{*rest}", "/orders/{id}/{*rest}"],
+            &[
+                "1 of these have a word there, as /orders/ab1:",
+                "resource: \"orders\"\n",
+            ],
+        ),
+        // Names of things.
+        (
+            &[
+                "PUT /api/users/alice/orders/7",
+                "PUT /api/users/bob/orders/7",
+            ],
+            &["/api/users/{id}/{*rest}"],
+            &[
+                "resource: \"api/users:{id|plain}\"",
+                "  # 2 of these go to /api/users/<name>/orders/<number>.",
+            ],
+        ),
+        (
+            &[
+                "PUT /repos/acme/web/issues/12",
+                "PUT /repos/zeta/api/issues/12",
+            ],
+            &["/repos/{id}/{*rest}"],
+            &[],
+        ),
+        (
+            &[
+                "PUT /users/alice/profile",
+                "PUT /users/bob/profile",
+                "PUT /users/me",
+            ],
+            &["/users/{id}/{*rest}"],
+            &[],
+        ),
+    ] {
+        assert_routes(writes, routes, lines);
+    }
+}
+
+#[test]
+fn parts_of_an_api_have_keys_of_their_own() {
+    for (writes, routes, lines) in [
+        (
+            &[
+                "PUT /api/v1/billing/items/3",
+                "PUT /api/v1/items/3",
+                "PUT /api/v2/items/3",
+            ][..],
+            &[
+                "/api/v1/billing/items/{id}/{*rest}",
+                "/api/v1/items/{id}/{*rest}",
+                "/api/v2/items/{id}/{*rest}",
+            ][..],
+            &["  # /api/v1/items/<number> may be the same things under another key.\n"][..],
+        ),
+        (
+            &[
+                "PUT /2026-10/orders/7",
+                "PUT /admin/api/2026-10-01/orders/7",
+            ],
+            &[
+                "/2026-10/orders/{id}/{*rest}",
+                "/admin/api/2026-10-01/orders/{id}/{*rest}",
+            ],
+            &[],
+        ),
+        // Below a path that is itself written.
+        (
+            &[
+                "PUT /users/alice",
+                "PUT /users/alice/orders/7",
+                "POST /users/alice/mail",
+            ],
+            &["/users/alice/{*rest}"],
+            &[
+                "resource: \"users/alice\"\n",
+                "2 of these go below it, as /users/alice/orders/<number>: one key",
+            ],
+        ),
+        // Elsewhere.
+        (
+            &["PUT /orders/7/items/3", "PUT /items/3"],
+            &["/items/{id}/{*rest}", "/orders/{id}/{*rest}"],
+            &["  # /orders/<number>/items/<number> may be the same things under another key.\n"],
+        ),
+        (
+            &["PUT /a%7Bb/7", "PUT /a_7Bb/7"],
+            &["/a%7Bb/{id}/{*rest}", "/a_7Bb/{id}/{*rest}"],
+            &[
+                "resource: \"a=7Bb:{id|int}\"",
+                "resource: \"a_7Bb:{id|int}\"",
+            ],
+        ),
+    ] {
+        assert_routes(writes, routes, lines);
     }
 }
 
@@ -237,16 +395,16 @@ fn what_is_left_out_is_counted_and_nothing_leaves_its_place() {
                 "POST /.well-known/fencing/claim",
             ][..],
             &[
-                "1 requests with a safe method: they are not fenced.\n# The first: 0\n",
-                "2 requests with other methods, which a route takes if its `methods` lists them.\n# The first: 1\n",
-                "1 writes with a path that has two readings: fencepost refuses them.\n# The first: 3, byte 4 of",
-                "1 claims, which fencepost answers itself.\n# The first: 4\n",
+                "# Left out (1): safe methods, which are not fenced.\n# The first: 0\n",
+                "# Left out (2): requests with other methods, which a route takes if its `methods` lists them.\n# The first: 1\n",
+                "# Left out (1): writes with a path that has two readings: fencepost refuses them.\n# The first: 3, byte 4 of",
+                "# Left out (1): claims, which fencepost answers itself.\n# The first: 4\n",
                 "No route was guessed",
             ][..],
         ),
         (
             &["PUT /a/b/c/d/e/f/g/h/i/j/k/l/m"],
-            &["1 writes to more, or longer, paths"],
+            &["(1): writes to more, or longer, paths"],
         ),
         // Nothing leaves its place in the file.
         (
@@ -258,8 +416,8 @@ fn what_is_left_out_is_counted_and_nothing_leaves_its_place() {
                 "PUT /${HOME}/7",
             ],
             &[
-                "- path: \"/%7Bx%7D%27%25/{id}/{*rest}\"\n    resource: \"_7Bx_7D_27_25:{id|int}\"\n",
-                "4 writes with",
+                "- path: \"/%7Bx%7D%27%25/{id}/{*rest}\"\n    resource: \"=7Bx=7D=27=25:{id|int}\"\n",
+                "(4): writes with",
             ],
         ),
     ] {
@@ -302,12 +460,11 @@ fn memory_is_bounded() {
 #[test]
 fn wrong_inputs_are_refused_with_a_reason() {
     for (log, reason) in [
-        (&b""[..], "none of its 0 lines has a request"),
+        (&b""[..], "it is empty"),
         (
             b"#Fields: date\n\xff\x1b[2J\n",
             "It begins with `#Fields: date`",
         ),
-        (b"\x1f\x8b\x08", "zcat FILE"),
     ] {
         let error = access_log::read(log, &mut Survey::default()).expect_err(reason);
         assert!(error.to_string().contains(reason), "{error}");
@@ -332,15 +489,34 @@ fn documents_become_routes() {
              /other: {$ref: 'other.yaml'}\n  /e\n  /f: null\n".replace("  /e\n", "  /e:\n"),
             &[
                 "# 1 PUT under /v1/orders/<name>\n  - path: \"/v1/orders/{id}/{*rest}\"",
-                "1 paths with text beside a parameter, or a variable in front: no route can separate \
+                "(1): operations with text beside a parameter, or a variable in front: no route can separate \
                  them.\n# The first: /orders/{id}:cancel\n",
-                "1 paths that are described in another place (`$ref`).\n# The first: /other\n",
+                "(1): paths that are described in another place (`$ref`).\n# The first: /other\n",
             ][..],
         ),
         (
             r#"{"swagger": "2.0", "basePath": "/v2", "paths": {"/pets/{id}": {"delete": {}}, "/pets": {"post": {}}}}"#
                 .to_owned(),
             &["- path: \"/v2/pets/{id}/{*rest}\"", "# - path: \"/v2/pets\" # 1 POST"],
+        ),
+        (
+            "openapi: 3.0.0\nservers: [{url: 'https://{h}/{v}', variables: {v: {default: v3}}}, {url: /w}]\npaths:\n  \
+             /a/{id}: {put: {}, patch: {servers: [{url: 'x'}]}}\n  \
+             /b/{id}: {put: {}, servers: [{url: '/y/{z}'}]}\n  /a/me: {put: {}}\n"
+                .to_owned(),
+            &[
+                "- path: \"/v3/a/{id}/{*rest}\"",
+                "  # 1 of these have a word there, as /v3/a/me:",
+                "- path: \"/x/a/{id}/{*rest}\"",
+                "(1): servers of the document other than its first.\n# The first: /w\n",
+                "(1): operations with text beside a parameter, or a variable in front: no route can separate \
+                 them.\n# The first: /b/{id}\n",
+            ],
+        ),
+        (
+            r#"{"swagger": "2.0", "basePath": "v2", "paths": {"/pets/{id}": {"delete": {}}}}"#
+                .to_owned(),
+            &["- path: \"/v2/pets/{id}/{*rest}\""],
         ),
         (
             "openapi: 3.0.0\npaths:\n  \"/a\\n- path: /b/{id}\": {put: {}}\n".to_owned(),

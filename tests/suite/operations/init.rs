@@ -116,7 +116,7 @@ fn proposals_are_right() {
     assert_eq!(code, Some(0), "{whole}{said}");
     for part in [
         "/orders by key",
-        "/orders/{id}/items/{id2}/{*rest} by key orders:{id|int}:items:{id2|int}",
+        "/orders/{id}/items/{id2}/{*rest} by key orders:{id|int}/items:{id2|int}",
     ] {
         assert!(
             said.contains(part.trim_end_matches(" by key")),
@@ -162,6 +162,20 @@ fn a_file_is_replaced_by_force_only() {
     assert!(errors.contains("/dev/null is not a file"), "{errors}");
     let names = std::fs::read_dir(dir.path()).expect("a directory").count();
     assert_eq!(names, 1, "no other file is left");
+    // The log itself is not replaced, under whatever name.
+    std::fs::write(&file, COMMON).expect("writable");
+    for log in ["fencepost.yaml", "./fencepost.yaml", "/dev/stdin"] {
+        let input = std::fs::File::open(&file).expect("a file");
+        let mut command = fencepost();
+        command.current_dir(dir.path()).args(UPSTREAM);
+        command.args(["--force", "--access-log", log]).stdin(input);
+        let output = command.output().expect("the binary can be run");
+        let errors = String::from_utf8(output.stderr).expect("UTF-8");
+        assert!(errors.contains("is also the --output"), "{errors}");
+    }
+    assert_eq!(std::fs::read_to_string(&file).expect("a file"), COMMON);
+    let (_, said, _) = init(dir.path(), &["--output", "it's mine.yaml"], b"");
+    assert!(said.contains(r"check 'it'\''s mine.yaml'"), "{said}");
 }
 
 #[test]
@@ -179,7 +193,15 @@ fn what_cannot_be_read_is_refused() {
             &["--access-log", "-"],
             b"\x1f\x8b",
             1,
-            "compressed with gzip",
+            "compressed with gzip: zcat FILE |",
+        ),
+        (&["--openapi", "-"], b"\x1f\x8b", 1, "compressed with gzip"),
+        (&["--access-log", "-"], b"", 1, "it is empty"),
+        (
+            &["--access-log", "none", "--output", "none/a.yaml"],
+            b"",
+            1,
+            "none/a.yaml cannot be written: its folder",
         ),
         (
             &["--access-log", "-"],
