@@ -83,6 +83,10 @@ fn what_was_written_is_observed() {
         let (_, said, errors) = run(dir, &request, b"");
         let shown = said.contains("route   /orders/{id}/{*rest} (observe)\n  key     orders:7\n");
         assert!(shown, "{text}: {said}{errors}");
+        // Without a token it shows the key as well.
+        let request = ["explain", "PUT", "/orders/7", "fencepost.yaml"];
+        let (_, said, errors) = run(dir, &request, b"");
+        assert!(said.contains("key     orders:7\n"), "{said}{errors}");
         // The same from the standard input, and to the standard output.
         let file = std::fs::read_to_string(dir.join("fencepost.yaml")).expect("a file");
         let (code, printed, _) = init(dir, &[flag, "-", "--output", "-"], text.as_bytes());
