@@ -22,7 +22,7 @@ use crate::rejections::RequestText;
 use crate::routing::{ResourceKey, Token};
 use crate::worker::{self, PerWorker};
 
-/// What a request waits for.
+/// The stages of a request, by the thing that it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
@@ -47,7 +47,7 @@ pub struct Progress {
     pub began: Instant,
     /// Held for an assignment or a copy.
     now: Mutex<StageNow>,
-    /// Once it is sent.
+    /// Set when its upload begins.
     upload: OnceLock<Arc<UploadProgress>>,
 }
 
@@ -75,7 +75,7 @@ impl Progress {
         (now.stage, now.ends) = (stage, ends);
     }
 
-    /// It is being sent, as this knows.
+    /// Its upload has begun; `upload` knows whether it waits for the client.
     pub(crate) fn sends(&self, upload: &Arc<UploadProgress>) {
         let _ = self.upload.set(Arc::clone(upload));
     }

@@ -221,7 +221,7 @@ pub struct StatusView {
     pub requests: BTreeMap<String, u64>,
     /// Those of the last minute.
     pub requests_last_minute: BTreeMap<String, u64>,
-    /// What an operator should look into.
+    /// Signs of trouble, in sentences.
     pub hints: Vec<String>,
     pub routes: Vec<RouteView>,
     pub log_level: String,

@@ -162,15 +162,13 @@ async fn migrate_routes(
     say: &mut impl FnMut(String),
 ) -> anyhow::Result<()> {
     let table = RouteTable::of(&settings.routes, settings.unmatched);
-    let (heir, findings) = compare(store.routes().await?.as_deref(), &table)?;
+    let (recorded, findings) = compare(store.routes().await?.as_deref(), &table)?;
     for finding in &findings {
         say(finding.to_string());
     }
-    let (loss, forgotten) = (
-        findings.iter().any(|finding| finding.change.is_loss()),
-        heir.remembers(),
-    );
-    if !loss && (!accept_new_keys || forgotten.is_empty()) {
+    let is_loss = findings.iter().any(|finding| finding.change.is_loss());
+    let forgotten = recorded.remembers();
+    if !is_loss && (!accept_new_keys || forgotten.is_empty()) {
         say("no request changes its key: proxies with these routes may start".to_owned());
         return Ok(());
     }
@@ -180,7 +178,7 @@ async fn migrate_routes(
          again with --accept-new-keys"
     );
     for route in forgotten {
-        say(format!("forgotten, since it has enforced: {route}"));
+        say(format!("no longer remembered: {route}"));
     }
     replace_settled(store, settings, &table.to_document(), say).await?;
     say(

@@ -103,7 +103,7 @@ fn groups(survey: &Survey) -> Vec<((&str, bool), Group<'_>)> {
     let mut groups: BTreeMap<(&str, bool), Group<'_>> = BTreeMap::new();
     for ((form, method), count) in &survey.writes {
         let (head, below) = form.split_at(form.find("/<").unwrap_or(form.len()));
-        // What lies below another route belongs to it, so that one thing has one key.
+        // Paths below another route belong to it, so that one thing has one key.
         let parent = head.match_indices('/').find_map(|(at, _)| {
             let parent = &head[..at];
             let is_named = named.contains(parent) && at + 1 < head.len();

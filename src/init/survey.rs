@@ -114,7 +114,8 @@ impl Survey {
                     && (method != "POST" || rest.len() > 1)
                 {
                     words.entry((parent, 0, "")).or_default().insert(word);
-                    // Two that lead to the same are names, but for the parts of an API.
+                    // Two words in front of the same last word are names, except for those that
+                    // begin the paths of an API.
                     let tail = rest.split("/<").next().unwrap_or_default();
                     let last = tail.rsplit('/').next().unwrap_or_default();
                     if !last.is_empty() && !is_root(parent) && !is_version(word, parent) {

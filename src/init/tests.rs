@@ -1,4 +1,4 @@
-//! What is read of logs and documents, and what is guessed from it.
+//! Tests of reading logs and documents, and of the routes that are guessed from them.
 
 use std::collections::BTreeSet;
 
@@ -261,7 +261,7 @@ fn assert_routes(writes: &[&str], routes: &[&str], lines: &[&str]) {
     assert_eq!(found, routes.iter().copied().collect(), "{text}");
 }
 
-/// What may be one thing has one key, or a comment says that it may not have.
+/// Paths that may name one thing have one key, or a comment says that they may not.
 #[test]
 fn one_thing_has_one_key() {
     for (writes, routes, lines) in [
@@ -385,7 +385,7 @@ fn parts_of_an_api_have_keys_of_their_own() {
 #[test]
 fn what_is_left_out_is_counted_and_nothing_leaves_its_place() {
     for (writes, lines) in [
-        // What is left out.
+        // Left out.
         (
             &[
                 "GET /a",

@@ -2,7 +2,7 @@
 //! of the other instances.
 //!
 //! Every instance of the namespace may serve the table on record. A table that gives a request
-//! another key, or stops fencing it, is refused. An instance compares its table *after* it is on
+//! another key than one on record, or lets it pass unjudged by `bypass`, is refused. An instance compares its table *after* it is on
 //! record and *before* its lease begins. An operator can replace the table
 //! ([`replace_routes`](crate::store::Administration::replace_routes)) only if every instance of the
 //! namespace has settled, and none can join meanwhile. So either the replacement sees the instance,

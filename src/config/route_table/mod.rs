@@ -21,9 +21,9 @@
 //! has a key keeps it, even if its route refuses its *method*: methods are not compared. Any other
 //! refusal leaves no key to compare with the next table, and is a loss by itself.
 //!
-//! Operators may also stop to enforce: set a route to `observe`, or remove it. For the same reason
-//! the table that did enforce is then remembered beside the new one, and every later table is
-//! compared with it as well, until one enforces all of it again with the same keys.
+//! Operators may stop enforcing: they set a route to `observe`, or remove it. For the same reason the
+//! table that did enforce is then remembered beside the new one, and every later table is compared
+//! with it as well, until one enforces all of it again with the same keys.
 //!
 //! Left out are the spellings that have the key of another spelling: empty segments and raw
 //! characters. A route may cease to let them through.
@@ -126,7 +126,7 @@ impl RouteTable {
         }
     }
 
-    /// The routes that enforced in what it remembers, and do no more, each with its key.
+    /// The routes that enforced in a remembered table, and no longer do, each with its key.
     #[must_use]
     pub fn remembers(&self) -> BTreeSet<String> {
         let rules = self.remembered.iter().flat_map(|table| &table.routes);

@@ -219,7 +219,7 @@ impl Refusal {
         self.write_step(f)
     }
 
-    /// What was wrong, and what became of the request.
+    /// Writes the reason, and what became of the request.
     fn write_reason(&self, f: &mut fmt::Formatter<'_>, subject: Option<&Subject>) -> fmt::Result {
         let text = match self {
             Self::Fence { refused, spent } => {

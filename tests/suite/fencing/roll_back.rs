@@ -1,4 +1,4 @@
-//! An operator stops to enforce, or removes a route, without a stop of the proxies.
+//! An operator stops enforcing, or removes a route, without stopping the proxies.
 
 use super::route_table::{ACCEPT, ORDERS, logged, reload, routes, two};
 use crate::support::{Config, Proxy, Upstream, or_return, over_both_stores, put};
@@ -39,7 +39,7 @@ over_both_stores! {
         assert_eq!(upstream.count(), 3);
         // What was accepted keeps nothing.
         let (status, said) = Proxy::run_with(&other, ACCEPT).await;
-        let forgotten = "forgotten, since it has enforced: /orders/{id}/{*rest} as order:{id}";
+        let forgotten = "no longer remembered: /orders/{id}/{*rest} as order:{id}";
         assert!(status.success() && said.contains(forgotten), "{said}");
         let proxy = Proxy::start(&other).await;
         proxy.forward(put("/orders/7").token(1)).await;

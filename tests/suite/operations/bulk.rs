@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use rustix::process::Signal;
@@ -17,18 +18,23 @@ const ROUTES: &str = "routes:\n\
     - { path: '/orders/{id}', resource: 'order:{id}' }\n\
     - { path: '/once/{id}', resource: 'once:{id}', reuse: once }\n";
 
+/// A file of more marks than the admin port lists at once.
+fn many_marks(dir: &Path) -> PathBuf {
+    let file = dir.join("many.jsonl");
+    let line = |n| format!("{{\"resource\":\"many:{n}\",\"mark\":\"7\"}}");
+    let many = (0..1010).map(line).collect::<Vec<_>>().join("\n");
+    std::fs::write(&file, many).expect("written");
+    file
+}
+
 over_both_stores! {
     async fn marks_move_to_another_store(store: Store) {
         let upstream = Upstream::start().await;
         let from = Proxy::start(&Config::new(&upstream, &Store::sqlite()).with(ROUTES)).await;
         let (good, said) = marks(&from, &["export"]).await;
         assert!(good && said.is_empty(), "{said}");
-        // More than the admin port lists at once.
         let dir = tempfile::tempdir().expect("a directory");
-        let file = dir.path().join("many.jsonl");
-        let line = |n| format!("{{\"resource\":\"many:{n}\",\"mark\":\"7\"}}");
-        let many = (0..1010).map(line).collect::<Vec<_>>().join("\n");
-        std::fs::write(&file, many).expect("written");
+        let file = many_marks(dir.path());
         let path = file.to_str().expect("text");
         let (good, said) = marks(&from, &["import", path, "--reason", "a test"]).await;
         assert!(good && said.starts_with("1010 marks were raised, 0 were"), "{said}");
@@ -92,10 +98,7 @@ async fn ended(mut command: Process) -> (Option<i32>, String) {
 async fn an_interrupted_export_is_marked_as_partial_and_an_import_goes_on() {
     let (_upstream, proxy) = fenced(ROUTES).await;
     let dir = tempfile::tempdir().expect("a directory");
-    let file = dir.path().join("many.jsonl");
-    let line = |n| format!("{{\"resource\":\"many:{n}\",\"mark\":\"7\"}}");
-    let many = (0..1010).map(line).collect::<Vec<_>>().join("\n");
-    std::fs::write(&file, many).expect("written");
+    let file = many_marks(dir.path());
     let path = file.to_str().expect("text");
     let import = ["import", path, "--reason", "a test"];
     // A proxy that does not answer holds a step up, and lines tell that the command waits.

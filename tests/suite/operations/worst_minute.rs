@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use super::hooks::health;
+use crate::support::client::Exchange;
 use crate::support::postgres::Cluster;
 use crate::support::process::Process;
 use crate::support::proxy::fencepost;
@@ -94,6 +95,11 @@ over_both_stores! {
     }
 }
 
+async fn forwarded(exchange: &mut Exchange) {
+    let answer = exchange.answer().await.expect("an answer");
+    answer.assert_forwarded();
+}
+
 /// A request whose client has left is at the upstream nevertheless.
 #[tokio::test]
 async fn every_stage_has_its_word() {
@@ -107,11 +113,7 @@ async fn every_stage_has_its_word() {
         "body.timeout: {body}"
     );
     exchange.wire.send(b"cd").await.expect("a live connection");
-    exchange
-        .answer()
-        .await
-        .expect("an answer")
-        .assert_forwarded();
+    forwarded(&mut exchange).await;
 
     // The client has sent a part of a body that is forwarded as it comes.
     let gate = Gate::shut();
@@ -126,11 +128,7 @@ async fn every_stage_has_its_word() {
     let sent = in_progress(&proxy, 8, "upstream").await;
     assert!(seconds(&sent, "ends_in_seconds") > 0.0, "{sent}");
     gate.open();
-    exchange
-        .answer()
-        .await
-        .expect("an answer")
-        .assert_forwarded();
+    forwarded(&mut exchange).await;
 
     // The upstream has sent half of its response.
     let gate = Gate::shut();

@@ -147,8 +147,8 @@ fn each_kind_of_change_is_told_once() {
     assert_eq!(kinds(&old, &new), [Refused]);
 }
 
-/// An operator may stop to enforce and begin again, in as many steps as he likes. None of them
-/// gives a request another key.
+/// An operator may stop enforcing and begin again, in as many steps as he likes. None of them gives
+/// a request another key.
 #[test]
 fn tables_that_have_enforced_are_remembered() {
     use TableChange::{Added, Enforced, Format, Key, Observed, Removed, Unfenced};
@@ -181,7 +181,7 @@ fn tables_that_have_enforced_are_remembered() {
         let (again, _) = between.replaced_by(&old);
         assert_eq!(again, old);
         assert!(!between.remembers().is_empty() && again.remembers().is_empty());
-        // What is only remembered is no difference between two instances.
+        // Remembered tables are no difference between two instances.
         assert_ne!(between, between.alone());
         assert_eq!(between.digest(), between.alone().digest());
     }

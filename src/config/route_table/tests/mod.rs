@@ -53,7 +53,7 @@ fn route(fields: &str) -> RouteTable {
     table("safe-only", &[route])
 }
 
-/// What the store has after this change, unless it is a loss.
+/// The table on record after this change; `None` if it is a loss.
 fn harmless(from: &RouteTable, to: &RouteTable) -> Option<RouteTable> {
     let (next, findings) = from.replaced_by(to);
     let is_loss = findings.iter().any(|found| found.change.is_loss());
