@@ -12,6 +12,7 @@ mod judging;
 mod limits;
 mod lints;
 mod loader;
+mod outcome;
 mod route;
 mod route_table;
 mod settings;
@@ -32,6 +33,7 @@ pub use clients::{AddressRange, BearerTokens, ClaimSettings, ClientPattern, bear
 pub use judging::{ClientKey, IdempotencySettings, KeyScope, Mode, Reuse, SafeMethods, Unmatched};
 pub use limits::{BarrierSettings, BodySettings, ClientShare, LimitSettings, ShutdownSettings};
 pub use loader::{Loader, Overrides, parse};
+pub use outcome::{KeptHeader, LookUp, OutcomeSettings, UnknownOutcome};
 pub use route::RouteSettings;
 pub use route_table::{Finding, RouteTable, TableChange};
 pub use settings::Settings;

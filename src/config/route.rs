@@ -9,8 +9,9 @@ use serde::{Deserialize, Deserializer};
 use super::clients::ClientPattern;
 use super::judging::{ClientKey, IdempotencySettings, Mode, Reuse, SafeMethods, TokenSettings};
 use super::limits::{BarrierSettings, BodySettings};
+use super::outcome::{OutcomeSettings, UnknownOutcome};
 use super::units::{OffOr, Positive, Time, word};
-use super::upstream::{UnknownStatuses, UpstreamSettings};
+use super::upstream::{HTTP_STATUSES, UnknownStatuses, UpstreamSettings, check_statuses};
 use super::yaml::{Report, not_one_of, wrong};
 use crate::routing::{
     Allow, DEFAULT_METHODS, KeyTemplate, NAMING_OTHERS, Pattern, ResourceKey, SAFE_METHODS, Source,
@@ -72,6 +73,9 @@ pub struct RouteSettings {
     /// The `Idempotency-Key` that is sent upstream: `off`, or a block. If absent, it is on with its
     /// defaults.
     pub idempotency: OffOr<IdempotencySettings>,
+    /// Remembers what came of each operation: see the block. If absent, nothing is remembered.
+    #[schemars(extend("default" = ()))]
+    pub outcome: Option<OutcomeSettings>,
     /// Overrides of the top level's `upstream`.
     pub upstream: RouteUpstream,
     /// The statuses that leave the outcome of a request unknown.
@@ -101,6 +105,7 @@ impl Default for RouteSettings {
             safe_methods: SafeMethods::Optional,
             allow: Allow::default(),
             idempotency: OffOr(Some(IdempotencySettings::default())),
+            outcome: None,
             upstream: RouteUpstream::default(),
             unknown: UnknownStatuses::default(),
             barrier: RouteBarrier::default(),
@@ -247,6 +252,25 @@ impl RouteSettings {
         let is_reserved = RESERVED_LABELS.contains(&name.as_str());
         let text = "it means something else in metrics and logs\nchoose another name";
         report.error_if(is_reserved, at, text);
+    }
+
+    /// Checks what is remembered of operations.
+    pub(super) fn check_outcome(&self, at: &str, report: &mut Report) {
+        let Some(outcome) = &self.outcome else { return };
+        check_statuses(
+            &format!("{at}.not_done"),
+            &outcome.not_done,
+            HTTP_STATUSES,
+            report,
+        );
+        let sends_twice =
+            outcome.unknown == UnknownOutcome::Forward && self.idempotency().is_none();
+        let text = "the upstream cannot tell that it gets an operation a second time: no \
+                    Idempotency-Key is sent\nleave out `idempotency: off`, or say `unknown: refuse`";
+        report.error_if(sends_twice, &format!("{at}.unknown"), text);
+        let text = "`body.buffer` is 0, so no body is read whole: only requests without a body can be \
+                    remembered\nraise body.buffer to the size of the longest body";
+        report.warn_if(self.body.buffer.0 == 0, at, text);
     }
 
     /// Reads the template of the key.

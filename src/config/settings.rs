@@ -282,7 +282,14 @@ impl Settings {
         let text = "observe refuses nothing: stale writes reach the upstream and are only counted\n\
                     enforce, once the counts are what you expect";
         report.warn_if(route.mode == Mode::Observe, &field("mode"), text);
-        let judged = ["resource", "token", "reuse", "idempotency", "barrier"];
+        let judged = [
+            "resource",
+            "token",
+            "reuse",
+            "idempotency",
+            "outcome",
+            "barrier",
+        ];
         let idle = judged
             .into_iter()
             .find(|name| report.is_given(&field(name)));
@@ -315,7 +322,9 @@ impl Settings {
         route.key_bytes = self.limits.key_bytes.bytes();
         if route.mode == Mode::Bypass {
             route.idempotency = OffOr(None);
+            route.outcome = None;
         }
+        route.check_outcome(&field("outcome"), report);
         let needs_body = |block: &IdempotencySettings| block.key == KeyScope::Operation;
         let is_keyless = route.body.buffer.0 == 0 && route.idempotency().is_some_and(needs_body);
         let text = "`body.buffer` is 0: a request with a body that names no operation gets no key\n\

@@ -8,6 +8,8 @@
 //!   operators.
 //! - [`Permit::begin`] marks the moment from which a byte may go upstream, `Sending::settled` the
 //!   end.
+//! - [`Fencing::begin_operation`] makes sure that an operation is sent by one attempt at a time: see
+//!   [`operations`].
 //! - Operators list, view, advance, override and resolve: see [`operators`]. They forget marks: see
 //!   [`prune`].
 //!
@@ -23,6 +25,7 @@ pub mod growth;
 mod lanes;
 pub mod lease;
 pub mod membership;
+pub mod operations;
 pub mod operators;
 pub mod overview;
 pub mod permit;
@@ -90,6 +93,8 @@ pub struct Fencing {
     announcement: Mutex<Option<Instant>>,
     /// How long the store may take over an answer.
     timeout: Duration,
+    /// How long an unknown outcome counts as in flight.
+    settle: Duration,
 }
 
 impl Fencing {
@@ -136,6 +141,7 @@ impl Fencing {
             refused_batches: Throttle::of_repeats(),
             announcement: Mutex::default(),
             timeout: settings.store.timeout.0,
+            settle: settings.barrier.settle.0,
         })
     }
 

@@ -155,6 +155,14 @@ label! {
         /// Forwarded, and no whole answer came back (broken, or too slow), or one that does not
         /// tell whether the request took effect.
         OutcomeUnknown = "outcome-unknown",
+        /// Not forwarded: the operation was done before, and gets the answer that is on record.
+        Replayed = "replayed",
+        /// Refused: another request carries the operation out.
+        OperationUnderWay = "operation-under-way",
+        /// Refused: nobody knows whether the operation was done before.
+        OperationUnknown = "operation-unknown",
+        /// Refused: another request came under the name of the operation.
+        OperationMismatch = "operation-mismatch",
         /// Refused: an upgrade (`WebSocket` …) on a fenced route that does not allow it.
         UpgradeRefused = "upgrade-refused",
         /// The client left, or did not finish its request in time, before anything was forwarded.

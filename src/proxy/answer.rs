@@ -48,7 +48,10 @@ impl Proxy {
                 // An exchange under a permit, or the check of an observed request, counts its
                 // request when it ends.
                 if let Some(
-                    outcome @ (Outcome::Unfenced | Outcome::Claimed | Outcome::ObservedNoRoute),
+                    outcome @ (Outcome::Unfenced
+                    | Outcome::Claimed
+                    | Outcome::Replayed
+                    | Outcome::ObservedNoRoute),
                 ) = outcome
                 {
                     metrics.request(outcome);

@@ -12,6 +12,7 @@ use super::context::{Context, Listed};
 use super::exchange::{Asked, FenceTerms, fenced};
 use super::headers::is_grpc;
 use super::limits::InFlightPermit;
+use super::operation::Turn;
 use super::refusal::Refusal;
 use super::setup::Proxy;
 use crate::active_requests::Stage;
@@ -41,9 +42,8 @@ impl Proxy {
         let (upload, key, open) = self
             .upload_and_key(context, &fenced, &head, body, &permit)
             .await?;
-        let (upload, idempotency) = self
-            .idempotency_key(&fenced, &head, &key, upload, &permit)
-            .await?;
+        let (upload, (idempotency, asked)) =
+            self.names(&fenced, &head, &key, upload, &permit).await?;
 
         // Phase 3: the marks, then the barrier. Everything after this happens under the permit.
         let needs = settings.token.bounds().needs(token);
@@ -56,7 +56,25 @@ impl Proxy {
         let admitted = self.fencing.admit(needs, subject, open, wait, watch);
         let admitted = admitted.await?;
 
-        // Phase 4: the exchange.
+        // Phase 4: what is known of the operation, where outcomes are remembered.
+        let attempt = match (asked, &settings.outcome) {
+            (Some(asked), Some(outcome)) => {
+                let (context, permit) = ((&**context, &route), &admitted.permit);
+                match self
+                    .operation(context, &head, (asked, outcome), permit)
+                    .await?
+                {
+                    Turn::Send(attempt) => Some(attempt),
+                    Turn::Replay(response) => {
+                        let outcome = Some(Outcome::Replayed);
+                        return Ok(Forwarded { response, outcome });
+                    }
+                }
+            }
+            _ => None,
+        };
+
+        // Phase 5: the exchange.
         let once = settings.reuse == Reuse::Once && fenced.unsafe_method;
         let terms = FenceTerms {
             context: Arc::clone(context),
@@ -73,6 +91,7 @@ impl Proxy {
                 grpc: is_grpc(&head.fields),
             },
             spend: once.then(|| self.spend_name()),
+            attempt,
             via: self.via,
         };
         let body = upload.send(Arc::clone(&terms.progress));
@@ -81,7 +100,7 @@ impl Proxy {
         let kept = (Arc::clone(&permit), listed);
         let forwarded = fenced::forward(admitted.permit, exchange, terms, kept, &self.tasks);
 
-        // Phase 5: the answer. The exchange may end long before or after the client has taken it.
+        // Phase 6: the answer. The exchange may end long before or after the client has taken it.
         let mut forwarded = forwarded.await?;
         forwarded.response.body.keep(permit);
         Ok(forwarded)

@@ -58,6 +58,23 @@ pub enum IdempotencyError {
          X-Fencing-Operation, or a shorter body"
     )]
     NoKey,
+    /// The route remembers outcomes, and the body was too long to be digested (413).
+    #[error(
+        "this route remembers outcomes, and the body is too long to be compared (body.buffer); send a \
+         shorter one"
+    )]
+    NoDigest,
+    /// The route remembers outcomes, and the caller names no operation, or one that is too long (400).
+    #[error(
+        "this route remembers outcomes (outcome): name the operation in X-Fencing-Operation with at most \
+         {LONGEST_OPERATION} bytes, the same for every holder"
+    )]
+    NoOperation,
+    /// The route remembers outcomes, and the trailers of gRPC cannot be remembered (400).
+    #[error(
+        "this route remembers outcomes (outcome), which cannot be done for gRPC; use another route"
+    )]
+    Grpc,
     /// The caller's operation is empty (400).
     #[error("X-Fencing-Operation is empty; name the operation, or leave the header out")]
     EmptyOperation,
@@ -66,15 +83,19 @@ pub enum IdempotencyError {
     ClientKey(String),
 }
 
+/// The longest name of an operation that is remembered.
+pub const LONGEST_OPERATION: usize = 255;
+
 /// The key of one request: `None` if it needs a digest, there is none, and the route does
 /// not require a key.
 ///
-/// `operation` is the caller's `X-Fencing-Operation`. `digest` is `None` if the body was not read
+/// `token`: `None` where the outcome of the operation is remembered; then its key is the same for every
+/// holder. `operation` is the caller's `X-Fencing-Operation`. `digest` is `None` if the body was not read
 /// whole before the send.
 pub fn key(
     settings: &IdempotencySettings,
     resource: &ResourceKey,
-    token: Token,
+    token: Option<Token>,
     operation: Option<&str>,
     digest: Option<&RequestDigest>,
 ) -> Result<Option<String>, IdempotencyError> {
@@ -98,7 +119,7 @@ pub fn key(
 fn render(
     settings: &IdempotencySettings,
     resource: &ResourceKey,
-    token: Token,
+    token: Option<Token>,
     operation: Option<&str>,
     digest: Option<&RequestDigest>,
 ) -> Result<Option<String>, IdempotencyError> {
@@ -106,6 +127,13 @@ fn render(
         return Err(IdempotencyError::EmptyOperation);
     }
     let mut text = escaped(resource.as_str());
+    let Some(token) = token else {
+        // No token is written so.
+        return Ok(Some(format!(
+            "{text}-%o-{}",
+            escaped(operation.unwrap_or_default())
+        )));
+    };
     // Writing to a string does not fail.
     let _ = write!(text, "-{token}");
     let operation = match (settings.key, operation, digest) {
@@ -179,7 +207,7 @@ mod tests {
     ) -> String {
         let resource = ResourceKey::new(resource).unwrap();
         let token = Token::new(token).unwrap();
-        let made = render(settings, &resource, token, operation, digest);
+        let made = render(settings, &resource, Some(token), operation, digest);
         made.unwrap().expect("a text")
     }
 
@@ -235,7 +263,7 @@ mod tests {
                 (true, format!("\"{expected_uuid}\"")),
             ] {
                 settings.quoted = quoted;
-                let key = key(&settings, &resource, token, operation, Some(&digest));
+                let key = key(&settings, &resource, Some(token), operation, Some(&digest));
                 assert_eq!(key.unwrap().unwrap(), expected);
             }
         }
@@ -256,13 +284,13 @@ mod tests {
     fn without_a_key() {
         let resource = ResourceKey::new("r").unwrap();
         let mut settings = IdempotencySettings::default();
-        let none = |settings: &_| key(settings, &resource, Token::MAX, None, None);
+        let none = |settings: &_| key(settings, &resource, Some(Token::MAX), None, None);
         assert_eq!(none(&settings), Ok(None));
         settings.required = true;
         assert_eq!(none(&settings), Err(IdempotencyError::NoKey));
         settings.key = KeyScope::Epoch;
         assert!(none(&settings).unwrap().is_some());
-        let empty = key(&settings, &resource, Token::MAX, Some(""), None);
+        let empty = key(&settings, &resource, Some(Token::MAX), Some(""), None);
         assert_eq!(empty, Err(IdempotencyError::EmptyOperation));
     }
 

@@ -25,6 +25,7 @@ pub(crate) mod limits;
 mod log;
 mod notes;
 mod observe;
+mod operation;
 mod refusal;
 mod routing_table;
 mod setup;

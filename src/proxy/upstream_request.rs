@@ -9,8 +9,9 @@ use super::classify::Fenced;
 use super::context::Context;
 use super::destination;
 use super::headers::{self, ForUpstream, http2};
-use super::idempotency::{self, Choice, RequestDigest};
+use super::idempotency::{self, Choice, IdempotencyError, LONGEST_OPERATION, RequestDigest};
 use super::limits::InFlightPermit;
+use super::operation::AskedOperation;
 use super::refusal::Refusal;
 use super::routing_table::Route;
 use super::setup::Proxy;
@@ -95,25 +96,34 @@ impl Proxy {
         })
     }
 
-    /// The idempotency key that goes upstream. The body is read for it, and returned.
-    pub(super) async fn idempotency_key<'a>(
+    /// The idempotency key that goes upstream, and the operation if its outcome is remembered. The
+    /// body is read for them, and returned.
+    pub(super) async fn names<'a>(
         &self,
         fenced: &'a Fenced,
         head: &RequestHead,
         key: &ResourceKey,
         upload: RequestBody,
         permit: &InFlightPermit,
-    ) -> Result<(RequestBody, Option<(&'a str, Choice)>), Refusal> {
-        let settings = fenced.route.settings.idempotency();
-        let Some(settings) = settings.filter(|_| fenced.unsafe_method) else {
-            return Ok((upload, None));
-        };
-        let operation = headers::text(&head.fields, headers::OPERATION)?;
-        if idempotency::keeps_clients(settings, &head.fields)? {
-            return Ok((upload, Some((&settings.header.0, Choice::KeepClients))));
+    ) -> Result<(RequestBody, Names<'a>), Refusal> {
+        let settings = &fenced.route.settings;
+        if !fenced.unsafe_method {
+            return Ok((upload, (None, None)));
         }
+        let operation = match settings.outcome {
+            _ if settings.idempotency().is_none() && settings.outcome.is_none() => {
+                return Ok((upload, (None, None)));
+            }
+            None => headers::text(&head.fields, headers::OPERATION)?,
+            Some(_) => Some(remembered(head)?),
+        };
+        let idempotency = settings.idempotency();
+        let keeps = idempotency.map(|block| idempotency::keeps_clients(block, &head.fields));
+        let keeps = keeps.transpose()?.unwrap_or(true);
         let (mut upload, mut digest) = (upload, None);
-        if let Some(length) = upload.whole_length() {
+        if let Some(length) = upload.whole_length()
+            && (!keeps || settings.outcome.is_some())
+        {
             let (method, targets) = (head.method.clone(), destination::targets(head));
             let targets = targets.into_owned();
             let digest_of = move |upload: &RequestBody| {
@@ -123,20 +133,51 @@ impl Proxy {
             let kept = Arc::clone(permit);
             (upload, digest) = self.long_bodies.work(upload, kept, digest_of).await;
         }
-        let made = idempotency::key(settings, key, fenced.token, operation, digest.as_ref());
-        let made = made?;
-        if made.is_none() {
-            // Counted each time, logged once per route.
-            fenced.route.metrics.keyless.inc();
-            fenced.route.keyless_said.call_once(|| {
-                tracing::warn!(
-                    route = fenced.route.settings.label(),
-                    "a request went upstream without an idempotency key: its body is longer than \
-                     body.buffer and it names no X-Fencing-Operation; further ones are only counted"
-                );
-            });
-        }
-        let choice = made.map_or(Choice::Nothing, Choice::Send);
-        Ok((upload, Some((&settings.header.0, choice))))
+        let token = settings.outcome.is_none().then_some(fenced.token);
+        let choice = match idempotency {
+            None => None,
+            Some(block) if keeps => Some((block.header.0.as_str(), Choice::KeepClients)),
+            Some(block) => {
+                let made = idempotency::key(block, key, token, operation, digest.as_ref())?;
+                if made.is_none() {
+                    keyless(&fenced.route);
+                }
+                Some((&*block.header.0, made.map_or(Choice::Nothing, Choice::Send)))
+            }
+        };
+        let asked = match (&settings.outcome, operation) {
+            (Some(_), Some(name)) => Some(AskedOperation {
+                name: name.to_owned(),
+                digest: digest.ok_or(IdempotencyError::NoDigest)?,
+            }),
+            _ => None,
+        };
+        Ok((upload, (choice, asked)))
     }
+}
+
+/// The idempotency header of a request, and its operation if the outcome of that is remembered.
+pub(super) type Names<'a> = (Option<(&'a str, Choice)>, Option<AskedOperation>);
+
+/// The name of an operation whose outcome is to be remembered.
+fn remembered(head: &RequestHead) -> Result<&str, Refusal> {
+    if headers::is_grpc(&head.fields) {
+        return Err(IdempotencyError::Grpc.into());
+    }
+    let name = headers::text(&head.fields, headers::OPERATION)?;
+    let fits =
+        |name: &&str| !name.is_empty() && name.len() <= LONGEST_OPERATION && !name.contains('\0');
+    Ok(name.filter(fits).ok_or(IdempotencyError::NoOperation)?)
+}
+
+/// Counted each time, logged once per route.
+fn keyless(route: &Route) {
+    route.metrics.keyless.inc();
+    route.keyless_said.call_once(|| {
+        tracing::warn!(
+            route = route.settings.label(),
+            "a request went upstream without an idempotency key: its body is longer than \
+             body.buffer and it names no X-Fencing-Operation; further ones are only counted"
+        );
+    });
 }

@@ -84,6 +84,8 @@ pub(super) enum Turn {
     Declare,
     /// Writes that other instances wait for, and tokens that are given back.
     Cede,
+    /// Writes about operations.
+    Operate,
     /// Notifies other instances.
     Notify,
 }
@@ -114,6 +116,16 @@ pub(super) struct Texts {
     pub audit: &'static str,
     /// The ids that only epochs know.
     pub unknown: &'static str,
+    pub operations: OperationTexts,
+}
+
+/// The statements about operations: see [`Operations`](super::Operations).
+pub(super) struct OperationTexts {
+    pub begin: &'static str,
+    pub retake: &'static str,
+    pub know: &'static str,
+    pub settle: &'static str,
+    pub forget: &'static str,
 }
 
 /// Work at a connection.

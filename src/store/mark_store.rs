@@ -1,5 +1,5 @@
-//! [`MarkStore`]: the one trait that both stores implement, in three parts:
-//! [`Marks`], [`Instances`] and [`Administration`].
+//! [`MarkStore`]: the one trait that both stores implement, in four parts:
+//! [`Marks`], [`Instances`], [`Administration`] and [`Operations`].
 //!
 //! Rules that every store keeps, whatever its engine:
 //!
@@ -23,6 +23,7 @@ use async_trait::async_trait;
 use super::administration::Administration;
 use super::instances::Instances;
 use super::marks::Marks;
+use super::operations::Operations;
 use super::records::{Count, StoreError};
 
 /// The store of the marks. All calls are for one namespace, fixed when the store is opened.
@@ -30,7 +31,7 @@ use super::records::{Count, StoreError};
 /// A caller may drop any of these futures at any time. The store must then close the connection, or
 /// let the work end in its own task. It never reuses a connection in an unknown state.
 #[async_trait]
-pub trait MarkStore: Marks + Instances + Administration {
+pub trait MarkStore: Marks + Instances + Administration + Operations {
     /// `sqlite` or `postgres`.
     fn kind(&self) -> &'static str;
 

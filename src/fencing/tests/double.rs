@@ -125,7 +125,7 @@ impl Double {
     }
 
     /// Runs a call whose statement cannot fail.
-    async fn run<T: Send>(
+    pub(super) async fn run<T: Send>(
         &self,
         call: &'static str,
         work: impl FnOnce(&mut Rows) -> T + Send,

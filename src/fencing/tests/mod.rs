@@ -1,6 +1,7 @@
 //! Shared by the tests of several modules: a store in memory, and an instance over it.
 
 mod double;
+mod operations;
 mod rig;
 pub(crate) mod rows;
 mod simulation;

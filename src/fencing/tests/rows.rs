@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
+use super::operations::OperationRow;
 use crate::routing::{ResourceKey, Token};
 use crate::store::{
     Ask, AuditRow, Batch, Epoch, Era, Found, InstanceId, InstanceRow, MarkRow, Opening, Override,
@@ -39,6 +40,7 @@ pub(crate) struct Instance {
 pub(crate) struct Rows {
     pub marks: BTreeMap<ResourceKey, Mark>,
     pub instances: BTreeMap<InstanceId, Instance>,
+    pub operations: BTreeMap<(ResourceKey, String), OperationRow>,
     /// The namespace's.
     pub era: Era,
     /// The route table on record.
@@ -55,6 +57,7 @@ impl Default for Rows {
         Self {
             marks: BTreeMap::new(),
             instances: BTreeMap::new(),
+            operations: BTreeMap::new(),
             era: 0,
             routes: None,
             audit: Vec::new(),

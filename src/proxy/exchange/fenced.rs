@@ -32,6 +32,7 @@ use super::reply::{ClientSender, Reply, ResponseWatch};
 use super::{Outlives, SpawnOnDrop};
 use crate::active_requests::Stage;
 use crate::body::UploadProgress;
+use crate::fencing::operations::OwnAttempt;
 use crate::fencing::permit::{Permit, Sending};
 use crate::fencing::{Refused, Undecided};
 use crate::http1::Response;
@@ -41,6 +42,7 @@ use crate::proxy::client_body::{ClientBody, ReplySource};
 use crate::proxy::context::{Context, Listed};
 use crate::proxy::headers::{self, Via};
 use crate::proxy::limits::InFlightPermit;
+use crate::proxy::operation::Recorder;
 use crate::proxy::refusal::Refusal;
 use crate::proxy::routing_table::Route;
 use crate::proxy::upstream_request::{Exchange, unanswered};
@@ -52,14 +54,17 @@ use crate::upstream::{Reserved, ResponseBody, SendError, Upstream, poll_taken, t
 pub(in crate::proxy) async fn forward(
     permit: Permit,
     exchange: Box<Exchange>,
-    terms: FenceTerms,
+    mut terms: FenceTerms,
     held: (InFlightPermit, Listed),
     tasks: &TaskTracker,
 ) -> Result<Forwarded, Refusal> {
     terms.context.progress.enter(Stage::Connection, None);
     let reserved = match reserve(&terms.context.snapshot.upstream, &permit).await {
         Ok(reserved) => reserved,
-        Err(refusal) => return Err(unanswered(exchange.span, refusal)),
+        Err(refusal) => {
+            terms.give_back().await;
+            return Err(unanswered(exchange.span, refusal));
+        }
     };
     // Dropped behind the spawn below: a stop waits for the exchange without a gap.
     let mut followed = SpawnOnDrop::new(follow(permit, reserved, exchange, terms, held), tasks);
@@ -81,17 +86,21 @@ async fn follow(
     permit: Permit,
     reserved: Reserved,
     exchange: Box<Exchange>,
-    terms: FenceTerms,
+    mut terms: FenceTerms,
     held: (InFlightPermit, Listed),
 ) -> Result<Answered, Unanswered> {
     if let Some(name) = &terms.spend {
         let ends = Instant::now() + terms.context.table().settings.store.timeout.0;
         terms.context.progress.enter(Stage::Store, Some(ends));
         if let Err(refusal) = spend(&permit, name).await {
+            terms.give_back().await;
             drop(permit);
             let refusal = unanswered(exchange.span, refusal);
             return Err(Unanswered { refusal, terms });
         }
+    }
+    if let Some(attempt) = &mut terms.attempt {
+        attempt.begin();
     }
     let open = OpenExchange {
         sending: permit.begin(),
@@ -217,6 +226,8 @@ pub(in crate::proxy) struct FenceTerms {
     pub asked: Asked,
     /// `reuse: once`: the name to spend the permit's token under before the send.
     pub spend: Option<String>,
+    /// The right to send the operation, where its outcome is remembered.
+    pub attempt: Option<OwnAttempt>,
     pub via: Via,
 }
 
@@ -232,6 +243,13 @@ impl FenceTerms {
         metrics.request(refusal.outcome());
         let status = status.unwrap_or_else(|| refusal.status(self.context.style()));
         self.context.note(label, refusal, Some(status));
+    }
+
+    /// The operation has not been done: it may be sent again.
+    async fn give_back(&mut self) {
+        if let Some(attempt) = self.attempt.take() {
+            attempt.give_back().await;
+        }
     }
 }
 
@@ -280,6 +298,8 @@ impl OpenExchange {
     async fn without_effect(mut self, mut refusal: Refusal) -> Unanswered {
         let (key, token) = (self.sending.key().clone(), self.sending.token());
         let fencing = Arc::clone(self.sending.fencing());
+        // Under the permit: what comes after it finds the operation free.
+        self.terms.give_back().await;
         self.sending.settled();
         if let Some(name) = self.terms.spend.take()
             && let Refusal::Unreachable { spent, .. } = &mut refusal
@@ -318,8 +338,12 @@ async fn hand_on(
     let (mut doubt, mut outcome) = (conclusion.head, open.terms.outcome);
     let rules = headers::response_for_client(&mut head.fields, head.version, open.terms.via);
     let length = body.size_hint().exact();
+    let outcome_settings = open.terms.route.settings.outcome.as_ref();
+    let recorder = outcome_settings
+        .filter(|_| open.terms.attempt.is_some())
+        .map(|settings| Recorder::new(settings, head.status, &head.fields));
     let mut relay = Relay {
-        reply: Reply::new(body, rules, conclusion),
+        reply: Reply::new(body, rules, conclusion).recorded_by(recorder),
         status: head.status,
         open,
     };
@@ -336,7 +360,7 @@ async fn hand_on(
         let rest = match poll_taken(&mut relay.reply.body) {
             Poll::Ready(taken) => {
                 doubt = doubt.or((!taken).then_some(Doubt::NotTaken));
-                relay.conclude(taken);
+                relay.conclude(taken).await;
                 None
             }
             Poll::Pending => Some(Box::pin(relay.until_taken()) as Rest),
@@ -370,11 +394,30 @@ struct Relay {
 
 impl Relay {
     /// Ends an exchange whose answer is whole. `taken`: the upstream has taken what was sent.
-    fn conclude(self, taken: bool) {
+    async fn conclude(mut self, taken: bool) {
         let doubt = self.reply.conclusion.doubt();
         let doubt = doubt.or((!taken).then_some(Doubt::NotTaken));
+        if doubt.is_none() {
+            self.record().await;
+        }
         let unknown = doubt.map(|doubt| Refusal::Broken(doubt.to_string()));
         self.end(unknown.as_ref());
+    }
+
+    /// Records what came of the operation, where that is remembered. The permit is still held: what comes
+    /// after it finds the record.
+    async fn record(&mut self) {
+        let terms = &mut self.open.terms;
+        if let Some(settings) = &terms.route.settings.outcome
+            && let Some(recorder) = self.reply.recorder.take()
+            && let Some(attempt) = terms.attempt.take()
+        {
+            if settings.not_done.contains(&self.status.as_u16()) {
+                attempt.give_back().await;
+            } else {
+                attempt.know(&recorder.answer(), settings.remember.0).await;
+            }
+        }
     }
 
     /// Ends the permit. A connection that has not been released is reset before that: nothing more is
@@ -403,7 +446,7 @@ impl Relay {
         match read.map(|last| (last, poll_taken(&mut self.reply.body))) {
             Err(refusal) => self.end(Some(&refusal)),
             Ok((last, Poll::Ready(taken))) => {
-                self.conclude(taken);
+                self.conclude(taken).await;
                 client.finish(last);
             }
             Ok((last, Poll::Pending)) => {
@@ -425,7 +468,7 @@ impl Relay {
             _ = self.open.cut() => false,
             () = tokio::time::sleep(timeout) => false,
         };
-        self.conclude(in_time);
+        self.conclude(in_time).await;
     }
 }
 

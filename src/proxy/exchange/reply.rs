@@ -17,6 +17,7 @@ use crate::body::{BoxError, MemoryShare};
 use crate::metrics::{ResponseTimer, RouteMetrics};
 use crate::proxy::context::Context as RequestContext;
 use crate::proxy::headers::TrailerRules;
+use crate::proxy::operation::Recorder;
 use crate::proxy::refusal::Refusal;
 use crate::traces::UpstreamSpan;
 use crate::upstream::{ResponseBody, upload};
@@ -74,6 +75,8 @@ pub(in crate::proxy) struct Reply {
     first: Option<Frame<Bytes>>,
     rules: TrailerRules,
     pub conclusion: Conclusion,
+    /// Keeps what is to be remembered of the answer.
+    pub recorder: Option<Recorder>,
 }
 
 impl Reply {
@@ -87,7 +90,14 @@ impl Reply {
             first: None,
             rules,
             conclusion,
+            recorder: None,
         }
+    }
+
+    /// Has the answer recorded as it is read.
+    pub(in crate::proxy) fn recorded_by(mut self, recorder: Option<Recorder>) -> Self {
+        self.recorder = recorder;
+        self
     }
 
     /// All of an answer that has come whole with its head. `None`: there is more to come.
@@ -122,6 +132,11 @@ impl Reply {
         {
             self.conclusion.read(trailers);
             self.rules.strip(trailers);
+        }
+        if let (Some(recorder), Some(Ok(frame))) = (&mut self.recorder, &frame)
+            && let Some(data) = frame.data_ref()
+        {
+            recorder.feed(data);
         }
         Poll::Ready(frame)
     }

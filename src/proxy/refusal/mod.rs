@@ -45,6 +45,8 @@ pub enum Refusal {
     Unauthorized,
     UpgradeRefused,
     Overloaded(Limit),
+    /// Nothing was forwarded for what is known of the operation.
+    Operation(OperationRefusal),
     /// Not sent, or not processed. `spent`: the token could not be given back.
     Unreachable {
         cause: String,
@@ -91,10 +93,26 @@ impl From<Ambiguity> for Refusal {
     }
 }
 
+/// What is known of an operation that cannot be sent now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperationRefusal {
+    UnderWay,
+    Unknown,
+    Mismatch,
+}
+
+impl From<OperationRefusal> for Refusal {
+    fn from(refusal: OperationRefusal) -> Self {
+        Self::Operation(refusal)
+    }
+}
+
 impl From<IdempotencyError> for Refusal {
     fn from(error: IdempotencyError) -> Self {
         match error {
-            IdempotencyError::NoKey => Self::TooLarge(error.to_string()),
+            IdempotencyError::NoKey | IdempotencyError::NoDigest => {
+                Self::TooLarge(error.to_string())
+            }
             _ => Self::ambiguous(error),
         }
     }
@@ -258,6 +276,17 @@ impl Refusal {
                 "The proxy cannot fence what goes through a tunnel, so this route opens none."
             }
             Self::Overloaded(limit) => return write_limit(f, *limit),
+            Self::Operation(OperationRefusal::UnderWay) => {
+                "Another request is carrying this operation out. Nothing was forwarded."
+            }
+            Self::Operation(OperationRefusal::Unknown) => {
+                "An earlier request has sent this operation, and nobody knows whether it took effect. \
+                 Nothing was forwarded."
+            }
+            Self::Operation(OperationRefusal::Mismatch) => {
+                "Another request has come under this X-Fencing-Operation: its method, target or body \
+                 was another one. Nothing was forwarded."
+            }
             Self::Unreachable { spent, .. } => {
                 f.write_str(
                     "The upstream cannot be reached, or has not processed the request and will not.",

@@ -10,7 +10,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde::Serializer as _;
 use serde::ser::SerializeMap as _;
 
-use super::{AnswerStyle, Refusal, Subject};
+use super::{AnswerStyle, OperationRefusal, Refusal, Subject};
 use crate::fencing::{Refused, TRY_AGAIN};
 use crate::http1::Response;
 use crate::http1::names::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -95,6 +95,9 @@ impl Refusal {
             Self::Unreachable { spent, .. } => (O::UpstreamUnreachable, S::BAD_GATEWAY, grpc::UNAVAILABLE, unsent(*spent)),
             Self::TooSlow(_) => (O::OutcomeUnknown, S::GATEWAY_TIMEOUT, grpc::DEADLINE_EXCEEDED, CheckFirst),
             Self::VersionNotSupported => (O::VersionNotSupported, S::HTTP_VERSION_NOT_SUPPORTED, grpc::UNIMPLEMENTED, Never),
+            Self::Operation(OperationRefusal::UnderWay) => (O::OperationUnderWay, S::CONFLICT, grpc::FAILED_PRECONDITION, SameToken),
+            Self::Operation(OperationRefusal::Unknown) => (O::OperationUnknown, S::CONFLICT, grpc::FAILED_PRECONDITION, CheckFirst),
+            Self::Operation(OperationRefusal::Mismatch) => (O::OperationMismatch, S::UNPROCESSABLE_ENTITY, grpc::INVALID_ARGUMENT, Never),
             Self::Loop => (O::LoopDetected, S::LOOP_DETECTED, grpc::INTERNAL, Never),
         };
         Row { outcome, status, grpc, retry }
@@ -127,7 +130,11 @@ impl Refusal {
             Some(Unavailable { retry_after, .. } | OlderInFlight { retry_after, .. }) => {
                 Some(*retry_after)
             }
-            _ => (self.outcome() == Outcome::Overloaded).then_some(TRY_AGAIN),
+            _ => matches!(
+                self.outcome(),
+                Outcome::Overloaded | Outcome::OperationUnderWay
+            )
+            .then_some(TRY_AGAIN),
         }
     }
 
@@ -159,6 +166,13 @@ impl Refusal {
             | Self::Unreachable { .. }
             | Self::Overloaded(_)
             | Self::ClientGone(_) => "Acquire the lock again, and read the state before writing.",
+            Self::Operation(OperationRefusal::Mismatch) => {
+                "Send each operation under a name of its own, and a repetition byte for byte."
+            }
+            Self::Operation(_) => {
+                "Check whether it took effect, and have an operator record it: fencepost operations \
+                 resolve."
+            }
             Self::TokenRequired => "Send the token of your lock in X-Fencing-Token.",
             Self::MalformedToken(_) => "Send the number as the lock service gave it.",
             Self::Ambiguous(_) => "Correct this before you send the request again.",
@@ -419,6 +433,9 @@ mod tests {
             Refusal::Unauthorized,
             Refusal::UpgradeRefused,
             Refusal::Overloaded(Limit::InFlight),
+            OperationRefusal::UnderWay.into(),
+            OperationRefusal::Unknown.into(),
+            OperationRefusal::Mismatch.into(),
             Refusal::unreachable(text()),
             Refusal::unreachable(text()).and_spent(),
             Refusal::Broken(text()),
@@ -431,8 +448,9 @@ mod tests {
     fn every_detail_ends_with_the_next_step_and_its_seconds() {
         const STEPS: [&str; 5] = ["Acquire", "Check", "Correct", "Send", "Use"];
         let passes = |outcome: &Outcome| {
-            use Outcome::{Advanced, Claimed, Current, Unfenced};
-            outcome.is_observed() || [Advanced, Claimed, Current, Unfenced].contains(outcome)
+            use Outcome::{Advanced, Claimed, Current, Replayed, Unfenced};
+            outcome.is_observed()
+                || [Advanced, Claimed, Current, Replayed, Unfenced].contains(outcome)
         };
         let mut missing: Vec<_> = Outcome::ALL.iter().filter(|one| !passes(one)).collect();
         for refusal in of_every_outcome() {

@@ -6,7 +6,7 @@ use sqlx::PgConnection;
 
 use super::connect::{self, Session as Use};
 use super::statements::TEXTS;
-use super::{PostgresStore, notifications};
+use super::{LANES, PostgresStore, notifications};
 use crate::store::engine::{Connection, Engine, Session, Texts, Turn, Work};
 use crate::store::rows::{self, Failure};
 use crate::store::{StoreError, place};
@@ -25,6 +25,7 @@ impl Engine for PostgresStore {
             Turn::Read | Turn::Write | Turn::Transaction => &self.operators,
             Turn::Join | Turn::Renew | Turn::Watch | Turn::Declare => &self.heartbeat,
             Turn::Cede => &self.ceding,
+            Turn::Operate => &self.operating[self.operated.fetch_add(1, Ordering::Relaxed) % LANES],
             Turn::Notify => &self.notifying,
         };
         self.bounded(async {

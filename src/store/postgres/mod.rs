@@ -27,7 +27,7 @@ mod start;
 mod statements;
 mod warnings;
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -71,6 +71,9 @@ pub struct PostgresStore {
     /// For cedes, repairs, and tokens that are given back.
     ceding: DedicatedConnection,
     notifying: DedicatedConnection,
+    /// For the records of operations, in turns.
+    operating: [DedicatedConnection; LANES],
+    operated: AtomicUsize,
     heartbeat: DedicatedConnection,
     operators: DedicatedConnection,
     /// Which of the membership task's connections answered the last read of the instances.
@@ -104,6 +107,8 @@ impl PostgresStore {
             reader: slot(Session::Other),
             ceding: slot(Session::Other),
             notifying: slot(Session::Other),
+            operating: std::array::from_fn(|_| slot(Session::Other)),
+            operated: AtomicUsize::new(0),
             heartbeat: slot(Session::Other),
             operators: slot(Session::Other),
             instances_over: AtomicU64::new(0),

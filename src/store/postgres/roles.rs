@@ -1,5 +1,5 @@
 //! Grants for the role that `serve` uses: no more than the protocol needs. The role changes no
-//! schema and deletes nothing: a mark never goes down, and a stray `DELETE` would break the first
+//! schema and deletes no mark: a mark never goes down, and a stray `DELETE` would break the first
 //! guarantee.
 
 use std::time::Duration;
@@ -15,11 +15,12 @@ use crate::store::rows::{Failure, only};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Tables, and the privileges on them.
-const GRANTS: [(&str, &str); 5] = [
+const GRANTS: [(&str, &str); 6] = [
     ("namespaces", "SELECT, INSERT, UPDATE"),
     ("marks", "SELECT, INSERT, UPDATE"),
     ("instances", "SELECT, INSERT, UPDATE"),
     ("audit", "SELECT, INSERT"),
+    ("operations", "SELECT, INSERT, UPDATE, DELETE"),
     ("fencepost_migrations", "SELECT"),
 ];
 

@@ -75,3 +75,29 @@ CREATE TABLE audit (
 );
 
 CREATE INDEX audit_by_resource ON audit (namespace, resource, id);
+
+-- The operations whose outcome is remembered (`outcome` of a route). Text that is not a key stays as it came.
+CREATE TABLE operations (
+    namespace text COLLATE "C" NOT NULL,
+    resource text COLLATE "C" NOT NULL,
+    -- The caller's name for it (X-Fencing-Operation).
+    operation text COLLATE "C" NOT NULL,
+    -- The name of the one attempt that may send it, or has sent it.
+    attempt text NOT NULL,
+    -- The digest of the request.
+    digest text NOT NULL,
+    -- The token that it is sent under, and the instance that sends it.
+    token bigint NOT NULL,
+    instance bigint NOT NULL,
+    -- 0: sent, or about to be; 1: its outcome is unknown, and has settled; 2: known.
+    state smallint NOT NULL CHECK (state IN (0, 1, 2)),
+    -- The answer, as a JSON document. NULL: none is known.
+    answer text,
+    -- When the state last changed, and until when a known one is kept, in milliseconds since the Unix epoch.
+    since bigint NOT NULL,
+    expires bigint,
+    PRIMARY KEY (namespace, resource, operation)
+);
+
+CREATE INDEX operations_not_known ON operations (namespace) WHERE state < 2;
+CREATE INDEX operations_by_expiry ON operations (namespace, expires) WHERE expires IS NOT NULL;

@@ -11,6 +11,7 @@
 //! keeps an epoch for longer.
 
 use crate::store::engine::Texts;
+use crate::store::operations::texts;
 
 /// The epochs of a row (`m`, or `EXCLUDED`) for which a condition holds, in their order. In the
 /// condition, `s.i` is where the epoch's triple begins.
@@ -205,6 +206,7 @@ pub(super) const TEXTS: Texts = Texts {
          CROSS JOIN LATERAL generate_series(1, cardinality(m.open), 3) AS s(i) \
          WHERE m.namespace = $1 AND (SELECT true FROM instances AS i \
              WHERE i.namespace = $1 AND i.id = m.open[s.i]) IS NULL",
+    operations: texts!("floor(extract(epoch FROM now()) * 1000)::bigint"),
 };
 
 /// The epochs of `m` that a row `k` of arrays does not name.

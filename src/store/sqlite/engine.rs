@@ -10,6 +10,7 @@ use super::session::Kind;
 use super::{SqliteStore, count, schema};
 use crate::store::engine::{Engine, Texts, Turn, Work};
 use crate::store::instances::TOUCH;
+use crate::store::operations::texts;
 use crate::store::rows::{self, Failure, Schema};
 use crate::store::{Count, Era, MarkStore, StoreError};
 
@@ -60,6 +61,7 @@ impl Engine for SqliteStore {
         unknown: "SELECT DISTINCT e.value FROM marks AS m, json_each(m.open) AS e \
              WHERE m.namespace = $1 AND e.key % 3 = 0 AND NOT EXISTS ( \
                  SELECT 1 FROM instances AS i WHERE i.namespace = $1 AND i.id = e.value)",
+        operations: texts!("CAST(unixepoch('subsec') * 1000 AS INTEGER)"),
     };
     const SHARED: bool = false;
 

@@ -53,6 +53,24 @@ CREATE TABLE audit (
 
 CREATE INDEX audit_by_resource ON audit (namespace, resource, id);
 
+CREATE TABLE operations (
+    namespace TEXT NOT NULL,
+    resource TEXT NOT NULL,
+    operation TEXT NOT NULL,
+    attempt TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    token INTEGER NOT NULL,
+    instance INTEGER NOT NULL,
+    state INTEGER NOT NULL CHECK (state IN (0, 1, 2)),
+    answer TEXT,
+    since INTEGER NOT NULL,
+    expires INTEGER,
+    PRIMARY KEY (namespace, resource, operation)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX operations_not_known ON operations (namespace) WHERE state < 2;
+CREATE INDEX operations_by_expiry ON operations (namespace, expires) WHERE expires IS NOT NULL;
+
 -- Only here: how many transactions the file has had. A running proxy knows the number: a file that has
 -- another one was overwritten meanwhile, by a backup of an earlier state, say.
 CREATE TABLE commits (

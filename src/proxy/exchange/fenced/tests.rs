@@ -96,6 +96,7 @@ routes: [{{ path: '/{{id}}', resource: '{{id}}' }}]"
                 grpc: false,
             },
             spend: None,
+            attempt: None,
             via: Via::new(InstanceId::from_bits(1)),
         };
         let target = Target::new(PathAndQuery::from_static("/"), None);

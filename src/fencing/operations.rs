@@ -1,0 +1,287 @@
+//! Operations whose outcome is remembered (`outcome` of a route): each is carried out by one attempt
+//! at a time, and never again once it may have taken effect.
+//!
+//! [`Fencing::begin_operation`] is called under a [`Permit`]: then nothing with another token is in
+//! flight for the resource. So an older token's attempt has settled, and only one of the same token
+//! may be in flight.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::task::TaskTracker;
+
+use super::{Fencing, NoAnswer, Refused};
+use crate::fencing::permit::Sending;
+use crate::store::{Attempt, Operation, OperationState, StoreError, UnknownOperation};
+
+/// The pauses between the tries to give an operation back: a statement without an answer may commit
+/// seconds later.
+const GIVE_BACK: [u64; 6] = [0, 1, 2, 4, 8, 16];
+
+/// What is known of an operation that a request asks for.
+pub enum Begun {
+    /// Nothing, or that it has had no effect: this request may send it.
+    Own(OwnAttempt),
+    /// Another request came under its name.
+    Mismatch,
+    /// An attempt may be in flight.
+    UnderWay,
+    /// Nothing is in flight, and nobody knows if it took effect.
+    Unknown(UnknownAttempt),
+    /// The answer, as a JSON document.
+    Known(String),
+}
+
+/// An operation whose outcome is unknown, and has settled.
+pub struct UnknownAttempt {
+    own: OwnAttempt,
+    /// The attempt whose outcome it is.
+    from: String,
+}
+
+/// The right of one request to send an operation. Dropped before [`Self::begin`], the operation is
+/// given back; dropped after it and before an end, its outcome is unknown.
+#[must_use = "others wait for its end"]
+pub struct OwnAttempt {
+    attempt: Arc<Attempt>,
+    fencing: Arc<Fencing>,
+    /// A stop waits for what goes on without the request.
+    tasks: TaskTracker,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The row is another attempt's, or has its end.
+    Over,
+    Unsent,
+    Sent,
+}
+
+impl Fencing {
+    /// Asks for an operation under a permit for its resource.
+    ///
+    /// # Errors
+    ///
+    /// The store gave no answer. What it may have recorded is given back.
+    pub async fn begin_operation(
+        self: &Arc<Self>,
+        permit: &Sending,
+        (operation, digest, name): (String, String, String),
+        tasks: &TaskTracker,
+    ) -> Result<Begun, Refused> {
+        let mut own = OwnAttempt {
+            attempt: Arc::new(Attempt {
+                resource: permit.key().clone(),
+                operation,
+                name,
+                digest,
+                token: permit.token(),
+                instance: self.instance(),
+            }),
+            fencing: Arc::clone(self),
+            tasks: tasks.clone(),
+            // From now on it may be on record, even if no answer comes.
+            stage: Stage::Unsent,
+        };
+        let asked = Arc::clone(&own.attempt);
+        let begun = self.store.begin_operation(&asked).await;
+        let found = begun.map_err(|error| self.no_answer(&error))?;
+        if found.attempt == asked.name {
+            return Ok(Begun::Own(own));
+        }
+        own.stage = Stage::Over;
+        Ok(judge(own, found))
+    }
+
+    /// The operations whose outcome is not known, for operators.
+    ///
+    /// # Errors
+    ///
+    /// The store gave no answer.
+    pub async fn unknown_operations(
+        &self,
+        prefix: &str,
+        operation: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<UnknownOperation>, StoreError> {
+        self.store
+            .unknown_operations(prefix, operation, limit)
+            .await
+    }
+
+    /// Deletes answers that are older than they were to be remembered.
+    pub async fn expire_operations(&self) {
+        loop {
+            match self.store.expire_operations().await {
+                Ok(0) => return,
+                Ok(_) => tokio::task::yield_now().await,
+                Err(error) => return self.metrics.store().failed(&error),
+            }
+        }
+    }
+
+    fn no_answer(&self, error: &StoreError) -> Refused {
+        self.metrics.store().failed(error);
+        NoAnswer::other(error.kind(), &error.to_string()).into()
+    }
+}
+
+/// What another attempt's row says to this one, which has a permit.
+fn judge(own: OwnAttempt, found: Operation) -> Begun {
+    if found.digest != own.attempt.digest {
+        return Begun::Mismatch;
+    }
+    let settled = match found.state {
+        OperationState::Known(answer) => return Begun::Known(answer),
+        OperationState::Settled => true,
+        // Nothing with an older token is in flight. A newer one is on record only after an operator
+        // has lowered the mark: the permit says nothing about that.
+        OperationState::Sent(over) => over || found.token < own.attempt.token,
+    };
+    if settled {
+        let from = found.attempt;
+        Begun::Unknown(UnknownAttempt { own, from })
+    } else {
+        Begun::UnderWay
+    }
+}
+
+impl UnknownAttempt {
+    /// The operation has had no effect, or may be sent again: takes the place of its last attempt.
+    /// `None`: another one has.
+    ///
+    /// # Errors
+    ///
+    /// The store gave no answer.
+    pub async fn retake(mut self) -> Result<Option<OwnAttempt>, Refused> {
+        self.own.stage = Stage::Unsent;
+        let (attempt, fencing) = (Arc::clone(&self.own.attempt), Arc::clone(&self.own.fencing));
+        let taken = fencing.store.retake_operation(&attempt, &self.from).await;
+        if taken.map_err(|error| fencing.no_answer(&error))? {
+            return Ok(Some(self.own));
+        }
+        self.own.stage = Stage::Over;
+        Ok(None)
+    }
+
+    /// The operation has taken effect, with this answer. `false`: something else is on record now.
+    ///
+    /// # Errors
+    ///
+    /// The store gave no answer.
+    pub async fn know(&self, answer: &str, remember: Duration) -> Result<bool, Refused> {
+        let Attempt {
+            resource,
+            operation,
+            ..
+        } = &*self.own.attempt;
+        let (fencing, from) = (&self.own.fencing, &self.from);
+        let store = &fencing.store;
+        let known = store.know_operation(resource, operation, from, answer, remember);
+        known.await.map_err(|error| fencing.no_answer(&error))
+    }
+}
+
+impl OwnAttempt {
+    /// From here on a byte may go upstream.
+    pub fn begin(&mut self) {
+        self.stage = Stage::Sent;
+    }
+
+    /// Records the answer. The permit must still be held: what comes after it finds the answer.
+    pub async fn know(mut self, answer: &str, remember: Duration) {
+        let (attempt, fencing) = (Arc::clone(&self.attempt), Arc::clone(&self.fencing));
+        let Attempt {
+            resource,
+            operation,
+            name,
+            ..
+        } = &*attempt;
+        // Twice: only the first use of a connection shows that it has broken.
+        for _ in 0..2 {
+            let store = &fencing.store;
+            match store
+                .know_operation(resource, operation, name, answer, remember)
+                .await
+            {
+                Ok(_) => {
+                    self.stage = Stage::Over;
+                    return;
+                }
+                Err(error) => {
+                    fencing.metrics.store().failed(&error);
+                    tracing::warn!(%resource, operation, %error,
+                        "the answer to an operation could not be recorded; its outcome counts as unknown");
+                }
+            }
+        }
+    }
+
+    /// Gives the operation back: it was not sent, or the upstream has not done it. The permit must
+    /// still be held.
+    pub async fn give_back(mut self) {
+        self.stage = Stage::Over;
+        let (attempt, fencing) = (Arc::clone(&self.attempt), Arc::clone(&self.fencing));
+        if !forget(&fencing, &attempt).await {
+            self.tasks.spawn(give_back(fencing, attempt));
+        }
+    }
+}
+
+impl Drop for OwnAttempt {
+    fn drop(&mut self) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        let (fencing, attempt) = (Arc::clone(&self.fencing), Arc::clone(&self.attempt));
+        match self.stage {
+            Stage::Over => {}
+            Stage::Unsent => {
+                self.tasks.spawn_on(give_back(fencing, attempt), &runtime);
+            }
+            // A stop does not wait for this: the instance settles as a whole.
+            Stage::Sent => {
+                runtime.spawn(async move {
+                    tokio::time::sleep(fencing.settle).await;
+                    if let Err(error) = fencing.store.settle_operation(&attempt).await {
+                        fencing.metrics.store().failed(&error);
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// Forgets an attempt that had no effect. Says whether it was on record.
+async fn forget(fencing: &Fencing, attempt: &Attempt) -> bool {
+    let Attempt {
+        resource,
+        operation,
+        name,
+        ..
+    } = attempt;
+    let forgotten = fencing
+        .store
+        .forget_operation(resource, operation, name)
+        .await;
+    forgotten.unwrap_or_else(|error| {
+        fencing.metrics.store().failed(&error);
+        false
+    })
+}
+
+async fn give_back(fencing: Arc<Fencing>, attempt: Arc<Attempt>) {
+    for pause in GIVE_BACK {
+        tokio::time::sleep(Duration::from_secs(pause)).await;
+        if forget(&fencing, &attempt).await {
+            return;
+        }
+    }
+    let Attempt {
+        resource,
+        operation,
+        ..
+    } = &*attempt;
+    tracing::warn!(%resource, operation, "an operation that was not sent may be on record with an unknown outcome");
+}

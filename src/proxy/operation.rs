@@ -1,0 +1,301 @@
+//! Operations whose outcome is remembered (`outcome` of a route): what a request that asks for one
+//! gets, and what of an answer is kept.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+
+use super::client_body::{ClientBody, full};
+use super::context::Context;
+use super::headers::OUTCOME;
+use super::idempotency::RequestDigest;
+use super::refusal::{OperationRefusal, Refusal};
+use super::routing_table::Route;
+use super::setup::Proxy;
+use crate::active_requests::Stage;
+use crate::body::{Received, RequestBody};
+use crate::config::{KeptHeader, LookUp, OutcomeSettings, UnknownOutcome};
+use crate::fencing::operations::{Begun, OwnAttempt, UnknownAttempt};
+use crate::fencing::permit::Permit;
+use crate::http1::names::{CONTENT_ENCODING, CONTENT_TYPE};
+use crate::http1::{Fields, RequestHead, Response};
+use crate::metrics::Outcome;
+
+/// The longest answer to a look-up that is read.
+const LOOKED_UP: usize = 1 << 20;
+
+/// Marks an answer that was given before (draft-ietf-httpapi-idempotency-key-header has no name for it;
+/// this one is Stripe's).
+const REPLAYED: &str = "idempotency-replayed";
+
+/// The SHA-256 of a body that was not kept, in the form of RFC 9530.
+const BODY_DIGEST: &str = "x-fencing-body-digest";
+
+/// The operation that a request names.
+pub(super) struct AskedOperation {
+    pub name: String,
+    pub digest: RequestDigest,
+}
+
+/// What a request that names an operation gets.
+pub(super) enum Turn {
+    /// It may send it.
+    Send(OwnAttempt),
+    /// The answer of an earlier one.
+    Replay(Response<ClientBody>),
+}
+
+/// What the upstream says of an operation.
+enum Told {
+    Done(String),
+    NotDone,
+    Nothing,
+}
+
+impl Proxy {
+    /// Asks the store for an operation, and if need be the upstream, under a permit.
+    pub(super) async fn operation(
+        &self,
+        (context, route): (&Context, &Arc<Route>),
+        head: &RequestHead,
+        (asked, settings): (AskedOperation, &OutcomeSettings),
+        permit: &Permit,
+    ) -> Result<Turn, Refusal> {
+        let ends = Instant::now() + context.table().settings.store.timeout.0;
+        context.progress.enter(Stage::Store, Some(ends));
+        let digest = asked.digest.to_string();
+        let named = (asked.name.clone(), digest, self.spend_name());
+        let begun = self.fencing.begin_operation(permit, named, &self.tasks);
+        let unknown = match begun.await? {
+            Begun::Own(own) => return Ok(Turn::Send(own)),
+            Begun::Known(answer) => return replay(&answer),
+            Begun::Mismatch => return Err(OperationRefusal::Mismatch.into()),
+            Begun::UnderWay => return Err(OperationRefusal::UnderWay.into()),
+            Begun::Unknown(unknown) => unknown,
+        };
+        let told = match &settings.look_up {
+            Some(look_up) => {
+                let looked_up = self.look_up((context, route), head, (look_up, &asked.name));
+                let looked_up = tokio::select! {
+                    told = looked_up => told?,
+                    () = permit.superseded().cancelled() => {
+                        return Err(self.fencing.superseded(permit.key(), permit.token()).into());
+                    }
+                };
+                looked_up.told(look_up, settings)
+            }
+            None => Told::Nothing,
+        };
+        match told {
+            Told::Done(answer) if unknown.know(&answer, settings.remember.0).await? => {
+                replay(&answer)
+            }
+            // Another request has learned it, or sends it.
+            Told::Done(_) => Err(OperationRefusal::UnderWay.into()),
+            Told::NotDone => retake(unknown).await,
+            Told::Nothing if settings.unknown == UnknownOutcome::Forward => retake(unknown).await,
+            Told::Nothing => Err(OperationRefusal::Unknown.into()),
+        }
+    }
+
+    /// Asks the upstream whether an operation has been done. Nothing of it is in flight.
+    async fn look_up(
+        &self,
+        (context, route): (&Context, &Arc<Route>),
+        head: &RequestHead,
+        (look_up, operation): (&LookUp, &str),
+    ) -> Result<LookedUp, Refusal> {
+        let target = head.target.at(&look_up.get.of(operation));
+        let target = target.ok_or_else(|| Refusal::ambiguous("The look-up has no target."))?;
+        let mut fields = kept(&head.fields, &look_up.headers);
+        if let Some(host) = target.host(&head.fields) {
+            fields.insert(crate::http1::names::HOST, host);
+        }
+        let asked = RequestHead::new(Method::GET, target, head.version, fields);
+        let rules = context.snapshot.body_rules(route.settings.body);
+        let body = RequestBody::streamed(Received::Whole(Bytes::new()), &rules)?;
+        let exchange = self.exchange(context, Some(route), asked, body, None, None);
+        let upstream = &context.snapshot.upstream;
+        let timeout = route.settings.upstream.timeout.0;
+        context
+            .progress
+            .enter(Stage::Upstream, Some(Instant::now() + timeout));
+        let answered = async {
+            let answer = upstream
+                .send(upstream.plain(), exchange.request, true)
+                .await?;
+            let (status, fields) = (answer.status(), answer.head.fields);
+            let body = Limited::new(answer.body, LOOKED_UP).collect().await;
+            let body = body
+                .map_err(|error| Refusal::unreachable(error.to_string()))?
+                .to_bytes();
+            Ok(LookedUp {
+                status,
+                fields,
+                body,
+            })
+        };
+        // The answer does not matter if it is not whole: nothing was changed by asking.
+        let answered = tokio::time::timeout(timeout, answered).await;
+        answered
+            .unwrap_or_else(|_| Err(Refusal::unreachable("the look-up took too long".to_owned())))
+    }
+}
+
+async fn retake(unknown: UnknownAttempt) -> Result<Turn, Refusal> {
+    let taken = unknown.retake().await?;
+    taken
+        .map(Turn::Send)
+        .ok_or_else(|| OperationRefusal::UnderWay.into())
+}
+
+/// The upstream's answer to a look-up.
+struct LookedUp {
+    status: StatusCode,
+    fields: Fields,
+    body: Bytes,
+}
+
+impl LookedUp {
+    fn told(&self, look_up: &LookUp, settings: &OutcomeSettings) -> Told {
+        let done = match (self.status, &look_up.found) {
+            (StatusCode::NOT_FOUND | StatusCode::GONE, _) => false,
+            (status, _) if !status.is_success() => return Told::Nothing,
+            (_, None) => true,
+            (_, Some(pointer)) => {
+                let Ok(document) = serde_json::from_slice::<Value>(&self.body) else {
+                    return Told::Nothing;
+                };
+                document
+                    .pointer(&pointer.0)
+                    .is_some_and(|found| !found.is_null())
+            }
+        };
+        if !done {
+            return Told::NotDone;
+        }
+        let mut recorder = Recorder::new(settings, self.status, &self.fields);
+        recorder.feed(&self.body);
+        Told::Done(recorder.answer())
+    }
+}
+
+/// The fields of these names.
+fn kept(fields: &Fields, names: &[KeptHeader]) -> Fields {
+    let mut all = Fields::default();
+    for KeptHeader(name) in names {
+        fields
+            .get_all(name)
+            .for_each(|value| all.append(name, value));
+    }
+    all
+}
+
+/// What is remembered of an answer, as the store has it.
+#[derive(Serialize, Deserialize)]
+struct Answer {
+    status: u16,
+    /// Names and values; these in base64, since they need not be text.
+    fields: Vec<(String, String)>,
+    /// In base64. `None`: it was too long to be kept.
+    body: Option<String>,
+    /// The SHA-256 of the body, in base64.
+    digest: String,
+}
+
+/// Keeps what is to be remembered of an answer while it is relayed.
+pub(super) struct Recorder {
+    status: StatusCode,
+    fields: Fields,
+    /// Only with a body.
+    content: Fields,
+    /// `None`: it is too long.
+    body: Option<Vec<u8>>,
+    limit: usize,
+    digest: Sha256,
+}
+
+impl Recorder {
+    pub(super) fn new(settings: &OutcomeSettings, status: StatusCode, fields: &Fields) -> Self {
+        let content = [CONTENT_TYPE, CONTENT_ENCODING].map(|name| KeptHeader(name.to_owned()));
+        Self {
+            status,
+            fields: kept(fields, &settings.headers),
+            content: kept(fields, &content),
+            body: Some(Vec::new()),
+            limit: settings.body.bytes(),
+            digest: Sha256::new(),
+        }
+    }
+
+    /// The next bytes of the body.
+    pub(super) fn feed(&mut self, data: &[u8]) {
+        self.digest.update(data);
+        if let Some(body) = &mut self.body {
+            if body.len() + data.len() <= self.limit {
+                body.extend_from_slice(data);
+            } else {
+                self.body = None;
+            }
+        }
+    }
+
+    /// The document that is recorded.
+    pub(super) fn answer(self) -> String {
+        let content = self.body.as_ref().is_some_and(|body| !body.is_empty());
+        let more = content.then_some(&self.content);
+        let lines = self
+            .fields
+            .iter()
+            .chain(more.into_iter().flat_map(Fields::iter));
+        let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        let answer = Answer {
+            status: self.status.as_u16(),
+            fields: lines
+                .map(|(name, value)| (text(name), BASE64_STANDARD.encode(value)))
+                .collect(),
+            body: self.body.map(|body| BASE64_STANDARD.encode(body)),
+            digest: BASE64_STANDARD.encode(self.digest.finalize()),
+        };
+        serde_json::to_string(&answer).unwrap_or_default()
+    }
+}
+
+/// The answer of a document on record.
+fn replay(document: &str) -> Result<Turn, Refusal> {
+    replayed(document).map(Turn::Replay).ok_or_else(|| {
+        tracing::error!("the answer on record to an operation cannot be read");
+        OperationRefusal::Unknown.into()
+    })
+}
+
+fn replayed(document: &str) -> Option<Response<ClientBody>> {
+    let answer: Answer = serde_json::from_str(document).ok()?;
+    let body = answer
+        .body
+        .as_ref()
+        .map(|body| BASE64_STANDARD.decode(body))
+        .transpose()
+        .ok()?;
+    let is_kept = body.is_some();
+    let status = StatusCode::from_u16(answer.status).ok()?;
+    let mut response = Response::new(status, full(body.unwrap_or_default()));
+    let fields = &mut response.head.fields;
+    for (name, value) in &answer.fields {
+        fields.append(name, BASE64_STANDARD.decode(value).ok()?);
+    }
+    fields.append(REPLAYED, "true");
+    fields.append(OUTCOME, Outcome::Replayed.as_str());
+    if !is_kept {
+        fields.append(BODY_DIGEST, format!("sha-256=:{}:", answer.digest));
+    }
+    Some(response)
+}
