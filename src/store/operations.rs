@@ -122,11 +122,11 @@ macro_rules! texts {
     ($now:literal) => {
         $crate::store::engine::OperationTexts {
             begin: concat!(
-                "INSERT INTO operations AS o (namespace, resource, operation, attempt, digest, token, \
+                "INSERT INTO operations (namespace, resource, operation, attempt, digest, token, \
                      instance, state, since) VALUES ($1, $2, $3, $4, $5, $6, $7, 0, ", $now, ") \
-                 ON CONFLICT (namespace, resource, operation) DO UPDATE SET since = o.since \
+                 ON CONFLICT (namespace, resource, operation) DO UPDATE SET since = operations.since \
                  RETURNING attempt, digest, token, state, answer, COALESCE((SELECT i.state = 2 \
-                     FROM instances AS i WHERE i.namespace = $1 AND i.id = o.instance), false)"
+                     FROM instances AS i WHERE i.namespace = $1 AND i.id = instance), false)"
             ),
             retake: concat!(
                 "UPDATE operations SET attempt = $4, digest = $5, token = $6, instance = $7, state = 0, \

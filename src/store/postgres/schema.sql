@@ -90,7 +90,7 @@ CREATE TABLE operations (
     token bigint NOT NULL,
     instance bigint NOT NULL,
     -- 0: sent, or about to be; 1: its outcome is unknown, and has settled; 2: known.
-    state smallint NOT NULL CHECK (state IN (0, 1, 2)),
+    state bigint NOT NULL CHECK (state IN (0, 1, 2)),
     -- The answer, as a JSON document. NULL: none is known.
     answer text,
     -- When the state last changed, and until when a known one is kept, in milliseconds since the Unix epoch.

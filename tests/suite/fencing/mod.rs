@@ -25,6 +25,7 @@ pub mod lost_answers;
 pub mod notifications;
 pub mod object_storage;
 pub mod observe_mode;
+pub mod outcome;
 pub mod reckoning;
 pub mod retries_in_front;
 pub mod roll_back;

@@ -17,12 +17,14 @@ pub enum Statement {
     DeclareDead,
     Settle,
     Leave,
+    BeginOperation,
+    KnowOperation,
     /// Any statement at all, those above and every other.
     Any,
 }
 
 /// All that have a text of their own, and words that are in no other.
-pub const ALL: [(Statement, &str); 12] = [
+pub const ALL: [(Statement, &str); 14] = [
     (Statement::Advance, "WHERE NOT a.present OR"),
     (Statement::Look, "SELECT m.resource, m.token, m.spent_by IS"),
     (Statement::Cede, "FROM ceded AS c"),
@@ -35,6 +37,11 @@ pub const ALL: [(Statement, &str); 12] = [
     (Statement::DeclareDead, "UPDATE instances SET state = 1"),
     (Statement::Settle, "INSERT INTO instances AS i"),
     (Statement::Leave, "UPDATE instances SET state = $3"),
+    (
+        Statement::BeginOperation,
+        "INSERT INTO operations (namespace",
+    ),
+    (Statement::KnowOperation, "UPDATE operations SET state = 2"),
 ];
 
 impl Statement {
