@@ -307,7 +307,8 @@ impl RouteSettings {
         report: &mut Report,
     ) {
         let replaces = |block: &IdempotencySettings| {
-            block.client_key != ClientKey::Keep && name.replace('_', "-") == block.header.0
+            let keeps = block.client_key == ClientKey::Keep && self.outcome.is_none();
+            !keeps && name.replace('_', "-") == block.header.0
         };
         let text = "the proxy writes or removes this header itself, so the upstream does not act on \
                     what the client has sent\nname another header";

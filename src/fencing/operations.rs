@@ -221,10 +221,10 @@ impl OwnAttempt {
     /// Gives the operation back: it was not sent, or the upstream has not done it. The permit must
     /// still be held.
     pub async fn give_back(mut self) {
-        self.stage = Stage::Over;
-        let (attempt, fencing) = (Arc::clone(&self.attempt), Arc::clone(&self.fencing));
-        if !forget(&fencing, &attempt).await {
-            self.tasks.spawn(give_back(fencing, attempt));
+        // Until it is done: what is dropped goes on.
+        self.stage = Stage::Unsent;
+        if forget(&self.fencing, &self.attempt).await {
+            self.stage = Stage::Over;
         }
     }
 }

@@ -107,22 +107,21 @@ impl Proxy {
         permit: &InFlightPermit,
     ) -> Result<(RequestBody, Names<'a>), Refusal> {
         let settings = &fenced.route.settings;
-        if !fenced.unsafe_method {
+        let (idempotency, remembers) = (settings.idempotency(), settings.outcome.is_some());
+        if !fenced.unsafe_method || idempotency.is_none() && !remembers {
             return Ok((upload, (None, None)));
         }
-        let operation = match settings.outcome {
-            _ if settings.idempotency().is_none() && settings.outcome.is_none() => {
-                return Ok((upload, (None, None)));
-            }
-            None => headers::text(&head.fields, headers::OPERATION)?,
-            Some(_) => Some(remembered(head)?),
+        let operation = if remembers {
+            Some(remembered(head)?)
+        } else {
+            headers::text(&head.fields, headers::OPERATION)?
         };
-        let idempotency = settings.idempotency();
         let keeps = idempotency.map(|block| idempotency::keeps_clients(block, &head.fields));
-        let keeps = keeps.transpose()?.unwrap_or(true);
+        // A key of the client's own may differ from holder to holder.
+        let keeps = keeps.transpose()?.unwrap_or_default() && !remembers;
         let (mut upload, mut digest) = (upload, None);
         if let Some(length) = upload.whole_length()
-            && (!keeps || settings.outcome.is_some())
+            && !keeps
         {
             let (method, targets) = (head.method.clone(), destination::targets(head));
             let targets = targets.into_owned();
@@ -133,7 +132,7 @@ impl Proxy {
             let kept = Arc::clone(permit);
             (upload, digest) = self.long_bodies.work(upload, kept, digest_of).await;
         }
-        let token = settings.outcome.is_none().then_some(fenced.token);
+        let token = (!remembers).then_some(fenced.token);
         let choice = match idempotency {
             None => None,
             Some(block) if keeps => Some((block.header.0.as_str(), Choice::KeepClients)),
@@ -145,12 +144,12 @@ impl Proxy {
                 Some((&*block.header.0, made.map_or(Choice::Nothing, Choice::Send)))
             }
         };
-        let asked = match (&settings.outcome, operation) {
-            (Some(_), Some(name)) => Some(AskedOperation {
+        let asked = match operation.filter(|_| remembers) {
+            None => None,
+            Some(name) => Some(AskedOperation {
                 name: name.to_owned(),
                 digest: digest.ok_or(IdempotencyError::NoDigest)?,
             }),
-            _ => None,
         };
         Ok((upload, (choice, asked)))
     }

@@ -315,6 +315,11 @@ async fn a_client_that_leaves_takes_no_operation_along() {
     let leaves = a.begin(&charge(41), b"pay 10").await;
     held.sprung().await;
     drop(leaves);
+    eventually("the proxy to notice", async || {
+        let requests = a.ask("/v1/requests").await.text();
+        (!requests.contains("order:7")).then_some(())
+    })
+    .await;
     drop(held);
     store.until("SELECT count(*) FROM operations", 0).await;
     b.forward(charge(42)).await;
