@@ -9,6 +9,7 @@ mod marks;
 mod needs;
 mod only_postgres;
 mod only_sqlite;
+mod operations;
 mod operators;
 mod plans;
 mod prune;
@@ -234,6 +235,11 @@ over_both_stores! {
         a_schema_that_is_newer_is_refused,
         a_mark_says_since_when,
         a_check_finds_the_store_fit,
+    }
+    operations {
+        one_attempt_may_send,
+        an_attempt_settles_with_its_instance,
+        only_known_outcomes_expire,
     }
     prune {
         a_prune_deletes_what_is_old_and_has_nothing_open,

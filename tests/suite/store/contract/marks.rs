@@ -79,6 +79,8 @@ pub async fn namespaces_share_nothing(home: Home) {
     one.join(instance(1), &Terms::default()).must().await;
     let recorded = one.record_routes(None, "a table").await;
     assert!(recorded.expect("the store answers"));
+    let attempt = super::operations::attempt;
+    one.begin_operation(&attempt("one's", 7)).must().await;
     // SQLite lets one store have the file at a time.
     let two = if matches!(home, Home::Sqlite(_)) {
         drop(home.reopen(one).await);
@@ -96,6 +98,8 @@ pub async fn namespaces_share_nothing(home: Home) {
     assert_eq!(two.list("", None, 10).must().await, []);
     assert_eq!(two.instances().must().await, []);
     assert_eq!(two.routes().must().await, None);
+    let begun = two.begin_operation(&attempt("two's", 1)).must().await;
+    assert_eq!(begun.attempt, "two's");
     assert_eq!(advance(&*two, ask("a", 1)).await.before, None);
 }
 

@@ -8,7 +8,7 @@ use super::*;
 
 const DAY: Duration = Duration::from_hours(24);
 
-fn attempt(name: &str, number: i64) -> Attempt {
+pub fn attempt(name: &str, number: i64) -> Attempt {
     Attempt {
         resource: key("order:7"),
         operation: "charge".to_owned(),
@@ -33,7 +33,10 @@ async fn know(store: &dyn MarkStore, name: &str, remember: Duration) -> bool {
 
 async fn forget(store: &dyn MarkStore, name: &str) -> bool {
     let resource = key("order:7");
-    store.forget_operation(&resource, "charge", name).must().await
+    store
+        .forget_operation(&resource, "charge", name)
+        .must()
+        .await
 }
 
 fn sent() -> OperationState {
@@ -60,11 +63,12 @@ pub async fn one_attempt_may_send(home: Home) {
     assert!(!know(&*store, "c", DAY).await, "its time is over");
     assert!(know(&*store, "d", DAY).await && !know(&*store, "d", DAY).await);
     let known = OperationState::Known("{}".to_owned());
-    assert_eq!(begin(&*store, "f", 44).await, ("d".to_owned(), known.clone()));
+    assert_eq!(
+        begin(&*store, "f", 44).await,
+        ("d".to_owned(), known.clone())
+    );
     assert!(!forget(&*store, "d").await, "what is known stays");
     assert!(!store.retake_operation(&attempt("f", 44), "d").must().await);
-    // Another namespace has its own.
-    drop(begin(&*home.open_beside(&store, "other").await, "g", 1).await);
     let store = home.reopen(store).await;
     assert_eq!(begin(&*store, "f", 44).await, ("d".to_owned(), known));
 }
@@ -75,13 +79,23 @@ pub async fn an_attempt_settles_with_its_instance(home: Home) {
     begin(&*store, "a", 41).await;
     assert_eq!(begin(&*store, "b", 41).await.1, sent());
     store.declare_dead(instance(1), 0).must().await;
-    assert_eq!(begin(&*store, "b", 41).await.1, sent(), "it may be in flight");
+    assert_eq!(
+        begin(&*store, "b", 41).await.1,
+        sent(),
+        "it may be in flight"
+    );
     let unknown = store.unknown_operations("order:", None, 10).must().await;
     assert!(!unknown[0].settled);
     assert!(store.settle(instance(1)).must().await);
     assert_eq!(begin(&*store, "b", 41).await.1, OperationState::Sent(true));
-    let unknown = store.unknown_operations("order:", Some("charge"), 10).must().await;
-    assert_eq!((unknown.len(), unknown[0].settled, &*unknown[0].attempt), (1, true, "a"));
+    let unknown = store
+        .unknown_operations("order:", Some("charge"), 10)
+        .must()
+        .await;
+    assert_eq!(
+        (unknown.len(), unknown[0].settled, &*unknown[0].attempt),
+        (1, true, "a")
+    );
     assert_eq!(unknown[0].token, token(41));
     for none in [("order:", Some("other")), ("job:", None)] {
         let unknown = store.unknown_operations(none.0, none.1, 10).must().await;
@@ -95,7 +109,8 @@ pub async fn only_known_outcomes_expire(home: Home) {
     assert_eq!(store.expire_operations().must().await, 0);
     assert!(know(&*store, "a", DAY).await);
     assert_eq!(store.expire_operations().must().await, 0);
-    home.sql("UPDATE operations SET expires = expires - 86400001").await;
+    home.sql("UPDATE operations SET expires = expires - 86400001")
+        .await;
     assert_eq!(store.expire_operations().must().await, 1);
     assert_eq!(begin(&*store, "b", 42).await, ("b".to_owned(), sent()));
     store.settle_operation(&attempt("b", 42)).must().await;
