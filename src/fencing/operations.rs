@@ -285,3 +285,6 @@ async fn give_back(fencing: Arc<Fencing>, attempt: Arc<Attempt>) {
     } = &*attempt;
     tracing::warn!(%resource, operation, "an operation that was not sent may be on record with an unknown outcome");
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! Attempts beside each other, and statements that are late or get no answer.
+
+use super::*;
+use crate::fencing::permit::Permit;
+use crate::fencing::tests::{CallPlan, Double, Rig, SETTLE, broken, clock, key, token};
+
+const DAY: Duration = Duration::from_hours(24);
+
+async fn rig(store: &Arc<Double>) -> (Rig, TaskTracker) {
+    let rig = Rig::new(Arc::clone(store) as _, 1, clock()).await;
+    let _ = rig.run();
+    (rig, TaskTracker::new())
+}
+
+async fn begin(permit: &Permit, name: &str, tasks: &TaskTracker) -> Result<Begun, Refused> {
+    let named = ("charge".to_owned(), "digest".to_owned(), name.to_owned());
+    permit.fencing().begin_operation(permit, named, tasks).await
+}
+
+fn own(begun: Result<Begun, Refused>) -> OwnAttempt {
+    match begun {
+        Ok(Begun::Own(own)) => own,
+        _ => panic!("it may not send"),
+    }
+}
+
+fn unknown(begun: Result<Begun, Refused>) -> UnknownAttempt {
+    match begun {
+        Ok(Begun::Unknown(unknown)) => unknown,
+        _ => panic!("something else is known"),
+    }
+}
+
+/// The name of the attempt on record, and its state.
+fn on_record(store: &Double) -> Option<(String, OperationState)> {
+    let rows = store.rows();
+    let row = rows.operations.get(&(key("a"), "charge".to_owned()));
+    row.map(|(row, _)| (row.attempt.clone(), row.state.clone()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_that_take_the_place_of_one_one_does() {
+    let store = Arc::new(Double::default());
+    let (rig, tasks) = rig(&store).await;
+    let permit = rig.admit("a", 41).await;
+    let mut first = own(begin(&permit, "first", &tasks).await);
+    first.begin();
+    drop(first);
+    // Unknown, and in flight until it has settled.
+    assert!(matches!(
+        begin(&permit, "second", &tasks).await,
+        Ok(Begun::UnderWay)
+    ));
+    tokio::time::sleep(SETTLE * 2).await;
+    let one = unknown(begin(&permit, "second", &tasks).await);
+    let other = unknown(begin(&permit, "third", &tasks).await);
+    let taken = one.retake().await.expect("an answer").expect("its turn");
+    assert!(other.retake().await.expect("an answer").is_none());
+    assert_eq!(
+        on_record(&store).map(|row| row.0).as_deref(),
+        Some("second")
+    );
+    taken.know("{}", DAY).await;
+    assert!(matches!(
+        begin(&permit, "fourth", &tasks).await,
+        Ok(Begun::Known(_))
+    ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_whose_answer_was_lost_is_given_back_until_that_succeeds() {
+    let store = Arc::new(Double::default());
+    let (rig, tasks) = rig(&store).await;
+    let permit = rig.admit("a", 41).await;
+    store.plan("begin", CallPlan::Lose);
+    for _ in 0..3 {
+        store.plan("forget", CallPlan::Fail(broken()));
+    }
+    assert!(begin(&permit, "lost", &tasks).await.is_err());
+    assert!(on_record(&store).is_some());
+    tasks.close();
+    tasks.wait().await;
+    assert_eq!(on_record(&store), None);
+    drop(own(begin(&permit, "next", &tasks).await));
+}
+
+/// A token that an operator has lowered the mark below says nothing about newer ones.
+#[tokio::test(start_paused = true)]
+async fn a_permit_says_nothing_about_newer_tokens() {
+    let store = Arc::new(Double::default());
+    let (rig, tasks) = rig(&store).await;
+    let permit = rig.admit("a", 41).await;
+    let mut first = own(begin(&permit, "first", &tasks).await);
+    first.begin();
+    for (newer, settles) in [(true, false), (false, true)] {
+        let other = token(if newer { 42 } else { 40 });
+        let mut rows = store.rows();
+        for (row, _) in rows.operations.values_mut() {
+            row.token = other;
+        }
+        drop(rows);
+        let begun = begin(&permit, "second", &tasks).await;
+        assert_eq!(matches!(begun, Ok(Begun::Unknown(_))), settles);
+    }
+    first.know("{}", DAY).await;
+}
