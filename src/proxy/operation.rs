@@ -8,7 +8,6 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
@@ -24,6 +23,7 @@ use crate::active_requests::Stage;
 use crate::body::{Received, RequestBody};
 use crate::config::{KeptHeader, LookUp, OutcomeSettings, UnknownOutcome};
 use crate::fencing::operations::{Begun, OwnAttempt, UnknownAttempt};
+use crate::fencing::outcomes::Answer;
 use crate::fencing::permit::Permit;
 use crate::http1::names::{CONTENT_ENCODING, CONTENT_TYPE};
 use crate::http1::{Fields, RequestHead, Response};
@@ -199,18 +199,6 @@ fn kept(fields: &Fields, names: &[KeptHeader]) -> Fields {
     all
 }
 
-/// What is remembered of an answer, as the store has it.
-#[derive(Serialize, Deserialize)]
-struct Answer {
-    status: u16,
-    /// Names and values; these in base64, since they need not be text.
-    fields: Vec<(String, String)>,
-    /// In base64. `None`: it was too long to be kept.
-    body: Option<String>,
-    /// The SHA-256 of the body, in base64.
-    digest: String,
-}
-
 /// Keeps what is to be remembered of an answer while it is relayed.
 pub(super) struct Recorder {
     status: StatusCode,
@@ -265,7 +253,7 @@ impl Recorder {
             body: self.body.map(|body| BASE64_STANDARD.encode(body)),
             digest: BASE64_STANDARD.encode(self.digest.finalize()),
         };
-        serde_json::to_string(&answer).unwrap_or_default()
+        answer.document()
     }
 }
 
