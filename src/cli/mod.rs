@@ -69,7 +69,7 @@ enum CliCommand {
     /// containers of a pod.
     #[command(after_help = attach::AFTER_HELP)]
     Attach(Box<attach::AttachArgs>),
-    /// Show what fencepost does: a zombie with and without it, an overtaking write, and a crash.
+    /// Show what fencepost does: a zombie with and without it, an overtaking write, a crash, and a redo.
     Demo(DemoArgs),
     /// Write a first configuration, in observe mode, with routes guessed from an access log.
     ///
