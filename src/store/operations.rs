@@ -301,11 +301,12 @@ impl<E: Engine> Operations for E {
         self.fetch(Turn::Read, sql, range, row).await
     }
 
+    /// The oldest first, so that both engines read the index of those that are not known.
     async fn count_unknown_operations(&self) -> Result<UnknownCount, StoreError> {
         let sql = "SELECT count(*), min(since) FROM (SELECT o.since FROM operations AS o \
              WHERE o.namespace = $1 AND o.state < 2 AND (o.state = 1 OR COALESCE( \
                  (SELECT i.state = 2 FROM instances AS i WHERE i.namespace = $1 AND i.id = o.instance), false)) \
-             LIMIT $2) AS piece";
+             ORDER BY o.since LIMIT $2) AS piece";
         let row = |(operations, since_ms): (i64, _)| {
             let operations = operations.unsigned_abs();
             Ok(UnknownCount {

@@ -19,10 +19,10 @@ fn charge(token: u64, operation: &str) -> Request {
 }
 
 /// Sends these operations, whose answers never come, and waits until they have settled.
-async fn lost(upstream: &Upstream, proxy: &Proxy, operations: &[&str]) {
+async fn lost(upstream: &Upstream, proxy: &Proxy, token: u64, operations: &[&str]) {
     for operation in operations {
         upstream.next([Step::Reset]);
-        let request = charge(41, operation);
+        let request = charge(token, operation);
         proxy.refuse(request, 502, "outcome-unknown").await;
     }
     eventually("they have settled", async || {
@@ -66,7 +66,7 @@ over_both_stores! {
         let config = Config::new(&upstream, &store).with(SETTLES).route("{ outcome: {} }");
         let mut proxy = Proxy::start(&config).await;
         assert_eq!(listed(&proxy).await, [] as [Value; 0]);
-        lost(&upstream, &proxy, &["a", "b", "c"]).await;
+        lost(&upstream, &proxy, 41, &["a", "b", "c"]).await;
         let list = listed(&proxy).await;
         assert_eq!(
             (&list[0]["resource"], &list[0]["operation"], &list[0]["token"]),
@@ -128,7 +128,7 @@ over_both_stores! {
         }
 
         // A start counts what is left.
-        lost(&upstream, &proxy, &["e", "f"]).await;
+        lost(&upstream, &proxy, 42, &["e", "f"]).await;
         proxy.stop().await;
         let proxy = Proxy::start(&config).await;
         proxy.until_metric("fencepost_operations_unknown", &[], |count| count > 1.5).await;
