@@ -17,7 +17,7 @@ pub async fn fenced(request: RequestBuilder, token: i64, until: Instant) -> Answ
         let answer = http.execute(same).await.map_err(lost)?;
         let field = |name| answer.headers().get(name)?.to_str().ok();
         let outcome = field("X-Fencing-Outcome").unwrap_or_default();
-        if outcome.is_empty() || outcome == "claimed" {
+        if ["", "claimed", "replayed"].contains(&outcome) {
             return Ok(answer.text().await.map_err(lost)?); // the upstream's own
         }
         let retry = field("X-Fencing-Retry").unwrap_or_default();

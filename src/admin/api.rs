@@ -18,7 +18,7 @@ use crate::json_values::rfc3339;
 use crate::printable;
 use crate::rejections::RecentRejection;
 use crate::routing::{ResourceKey, Token};
-use crate::store::{AuditRow, MarkRow};
+use crate::store::{AuditRow, MarkRow, UnknownOperation};
 
 /// An answer as JSON that a terminal may show: characters that do not show as themselves are `\u`
 /// escapes.
@@ -110,6 +110,40 @@ pub enum ActOutcome {
     },
     /// The unknown outcome no longer counts as in flight.
     Resolved { id: String },
+}
+
+/// `GET /v1/operations`.
+#[derive(Serialize, Deserialize)]
+pub struct OperationList {
+    pub operations: Vec<UnknownOperation>,
+    /// There are more than `limit`.
+    pub more: bool,
+}
+
+/// The body of `POST /v1/operations/resolve`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OperationVerdict {
+    pub resource: ResourceKey,
+    pub operation: String,
+    /// It took effect.
+    pub done: bool,
+    /// The status that its repetitions get.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    pub reason: String,
+    #[serde(default)]
+    pub actor: String,
+}
+
+/// The answer to `POST /v1/operations/resolve`.
+#[derive(Serialize, Deserialize)]
+pub struct ResolvedOperation {
+    pub resource: ResourceKey,
+    pub operation: String,
+    pub done: bool,
+    /// null: it may be sent again.
+    pub status: Option<u16>,
 }
 
 /// The body of `POST /v1/prune`.
@@ -217,6 +251,10 @@ pub struct StatusView {
     pub lease_remaining_seconds: Option<f64>,
     #[serde(flatten)]
     pub counts: BusyCounts,
+    /// Operations of the namespace whose outcome is unknown and has settled, as of the last minute.
+    pub operations_unknown: u64,
+    /// Since when the oldest of them is; null: there is none.
+    pub operations_unknown_since: Option<String>,
     /// The requests that have ended since the start, by their outcome.
     pub requests: BTreeMap<String, u64>,
     /// Those of the last minute.

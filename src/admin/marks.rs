@@ -104,7 +104,7 @@ pub(super) fn limit(asked: Option<u16>) -> Result<usize, AdminProblem> {
     Err(MALFORMED.detail(format!("`limit` is {limit}. Send 1 to {MAX_LIMIT}.")))
 }
 
-fn parts_of_keys(prefix: &str, after: Option<&str>) -> Result<(), AdminProblem> {
+pub(super) fn parts_of_keys(prefix: &str, after: Option<&str>) -> Result<(), AdminProblem> {
     let mut letters = prefix.chars().chain(after.unwrap_or_default().chars());
     if !letters.any(char::is_control) {
         return Ok(());
@@ -182,7 +182,7 @@ pub async fn act(
 
 /// Runs a write in a task of its own, so that one that has begun is completed and audited even if
 /// the client leaves or the time is up.
-async fn completed<T: Send + 'static>(
+pub(super) async fn completed<T: Send + 'static>(
     write: impl Future<Output = Result<T, AdminProblem>> + Send + 'static,
 ) -> Result<T, AdminProblem> {
     tokio::spawn(write).await.unwrap_or_else(|error| {
@@ -313,7 +313,7 @@ fn check_text(name: &str, text: &str) -> Result<(), AdminProblem> {
     Ok(())
 }
 
-fn require_text(name: &str, text: &str) -> Result<(), AdminProblem> {
+pub(super) fn require_text(name: &str, text: &str) -> Result<(), AdminProblem> {
     if text.trim().is_empty() {
         return Err(MALFORMED.detail(format!(
             "`{name}` is empty. Send the text for the audit table."
@@ -323,7 +323,7 @@ fn require_text(name: &str, text: &str) -> Result<(), AdminProblem> {
 }
 
 /// The actor for the audit table: the given name, which is not verified, and the address.
-fn actor(name: &str, peer: &str) -> Result<String, AdminProblem> {
+pub(super) fn actor(name: &str, peer: &str) -> Result<String, AdminProblem> {
     check_text("actor", name)?;
     let name = name.trim();
     Ok(if name.is_empty() {

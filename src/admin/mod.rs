@@ -14,6 +14,8 @@
 //! | `POST /v1/marks/{resource}/advance` | `{"token":"43"}` → `{"resource","outcome":"advanced"\|"current","mark"}`; 412 `stale-token` |
 //! | `POST /v1/marks/{resource}/override` | `{"token":"7","reason":"…"}` → `{"resource","outcome":"overridden","before","mark","era"}`; 409 `epochs-open`, 404 `no-mark` |
 //! | `POST /v1/marks/{resource}/resolve` | `{"id":"…","reason":"…"}` → `{"resource","outcome":"resolved","id"}`; 404 `no-such-unknown` |
+//! | `GET /v1/operations?prefix=&limit=` | `{"operations":[operation…],"more":false}`: the operations whose outcome is not known, in the order of keys |
+//! | `POST /v1/operations/resolve` | `{"resource":"…","operation":"…","done":true,"status":201,"reason":"…"}` → `{"resource","operation","done","status"}`; 409 `refused` while it may be in flight, 404 `no-such-unknown` |
 //! | `GET /v1/requests?limit=` | `{"requests":[request…],"total":3}`: the requests in progress, the oldest first |
 //! | `GET /v1/rejections?limit=` | `{"rejections":[rejection…]}`, the latest first |
 //! | `GET /v1/unknown?prefix=&limit=&after=` | `{"open":[busy…],"next":null,"unknown":[rejection…]}`: `open`, the resources with unknown outcomes that have not settled; `unknown`, the latest requests that were sent and whose outcome was not known, settled or not |
@@ -29,7 +31,8 @@
 //! a busy resource `{"resource","in_flight","waiting","unknown":[unknown…]}`, in the order of keys;
 //! an unknown outcome `{"id","token","settles_in_seconds","instance","inherited"}`
 //! (`settles_in_seconds` is null while the instance lives elsewhere); an epoch
-//! `{"instance","number","token"}`; an audit entry
+//! `{"instance","number","token"}`; an operation
+//! `{"resource","operation","attempt","token","instance","settled","since"}`; an audit entry
 //! `{"resource","action","before","after","reason","actor","at"}`; a rejection
 //! `{"at","route","resource","token","mark","gap","outcome","status","method","path","client",
 //! "forwarded_for","user_agent","request_id","trace_id","times","first_at"}`, which stands for
@@ -47,6 +50,7 @@ pub(crate) mod api;
 mod auth;
 mod listener;
 mod marks;
+mod operations;
 mod page;
 mod problem;
 mod readiness;
@@ -98,6 +102,8 @@ pub fn router(state: AdminState) -> Router {
         .route("/v1/marks", get(marks::list))
         .route("/v1/marks/{*rest}", get(marks::view).post(marks::act))
         .route("/v1/prune", post(marks::prune))
+        .route("/v1/operations", get(operations::list))
+        .route("/v1/operations/resolve", post(operations::resolve))
         .route("/v1/requests", get(status::requests))
         .route("/v1/rejections", get(status::rejected))
         .route("/v1/unknown", get(status::unknown))
@@ -124,7 +130,7 @@ pub fn router(state: AdminState) -> Router {
         .method_not_allowed_fallback(async || {
             METHOD.detail(
                 "Reads are GET; writes are POST /v1/marks/{resource}/advance, …/override and \
-                 …/resolve.",
+                 …/resolve, and POST /v1/operations/resolve.",
             )
         })
         .with_state(state)

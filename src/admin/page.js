@@ -95,6 +95,9 @@ function verdict(status) {
   if (status.unknown > 0) {
     lines.push(["warn", `Unknown outcomes: ${status.unknown}. Newer tokens of their resources wait until they settle.`]);
   }
+  if (status.operations_unknown > 0) {
+    lines.push(["warn", `Operations with an outcome that nobody knows: ${status.operations_unknown}. fencepost operations list names them.`]);
+  }
   const others = status.other_route_tables;
   if (others.length > 0) lines.push(["warn", `Other routes are served by: ${others.join(", ")}`]);
   return lines.map(([look, text]) => element("div", { class: `verdict ${look}` }, element("p", {}, text)));

@@ -24,7 +24,7 @@ use super::problem::{AdminProblem, INTERNAL, MALFORMED, NOT_DRAINING};
 use crate::build_info::{COMMIT, VERSION};
 use crate::config::{LogLevel, Settings, StoreTarget};
 use crate::fencing::overview::{Busy, BusyResource};
-use crate::json_values::{rfc3339, wall_clock};
+use crate::json_values::{rfc3339, rfc3339_ms, wall_clock};
 use crate::metrics::{Metrics, Outcome};
 
 /// The hint beside a lease that has ended.
@@ -52,6 +52,12 @@ impl LoadedConfig {
             kept,
             failed: None,
         }
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// A reload has failed just now. Its reason becomes one line.
@@ -127,6 +133,7 @@ pub async fn status(State(state): State<AdminState>) -> Json<StatusView> {
         counts.filter(|(_, count)| *count > 0).collect()
     };
     let (reload_error, reload_failed) = loaded.failed.unzip();
+    let operations = state.fencing.counted_unknown_operations();
     Json(StatusView {
         version: VERSION.to_owned(),
         commit: COMMIT.to_owned(),
@@ -141,6 +148,8 @@ pub async fn status(State(state): State<AdminState>) -> Json<StatusView> {
         .to_owned(),
         lease_remaining_seconds: lease.map(|left| left.as_secs_f64()),
         counts: state.fencing.busy_counts(),
+        operations_unknown: operations.operations,
+        operations_unknown_since: operations.since_ms.map(rfc3339_ms),
         requests: by_outcome(state.metrics.requests_by_outcome()),
         requests_last_minute: by_outcome(state.metrics.requests_of_last_minute()),
         hints: lapsed

@@ -121,6 +121,10 @@ impl Bound {
         }
         let reloads = reload::watch(hangups, loader, Arc::clone(&app.settings), Arc::clone(&app));
         let reloads = tokio::spawn(reloads);
+        let current = app.loaded.subscribe();
+        let remembers = move || current.borrow().settings().remembers().is_some();
+        let upkeep = Arc::clone(&app.fencing).keep_operations(remembers);
+        let upkeep = tokio::spawn(upkeep);
 
         // Wait for a signal. If a lane or the membership task fails, every fenced request would
         // be refused for ever, so the process ends and a new one can start.
@@ -141,6 +145,7 @@ impl Bound {
         phases.announced.cancel();
         app.readiness.draining.cancel();
         reloads.abort();
+        upkeep.abort();
         let end = shutdown.handle_during_drain(signal);
         let deadline = app.drain(&mut port, &phases).await;
 

@@ -196,7 +196,7 @@ impl Admin {
              proxy's admin.token_file names",
         )?;
         let request = self.client.post(self.target(path)).json(body);
-        let doubt = "; the write may still take effect: look with `marks get`";
+        let doubt = "; the write may still take effect: look with `marks get` or `operations list`";
         self.answer(request, doubt).await
     }
 

@@ -23,7 +23,7 @@ use crate::progress::Progress;
 use crate::routing::{ResourceKey, Token, TokenFormat};
 
 /// Longer than the admin port's own timeout, so that its answer arrives.
-const TIMEOUT: Duration = Duration::from_secs(35);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(35);
 
 /// Show and correct the marks of a running proxy.
 #[derive(Debug, Args)]
@@ -134,20 +134,20 @@ struct Resolution {
 
 /// For the audit table.
 #[derive(Clone, Debug, Args, Serialize)]
-struct Why {
+pub(super) struct Why {
     /// Reason or evidence, for the audit table
     #[arg(long)]
-    reason: String,
+    pub reason: String,
     /// Your name, for the audit table
     #[arg(long, env = "USER", default_value = "")]
-    actor: String,
+    pub actor: String,
 }
 
 fn token(text: &str) -> Result<Token, String> {
     TokenFormat::Decimal.parse(text.as_bytes())
 }
 
-fn key(text: &str) -> Result<ResourceKey, String> {
+pub(super) fn key(text: &str) -> Result<ResourceKey, String> {
     if text == "." || text == ".." {
         // URL libraries fold them away, escaped or not (RFC 3986, section 5.2.4; WHATWG URL).
         return Err(

@@ -13,6 +13,7 @@ mod explain;
 mod health;
 mod logging;
 mod marks;
+mod operations;
 mod overrides;
 mod probe;
 mod status;
@@ -68,7 +69,7 @@ enum CliCommand {
     /// containers of a pod.
     #[command(after_help = attach::AFTER_HELP)]
     Attach(Box<attach::AttachArgs>),
-    /// Show what fencepost does: a zombie with and without it, an overtaking write, and a crash.
+    /// Show what fencepost does: a zombie with and without it, an overtaking write, a crash, and a redo.
     Demo(DemoArgs),
     /// Write a first configuration, in observe mode, with routes guessed from an access log.
     ///
@@ -100,6 +101,8 @@ enum CliCommand {
     Migrate(MigrateArgs),
     /// List, show and change marks through the admin port of a running fencepost.
     Marks(marks::MarksArgs),
+    /// List operations whose outcome is unknown, and record what came of them.
+    Operations(operations::OperationsArgs),
     /// Show how a running fencepost is doing, and what waits or is unknown there.
     Status(status::StatusArgs),
     /// Ask a running fencepost whether it is ready or alive, as a health check.
@@ -199,6 +202,7 @@ impl Invocation {
             CliCommand::Health(args) => health::run(args).await?,
             CliCommand::Probe(args) => probe::run(&args).await?,
             CliCommand::Marks(args) => marks::run(args).await?,
+            CliCommand::Operations(args) => operations::run(args).await?,
             CliCommand::Status(args) => status::run(args).await?,
             CliCommand::Drain(args) => drain::run(&args).map(|()| true)?,
             CliCommand::Schema => {

@@ -23,7 +23,8 @@ pub struct StatusArgs {
 }
 
 const ABOUT: &str = "hints state instance version started ready not_ready_because draining store store_error \
-     store_kind namespace lease_remaining_seconds in_flight waiting unknown log_level \
+     store_kind namespace lease_remaining_seconds in_flight waiting unknown operations_unknown \
+     operations_unknown_since log_level \
      config_loaded config_digest reload_failed reload_error";
 const ROUTE: &str = "route path mode resource";
 const INSTANCE: &str = "id state silent_seconds settles_in_seconds";

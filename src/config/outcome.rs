@@ -16,6 +16,7 @@ use super::yaml::wrong;
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 pub struct OutcomeSettings {
     /// How long an answer is remembered, at least. An outcome that is not known is kept until it is.
+    #[schemars(extend("default" = "24h"))]
     pub remember: Positive,
     /// The longest body of an answer that is kept. Of a longer one, only the SHA-256 is. Bodies may
     /// be personal data, so by default none is kept.

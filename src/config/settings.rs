@@ -14,6 +14,8 @@
 //! nothing depends on them: a reload that changes one keeps the current value, says so, and takes
 //! the rest.
 
+use std::time::Duration;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -161,6 +163,16 @@ word!(ProblemBase, |url: &str| {
 });
 
 impl Settings {
+    /// The longest time for which a route remembers outcomes; `None`: none does.
+    #[must_use]
+    pub fn remembers(&self) -> Option<Duration> {
+        let outcomes = self
+            .routes
+            .iter()
+            .filter_map(|route| route.outcome.as_ref());
+        outcomes.map(|outcome| outcome.remember.0).max()
+    }
+
     /// Returns true if clients of the data port are asked for certificates.
     #[must_use]
     pub fn asks_clients(&self) -> bool {

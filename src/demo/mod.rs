@@ -82,6 +82,7 @@ async fn play(dir: &Path) -> anyhow::Result<(World, bool)> {
     good &= end_of(screen, stories::race(&world, false)).await;
     good &= end_of(screen, stories::race(&world, true)).await;
     good &= end_of(screen, stories::kill_nine(&mut world)).await;
+    good &= end_of(screen, stories::redo(&world)).await;
     Ok((world, good))
 }
 
@@ -121,6 +122,9 @@ log:
 routes:
   - path: /accounts/{{id}}/{{*rest}}
     resource: "account:{{id}}"
+    # A charge that is repeated, by any holder, gets the answer of the first one.
+    outcome:
+      body: 1KiB
   - path: /orders/{{id}}
     resource: "order:{{id}}"
 "#

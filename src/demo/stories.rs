@@ -1,11 +1,13 @@
-//! The stories (a) to (d). Each starts from a fresh state, waits for conditions and never for a fixed
+//! The stories (a) to (e). Each starts from a fresh state, waits for conditions and never for a fixed
 //! time, and is judged by the API's state at its end.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use super::child::Fencepost;
 use super::screen::{BAD, GOOD, Lane, PLAIN, Timeline, print};
@@ -111,10 +113,7 @@ pub(super) async fn race(world: &World, fenced: bool) -> anyhow::Result<bool> {
     timeline.note(Lane::Api, PLAIN, text);
     let second = send(Lane::B, 42, "shipped");
     if fenced {
-        while !waits(world, "order:8").await? {
-            ensure!(!second.is_finished(), "nothing waited at the barrier");
-            tokio::time::sleep(LOOK_AGAIN).await;
-        }
+        until_it_waits(world, "order:8", &second).await?;
         let text = "42 is the mark now, and waits: 41 is in flight";
         timeline.note(Lane::Middle, GOOD, text);
         timeline.note(Lane::Api, PLAIN, "41 goes on, and lands");
@@ -145,6 +144,19 @@ pub(super) async fn race(world: &World, fenced: bool) -> anyhow::Result<bool> {
         && events == wanted;
     let found = format!("{}, after {events}", order(&order_8));
     Ok(world.screen.verdict(good, expected, &found))
+}
+
+/// Waits until this request of a resource waits at the barrier.
+async fn until_it_waits(
+    world: &World,
+    resource: &str,
+    request: &JoinHandle<anyhow::Result<Answer>>,
+) -> anyhow::Result<()> {
+    while !waits(world, resource).await? {
+        ensure!(!request.is_finished(), "nothing waited at the barrier");
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    Ok(())
 }
 
 /// Asks fencepost's admin API: true if a request of this resource waits at the barrier.
@@ -189,5 +201,42 @@ pub(super) async fn kill_nine(world: &mut World) -> anyhow::Result<bool> {
         && order_9 == json!({ "status": "shipped", "by": "B" });
     let expected = "412 to 41 from the mark in the file, 200 to 43, \"shipped\" by B";
     let found = format!("{refusal} (mark {mark}), {success}, {}", order(&order_9));
+    Ok(world.screen.verdict(good, expected, &found))
+}
+
+/// Story (e): 41 charges, and its holder dies before it hears the answer. 42 repeats the operation,
+/// and gets the answer that is on record.
+pub(super) async fn redo(world: &World) -> anyhow::Result<bool> {
+    world.begin("(e) A holder dies before it hears the answer, with fencepost");
+    let timeline = Timeline::start(world.screen, "fencepost");
+    let charge = |lane, token| {
+        let worker = Worker::new(lane, &timeline, &world.fencepost.url, token);
+        tokio::spawn(async move { worker.charge("/accounts/8/charge", PRICE).await })
+    };
+    let hold = world.servers.hold("POST /accounts/8/charge");
+    let first = charge(Lane::A, 41);
+    hold.arrived.notified().await;
+    first.abort();
+    timeline.note(Lane::A, BAD, "A dies, and never hears what came of it");
+    let second = charge(Lane::B, 42);
+    until_it_waits(world, "account:8", &second).await?;
+    timeline.note(Lane::Api, PLAIN, "41 goes on, and charges the account");
+    hold.released.notify_one();
+    let answer = second.await??;
+
+    let account = world.get("/accounts/8").await?;
+    let charges = account["ledger"].as_array().map_or(0, Vec::len);
+    let balance = OPENING_BALANCE - PRICE;
+    let good = answer.status == StatusCode::CREATED
+        && answer.body["balance"] == balance
+        && (charges, &account["balance"]) == (1, &balance.into());
+    let expected = "the answer on record to 42, and 1 charge";
+    let found = format!(
+        "{} and {}, balance {} after {charges} charge{}",
+        answer.status.as_u16(),
+        answer.body,
+        account["balance"],
+        if charges == 1 { "" } else { "s" },
+    );
     Ok(world.screen.verdict(good, expected, &found))
 }

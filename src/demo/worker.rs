@@ -89,7 +89,8 @@ impl Worker {
     }
 
     pub(super) async fn charge(&self, path: &str, amount: i64) -> anyhow::Result<Answer> {
-        let body = json!({ "amount": amount, "by": format!("{:?}", self.lane) });
+        // Whoever repeats an operation sends the same request.
+        let body = json!({ "amount": amount });
         let text = format!("take {amount}");
         self.write(Method::POST, path, &body, &text).await
     }
@@ -111,6 +112,7 @@ impl Worker {
         let text = format!("{method} {path} ({token}): {summary}");
         timeline.arrow(lane, timeline.entry(), PLAIN, &text);
         let request = self.http.request(method, format!("{}{path}", self.target));
+        let request = request.header("x-fencing-operation", format!("{path}: {summary}"));
         let sent = request.header("x-fencing-token", token).json(body).send();
         let response = sent.await;
         let response = response.with_context(|| format!("{lane:?} got no answer"))?;

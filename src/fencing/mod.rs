@@ -10,8 +10,8 @@
 //!   end.
 //! - [`Fencing::begin_operation`] makes sure that an operation is sent by one attempt at a time: see
 //!   [`operations`].
-//! - Operators list, view, advance, override and resolve: see [`operators`]. They forget marks: see
-//!   [`prune`].
+//! - Operators list, view, advance, override and resolve: see [`operators`], and [`outcomes`] for
+//!   operations. They forget marks: see [`prune`].
 //!
 //! [`Fencing::start`] assembles the parts behind it: the epochs in memory ([`EpochTable`], the
 //! state machine that decides everything), the [`lanes`] that send its statements, the lease, and
@@ -27,6 +27,7 @@ pub mod lease;
 pub mod membership;
 pub mod operations;
 pub mod operators;
+pub mod outcomes;
 pub mod overview;
 pub mod permit;
 pub mod prune;
@@ -55,7 +56,7 @@ use crate::metrics::{CheckResult, DecidedBy, Metrics};
 use crate::routing::{Needs, ResourceKey, Token};
 use crate::store::reckoning::Reckoning;
 use crate::store::routes::RouteRecord;
-use crate::store::{InstanceId, MarkStore};
+use crate::store::{InstanceId, MarkStore, UnknownCount};
 use crate::throttle::Throttle;
 use crate::traces::RequestTrace;
 use crate::worker;
@@ -91,6 +92,8 @@ pub struct Fencing {
     refused_batches: Throttle,
     /// From when on marks may be deleted by the prune that was announced last. Held for a look.
     announcement: Mutex<Option<Instant>>,
+    /// As the upkeep has counted them last. Held for a look.
+    unknown_operations: Mutex<UnknownCount>,
     /// How long the store may take over an answer.
     timeout: Duration,
     /// How long an unknown outcome counts as in flight.
@@ -140,6 +143,7 @@ impl Fencing {
             locked_batches: Throttle::of_repeats(),
             refused_batches: Throttle::of_repeats(),
             announcement: Mutex::default(),
+            unknown_operations: Mutex::default(),
             timeout: settings.store.timeout.0,
             settle: settings.barrier.settle.0,
         })

@@ -317,7 +317,7 @@ impl Fencing {
         self.store.audit(resource, limit).await
     }
 
-    async fn audit_row(
+    pub(super) async fn audit_row(
         &self,
         resource: &ResourceKey,
         action: &str,

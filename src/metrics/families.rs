@@ -95,6 +95,9 @@ families! {
     /// Requests that were sent, got no whole answer, and are counted as in flight until they settle
     /// or are resolved.
     unknown_outcomes: IntGauge = gauge("fencepost_unknown_outcomes");
+    /// Operations of the namespace whose outcome is unknown and has settled, as of the last minute.
+    /// 1,000 means 1,000 or more.
+    operations_unknown: GenericGauge<AtomicU64> = gauge("fencepost_operations_unknown");
     /// Marks of the namespace. On Postgres, as of the last count; a count takes about a minute per
     /// 100,000 marks.
     marks: GenericGauge<AtomicU64> = gauge("fencepost_marks");

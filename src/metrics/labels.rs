@@ -203,6 +203,12 @@ impl Outcome {
         self.as_str().starts_with("observed-")
     }
 
+    /// Whether only a route that remembers outcomes has it.
+    #[must_use]
+    pub fn is_of_an_operation(self) -> bool {
+        self == Self::Replayed || self.as_str().starts_with("operation-")
+    }
+
     /// The outcome of a would-be refusal in observe mode. An outcome that observe mode refuses too,
     /// or that is no refusal, stays the same.
     #[must_use]

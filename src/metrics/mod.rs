@@ -4,7 +4,8 @@
 //! No label has a resource key, a token or a raw path: label values are routes from the
 //! configuration and the words of [`labels`]. A series in which an alert or a panel counts single
 //! events exists at 0 from the start, so that a rate over the first event is right. Latencies, and
-//! the outcomes of modes that a route is not in, appear with their first event.
+//! the outcomes of modes that a route is not in, and those of remembered operations, appear with
+//! their first event.
 //!
 //! A request looks up its route's [`RouteMetrics`] once (or keeps it with the route), and after
 //! that touches atomics only.

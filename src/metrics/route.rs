@@ -51,7 +51,7 @@ impl RouteMetrics {
     /// Makes the series that a route of this mode counts single events in, at 0.
     pub(super) fn start(&self, mode: Mode) {
         for (outcome, series) in Outcome::ALL.iter().zip(&self.requests) {
-            if mode == Mode::Observe || !outcome.is_observed() {
+            if (mode == Mode::Observe || !outcome.is_observed()) && !outcome.is_of_an_operation() {
                 LazyLock::force(series);
             }
         }

@@ -26,6 +26,7 @@ mod log;
 mod notes;
 mod observe;
 mod operation;
+mod recorder;
 mod refusal;
 mod routing_table;
 mod setup;

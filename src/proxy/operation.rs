@@ -8,24 +8,23 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use super::client_body::{ClientBody, full};
 use super::context::Context;
 use super::headers::OUTCOME;
 use super::idempotency::RequestDigest;
+use super::recorder::{Recorder, kept};
 use super::refusal::{OperationRefusal, Refusal};
 use super::routing_table::Route;
 use super::setup::Proxy;
 use crate::active_requests::Stage;
 use crate::body::{Received, RequestBody};
-use crate::config::{KeptHeader, LookUp, OutcomeSettings, UnknownOutcome};
+use crate::config::{LookUp, OutcomeSettings, UnknownOutcome};
 use crate::fencing::operations::{Begun, OwnAttempt, UnknownAttempt};
+use crate::fencing::outcomes::Answer;
 use crate::fencing::permit::Permit;
-use crate::http1::names::{CONTENT_ENCODING, CONTENT_TYPE};
 use crate::http1::{Fields, RequestHead, Response};
 use crate::metrics::Outcome;
 
@@ -185,87 +184,6 @@ impl LookedUp {
         let mut recorder = Recorder::new(settings, self.status, &self.fields);
         recorder.feed(&self.body);
         Told::Done(recorder.answer())
-    }
-}
-
-/// The fields of these names.
-fn kept(fields: &Fields, names: &[KeptHeader]) -> Fields {
-    let mut all = Fields::default();
-    for KeptHeader(name) in names {
-        fields
-            .get_all(name)
-            .for_each(|value| all.append(name, value));
-    }
-    all
-}
-
-/// What is remembered of an answer, as the store has it.
-#[derive(Serialize, Deserialize)]
-struct Answer {
-    status: u16,
-    /// Names and values; these in base64, since they need not be text.
-    fields: Vec<(String, String)>,
-    /// In base64. `None`: it was too long to be kept.
-    body: Option<String>,
-    /// The SHA-256 of the body, in base64.
-    digest: String,
-}
-
-/// Keeps what is to be remembered of an answer while it is relayed.
-pub(super) struct Recorder {
-    status: StatusCode,
-    fields: Fields,
-    /// Only with a body.
-    content: Fields,
-    /// `None`: it is too long.
-    body: Option<Vec<u8>>,
-    limit: usize,
-    digest: Sha256,
-}
-
-impl Recorder {
-    pub(super) fn new(settings: &OutcomeSettings, status: StatusCode, fields: &Fields) -> Self {
-        let content = [CONTENT_TYPE, CONTENT_ENCODING].map(|name| KeptHeader(name.to_owned()));
-        Self {
-            status,
-            fields: kept(fields, &settings.headers),
-            content: kept(fields, &content),
-            body: Some(Vec::new()),
-            limit: settings.body.bytes(),
-            digest: Sha256::new(),
-        }
-    }
-
-    /// The next bytes of the body.
-    pub(super) fn feed(&mut self, data: &[u8]) {
-        self.digest.update(data);
-        if let Some(body) = &mut self.body {
-            if body.len() + data.len() <= self.limit {
-                body.extend_from_slice(data);
-            } else {
-                self.body = None;
-            }
-        }
-    }
-
-    /// The document that is recorded.
-    pub(super) fn answer(self) -> String {
-        let content = self.body.as_ref().is_some_and(|body| !body.is_empty());
-        let more = content.then_some(&self.content);
-        let lines = self
-            .fields
-            .iter()
-            .chain(more.into_iter().flat_map(Fields::iter));
-        let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-        let answer = Answer {
-            status: self.status.as_u16(),
-            fields: lines
-                .map(|(name, value)| (text(name), BASE64_STANDARD.encode(value)))
-                .collect(),
-            body: self.body.map(|body| BASE64_STANDARD.encode(body)),
-            digest: BASE64_STANDARD.encode(self.digest.finalize()),
-        };
-        serde_json::to_string(&answer).unwrap_or_default()
     }
 }
 

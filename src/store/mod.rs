@@ -25,5 +25,7 @@ pub use self::administration::Administration;
 pub use self::instances::Instances;
 pub use self::mark_store::MarkStore;
 pub use self::marks::Marks;
-pub use self::operations::{Attempt, Operation, OperationState, Operations, UnknownOperation};
+pub use self::operations::{
+    Attempt, Operation, OperationState, Operations, UnknownCount, UnknownOperation,
+};
 pub use self::records::*;

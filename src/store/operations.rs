@@ -19,6 +19,9 @@ use crate::routing::{ResourceKey, Token};
 /// How many outcomes one statement forgets.
 const PIECE: i64 = 1000;
 
+/// How many unknown outcomes are counted.
+const MOST_COUNTED: i64 = 1000;
+
 /// One try to carry out an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
@@ -68,6 +71,15 @@ pub struct UnknownOperation {
     pub since_ms: i64,
 }
 
+/// The operations whose outcome is unknown and has settled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnknownCount {
+    /// At most [`MOST_COUNTED`].
+    pub operations: u64,
+    /// When the oldest of them was sent or settled, in milliseconds since the Unix epoch.
+    pub since_ms: Option<i64>,
+}
+
 /// The rows of operations. Each call is one statement.
 #[async_trait]
 pub trait Operations: Send + Sync + 'static {
@@ -115,6 +127,9 @@ pub trait Operations: Send + Sync + 'static {
         operation: Option<&str>,
         limit: u32,
     ) -> Result<Vec<UnknownOperation>, StoreError>;
+
+    /// Counts the operations whose outcome is unknown and has settled.
+    async fn count_unknown_operations(&self) -> Result<UnknownCount, StoreError>;
 }
 
 /// The statements of an engine, whose clock is `$now`. `$1` is the namespace in each.
@@ -284,5 +299,22 @@ impl<E: Engine> Operations for E {
             })
         };
         self.fetch(Turn::Read, sql, range, row).await
+    }
+
+    /// The oldest first, so that both engines read the index of those that are not known.
+    async fn count_unknown_operations(&self) -> Result<UnknownCount, StoreError> {
+        let sql = "SELECT count(*), min(since) FROM (SELECT o.since FROM operations AS o \
+             WHERE o.namespace = $1 AND o.state < 2 AND (o.state = 1 OR COALESCE( \
+                 (SELECT i.state = 2 FROM instances AS i WHERE i.namespace = $1 AND i.id = o.instance), false)) \
+             ORDER BY o.since LIMIT $2) AS piece";
+        let row = |(operations, since_ms): (i64, _)| {
+            let operations = operations.unsigned_abs();
+            Ok(UnknownCount {
+                operations,
+                since_ms,
+            })
+        };
+        let most = vec![Number(MOST_COUNTED)];
+        rows::only(self.fetch(Turn::Read, sql, most, row).await?)
     }
 }

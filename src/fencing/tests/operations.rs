@@ -8,7 +8,8 @@ use super::double::Double;
 use super::rows::Rows;
 use crate::routing::ResourceKey;
 use crate::store::{
-    Attempt, InstanceId, Operation, OperationState, Operations, StoreError, UnknownOperation,
+    Attempt, InstanceId, Operation, OperationState, Operations, StoreError, UnknownCount,
+    UnknownOperation,
 };
 
 /// The row of an operation, and the instance of its attempt.
@@ -127,5 +128,9 @@ impl Operations for Double {
         _limit: u32,
     ) -> Result<Vec<UnknownOperation>, StoreError> {
         Ok(Vec::new())
+    }
+
+    async fn count_unknown_operations(&self) -> Result<UnknownCount, StoreError> {
+        Ok(UnknownCount::default())
     }
 }

@@ -42,7 +42,7 @@ use crate::proxy::client_body::{ClientBody, ReplySource};
 use crate::proxy::context::{Context, Listed};
 use crate::proxy::headers::{self, Via};
 use crate::proxy::limits::InFlightPermit;
-use crate::proxy::operation::Recorder;
+use crate::proxy::recorder::Recorder;
 use crate::proxy::refusal::Refusal;
 use crate::proxy::routing_table::Route;
 use crate::proxy::upstream_request::{Exchange, unanswered};

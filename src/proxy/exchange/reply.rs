@@ -17,7 +17,7 @@ use crate::body::{BoxError, MemoryShare};
 use crate::metrics::{ResponseTimer, RouteMetrics};
 use crate::proxy::context::Context as RequestContext;
 use crate::proxy::headers::TrailerRules;
-use crate::proxy::operation::Recorder;
+use crate::proxy::recorder::Recorder;
 use crate::proxy::refusal::Refusal;
 use crate::traces::UpstreamSpan;
 use crate::upstream::{ResponseBody, upload};

@@ -99,5 +99,5 @@ CREATE TABLE operations (
     PRIMARY KEY (namespace, resource, operation)
 );
 
-CREATE INDEX operations_not_known ON operations (namespace) WHERE state < 2;
+CREATE INDEX operations_not_known ON operations (namespace, since) WHERE state < 2;
 CREATE INDEX operations_by_expiry ON operations (namespace, expires) WHERE expires IS NOT NULL;

@@ -68,7 +68,7 @@ CREATE TABLE operations (
     PRIMARY KEY (namespace, resource, operation)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX operations_not_known ON operations (namespace) WHERE state < 2;
+CREATE INDEX operations_not_known ON operations (namespace, since) WHERE state < 2;
 CREATE INDEX operations_by_expiry ON operations (namespace, expires) WHERE expires IS NOT NULL;
 
 -- Only here: how many transactions the file has had. A running proxy knows the number: a file that has

@@ -21,4 +21,5 @@ mod shell;
 mod status;
 mod traceable;
 mod traces;
+mod unknown_operations;
 mod worst_minute;

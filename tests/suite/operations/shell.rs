@@ -80,8 +80,10 @@ fn each_command_has_a_manual_page() {
     for command in commands(&[]) {
         wanted.insert(format!("fencepost-{command}.1"));
     }
-    for verb in commands(&["marks"]) {
-        wanted.insert(format!("fencepost-marks-{verb}.1"));
+    for command in ["marks", "operations"] {
+        for verb in commands(&[command]) {
+            wanted.insert(format!("fencepost-{command}-{verb}.1"));
+        }
     }
     assert_eq!(pages, wanted);
     assert!(wanted.len() > 15, "{wanted:?}");

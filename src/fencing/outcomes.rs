@@ -1,0 +1,142 @@
+//! What operators and the upkeep do with operations whose outcome is remembered (see [`operations`]),
+//! and the form of an answer on record.
+//!
+//! [`operations`]: super::operations
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use tokio::time::MissedTickBehavior;
+
+use super::Fencing;
+use super::operators::OperatorError;
+use crate::locked::locked;
+use crate::routing::ResourceKey;
+use crate::store::UnknownCount;
+
+/// How often [`Fencing::keep_operations`] looks.
+const UPKEEP: Duration = Duration::from_mins(1);
+
+/// What is remembered of an answer, as the store has it.
+#[derive(Serialize, Deserialize)]
+pub struct Answer {
+    pub status: u16,
+    /// Names and values; these in base64, since they need not be text.
+    pub fields: Vec<(String, String)>,
+    /// In base64. `None`: it was too long to be kept.
+    pub body: Option<String>,
+    /// The SHA-256 of the body, in base64.
+    pub digest: String,
+}
+
+impl Answer {
+    /// A status alone.
+    fn empty(status: u16) -> Self {
+        Self {
+            status,
+            fields: Vec::new(),
+            body: Some(String::new()),
+            digest: BASE64_STANDARD.encode(Sha256::digest([])),
+        }
+    }
+
+    /// The document that is recorded.
+    #[must_use]
+    pub fn document(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+/// What an operator knows of an operation.
+#[derive(Clone, Copy, Debug)]
+pub enum Verdict {
+    /// It took effect: its repetitions get this status, for so long.
+    Done(u16, Duration),
+    /// It did not, and may be sent again.
+    NotDone,
+}
+
+impl Fencing {
+    /// Records what an operator knows of an operation whose outcome is unknown and has settled, and
+    /// audits it. `false`: there is no such operation.
+    ///
+    /// # Errors
+    ///
+    /// The store gave no answer, or the operation may be in flight.
+    pub async fn resolve_operation(
+        &self,
+        (resource, operation): (&ResourceKey, &str),
+        verdict: Verdict,
+        reason: &str,
+        actor: &str,
+    ) -> Result<bool, OperatorError> {
+        let store = &self.store;
+        // In key order, the resource itself comes before those that begin with it.
+        let found = store.unknown_operations(resource.as_str(), Some(operation), 1);
+        let found = found.await?.into_iter().next();
+        let Some(found) = found.filter(|found| found.resource == *resource) else {
+            return Ok(false);
+        };
+        if !found.settled {
+            return Err(OperatorError::Refused(format!(
+                "Instance {} may have the operation in flight: it settles barrier.settle after its request has \
+                 ended, or once the instance has stopped or counts as dead. Try again then.",
+                found.instance
+            )));
+        }
+        let what = match verdict {
+            Verdict::Done(status, _) => format!("done, {status}"),
+            Verdict::NotDone => "not done".to_owned(),
+        };
+        let text = format!("operation {operation}: {what}: {reason}");
+        let tokens = (Some(found.token), Some(found.token));
+        self.audit_row(resource, "resolve", tokens, &text, actor)
+            .await?;
+        // Only of the attempt that was looked at: a later one is in flight.
+        let attempt = &found.attempt;
+        Ok(match verdict {
+            Verdict::Done(status, remember) => {
+                let answer = Answer::empty(status).document();
+                let known = store.know_operation(resource, operation, attempt, &answer, remember);
+                known.await?
+            }
+            Verdict::NotDone => store.forget_operation(resource, operation, attempt).await?,
+        })
+    }
+
+    /// Forgets the answers that are old enough, and counts the operations whose outcome is unknown,
+    /// each minute in which a route remembers outcomes. Runs until it is dropped.
+    pub async fn keep_operations(self: Arc<Self>, remembers: impl Fn() -> bool) {
+        let mut tick = tokio::time::interval(UPKEEP);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            if !remembers() {
+                self.set_unknown_operations(UnknownCount::default());
+                continue;
+            }
+            self.expire_operations().await;
+            match self.store.count_unknown_operations().await {
+                Ok(count) => self.set_unknown_operations(count),
+                Err(error) => self.metrics.store().failed(&error),
+            }
+        }
+    }
+
+    fn set_unknown_operations(&self, count: UnknownCount) {
+        let gauge = &self.metrics.series.operations_unknown;
+        gauge.set(count.operations);
+        *locked(&self.unknown_operations) = count;
+    }
+
+    /// The operations whose outcome is unknown and has settled, in the whole namespace, as of the
+    /// last look. From memory.
+    #[must_use]
+    pub fn counted_unknown_operations(&self) -> UnknownCount {
+        *locked(&self.unknown_operations)
+    }
+}

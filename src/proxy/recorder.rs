@@ -1,0 +1,80 @@
+//! [`Recorder`]: what is to be remembered of an answer, kept while it is relayed.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use http::StatusCode;
+use sha2::{Digest, Sha256};
+
+use crate::config::{KeptHeader, OutcomeSettings};
+use crate::fencing::outcomes::Answer;
+use crate::http1::Fields;
+use crate::http1::names::{CONTENT_ENCODING, CONTENT_TYPE};
+
+/// The fields of these names.
+pub(super) fn kept(fields: &Fields, names: &[KeptHeader]) -> Fields {
+    let mut all = Fields::default();
+    for KeptHeader(name) in names {
+        fields
+            .get_all(name)
+            .for_each(|value| all.append(name, value));
+    }
+    all
+}
+
+/// Keeps what is to be remembered of an answer while it is relayed.
+pub(super) struct Recorder {
+    status: StatusCode,
+    fields: Fields,
+    /// Only with a body.
+    content: Fields,
+    /// `None`: it is too long.
+    body: Option<Vec<u8>>,
+    limit: usize,
+    digest: Sha256,
+}
+
+impl Recorder {
+    pub(super) fn new(settings: &OutcomeSettings, status: StatusCode, fields: &Fields) -> Self {
+        let content = [CONTENT_TYPE, CONTENT_ENCODING].map(|name| KeptHeader(name.to_owned()));
+        Self {
+            status,
+            fields: kept(fields, &settings.headers),
+            content: kept(fields, &content),
+            body: Some(Vec::new()),
+            limit: settings.body.bytes(),
+            digest: Sha256::new(),
+        }
+    }
+
+    /// The next bytes of the body.
+    pub(super) fn feed(&mut self, data: &[u8]) {
+        self.digest.update(data);
+        if let Some(body) = &mut self.body {
+            if body.len() + data.len() <= self.limit {
+                body.extend_from_slice(data);
+            } else {
+                self.body = None;
+            }
+        }
+    }
+
+    /// The document that is recorded.
+    pub(super) fn answer(self) -> String {
+        let content = self.body.as_ref().is_some_and(|body| !body.is_empty());
+        let more = content.then_some(&self.content);
+        let lines = self
+            .fields
+            .iter()
+            .chain(more.into_iter().flat_map(Fields::iter));
+        let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        let answer = Answer {
+            status: self.status.as_u16(),
+            fields: lines
+                .map(|(name, value)| (text(name), BASE64_STANDARD.encode(value)))
+                .collect(),
+            body: self.body.map(|body| BASE64_STANDARD.encode(body)),
+            digest: BASE64_STANDARD.encode(self.digest.finalize()),
+        };
+        answer.document()
+    }
+}
