@@ -14,9 +14,12 @@ use super::{Fencing, NoAnswer, Refused};
 use crate::fencing::permit::Sending;
 use crate::store::{Attempt, Operation, OperationState, StoreError, UnknownOperation};
 
-/// The pauses between the tries to give an operation back: a statement without an answer may commit
-/// seconds later.
-const GIVE_BACK: [u64; 6] = [0, 1, 2, 4, 8, 16];
+/// The pauses between the tries to record what became of an attempt, in seconds: a statement without an
+/// answer may commit seconds later.
+const PAUSES: [u64; 6] = [0, 1, 2, 4, 8, 16];
+
+/// The pause between the tries to record that an attempt has settled.
+const SETTLE_AGAIN: Duration = Duration::from_secs(5);
 
 /// What is known of an operation that a request asks for.
 pub enum Begun {
@@ -189,33 +192,48 @@ impl OwnAttempt {
         self.stage = Stage::Sent;
     }
 
-    /// Records the answer. The permit must still be held: what comes after it finds the answer.
+    /// Records the answer. The permit must still be held: what comes after it finds the answer. If the
+    /// store does not take it in time, the outcome counts as unknown until it does.
     pub async fn know(mut self, answer: &str, remember: Duration) {
-        let (attempt, fencing) = (Arc::clone(&self.attempt), Arc::clone(&self.fencing));
+        // Twice: only the first use of a connection shows that it has broken.
+        for _ in 0..2 {
+            if self.record(answer, remember).await {
+                return;
+            }
+        }
+        let Attempt {
+            resource,
+            operation,
+            ..
+        } = &*self.attempt;
+        tracing::warn!(%resource, operation, "the answer to an operation is not recorded yet; its outcome counts as unknown");
+        let (answer, tasks) = (answer.to_owned(), self.tasks.clone());
+        tasks.spawn(async move {
+            for pause in PAUSES {
+                tokio::time::sleep(Duration::from_secs(pause)).await;
+                if self.record(&answer, remember).await {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Says whether the store has answered. Another attempt may be in the place of this one by then.
+    async fn record(&mut self, answer: &str, remember: Duration) -> bool {
         let Attempt {
             resource,
             operation,
             name,
             ..
-        } = &*attempt;
-        // Twice: only the first use of a connection shows that it has broken.
-        for _ in 0..2 {
-            let store = &fencing.store;
-            match store
-                .know_operation(resource, operation, name, answer, remember)
-                .await
-            {
-                Ok(_) => {
-                    self.stage = Stage::Over;
-                    return;
-                }
-                Err(error) => {
-                    fencing.metrics.store().failed(&error);
-                    tracing::warn!(%resource, operation, %error,
-                        "the answer to an operation could not be recorded; its outcome counts as unknown");
-                }
-            }
+        } = &*self.attempt;
+        let store = &self.fencing.store;
+        let known = store.know_operation(resource, operation, name, answer, remember);
+        if let Err(error) = known.await {
+            self.fencing.metrics.store().failed(&error);
+            return false;
         }
+        self.stage = Stage::Over;
+        true
     }
 
     /// Gives the operation back: it was not sent, or the upstream has not done it. The permit must
@@ -244,8 +262,9 @@ impl Drop for OwnAttempt {
             Stage::Sent => {
                 runtime.spawn(async move {
                     tokio::time::sleep(fencing.settle).await;
-                    if let Err(error) = fencing.store.settle_operation(&attempt).await {
+                    while let Err(error) = fencing.store.settle_operation(&attempt).await {
                         fencing.metrics.store().failed(&error);
+                        tokio::time::sleep(SETTLE_AGAIN).await;
                     }
                 });
             }
@@ -272,7 +291,7 @@ async fn forget(fencing: &Fencing, attempt: &Attempt) -> bool {
 }
 
 async fn give_back(fencing: Arc<Fencing>, attempt: Arc<Attempt>) {
-    for pause in GIVE_BACK {
+    for pause in PAUSES {
         tokio::time::sleep(Duration::from_secs(pause)).await;
         if forget(&fencing, &attempt).await {
             return;

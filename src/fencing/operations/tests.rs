@@ -104,3 +104,41 @@ async fn a_permit_says_nothing_about_newer_tokens() {
     }
     first.know("{}", DAY).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_the_store_does_not_take_is_recorded_when_it_does() {
+    let store = Arc::new(Double::default());
+    let (rig, tasks) = rig(&store).await;
+    let permit = rig.admit("a", 41).await;
+    let mut first = own(begin(&permit, "first", &tasks).await);
+    first.begin();
+    for _ in 0..4 {
+        store.plan("know", CallPlan::Fail(broken()));
+    }
+    first.know("{}", DAY).await;
+    assert!(matches!(
+        begin(&permit, "second", &tasks).await,
+        Ok(Begun::UnderWay)
+    ));
+    tasks.close();
+    tasks.wait().await;
+    assert!(matches!(
+        begin(&permit, "second", &tasks).await,
+        Ok(Begun::Known(_))
+    ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_an_attempt_has_settled_is_recorded_when_the_store_takes_it() {
+    let store = Arc::new(Double::default());
+    let (rig, tasks) = rig(&store).await;
+    let permit = rig.admit("a", 41).await;
+    let mut first = own(begin(&permit, "first", &tasks).await);
+    first.begin();
+    for _ in 0..3 {
+        store.plan("settle operation", CallPlan::Fail(broken()));
+    }
+    drop(first);
+    tokio::time::sleep(SETTLE * 3).await;
+    let _ = unknown(begin(&permit, "second", &tasks).await);
+}
