@@ -13,8 +13,8 @@ use super::units::{OffOr, Positive, Time, word};
 use super::upstream::{UnknownStatuses, UpstreamSettings};
 use super::yaml::{Report, not_one_of, wrong};
 use crate::routing::{
-    Allow, DEFAULT_METHODS, KeyTemplate, NAMING_OTHERS, Pattern, ResourceKey, SAFE_METHODS, Source,
-    is_replaced, names_a_peer,
+    Allow, DEFAULT_METHODS, KeyTemplate, NAMING_OTHERS, Pattern, SAFE_METHODS, Source, is_replaced,
+    names_a_peer,
 };
 
 /// Route labels that mean something else in metrics and logs.
@@ -81,9 +81,6 @@ pub struct RouteSettings {
     pub barrier: RouteBarrier,
     /// Overrides of the top level's `body`.
     pub body: BodySettings,
-    /// `limits.key_bytes`.
-    #[serde(skip)]
-    pub key_bytes: usize,
 }
 
 impl Default for RouteSettings {
@@ -105,7 +102,6 @@ impl Default for RouteSettings {
             unknown: UnknownStatuses::default(),
             barrier: RouteBarrier::default(),
             body: BodySettings::default(),
-            key_bytes: ResourceKey::MAX_BYTES,
         }
     }
 }

@@ -17,10 +17,6 @@ tracing.otlp: http://c:4317 | usually have for gRPC
 body.buffer: 0 | gets no key | routes[0].idempotency
 body.buffer: 257MiB | longer than `limits.body_memory`
 limits.body_memory: 512KiB | longer than `limits.body_memory` | body.buffer
-limits.in_flight: 128; limits.in_flight_per_connection: 128 | can use up all of it
-limits.in_flight: 128; limits.in_flight_per_client: 128 | can use up all of it
-limits.connections: 128; limits.connections_per_client: 200 | can use up all of it
-limits.in_flight: 128; limits.in_flight_per_resource: 128 | can use up all of it
 route.body: { buffer: 257MiB } | longer than `limits.body_memory` | routes[0].body.buffer
 route.mode: bypass | bypass forwards without a check, so this has no effect | routes[0].resource
 routes: [{ path: '/{*path}', resource: '{path}', mode: observe }] | observe refuses nothing | routes[0].mode
@@ -72,19 +68,6 @@ fn a_path_may_begin_with_any_letter() {
         good(&format!(
             "{BASE}routes: [{{ path: '{path}', resource: 'o:{{path}}' }}, {{ path: '/{{*rest}}', mode: bypass }}]\n"
         ));
-    }
-}
-
-#[test]
-fn shares_that_leave_room_are_not_warned_of() {
-    for text in [
-        "limits: { in_flight: 128 }",
-        "limits: { in_flight: 128, in_flight_per_client: none, in_flight_per_resource: none }",
-        "limits: { in_flight: 128, in_flight_per_connection: 127, http2_streams: 127 }",
-        "barrier: { queue: 96 }\nlimits: { in_flight: 128 }",
-    ] {
-        let (_, warnings) = good(&format!("{BASE}{text}\n"));
-        assert!(warnings.is_empty(), "{text}: {warnings:?}");
     }
 }
 
