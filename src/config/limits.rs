@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::units::{Count, OrNone, Positive, Size, Time};
-use super::yaml::Report;
 use crate::http1::head::HeadLimits;
 
 /// Limits of the data port.
@@ -233,14 +232,6 @@ impl Default for BodySettings {
             timeout: Positive::seconds(60),
             progress_timeout: Positive::seconds(15),
         }
-    }
-}
-
-impl BodySettings {
-    /// `at`: `body`, or that of a route.
-    pub(super) fn check(&self, at: &str, memory: Size<1>, report: &mut Report) {
-        let text = "longer than `limits.body_memory`: the longest of these bodies never find room";
-        report.warn_if(self.buffer.0 > memory.0, &format!("{at}.buffer"), text);
     }
 }
 

@@ -237,12 +237,11 @@ impl RouteSettings {
         let Some(name) = &self.name else { return };
         let is_long = name.chars().count() > 128;
         let is_bad = name.trim().is_empty() || is_long || name.chars().any(char::is_control);
-        let text = "the name is empty, longer than 128 characters, or has control characters\n\
-                    a short word, such as orders; without a name, the path is taken";
-        report.error_if(is_bad, at, text);
         let is_reserved = RESERVED_LABELS.contains(&name.as_str());
-        let text = "it means something else in metrics and logs\nchoose another name";
-        report.error_if(is_reserved, at, text);
+        let text = "the name is empty, longer than 128 characters, has control characters, or means \
+                    something else in metrics\n\
+                    a short word, such as orders; without a name, the path is taken";
+        report.error_if(is_bad || is_reserved, at, text);
     }
 
     /// Reads the template of the key.

@@ -160,11 +160,6 @@ impl Settings {
         self.tls = files.and_then(|files| tls::listener(files, report));
         self.upstream.check(self.barrier.settle.0, report);
         self.store.check(report);
-        let is_short = self.shutdown.deadline.0 < self.barrier.grace.0;
-        let text = "shorter than `barrier.grace`: exchanges are cut that could have ended\n\
-                    at least barrier.grace";
-        report.warn_if(is_short, "shutdown.deadline", text);
-        self.body.check("body", self.limits.body_memory, report);
         self.admin.check(report);
         if let Some(tracing) = &self.tracing.0 {
             tracing.check(report);
@@ -280,10 +275,6 @@ impl Settings {
         if *statuses != self.upstream.unknown_statuses {
             let at = field("upstream.unknown_statuses");
             check_statuses(&at, statuses, HTTP_STATUSES, report);
-        }
-        if route.body != self.body {
-            let memory = self.limits.body_memory;
-            route.body.check(&field("body"), memory, report);
         }
         route.unknown = UnknownStatuses {
             http: route.upstream.unknown_statuses.as_slice().into(),
