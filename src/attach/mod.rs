@@ -267,6 +267,16 @@ impl Run {
     /// Logs the numbers of the run.
     fn log(&self, End(end, code): &End, acquired: Option<Duration>, held: Duration) {
         let counts = locked(&self.forwarder.counts);
+        let by_outcome = counts.refused.iter();
+        let by_outcome: Vec<_> = by_outcome
+            .map(|(outcome, count)| format!("{outcome} {count}"))
+            .collect();
+        if !by_outcome.is_empty() {
+            tracing::warn!(
+                "requests without an answer of the service: {}",
+                by_outcome.join(", ")
+            );
+        }
         tracing::info!(
             end,
             exit_code = code,
