@@ -31,7 +31,6 @@
 //! - [`admin`]: probes, metrics, marks for operators.
 //! - [`config`], [`metrics`].
 //! - [`rejections`]: the latest refusals, for operators. [`active_requests`]: those in progress.
-//! - [`log_filter`]: what the log shows, changed while the process runs.
 //! - [`traces`]: spans of requests, for a collector.
 //! - [`throttle`]: limits how often a log line is written.
 //! - [`printable`]: makes text from clients safe to print.
@@ -62,7 +61,6 @@ pub mod http1;
 pub mod init;
 mod json_values;
 mod locked;
-pub mod log_filter;
 pub mod metrics;
 pub mod printable;
 mod progress;

@@ -40,7 +40,7 @@ pub enum Answer {
 /// The form of a refusal.
 #[derive(Clone, Copy, Debug)]
 pub struct Form {
-    pub style: AnswerStyle<'static>,
+    pub style: AnswerStyle,
     /// It names resource and token.
     pub has_subject: bool,
 }
@@ -51,7 +51,6 @@ const LATE: Form = Form {
         stale_status: 412,
         disclose: true,
         grpc: false,
-        problems: None,
     },
     has_subject: true,
 };

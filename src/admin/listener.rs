@@ -17,7 +17,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
@@ -45,10 +44,6 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 const UNDELIVERED: Duration = Duration::from_secs(20);
 /// The bytes that the server buffers for one connection in each direction. A head has to fit.
 const BUFFER: usize = 64 << 10;
-/// The bytes of answers and of requests that the kernel holds for one connection. It counts twice
-/// as many for its own bookkeeping. By default it takes megabytes of either.
-const SEND_BUFFER: usize = 64 << 10;
-const RECEIVE_BUFFER: usize = 32 << 10;
 /// Answers may go on for this long once the shutdown has begun.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// The pause after a failed accept, which mostly means that no file descriptor is left.
@@ -84,11 +79,6 @@ pub async fn serve(
     state: AdminState,
     shutdown: impl Future<Output = ()> + Send,
 ) {
-    if let Listener::Tcp(listener) = &listener
-        && let Err(error) = bound_buffers(listener)
-    {
-        tracing::warn!("the admin port's kernel buffers cannot be bounded: {error}");
-    }
     let mut shutdown = pin!(shutdown);
     let metrics = Arc::clone(&state.metrics);
     let port = Arc::new(Port {
@@ -127,14 +117,6 @@ pub async fn serve(
     }
 }
 
-/// Bounds the buffers of new connections, which inherit the listener's. Setting them later would be
-/// too late for the window that the handshake announces.
-fn bound_buffers(listener: &TcpListener) -> io::Result<()> {
-    let socket = SockRef::from(listener);
-    socket.set_send_buffer_size(SEND_BUFFER)?;
-    socket.set_recv_buffer_size(RECEIVE_BUFFER)
-}
-
 async fn accept(listener: &Listener) -> io::Result<(Socket, AdminPeer)> {
     Ok(match listener {
         Listener::Tcp(listener) => {
@@ -148,8 +130,6 @@ async fn accept(listener: &Listener) -> io::Result<(Socket, AdminPeer)> {
         }
         Listener::Unix(listener) => {
             let (unix, _) = listener.accept().await?;
-            // Of a Unix socket only sent bytes count: received ones are the sender's.
-            let _ = SockRef::from(&unix).set_send_buffer_size(SEND_BUFFER);
             let user = unix.peer_cred().ok().map(|credentials| credentials.uid());
             (Either::Right(unix), AdminPeer::by_socket(user))
         }

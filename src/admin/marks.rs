@@ -24,7 +24,7 @@ use super::problem::{
 };
 use crate::fencing::operators::{EpochView, OperatorError};
 use crate::fencing::prune::Pruning;
-use crate::routing::{Decision, ResourceKey, Token};
+use crate::routing::{Decision, ResourceKey};
 use crate::store::{Override, PruneStep};
 
 const DEFAULT_LIMIT: u16 = 100;
@@ -155,26 +155,15 @@ pub async fn act(
                 .detail("Writes are POST /v1/marks/{resource}/advance, …/override and …/resolve.")
         })?;
     let body: ActBody = parse(body).await?;
-    let act = match (verb, body.token, body.id) {
-        ("advance", Some(token), None) => Act::Advance(token),
-        ("override", Some(token), None) => Act::Override(token),
-        ("resolve", None, Some(id)) => {
-            require_text("id", &id)?;
-            Act::Resolve(id)
-        }
-        _ => {
-            return Err(MALFORMED.detail(
-                "Send `token` in the body of advance and override, and `id` instead in that of resolve.",
-            ));
-        }
-    };
-    match act {
-        Act::Advance(_) => check_text("reason", &body.reason)?,
-        Act::Override(_) | Act::Resolve(_) => require_text("reason", &body.reason)?,
+    if verb == "advance" {
+        check_text("reason", &body.reason)?;
+    } else {
+        require_text("reason", &body.reason)?;
     }
+    let verb = verb.to_owned();
     let (resource, actor) = (key(raw_key)?, actor(&body.actor, &peer)?);
     completed(async move {
-        let outcome = act.run(&state, &resource, &body.reason, &actor).await?;
+        let outcome = run(&state, &resource, &verb, body, &actor).await?;
         Ok(Json(Acted { resource, outcome }))
     })
     .await
@@ -192,60 +181,57 @@ pub(super) async fn completed<T: Send + 'static>(
     })
 }
 
-enum Act {
-    Advance(Token),
-    Override(Token),
-    /// The id of an unknown outcome.
-    Resolve(String),
-}
-
-impl Act {
-    async fn run(
-        self,
-        state: &AdminState,
-        resource: &ResourceKey,
-        reason: &str,
-        actor: &str,
-    ) -> Result<ActOutcome, AdminProblem> {
-        let fencing = &state.fencing;
-        match self {
-            Self::Advance(token) => {
-                let outcome = match fencing.advance(resource, token, reason, actor).await? {
-                    Decision::Advanced => ActOutcome::Advanced { mark: token },
-                    Decision::Current => ActOutcome::Current { mark: token },
-                    Decision::Stale { mark } => {
-                        let why = "Only an override lowers it.";
-                        let detail = format!("The mark is {mark}, above {token}. {why}");
-                        let problem = STALE.detail(detail).with("mark", mark.to_string());
-                        return Err(problem.with("gap", token.gap_to(mark).to_string()));
-                    }
-                };
-                tracing::info!(%resource, %token, actor, reason, ?outcome, "an operator advanced a mark");
-                Ok(outcome)
-            }
-            Self::Override(mark) => {
-                match fencing.override_mark(resource, mark, reason, actor).await? {
-                    Override::Done { before, era } => {
-                        state.metrics.series.overrides.inc();
-                        tracing::warn!(%resource, %before, after = %mark, actor, reason, "an operator overrode a mark");
-                        Ok(ActOutcome::Overridden { before, mark, era })
-                    }
-                    Override::EpochsOpen(epochs) => {
-                        let epochs: Vec<_> = epochs.into_iter().map(EpochView::from).collect();
-                        let epochs = serde_json::to_value(epochs).unwrap_or_default();
-                        Err(EPOCHS_OPEN.detail(EPOCHS_ARE_OPEN).with("epochs", epochs))
-                    }
-                    Override::Absent => Err(NO_MARK.detail(MARK_IS_ABSENT)),
+/// Does what the verb says.
+async fn run(
+    state: &AdminState,
+    resource: &ResourceKey,
+    verb: &str,
+    body: ActBody,
+    actor: &str,
+) -> Result<ActOutcome, AdminProblem> {
+    let (fencing, reason) = (&state.fencing, &*body.reason);
+    match (verb, body.token, body.id) {
+        ("advance", Some(token), None) => {
+            let outcome = match fencing.advance(resource, token, reason, actor).await? {
+                Decision::Advanced => ActOutcome::Advanced { mark: token },
+                Decision::Current => ActOutcome::Current { mark: token },
+                Decision::Stale { mark } => {
+                    let why = "Only an override lowers it.";
+                    let detail = format!("The mark is {mark}, above {token}. {why}");
+                    let problem = STALE.detail(detail).with("mark", mark.to_string());
+                    return Err(problem.with("gap", token.gap_to(mark).to_string()));
                 }
-            }
-            Self::Resolve(id) => {
-                if !fencing.resolve(resource, &id, reason, actor).await? {
-                    return Err(NO_SUCH_UNKNOWN.detail(UNKNOWN_IS_ABSENT));
+            };
+            tracing::info!(%resource, %token, actor, reason, ?outcome, "an operator advanced a mark");
+            Ok(outcome)
+        }
+        ("override", Some(mark), None) => {
+            match fencing.override_mark(resource, mark, reason, actor).await? {
+                Override::Done { before, era } => {
+                    state.metrics.series.overrides.inc();
+                    tracing::warn!(%resource, %before, after = %mark, actor, reason, "an operator overrode a mark");
+                    Ok(ActOutcome::Overridden { before, mark, era })
                 }
-                tracing::warn!(%resource, id, actor, reason, "an operator resolved an unknown outcome");
-                Ok(ActOutcome::Resolved { id })
+                Override::EpochsOpen(epochs) => {
+                    let epochs: Vec<_> = epochs.into_iter().map(EpochView::from).collect();
+                    let epochs = serde_json::to_value(epochs).unwrap_or_default();
+                    Err(EPOCHS_OPEN.detail(EPOCHS_ARE_OPEN).with("epochs", epochs))
+                }
+                Override::Absent => Err(NO_MARK.detail(MARK_IS_ABSENT)),
             }
         }
+        ("resolve", None, Some(id)) => {
+            require_text("id", &id)?;
+            if !fencing.resolve(resource, &id, reason, actor).await? {
+                return Err(NO_SUCH_UNKNOWN.detail(UNKNOWN_IS_ABSENT));
+            }
+            tracing::warn!(%resource, id, actor, reason, "an operator resolved an unknown outcome");
+            Ok(ActOutcome::Resolved { id })
+        }
+        _ => Err(MALFORMED.detail(
+            "Send `token` in the body of advance and override, and `id` instead in that of \
+             resolve.",
+        )),
     }
 }
 

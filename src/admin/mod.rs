@@ -23,8 +23,6 @@
 //! | `GET /v1/status` | [`StatusView`](api::StatusView): instance, version, uptime, readiness, store, lease, routes, and how much is under way |
 //! | `GET /v1/instances` | `{"instances":[{"id","state":"this"\|"alive"\|"dead","silent_seconds","settles_in_seconds"}…]}` as this instance sees them |
 //! | `GET /v1/config` | `{"loaded_at","kept":[field…],"config":{…}}`: the file with flags and environment variables over it, without secrets; `kept`: fields whose new values need a restart |
-//! | `GET /v1/log-level` | `{"level":"info"}` |
-//! | `POST /v1/log-level` | `{"level":"debug"}` → `{"level":"debug","before":"info"}`, until a restart or until a reload finds another level in the file; 400 for an unknown one |
 //!
 //! A mark is
 //! `{"resource":"order:42","mark":"43","spent":false,"era":0,"since":"2025-01-31T12:00:00.000Z"}`;
@@ -76,7 +74,6 @@ pub use self::status::LoadedConfig;
 use crate::active_requests::ActiveRequests;
 use crate::config::AdminSettings;
 use crate::fencing::Fencing;
-use crate::log_filter::LogFilter;
 use crate::metrics::Metrics;
 use crate::rejections::Rejections;
 
@@ -90,7 +87,6 @@ pub struct AdminState {
     pub readiness: Arc<Readiness>,
     /// The current settings, which a reload changes.
     pub settings: watch::Receiver<AdminSettings>,
-    pub log: Arc<LogFilter>,
     pub loaded: watch::Receiver<LoadedConfig>,
 }
 
@@ -111,10 +107,6 @@ pub fn router(state: AdminState) -> Router {
         .route("/v1/instances", get(status::instances))
         .route("/v1/waiting", get(status::waiting))
         .route("/v1/config", get(status::config))
-        .route(
-            "/v1/log-level",
-            get(status::log_level).post(status::set_log_level),
-        )
         .layer(from_fn(guard))
         .merge(page::routes())
         .route("/livez", get(status::livez))

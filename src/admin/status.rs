@@ -1,12 +1,11 @@
 //! The probes, the scrape, and the reads of `/v1` that need no store: what this instance is, how it
 //! is doing, what was refused, and what is stuck. All of it comes from memory, so that an outage of
-//! the store delays none of it. The level of the log can be changed, too.
+//! the store delays none of it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use axum::Extension;
-use axum::extract::{Request, State};
+use axum::extract::State;
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
@@ -18,11 +17,10 @@ use super::api::{
     InstanceList, Json, Live, RejectionList, RequestList, RouteView, StatusView, UnknownOutcomes,
     WaitingList, rejections,
 };
-use super::auth::{AdminPeer, MayWrite};
-use super::marks::{ListQuery, cut, limit, parse, query};
-use super::problem::{AdminProblem, INTERNAL, MALFORMED, NOT_DRAINING};
+use super::marks::{ListQuery, cut, limit, query};
+use super::problem::{AdminProblem, NOT_DRAINING};
 use crate::build_info::{COMMIT, VERSION};
-use crate::config::{LogLevel, Settings, StoreTarget};
+use crate::config::{Settings, StoreTarget};
 use crate::fencing::overview::{Busy, BusyResource};
 use crate::json_values::{rfc3339, rfc3339_ms, wall_clock};
 use crate::metrics::{Metrics, Outcome};
@@ -156,7 +154,7 @@ pub async fn status(State(state): State<AdminState>) -> Json<StatusView> {
             .chain(state.rejections.reset_hint(wall_clock()))
             .collect(),
         routes: routes.collect(),
-        log_level: state.log.now().to_string(),
+        log_level: settings.log.level.to_string(),
         config_loaded: rfc3339(loaded.at),
         reload_error,
         reload_failed: reload_failed.map(rfc3339),
@@ -226,45 +224,6 @@ pub async fn unknown(
         next,
         unknown,
     }))
-}
-
-/// The body of `POST /v1/log-level`.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LogLevelBody {
-    level: String,
-}
-
-/// The answer to both.
-#[derive(Serialize)]
-pub struct LogLevelView {
-    level: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    before: Option<String>,
-}
-
-/// `GET /v1/log-level`.
-pub async fn log_level(State(state): State<AdminState>) -> Json<LogLevelView> {
-    let level = state.log.now().to_string();
-    let before = None;
-    Json(LogLevelView { level, before })
-}
-
-/// `POST /v1/log-level`.
-pub async fn set_log_level(
-    State(state): State<AdminState>,
-    Extension(_): Extension<MayWrite>,
-    request: Request,
-) -> Result<Json<LogLevelView>, AdminProblem> {
-    let cause = format!("POST /v1/log-level by {}", AdminPeer::of(&request).text);
-    let body: LogLevelBody = parse(request.into_body()).await?;
-    let level = LogLevel::parse(&body.level)
-        .map_err(|error| MALFORMED.detail(format!("level: {}.", error.replace('\n', "; "))))?;
-    let before = state.log.set(level.clone(), &cause);
-    let before =
-        before.map_err(|error| INTERNAL.detail(format!("The log level is as it was: {error}.")))?;
-    let (level, before) = (level.to_string(), Some(before.to_string()));
-    Ok(Json(LogLevelView { level, before }))
 }
 
 #[derive(Deserialize)]

@@ -1,4 +1,4 @@
-//! [`LogOutput`]: the log's way to standard error, and its filter. [`LogWriter`]: the queue of log
+//! [`LogOutput`]: the log's way to standard error, and its filter, which a reload changes. [`LogWriter`]: the queue of log
 //! lines, which a separate thread writes.
 //!
 //! A pipe without a reader blocks its writer. So no request writes to standard error itself: it
@@ -15,10 +15,13 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use tokio::time::MissedTickBehavior;
+use tracing::Level;
+use tracing_subscriber::Registry;
+use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::reload::Handle;
 
-use crate::config::LogFormat;
-use crate::log_filter::LogFilter;
+use crate::config::{LogFormat, LogLevel};
 use crate::metrics::Metrics;
 use crate::printable;
 
@@ -38,7 +41,23 @@ const COUNT_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct LogOutput {
     pub writer: LogWriter,
-    pub filter: Arc<LogFilter>,
+    pub filter: Option<Handle<Targets, Registry>>,
+}
+
+impl LogOutput {
+    /// Has the log show this from now on.
+    pub(super) fn set(&self, level: &LogLevel) -> anyhow::Result<()> {
+        match &self.filter {
+            Some(filter) => Ok(filter.reload(targets(level)?)?),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The filter of a level. At each level, `off` included, the log shows that it was changed.
+pub fn targets(level: &LogLevel) -> Result<Targets, ParseError> {
+    let targets: Targets = level.as_str().parse()?;
+    Ok(targets.with_target("fencepost::app::reload", Level::INFO))
 }
 
 /// Accepts lines and queues them.

@@ -24,7 +24,7 @@ use crate::socket::Listener;
 use crate::store::{InstanceId, MarkStore};
 
 pub use keys::{Migration, migrate};
-pub use log_writer::{LogOutput, LogWriter};
+pub use log_writer::{LogOutput, LogWriter, targets};
 pub use shutdown::Shutdown;
 
 /// The pause between two attempts to reach the store at the start.
@@ -94,9 +94,9 @@ impl Bound {
         let hangups = signal(SignalKind::hangup())?;
 
         // Start the fencing, and the tasks beside it.
-        let (settings, filter) = (self.settings, Arc::clone(&log.filter));
-        let (app, background) = App::start(settings, self.store, self.instance, filter)?;
-        tokio::spawn(log.writer.count_dropped(Arc::clone(&app.metrics)));
+        let writer = log.writer.clone();
+        let (app, background) = App::start(self.settings, self.store, self.instance, log)?;
+        tokio::spawn(writer.count_dropped(Arc::clone(&app.metrics)));
         tokio::spawn(Arc::clone(&app.metrics).keep_counts());
         if let Some(listener) = self.admin_listener {
             app.serve_admin(listener);

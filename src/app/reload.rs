@@ -107,11 +107,12 @@ async fn take(new: Settings, now: &Settings, app: &App) -> Result<Arc<Settings>,
             "fields that have changed keep their old values until fencepost is restarted"
         );
     }
-    // A level that an operator has set since stays if the file's is as it was.
-    if now.log.level != new.log.level
-        && let Err(error) = app.log.set(new.log.level.clone(), "reload")
-    {
-        tracing::error!(%error, "the log level could not be changed");
+    let (before, level) = (&now.log.level, &new.log.level);
+    if before != level {
+        match app.log.set(level) {
+            Ok(()) => tracing::info!(%before, now = %level, "the log level was changed"),
+            Err(error) => tracing::error!(%error, "the log level could not be changed"),
+        }
     }
     app.metrics.set_config(&new, wall_clock());
     app.fencing.reload(&new);

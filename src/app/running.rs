@@ -11,12 +11,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::shutdown::{self, Shutdown, StopSignal};
-use super::{keys, store_start};
+use super::{LogOutput, keys, store_start};
 use crate::admin::{self, AdminState, LoadedConfig, Readiness};
 use crate::config::{AdminSettings, Mode, RouteTable, Settings};
 use crate::fencing::{Background, Fencing, FencingSetup, Running};
 use crate::json_values::wall_clock;
-use crate::log_filter::LogFilter;
 use crate::metrics::Metrics;
 use crate::proxy::Proxy;
 use crate::proxy::headers::Via;
@@ -38,7 +37,7 @@ pub(super) struct App {
     pub routes: Arc<RouteRecord>,
     pub metrics: Arc<Metrics>,
     pub fencing: Arc<Fencing>,
-    pub log: Arc<LogFilter>,
+    pub log: LogOutput,
     /// The admin port's settings. A reload changes them.
     pub admin_settings: watch::Sender<AdminSettings>,
     pub loaded: watch::Sender<LoadedConfig>,
@@ -63,7 +62,7 @@ impl App {
         settings: Arc<Settings>,
         store: Arc<dyn MarkStore>,
         instance: InstanceId,
-        log: Arc<LogFilter>,
+        log: LogOutput,
     ) -> anyhow::Result<(Arc<Self>, Background)> {
         raise_descriptors();
         let metrics = Arc::new(Metrics::new(&route_labels(&settings)));
@@ -131,7 +130,6 @@ impl App {
             active: self.proxy.active(),
             readiness: Arc::clone(&self.readiness),
             settings: self.admin_settings.subscribe(),
-            log: Arc::clone(&self.log),
             loaded: self.loaded.subscribe(),
         };
         let stop = self.admin_stop.clone().cancelled_owned();

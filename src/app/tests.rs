@@ -10,7 +10,6 @@ use tokio::net::TcpStream;
 use super::shutdown::StopSignal;
 use super::*;
 use crate::config::{LogFormat, Overrides};
-use crate::log_filter::LogFilter;
 use crate::signals::Signals;
 
 /// The status line of a `GET`.
@@ -33,7 +32,6 @@ async fn a_bound_proxy_runs_until_its_shutdown() {
         dir.path().display()
     );
     let (settings, _) = config::parse(&text, &Overrides::default()).expect("a configuration");
-    let filter = Arc::new(LogFilter::new(settings.log.level.clone(), None));
     let bound = Bound::bind(Arc::new(settings), InstanceId::from_bits(1))
         .await
         .expect("free ports");
@@ -46,7 +44,10 @@ async fn a_bound_proxy_runs_until_its_shutdown() {
         signals: Signals::catch(stop).expect("a handler"),
         log: writer.clone(),
     };
-    let log = LogOutput { writer, filter };
+    let log = LogOutput {
+        writer,
+        filter: None,
+    };
     let running = tokio::spawn(bound.run(Loader::default(), log, shutdown));
     let answer = status_line(&data, "/elsewhere").await.expect("an answer");
     assert_eq!(answer, "HTTP/1.1 404 Not Found");

@@ -40,11 +40,10 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_
 /// How long an idle connection is kept: less than a fencepost keeps it.
 const IDLE: Duration = Duration::from_secs(4);
 /// Own refusals look like those of a fencepost.
-const STYLE: AnswerStyle<'_> = AnswerStyle {
+const STYLE: AnswerStyle = AnswerStyle {
     stale_status: 412,
     disclose: false,
     grpc: false,
-    problems: None,
 };
 
 /// The way of each request.

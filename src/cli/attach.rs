@@ -61,7 +61,7 @@ pub(super) struct AttachArgs {
     #[arg(long, value_name = "COMMAND", help_heading = "Token (one of)")]
     token_cmd: Option<String>,
     /// When the lock was asked for, for `acquire_seconds` in the last line of the log: seconds since
-    /// 1970 (`date +%s.%N`) or RFC 3339 (2026-11-28T20:15:00Z). The default is the start of attach.
+    /// 1970 (`date +%s.%N`). The default is the start of attach.
     #[arg(long, value_name = "TIME", value_parser = time)]
     acquire_started: Option<SystemTime>,
     /// `X-Fencing-Operation` for requests that have none: a name for what is done, which takes the
@@ -126,15 +126,12 @@ fn request(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A time, in seconds since 1970, or in RFC 3339 with `Z`.
+/// A time, in seconds since 1970.
 fn time(text: &str) -> Result<SystemTime, String> {
     let seconds = text.parse().ok();
     let since_1970 = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let time = since_1970.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since));
-    time.or_else(|| humantime::parse_rfc3339(text).ok())
-        .ok_or_else(|| {
-            "write seconds since 1970, or a time in UTC such as 2026-11-28T20:15:00Z".into()
-        })
+    time.ok_or_else(|| "write seconds since 1970, as `date +%s.%N` prints them".into())
 }
 
 impl AttachArgs {

@@ -2,19 +2,14 @@
 //! them, so that a reader that has stopped delays no request. Lines that find no room are
 //! dropped, counted (`fencepost_log_lines_dropped_total`) and reported once there is room again.
 
-use std::backtrace::{Backtrace, BacktraceStatus};
-use std::panic::PanicHookInfo;
-use std::sync::Arc;
-
 use anyhow::Context;
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::app::{LogOutput, LogWriter};
+use crate::app::{self, LogOutput, LogWriter};
 use crate::config::{LogFormat, LogSettings};
-use crate::log_filter::{self, LogFilter};
 use crate::store::InstanceId;
 
 /// Writes the last lines when it is dropped.
@@ -35,8 +30,8 @@ pub(super) fn start(
     settings: &LogSettings,
     instance: Option<InstanceId>,
 ) -> anyhow::Result<Logging> {
-    let filter = log_filter::targets(&settings.level)
-        .with_context(|| format!("log.level: {}", settings.level))?;
+    let filter =
+        app::targets(&settings.level).with_context(|| format!("log.level: {}", settings.level))?;
     let name = instance.map(InstanceId::name);
     let writer = LogWriter::start(std::io::stderr(), settings.format, name.as_deref())
         .context("the log's thread cannot be started")?;
@@ -56,23 +51,10 @@ pub(super) fn start(
         .with(lines)
         .try_init();
     started.map_err(|error| anyhow::anyhow!("logging cannot be started: {error}"))?;
-    std::panic::set_hook(Box::new(panicked));
-    let filter = Arc::new(LogFilter::new(settings.level.clone(), Some(handle)));
     Ok(Logging {
-        output: LogOutput { writer, filter },
+        output: LogOutput {
+            writer,
+            filter: Some(handle),
+        },
     })
-}
-
-/// A line of the log like any other: the default hook writes to standard error itself, and would
-/// wait for its reader.
-fn panicked(panic: &PanicHookInfo<'_>) {
-    let backtrace = Backtrace::capture();
-    let backtrace =
-        (backtrace.status() == BacktraceStatus::Captured).then(|| backtrace.to_string());
-    tracing::error!(
-        location = panic.location().map(ToString::to_string),
-        backtrace,
-        "a thread panicked: {}",
-        panic.payload_as_str().unwrap_or("without a message")
-    );
 }

@@ -70,7 +70,7 @@ enum CliCommand {
     #[command(after_help = attach::AFTER_HELP)]
     Attach(Box<attach::AttachArgs>),
     /// Show what fencepost does: a zombie with and without it, an overtaking write, a crash, and a redo.
-    Demo(DemoArgs),
+    Demo,
     /// Write a first configuration, in observe mode, with routes guessed from an access log.
     ///
     /// Comments give the reason for each route, and list what was left out. Without a log or a
@@ -124,13 +124,6 @@ enum CliCommand {
         /// The shell.
         shell: clap_complete::Shell,
     },
-}
-
-#[derive(Debug, Args)]
-struct DemoArgs {
-    /// Keep everything running at the end, to try it by hand.
-    #[arg(long)]
-    keep: bool,
 }
 
 #[derive(Debug, Args)]
@@ -194,7 +187,7 @@ impl Invocation {
         let good = match self.command {
             CliCommand::Attach(args) => return attach::run(*args).await,
             CliCommand::Serve(args) => serve(args.loader()).await?,
-            CliCommand::Demo(args) => demo::run(args.keep).await?,
+            CliCommand::Demo => demo::run().await?,
             CliCommand::Init(args) => print(&init::run(&args)?).map(|_| true)?,
             CliCommand::Check(args) => check::run(args).await?,
             CliCommand::Explain(args) => explain::run(&args)?,

@@ -8,9 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::units::{Count, OrNone, Positive, Size, Time};
-use super::yaml::Report;
 use crate::http1::head::HeadLimits;
-use crate::routing::ResourceKey;
 
 /// Limits of the data port.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
@@ -55,8 +53,6 @@ pub struct LimitSettings {
     /// The maximum bytes of bodies held at once, over all requests; requests beyond that get a
     /// 503.
     pub body_memory: Size<1>,
-    /// The maximum bytes of a resource's key; longer keys get a 400. 1 to 1024.
-    pub key_bytes: Size<1, { ResourceKey::MAX_BYTES as u64 }>,
     /// The maximum number of resources that may get their first mark in a second, averaged over
     /// ten. Requests for more get a 503 and may be sent again. A mark is kept until it is pruned.
     /// `none`: no limit.
@@ -81,7 +77,6 @@ impl Default for LimitSettings {
             header_count: Count(100),
             target_bytes: Size(8 << 10),
             body_memory: Size(256 << 20),
-            key_bytes: Size(ResourceKey::MAX_BYTES as u64),
             new_resources: OrNone(None),
         }
     }
@@ -148,7 +143,6 @@ impl LimitSettings {
     /// Puts back the limits that are applied at the start; returns the names of those that differed.
     pub(super) fn keep_most_of(&mut self, now: &Self) -> Vec<String> {
         let kept = Self {
-            key_bytes: self.key_bytes,
             new_resources: self.new_resources,
             ..*now
         };
@@ -158,25 +152,6 @@ impl LimitSettings {
         differing
             .map(|(name, _)| format!("limits.{name}"))
             .collect()
-    }
-
-    pub(super) fn check(&self, report: &mut Report) {
-        let share = |given: Option<OrNone<Count>>| given.and_then(|given| given.0);
-        let connection = self.in_flight_per_connection;
-        let client = share(self.in_flight_per_client);
-        let resource = share(self.in_flight_per_resource);
-        let connections = share(self.connections_per_client);
-        for (field, share, limit) in [
-            ("in_flight_per_connection", connection, self.in_flight),
-            ("in_flight_per_client", client, self.in_flight),
-            ("in_flight_per_resource", resource, self.in_flight),
-            ("connections_per_client", connections, self.connections),
-        ] {
-            let is_whole = share.is_some_and(|share| share.0 >= limit.0);
-            let text = "as large as the limit itself: one of them can use up all of it\n\
-                        leave it out: the default leaves room for others";
-            report.warn_if(is_whole, &format!("limits.{field}"), text);
-        }
     }
 }
 
@@ -257,14 +232,6 @@ impl Default for BodySettings {
             timeout: Positive::seconds(60),
             progress_timeout: Positive::seconds(15),
         }
-    }
-}
-
-impl BodySettings {
-    /// `at`: `body`, or that of a route.
-    pub(super) fn check(&self, at: &str, memory: Size<1>, report: &mut Report) {
-        let text = "longer than `limits.body_memory`: the longest of these bodies never find room";
-        report.warn_if(self.buffer.0 > memory.0, &format!("{at}.buffer"), text);
     }
 }
 

@@ -1,18 +1,13 @@
 //! Warnings about routes that are valid and may leave a hole: a spelling beside an enforced route
 //! that a wider route lets through, a thing that goes with another one, a key that names no thing,
-//! a capture that is none, a key that requests of two routes share, and claims beside routes that
+//! a capture that is none, keys that two routes share and not the bounds of tokens, and claims beside routes that
 //! every client may use.
-//!
-//! A template escapes its own separators, and knows nothing of another one's: `{name}` and
-//! `order:{id}` can yield the same key. [`shared_keys`] does not decide whether two templates can.
-//! It shows a few keys of each route to all other templates. A request of each route proves a
-//! finding.
 
 use super::clients::ClaimSettings;
 use super::judging::Mode;
 use super::route::RouteSettings;
-use super::yaml::{Report, shown};
-use crate::routing::{CheckedPath, KeyTemplate, Pattern, ResourceKey, Router, SamplePaths, Source};
+use super::yaml::Report;
+use crate::routing::{CheckedPath, Pattern, Router, Source};
 
 /// Warns of routes that are valid and may leave a hole.
 pub(super) fn routes(routes: &[(String, &RouteSettings)], report: &mut Report) {
@@ -186,114 +181,29 @@ pub(super) fn ways_around_claims(
     }
 }
 
-/// A route with a key, and some of its paths with their keys.
-struct Fenced<'a> {
-    index: usize,
-    route: &'a RouteSettings,
-    template: &'a KeyTemplate,
-    keys: Vec<(String, ResourceKey)>,
-}
-
-/// Warns of every two fenced routes that share a key, if their templates, their token formats, or
-/// the bounds of their tokens differ. Routes with the same template are meant to share it.
+/// Warns of every two fenced routes that share keys, if their token formats or the bounds of their
+/// tokens differ. They share keys if the templates have the same literals.
 pub(super) fn shared_keys(routes: &[(String, &RouteSettings)], report: &mut Report) {
-    let patterns = routes.iter().map(|(_, route)| &route.path);
-    let paths = SamplePaths::new(patterns.clone());
-    let (finder, _) = Router::new(patterns);
-    // True if a path leads to this route and is allowed there.
-    let reach = |index: usize, path: &CheckedPath| {
-        finder.find(path) == Some(index) && path.oddity_not_in(routes[index].1.allow).is_none()
-    };
-    let fenced = routes.iter().enumerate().filter_map(|(index, (_, route))| {
-        let template = route.key.as_ref().filter(|_| route.mode != Mode::Bypass)?;
-        // A number, which all filters take.
-        let mut value = |_: &Source| Ok(Some("7".to_owned()));
-        let samples = paths.of([Some(&route.path), None]).into_iter();
-        let reached = samples.filter(|sample| reach(index, &sample.path));
-        let keys = reached
-            .filter_map(|sample| {
-                Some((sample.raw, template.render(&sample.path, &mut value).ok()?))
-            })
-            .collect();
-        Some(Fenced {
-            index,
-            route,
-            template,
-            keys,
-        })
+    let fenced = routes.iter().filter_map(|(at, route)| {
+        let key = route.key.as_ref().filter(|_| route.mode != Mode::Bypass)?;
+        Some((at, &route.path, route.token, key))
     });
-    let fenced: Vec<Fenced<'_>> = fenced.collect();
-    let proof = |one: &Fenced<'_>, other: &Fenced<'_>| {
-        one.keys.iter().find_map(|(path, key)| {
-            let twin = (other.template).sample(key.as_str(), |path| reach(other.index, path))?;
-            let (first, second) = (method(one.route), method(other.route));
-            let (route, other_route) = (&one.route.path, &other.route.path);
-            Some(format!(
-                "{first} {path} (route {route}) and {second} {twin} (route {other_route}) have the \
-                 same key, {}",
-                shown(key.as_str()),
-            ))
-        })
-    };
-    for (at, one) in fenced.iter().enumerate() {
-        for other in &fenced[at + 1..] {
-            let faults = faults(one, other);
-            let proof =
-                (!faults.is_empty()).then(|| proof(one, other).or_else(|| proof(other, one)));
-            let Some(both) = proof.flatten() else {
-                continue;
+    let fenced: Vec<_> = fenced.collect();
+    for (index, (at, path, token, key)) in fenced.iter().enumerate() {
+        for (_, other_path, other, other_key) in &fenced[..index] {
+            let formats_differ = token.format != other.format;
+            let fault = if formats_differ {
+                "their tokens are read in different formats\n\
+                 a claim of such a key is refused by X-Fencing-Resource: claim by X-Fencing-Target"
+            } else {
+                "`token.max_jump` or `token.max` of these routes differ: a token that one refuses \
+                 raises the mark by the other\n\
+                 give both the same bounds, the narrower ones"
             };
-            for fault in faults {
-                let at = format!("{}.resource", routes[other.index].0);
-                report.warn(at, format!("{both}{fault}"));
-            }
+            let differ = formats_differ || token.bounds() != other.bounds();
+            let is_shared = differ && key.literals().eq(other_key.literals());
+            let text = format!("{path} shares keys with {other_path}, and {fault}");
+            report.warn_if(is_shared, &format!("{at}.resource"), text);
         }
     }
-}
-
-/// The differences of two routes that matter if they share a key, each with a hint.
-fn faults(one: &Fenced<'_>, other: &Fenced<'_>) -> Vec<&'static str> {
-    let (token, other_token) = (one.route.token, other.route.token);
-    let formats_differ = token.format != other_token.format;
-    let bounds_differ = !formats_differ && token.bounds() != other_token.bounds();
-    let mut faults = Vec::new();
-    if formats_differ {
-        faults.push(
-            ", and their tokens are read in different formats\n\
-             a claim of such a key is refused by X-Fencing-Resource: claim by X-Fencing-Target",
-        );
-    }
-    if bounds_differ {
-        faults.push(
-            ", and `token.max_jump` or `token.max` of these routes differ: a token that one refuses \
-             raises the mark by the other\n\
-             give both the same bounds, the narrower ones",
-        );
-    }
-    if !are_meant(one.template, other.template) {
-        faults.push(
-            ": if these are two things, one can lock the other out\n\
-             begin each template with a word of its own, such as \"file:{name}\"",
-        );
-    }
-    faults
-}
-
-/// Returns true if these templates are meant to share keys: they have the same literals,
-/// or one of them spells out what `{path}` is in the other.
-fn are_meant(one: &KeyTemplate, other: &KeyTemplate) -> bool {
-    let is_path = |template: &KeyTemplate| {
-        let whole = template.parts().next() == Some(&Source::WholePath);
-        whole && template.literals().next() == Some("/")
-    };
-    let spells = |template: &KeyTemplate| template.as_str().starts_with('/');
-    one.literals().eq(other.literals())
-        || (is_path(one) && spells(other))
-        || (is_path(other) && spells(one))
-}
-
-/// A method that the route allows.
-fn method(route: &RouteSettings) -> &str {
-    let put = route.methods.get("PUT").or(route.methods.first());
-    put.map_or("PUT", String::as_str)
 }

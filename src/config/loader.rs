@@ -4,13 +4,11 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::addresses;
 use super::route::INHERITED;
 use super::settings::Settings;
 use super::units::Hidden;
 use super::yaml::{
     self, ConfigDocument, ConfigPlace, Problems, Report, Warning, at, entry, is_given, read, set,
-    shown,
 };
 
 /// The sources of the configuration: a file or none, and the values of flags and the environment.
@@ -163,14 +161,9 @@ fn inherit(tree: &mut Value) {
 /// Puts flags and environment variables into the tree, and the implied route if none is written.
 fn lay_over(tree: &mut Value, overrides: &Overrides, report: &mut Report) {
     let Overrides { above, below } = overrides;
-    for over in below {
-        let FieldOverride { path, text, place } = over;
-        match at(tree, path) {
-            None => set(tree, path, Value::from(&*text.0), place, report),
-            Some(given) if above.iter().all(|above| above.path != *path) => {
-                unreachable_outside(given, over, report);
-            }
-            Some(_) => {}
+    for FieldOverride { path, text, place } in below {
+        if at(tree, path).is_none() {
+            set(tree, path, Value::from(&*text.0), place, report);
         }
     }
     let has_routes = at(tree, "routes").is_some();
@@ -201,26 +194,5 @@ fn lay_over(tree: &mut Value, overrides: &Overrides, report: &mut Report) {
     if !has_routes {
         let routes = json!([implied]);
         set(tree, "routes", routes, &ConfigPlace::Nowhere, report);
-    }
-}
-
-/// Warns of a listener that the file puts on the loopback although the image listens on all
-/// addresses.
-fn unreachable_outside(given: &Value, over: &FieldOverride, report: &mut Report) {
-    let loopback = |text: &str| {
-        let listen = addresses::listen(text);
-        !text.starts_with("unix:") && listen.is_ok_and(|listen| addresses::is_local(&listen))
-    };
-    if let ConfigPlace::Named(origin) = &over.place
-        && given.as_str().is_some_and(loopback)
-        && !loopback(&over.text.0)
-    {
-        let text = format!(
-            "this overrides {origin} ({}), and a loopback address cannot be reached from outside \
-             the container or pod\n\
-             leave it out, unless this is what you want",
-            shown(&over.text.0),
-        );
-        report.warn(over.path.as_str(), text);
     }
 }

@@ -14,8 +14,8 @@ use super::units::{OffOr, Positive, Time, word};
 use super::upstream::{HTTP_STATUSES, UnknownStatuses, UpstreamSettings, check_statuses};
 use super::yaml::{Report, not_one_of, wrong};
 use crate::routing::{
-    Allow, DEFAULT_METHODS, KeyTemplate, NAMING_OTHERS, Pattern, ResourceKey, SAFE_METHODS, Source,
-    is_replaced, names_a_peer,
+    Allow, DEFAULT_METHODS, KeyTemplate, NAMING_OTHERS, Pattern, SAFE_METHODS, Source, is_replaced,
+    names_a_peer,
 };
 
 /// Route labels that mean something else in metrics and logs.
@@ -85,9 +85,6 @@ pub struct RouteSettings {
     pub barrier: RouteBarrier,
     /// Overrides of the top level's `body`.
     pub body: BodySettings,
-    /// `limits.key_bytes`.
-    #[serde(skip)]
-    pub key_bytes: usize,
 }
 
 impl Default for RouteSettings {
@@ -110,7 +107,6 @@ impl Default for RouteSettings {
             unknown: UnknownStatuses::default(),
             barrier: RouteBarrier::default(),
             body: BodySettings::default(),
-            key_bytes: ResourceKey::MAX_BYTES,
         }
     }
 }
@@ -246,12 +242,11 @@ impl RouteSettings {
         let Some(name) = &self.name else { return };
         let is_long = name.chars().count() > 128;
         let is_bad = name.trim().is_empty() || is_long || name.chars().any(char::is_control);
-        let text = "the name is empty, longer than 128 characters, or has control characters\n\
-                    a short word, such as orders; without a name, the path is taken";
-        report.error_if(is_bad, at, text);
         let is_reserved = RESERVED_LABELS.contains(&name.as_str());
-        let text = "it means something else in metrics and logs\nchoose another name";
-        report.error_if(is_reserved, at, text);
+        let text = "the name is empty, longer than 128 characters, has control characters, or means \
+                    something else in metrics\n\
+                    a short word, such as orders; without a name, the path is taken";
+        report.error_if(is_bad || is_reserved, at, text);
     }
 
     /// Checks what is remembered of operations.

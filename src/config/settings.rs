@@ -28,11 +28,11 @@ use super::lints;
 use super::route::{self, RouteSettings};
 use super::store::StoreSettings;
 use super::tls::{self, TlsFile, TlsSettings};
-use super::units::{FileMode, OffOr, word};
+use super::units::{FileMode, OffOr};
 use super::upstream::{
     HTTP_STATUSES, UnknownStatuses, UpstreamSettings, check_statuses, fits_settle,
 };
-use super::yaml::{ConfigDocument, Report, Sources, shown, wrong};
+use super::yaml::{ConfigDocument, Report, Sources, shown};
 use crate::routing::Router;
 
 /// The default of `listen`.
@@ -96,11 +96,6 @@ pub struct Settings {
     /// Refusals name the resource, the token, the mark and their difference. `false` omits
     /// all four.
     pub disclose: bool,
-    /// The beginning of the `type` of an answer, in place of `urn:fencepost:problem:`: an http or
-    /// https URL. The type's word is appended: `https://wiki.internal/problems.md#` makes
-    /// `https://wiki.internal/problems.md#stale-token`.
-    #[schemars(with = "Option<String>")]
-    pub problem_base_url: Option<ProblemBase>,
     /// The endpoint where a new holder raises the mark before it reads: `off`, or a block with its
     /// path and the clients that may claim.
     pub claim: OffOr<ClaimSettings>,
@@ -137,7 +132,6 @@ impl Default for Settings {
             safe_methods: SafeMethods::Optional,
             stale_status: 412,
             disclose: true,
-            problem_base_url: None,
             claim: OffOr(Some(ClaimSettings::default())),
             routes: Vec::new(),
             document: ConfigDocument::default(),
@@ -145,22 +139,6 @@ impl Default for Settings {
         }
     }
 }
-
-/// The beginning of a problem's `type`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProblemBase(pub String);
-
-word!(ProblemBase, |url: &str| {
-    let rest = url.strip_prefix("https://");
-    let rest = rest.or_else(|| url.strip_prefix("http://"));
-    let is_link = |byte: u8| byte.is_ascii_graphic() && byte != b'"';
-    if rest.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(is_link)) {
-        return Ok(ProblemBase(url.to_owned()));
-    }
-    let hint =
-        "such as https://wiki.internal/fencepost/problems.md#; the type's word is put behind it";
-    wrong(url, "is not an http or https URL", hint)
-});
 
 impl Settings {
     /// The longest time for which a route remembers outcomes; `None`: none does.
@@ -194,12 +172,6 @@ impl Settings {
         self.tls = files.and_then(|files| tls::listener(files, report));
         self.upstream.check(self.barrier.settle.0, report);
         self.store.check(report);
-        let is_short = self.shutdown.deadline.0 < self.barrier.grace.0;
-        let text = "shorter than `barrier.grace`: exchanges are cut that could have ended\n\
-                    at least barrier.grace";
-        report.warn_if(is_short, "shutdown.deadline", text);
-        self.body.check("body", self.limits.body_memory, report);
-        self.limits.check(report);
         self.admin.check(report);
         if let Some(tracing) = &self.tracing.0 {
             tracing.check(report);
@@ -323,15 +295,10 @@ impl Settings {
             let at = field("upstream.unknown_statuses");
             check_statuses(&at, statuses, HTTP_STATUSES, report);
         }
-        if route.body != self.body {
-            let memory = self.limits.body_memory;
-            route.body.check(&field("body"), memory, report);
-        }
         route.unknown = UnknownStatuses {
             http: route.upstream.unknown_statuses.as_slice().into(),
             grpc: self.upstream.unknown_grpc_statuses.as_slice().into(),
         };
-        route.key_bytes = self.limits.key_bytes.bytes();
         if route.mode == Mode::Bypass {
             route.idempotency = OffOr(None);
             route.outcome = None;

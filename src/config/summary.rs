@@ -61,11 +61,10 @@ pub fn describe(settings: &Settings) -> Vec<String> {
     lines
 }
 
-/// Advice about keys that are valid, but may be wrong for an upstream that reads names differently,
-/// or that removes what is below a name with it.
+/// Advice about keys that are valid, but may be wrong for an upstream that reads names differently.
 #[must_use]
 pub fn advice(settings: &Settings) -> Vec<String> {
-    let (mut open, mut deep) = (Vec::new(), Vec::new());
+    let mut open = Vec::new();
     for route in settings
         .routes
         .iter()
@@ -77,28 +76,16 @@ pub fn advice(settings: &Settings) -> Vec<String> {
             let captures = Vec::from_iter(captures).join(", ");
             open.push(format!("{captures} of {}", route.path));
         }
-        if key.grows() && route.methods.contains("DELETE") {
-            deep.push(route.path.as_str());
-        }
     }
-    let mut advice = Vec::new();
-    if !open.is_empty() {
-        advice.push(format!(
-            "advice: any text has a key of its own in {}. To Rails, Django REST framework or an \
-             older Spring, 7 and 7.json can be the same thing. With such an upstream, write \
-             {{id|plain}} in the key, which accepts letters, digits, - and _ and refuses the rest",
-            open.join("; ")
-        ));
+    if open.is_empty() {
+        return Vec::new();
     }
-    if !deep.is_empty() {
-        advice.push(format!(
-            "advice: each path of {} has a key of its own. An upstream that removes a directory \
-             with all that is in it (WebDAV, file servers) does so whatever the marks of these are. \
-             With such an upstream, give a whole directory one key, or leave DELETE out of `methods`",
-            deep.join(", ")
-        ));
-    }
-    advice
+    vec![format!(
+        "advice: any text has a key of its own in {}. To Rails, Django REST framework or an older \
+         Spring, 7 and 7.json can be the same thing. With such an upstream, write {{id|plain}} in \
+         the key, which accepts letters, digits, - and _ and refuses the rest",
+        open.join("; ")
+    )]
 }
 
 /// [`describe`] as one line.

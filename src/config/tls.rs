@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
@@ -282,16 +282,6 @@ fn identity(
         report.error(cert_at, format!("{cert_file} {fault}"));
         return None;
     };
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "certificates hold by the wall clock; this only warns of one that does not"
-    )]
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let has_expired =
-        now.is_ok_and(|now| i64::try_from(now.as_secs()).is_ok_and(|now| expires < now));
-    let text = "the certificate, or one of its chain, has expired: the other side will refuse it\n\
-                replace it; it is read without a restart";
-    report.warn_if(has_expired, &cert_at, text);
     let key = CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|error| {
         let text = format!(
             "{key_file} is not the key of the certificate in {cert_file}: {error}\n\

@@ -27,12 +27,11 @@ use crate::signals::Signals;
 /// How long any one story may take.
 const STORY: Duration = Duration::from_secs(40);
 
-/// Plays every story, and with `keep` leaves everything running until a signal. `true`: each ended as
-/// it should. `false` too if a signal ends the demo early.
+/// Plays every story. `true`: each ended as it should. `false` too if a signal ends the demo early.
 ///
 /// # Errors
 /// Something could not be started; each says what.
-pub async fn run(keep: bool) -> anyhow::Result<bool> {
+pub async fn run() -> anyhow::Result<bool> {
     // Ctrl-C, `kill`, and a closed terminal.
     let ends = [
         SignalKind::interrupt(),
@@ -44,28 +43,17 @@ pub async fn run(keep: bool) -> anyhow::Result<bool> {
     let dir = std::env::temp_dir().join(name);
     let made = std::fs::DirBuilder::new().mode(0o700).create(&dir);
     made.with_context(|| format!("cannot make the directory {}", dir.display()))?;
-    let ended = play_and_keep(&dir, keep, &mut ends).await;
+    let ended = tokio::select! {
+        played = play(&dir) => played,
+        // The child is killed as the future is dropped.
+        () = ends.next() => Ok(false),
+    };
     // Files that cannot be removed stay in the system's temporary directory.
     let _ = std::fs::remove_dir_all(&dir);
     ended
 }
 
-async fn play_and_keep(dir: &Path, keep: bool, ends: &mut Signals<()>) -> anyhow::Result<bool> {
-    let (mut world, good) = tokio::select! {
-        played = play(dir) => played?,
-        // The child is killed as the future is dropped.
-        () = ends.next() => return Ok(false),
-    };
-    world.summary(good, keep);
-    if keep {
-        ends.next().await;
-    }
-    let killed = world.fencepost.process.kill().await;
-    killed.context("cannot kill fencepost")?;
-    Ok(good)
-}
-
-async fn play(dir: &Path) -> anyhow::Result<(World, bool)> {
+async fn play(dir: &Path) -> anyhow::Result<bool> {
     let servers = Servers::start().await?;
     let config = write_config(dir, &servers.api)?;
     let screen = Screen::stdout();
@@ -83,7 +71,14 @@ async fn play(dir: &Path) -> anyhow::Result<(World, bool)> {
     good &= end_of(screen, stories::race(&world, true)).await;
     good &= end_of(screen, stories::kill_nine(&mut world)).await;
     good &= end_of(screen, stories::redo(&world)).await;
-    Ok((world, good))
+    screen.heading(if good {
+        "Every story ended as it should."
+    } else {
+        "Not every story ended as it should: see the lines with ✗."
+    });
+    let killed = world.fencepost.process.kill().await;
+    killed.context("cannot kill fencepost")?;
+    Ok(good)
 }
 
 /// Plays a story. One that fails counts as not ended as it should; the others are still played.

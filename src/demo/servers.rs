@@ -10,9 +10,8 @@
 //! | `GET /accounts/7`, `GET /orders/7` | show them |
 //! | `GET /journal` | what arrived and what took effect, in order |
 //!
-//! The demo can make it stall a request ([`Servers::hold`]), and so can `curl`, with `X-Demo-Stall:
-//! SECONDS`. The stall comes where it hurts: after the request has arrived whole and before it
-//! takes effect.
+//! The demo can make it stall a request ([`Servers::hold`]). The stall comes where it hurts: after
+//! the request has arrived whole and before it takes effect.
 //!
 //! The lock service grants leases, as etcd, Consul or Redis with a counter would: every grant comes
 //! with a number that is larger than that of the grant before. `POST /locks/order-7` with
@@ -27,13 +26,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use axum::body::Bytes;
-use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use http::{HeaderMap, Method, StatusCode, Uri, header};
+use http::{HeaderMap, Method, StatusCode, Uri};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -44,8 +41,6 @@ use crate::locked::locked;
 
 /// The balance of each account at the start of a story.
 pub(super) const OPENING_BALANCE: i64 = 100;
-/// The longest stall that a request may ask for, in seconds.
-const LONGEST_STALL: u64 = 30;
 /// The token of the first grant.
 const FIRST_TOKEN: u64 = 41;
 /// How long any one request of the demo may take.
@@ -137,25 +132,22 @@ impl Servers {
 }
 
 async fn journal(State(books): State<SharedBooks>) -> Response {
-    reply(StatusCode::OK, &json!(locked(&books).journal))
+    reply(StatusCode::OK, json!(locked(&books).journal))
 }
 
 async fn show(State(books): State<SharedBooks>, uri: Uri) -> Response {
     match locked(&books).documents.get(uri.path()) {
-        Some(document) => reply(StatusCode::OK, document),
+        Some(document) => reply(StatusCode::OK, document.clone()),
         None => error(StatusCode::NOT_FOUND, "not found"),
     }
 }
 
-/// The body is JSON whatever its type: `curl -d` announces a form.
 async fn write(
     State(books): State<SharedBooks>,
     method: Method,
     uri: Uri,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Result<Response, JsonRejection> {
-    let Json(body) = Json::<Value>::from_bytes(&body)?;
+    Json(body): Json<Value>,
+) -> Response {
     let path = uri.path();
     let request = format!("{method} {path}");
     let by = body["by"].as_str().unwrap_or("somebody");
@@ -171,16 +163,13 @@ async fn write(
         hold.arrived.notify_one();
         hold.released.notified().await;
     }
-    let stall = number(&headers, "x-demo-stall").unwrap_or(0);
-    tokio::time::sleep(Duration::from_secs(stall.min(LONGEST_STALL))).await;
-
     let mut books = locked(&books);
     note(&mut books, "took effect");
     if let Some(account) = path.strip_suffix("/charge") {
-        return Ok(reply(StatusCode::CREATED, &books.charge(account, body)));
+        return reply(StatusCode::CREATED, books.charge(account, body));
     }
     books.documents.insert(path.to_owned(), body.clone());
-    Ok(reply(StatusCode::OK, &body))
+    reply(StatusCode::OK, body)
 }
 
 impl Books {
@@ -200,21 +189,20 @@ impl Books {
 async fn acquire(
     State(books): State<SharedBooks>,
     Path(name): Path<String>,
-    body: Bytes,
-) -> Result<Response, JsonRejection> {
-    let Json(LockRequest { owner, ttl_ms }) = Json::from_bytes(&body)?;
+    Json(LockRequest { owner, ttl_ms }): Json<LockRequest>,
+) -> Response {
     let now = Instant::now();
     let leases = &mut locked(&books).leases;
     let last = leases.get(&name);
     if let Some(held) = last.filter(|lease| now < lease.ends) {
         let holder = json!({ "held_by": held.owner, "token": held.token.to_string() });
-        return Ok(reply(StatusCode::CONFLICT, &holder));
+        return reply(StatusCode::CONFLICT, holder);
     }
     let token = last.map_or(FIRST_TOKEN, |lease| lease.token + 1);
     let ends = now + Duration::from_millis(ttl_ms.into());
     leases.insert(name, Lease { owner, token, ends });
     let grant = json!({ "token": token.to_string() });
-    Ok(reply(StatusCode::CREATED, &grant))
+    reply(StatusCode::CREATED, grant)
 }
 
 /// The upstream of the naive proxy, and its mark of each path. The check alone is atomic.
@@ -231,9 +219,10 @@ async fn check_then_forward(
     method: Method,
     uri: Uri,
     headers: HeaderMap,
-    body: Bytes,
+    Json(body): Json<Value>,
 ) -> Response {
-    let Some(token) = number(&headers, "x-fencing-token") else {
+    let token = headers.get("x-fencing-token");
+    let Some(token) = token.and_then(|token| token.to_str().ok()?.parse().ok()) else {
         return error(StatusCode::PRECONDITION_REQUIRED, "a token is required");
     };
     let path = uri.path();
@@ -247,10 +236,10 @@ async fn check_then_forward(
         return error(StatusCode::PRECONDITION_FAILED, "a newer token was seen");
     }
     let request = client().request(method, format!("{upstream}{path}"));
-    match request.body(body).send().await {
+    match request.json(&body).send().await {
         Ok(answer) => {
             let status = answer.status();
-            reply(status, &answer.json().await.unwrap_or_default())
+            reply(status, answer.json().await.unwrap_or_default())
         }
         Err(gone) => error(StatusCode::BAD_GATEWAY, &gone.to_string()),
     }
@@ -265,18 +254,12 @@ async fn serve(routes: Router) -> anyhow::Result<String> {
     Ok(url)
 }
 
-fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
-    headers.get(name)?.to_str().ok()?.parse().ok()
-}
-
-/// A JSON answer, with a line end for readers at a terminal.
-fn reply(status: StatusCode, body: &Value) -> Response {
-    let kind = [(header::CONTENT_TYPE, "application/json")];
-    (status, kind, format!("{body}\n")).into_response()
+fn reply(status: StatusCode, body: Value) -> Response {
+    (status, Json(body)).into_response()
 }
 
 fn error(status: StatusCode, reason: &str) -> Response {
-    reply(status, &json!({ "error": reason }))
+    reply(status, json!({ "error": reason }))
 }
 
 /// A client that ignores the proxy settings of the environment.

@@ -1,8 +1,6 @@
 //! Reads access logs line by line: the common and the combined format, and whatever else has the
-//! line of the request in quotes; or JSON, with the field names of nginx, Envoy, Caddy, Traefik and
-//! others.
+//! line of the request in quotes; or JSON.
 
-use std::collections::HashMap;
 use std::io::{BufRead, Read as _};
 
 use anyhow::ensure;
@@ -14,13 +12,15 @@ use crate::printable;
 /// The most bytes of a line that are read.
 const LINE: u64 = 64 << 10;
 
-/// Names of JSON fields, without case and signs. The outermost that a line has counts, and of these
-/// the first.
-const METHOD: &str = "requestmethod httpmethod method verb";
-const TARGET: &str = "requesturi requestpath requesturl target uri path url";
-const STATUS: &str = "status statuscode responsecode downstreamstatus";
-/// Fields with the line of a request, or with the line of another log.
-const NESTED: &str = "request requestline log message msg";
+/// Places in a JSON line: those of nginx, Envoy, Caddy, Traefik, API gateways and the Elastic Common
+/// Schema. The first that a line has counts.
+const METHOD: &str =
+    "/request_method /method /request/method /RequestMethod /httpMethod /http/request/method";
+const TARGET: &str =
+    "/request_uri /path /request/uri /RequestPath /uri /url /url/original /url/path";
+const STATUS: &str = "/status /response_code /DownstreamStatus /http/response/status_code";
+/// Places of the line of a request, or of the line of another log.
+const NESTED: &str = "/request /log /message /msg";
 
 const NO_REQUEST: &str = "lines without a request that can be read";
 
@@ -92,29 +92,18 @@ fn request(text: &str, status: Option<u16>) -> Option<Logged> {
 }
 
 fn logged_json(line: &Value) -> Option<Logged> {
-    let (mut levels, mut open) = (Vec::new(), vec![line]);
-    while !open.is_empty() {
-        let (mut fields, mut inner) = (HashMap::new(), Vec::new());
-        for (name, value) in open.into_iter().filter_map(Value::as_object).flatten() {
-            let letters = name.chars().filter(char::is_ascii_alphanumeric);
-            let name: String = letters.map(|letter| letter.to_ascii_lowercase()).collect();
-            match value {
-                Value::String(text) => _ = fields.entry(name).or_insert_with(|| text.clone()),
-                Value::Number(code) => _ = fields.entry(name).or_insert_with(|| code.to_string()),
-                deeper => inner.push(deeper),
-            }
-        }
-        levels.push(fields);
-        open = inner;
-    }
-    let find = |names: &'static str| {
-        let levels = levels.iter();
-        levels.flat_map(move |fields| names.split(' ').filter_map(|name| fields.get(name)))
+    let find = |places: &str| {
+        let mut values = places.split(' ').filter_map(|place| line.pointer(place));
+        values.find_map(|value| match value {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(code) => Some(code.to_string()),
+            _ => None,
+        })
     };
-    let status = find(STATUS).find_map(|status| status.parse().ok());
-    if let (Some(method), Some(target)) = (find(METHOD).next(), find(TARGET).next()) {
-        return Some((method.clone(), target.clone(), status));
+    let status = find(STATUS).and_then(|status| status.parse().ok());
+    if let (Some(method), Some(target)) = (find(METHOD), find(TARGET)) {
+        return Some((method, target, status));
     }
-    let (method, target, inner) = find(NESTED).find_map(|line| logged(line))?;
+    let (method, target, inner) = logged(&find(NESTED)?)?;
     Some((method, target, status.or(inner)))
 }

@@ -2,8 +2,7 @@
 //!
 //! The first identifier of a path names the resource, together with all that is below it. Such a
 //! key may be too wide, and then observe mode shows it: holders of different locks make each other
-//! stale. A key that is too narrow does not fence, and nothing shows it. So a narrower route is
-//! only proposed, in a comment.
+//! stale. A key that is too narrow does not fence, and nothing shows it.
 //!
 //! Words of paths are percent-encoded, so that they cannot end a comment or a quoted value.
 
@@ -15,11 +14,9 @@ use indicatif::HumanCount;
 
 use super::survey::{KINDS, Survey};
 
-/// The most routes, paths without a route, and narrower proposals for a route that are listed.
+/// The most routes, and the most paths without a route, that are listed.
 const ROUTES: usize = 100;
 const ACTIONS: usize = 20;
-
-const NARROWER: usize = 3;
 
 const NO_NAME: &str =
     "No identifier was seen, so each path has its own key. Put {id} in the place of a name.";
@@ -36,8 +33,6 @@ struct Group<'a> {
     methods: BTreeMap<&'a str, u64>,
     /// The index in [`KINDS`] of the identifiers; `None`: the path has none.
     kind: Option<usize>,
-    /// The writes with a second identifier, by the form up to that one.
-    narrower: BTreeMap<&'a str, u64>,
     /// The writes with another word behind the head, and the last form of these.
     words: (u64, &'a str),
 }
@@ -117,12 +112,7 @@ fn groups(survey: &Survey) -> Vec<((&str, bool), Group<'_>)> {
             group.words.1 = form;
             continue;
         }
-        let mut signs = below.split('/').filter_map(kind);
-        group.kind = group.kind.max(signs.next());
-        if let Some((second, _)) = below.match_indices('>').nth(1) {
-            let form = &form[..=head.len() + second];
-            *group.narrower.entry(form).or_default() += count;
-        }
+        group.kind = group.kind.max(below.split('/').find_map(kind));
     }
     let mut groups: Vec<_> = groups.into_iter().collect();
     groups.sort_by_key(|(_, group)| Reverse(group.methods.values().sum::<u64>()));
@@ -140,7 +130,7 @@ impl Group<'_> {
         counts.collect::<Vec<_>>().join(", ")
     }
 
-    /// A route with its reason, and the narrower ones. `head`: the words in front of an identifier.
+    /// A route with its reason. `head`: the words in front of an identifier.
     fn write_route(&self, text: &mut String, head: &str, survey: &Survey) -> fmt::Result {
         let (words, example) = (HumanCount(self.words.0), self.words.1);
         // No word has this sign, so keys of different words differ.
@@ -176,23 +166,7 @@ impl Group<'_> {
         writeln!(
             text,
             "  - path: \"{path}\"\n    resource: \"{key}\"\n    mode: observe"
-        )?;
-        let mut narrower: Vec<_> = self.narrower.iter().collect();
-        narrower.sort_by_key(|(_, count)| Reverse(**count));
-        for (form, count) in narrower.into_iter().take(NARROWER) {
-            let below = form.split_once('>').map_or("", |(_, below)| below);
-            let (words, sign) = below.rsplit_once('/').unwrap_or_default();
-            let filters = kind(sign).map_or("", |kind| KINDS[kind].1);
-            write!(
-                text,
-                "  # {} of these go to {form}. If a lock protects one of those alone, add:\n  \
-                 # - path: \"{head}/{{id}}{words}/{{id2}}/{{*rest}}\"\n  \
-                 #   resource: \"{key}{}:{{id2{filters}}}\"\n  #   mode: observe\n",
-                HumanCount(*count),
-                words.replace('%', "=")
-            )?;
-        }
-        Ok(())
+        )
     }
 }
 

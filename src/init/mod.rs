@@ -12,10 +12,9 @@ mod survey;
 #[cfg(test)]
 mod tests;
 
-use std::fs::{self, File, Metadata};
-use std::io::{self, BufRead, BufReader, Write as _};
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
@@ -69,12 +68,10 @@ pub fn run(args: &InitArgs) -> anyhow::Result<String> {
     if is_printed {
         return Ok(text);
     }
-    args.check_output()?;
     let output = printable::line(&args.output.to_string_lossy()).into_owned();
-    write_whole(&args.output, &text).with_context(|| format!("{output} cannot be written"))?;
+    fs::write(&args.output, text).with_context(|| format!("{output} cannot be written"))?;
     Ok(format!(
-        "{output} is written. Read it, then: fencepost check {}\n",
-        quoted(&output)
+        "{output} is written. Read it, then: fencepost check {output}\n"
     ))
 }
 
@@ -113,15 +110,8 @@ impl InitArgs {
             let input = File::open(file).with_context(|| name.clone())?;
             (name, input)
         };
-        let found = input.metadata()?;
-        let is_output = |output: &Metadata| {
-            (output.dev(), output.ino()) == (found.dev(), found.ino()) && output.is_file()
-        };
-        ensure!(
-            !fs::metadata(&self.output).is_ok_and(|output| is_output(&output)),
-            "{name} is also the --output: name another one"
-        );
-        let input = BufReader::with_capacity(CHUNK, watched(input, found.len()));
+        let size = input.metadata()?.len();
+        let input = BufReader::with_capacity(CHUNK, watched(input, size));
         self.read(input, survey).with_context(|| name.clone())?;
         let count = survey.requests;
         let unit = self.access_log.as_ref().map_or("operation", |_| "request");
@@ -139,23 +129,4 @@ impl InitArgs {
             None => openapi::read(input, survey),
         }
     }
-}
-
-/// A word of a shell.
-fn quoted(name: &str) -> String {
-    let is_plain = |letter: char| letter.is_alphanumeric() || "-._/".contains(letter);
-    if name.chars().all(is_plain) {
-        return name.to_owned();
-    }
-    format!("'{}'", name.replace('\'', r"'\''"))
-}
-
-/// Writes a file that is there as a whole or not at all.
-fn write_whole(file: &Path, text: &str) -> io::Result<()> {
-    let mut name = file.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let part = file.with_file_name(name);
-    let written = File::create_new(&part).and_then(|mut out| out.write_all(text.as_bytes()));
-    let written = written.and_then(|()| fs::rename(&part, file));
-    written.inspect_err(|_| _ = fs::remove_file(&part))
 }

@@ -39,8 +39,11 @@ pub(super) fn read(input: impl Read, survey: &mut Survey) -> anyhow::Result<()> 
         "it is not an OpenAPI document: it has neither `openapi` nor `swagger` at its top"
     );
     let servers = document["servers"].as_array();
-    for server in servers.into_iter().flatten().skip(1) {
-        survey.leave(SERVERS, printable::line(&url(server)));
+    let mut servers = servers.into_iter().flatten().map(|server| &server["url"]);
+    let base = servers.next().unwrap_or(&document["basePath"]);
+    let base = base.as_str().unwrap_or_default();
+    for server in servers {
+        survey.leave(SERVERS, printable::line(&server.to_string()));
     }
     for (path, item) in document["paths"].as_object().into_iter().flatten() {
         let place = printable::line(path);
@@ -54,14 +57,10 @@ pub(super) fn read(input: impl Read, survey: &mut Survey) -> anyhow::Result<()> 
             continue;
         }
         for method in ["delete", "get", "patch", "post", "put"] {
-            let Some(operation) = item.get(method) else {
+            if item.get(method).is_none() {
                 continue;
-            };
-            let base = [operation, item, &document]
-                .iter()
-                .find_map(|owner| owner["servers"].get(0));
-            let base = base.map_or_else(|| text_of(&document["basePath"]).to_owned(), url);
-            let target = match path_of(&base).trim_matches('/') {
+            }
+            let target = match path_of(base).trim_matches('/') {
                 "" => segments.clone(),
                 base => format!("/{base}{segments}"),
             };
@@ -73,17 +72,4 @@ pub(super) fn read(input: impl Read, survey: &mut Survey) -> anyhow::Result<()> 
         }
     }
     Ok(())
-}
-
-/// The URL of a server, with the defaults of its variables.
-fn url(server: &Value) -> String {
-    let mut url = text_of(&server["url"]).to_owned();
-    for (name, variable) in server["variables"].as_object().into_iter().flatten() {
-        url = url.replace(&format!("{{{name}}}"), text_of(&variable["default"]));
-    }
-    url
-}
-
-fn text_of(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }

@@ -102,31 +102,20 @@ impl Survey {
         left_out.or_insert_with(|| (0, place.to_string())).0 += 1;
     }
 
-    /// Puts a sign in the place of words where many different ones stand. From the end of the
-    /// paths, so that an identifier follows `users` of `/api/users/ann`, which is no name then; and
-    /// from the start, because parents that became one share their words.
+    /// Puts a sign in the place of words where many different ones stand.
     pub(super) fn merge_names(&mut self) {
-        for depth in (0..SEGMENTS).rev().chain(0..SEGMENTS) {
-            let mut words: BTreeMap<(&str, usize, &str), BTreeSet<&str>> = BTreeMap::new();
+        for depth in 0..SEGMENTS {
+            let mut words: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
             for (form, method) in self.writes.keys() {
                 // A word that gets nothing but POST may be an action.
                 if let Some((parent, word, rest)) = name_at(form, depth)
                     && (method != "POST" || rest.len() > 1)
                 {
-                    words.entry((parent, 0, "")).or_default().insert(word);
-                    // Two words in front of the same last word are names, except for those that
-                    // begin the paths of an API.
-                    let tail = rest.split("/<").next().unwrap_or_default();
-                    let last = tail.rsplit('/').next().unwrap_or_default();
-                    if !last.is_empty() && !is_root(parent) && !is_version(word, parent) {
-                        let place = (parent, tail.matches('/').count(), last);
-                        words.entry(place).or_default().insert(word);
-                    }
+                    words.entry(parent).or_default().insert(word);
                 }
             }
-            words.retain(|(_, tail, _), words| words.len() > if *tail == 0 { WORDS } else { 1 });
-            let parents = words.into_keys().map(|(parent, ..)| parent.to_owned());
-            let parents: BTreeSet<_> = parents.collect();
+            words.retain(|_, words| words.len() > WORDS);
+            let parents: BTreeSet<_> = words.into_keys().map(str::to_owned).collect();
             for ((mut form, method), count) in std::mem::take(&mut self.writes) {
                 if let Some((parent, word, rest)) = name_at(&form, depth)
                     && parents.contains(parent)
@@ -155,24 +144,11 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit())
 }
 
-/// Whether this form is all in front of an API's own words: `/api`, `/api/v1`.
-fn is_root(form: &str) -> bool {
-    form.rsplit_once('/')
-        .is_none_or(|(parent, last)| last == "api" || is_version(last, parent))
-}
-
-/// Whether a segment behind this form is a version: `v1`, `/api/2`, `/api/2026-10`.
+/// Whether a segment behind this form is a version: `v1`, `/api/2`.
 fn is_version(segment: &str, form: &str) -> bool {
     let number = segment.strip_prefix('v');
-    let is_api = form.ends_with("/api");
-    let parts = segment.split('-');
-    let lengths: Vec<_> = parts
-        .map(|part| part.len() * usize::from(is_number(part)))
-        .collect();
-    let is_date = matches!(lengths[..], [4, 2] | [4, 2, 2]);
     number.is_some_and(|number| number.split('.').all(is_number))
-        || is_api && is_number(segment) && segment.len() < 3
-        || (is_api || form.is_empty()) && is_date
+        || form.ends_with("/api") && is_number(segment) && segment.len() < 3
 }
 
 /// The sign for a segment behind this form that looks like an identifier. `None`: it looks like a
@@ -180,14 +156,7 @@ fn is_version(segment: &str, form: &str) -> bool {
 pub(super) fn identifier(segment: &str, form: &str) -> Option<&'static str> {
     let digits = segment.bytes().filter(u8::is_ascii_digit).count();
     let last = segment.rsplit_once(['-', '_']).map_or("", |(_, last)| last);
-    let has = |kind: fn(&char) -> bool| segment.chars().any(|letter| kind(&letter));
-    // A secret, perhaps. A word of the API may have humps: `/api/updateCustomer`.
-    let is_mixed = segment.len() > 11
-        && segment.bytes().all(|letter| letter.is_ascii_alphabetic())
-        && has(char::is_ascii_lowercase)
-        && has(char::is_ascii_uppercase)
-        && !is_root(form);
-    let is_odd = segment.contains(['@', ' ', '&', '=']) || segment.len() > WORD || is_mixed;
+    let is_odd = segment.contains(['@', ' ', '&', '=']) || segment.len() > WORD;
     if is_version(segment, form) {
         return None;
     }

@@ -156,7 +156,6 @@ fn by_resource(context: &Context, key: &str, head: &RequestHead) -> Result<Claim
     let (table, client) = (context.table(), &context.client);
     let key = headers::resource_of(key)
         .map_err(|error| Refusal::Ambiguous(format!("X-Fencing-Resource: {error}")))?;
-    let key = classify::short(key, table.settings.limits.key_bytes.bytes())?;
     let routes: Vec<_> = table.could_yield(key.as_str()).collect();
     let Some(route) = routes.first() else {
         return Err(Refusal::Ambiguous(format!(

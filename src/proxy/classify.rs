@@ -288,20 +288,8 @@ impl Fenced {
             };
             Ok(text.map(str::to_owned))
         });
-        let key = key.map_err(|why| Refusal::Ambiguous(format!("The resource key: {why}")))?;
-        short(key, self.route.settings.key_bytes)
+        key.map_err(|why| Refusal::Ambiguous(format!("The resource key: {why}")))
     }
-}
-
-/// Refuses a key that is longer than `limits.key_bytes`.
-pub(super) fn short(key: ResourceKey, most: usize) -> Result<ResourceKey, Refusal> {
-    let bytes = key.as_str().len();
-    if bytes <= most {
-        return Ok(key);
-    }
-    Err(Refusal::Ambiguous(format!(
-        "The resource key has {bytes} bytes, and {most} is the most here (limits.key_bytes)."
-    )))
 }
 
 /// The members of the body that a route makes its keys of.

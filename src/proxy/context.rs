@@ -103,7 +103,7 @@ impl Context {
         &self.table().settings.log
     }
 
-    pub(super) fn style(&self) -> AnswerStyle<'_> {
+    pub(super) fn style(&self) -> AnswerStyle {
         self.table().style(self.grpc)
     }
 

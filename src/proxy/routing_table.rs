@@ -84,12 +84,11 @@ pub(crate) struct RoutingTable {
 
 impl RoutingTable {
     /// The style of an answer to this request.
-    pub(crate) fn style(&self, grpc: bool) -> AnswerStyle<'_> {
+    pub(crate) fn style(&self, grpc: bool) -> AnswerStyle {
         AnswerStyle {
             stale_status: self.settings.stale_status,
             disclose: self.settings.disclose,
             grpc,
-            problems: self.settings.problem_base_url.as_ref().map(|base| &*base.0),
         }
     }
 

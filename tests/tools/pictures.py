@@ -82,15 +82,12 @@ def terminal(program, file):
     process = subprocess.Popen([program, "demo"], stdout=subprocess.PIPE, text=True)
     lines, moment, last = [("$ fencepost demo", "")], [0.0], time.monotonic()
     for text in process.stdout:
-        if text.startswith("By hand"):
-            break
         pause, last = time.monotonic() - last, time.monotonic()
         wrapped = textwrap.wrap(text.rstrip("\n"), COLUMNS, drop_whitespace=False, subsequent_indent="    ") or [""]
         for number, line in enumerate(wrapped):
             lines.append((line, kind(text)))
             # The program's own pauses, and time to read what comes in bursts.
             moment.append(moment[-1] + (0 if number else max(min(pause, 2.0), 0.1 if not line.strip() else 0.45)))
-    process.stdout.read()
     if process.wait():
         sys.exit("fencepost demo: a story did not end as it should")
     total = moment[-1] + 6

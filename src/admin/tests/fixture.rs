@@ -12,10 +12,9 @@ use tower::ServiceExt;
 
 use crate::admin::auth::AdminPeer;
 use crate::admin::{AdminState, LoadedConfig, Readiness, router};
-use crate::config::{self, AdminSettings, LogLevel, Overrides, RouteTable};
+use crate::config::{self, AdminSettings, Overrides, RouteTable};
 use crate::fencing::tests::rows::Mark;
 use crate::fencing::tests::{Double, Rig, clock, key, token};
-use crate::log_filter::LogFilter;
 use crate::rejections::Rejections;
 use crate::routing::Token;
 use crate::store::routes::RouteRecord;
@@ -92,7 +91,6 @@ impl Admin {
                 routes,
             )),
             settings: settings.subscribe(),
-            log: Arc::new(LogFilter::new(LogLevel::default(), None)),
             loaded: watch::Sender::new(loaded).subscribe(),
         };
         Self {

@@ -45,7 +45,6 @@ limits.in_flight_per_client: 0 | must be greater than zero
 limits.in_flight_per_resource: many | whole number, or none
 limits.header_count: 10001 | 10000 at most
 limits.header_bytes: 2MiB | 1MiB at most
-limits.key_bytes: 1025 | 1024 at most
 limits.new_resources: 0 | must be greater than zero
 limits.body_memory: 0 | must be greater than zero
 body.progress_timeout: 0s | must be greater than zero
@@ -73,8 +72,6 @@ safe_methods: require | did you mean `required`?
 stale_status: 400 | 412 or 409
 stale_status: gone | whole number
 claim: on | off or a map
-problem_base_url: wiki.internal/ | not an http or https URL
-problem_base_url: https:// | not an http or https URL
 tracing: on | off or a map
 tracing: { sample: 1 } | no collector is given | tracing.otlp
 tracing.otlp: c:4318 | has no scheme

@@ -1,7 +1,7 @@
 //! Changes that a reload may make, and changes that need a restart.
 
 use super::{BASE, good};
-use crate::config::{Count, OrNone, Size};
+use crate::config::{Count, OrNone};
 
 #[test]
 fn a_reload_may_change_what_nothing_rests_upon() {
@@ -24,8 +24,7 @@ fn limits_that_need_a_restart_stay_and_are_named() {
     let (old, _) = good(&format!("{BASE}{routes}"));
     let (new, _) = good(&format!(
         "{BASE}{routes}stale_status: 409\nbarrier: {{ queue: 7 }}\nlimits: {{ in_flight: 9, \
-         body_memory: 1MiB, idle_timeout: 9s, key_bytes: 99, new_resources: 9 \
-         }}\n"
+         body_memory: 1MiB, idle_timeout: 9s, new_resources: 9 }}\n"
     ));
     let wanted = format!("{:?}", new.limits);
     let (taken, kept) = old.reload_from(new).expect("nothing rests on them");
@@ -42,14 +41,10 @@ fn limits_that_need_a_restart_stay_and_are_named() {
     assert_eq!(taken.barrier.queue, old.barrier.queue);
     let limits = taken.limits;
     assert_eq!(limits.in_flight, old.limits.in_flight);
-    assert_eq!(
-        (limits.key_bytes, limits.new_resources),
-        (Size(99), OrNone(Some(Count(9))))
-    );
-    // Only these two have changed.
+    assert_eq!(limits.new_resources, OrNone(Some(Count(9))));
+    // Only this one has changed.
     assert_ne!(format!("{limits:?}"), wanted);
     let with = crate::config::LimitSettings {
-        key_bytes: Size(99),
         new_resources: OrNone(Some(Count(9))),
         ..old.limits
     };

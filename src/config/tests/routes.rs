@@ -36,60 +36,6 @@ fn routes_that_share_keys_and_not_the_bounds_of_tokens_are_told() {
 }
 
 #[test]
-fn keys_that_two_routes_share_are_told_with_both_requests() {
-    let of = |path: &str, resource: &str| format!("{{ path: '{path}', resource: '{resource}' }}");
-    let orders = || of("/orders/{id}", "order:{id}");
-    for (routes, expected) in [
-        (
-            [of("/files/{name}", "{name}"), orders()],
-            "PUT /orders/2 (route /orders/{id}) and PUT /files/order%3A2 (route /files/{name})",
-        ),
-        (
-            [orders(), of("/x/{k}/{id}", "{k}:{header.h|int}")],
-            "PUT /orders/2 (route /orders/{id}) and PUT /x/order/x (route /x/{k}/{id})",
-        ),
-        (
-            [of("/o/{*rest}", "{rest}"), of("/p/{a}/{b}/", "{a}/{b}")],
-            "PUT /o/2/3 (route /o/{*rest}) and PUT /p/2/3/ (route /p/{a}/{b}/)",
-        ),
-        // The same template, or a path that is spelled out, is meant.
-        ([orders(), of("/v2/orders/{x}/{*rest}", "order:{x}")], ""),
-        ([orders(), of("/orders", "order:{json.id}")], ""),
-        (
-            [of("/{*path}", "{path}"), of("/o/{id}/lines", "/o/{id}")],
-            "",
-        ),
-        // Only a narrower route could be reached with that key, or only by a spelling that is
-        // refused.
-        (
-            [
-                of("/{kind}/{id}", "{kind}:{id}"),
-                of("/order/{id}", "order:{id}"),
-            ],
-            "",
-        ),
-        ([of("/o/{id}", "o/{id}"), of("/f/{name}", "{name}")], ""),
-        ([orders(), of("/bills/{id}", "bill:{id}")], ""),
-        (
-            [orders(), "{ path: '/free/{id}', mode: bypass }".to_owned()],
-            "",
-        ),
-    ] {
-        let (_, warnings) = good(&format!("{BASE}routes: [{}]\n", routes.join(", ")));
-        let shared = warnings.iter().map(|warning| warning.message.as_str());
-        let shared: Vec<_> = shared
-            .filter(|message| message.contains("same key"))
-            .collect();
-        assert_eq!(
-            shared.len(),
-            usize::from(!expected.is_empty()),
-            "{shared:?}"
-        );
-        assert!(shared.concat().starts_with(expected), "{shared:?}");
-    }
-}
-
-#[test]
 fn statuses_that_leave_an_outcome_open_are_those_of_final_responses() {
     let base = "upstream: { url: http://a:3000, unknown_statuses: ";
     let problems = bad(&format!("{base}[502, 100] }}\n"));

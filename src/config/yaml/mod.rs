@@ -10,8 +10,8 @@
 //!   crossed out, and the tree is read again, until it reads.
 //! - [`Report`] collects what is wrong, for this reader and for the checks after it.
 //!
-//! It does not judge what values mean together: the checks of the blocks do. It knows no anchors
-//! across files, no merge keys and no tags; text that is not YAML at all is one problem.
+//! It does not judge what values mean together: the checks of the blocks do. It knows no aliases,
+//! no merge keys and no tags; text that is not YAML at all is one problem.
 //!
 //! [`Sources`] are the files that the configuration came from, as each was when it was read, so
 //! that a watcher misses no change in between. A mounted `ConfigMap` or secret changes by swapping

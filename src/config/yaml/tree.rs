@@ -11,7 +11,6 @@
 //! Every field has a default, so a tree with crossed-out values still reads. The checks that follow
 //! see the default, and report nothing more about the same path.
 
-use std::collections::HashMap;
 use std::fmt;
 
 use schemars::JsonSchema;
@@ -32,8 +31,6 @@ pub(in crate::config) fn parse(text: &str, report: &mut Report) -> Option<Value>
     let options = granit_parser::options! { emit_comments: false };
     let mut document = Document {
         events: Parser::new_from_str_with_options(text, options),
-        anchors: HashMap::new(),
-        copied: 0,
         report,
     };
     match document.read() {
@@ -52,16 +49,9 @@ fn line(marker: Marker) -> ConfigPlace {
     ConfigPlace::Line(marker.line() as u64)
 }
 
-/// The most bytes that the aliases of a document copy.
-const COPIES: usize = 1 << 20;
-
 /// A YAML document that is being read.
 struct Document<'a> {
     events: Parser<'a, StrInput<'a>>,
-    /// The values with an anchor, by its number.
-    anchors: HashMap<usize, Value>,
-    /// The bytes that aliases have copied.
-    copied: usize,
     report: &'a mut Report,
 }
 
@@ -84,8 +74,7 @@ impl Document<'_> {
     }
 
     fn value(&mut self, event: Event<'_>, at: Marker, path: &str) -> Result<Value, ScanError> {
-        let (anchor, copied) = (event.anchor_id(), self.copied);
-        let value = match event {
+        Ok(match event {
             _ if event.tag().is_some() => return Err(ScanError::new(at, "tags mean nothing here")),
             Event::Scalar(text, ScalarStyle::Plain, ..)
                 if matches!(&*text, "" | "~" | "null" | "Null" | "NULL") =>
@@ -95,24 +84,13 @@ impl Document<'_> {
             Event::Scalar(text, ..) => self.text(text.into_owned(), path),
             Event::SequenceStart(..) => self.list(path)?,
             Event::MappingStart(..) => self.map(path)?,
-            Event::Alias(anchor) => {
-                let inner = || ScanError::new(at, "an alias of a value with an alias in it");
-                let value = self.anchors.get(&anchor).cloned().ok_or_else(inner)?;
-                self.copied += value.to_string().len();
-                if self.copied > COPIES {
-                    return Err(ScanError::new(at, "aliases that copy more than 1 MiB"));
-                }
-                value
+            // Aliases could make a short text a very large value.
+            Event::Alias(..) => {
+                let text = "aliases (`*name`) are not read: write the value itself";
+                return Err(ScanError::new(at, text));
             }
             _ => return Err(ScanError::new(at, "expected a value")),
-        };
-        // Aliases of aliases could make a short text a very large value.
-        if let Some(anchor) = anchor
-            && self.copied == copied
-        {
-            self.anchors.insert(anchor, value.clone());
-        }
-        Ok(value)
+        })
     }
 
     /// Warns of `${NAME}`, which other programs expand.

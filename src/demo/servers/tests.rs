@@ -13,6 +13,13 @@ async fn get(servers: &Servers, path: &str) -> Value {
     answer.json().await.expect("is JSON")
 }
 
+/// Sends what is not JSON. Returns the status of the answer.
+async fn send_broken(url: &str) -> StatusCode {
+    let request = client().post(url).body("{");
+    let request = request.header("content-type", "application/json");
+    request.send().await.expect("answers").status()
+}
+
 #[tokio::test]
 async fn believes_every_charge_and_every_write() {
     let servers = Servers::start().await.expect("starts");
@@ -79,8 +86,7 @@ async fn a_held_request_takes_effect_after_one_that_came_later() {
 async fn refuses_what_it_cannot_read() {
     let servers = Servers::start().await.expect("starts");
     let url = format!("{}/accounts/7/charge", servers.api);
-    let broken = client().post(&url).body("{").send().await.expect("answers");
-    assert_eq!(broken.status(), 400);
+    assert_eq!(send_broken(&url).await, 400);
     let nowhere = client()
         .get(format!("{}/x", servers.api))
         .send()
@@ -97,9 +103,12 @@ async fn refuses_what_it_cannot_read() {
 async fn a_lease_holds_until_it_ends_and_every_grant_has_a_larger_token() {
     let books = SharedBooks::default();
     let ask = async |name: &str, owner: &str| {
-        let body = json!({ "owner": owner, "ttl_ms": 1000 }).to_string();
-        let answer = acquire(State(Arc::clone(&books)), Path(name.into()), body.into()).await;
-        let answer = answer.expect("is JSON");
+        let owner = owner.to_owned();
+        let ask = Json(LockRequest {
+            owner,
+            ttl_ms: 1000,
+        });
+        let answer = acquire(State(Arc::clone(&books)), Path(name.into()), ask).await;
         let status = answer.status().as_u16();
         let body = answer.into_body().collect().await.expect("a body");
         let body: Value = serde_json::from_slice(&body.to_bytes()).expect("is JSON");
@@ -128,8 +137,7 @@ async fn the_lock_service_speaks_http() {
     assert_eq!(ask("B").await, 409);
     servers.reset();
     assert_eq!(ask("B").await, 201);
-    let broken = client().post(&url).body("{").send().await;
-    assert_eq!(broken.expect("answers").status(), 400);
+    assert_eq!(send_broken(&url).await, 400);
 }
 
 #[tokio::test]

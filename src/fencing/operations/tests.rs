@@ -94,11 +94,9 @@ async fn a_permit_says_nothing_about_newer_tokens() {
     first.begin();
     for (newer, settles) in [(true, false), (false, true)] {
         let other = token(if newer { 42 } else { 40 });
-        let mut rows = store.rows();
-        for (row, _) in rows.operations.values_mut() {
+        for (row, _) in store.rows().operations.values_mut() {
             row.token = other;
         }
-        drop(rows);
         let begun = begin(&permit, "second", &tasks).await;
         assert_eq!(matches!(begun, Ok(Begun::Unknown(_))), settles);
     }

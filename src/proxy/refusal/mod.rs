@@ -65,13 +65,11 @@ pub type Subject = (ResourceKey, Token);
 
 /// The style of an answer.
 #[derive(Clone, Copy, Debug)]
-pub struct AnswerStyle<'a> {
+pub struct AnswerStyle {
     /// 412 or 409.
     pub stale_status: u16,
     pub disclose: bool,
     pub grpc: bool,
-    /// See [`Settings::problem_base_url`](crate::config::Settings::problem_base_url).
-    pub problems: Option<&'a str>,
 }
 
 impl From<Refused> for Refusal {

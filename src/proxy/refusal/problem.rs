@@ -115,7 +115,7 @@ impl Refusal {
     }
 
     #[must_use]
-    pub fn status(&self, style: AnswerStyle<'_>) -> StatusCode {
+    pub fn status(&self, style: AnswerStyle) -> StatusCode {
         let row = self.row();
         match row.outcome {
             Outcome::StaleToken => StatusCode::from_u16(style.stale_status).unwrap_or(row.status),
@@ -197,11 +197,7 @@ impl Refusal {
 
     /// The answer.
     #[must_use]
-    pub fn respond(
-        &self,
-        style: AnswerStyle<'_>,
-        subject: Option<&Subject>,
-    ) -> Response<ClientBody> {
+    pub fn respond(&self, style: AnswerStyle, subject: Option<&Subject>) -> Response<ClientBody> {
         let row = self.row();
         let word = row.outcome.as_str();
         let subject = subject.filter(|_| style.disclose);
@@ -241,15 +237,15 @@ impl Refusal {
     /// 2^53. `subject`: if it is disclosed.
     fn problem(
         &self,
-        style: AnswerStyle<'_>,
+        style: AnswerStyle,
         subject: Option<&Subject>,
     ) -> serde_json::Result<Vec<u8>> {
         let row = self.row();
-        let base = style.problems.unwrap_or("urn:fencepost:problem:");
         let mut json = Vec::with_capacity(PROBLEM_ROOM);
         let mut writer = serde_json::Serializer::new(&mut json);
         let mut members = writer.serialize_map(None)?;
-        members.serialize_entry("type", &format_args!("{base}{}", row.outcome))?;
+        let kind = format_args!("urn:fencepost:problem:{}", row.outcome);
+        members.serialize_entry("type", &kind)?;
         let mut title = row.outcome.as_str().replace('-', " ");
         title[..1].make_ascii_uppercase();
         members.serialize_entry("title", &title)?;
@@ -308,14 +304,13 @@ mod tests {
         (key, Token::new(41).expect("a token"))
     }
 
-    const STYLE: AnswerStyle<'_> = AnswerStyle {
+    const STYLE: AnswerStyle = AnswerStyle {
         stale_status: 412,
         disclose: true,
         grpc: false,
-        problems: None,
     };
 
-    fn parsed(refusal: &Refusal, style: AnswerStyle<'_>) -> serde_json::Value {
+    fn parsed(refusal: &Refusal, style: AnswerStyle) -> serde_json::Value {
         let problem = refusal.problem(style, Some(&subject()));
         serde_json::from_slice(&problem.expect("JSON")).expect("JSON")
     }
@@ -334,21 +329,8 @@ mod tests {
         assert_eq!(problem["retry"], "never");
     }
 
-    #[test]
-    fn a_type_can_be_a_link() {
-        let style = AnswerStyle {
-            problems: Some("https://wiki.internal/fencepost/"),
-            ..STYLE
-        };
-        let problem = parsed(&stale(), style);
-        assert_eq!(
-            problem["type"],
-            "https://wiki.internal/fencepost/stale-token"
-        );
-    }
-
     /// The body, or the message of a gRPC status.
-    fn text(refusal: &Refusal, style: AnswerStyle<'_>, subject: Option<&Subject>) -> String {
+    fn text(refusal: &Refusal, style: AnswerStyle, subject: Option<&Subject>) -> String {
         let response = refusal.respond(style, subject);
         if let Some(message) = response.head.fields.get_str("grpc-message") {
             return message.to_owned();

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::support::{
-    Answer, Config, Proxy, Request, Step, Store, Upstream, eventually, fenced, get, post, put,
+    Answer, Config, Proxy, Request, Step, Store, eventually, fenced, get, post, put,
 };
 
 /// Fails where a body or a field names an address, an error of the system, or one of `secrets`.
@@ -105,18 +105,4 @@ async fn a_store_that_is_given_up_has_no_path() {
         assert_eq!(call.header("grpc-status"), Some("14"));
         assert_discreet(&call, &[&folder, "moved", "file"]);
     }
-}
-
-/// The type of a problem is a link where the configuration says to which pages.
-#[tokio::test]
-async fn a_problem_type_can_be_a_link() {
-    let upstream = Upstream::start().await;
-    let base = "problem_base_url: 'https://wiki.internal/fencepost/problems.md#'";
-    let config = Config::new(&upstream, &Store::sqlite()).with(base);
-    let proxy = Proxy::start(&config).await;
-    let refused = proxy.send(put("/orders/7")).await;
-    assert_eq!(refused.status(), 428);
-    assert_eq!(refused.outcome(), Some("token-required"));
-    let link = "https://wiki.internal/fencepost/problems.md#token-required";
-    assert_eq!(refused.json()["type"], link);
 }

@@ -367,20 +367,4 @@ async fn check_and_start_name_the_file_and_what_is_wrong_with_it() {
         }
         assert_eq!(said.matches("error: ").count(), 1, "{field} {file}: {said}");
     }
-    let expired = rig.ca.client_until(&["localhost"], 2020);
-    files.put_pair("expired", &expired);
-    let config = rig
-        .config()
-        .with(&format!("tls: {{ {} }}", files.pair("expired")));
-    let file = files.put("fencepost.yaml", &config.text());
-    let output = crate::support::proxy::fencepost()
-        .arg("check")
-        .arg(file)
-        .output()
-        .expect("it runs");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && said.contains("has expired"),
-        "{said}"
-    );
 }

@@ -154,16 +154,13 @@ async fn check_warns_of_keys_that_two_routes_share() {
              \x20 - {{ path: '/orders/{{id}}', resource: 'order:{{id}}'{more} }}\n"
         )
     };
-    let (code, said) = check(&routes("{name}", ", token: { format: hex }")).await;
+    let (code, said) = check(&routes("order:{name}", ", token: { format: hex }")).await;
     assert_eq!(code, Some(0), "{said}");
-    let requests = "PUT /orders/2 (route /orders/{id}) and PUT /files/order%3A2 (route /files/{name}) \
-                    have the same key";
-    assert_eq!(said.matches(requests).count(), 2, "{said}");
     for part in [
+        "/orders/{id} shares keys with /files/{name}",
         "different formats",
         "X-Fencing-Target",
-        "lock the other out",
-        "2 warnings",
+        "1 warning",
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
@@ -298,21 +295,6 @@ async fn a_default_of_the_environment_stands_below_the_file() {
     let config = Config::new(&upstream, &Store::sqlite());
     let proxy = Proxy::start_by(&config, command, &[]).await;
     assert_ne!((proxy.admin().port(), proxy.data().port()), (1, 1));
-    drop(proxy);
-    // Both are on the loopback in the file.
-    let mut command = fencepost();
-    command.env("FENCEPOST_DEFAULT_ADMIN_LISTEN", "0.0.0.0:1");
-    command.env("FENCEPOST_DEFAULT_LISTEN", "0.0.0.0:1");
-    let proxy = Proxy::start_by(&config, command, &[]).await;
-    for field in ["LISTEN", "ADMIN_LISTEN"] {
-        let variable = format!("overrides FENCEPOST_DEFAULT_{field} ");
-        proxy
-            .logged("that nobody outside reaches it", |line| {
-                let warning = line["warning"].as_str();
-                warning.is_some_and(|warning| warning.contains(&variable))
-            })
-            .await;
-    }
     let help = run({
         let mut help = fencepost();
         help.args(["serve", "--help"]);
@@ -438,7 +420,11 @@ async fn the_demo_ends_as_it_should() {
     let output = run(command).await;
     let said = text(&output.stdout) + &text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(said.contains("412") && said.contains("curl"), "{said}");
+    assert!(said.contains("412 stale-token"), "{said}");
+    assert!(
+        said.ends_with("\nEvery story ended as it should.\n"),
+        "{said}"
+    );
     assert!(!said.contains('\u{1b}'), "no colours in a pipe");
 }
 

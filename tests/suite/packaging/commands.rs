@@ -24,7 +24,7 @@ const REASONS: [(&str, &str); 6] = [
 ];
 
 /// The commands that tests play: page, how they begin, the test.
-const PLAYED: [(&str, &str, &str); 22] = [
+const PLAYED: [(&str, &str, &str); 21] = [
     (
         "README.md",
         "",
@@ -63,7 +63,6 @@ const PLAYED: [(&str, &str, &str); 22] = [
         "REDIS_URL",
         "fencing/client_recipes.rs the_shell_recipe_takes_a_lock_of_redis_that_a_replica_has",
     ),
-    ("docs/configuration.md", "curl", HERE),
     ("docs/configuration.md", "fencepost explain", HERE),
     ("docs/http.md", "curl", HERE),
     (
@@ -271,7 +270,6 @@ async fn the_commands_of_users_and_operators_work() {
     std::fs::write(here.dir.path().join("fencepost.yaml"), file).expect("it is writable");
     here.play("docs/configuration.md", "fencepost explain")
         .await;
-    here.play("docs/configuration.md", "curl").await;
     let claimed = here.play("docs/http.md", "curl -i -X POST").await;
     assert!(claimed.contains("HTTP/1.1 204"), "{claimed}");
     let page = commands(&read("docs/adopt.md"));

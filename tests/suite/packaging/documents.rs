@@ -219,7 +219,7 @@ const LOOK_UPS: [(&str, &str, &str); 15] = [
         "marks prune",
     ),
     ("exit codes", "configuration.md#signals", "SIGHUP"),
-    ("log level", "configuration.md#reload", "/v1/log-level"),
+    ("log level", "configuration.md#reload", "log.level"),
 ];
 
 #[test]

@@ -23,7 +23,7 @@ const LAYERS: &[&[&str]] = &[
         "build_info",
     ],
     &["config"],
-    &["store", "metrics", "rejections", "log_filter", "progress"],
+    &["store", "metrics", "rejections", "progress"],
     &["traces"],
     &["fencing", "body"],
     &["upstream", "active_requests"],

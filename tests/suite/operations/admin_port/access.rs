@@ -14,10 +14,9 @@ use crate::support::{
     Answer, Config, Proxy, Request, Store, Upstream, fenced, get, post, put, soon,
 };
 
-pub const READS: [&str; 10] = [
+pub const READS: [&str; 9] = [
     "/v1/config",
     "/v1/instances",
-    "/v1/log-level",
     "/v1/status",
     "/v1/waiting",
     "/v1/marks",
