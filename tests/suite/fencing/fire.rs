@@ -24,6 +24,7 @@ mod log;
 mod marks;
 mod noise;
 mod park;
+mod patroni;
 mod plan;
 mod run;
 mod tally;
