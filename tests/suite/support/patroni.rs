@@ -38,19 +38,20 @@ const PATIENCE: Duration = Duration::from_mins(3);
 /// Ends whatever runs in the directories of the members: Patroni, so that nobody starts anything
 /// again, then each Postgres.
 const REAPER: &str = r#"
-    here() { for p in /proc/[0-9]*; do
-        case $(readlink "$p/cwd" 2>/dev/null) in "$1"|"$1"/*) echo "${p#/proc/}" ;; esac
-    done; }
+    here() {
+        find /proc -maxdepth 2 -path '/proc/[0-9]*/cwd' -lname "$1" 2>/dev/null | cut -d / -f 3
+    }
+    for p in $(here "$1"); do kill -KILL "$p"; done
     for n in "$1"/db*; do
-        for p in $(here "$n"); do [ "$(readlink "/proc/$p/cwd")" = "$n/data" ] || kill -KILL "$p"; done
+        for p in $(here "$n"); do kill -KILL "$p"; done
         p=$(head -n 1 "$n/data/postmaster.pid" 2>/dev/null)
         for q in $(here "$n/data"); do
             kill -CONT "$q"
             [ "$q" != "$p" ] || kill -QUIT "$p"
         done
     done
-    for i in $(seq 50); do [ -n "$(here "$1")" ] || break; sleep 0.1; done
-    for p in $(here "$1"); do kill -KILL "$p"; done
+    for i in $(seq 50); do [ -n "$(here "$1/*")" ] || break; sleep 0.1; done
+    for p in $(here "$1/*"); do kill -KILL "$p"; done
 "#;
 
 /// Which commits of a primary wait for which standbys.

@@ -95,6 +95,13 @@ impl Blow {
     /// Patroni has lost sight of (`Freeze`, `Hang`).
     const WITHOUT_STANDBY: [Self; 4] = [Switchover, Crash, Loss, LossWhileBehind];
 
+    /// Returns whether the old primary may answer beside the new one, until its Patroni acts. A
+    /// proxy with all servers in its URL may meet it, and takes marks that are older there for lost:
+    /// it refuses too much. `HAProxy` leads nobody there.
+    fn leaves_an_old_primary(self) -> bool {
+        matches!(self, Freeze | Hang)
+    }
+
     /// How long clients ask.
     fn span(self) -> Duration {
         BEFORE
@@ -112,12 +119,8 @@ type Round = (Synchronous, Blow);
 fn rounds() -> [Vec<Round>; 2] {
     if std::env::var_os("FENCEPOST_LONG").is_none_or(|value| value != "1") {
         return [
-            vec![(On, Switchover), (On, Freeze)],
-            vec![
-                (Off, LossWhileBehind),
-                (Quorum, Crash),
-                (Quorum, CutFromStandbys),
-            ],
+            vec![(On, Freeze), (On, Switchover)],
+            vec![(Off, LossWhileBehind), (Quorum, Crash)],
         ];
     }
     let all = |mode: Synchronous| Blow::ALL.map(|blow| (mode, blow));
@@ -131,11 +134,16 @@ fn rounds() -> [Vec<Round>; 2] {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn no_mark_is_lost_under_patroni() {
-    let [first, second] = rounds();
-    let (first, second) = tokio::join!(play_set(0, first), play_set(1, second));
+    let [one, two] = rounds();
+    let (first, second) = tokio::join!(PatroniCluster::start(), PatroniCluster::start());
+    let clusters = [or_return!(first), or_return!(second)];
+    let (one, two) = tokio::join!(
+        play_set(&clusters[0], 0, one),
+        play_set(&clusters[1], 1_000, two)
+    );
     let mut figures = Figures::default();
     let mut broken = Vec::new();
-    for (round, played) in or_return!(first).into_iter().chain(or_return!(second)) {
+    for (round, played) in one.into_iter().chain(two) {
         figures.add(round, played.outages);
         broken.extend(played.broken);
     }
@@ -149,20 +157,17 @@ struct Played {
     broken: Option<String>,
 }
 
-/// Plays the rounds on a cluster of their own, one after the other. `None`: the machine lacks
-/// something.
-async fn play_set(set: usize, rounds: Vec<Round>) -> Option<Vec<(Round, Played)>> {
-    let cluster = PatroniCluster::start().await?;
+/// Plays the rounds on this cluster, one after the other, with seeds from this one on.
+async fn play_set(cluster: &PatroniCluster, from: u64, rounds: Vec<Round>) -> Vec<(Round, Played)> {
     let mut played = Vec::new();
     let mut set_up = On;
-    for (number, (mode, blow)) in rounds.into_iter().enumerate() {
+    for (seed, (mode, blow)) in (from..).zip(rounds) {
         if mode != set_up {
             cluster.set(mode).await;
             set_up = mode;
         }
-        let seed = set * 1_000 + number;
         let began = Instant::now();
-        let scene = Scene::start(&cluster, mode, blow, seed).await;
+        let scene = Scene::start(cluster, mode, blow, seed).await;
         let round = scene.play().await;
         println!(
             "patroni: round {seed}, {mode:?}, {blow:?}: {:?} and {:?} in {:.0?}{}",
@@ -173,7 +178,7 @@ async fn play_set(set: usize, rounds: Vec<Round>) -> Option<Vec<(Round, Played)>
         );
         played.push(((mode, blow), round));
     }
-    Some(played)
+    played
 }
 
 /// One round.
@@ -194,13 +199,8 @@ struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    async fn start(
-        cluster: &'a PatroniCluster,
-        mode: Synchronous,
-        blow: Blow,
-        seed: usize,
-    ) -> Self {
-        let plan = Arc::new(Plan::of_clients(seed as u64, blow.span()));
+    async fn start(cluster: &'a PatroniCluster, mode: Synchronous, blow: Blow, seed: u64) -> Self {
+        let plan = Arc::new(Plan::of_clients(seed, blow.span()));
         let (log, mut tasks) = (Log::begin(), JoinSet::new());
         let namespace = format!("r{seed}");
         let front = cluster.front();
@@ -313,6 +313,11 @@ impl<'a> Scene<'a> {
                 if over.load(Ordering::Relaxed) {
                     let ends = *ends.get_or_insert_with(Instant::now);
                     if ends.elapsed() > PATIENCE {
+                        let resource = format!("order:r{of}");
+                        log.add(Event::Recovered {
+                            resource,
+                            yes: false,
+                        });
                         break;
                     }
                 }
@@ -398,9 +403,9 @@ impl<'a> Scene<'a> {
     async fn judge(&mut self) -> Option<String> {
         let log = self.log.entries();
         let mut found = check(&log);
-        let mut regressions = 0.0;
-        for proxy in &self.proxies {
-            regressions += proxy.sum("fencepost_mark_regressions_total", &[]).await;
+        let mut missed = [0.0; 2];
+        for (missed, proxy) in missed.iter_mut().zip(&self.proxies) {
+            *missed = proxy.sum("fencepost_mark_regressions_total", &[]).await;
         }
         let mut said: Vec<String> = Vec::new();
         if self.mode == Off {
@@ -412,17 +417,15 @@ impl<'a> Scene<'a> {
             found = other;
             let lost: Vec<_> = lost;
             println!(
-                "patroni: {} signs of lost marks, {regressions} noticed by a proxy",
+                "patroni: {} signs of lost marks, {missed:?} noticed by the proxies",
                 lost.len()
             );
-            if self.blow == LossWhileBehind && regressions == 0.0 {
+            if self.blow == LossWhileBehind && missed == [0.0; 2] {
                 said.push("no lost mark was noticed".to_owned());
             }
             said.extend(below(&log));
-        } else if regressions > 0.0 {
-            said.push(format!(
-                "{regressions} marks were lost with synchronous commits"
-            ));
+        } else if missed[0] > 0.0 || missed[1] > 0.0 && !self.blow.leaves_an_old_primary() {
+            said.push(format!("{missed:?} marks missed with synchronous commits"));
         }
         for proxy in &mut self.proxies {
             if proxy.process().ended().is_some() {

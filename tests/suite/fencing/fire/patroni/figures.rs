@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 
 use super::Round;
 
-/// The longest time in which no write of one proxy passed, from what happened on.
+const WORTH: Duration = Duration::from_millis(300);
+
+/// The time in which no write of one proxy passed, from what happened on. Shorter gaps than
+/// [`WORTH`] are load.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Outages(Duration);
 
 impl Outages {
     /// `passed`: when each write was answered, in order.
     pub fn since(struck: Instant, passed: &[Instant]) -> Self {
-        let gaps = passed.windows(2).filter(|pair| pair[1] > struck);
-        Self(
-            gaps.map(|pair| pair[1] - pair[0])
-                .max()
-                .unwrap_or(Duration::MAX),
-        )
+        let since = passed.windows(2).filter(|pair| pair[1] > struck);
+        let gaps = since.map(|pair| pair[1] - pair[0]);
+        Self(gaps.filter(|gap| *gap > WORTH).sum())
     }
 }
 
