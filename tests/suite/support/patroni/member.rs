@@ -16,6 +16,8 @@ use crate::support::{Answer, Request};
 
 /// The settings, as the documents offer them.
 const SETTINGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/patroni/patroni.yaml");
+/// Shared memory in the directory, and gone with it. Patroni lays one file over the other.
+const TIDY: &str = "postgresql: { parameters: { dynamic_shared_memory_type: mmap } }";
 /// The password of the cluster's roles.
 pub const PASSWORD: &str = "only-for-tests-of-ours";
 /// What a member is asked is answered within this, or it is frozen.
@@ -48,6 +50,10 @@ impl Member {
         if let Some((uid, gid)) = owner() {
             std::os::unix::fs::chown(&dir, Some(uid), Some(gid)).expect("root may chown");
         }
+        let settings = dir.join("settings");
+        std::fs::create_dir(&settings).expect("the directory is ours");
+        std::fs::copy(SETTINGS, settings.join("1.yaml")).expect("the directory is ours");
+        std::fs::write(settings.join("2.yaml"), TIDY).expect("the directory is ours");
         let here = |port| loopback(port).to_string();
         let bin = binaries().expect("Postgres is installed");
         let environment = [
@@ -100,7 +106,8 @@ impl Member {
             .current_dir(&self.dir)
             .env("HOME", &self.dir)
             .envs(self.environment.iter().cloned())
-            .args(["-m", "patroni", SETTINGS]);
+            .args(["-m", "patroni"])
+            .arg(self.dir.join("settings"));
         *self.lock() = Some(Process::start(&mut command));
     }
 
