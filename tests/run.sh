@@ -9,8 +9,8 @@
 #                             other tests as ignored
 #   tests/run.sh crash::      only tests of the suite whose name has this in it
 #
-# FENCEPOST_LONG=1 plays the long forms of some: 20 kills of a primary, 100 rolling restarts. Fault
-# histories for as long as you like: tests/soak.sh.
+# FENCEPOST_LONG=1 plays the long forms of some: 20 kills of a primary, 44 rounds with Patroni,
+# 100 rolling restarts. Fault histories for as long as you like: tests/soak.sh.
 #
 # Nothing here uses a service of the machine: the tests start what they need, on free ports of the
 # loopback and in temporary directories, and end it by its process id.
@@ -66,14 +66,14 @@ WANTED='
 gcc:cc:nothing can be built
 libc6-dev:/usr/include/stdio.h:nothing can be built
 postgresql:initdb:every test over Postgres, two_proxies::, store_down::
-etcd-server:etcd:lock_services::, readme::, client_recipes::, tool_recipes:: and wrong_numbers:: with etcd
+etcd-server:etcd:lock_services::, readme::, client_recipes::, tool_recipes:: and wrong_numbers:: with etcd, fire::patroni
 etcd-client:etcdctl:lock_services::, readme::, client_recipes::, tool_recipes:: and wrong_numbers:: with etcd
 redis-server:redis-server:lock_services::, client_recipes:: and tool_recipes:: with Redis
 redis-tools:redis-cli:lock_services::, client_recipes:: and tool_recipes:: with Redis
 nginx-light:nginx:lock_services::, echo:: and spelling:: with nginx, webdav::
 libnginx-mod-http-dav-ext:/usr/lib/nginx/modules/ngx_http_dav_ext_module.so:webdav::litmus
 litmus:litmus:webdav::litmus
-haproxy:haproxy:echo:: with HAProxy
+haproxy:haproxy:echo:: with HAProxy, fire::patroni
 python3:python3:spelling:: with Python, restored::
 nodejs:node:spelling:: with Node, client_recipes::
 node-axios:/usr/share/nodejs/axios:client_recipes:: with axios
@@ -100,7 +100,7 @@ iproute2:ip:image::, admin_port::access
 util-linux:unshare:image::, admin_port::access
 ca-certificates:/etc/ssl/certs/ca-certificates.crt:image::
 systemd:systemd-analyze:release::
-python3-venv:+ensurepip:chart::, kubernetes::, guide::, page::, traces::, client_recipes::, tool_recipes::, egress::, object_storage::, the lints of the Dockerfile and of the workflow
+python3-venv:+ensurepip:chart::, kubernetes::, guide::, page::, traces::, client_recipes::, tool_recipes::, egress::, object_storage::, fire::patroni, the lints of the Dockerfile and of the workflow
 '
 
 # No package of Debian's has it.
@@ -152,7 +152,7 @@ install_packages() {
 install_python_tools() {
     tools=target/tools/python
     if ! cat tests/tools/requirements.txt tests/tools/programs.txt | cmp -s - $tools/installed.txt ||
-        ! $tools/bin/python -c 'import aiohttp, boto3, celery, cheroot, flask_cors, grpc, helm_python, httpx, kubernetes_validate, moto, opentelemetry.proto, redis, requests, temporalio, waitress, websocket, yaml' 2>/dev/null; then
+        ! $tools/bin/python -c 'import aiohttp, boto3, celery, cheroot, flask_cors, grpc, helm_python, httpx, kubernetes_validate, moto, opentelemetry.proto, patroni, psycopg, redis, requests, temporalio, waitress, websocket, yaml' 2>/dev/null; then
         echo "tests/run.sh: installing tests/tools/requirements.txt and programs.txt into $tools"
         rm -rf $tools
         mkdir -p target/tools

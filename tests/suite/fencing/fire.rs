@@ -8,6 +8,7 @@
 //! come late, if a kernel still has them.
 //!
 //! - `fire::histories`: the block that CI plays; everything that can happen has to have happened.
+//! - `fire::patroni`: the same load and rules on a Patroni cluster, whose primary fails.
 //! - `fire::soak`: as many as fit into a time (`tests/soak.sh MINUTES SEED`).
 //!
 //! With `FENCEPOST_FIRE_SEED=…`, `fire::histories` plays that history alone,
@@ -24,6 +25,7 @@ mod log;
 mod marks;
 mod noise;
 mod park;
+mod patroni;
 mod plan;
 mod run;
 mod tally;

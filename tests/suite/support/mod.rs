@@ -14,6 +14,7 @@ pub mod nginx;
 pub mod pages;
 pub mod pair;
 pub mod path;
+pub mod patroni;
 pub mod pgbouncer;
 pub mod postgres;
 pub mod process;

@@ -79,7 +79,7 @@ impl Cluster {
         if let Some((uid, gid)) = owner {
             std::os::unix::fs::chown(&dir, Some(uid), Some(gid)).expect("root may chown");
         }
-        let reaper = start_reaper(&dir);
+        let reaper = start_reaper(&dir, REAPER);
         Self {
             port: free_port(),
             server: Mutex::new(None),
@@ -356,7 +356,7 @@ pub fn binaries() -> Option<PathBuf> {
 }
 
 /// The user that the server runs as, when the tests run as root.
-fn owner() -> Option<(u32, u32)> {
+pub(super) fn owner() -> Option<(u32, u32)> {
     if !rustix::process::geteuid().is_root() {
         return None;
     }
@@ -375,19 +375,21 @@ fn owner() -> Option<(u32, u32)> {
     )
 }
 
-fn start_reaper(dir: &Path) -> Child {
-    // A pid is only believed while the process still stands in this cluster's data directory.
-    const SCRIPT: &str = r#"
-        cat >/dev/null
-        pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null)
-        if [ -n "$pid" ] && [ "$(readlink "/proc/$pid/cwd")" = "$1/data" ]; then
-            kill -CONT "$pid"; kill -QUIT "$pid"
-            for i in $(seq 100); do [ -d "/proc/$pid" ] || break; sleep 0.1; done
-        fi
-        rm -rf "$1"
-    "#;
+/// Takes a cluster down. A pid is only believed while the process still stands in its data
+/// directory.
+const REAPER: &str = r#"
+    pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null)
+    if [ -n "$pid" ] && [ "$(readlink "/proc/$pid/cwd")" = "$1/data" ]; then
+        kill -CONT "$pid"; kill -QUIT "$pid"
+        for i in $(seq 100); do [ -d "/proc/$pid" ] || break; sleep 0.1; done
+    fi
+"#;
+
+/// Runs this script over the directory once its stdin is closed, and removes the directory.
+pub(super) fn start_reaper(dir: &Path, script: &str) -> Child {
+    let script = format!(r#"cat >/dev/null; {script} rm -rf "$1""#);
     Command::new("sh")
-        .args(["-c", SCRIPT, "sh"])
+        .args(["-c", &script, "sh"])
         .arg(dir)
         .current_dir("/")
         // The interrupt that a terminal sends to the whole group would end it too early.
@@ -420,13 +422,13 @@ fn can_be_bound(port: u16) -> bool {
     socket.bind(&address.into()).is_ok()
 }
 
-fn signal(pid: u32, what: Signal) {
+pub(super) fn signal(pid: u32, what: Signal) {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     // One that is gone needs no signal.
     let _ = kill_process(pid.expect("a pid is positive"), what);
 }
 
-fn children_of(parent: u32) -> Vec<u32> {
+pub(super) fn children_of(parent: u32) -> Vec<u32> {
     fs::read_dir("/proc")
         .into_iter()
         .flatten()
@@ -436,7 +438,7 @@ fn children_of(parent: u32) -> Vec<u32> {
         .collect()
 }
 
-fn alive(pid: u32) -> bool {
+pub(super) fn alive(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state != 'Z')
 }
 

@@ -18,7 +18,7 @@ pub fn python() -> Option<PathBuf> {
                 "-c",
                 "import aiohttp, cheroot, grpc, helm_python, httpx, kubernetes_validate, opentelemetry.proto, redis, requests, waitress, websocket, yaml; \
                  from importlib.util import find_spec; \
-                 assert all(find_spec(name) for name in ('boto3', 'celery', 'flask_cors', 'moto', 'temporalio'))",
+                 assert all(find_spec(name) for name in ('boto3', 'celery', 'flask_cors', 'moto', 'patroni', 'psycopg', 'temporalio'))",
             ])
             .output()
             .is_ok_and(|output| output.status.success())

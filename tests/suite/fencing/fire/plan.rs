@@ -25,7 +25,7 @@ const LARGE: usize = 192 << 10;
 const LONG: usize = 448 << 10;
 /// A response that no socket buffers on its way hold.
 const HUGE: usize = 24 << 20;
-/// Clients act for so long.
+/// Clients act for so long, in milliseconds.
 const SPAN: u64 = 3_000;
 /// The token before the first.
 const FLOOR: u64 = 10;
@@ -34,6 +34,8 @@ const FLOOR: u64 = 10;
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
+    /// Clients act for so long, in milliseconds.
+    pub span: u64,
     pub ground: Ground,
     pub transport: Transport,
     /// The proxies run under a library that makes their wall clock jump.
@@ -192,16 +194,7 @@ impl Plan {
     pub fn of(seed: u64) -> Self {
         let mut random = StdRng::seed_from_u64(seed);
         let turn = seed / 5;
-        let mut plan = Self {
-            seed,
-            ground: Ground::Sqlite,
-            transport: Transport::Http1,
-            jumps: false,
-            dies_at_sync: None,
-            resources: random.random_range(2..=3),
-            clients: Vec::new(),
-            faults: Vec::new(),
-        };
+        let mut plan = Self::calm(seed, &mut random);
         match seed % 5 {
             0 | 1 => plan.sqlite_faults(turn * 2 + seed % 5, &mut random),
             2 => plan.postgres_faults(1, turn, &mut random),
@@ -211,6 +204,33 @@ impl Plan {
         plan.transport = plan.transport(&mut random);
         plan.clients(&mut random);
         plan
+    }
+
+    /// A plan without faults, for two proxies whose servers somebody else disturbs.
+    pub fn of_clients(seed: u64, span: Duration) -> Self {
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut plan = Self::calm(seed, &mut random);
+        plan.span = u64::try_from(span.as_millis()).expect("a short time");
+        plan.ground = Ground::Postgres {
+            proxies: 2,
+            own: true,
+        };
+        plan.clients(&mut random);
+        plan
+    }
+
+    fn calm(seed: u64, random: &mut StdRng) -> Self {
+        Self {
+            seed,
+            span: SPAN,
+            ground: Ground::Sqlite,
+            transport: Transport::Http1,
+            jumps: false,
+            dies_at_sync: None,
+            resources: random.random_range(2..=3),
+            clients: Vec::new(),
+            faults: Vec::new(),
+        }
     }
 
     fn sqlite_faults(&mut self, turn: u64, random: &mut StdRng) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::clients::{HistoryClient, probe};
+use super::clients::{Directory, HistoryClient, probe};
 use super::log::{Event, Log};
 use super::park::Park;
 use super::plan::{Plan, Shown};
@@ -51,7 +51,7 @@ pub async fn play(plan: Arc<Plan>, park: &Park, log: Log) -> Vec<String> {
                 .note(format!("proxy {nth}: {held} bytes are held in the end"));
         }
     }
-    recover(&world).await;
+    recover(&world.plan, &world.log, &world.directory()).await;
     if !world.reader.has_looked(PATIENCE).await {
         world.log.note("the marks could not be read in the end");
     }
@@ -62,19 +62,18 @@ pub async fn play(plan: Arc<Plan>, park: &Park, log: Log) -> Vec<String> {
 }
 
 /// Every resource takes a newer token again, by way of every proxy.
-async fn recover(world: &World) {
-    let tokens = world.plan.clients.iter().flatten().map(|ask| ask.token);
+pub async fn recover(plan: &Plan, log: &Log, directory: &Directory) {
+    let tokens = plan.clients.iter().flatten().map(|ask| ask.token);
     let newest = tokens.filter_map(|token| match token {
         Shown::Token(token) => Some(token),
         _ => None,
     });
     let newest = newest.max().unwrap_or_default();
-    let directory = world.directory();
     let deadline = tokio::time::Instant::now() + PATIENCE;
     let mut tasks = JoinSet::new();
-    for (of, resource) in keys(&world.plan).into_iter().enumerate() {
-        let (log, directory) = (world.log.clone(), Arc::clone(&directory));
-        let proxies = world.slots.len();
+    for (of, resource) in keys(plan).into_iter().enumerate() {
+        let (log, directory) = (log.clone(), Arc::clone(directory));
+        let proxies = plan.ground.proxies();
         tasks.spawn(async move {
             let mut token = newest;
             let mut tries = 0;

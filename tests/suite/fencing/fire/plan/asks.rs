@@ -6,7 +6,7 @@ use rand::rngs::StdRng;
 
 use super::{
     BUFFER, CLIENTS, Conduct, Ending, FLOOR, Fault, FaultKind, FaultPoint, Form, HUGE, LARGE, LONG,
-    Plan, PlannedRequest, SPAN, Shown, Sky, Transport, Work, millis,
+    Plan, PlannedRequest, Shown, Sky, Transport, Work, millis,
 };
 
 impl Plan {
@@ -17,7 +17,7 @@ impl Plan {
         let mut moments: Vec<(u64, usize)> = Vec::new();
         for client in 0..CLIENTS {
             let mut at = random.random_range(0..200);
-            while at < SPAN {
+            while at < self.span {
                 moments.push((at, client));
                 at += random.random_range(60..420);
             }
@@ -44,7 +44,7 @@ impl Plan {
             }
             if late && !in_vain {
                 // After all others, so that its token is the newest.
-                enter(Role::Heir(fault), SPAN);
+                enter(Role::Heir(fault), self.span);
             }
         }
         self.clients = vec![Vec::new(); roles.len()];

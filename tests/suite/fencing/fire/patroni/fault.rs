@@ -1,0 +1,109 @@
+//! What happens to the primary of a cluster, and in which rounds.
+
+use std::time::Duration;
+
+use self::PrimaryFault::{
+    Crash, CutFromEtcd, CutFromProxy, CutFromStandbys, Freeze, Hang, Loss, LossWhileBehind,
+    Switchover,
+};
+use crate::support::patroni::Synchronous::{self, Off, On, Quorum};
+
+/// Of load before something happens, and of a loss before the primary dies.
+pub const BEFORE: Duration = Duration::from_millis(1_500);
+/// A cut that Patroni does nothing about.
+pub const CUT: Duration = Duration::from_secs(6);
+/// A dead primary is replaced within this, and clients ask for as long.
+const REPLACED: Duration = Duration::from_secs(28);
+
+/// What happens to the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PrimaryFault {
+    /// An operator asks for another one.
+    Switchover,
+    /// Its Postgres is killed; Patroni starts it again.
+    Crash,
+    /// Its Postgres and its Patroni are killed.
+    Loss,
+    /// Both are stopped for longer than `ttl`, and go on.
+    Freeze,
+    /// Its Patroni alone is stopped for so long. Its Postgres goes on.
+    Hang,
+    /// It does not reach etcd.
+    CutFromEtcd,
+    /// No standby reaches it.
+    CutFromStandbys,
+    /// One of the proxies does not reach it.
+    CutFromProxy,
+    /// It is lost while a standby is behind. Synchronous: another one has everything. Else all are
+    /// behind.
+    LossWhileBehind,
+}
+
+impl PrimaryFault {
+    pub const ALL: [Self; 9] = [
+        Switchover,
+        Crash,
+        Loss,
+        Freeze,
+        Hang,
+        CutFromEtcd,
+        CutFromStandbys,
+        CutFromProxy,
+        LossWhileBehind,
+    ];
+
+    /// Those that an asynchronous set-up is for. Without a watchdog nothing ends a primary that
+    /// Patroni has lost sight of (`Freeze`, `Hang`).
+    const WITHOUT_STANDBY: [Self; 4] = [Switchover, Crash, Loss, LossWhileBehind];
+
+    /// What happens, for the documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Switchover => "a switchover (`patronictl switchover`)",
+            Crash => "Postgres is killed; Patroni starts it again",
+            Loss => "the machine is lost: Postgres and Patroni are killed",
+            Freeze => "the machine is suspended for longer than `ttl`, and wakes",
+            Hang => "Patroni alone hangs for longer than `ttl`; Postgres goes on",
+            CutFromEtcd => "it is cut off from etcd",
+            CutFromStandbys => "it is cut off from the standbys for 6 s",
+            CutFromProxy => "one of the two proxies is cut off from it for 6 s",
+            LossWhileBehind => "the machine is lost while a standby (asynchronous: all) is behind",
+        }
+    }
+
+    /// Returns whether the old primary may answer beside the new one, until its Patroni acts. A
+    /// proxy with all servers in its URL may meet it, and takes marks that are older there for lost:
+    /// it refuses too much. `HAProxy` leads nobody there.
+    pub fn leaves_an_old_primary(self) -> bool {
+        matches!(self, Freeze | Hang)
+    }
+
+    /// How long clients ask.
+    pub fn span(self) -> Duration {
+        BEFORE
+            + match self {
+                Switchover | Crash => CUT,
+                CutFromStandbys | CutFromProxy => CUT + CUT,
+                Loss | Freeze | Hang | CutFromEtcd | LossWhileBehind => REPLACED,
+            }
+    }
+}
+
+pub type Round = (Synchronous, PrimaryFault);
+
+/// The rounds of each cluster.
+pub fn rounds() -> [Vec<Round>; 2] {
+    if std::env::var_os("FENCEPOST_LONG").is_none_or(|value| value != "1") {
+        return [
+            vec![(On, Freeze), (On, Switchover)],
+            vec![(Off, LossWhileBehind), (Quorum, Crash)],
+        ];
+    }
+    let all = |mode: Synchronous| PrimaryFault::ALL.map(|fault| (mode, fault));
+    let off = PrimaryFault::WITHOUT_STANDBY.map(|fault| (Off, fault));
+    let twice = |once: Vec<Round>| [once.clone(), once].concat();
+    [
+        twice(all(On).to_vec()),
+        twice([all(Quorum).to_vec(), off.to_vec()].concat()),
+    ]
+}

@@ -1,0 +1,112 @@
+//! The programs of a cluster, run by the user that Postgres runs as.
+
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::postgres::{free_port, owner};
+use crate::support::process::Process;
+use crate::support::python::python;
+use crate::support::skip::lacks;
+
+/// The settings of `HAProxy`, as the documents offer them.
+const FRONT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/patroni/haproxy.cfg");
+
+pub fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+fn as_owner(mut command: Command) -> Command {
+    if let Some((uid, gid)) = owner() {
+        command.uid(uid).gid(gid);
+    }
+    command
+}
+
+/// A Python that has Patroni, and that the servers' user may run.
+#[derive(Clone)]
+pub struct Python {
+    program: PathBuf,
+    /// If they are another Python's.
+    packages: Option<PathBuf>,
+}
+
+impl Python {
+    /// The tests' own, or, since root's may lie where nobody else looks, the system's with the
+    /// packages of that. `None`, and a line that says so, if there is none.
+    pub fn find() -> Option<Self> {
+        let own = python()?;
+        let place = "import os, patroni; print(os.path.dirname(os.path.dirname(patroni.__file__)))";
+        let output = Command::new(&own).args(["-c", place]).output();
+        let place = output.expect("it has just run").stdout;
+        let place = PathBuf::from(String::from_utf8_lossy(&place).trim_end());
+        let candidates = [(own, None), ("/usr/bin/python3".into(), Some(place))];
+        let candidates = candidates.map(|(program, packages)| Self { program, packages });
+        let found = candidates.into_iter().find(|python| {
+            let mut command = python.command();
+            let tried = command.args(["-c", "import patroni, psutil, psycopg"]);
+            tried.output().is_ok_and(|output| output.status.success())
+        });
+        if found.is_none() {
+            lacks("patroni");
+        }
+        found
+    }
+
+    pub fn command(&self) -> Command {
+        let mut command = as_owner(Command::new(&self.program));
+        command.current_dir("/").env("PYTHONDONTWRITEBYTECODE", "1");
+        if let Some(packages) = &self.packages {
+            // Without packages of its own, which may be of other versions.
+            command.arg("-S").env("PYTHONPATH", packages);
+        }
+        command
+    }
+}
+
+pub async fn start_etcd(etcd: &Path, dir: &Path) -> (Process, u16) {
+    let (port, peers) = (free_port(), free_port());
+    let [client, peer] = [port, peers].map(|port| format!("http://{}", loopback(port)));
+    let mut command = as_owner(Command::new(etcd));
+    command
+        .current_dir(dir)
+        .args(["--data-dir", "etcd", "--unsafe-no-fsync"])
+        .args([
+            "--listen-client-urls",
+            &client,
+            "--advertise-client-urls",
+            &client,
+        ])
+        .args([
+            "--listen-peer-urls",
+            &peer,
+            "--initial-advertise-peer-urls",
+            &peer,
+        ])
+        .args(["--initial-cluster", &format!("default={peer}")])
+        .env(
+            "ETCD_UNSUPPORTED_ARCH",
+            std::env::consts::ARCH.replace("aarch64", "arm64"),
+        );
+    let mut process = Process::start(&mut command);
+    process.listens_on(port).await;
+    (process, port)
+}
+
+/// `members`: the ports of Postgres and of Patroni's REST API.
+pub async fn start_haproxy(haproxy: &Path, dir: &Path, members: &[(u16, u16)]) -> (Process, u16) {
+    let port = free_port();
+    let mut command = as_owner(Command::new(haproxy));
+    command
+        .current_dir(dir)
+        .args(["-db", "-f", FRONT])
+        .env("LISTEN", loopback(port).to_string());
+    for (number, (postgres, api)) in (1..).zip(members) {
+        command.env(format!("DB{number}"), loopback(*postgres).to_string());
+        command.env(format!("API{number}"), api.to_string());
+    }
+    let mut process = Process::start(&mut command);
+    process.listens_on(port).await;
+    (process, port)
+}
