@@ -1,6 +1,8 @@
 //! The known outcome (`outcome` of a route): an operation takes effect once through the fence, whoever
 //! repeats it, and whatever breaks in between.
 
+use std::time::Duration;
+
 use crate::support::relay::{Point, Statement};
 use crate::support::{
     Config, Gate, Pair, Proxy, Request, Step, Store, Upstream, eventually, get, or_return,
@@ -299,8 +301,10 @@ async fn the_next_holder_waits_until_the_answer_is_on_record() {
     let held = way_of_a.hold(Point::Before(Statement::KnowOperation));
     let first = a.start_request(charge(41));
     held.sprung().await;
-    let second = b.start_request(charge(42));
+    let mut second = b.start_request(charge(42));
     b.waiting("order:7", 1).await;
+    let early = tokio::time::timeout(Duration::from_secs(1), &mut second).await;
+    assert!(early.is_err(), "{early:?}");
     drop(held);
     first.await.expect("an answer").assert_forwarded();
     assert_replayed(&second.await.expect("an answer"), "done\n");
