@@ -1,11 +1,27 @@
 //! Runs: [`exhaust`] looks at every state, [`refute`] stops at the first that is wrong.
 
+use std::fmt::Debug;
+use std::hash::Hash;
 use std::time::Instant;
 
-use stateright::{Checker, HasDiscoveries, Model};
+use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use crate::bounds::Bounds;
-use crate::properties::{Protocol, guarantees};
+/// A model within its bounds.
+pub trait Run:
+    Model<
+        State: Clone + Debug + Hash + PartialEq + Send + Sync,
+        Action: Clone + Debug + PartialEq + Send + Sync,
+    > + Clone
+    + Send
+    + Sync
+    + 'static
+{
+    /// The run's name, and its mistake if it has one.
+    fn name(&self) -> String;
+
+    /// What must hold in every state.
+    fn guarantees() -> Vec<Property<Self>>;
+}
 
 /// Looks at every state within the bounds, however long it takes, and prints how many differ, how
 /// many steps lie between them, and the longest of all shortest ways to one.
@@ -14,10 +30,12 @@ use crate::properties::{Protocol, guarantees};
 ///
 /// When a guarantee is broken somewhere (with the way there), or when something that should happen
 /// never does.
-pub fn exhaust(bounds: Bounds) {
-    let (began, name) = (Instant::now(), bounds.name);
-    let model = Protocol(bounds);
-    let checker = model.checker().finish_when(HasDiscoveries::AnyFailures);
+pub fn exhaust(model: impl Run) {
+    let (began, name) = (Instant::now(), model.name());
+    let checker = model
+        .clone()
+        .checker()
+        .finish_when(HasDiscoveries::AnyFailures);
     let checker = checker.spawn_bfs().join();
     println!(
         "{name}: {} states, {} steps, depth {}, {:.1} s",
@@ -46,22 +64,19 @@ pub fn exhaust(bounds: Bounds) {
 /// # Panics
 ///
 /// When there is none.
-pub fn refute(bounds: Bounds) {
-    let model = Protocol(bounds);
-    let checker = model.checker().spawn_bfs().join();
+pub fn refute<M: Run>(model: M) {
+    let name = model.name();
+    let checker = model.clone().checker().spawn_bfs().join();
     let states = checker.unique_state_count();
     let Some(path) = checker.discoveries().into_values().next() else {
-        panic!("{:?}: no counterexample in {states} states", bounds.mutant);
+        panic!("{name}: no counterexample in {states} states");
     };
-    let broken = *path.last_state();
+    let broken = path.last_state().clone();
     let actions = path.into_actions();
-    for guarantee in guarantees() {
+    for guarantee in M::guarantees() {
         if !(guarantee.condition)(&model, &broken) {
-            let (steps, name) = (actions.len(), guarantee.name);
-            println!(
-                "{:?}: {steps} steps to \"{name}\", found in {states} states",
-                bounds.mutant
-            );
+            let (steps, broken) = (actions.len(), guarantee.name);
+            println!("{name}: {steps} steps to \"{broken}\", found in {states} states");
         }
     }
     for action in &actions {

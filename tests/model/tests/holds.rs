@@ -5,7 +5,9 @@
 //! The ignored ones are the same with more room, and take minutes and gigabytes:
 //! `cargo test -p fencepost-model -- --ignored --nocapture --test-threads 1`.
 
-use fencepost_model::{Bounds, Features, exhaust};
+use fencepost_model::outcome::state::Request;
+use fencepost_model::outcome::{self, Outcome};
+use fencepost_model::{Bounds, Features, Protocol, exhaust};
 
 /// One proxy can lose its lease and be declared dead, and come back as another instance.
 const DEATH: Bounds = Bounds {
@@ -33,7 +35,7 @@ macro_rules! exhausted {
         $(#[$meta])*
         #[test]
         fn $test() {
-            exhaust($bounds);
+            exhaust(Protocol($bounds));
         }
     )*};
 }
@@ -151,3 +153,60 @@ exhausted! {
         ..SMALL.named("long: failover", Features::FAILOVER | Features::CRASH)
     };
 }
+
+/// A test for each, of operations whose outcome is remembered.
+macro_rules! outcomes_exhausted {
+    ($($(#[$meta:meta])* $test:ident: $bounds:expr;)*) => {$(
+        $(#[$meta])*
+        #[test]
+        fn $test() {
+            exhaust(Outcome($bounds));
+        }
+    )*};
+}
+
+/// One at the proxy that can die, and two at the other.
+const THREE: [Request; 3] = [Request::mortal(1), Request::new(1), Request::new(2)];
+
+outcomes_exhausted! {
+    outcomes_refused: outcome::Bounds::new("outcome, refused", &THREE);
+    outcomes_looked_up: outcome::Bounds {
+        look_up: true,
+        ..outcome::Bounds::new("outcome, looked up", &THREE)
+    };
+    outcomes_forwarded: outcome::Bounds {
+        forward: true,
+        ..outcome::Bounds::new("outcome, forwarded", &THREE)
+    };
+    outcomes_of_the_newer_token_of_one_who_dies: outcome::Bounds {
+        look_up: true,
+        ..outcome::Bounds::new(
+            "outcome, newer",
+            &[Request::mortal(2), Request::new(1), Request::new(1)]
+        )
+    };
+    outcomes_of_two_digests: outcome::Bounds {
+        forward: true, resolves: false,
+        ..outcome::Bounds::new(
+            "outcome, digests",
+            &[Request::mortal(1), Request::new(2).other(), Request::new(2)]
+        )
+    };
+    #[ignore = "minutes"]
+    long_outcomes_looked_up: outcome::Bounds {
+        look_up: true, resolves: false,
+        ..outcome::Bounds::new("long: outcome, looked up", &FOUR)
+    };
+    #[ignore = "minutes"]
+    long_outcomes_forwarded: outcome::Bounds {
+        forward: true, resolves: false,
+        ..outcome::Bounds::new("long: outcome, forwarded", &FOUR)
+    };
+}
+
+const FOUR: [Request; 4] = [
+    Request::mortal(1),
+    Request::mortal(2),
+    Request::new(1),
+    Request::new(2),
+];
