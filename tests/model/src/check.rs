@@ -11,8 +11,7 @@ pub trait Run:
     Model<
         State: Clone + Debug + Hash + PartialEq + Send + Sync,
         Action: Clone + Debug + PartialEq + Send + Sync,
-    > + Clone
-    + Send
+    > + Send
     + Sync
     + 'static
 {
@@ -32,10 +31,7 @@ pub trait Run:
 /// never does.
 pub fn exhaust(model: impl Run) {
     let (began, name) = (Instant::now(), model.name());
-    let checker = model
-        .clone()
-        .checker()
-        .finish_when(HasDiscoveries::AnyFailures);
+    let checker = model.checker().finish_when(HasDiscoveries::AnyFailures);
     let checker = checker.spawn_bfs().join();
     println!(
         "{name}: {} states, {} steps, depth {}, {:.1} s",
@@ -45,7 +41,7 @@ pub fn exhaust(model: impl Run) {
         began.elapsed().as_secs_f64()
     );
     let found = checker.discoveries();
-    for property in model.properties() {
+    for property in checker.model().properties() {
         let path = found.get(property.name);
         if !property.expectation.discovery_is_failure() {
             assert!(path.is_some(), "{name}: never reached: {}", property.name);
@@ -66,7 +62,7 @@ pub fn exhaust(model: impl Run) {
 /// When there is none.
 pub fn refute<M: Run>(model: M) {
     let name = model.name();
-    let checker = model.clone().checker().spawn_bfs().join();
+    let checker = model.checker().spawn_bfs().join();
     let states = checker.unique_state_count();
     let Some(path) = checker.discoveries().into_values().next() else {
         panic!("{name}: no counterexample in {states} states");
@@ -74,7 +70,7 @@ pub fn refute<M: Run>(model: M) {
     let broken = path.last_state().clone();
     let actions = path.into_actions();
     for guarantee in M::guarantees() {
-        if !(guarantee.condition)(&model, &broken) {
+        if !(guarantee.condition)(checker.model(), &broken) {
             let (steps, broken) = (actions.len(), guarantee.name);
             println!("{name}: {steps} steps to \"{broken}\", found in {states} states");
         }

@@ -165,48 +165,64 @@ macro_rules! outcomes_exhausted {
     )*};
 }
 
-/// One at the proxy that can die, and two at the other.
-const THREE: [Request; 3] = [Request::mortal(1), Request::new(1), Request::new(2)];
+/// One of the requests is at the proxy that can die, and two are at the other.
+const REFUSED: outcome::Bounds = outcome::Bounds::new(
+    "outcome, refused",
+    &[Request::mortal(1), Request::new(1), Request::new(2)],
+);
+
+/// The one has the newer token.
+const NEWER: [Request; 3] = [Request::mortal(2), Request::new(1), Request::new(1)];
+
+/// The one has another digest than the next.
+const DIGESTS: [Request; 3] = [Request::mortal(1), Request::new(2).other(), Request::new(2)];
+
+/// Two at each proxy.
+const FOUR: outcome::Bounds = outcome::Bounds {
+    requests: &[
+        Request::mortal(1),
+        Request::mortal(2),
+        Request::new(1),
+        Request::new(2),
+    ],
+    ..REFUSED
+};
 
 outcomes_exhausted! {
-    outcomes_refused: outcome::Bounds::new("outcome, refused", &THREE);
+    outcomes_refused: REFUSED;
     outcomes_looked_up: outcome::Bounds {
-        look_up: true,
-        ..outcome::Bounds::new("outcome, looked up", &THREE)
+        name: "outcome, looked up", look_up: true, resolves: false,
+        ..REFUSED
     };
     outcomes_forwarded: outcome::Bounds {
-        forward: true,
-        ..outcome::Bounds::new("outcome, forwarded", &THREE)
+        name: "outcome, forwarded", forward: true, resolves: false,
+        ..REFUSED
     };
-    outcomes_of_the_newer_token_of_one_who_dies: outcome::Bounds {
-        look_up: true,
-        ..outcome::Bounds::new(
-            "outcome, newer",
-            &[Request::mortal(2), Request::new(1), Request::new(1)]
-        )
+    outcomes_of_a_newer_token: outcome::Bounds {
+        name: "outcome, newer", look_up: true, resolves: false, requests: &NEWER,
+        ..REFUSED
+    };
+    outcomes_of_a_newer_token_forwarded: outcome::Bounds {
+        name: "outcome, newer, forwarded", forward: true, resolves: false, requests: &NEWER,
+        ..REFUSED
     };
     outcomes_of_two_digests: outcome::Bounds {
-        forward: true, resolves: false,
-        ..outcome::Bounds::new(
-            "outcome, digests",
-            &[Request::mortal(1), Request::new(2).other(), Request::new(2)]
-        )
+        name: "outcome, digests", forward: true, resolves: false, requests: &DIGESTS,
+        ..REFUSED
+    };
+    #[ignore = "minutes"]
+    long_outcomes_refused: outcome::Bounds {
+        name: "long: outcome, refused", resolves: false,
+        ..FOUR
     };
     #[ignore = "minutes"]
     long_outcomes_looked_up: outcome::Bounds {
-        look_up: true, resolves: false,
-        ..outcome::Bounds::new("long: outcome, looked up", &FOUR)
+        name: "long: outcome, looked up", look_up: true, resolves: false,
+        ..FOUR
     };
     #[ignore = "minutes"]
     long_outcomes_forwarded: outcome::Bounds {
-        forward: true, resolves: false,
-        ..outcome::Bounds::new("long: outcome, forwarded", &FOUR)
+        name: "long: outcome, forwarded", forward: true, resolves: false,
+        ..FOUR
     };
 }
-
-const FOUR: [Request; 4] = [
-    Request::mortal(1),
-    Request::mortal(2),
-    Request::new(1),
-    Request::new(2),
-];

@@ -58,6 +58,10 @@ pub enum Mutant {
 
 /// How large a run is, and what may happen in it.
 #[derive(Clone, Copy, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "they are what they say, and all of them vary freely"
+)]
 pub struct Bounds {
     pub name: &'static str,
     pub requests: &'static [Request],

@@ -112,6 +112,10 @@ pub enum Phase {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "they are what they say, and all of them vary freely"
+)]
 pub struct Attempt {
     pub phase: Phase,
     /// The statements that were given up and may yet be executed.
