@@ -3,7 +3,7 @@
 
 use stateright::Property;
 
-use super::state::{Attempt, Broken, Life, Phase, Progress, State};
+use super::state::{Attempt, Broken, Found, Life, Phase, Progress, State, Statement};
 use super::{Bounds, Outcome};
 
 /// What must hold in every state.
@@ -75,7 +75,8 @@ const ALWAYS: &[Reached] = &[
 ];
 
 const LOOKS_UP: &[Reached] = &[("an answer that was looked up is on record", |_, s| {
-    s.looked.is_none() && on_record(s, |_, progress| progress == Progress::Known(None))
+    let learned = Phase::Calls(Statement::Learn, Some(Found::Known(None)));
+    attempt(s, |a| a.phase == learned)
 })];
 
 const RETAKES: &[Reached] = &[("it is sent in the place of an unknown attempt", |_, s| {
