@@ -1,11 +1,26 @@
 //! Runs: [`exhaust`] looks at every state, [`refute`] stops at the first that is wrong.
 
+use std::fmt::Debug;
+use std::hash::Hash;
 use std::time::Instant;
 
-use stateright::{Checker, HasDiscoveries, Model};
+use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use crate::bounds::Bounds;
-use crate::properties::{Protocol, guarantees};
+/// A model within its bounds.
+pub trait Run:
+    Model<
+        State: Clone + Debug + Hash + PartialEq + Send + Sync,
+        Action: Clone + Debug + PartialEq + Send + Sync,
+    > + Send
+    + Sync
+    + 'static
+{
+    /// The run's name, and its mistake if it has one.
+    fn name(&self) -> String;
+
+    /// What must hold in every state.
+    fn guarantees() -> Vec<Property<Self>>;
+}
 
 /// Looks at every state within the bounds, however long it takes, and prints how many differ, how
 /// many steps lie between them, and the longest of all shortest ways to one.
@@ -14,9 +29,8 @@ use crate::properties::{Protocol, guarantees};
 ///
 /// When a guarantee is broken somewhere (with the way there), or when something that should happen
 /// never does.
-pub fn exhaust(bounds: Bounds) {
-    let (began, name) = (Instant::now(), bounds.name);
-    let model = Protocol(bounds);
+pub fn exhaust(model: impl Run) {
+    let (began, name) = (Instant::now(), model.name());
     let checker = model.checker().finish_when(HasDiscoveries::AnyFailures);
     let checker = checker.spawn_bfs().join();
     println!(
@@ -27,7 +41,7 @@ pub fn exhaust(bounds: Bounds) {
         began.elapsed().as_secs_f64()
     );
     let found = checker.discoveries();
-    for property in model.properties() {
+    for property in checker.model().properties() {
         let path = found.get(property.name);
         if !property.expectation.discovery_is_failure() {
             assert!(path.is_some(), "{name}: never reached: {}", property.name);
@@ -46,22 +60,19 @@ pub fn exhaust(bounds: Bounds) {
 /// # Panics
 ///
 /// When there is none.
-pub fn refute(bounds: Bounds) {
-    let model = Protocol(bounds);
+pub fn refute<M: Run>(model: M) {
+    let name = model.name();
     let checker = model.checker().spawn_bfs().join();
     let states = checker.unique_state_count();
     let Some(path) = checker.discoveries().into_values().next() else {
-        panic!("{:?}: no counterexample in {states} states", bounds.mutant);
+        panic!("{name}: no counterexample in {states} states");
     };
-    let broken = *path.last_state();
+    let broken = path.last_state().clone();
     let actions = path.into_actions();
-    for guarantee in guarantees() {
-        if !(guarantee.condition)(&model, &broken) {
-            let (steps, name) = (actions.len(), guarantee.name);
-            println!(
-                "{:?}: {steps} steps to \"{name}\", found in {states} states",
-                bounds.mutant
-            );
+    for guarantee in M::guarantees() {
+        if !(guarantee.condition)(checker.model(), &broken) {
+            let (steps, broken) = (actions.len(), guarantee.name);
+            println!("{name}: {steps} steps to \"{broken}\", found in {states} states");
         }
     }
     for action in &actions {

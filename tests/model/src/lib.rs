@@ -33,9 +33,11 @@ pub mod action;
 pub mod bounds;
 mod canonical;
 pub mod check;
+pub mod outcome;
 pub mod properties;
 pub mod state;
 pub mod step;
 
 pub use bounds::{Bounds, Features, Mutant};
 pub use check::{exhaust, refute};
+pub use properties::Protocol;

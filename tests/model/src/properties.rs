@@ -5,6 +5,7 @@ use stateright::{Model, Property};
 
 use crate::action::{Action, candidates};
 use crate::bounds::{Bounds, Features};
+use crate::check::Run;
 use crate::state::{
     Bar, Broken, Bytes, Exchange, Failover, INSTANCES, LIVES, Life, PROXIES, Phase, Proxy, Purpose,
     Stage, State, Statement, instance_of, of, rows,
@@ -42,29 +43,36 @@ impl Model for Protocol {
         let reached = tables.into_iter().flatten();
         let reached = reached.filter(|(needs, ..)| self.0.can(*needs));
         let reached = reached.map(|(_, name, condition)| Property::sometimes(name, *condition));
-        guarantees().into_iter().chain(reached).collect()
+        Self::guarantees().into_iter().chain(reached).collect()
     }
 }
 
-/// What must hold in every state.
-pub(crate) fn guarantees() -> Vec<Property<Protocol>> {
-    /// A property for each bit of [`Broken`].
-    macro_rules! unbroken {
-        ($($name:literal: $bit:ident,)*) => {
-            vec![$(Property::always($name, |_, s: &State| !s.broken.has(Broken::$bit))),*]
-        };
+impl Run for Protocol {
+    fn name(&self) -> String {
+        self.0
+            .mutant
+            .map_or(self.0.name.to_owned(), |mutant| format!("{mutant:?}"))
     }
-    unbroken![
-        "G1: sent only with mark and epoch on record": UNRECORDED,
-        "G2: nothing older is in flight at a send": OVERTOOK,
-        "G2: nothing is sent after a newer token": STALE,
-        "G3: a mark never goes down": FELL,
-        "once: a token is sent once": TWICE,
-        "override: it stands": UNDONE,
-        "override: nothing is in flight": UNDER_WAY,
-        "override: no higher mark is remembered": REMEMBERED,
-        "loss: none is found where nothing is lost": ALARM,
-    ]
+
+    fn guarantees() -> Vec<Property<Self>> {
+        /// A property for each bit of [`Broken`].
+        macro_rules! unbroken {
+            ($($name:literal: $bit:ident,)*) => {
+                vec![$(Property::always($name, |_, s: &State| !s.broken.has(Broken::$bit))),*]
+            };
+        }
+        unbroken![
+            "G1: sent only with mark and epoch on record": UNRECORDED,
+            "G2: nothing older is in flight at a send": OVERTOOK,
+            "G2: nothing is sent after a newer token": STALE,
+            "G3: a mark never goes down": FELL,
+            "once: a token is sent once": TWICE,
+            "override: it stands": UNDONE,
+            "override: nothing is in flight": UNDER_WAY,
+            "override: no higher mark is remembered": REMEMBERED,
+            "loss: none is found where nothing is lost": ALARM,
+        ]
+    }
 }
 
 /// What must be reached where this may happen.

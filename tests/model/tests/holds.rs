@@ -5,7 +5,9 @@
 //! The ignored ones are the same with more room, and take minutes and gigabytes:
 //! `cargo test -p fencepost-model -- --ignored --nocapture --test-threads 1`.
 
-use fencepost_model::{Bounds, Features, exhaust};
+use fencepost_model::outcome::state::Request;
+use fencepost_model::outcome::{self, Outcome};
+use fencepost_model::{Bounds, Features, Protocol, exhaust};
 
 /// One proxy can lose its lease and be declared dead, and come back as another instance.
 const DEATH: Bounds = Bounds {
@@ -33,7 +35,7 @@ macro_rules! exhausted {
         $(#[$meta])*
         #[test]
         fn $test() {
-            exhaust($bounds);
+            exhaust(Protocol($bounds));
         }
     )*};
 }
@@ -149,5 +151,78 @@ exhausted! {
     long_failover: Bounds {
         tokens: 3, late: 0,
         ..SMALL.named("long: failover", Features::FAILOVER | Features::CRASH)
+    };
+}
+
+/// A test for each, of operations whose outcome is remembered.
+macro_rules! outcomes_exhausted {
+    ($($(#[$meta:meta])* $test:ident: $bounds:expr;)*) => {$(
+        $(#[$meta])*
+        #[test]
+        fn $test() {
+            exhaust(Outcome($bounds));
+        }
+    )*};
+}
+
+/// One of the requests is at the proxy that can die, and two are at the other.
+const REFUSED: outcome::Bounds = outcome::Bounds::new(
+    "outcome, refused",
+    &[Request::mortal(1), Request::new(1), Request::new(2)],
+);
+
+/// The one has the newer token.
+const NEWER: [Request; 3] = [Request::mortal(2), Request::new(1), Request::new(1)];
+
+/// The one has another digest than the next.
+const DIGESTS: [Request; 3] = [Request::mortal(1), Request::new(2).other(), Request::new(2)];
+
+/// Two at each proxy.
+const FOUR: outcome::Bounds = outcome::Bounds {
+    requests: &[
+        Request::mortal(1),
+        Request::mortal(2),
+        Request::new(1),
+        Request::new(2),
+    ],
+    ..REFUSED
+};
+
+outcomes_exhausted! {
+    outcomes_refused: REFUSED;
+    outcomes_looked_up: outcome::Bounds {
+        name: "outcome, looked up", look_up: true, resolves: false,
+        ..REFUSED
+    };
+    outcomes_forwarded: outcome::Bounds {
+        name: "outcome, forwarded", forward: true, resolves: false,
+        ..REFUSED
+    };
+    outcomes_of_a_newer_token: outcome::Bounds {
+        name: "outcome, newer", look_up: true, resolves: false, requests: &NEWER,
+        ..REFUSED
+    };
+    outcomes_of_a_newer_token_forwarded: outcome::Bounds {
+        name: "outcome, newer, forwarded", forward: true, resolves: false, requests: &NEWER,
+        ..REFUSED
+    };
+    outcomes_of_two_digests: outcome::Bounds {
+        name: "outcome, digests", forward: true, resolves: false, requests: &DIGESTS,
+        ..REFUSED
+    };
+    #[ignore = "minutes"]
+    long_outcomes_refused: outcome::Bounds {
+        name: "long: outcome, refused", resolves: false,
+        ..FOUR
+    };
+    #[ignore = "minutes"]
+    long_outcomes_looked_up: outcome::Bounds {
+        name: "long: outcome, looked up", look_up: true, resolves: false,
+        ..FOUR
+    };
+    #[ignore = "minutes"]
+    long_outcomes_forwarded: outcome::Bounds {
+        name: "long: outcome, forwarded", forward: true, resolves: false,
+        ..FOUR
     };
 }

@@ -1,8 +1,10 @@
 //! Each way to break the protocol, and that the model finds it: the shortest way to it is printed
 //! (`--nocapture`), and its length.
 
+use fencepost_model::outcome::state::{Broken as OutcomeBroken, Request};
+use fencepost_model::outcome::{Bounds as OutcomeBounds, Mutant as OutcomeMutant, Outcome};
 use fencepost_model::state::Broken;
-use fencepost_model::{Bounds, Features, Mutant, refute};
+use fencepost_model::{Bounds, Features, Mutant, Protocol, refute};
 
 /// Two proxies, two tokens, and nothing unusual.
 const PLAIN: Bounds = Bounds {
@@ -65,7 +67,7 @@ macro_rules! refuted {
     ($($test:ident: $bounds:expr, $mutant:ident, $broken:ident;)*) => {$(
         #[test]
         fn $test() {
-            refute($bounds.with(Mutant::$mutant, Broken::$broken));
+            refute(Protocol($bounds.with(Mutant::$mutant, Broken::$broken)));
         }
     )*};
 }
@@ -142,4 +144,86 @@ refuted! {
         PLAIN.having(Features::OVERRIDE), OverrideWithoutLook, UNDER_WAY;
     spent_after_the_send: PLAIN.having(Features::SPEND), SpendAfterSend, TWICE;
     given_back_without_its_name: AGAIN, GiveBackWithoutName, TWICE;
+}
+
+/// Operations whose outcome is remembered: requests with one token, and nothing unusual.
+const EQUAL: OutcomeBounds = OutcomeBounds {
+    death: false,
+    overrides: false,
+    resolves: false,
+    ..OutcomeBounds::new("outcome", &[Request::mortal(1), Request::new(1)])
+};
+
+/// Two of them have a newer token.
+const RISING: OutcomeBounds = OutcomeBounds {
+    requests: &[Request::mortal(1), Request::new(2), Request::new(2)],
+    ..EQUAL
+};
+
+/// Two of them have an older token, which an operator admits again.
+const FALLING: OutcomeBounds = OutcomeBounds {
+    requests: &[Request::mortal(2), Request::new(1), Request::new(1)],
+    death: true,
+    overrides: true,
+    ..EQUAL
+};
+
+/// Two digests.
+const DIFFERENT: OutcomeBounds = OutcomeBounds {
+    requests: &[Request::mortal(1), Request::new(1).other()],
+    ..EQUAL
+};
+
+const fn looked_up(bounds: OutcomeBounds) -> OutcomeBounds {
+    OutcomeBounds {
+        look_up: true,
+        ..bounds
+    }
+}
+
+const fn forwarded(bounds: OutcomeBounds) -> OutcomeBounds {
+    OutcomeBounds {
+        forward: true,
+        ..bounds
+    }
+}
+
+const fn dying(bounds: OutcomeBounds) -> OutcomeBounds {
+    OutcomeBounds {
+        death: true,
+        ..bounds
+    }
+}
+
+/// A test for each, of operations whose outcome is remembered.
+macro_rules! outcomes_refuted {
+    ($($test:ident: $bounds:expr, $mutant:ident, $broken:ident;)*) => {$(
+        #[test]
+        fn $test() {
+            let bounds = $bounds.with(OutcomeMutant::$mutant, OutcomeBroken::$broken);
+            refute(Outcome(bounds));
+        }
+    )*};
+}
+
+outcomes_refuted! {
+    permit_ended_before_the_answer_is_recorded: forwarded(RISING), EndsBeforeRecord, OVERTAKEN;
+    attempt_of_the_dead_taken_for_settled: dying(forwarded(EQUAL)), DeadIsSettled, TOGETHER;
+    attempt_of_the_same_token_taken_for_settled: forwarded(EQUAL), EqualIsSettled, TOGETHER;
+    attempt_of_a_newer_token_taken_for_settled: dying(forwarded(RISING)), NewerIsSettled, TOGETHER;
+    // Stopped from its permit to the death of its instance and an override, a proxy wakes.
+    older_token_judged_without_the_lease: forwarded(FALLING), OlderWithoutLease, TOGETHER;
+    older_token_judged_without_the_lease_and_looked_up:
+        looked_up(FALLING), OlderWithoutLease, TWICE;
+    attempt_recorded_as_settled_when_it_breaks: forwarded(EQUAL), SettledAtOnce, TOGETHER;
+    attempt_recorded_as_settled_without_its_name: looked_up(RISING), SettledWithoutName, TWICE;
+    looked_up_before_it_has_settled: looked_up(EQUAL), LookUpTooSoon, TWICE;
+    retaken_without_the_name: looked_up(RISING), RetakeWithoutName, TWICE;
+    operation_given_back_without_its_name: RISING, GiveBackWithoutName, TWICE;
+    operation_given_back_after_it_was_sent: EQUAL, GiveBackOfSent, TWICE;
+    answer_recorded_without_its_name: looked_up(RISING), KnownWithoutName, FOREIGN;
+    outcome_resolved_without_its_name: OutcomeBounds { resolves: true, ..looked_up(RISING) }, ResolveWithoutName, TWICE;
+    sent_without_an_answer_of_the_store: EQUAL, SendWithoutAnswer, TWICE;
+    unknown_outcome_expires: EQUAL, UnknownExpires, TWICE;
+    digests_not_compared: DIFFERENT, AnyDigest, FOREIGN;
 }

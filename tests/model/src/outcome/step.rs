@@ -1,0 +1,429 @@
+//! What can happen, a function for each [`Action`] that is more than a line. `None`: not now.
+
+use super::state::{Attempt, Broken, Found, Life, Phase, Progress, Row, Source, State, Statement};
+use super::{Bounds, Mutant};
+
+/// One step. The number is a request's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It is admitted, and asks for the operation.
+    Admit(usize),
+    /// Its statement is executed.
+    Execute(usize),
+    /// The answer of its statement is read.
+    Read(usize),
+    /// Its statement gets no answer, or its client leaves.
+    GiveUp(usize),
+    /// A statement that was given up is executed.
+    Late(usize, Statement),
+    /// The upstream is asked, or nobody is: it takes the place of the unknown attempt.
+    Resume(usize),
+    Send(usize),
+    NotSent(usize),
+    Effect(usize),
+    /// A whole answer.
+    Answer(usize),
+    /// A whole answer, which says that the operation has not been done.
+    NotDone(usize),
+    Break(usize),
+    Settle(usize),
+    // The first instance.
+    Lapse,
+    Renew,
+    Crash,
+    DeclareDead,
+    SettleInstance,
+    Rejoin,
+    // Operators.
+    Override,
+    LookAtUnknown,
+    Resolve,
+    /// For one mutant: the row expires.
+    Expire,
+}
+
+/// All that is worth trying.
+pub fn candidates(b: &Bounds, s: &State, out: &mut Vec<Action>) {
+    if s.broken.0 > 0 {
+        return;
+    }
+    for r in 0..b.requests.len() {
+        out.extend([
+            Action::Admit(r),
+            Action::Execute(r),
+            Action::Read(r),
+            Action::GiveUp(r),
+            Action::Resume(r),
+            Action::Send(r),
+            Action::NotSent(r),
+            Action::Effect(r),
+            Action::Answer(r),
+            Action::NotDone(r),
+            Action::Break(r),
+            Action::Settle(r),
+        ]);
+        out.extend(Statement::ALL.map(|statement| Action::Late(r, statement)));
+    }
+    if b.death {
+        out.extend([
+            Action::Lapse,
+            Action::Renew,
+            Action::Crash,
+            Action::DeclareDead,
+            Action::SettleInstance,
+            Action::Rejoin,
+        ]);
+    }
+    if b.overrides {
+        out.push(Action::Override);
+    }
+    if b.resolves {
+        out.extend([Action::LookAtUnknown, Action::Resolve]);
+    }
+    if b.is(Mutant::UnknownExpires) {
+        out.push(Action::Expire);
+    }
+}
+
+/// Takes one step.
+pub fn next(b: &Bounds, state: &State, action: Action) -> Option<State> {
+    let mut s = *state;
+    match action {
+        Action::Admit(r) => admit(b, &mut s, r),
+        Action::Execute(r) => match s.attempts[r].phase {
+            Phase::Calls(statement, None) => {
+                let found = execute(b, &mut s, r, statement);
+                s.attempts[r].phase = Phase::Calls(statement, Some(found));
+                Some(())
+            }
+            _ => None,
+        },
+        Action::Read(r) => read(b, &mut s, r),
+        Action::GiveUp(r) => give_up(b, &mut s.attempts[r]),
+        Action::Late(r, statement) => late(b, &mut s, r, statement),
+        Action::Resume(r) => resume(b, &mut s, r),
+        Action::Send(r) => send(&mut s, r),
+        Action::NotSent(r) => {
+            s.attempts[r].goes(Phase::Own, Phase::Calls(Statement::GiveBack, None))
+        }
+        Action::Effect(r) => effect(b, &mut s, r),
+        Action::Answer(r) => {
+            let attempt = &mut s.attempts[r];
+            attempt.in_flight = false;
+            attempt.permit &= !b.is(Mutant::EndsBeforeRecord);
+            attempt.goes(Phase::Sent, Phase::Calls(Statement::Know, None))
+        }
+        Action::NotDone(r) => {
+            let attempt = &mut s.attempts[r];
+            attempt.in_flight = false;
+            let goes = attempt.goes(Phase::Sent, Phase::Calls(Statement::GiveBack, None));
+            goes.filter(|()| !attempt.effect)
+        }
+        Action::Break(r) => {
+            let attempt = &mut s.attempts[r];
+            if b.is(Mutant::GiveBackOfSent) {
+                attempt.late |= Statement::GiveBack.bit();
+            }
+            if b.is(Mutant::SettledAtOnce) {
+                attempt.late |= Statement::Settle.bit();
+            }
+            attempt.goes(Phase::Sent, Phase::Broken)
+        }
+        Action::Settle(r) => {
+            let attempt = &mut s.attempts[r];
+            (attempt.in_flight, attempt.permit) = (false, false);
+            attempt.late |= Statement::Settle.bit();
+            attempt.goes(Phase::Broken, Phase::Ended)
+        }
+        Action::Lapse => s.lives(Life::Alive, Life::Lapsed),
+        Action::Renew => s.lives(Life::Lapsed, Life::Alive).filter(|()| !s.crashed),
+        Action::Crash => crash(&mut s),
+        Action::DeclareDead => s.lives(Life::Lapsed, Life::Dead),
+        Action::SettleInstance => settle_instance(&mut s),
+        Action::Rejoin => {
+            let may = !s.rejoined && (s.crashed || s.life >= Life::Dead);
+            s.rejoined = true;
+            may.then_some(())
+        }
+        Action::Override => override_mark(b, &mut s),
+        Action::LookAtUnknown => look_at_unknown(&mut s),
+        Action::Resolve => resolve(b, &mut s),
+        Action::Expire => {
+            let row = s.row.take()?;
+            (row.progress == Progress::Sent).then_some(())
+        }
+    }?;
+    s.broken.0 &= b.judged;
+    (s != *state).then_some(s)
+}
+
+impl Attempt {
+    fn goes(&mut self, from: Phase, to: Phase) -> Option<()> {
+        let was = std::mem::replace(&mut self.phase, to);
+        (was == from).then_some(())
+    }
+
+    /// It is over here, and so is its permit.
+    fn ends(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.permit = false;
+    }
+}
+
+impl State {
+    fn lives(&mut self, from: Life, to: Life) -> Option<()> {
+        let was = std::mem::replace(&mut self.life, to);
+        (was == from).then_some(())
+    }
+}
+
+/// Gives a permit, if nothing with another token has one.
+fn admit(b: &Bounds, s: &mut State, r: usize) -> Option<()> {
+    let asked = b.requests[r];
+    s.attempts[r].instance = match asked.mortal {
+        true if s.rejoined => 1,
+        true => 0,
+        false => 2,
+    };
+    let older = asked.token < s.mark;
+    if older || !s.holds(r) || s.other(r, |q, a| a.permit && b.requests[q].token != asked.token) {
+        return None;
+    }
+    s.mark = asked.token;
+    s.attempts[r].permit = true;
+    s.attempts[r].goes(Phase::Idle, Phase::Calls(Statement::Begin, None))
+}
+
+/// What the store does, under the row's lock.
+fn execute(b: &Bounds, s: &mut State, r: usize, statement: Statement) -> Found {
+    let (own, from) = (Some(r), s.attempts[r].from);
+    // Returns whether the row is this attempt's and unknown.
+    let is = |s: &State, name: Option<usize>, any: Mutant| {
+        let row = s.row.filter(|row| Some(row.attempt) == name || b.is(any));
+        row.is_some_and(|row| !matches!(row.progress, Progress::Known(_)))
+    };
+    let begun = Row {
+        attempt: r,
+        progress: Progress::Sent,
+    };
+    match statement {
+        Statement::Begin => match s.row {
+            Some(row) => return judge(b, s, r, row),
+            None => s.row = Some(begun),
+        },
+        Statement::Retake if is(s, from, Mutant::RetakeWithoutName) => s.row = Some(begun),
+        Statement::Learn if is(s, from, Mutant::KnownWithoutName) => {
+            s.know(None);
+            return Found::Known(None);
+        }
+        Statement::Know if is(s, own, Mutant::KnownWithoutName) => s.know(own),
+        Statement::GiveBack if is(s, own, Mutant::GiveBackWithoutName) => s.row = None,
+        Statement::Settle if is(s, own, Mutant::SettledWithoutName) => {
+            s.row
+                .iter_mut()
+                .for_each(|row| row.progress = Progress::Settled);
+        }
+        _ => return Found::UnderWay,
+    }
+    Found::Own
+}
+
+impl State {
+    fn know(&mut self, by: Source) {
+        self.row
+            .iter_mut()
+            .for_each(|row| row.progress = Progress::Known(by));
+    }
+}
+
+/// What another attempt's row says to this one.
+fn judge(b: &Bounds, s: &State, r: usize, row: Row) -> Found {
+    let other = row.attempt;
+    let (own, found) = (b.requests[r], b.requests[other]);
+    let settled = match row.progress {
+        _ if found.digest != own.digest && !b.is(Mutant::AnyDigest) => return Found::Mismatch,
+        Progress::Known(by) => return Found::Known(by),
+        Progress::Settled => true,
+        Progress::Sent => {
+            s.life_of(other) == Life::Settled
+                || b.is(Mutant::DeadIsSettled) && s.life_of(other) == Life::Dead
+                || b.is(Mutant::EqualIsSettled) && found.token == own.token
+                || b.is(Mutant::NewerIsSettled) && found.token > own.token
+                || b.is(Mutant::LookUpTooSoon) && b.look_up
+        }
+    };
+    match settled {
+        true => Found::Settled(other),
+        false if found.token < own.token => Found::Older(other),
+        false => Found::UnderWay,
+    }
+}
+
+fn read(b: &Bounds, s: &mut State, r: usize) -> Option<()> {
+    let Phase::Calls(statement, Some(found)) = s.attempts[r].phase else {
+        return None;
+    };
+    let valid = s.holds(r) || b.is(Mutant::OlderWithoutLease);
+    let own = matches!(statement, Statement::Know | Statement::GiveBack);
+    let attempt = &mut s.attempts[r];
+    match found {
+        _ if own => attempt.ends(Phase::Ended),
+        Found::Own => attempt.phase = Phase::Own,
+        Found::Older(name) if valid => attempt.phase = Phase::Unknown(name),
+        Found::Settled(name) => attempt.phase = Phase::Unknown(name),
+        Found::Mismatch | Found::UnderWay | Found::Older(_) => attempt.ends(Phase::Refused),
+        Found::Known(by) => {
+            attempt.ends(Phase::Replayed);
+            if !s.is_answer_to(b, r, by) {
+                s.broken.0 |= Broken::FOREIGN;
+            }
+        }
+    }
+    Some(())
+}
+
+/// The statement is executed later, or never; or it was, and its answer is lost.
+fn give_up(b: &Bounds, attempt: &mut Attempt) -> Option<()> {
+    let statement = match attempt.phase {
+        Phase::Calls(statement, answer) => {
+            attempt.late |= answer.map_or(statement.bit(), |_| 0);
+            statement
+        }
+        Phase::Unknown(_) => {
+            attempt.ends(Phase::Refused);
+            return Some(());
+        }
+        _ => return None,
+    };
+    match statement {
+        Statement::Begin if b.is(Mutant::SendWithoutAnswer) => {
+            attempt.phase = Phase::Own;
+            return Some(());
+        }
+        Statement::Learn => {
+            attempt.ends(Phase::Refused);
+            return Some(());
+        }
+        // What may be on record is given back until that succeeds.
+        Statement::Begin | Statement::Retake | Statement::GiveBack => {
+            attempt.late |= Statement::GiveBack.bit();
+        }
+        Statement::Know | Statement::Settle => attempt.late |= Statement::Settle.bit(),
+    }
+    attempt.ends(Phase::Ended);
+    Some(())
+}
+
+fn late(b: &Bounds, s: &mut State, r: usize, statement: Statement) -> Option<()> {
+    if s.attempts[r].late & statement.bit() == 0 {
+        return None;
+    }
+    let changed = execute(b, s, r, statement) != Found::UnderWay;
+    // A row that comes into being later is given back all the same.
+    if changed || statement != Statement::GiveBack {
+        s.attempts[r].late &= !statement.bit();
+    }
+    Some(())
+}
+
+fn resume(b: &Bounds, s: &mut State, r: usize) -> Option<()> {
+    let Phase::Unknown(from) = s.attempts[r].phase else {
+        return None;
+    };
+    let statement = match s.done() {
+        true if b.look_up => Statement::Learn,
+        _ if b.look_up || b.forward => Statement::Retake,
+        _ => return None,
+    };
+    s.attempts[r].from = Some(from);
+    s.attempts[r].phase = Phase::Calls(statement, None);
+    Some(())
+}
+
+fn send(s: &mut State, r: usize) -> Option<()> {
+    if !s.holds(r) {
+        return None;
+    }
+    if s.other(r, |_, a| a.in_flight) {
+        s.broken.0 |= Broken::TOGETHER;
+    }
+    let recorded = |q, a: &Attempt| {
+        matches!(a.phase, Phase::Calls(Statement::Know, _)) && s.life_of(q) != Life::Settled
+    };
+    if s.other(r, recorded) {
+        s.broken.0 |= Broken::OVERTAKEN;
+    }
+    let attempt = &mut s.attempts[r];
+    (attempt.sent, attempt.in_flight) = (true, true);
+    attempt.goes(Phase::Own, Phase::Sent)
+}
+
+fn effect(b: &Bounds, s: &mut State, r: usize) -> Option<()> {
+    if !s.attempts[r].in_flight {
+        return None;
+    }
+    if !b.forward && s.other(r, |_, a| a.effect) {
+        s.broken.0 |= Broken::TWICE;
+    }
+    s.attempts[r].effect = true;
+    Some(())
+}
+
+/// The process dies. What it has sent goes on, statements too.
+fn crash(s: &mut State) -> Option<()> {
+    if s.crashed || s.rejoined {
+        return None;
+    }
+    s.crashed = true;
+    s.life = s.life.max(Life::Lapsed);
+    for attempt in s.attempts.iter_mut().filter(|a| a.instance == 0) {
+        if let Phase::Calls(statement, None) = attempt.phase {
+            attempt.late |= statement.bit();
+        }
+        if attempt.phase != Phase::Idle {
+            attempt.phase = Phase::Gone;
+        }
+    }
+    Some(())
+}
+
+fn settle_instance(s: &mut State) -> Option<()> {
+    for attempt in s.attempts.iter_mut().filter(|a| a.instance == 0) {
+        (attempt.in_flight, attempt.permit) = (false, false);
+    }
+    s.lives(Life::Dead, Life::Settled)
+}
+
+/// Lowers the mark to the lowest token, where nothing is in flight.
+fn override_mark(b: &Bounds, s: &mut State) -> Option<()> {
+    if s.attempts.iter().any(|attempt| attempt.permit) {
+        return None;
+    }
+    s.mark = s.mark.min(b.requests.iter().map(|r| r.token).min()?);
+    Some(())
+}
+
+/// An operator looks at an unknown outcome that has settled, and finds out what came of it.
+fn look_at_unknown(s: &mut State) -> Option<()> {
+    let row = s.row?;
+    let settled = match row.progress {
+        Progress::Sent => s.life_of(row.attempt) == Life::Settled,
+        Progress::Settled => true,
+        Progress::Known(_) => false,
+    };
+    s.looked = Some((row.attempt, s.done()));
+    settled.then_some(())
+}
+
+fn resolve(b: &Bounds, s: &mut State) -> Option<()> {
+    let (attempt, done) = s.looked.take()?;
+    let row = s
+        .row
+        .filter(|row| row.attempt == attempt || b.is(Mutant::ResolveWithoutName));
+    match row?.progress {
+        Progress::Known(_) => {}
+        _ if done => s.know(None),
+        _ => s.row = None,
+    }
+    Some(())
+}
