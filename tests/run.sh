@@ -70,12 +70,15 @@ etcd-server:etcd:lock_services::, readme::, client_recipes::, tool_recipes:: and
 etcd-client:etcdctl:lock_services::, readme::, client_recipes::, tool_recipes:: and wrong_numbers:: with etcd
 redis-server:redis-server:lock_services::, client_recipes:: and tool_recipes:: with Redis
 redis-tools:redis-cli:lock_services::, client_recipes:: and tool_recipes:: with Redis
-nginx-light:nginx:lock_services::, echo:: and spelling:: with nginx, webdav::
-libnginx-mod-http-dav-ext:/usr/lib/nginx/modules/ngx_http_dav_ext_module.so:webdav::litmus
-litmus:litmus:webdav::litmus
+nginx-light:nginx:lock_services::, echo:: and spelling:: with nginx, webdav::, peers::
+libnginx-mod-http-dav-ext:/usr/lib/nginx/modules/ngx_http_dav_ext_module.so:webdav::safe_methods_need_no_token, peers::dav::litmus
+litmus:litmus:peers::dav::litmus
+git:git:peers::clients::git
+fcgiwrap:fcgiwrap:peers::clients::git
+npm:npm:peers::http::http_cache_tests
 haproxy:haproxy:echo:: with HAProxy, fire::patroni
 python3:python3:spelling:: with Python, restored::
-nodejs:node:spelling:: with Node, client_recipes::
+nodejs:node:spelling:: with Node, client_recipes::, peers::http::http_cache_tests
 node-axios:/usr/share/nodejs/axios:client_recipes:: with axios
 golang-go:go:client_recipes:: with Go
 default-jdk-headless:javac:client_recipes:: with Java, wrong_numbers:: with ZooKeeper
@@ -83,13 +86,13 @@ libzookeeper-java:/usr/share/java/zookeeper.jar:client_recipes:: with Java, wron
 python3-djangorestframework:/usr/lib/python3/dist-packages/rest_framework:spelling:: with Django REST framework
 ruby-actionpack:/usr/share/rubygems-integration/all/gems/actionpack-*:spelling:: with Rails
 jq:jq:commands::
-curl:curl:lock_services::, client_recipes::, commands::, readme::, tls::reqwest_and_curl_get_in
+curl:curl:lock_services::, client_recipes::, commands::, readme::, tls::reqwest_and_curl_get_in, peers::http::curl
 strace:strace:crash::the_disk_has_the_mark_before_the_upstream_has_a_byte, death at a sync in fire::
 pgbouncer:pgbouncer:the refusal of a pooler
 libfaketime:/usr/lib/*/faketime/libfaketimeMT.so.1:clock jumps in fire::
 python3-grpcio:/usr/lib/python3/dist-packages/grpc:grpc::
 slowhttptest:slowhttptest:load:: with slowhttptest
-nghttp2-client:h2load:load:: with h2load
+nghttp2-client:h2load:load:: with h2load, peers::clients::h2load
 locales:/usr/share/i18n/locales/de_DE:failover:: with a server that speaks another language
 patch:patch:the mutants
 prometheus:promtool:dashboards::
@@ -100,7 +103,7 @@ iproute2:ip:image::, admin_port::access
 util-linux:unshare:image::, admin_port::access
 ca-certificates:/etc/ssl/certs/ca-certificates.crt:image::
 systemd:systemd-analyze:release::
-python3-venv:+ensurepip:chart::, kubernetes::, guide::, page::, traces::, client_recipes::, tool_recipes::, egress::, object_storage::, fire::patroni, the lints of the Dockerfile and of the workflow
+python3-venv:+ensurepip:chart::, kubernetes::, guide::, page::, traces::, client_recipes::, tool_recipes::, egress::, object_storage::, fire::patroni, peers::, the lints of the Dockerfile and of the workflow
 '
 
 # No package of Debian's has it.
@@ -152,7 +155,7 @@ install_packages() {
 install_python_tools() {
     tools=target/tools/python
     if ! cat tests/tools/requirements.txt tests/tools/programs.txt | cmp -s - $tools/installed.txt ||
-        ! $tools/bin/python -c 'import aiohttp, boto3, celery, cheroot, flask_cors, grpc, helm_python, httpx, kubernetes_validate, moto, opentelemetry.proto, patroni, psycopg, redis, requests, temporalio, waitress, websocket, yaml' 2>/dev/null; then
+        ! $tools/bin/python -c 'import aiohttp, boto3, celery, cheroot, flask_cors, grpc, helm_python, httpbin, httpx, kosoku, kubernetes_validate, moto, opentelemetry.proto, patroni, psycopg, redis, requests, temporalio, waitress, websocket, yaml' 2>/dev/null; then
         echo "tests/run.sh: installing tests/tools/requirements.txt and programs.txt into $tools"
         rm -rf $tools
         mkdir -p target/tools
@@ -165,6 +168,19 @@ install_python_tools() {
             echo "tests/run.sh: $tools could not be made; these fail, unless FENCEPOST_SKIP names python-tools:$(echo "$WANTED" | sed -n 's/^python3-venv:+ensurepip:/ /p')" >&2
         fi
     fi
+}
+
+# What node runs: pinned, from npm, in a folder of its own.
+install_node_tools() {
+    tools=target/tools/node
+    cmp -s tests/tools/package-lock.json $tools/package-lock.json && [ -d $tools/node_modules/http-cache-tests ] || {
+        echo "tests/run.sh: installing tests/tools/package.json into $tools"
+        rm -rf $tools
+        mkdir -p $tools
+        cp tests/tools/package.json tests/tools/package-lock.json $tools
+        npm ci --prefix $tools --ignore-scripts --no-audit --no-fund --silent ||
+            echo "tests/run.sh: $tools could not be made; peers::http::http_cache_tests fails, unless FENCEPOST_SKIP names http-cache-tests" >&2
+    }
 }
 
 # mdBook: pinned, from crates.io, in a folder of its own.
@@ -180,6 +196,7 @@ install() {
             echo "tests/run.sh: $package is not installed; these fail, unless FENCEPOST_SKIP names it: $untested" >&2
     done
     install_python_tools
+    install_node_tools
     install_mdbook
 }
 

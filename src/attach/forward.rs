@@ -12,9 +12,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, EXPECT, HOST, RETRY_AFTER, TRAILER, VIA};
+use http::header::{
+    CONTENT_LENGTH, CONTENT_LOCATION, EXPECT, Entry, HOST, HeaderName, LOCATION, RETRY_AFTER,
+    TRAILER, VIA,
+};
 use http::request::Parts;
-use http::uri::PathAndQuery;
+use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, Collected};
@@ -147,16 +150,19 @@ impl Fencepost {
         let tls = tls.client_config().context("TLS to the fencepost")?;
         Ok(Self {
             client: builder.tls_backend_preconfigured(tls).build()?,
-            base: format!("{scheme}://{host}"),
+            // As reqwest writes it in `Host`: without a port that is the default.
+            base: Url::parse(&format!("{scheme}://{host}"))?
+                .origin()
+                .ascii_serialization(),
         })
     }
 
-    /// A request as the fencepost gets it, without the fencing fields.
+    /// A request to this origin as the fencepost gets it, without the fencing fields.
     ///
     /// # Errors
     ///
     /// The target has no path, or one that reqwest would change: `/a/../b` names two resources.
-    fn request(&self, head: Parts, body: Body) -> Result<reqwest::Request, Refusal> {
+    fn request(&self, head: Parts, body: Body, origin: &str) -> Result<reqwest::Request, Refusal> {
         let target = head.uri.path_and_query().map_or("", PathAndQuery::as_str);
         let url = Url::parse(&format!("{}{target}", self.base)).ok();
         let unchanged = url.filter(|url| url.path() == head.uri.path());
@@ -172,6 +178,12 @@ impl Fencepost {
         for name in [HOST, EXPECT, TRAILER] {
             headers.remove(name);
         }
+        move_origin(
+            &mut headers,
+            HeaderName::from_static("destination"),
+            origin,
+            &self.base,
+        );
         headers.append(VIA, HeaderValue::from_static("1.1 fencepost-attach"));
         *request.headers_mut() = headers;
         *request.body_mut() = Some(body);
@@ -190,6 +202,30 @@ impl Fencepost {
         let mut answer = Response::from(answer);
         *answer.headers_mut() = end_to_end(answer.headers());
         Ok(answer)
+    }
+}
+
+/// The origin that the client sends a request to.
+fn origin(head: &Parts) -> String {
+    let proxied = head.uri.authority().map(Authority::as_str);
+    let host = || head.headers.get(HOST)?.to_str().ok();
+    format!("http://{}", proxied.or_else(host).unwrap_or_default())
+}
+
+/// Moves the URLs in a field to another origin. The fencepost sees a request with the host of
+/// `--to`, and compares it with `Destination` (RFC 4918, 10.3); the service writes it in `Location`.
+fn move_origin(headers: &mut HeaderMap, name: HeaderName, from: &str, to: &str) {
+    let Entry::Occupied(mut lines) = headers.entry(name) else {
+        return;
+    };
+    for line in lines.iter_mut() {
+        let url = line.to_str().unwrap_or_default();
+        let Some((origin, path)) = url.split_at_checked(from.len()) else {
+            continue;
+        };
+        if origin.eq_ignore_ascii_case(from) && path.starts_with('/') {
+            *line = HeaderValue::try_from(format!("{to}{path}")).expect("both are of a header");
+        }
     }
 }
 
@@ -254,12 +290,18 @@ impl Forwarder {
         asked: &Asked,
     ) -> Response<Body> {
         locked(&self.counts).requests += 1;
+        let origin = origin(&head);
         let answered = async {
-            let request = self.fencepost.request(head, body?)?;
+            let request = self.fencepost.request(head, body?, &origin)?;
             self.stamped(request, asked).await
         };
         let refusal = match answered.await {
-            Ok(answer) => return answer,
+            Ok(mut answer) => {
+                for name in [LOCATION, CONTENT_LOCATION] {
+                    move_origin(answer.headers_mut(), name, &self.fencepost.base, &origin);
+                }
+                return answer;
+            }
             Err(refusal) => refusal,
         };
         let why = refusal.detail(None, true).to_string();

@@ -2,7 +2,7 @@
 //! operation whose outcome nobody knows.
 
 use http::HeaderName;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -64,12 +64,14 @@ pub enum UnknownOutcome {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map of fields")]
 pub struct LookUp {
-    /// The path and query of a GET; `{operation}` is the operation, percent-encoded.
+    /// The path and query of a GET; `{operation}` is the operation, percent-encoded, and `{resource}`
+    /// the resource key. Holders of two resources may name their operations alike.
     #[schemars(with = "String")]
     pub get: LookUpTarget,
     /// A JSON pointer (RFC 6901) to something that is in the answer, and not null, only if the
-    /// operation has been done: `/data/0`. Without it, any 2xx says that it has. A 404 or 410 always
-    /// says that it has not, and other statuses say nothing.
+    /// operation has been done: `/data/0`. Then an answer other than a 2xx with JSON says nothing.
+    /// Without it, any 2xx says that it has been done, a 404 or 410 that it has not, and other
+    /// statuses say nothing.
     #[serde(default)]
     pub found: Option<JsonPointer>,
     /// The fields of the request that the question carries too, such as its credentials.
@@ -104,13 +106,21 @@ word!(LookUpTarget, |text: &str| {
 });
 
 impl LookUpTarget {
-    /// The target for an operation.
+    /// The target for an operation of a resource.
     #[must_use]
-    pub fn of(&self, operation: &str) -> String {
-        let name = utf8_percent_encode(operation, NON_ALPHANUMERIC).to_string();
-        self.0.replace(OPERATION, &name)
+    pub fn of(&self, resource: &str, operation: &str) -> String {
+        let encoded = |name: &str| utf8_percent_encode(name, UNRESERVED).to_string();
+        let target = self.0.replace(OPERATION, &encoded(operation));
+        target.replace("{resource}", &encoded(resource))
     }
 }
+
+/// All but the characters that RFC 3986 leaves unreserved.
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 
 /// See [`LookUp::found`].
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]

@@ -18,8 +18,8 @@ use crate::store::{Attempt, Operation, OperationState, StoreError, UnknownOperat
 /// answer may commit seconds later.
 const PAUSES: [u64; 6] = [0, 1, 2, 4, 8, 16];
 
-/// The pause between the tries to record that an attempt has settled.
-const SETTLE_AGAIN: Duration = Duration::from_secs(5);
+/// The pause between the tries that go on until the store answers.
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// What is known of an operation that a request asks for.
 pub enum Begun {
@@ -94,7 +94,9 @@ impl Fencing {
             return Ok(Begun::Own(own));
         }
         own.stage = Stage::Over;
-        Ok(judge(own, found))
+        // Later than the read: what was true of the permit then is true.
+        let held = self.lease.holds(permit.incarnation());
+        Ok(judge(own, found, held))
     }
 
     /// The operations whose outcome is not known, for operators.
@@ -130,8 +132,9 @@ impl Fencing {
     }
 }
 
-/// What another attempt's row says to this one, which has a permit.
-fn judge(own: OwnAttempt, found: Operation) -> Begun {
+/// What another attempt's row says to this one, which has a permit. `held`: its lease held when the row
+/// was read, so that the permit kept other tokens out.
+fn judge(own: OwnAttempt, found: Operation, held: bool) -> Begun {
     if found.digest != own.attempt.digest {
         return Begun::Mismatch;
     }
@@ -140,7 +143,7 @@ fn judge(own: OwnAttempt, found: Operation) -> Begun {
         OperationState::Settled => true,
         // Nothing with an older token is in flight. A newer one is on record only after an operator
         // has lowered the mark: the permit says nothing about that.
-        OperationState::Sent(over) => over || found.token < own.attempt.token,
+        OperationState::Sent(over) => over || held && found.token < own.attempt.token,
     };
     if settled {
         let from = found.attempt;
@@ -241,7 +244,7 @@ impl OwnAttempt {
     pub async fn give_back(mut self) {
         // Until it is done: what is dropped goes on.
         self.stage = Stage::Unsent;
-        if forget(&self.fencing, &self.attempt).await {
+        if forget(&self.fencing, &self.attempt).await == Some(true) {
             self.stage = Stage::Over;
         }
     }
@@ -264,7 +267,7 @@ impl Drop for OwnAttempt {
                     tokio::time::sleep(fencing.settle).await;
                     while let Err(error) = fencing.store.settle_operation(&attempt).await {
                         fencing.metrics.store().failed(&error);
-                        tokio::time::sleep(SETTLE_AGAIN).await;
+                        tokio::time::sleep(AGAIN).await;
                     }
                 });
             }
@@ -272,37 +275,33 @@ impl Drop for OwnAttempt {
     }
 }
 
-/// Forgets an attempt that had no effect. Says whether it was on record.
-async fn forget(fencing: &Fencing, attempt: &Attempt) -> bool {
+/// Forgets an attempt that had no effect. Says whether it was on record; `None`: the store gave no
+/// answer.
+async fn forget(fencing: &Fencing, attempt: &Attempt) -> Option<bool> {
     let Attempt {
         resource,
         operation,
         name,
         ..
     } = attempt;
-    let forgotten = fencing
-        .store
-        .forget_operation(resource, operation, name)
-        .await;
-    forgotten.unwrap_or_else(|error| {
-        fencing.metrics.store().failed(&error);
-        false
-    })
+    let store = &fencing.store;
+    let forgotten = store.forget_operation(resource, operation, name).await;
+    forgotten
+        .inspect_err(|error| fencing.metrics.store().failed(error))
+        .ok()
 }
 
+/// Until the store has answered, and long enough for a statement without an answer to commit.
 async fn give_back(fencing: Arc<Fencing>, attempt: Arc<Attempt>) {
-    for pause in PAUSES {
-        tokio::time::sleep(Duration::from_secs(pause)).await;
-        if forget(&fencing, &attempt).await {
-            return;
+    let mut pauses = PAUSES.into_iter();
+    loop {
+        let (pause, is_last) = (pauses.next(), pauses.len() == 0);
+        tokio::time::sleep(pause.map_or(AGAIN, Duration::from_secs)).await;
+        match forget(&fencing, &attempt).await {
+            Some(on_record) if on_record || is_last => return,
+            _ => {}
         }
     }
-    let Attempt {
-        resource,
-        operation,
-        ..
-    } = &*attempt;
-    tracing::warn!(%resource, operation, "an operation that was not sent may be on record with an unknown outcome");
 }
 
 #[cfg(test)]

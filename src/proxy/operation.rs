@@ -25,8 +25,9 @@ use crate::config::{LookUp, OutcomeSettings, UnknownOutcome};
 use crate::fencing::operations::{Begun, OwnAttempt, UnknownAttempt};
 use crate::fencing::outcomes::Answer;
 use crate::fencing::permit::Permit;
-use crate::http1::{Fields, RequestHead, Response};
+use crate::http1::{Fields, RequestHead, Response, Target};
 use crate::metrics::Outcome;
+use crate::routing::{CheckedPath, ResourceKey};
 
 /// The longest answer to a look-up that is read.
 const LOOKED_UP: usize = 1 << 20;
@@ -82,7 +83,8 @@ impl Proxy {
         };
         let told = match &settings.look_up {
             Some(look_up) => {
-                let looked_up = self.look_up((context, route), head, (look_up, &asked.name));
+                let looked_up =
+                    self.look_up((context, route), head, look_up, (permit.key(), &asked.name));
                 let looked_up = tokio::select! {
                     told = looked_up => told?,
                     () = permit.superseded().cancelled() => {
@@ -110,10 +112,14 @@ impl Proxy {
         &self,
         (context, route): (&Context, &Arc<Route>),
         head: &RequestHead,
-        (look_up, operation): (&LookUp, &str),
+        look_up: &LookUp,
+        (resource, operation): (&ResourceKey, &str),
     ) -> Result<LookedUp, Refusal> {
-        let target = head.target.at(&look_up.get.of(operation));
-        let target = target.ok_or_else(|| Refusal::ambiguous("The look-up has no target."))?;
+        let target = look_up.get.of(resource.as_str(), operation);
+        let target = head.target.at(&target);
+        // A name with a slash or of dots alone would make another path of it.
+        let is_plain = |target: &Target| CheckedPath::parse(target.path()).is_ok();
+        let target = target.filter(is_plain).ok_or(OperationRefusal::Unknown)?;
         let mut fields = kept(&head.fields, &look_up.headers);
         if let Some(host) = target.host(&head.fields) {
             fields.insert(crate::http1::names::HOST, host);
@@ -166,7 +172,7 @@ struct LookedUp {
 impl LookedUp {
     fn told(&self, look_up: &LookUp, settings: &OutcomeSettings) -> Told {
         let done = match (self.status, &look_up.found) {
-            (StatusCode::NOT_FOUND | StatusCode::GONE, _) => false,
+            (StatusCode::NOT_FOUND | StatusCode::GONE, None) => false,
             (status, _) if !status.is_success() => return Told::Nothing,
             (_, None) => true,
             (_, Some(pointer)) => {

@@ -9,4 +9,5 @@ mod http;
 mod instruments;
 mod operations;
 mod packaging;
+mod peers;
 mod store;

@@ -100,6 +100,12 @@ async fn a_permit_says_nothing_about_newer_tokens() {
         let begun = begin(&permit, "second", &tasks).await;
         assert_eq!(matches!(begun, Ok(Begun::Unknown(_))), settles);
     }
+    // Without its lease, a permit says nothing: it may be long over.
+    rig.lease().end();
+    assert!(matches!(
+        begin(&permit, "second", &tasks).await,
+        Ok(Begun::UnderWay)
+    ));
     first.know("{}", DAY).await;
 }
 

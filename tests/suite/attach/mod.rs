@@ -76,13 +76,13 @@ async fn fenced() -> (Upstream, Proxy) {
 }
 
 /// A run without a command.
-struct Sidecar {
+pub struct Sidecar {
     process: Process,
-    at: SocketAddr,
+    pub at: SocketAddr,
 }
 
 impl Sidecar {
-    async fn start(to: &str, arguments: &[&str]) -> Self {
+    pub async fn start(to: &str, arguments: &[&str]) -> Self {
         let arguments = [&["--listen", "127.0.0.1:0"], arguments].concat();
         Self::run(&mut attach(to, &arguments)).await
     }

@@ -12,7 +12,7 @@ use crate::support::proxy::fencepost;
 use crate::support::store::disk_dir;
 use crate::support::tls::{Ca, Files};
 use crate::support::{
-    Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, forwarded, soon,
+    Config, Gate, Proxy, Step, Store, Upstream, all_forwarded, eventually, forwarded, request, soon,
 };
 
 #[tokio::test]
@@ -311,4 +311,88 @@ async fn the_fencepost_is_reached_at_the_address_that_answers() {
     let sidecar = Sidecar::run(&mut runner).await;
     put("/orders/7").send(sidecar.at).await.assert_forwarded();
     assert_eq!(upstream.only().token(), Some(41));
+}
+
+/// The client knows the service by the port, or by the name that `http_proxy` leads here.
+#[tokio::test]
+async fn a_destination_on_the_host_of_the_request_stays_on_its_host() {
+    let upstream = Upstream::start().await;
+    let routes = "routes: [{ path: '/dav/{*path}', resource: dav, methods: [PUT, MOVE] },
+        { path: '/kits/{*path}', resource: kits, methods: [PUT, MOVE] }]";
+    let config = Config::new(&upstream, &Store::sqlite()).with(&format!("{{ {routes} }}"));
+    let proxy = Proxy::start(&config).await;
+    let names = ["--token", "41", "--http-proxy=dav.test:80"];
+    let sidecar = Sidecar::start(&url(&proxy), &names).await;
+    let (here, there) = (format!("http://{}", sidecar.at), url(&proxy));
+    let mv = |target: &str, host: &str, destinations: &[String]| {
+        destinations
+            .iter()
+            .fold(request("MOVE", target).host(Some(host)), |all, one| {
+                all.header("Destination", one)
+            })
+    };
+    let at = sidecar.at.to_string();
+    for (target, host, destination) in [
+        ("/dav/a", at.as_str(), format!("{here}/dav/b%20c")),
+        ("/dav/a", at.as_str(), "/dav/b%20c".to_owned()),
+        (
+            "http://dav.test/dav/a",
+            "dav.test",
+            "HTTP://Dav.test/dav/b%20c".to_owned(),
+        ),
+    ] {
+        let answer = mv(target, host, &[destination]).send(sidecar.at).await;
+        answer.assert_forwarded();
+        let last = upstream.last();
+        let arrived = last.head.get("destination").expect("one").to_owned();
+        let wanted = [format!("{there}/dav/b%20c"), "/dav/b%20c".to_owned()];
+        assert!(wanted.contains(&arrived), "{arrived}");
+        assert_eq!(last.head.get("host"), there.strip_prefix("http://"));
+    }
+    // Another host, another resource, two of them.
+    let count = upstream.count();
+    for destinations in [
+        vec!["http://elsewhere.test/dav/b".to_owned()],
+        vec![format!("{here}.test/dav/b")],
+        vec![format!("http://user@{at}/dav/b")],
+        vec![format!("https://{at}/dav/b")],
+        vec![format!("{here}/kits/b")],
+        vec![format!("{here}/dav/../kits/b")],
+        vec![format!("{here}/dav/b?c")],
+        vec![here.clone()],
+        vec![format!("{here}/dav/b"), format!("{here}/dav/c")],
+        vec![],
+    ] {
+        let answer = mv("/dav/a", &at, &destinations).send(sidecar.at).await;
+        answer.assert_problem(400, "ambiguous-request");
+    }
+    assert_eq!(upstream.count(), count);
+}
+
+/// As nginx's `proxy_redirect`: the client would go on past attach, without a token.
+#[tokio::test]
+async fn a_location_on_the_host_of_the_fencepost_is_on_the_clients() {
+    let (upstream, proxy) = fenced().await;
+    let sidecar = Sidecar::start(&url(&proxy), &["--token", "41"]).await;
+    let (here, there) = (format!("http://{}", sidecar.at), url(&proxy));
+    for (location, seen) in [
+        (format!("{there}/orders/8"), format!("{here}/orders/8")),
+        (
+            format!("{there}.test/orders/8"),
+            format!("{there}.test/orders/8"),
+        ),
+        (
+            "http://elsewhere.test/a".to_owned(),
+            "http://elsewhere.test/a".to_owned(),
+        ),
+        ("/orders/8".to_owned(), "/orders/8".to_owned()),
+    ] {
+        let fields = format!("Location: {location}\r\nContent-Location: {location}\r\n");
+        upstream.next([Step::answer("201 Created", &fields, "made")]);
+        let request = post("/orders/7").host(Some(&sidecar.at.to_string()));
+        let answer = request.send(sidecar.at).await;
+        for name in ["location", "content-location"] {
+            assert_eq!(answer.header(name), Some(seen.as_str()));
+        }
+    }
 }

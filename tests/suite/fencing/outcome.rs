@@ -118,21 +118,24 @@ over_both_stores! {
     }
 
     async fn the_upstream_is_asked_about_an_outcome_that_nobody_knows(store: Store) {
-        let route = "{ outcome: { body: 4KiB, look_up: { get: '/charges?op={operation}', found: /data/0 } } }";
-        for (status, list, then) in [
-            ("200 OK", "{\"data\":[{\"id\":1}]}", "replayed"),
-            ("200 OK", "{\"data\":[]}", "sent"),
-            ("404 Not Found", "", "sent"),
-            ("200 OK", "not JSON", "unknown"),
-            ("503 Service Unavailable", "{\"data\":[]}", "unknown"),
+        let route = "{ outcome: { body: 4KiB, look_up: { get: '/charges?op={resource}.{operation}', found: /data/0 } } }";
+        let plain = "{ outcome: { body: 4KiB, look_up: { get: '/charges?op={resource}.{operation}' } } }";
+        for (route, status, list, then) in [
+            (route, "200 OK", "{\"data\":[{\"id\":1}]}", "replayed"),
+            (route, "200 OK", "{\"data\":[]}", "sent"),
+            (route, "404 Not Found", "", "unknown"),
+            (route, "200 OK", "not JSON", "unknown"),
+            (route, "503 Service Unavailable", "{\"data\":[]}", "unknown"),
+            (plain, "404 Not Found", "", "sent"),
+            (plain, "200 OK", "{}", "replayed"),
         ] {
             let (upstream, proxy) = remembering(&store, route).await;
-            let operation = format!("pay {status} {list}");
+            let operation = format!("pay {} {status} {list}", route.len());
             let order = |token| charge_of(token, &operation, "pay 10").header("Authorization", "Bearer x");
             upstream.next([Step::Reset]);
             let first = proxy.token("order:7").await.map_or(41, |mark| mark + 1);
             proxy.refuse(order(first), 502, "outcome-unknown").await;
-            let is_look_up = |head: &crate::support::wire::Head| head.start.contains("/charges?op=pay%20");
+            let is_look_up = |head: &crate::support::wire::Head| head.start.contains("/charges?op=order%3A7.pay%20");
             upstream.when(is_look_up, [Step::answer(status, "Content-Type: application/json\r\n", list)]);
             let answer = proxy.send(order(first + 1)).await;
             let arrivals = upstream.arrivals();
@@ -218,6 +221,30 @@ over_both_stores! {
         let (upstream, proxy) = remembering(&store, REMEMBERS).await;
         proxy.forward(charge(41)).await;
         assert_eq!(upstream.count(), 1);
+    }
+}
+
+/// The upstream would read another path.
+#[tokio::test]
+async fn a_name_that_changes_the_path_of_the_look_up_is_not_asked_about() {
+    let route = "{ outcome: { look_up: { get: '/charges/{operation}' } } }";
+    let (upstream, proxy) = remembering(&Store::sqlite(), route).await;
+    for (number, name) in ["..", "../orders/7", ".", "a/b", "%2e"]
+        .into_iter()
+        .enumerate()
+    {
+        let token = 41 + 2 * number as u64;
+        upstream.next([Step::Reset]);
+        proxy
+            .refuse(charge_of(token, name, "x"), 502, "outcome-unknown")
+            .await;
+        let again = proxy.send(charge_of(token + 1, name, "x")).await;
+        if name == "%2e" {
+            assert_eq!(upstream.arrivals()[number + 1].target(), "/charges/%252e");
+        } else {
+            again.assert_problem(409, "operation-unknown");
+            assert_eq!(upstream.count(), number + 1, "{name}");
+        }
     }
 }
 

@@ -3,14 +3,12 @@
 use std::path::Path;
 
 use crate::support::nginx::Nginx;
-use crate::support::process::Process;
-use crate::support::proxy::fencepost;
 use crate::support::skip::lacks;
 use crate::support::store::program;
 use crate::support::store::tool;
 use crate::support::{Config, Proxy, Request, Store, delete, get, or_return, put, request};
 
-const EXTENSION: &str = "/usr/lib/nginx/modules/ngx_http_dav_ext_module.so";
+pub const EXTENSION: &str = "/usr/lib/nginx/modules/ngx_http_dav_ext_module.so";
 const DAV: &str = "dav_methods PUT DELETE MKCOL COPY MOVE; create_full_put_path on;";
 
 fn text(nginx: &Nginx, file: &str) -> Option<String> {
@@ -107,7 +105,8 @@ async fn safe_methods_need_no_token() {
 const WHOLE: &str = "routes: [{ path: '/{*path}', resource: dav, \
     methods: [PUT, DELETE, MKCOL, COPY, MOVE, PROPPATCH, LOCK, UNLOCK] }]";
 
-async fn extended(nginx: &Path) -> Nginx {
+/// With its extended DAV module.
+pub async fn extended(nginx: &Path) -> Nginx {
     let modules = format!("load_module {EXTENSION};");
     // The module names class 2 alone, and litmus looks for class 1 as well.
     let location = format!(
@@ -120,93 +119,4 @@ async fn extended(nginx: &Path) -> Nginx {
         "dav_ext_lock_zone zone=locks:1m;",
     )
     .await
-}
-
-/// The lines of each of litmus's tests, in their order, against a tree of its own.
-async fn litmus(litmus: &Path, prefix: &[&str], to: &str) -> Vec<String> {
-    let dir = tempfile::tempdir().expect("a directory");
-    let script = format!(
-        "cd {}; exec {} -k ${{http_proxy:+--proxy=$http_proxy}} {to}/",
-        dir.path().display(),
-        litmus.display()
-    );
-    let mut command = std::process::Command::new("env");
-    command.args(prefix).args(["sh", "-c", &script]);
-    let mut process = Process::start(&mut command);
-    process.exit().await;
-    let output = process.output();
-    let mut results: Vec<String> = Vec::new();
-    for line in output.lines() {
-        let line = line.rsplit('\r').next().unwrap_or(line);
-        let line = line.trim_start_matches([' ', '.']);
-        let number = line.split_once(". ").map(|(number, _)| number.parse());
-        if let Some(Ok::<u8, _>(_)) = number {
-            results.push(line.to_owned());
-        } else if line.starts_with("pass") || line.starts_with("FAIL") {
-            // It comes behind a warning, in a line of its own.
-            let last = results.last_mut().expect("a test");
-            last.extend([" ", line]);
-        }
-    }
-    assert!(results.len() > 60, "{output}");
-    results
-}
-
-#[tokio::test]
-async fn litmus_finds_the_server_behind_the_proxy() {
-    let Some(nginx) = program("nginx").filter(|_| Path::new(EXTENSION).exists()) else {
-        return lacks("nginx");
-    };
-    let tester = or_return!(tool("litmus"));
-    let straight = extended(&nginx).await;
-    let straight = litmus(&tester, &[], &straight.url()).await;
-    let passed = |lines: &[String]| lines.iter().filter(|line| line.contains("pass")).count();
-    assert!(passed(&straight) > 50, "{straight:#?}");
-
-    let open = extended(&nginx).await;
-    let bypass = "routes: [{ path: /fenced, resource: a },\
-         { path: '/{*path}', mode: bypass, allow: [any-destination] }]";
-    let proxy = Proxy::start(&Config::to(&open.url(), &Store::sqlite()).with(bypass)).await;
-    let bypassed = litmus(&tester, &[], &format!("http://{}", proxy.data())).await;
-
-    let tree = extended(&nginx).await;
-    let proxy = Proxy::start(&Config::to(&tree.url(), &Store::sqlite()).with(WHOLE)).await;
-    let attach = fencepost();
-    let attach = attach.get_program().to_str().expect("a path");
-    let to = format!("http://{}", proxy.data());
-    // By `http_proxy`, the client and the fencepost see the same host.
-    let prefix = [
-        attach,
-        "attach",
-        "--to",
-        &to,
-        "--http-proxy",
-        "--token",
-        "7",
-        "--",
-    ];
-    let fenced = litmus(&tester, &prefix, &to).await;
-    assert_eq!(proxy.token("dav").await, Some(7));
-
-    // nginx deletes `/frag/` at `DELETE /frag/#ment`, of which litmus warns. fencepost takes no
-    // fragment, and attach cuts it off, as nginx does.
-    let fragment = |line: &&String| line.contains("delete_fragment");
-    let found = straight.iter().find(fragment).expect("it is played");
-    assert!(found.contains("WARNING"), "{found}");
-    for (way, through, says) in [
-        ("bypassed", bypassed, " pass"),
-        ("fenced", fenced, found.as_str()),
-    ] {
-        let found = through.iter().find(fragment).expect("it is played");
-        assert!(found.ends_with(says), "{way}: {found}");
-        let differ: Vec<_> = straight
-            .iter()
-            .zip(&through)
-            .filter(|(one, other)| one != other && !fragment(one))
-            .collect();
-        assert!(
-            differ.is_empty() && straight.len() == through.len(),
-            "{way}: {differ:#?}"
-        );
-    }
 }

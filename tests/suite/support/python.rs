@@ -18,7 +18,7 @@ pub fn python() -> Option<PathBuf> {
                 "-c",
                 "import aiohttp, cheroot, grpc, helm_python, httpx, kubernetes_validate, opentelemetry.proto, redis, requests, waitress, websocket, yaml; \
                  from importlib.util import find_spec; \
-                 assert all(find_spec(name) for name in ('boto3', 'celery', 'flask_cors', 'moto', 'patroni', 'psycopg', 'temporalio'))",
+                 assert all(find_spec(name) for name in ('boto3', 'celery', 'flask_cors', 'httpbin', 'kosoku', 'moto', 'patroni', 'psycopg', 'redbot', 'schemathesis', 'temporalio', 'webdav_tck', 'wsgidav'))",
             ])
             .output()
             .is_ok_and(|output| output.status.success())
@@ -37,6 +37,13 @@ pub fn program(python: impl AsRef<std::ffi::OsStr>, file: impl AsRef<Path>) -> C
     command
         .arg(tests.join(file))
         .env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+}
+
+/// A program that is installed beside this Python.
+pub fn installed(python: &Path, name: &str) -> Command {
+    let mut command = Command::new(python);
+    command.arg(python.with_file_name(name));
     command
 }
 

@@ -1,0 +1,28 @@
+"""Serves what a suite is played against, on a port of the loopback: `httpbin PORT`, `echo PORT`."""
+
+import sys
+
+from aiohttp import WSMsgType, web
+from cheroot.wsgi import Server
+
+
+async def echo(request):
+    socket = web.WebSocketResponse(max_msg_size=0)
+    await socket.prepare(request)
+    async for message in socket:
+        if message.type == WSMsgType.TEXT:
+            await socket.send_str(message.data)
+        elif message.type == WSMsgType.BINARY:
+            await socket.send_bytes(message.data)
+    return socket
+
+
+what, port = sys.argv[1], int(sys.argv[2])
+if what == "echo":
+    app = web.Application()
+    app.router.add_get("/", echo)
+    web.run_app(app, host="127.0.0.1", port=port, print=None)
+else:
+    from httpbin import app
+
+    Server(("127.0.0.1", port), app, numthreads=8).start()

@@ -1,0 +1,306 @@
+//! Clients that others wrote: git over smart HTTP, boto3 over moto, and h2load.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::Way::{Attach, Bypass, Fenced, Nginx, Straight};
+use super::{Outcomes, Suite, compare};
+use crate::support::moto::Moto;
+use crate::support::nginx;
+use crate::support::process::Process;
+use crate::support::store::tool;
+use crate::support::{eventually, or_return};
+
+const GIT: Suite = Suite {
+    name: "git",
+    tests: 18,
+    ways: &[Bypass, Fenced, Attach],
+    differences: &[],
+};
+
+/// Steps in the directory of one run. `big` needs more than `http.postBuffer`: it goes in chunks.
+const STEPS: &str = "
+git clone -q $URL/a.git one
+cd one && echo a >a && git add a && git commit -q -m a
+cd one && git push -q origin HEAD:main
+git clone -q $URL/a.git two && cat two/a
+cd one && head -c 3000000 /dev/zero | openssl enc -aes-128-ctr -K 00 -iv 00 >big && git add big && git commit -q -m big
+cd one && git push -q origin HEAD:main
+cd two && git pull -q && cksum big
+cd two && echo b >b && git add b && git commit -q -m b && git push -q origin HEAD:main
+cd one && git commit -q --allow-empty -m c && git push -q origin HEAD:main
+cd one && git push -q --force origin HEAD:main
+cd one && git tag v1 && git push -q --tags && git push -q origin HEAD:refs/heads/side
+cd one && git push -q --atomic origin HEAD:refs/heads/x HEAD:refs/heads/y
+cd one && git push -q origin --delete side
+cd one && git push -q --force-with-lease=main:HEAD~1 origin HEAD:main
+git ls-remote $URL/a.git
+git clone -q --depth 1 $URL/a.git shallow && git -C shallow log --format=%s
+git -C shallow fetch -q --unshallow && git -C shallow log --format=%H
+git clone -q --filter=blob:none $URL/a.git partial && git -C partial rev-list --count HEAD
+git -c protocol.version=0 ls-remote $URL/a.git
+git -c http.postBuffer=1000 clone -q --bare $URL/a.git bare && git -C bare fsck --full
+git archive --remote=$URL/a.git HEAD
+git clone -q $URL/none.git
+";
+
+/// nginx before git's own program for the server, by `FastCGI`.
+async fn git_server(nginx: &Path, fcgiwrap: &Path, git: &Path) -> (nginx::Nginx, Process) {
+    let paths = Command::new(git)
+        .arg("--exec-path")
+        .output()
+        .expect("git runs");
+    let paths = String::from_utf8(paths.stdout).expect("a path");
+    let location = format!(
+        "client_max_body_size 0; fastcgi_pass unix:fcgi; include /etc/nginx/fastcgi_params;
+         fastcgi_param SCRIPT_FILENAME {}/git-http-backend; fastcgi_param PATH_INFO $uri;
+         fastcgi_param GIT_HTTP_EXPORT_ALL 1; fastcgi_param REMOTE_USER peer;
+         fastcgi_param GIT_PROJECT_ROOT $document_root;",
+        paths.trim()
+    );
+    let server = nginx::Nginx::start(nginx, &location, "").await;
+    let mut init = Command::new(git);
+    init.args(["init", "-q", "--bare", "-b", "main"])
+        .arg(server.dir.path().join("root/a.git"));
+    assert!(init.status().expect("git runs").success());
+    let socket = server.dir.path().join("fcgi");
+    let mut wrap = Command::new(fcgiwrap);
+    wrap.args(["-c", "2", "-s"])
+        .arg(format!("unix:{}", socket.display()));
+    let wrap = Process::start(&mut wrap);
+    eventually("fcgiwrap to listen", async || socket.exists().then_some(())).await;
+    (server, wrap)
+}
+
+#[tokio::test]
+async fn git() {
+    let (git, wrap) = (or_return!(tool("git")), or_return!(tool("fcgiwrap")));
+    let nginx = or_return!(tool("nginx"));
+    let upstream = async || {
+        let server = git_server(&nginx, &wrap, &git).await;
+        (server.0.url(), server)
+    };
+    compare(&GIT, upstream, async |route, _| {
+        let mut outcomes = Outcomes::default();
+        for step in STEPS.lines().filter(|line| !line.is_empty()) {
+            let mut command = Command::new("sh");
+            command.args(["-c", &format!("{{ {step}; }} 2>&1; echo code $?")]);
+            command.env("URL", &route.url).env("HOME", route.dir.path());
+            command
+                .env("GIT_CONFIG_NOSYSTEM", "1")
+                .env("GIT_CONFIG_COUNT", "1");
+            command.env("GIT_CONFIG_KEY_0", "http.extraHeader");
+            command.env(
+                "GIT_CONFIG_VALUE_0",
+                route.token().unwrap_or("X-Peer: none"),
+            );
+            for (who, name) in [("AUTHOR", "a"), ("COMMITTER", "c")] {
+                command
+                    .env(format!("GIT_{who}_NAME"), name)
+                    .env(format!("GIT_{who}_EMAIL"), name);
+                command.env(format!("GIT_{who}_DATE"), "2026-01-01T00:00:00Z");
+            }
+            let said = route.run(command).await.replace(&route.url, "URL");
+            outcomes.add(step, said);
+        }
+        outcomes
+    })
+    .await;
+}
+
+const SPELLINGS: &str = "a key that servers read in several ways is refused, as long as the route \
+    does not allow it";
+
+const BOTO3: Suite = Suite {
+    name: "boto3",
+    tests: 30,
+    ways: &[Bypass, Fenced],
+    differences: &[
+        ("put_object 空 ?&=#%", &[Bypass, Fenced], SPELLINGS),
+        ("get_object 空 ?&=#%", &[Bypass, Fenced], SPELLINGS),
+        ("put_object a//b", &[Bypass, Fenced], SPELLINGS),
+    ],
+};
+
+/// Calls of one bucket, in their order.
+fn calls() -> Vec<(&'static str, Value)> {
+    let a = json!({ "Key": "dir/a b+c" });
+    let with = |more: Value| {
+        let mut all = a.clone();
+        all.as_object_mut()
+            .expect("an object")
+            .extend(more.as_object().expect("one").clone());
+        all
+    };
+    let upload = json!({ "Key": "parts", "UploadId": "$UploadId" });
+    let part = json!({ "Key": "parts", "UploadId": "$UploadId", "PartNumber": 1, "Body": "part" });
+    let whole = json!({ "Parts": [{ "PartNumber": 1, "ETag": "$ETag" }] });
+    let whole = json!({ "Key": "parts", "UploadId": "$UploadId", "MultipartUpload": whole });
+    let tags = json!({ "TagSet": [{ "Key": "k", "Value": "v" }] });
+    let copy = json!({ "Key": "copy", "CopySource": { "Bucket": "peer", "Key": "dir/a b+c" } });
+    let rule =
+        json!({ "ID": "r", "Status": "Enabled", "Prefix": "x", "Expiration": { "Days": 1 } });
+    vec![
+        ("head_bucket", json!({})),
+        ("get_bucket_location", json!({})),
+        (
+            "put_object",
+            with(
+                json!({ "Body": "0123456789", "ContentType": "text/plain", "Metadata": { "m": "v" } }),
+            ),
+        ),
+        ("get_object", a.clone()),
+        ("get_object", with(json!({ "Range": "bytes=2-5" }))),
+        ("get_object", with(json!({ "Range": "bytes=20-" }))),
+        ("get_object", with(json!({ "IfNoneMatch": "*" }))),
+        ("get_object", with(json!({ "IfMatch": "\"other\"" }))),
+        ("get_object", json!({ "Key": "none" })),
+        ("head_object", a.clone()),
+        ("head_object", json!({ "Key": "none" })),
+        (
+            "put_object",
+            with(json!({ "Body": "again", "IfNoneMatch": "*" })),
+        ),
+        (
+            "put_object",
+            json!({ "Key": "sha", "Body": "x", "ChecksumAlgorithm": "SHA256" }),
+        ),
+        ("put_object", json!({ "Key": "空 ?&=#%", "Body": "odd" })),
+        ("get_object", json!({ "Key": "空 ?&=#%" })),
+        ("put_object", json!({ "Key": "a//b", "Body": "odd" })),
+        ("put_object", json!({ "Key": "empty", "Body": "" })),
+        ("get_object", json!({ "Key": "empty" })),
+        ("copy_object", copy),
+        ("get_object", json!({ "Key": "copy" })),
+        (
+            "put_object_tagging",
+            with(json!({ "Tagging": tags.clone() })),
+        ),
+        ("get_object_tagging", a.clone()),
+        ("delete_object_tagging", a.clone()),
+        ("put_object_acl", with(json!({ "ACL": "public-read" }))),
+        ("get_object_acl", a.clone()),
+        ("put_bucket_tagging", json!({ "Tagging": tags })),
+        ("get_bucket_tagging", json!({})),
+        (
+            "put_bucket_lifecycle_configuration",
+            json!({ "LifecycleConfiguration": { "Rules": [rule] } }),
+        ),
+        ("get_bucket_lifecycle_configuration", json!({})),
+        (
+            "put_bucket_versioning",
+            json!({ "VersioningConfiguration": { "Status": "Enabled" } }),
+        ),
+        ("put_object", with(json!({ "Body": "second" }))),
+        ("list_object_versions", json!({})),
+        (
+            "list_objects",
+            json!({ "Prefix": "dir/", "Delimiter": "/" }),
+        ),
+        ("list_objects_v2", json!({ "MaxKeys": 2 })),
+        ("create_multipart_upload", json!({ "Key": "parts" })),
+        ("upload_part", part.clone()),
+        ("list_parts", upload.clone()),
+        ("list_multipart_uploads", json!({})),
+        ("complete_multipart_upload", whole),
+        ("create_multipart_upload", json!({ "Key": "parts" })),
+        ("abort_multipart_upload", upload),
+        (
+            "delete_objects",
+            json!({ "Delete": { "Objects": [{ "Key": "copy" }, { "Key": "sha" }] } }),
+        ),
+        ("delete_object", a),
+        ("delete_bucket", json!({})),
+    ]
+}
+
+#[tokio::test]
+async fn boto3() {
+    if Moto::start(&["peer"]).await.is_none() {
+        return;
+    }
+    let upstream = async || {
+        let moto = Moto::start(&["peer"]).await.expect("it has just run");
+        (moto.url(), moto)
+    };
+    compare(&BOTO3, upstream, async |route, moto| {
+        let token = route.token().and_then(|field| field.rsplit(' ').next());
+        let mut steps = Vec::new();
+        for (call, mut with) in calls() {
+            with["Bucket"] = json!("peer");
+            steps.push(json!({ "url": route.url, "call": call, "with": with, "token": token }));
+        }
+        let answers = moto.calls(&steps).await;
+        let all = calls().into_iter().zip(answers);
+        let all = all.map(|((call, with), answer)| {
+            (
+                format!("{call} {}", with["Key"].as_str().unwrap_or_default()),
+                answer.to_string(),
+            )
+        });
+        Outcomes::from(all.collect::<Vec<_>>())
+    })
+    .await;
+}
+
+const H2LOAD: Suite = Suite {
+    name: "h2load",
+    tests: 8,
+    ways: &[Bypass, Fenced],
+    differences: &[],
+};
+
+/// The upstream has a page of 1 KiB and one of 1 MiB, and answers 200 to everything else.
+#[tokio::test]
+async fn h2load() {
+    let (h2load, nginx) = (or_return!(tool("h2load")), or_return!(tool("nginx")));
+    let upstream = async || {
+        let location = "client_max_body_size 0; error_page 405 404 =200 /small;";
+        let server = nginx::Nginx::start(&nginx, location, "").await;
+        for (name, size) in [("small", 1 << 10), ("large", 1 << 20)] {
+            let page = server.dir.path().join("root").join(name);
+            std::fs::write(page, vec![b'x'; size]).expect("a page");
+        }
+        (server.url(), server)
+    };
+    compare(&H2LOAD, upstream, async |route, _| {
+        let body = route.dir.path().join("body");
+        std::fs::write(&body, vec![b'x'; 50_000]).expect("a file");
+        let mut outcomes = Outcomes::default();
+        for protocol in ["HTTP/1.1", "HTTP/2"] {
+            for load in [
+                "-n 2000 -c 20 -m 10 /small",
+                "-n 40 -c 4 -m 5 /large",
+                "-n 300 -c 10 -m 10 -d body /write",
+                "-n 300 -c 10 -m 3 -H :method:PUT /write",
+            ] {
+                let mut command = Command::new(&h2load);
+                // nginx speaks one protocol on a port, so it is asked by HTTP/1.1 throughout.
+                if protocol == "HTTP/1.1" || [Straight, Nginx].contains(&route.way) {
+                    command.arg("--h1");
+                }
+                command.args(route.token().iter().flat_map(|token| ["-H", token]));
+                for word in load.split(' ') {
+                    match word.strip_prefix('/') {
+                        Some(path) => command.arg(format!("{}/{path}", route.url)),
+                        None => command.arg(word),
+                    };
+                }
+                let said = route.run(command).await;
+                let counts = said.lines().filter(|line| {
+                    line.starts_with("requests: ") || line.starts_with("status codes: ")
+                });
+                let counts = counts.collect::<Vec<_>>().join("; ");
+                let data = said
+                    .split(['(', ')', ','])
+                    .find(|part| part.ends_with(" data"));
+                let data = data.unwrap_or_default();
+                outcomes.add(&format!("{protocol} {load}"), format!("{counts}; {data}"));
+            }
+        }
+        outcomes
+    })
+    .await;
+}
