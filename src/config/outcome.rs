@@ -91,12 +91,11 @@ pub struct LookUpTarget(String);
 const OPERATION: &str = "{operation}";
 
 word!(LookUpTarget, |text: &str| {
+    let rest = text.replace(OPERATION, "").replace("{resource}", "");
     let is_target = text.starts_with('/')
         && text.contains(OPERATION)
-        && text
-            .replace(OPERATION, "")
-            .parse::<http::uri::PathAndQuery>()
-            .is_ok();
+        && !rest.contains(['{', '}', '#'])
+        && rest.parse::<http::uri::PathAndQuery>().is_ok();
     let hint = "a path that names the operation: /charges?op={operation}";
     if is_target {
         Ok(LookUpTarget(text.to_owned()))
@@ -153,9 +152,12 @@ word!(KeptHeader, |text: &str| {
         "via",
         "expect",
         "host",
+        "range",
     ];
     if of_connection.contains(&name)
         || name.starts_with("content-")
+        || name.starts_with("if-")
+        || name.contains("override")
         || name.starts_with("x-fencing-")
     {
         return wrong(text, "belongs to one message or to the proxy", hint);

@@ -11,7 +11,7 @@ use super::judging::{ClientKey, IdempotencySettings, Mode, Reuse, SafeMethods, T
 use super::limits::{BarrierSettings, BodySettings};
 use super::outcome::{OutcomeSettings, UnknownOutcome};
 use super::units::{OffOr, Positive, Time, word};
-use super::upstream::{HTTP_STATUSES, UnknownStatuses, UpstreamSettings, check_statuses};
+use super::upstream::{UnknownStatuses, UpstreamSettings, check_statuses};
 use super::yaml::{Report, not_one_of, wrong};
 use crate::routing::{
     Allow, DEFAULT_METHODS, KeyTemplate, NAMING_OTHERS, Pattern, SAFE_METHODS, Source, is_replaced,
@@ -255,7 +255,7 @@ impl RouteSettings {
         check_statuses(
             &format!("{at}.not_done"),
             &outcome.not_done,
-            HTTP_STATUSES,
+            (400, 599),
             report,
         );
         let sends_twice =

@@ -118,7 +118,10 @@ impl Proxy {
         let target = look_up.get.of(resource.as_str(), operation);
         let target = head.target.at(&target);
         // A name with a slash or of dots alone would make another path of it.
-        let is_plain = |target: &Target| CheckedPath::parse(target.path()).is_ok();
+        let is_plain = |target: &Target| {
+            let path = CheckedPath::parse(target.path());
+            path.is_ok_and(|path| path.oddity_not_in(route.settings.allow).is_none())
+        };
         let target = target.filter(is_plain).ok_or(OperationRefusal::Unknown)?;
         let mut fields = kept(&head.fields, &look_up.headers);
         if let Some(host) = target.host(&head.fields) {
@@ -173,7 +176,9 @@ impl LookedUp {
     fn told(&self, look_up: &LookUp, settings: &OutcomeSettings) -> Told {
         let done = match (self.status, &look_up.found) {
             (StatusCode::NOT_FOUND | StatusCode::GONE, None) => false,
-            (status, _) if !status.is_success() => return Told::Nothing,
+            (status, _) if !status.is_success() || status == StatusCode::PARTIAL_CONTENT => {
+                return Told::Nothing;
+            }
             (_, None) => true,
             (_, Some(pointer)) => {
                 let Ok(document) = serde_json::from_slice::<Value>(&self.body) else {
