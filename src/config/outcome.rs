@@ -63,10 +63,12 @@ pub enum UnknownOutcome {
 /// A question to the upstream, under the permit of the request that repeats an operation.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map of fields")]
+#[schemars(extend("required" = ["get"]))]
 pub struct LookUp {
     /// The path and query of a GET; `{operation}` is the operation, percent-encoded, and `{resource}`
     /// the resource key. Holders of two resources may name their operations alike.
-    #[schemars(with = "String")]
+    #[serde(default)]
+    #[schemars(with = "String", extend("default" = ()))]
     pub get: LookUpTarget,
     /// A JSON pointer (RFC 6901) to something that is in the answer, and not null, only if the
     /// operation has been done: `/data/0`. Then an answer other than a 2xx with JSON says nothing.
@@ -85,8 +87,8 @@ fn credentials() -> Vec<KeptHeader> {
 }
 
 /// See [`LookUp::get`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LookUpTarget(String);
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LookUpTarget(pub(super) String);
 
 const OPERATION: &str = "{operation}";
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 use super::clients::ClientPattern;
 use super::judging::{ClientKey, IdempotencySettings, Mode, Reuse, SafeMethods, TokenSettings};
 use super::limits::{BarrierSettings, BodySettings};
-use super::outcome::{OutcomeSettings, UnknownOutcome};
+use super::outcome::{LookUp, OutcomeSettings, UnknownOutcome};
 use super::units::{OffOr, Positive, Time, word};
 use super::upstream::{UnknownStatuses, UpstreamSettings, check_statuses};
 use super::yaml::{Report, not_one_of, wrong};
@@ -258,6 +258,10 @@ impl RouteSettings {
             (400, 599),
             report,
         );
+        let is_idle = |look_up: &LookUp| look_up.get.0.is_empty();
+        let text = "a look-up needs a target\nsuch as /charges?op={operation}";
+        let is_idle = outcome.look_up.as_ref().is_some_and(is_idle);
+        report.error_if(is_idle, &format!("{at}.look_up.get"), text);
         let sends_twice =
             outcome.unknown == UnknownOutcome::Forward && self.idempotency().is_none();
         let text = "the upstream cannot tell that it gets an operation a second time: no \

@@ -110,12 +110,11 @@ route.upstream: { timeout: 0s } | zero | routes[0].upstream.timeout
 route.idempotency.key: '{token}' | operation, epoch
 route.idempotency.header: Host | cannot carry
 route.idempotency: none | off or a map
-route.outcome.look_up: { get: '/charges/{id}/{operation}' } | not the target of a look-up
-route.outcome.look_up: { get: '/charges#{operation}' } | not the target of a look-up
-route.outcome.look_up: { get: '/charges' } | not the target of a look-up
-route.outcome.look_up: { get: '/{operation}', found: data } | not a JSON pointer
-route.outcome.headers: [Content-Length] | belongs to one message
-route.outcome.not_done: [200] | 200
+route.outcome.look_up.get: '/charges/{id}/{operation}' | not the target of a look-up
+route.outcome.look_up.get: '/charges#{operation}' | not the target of a look-up
+route.outcome.look_up.get: '/charges' | not the target of a look-up
+route.outcome.look_up: { get: '/{operation}', found: data } | not a JSON pointer | routes[0].outcome.look_up.found
+route.outcome.headers: [Content-Length] | belongs to one message | routes[0].outcome.headers[0]
 ";
 
 /// Lists of routes that are wrong: the text, the path, a part of the message or the hint.
