@@ -51,6 +51,9 @@ pub struct OwnAttempt {
     /// A stop waits for what goes on without the request.
     tasks: TaskTracker,
     stage: Stage,
+    /// It is in the place of an attempt that may have taken effect: given back, the outcome is unknown
+    /// as before.
+    again: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -86,6 +89,7 @@ impl Fencing {
             tasks: tasks.clone(),
             // From now on it may be on record, even if no answer comes.
             stage: Stage::Unsent,
+            again: false,
         };
         let asked = Arc::clone(&own.attempt);
         let begun = self.store.begin_operation(&asked).await;
@@ -154,14 +158,14 @@ fn judge(own: OwnAttempt, found: Operation, held: bool) -> Begun {
 }
 
 impl UnknownAttempt {
-    /// The operation has had no effect, or may be sent again: takes the place of its last attempt.
-    /// `None`: another one has.
+    /// Takes the place of the last attempt, which has had no effect, or is to be made `again` though it
+    /// may have had. `None`: another one has.
     ///
     /// # Errors
     ///
     /// The store gave no answer.
-    pub async fn retake(mut self) -> Result<Option<OwnAttempt>, Refused> {
-        self.own.stage = Stage::Unsent;
+    pub async fn retake(mut self, again: bool) -> Result<Option<OwnAttempt>, Refused> {
+        (self.own.stage, self.own.again) = (Stage::Unsent, again);
         let (attempt, fencing) = (Arc::clone(&self.own.attempt), Arc::clone(&self.own.fencing));
         let taken = fencing.store.retake_operation(&attempt, &self.from).await;
         if taken.map_err(|error| fencing.no_answer(&error))? {
@@ -244,7 +248,7 @@ impl OwnAttempt {
     pub async fn give_back(mut self) {
         // Until it is done: what is dropped goes on.
         self.stage = Stage::Unsent;
-        if forget(&self.fencing, &self.attempt).await == Some(true) {
+        if forget(&self.fencing, &self.attempt, self.again).await == Some(true) {
             self.stage = Stage::Over;
         }
     }
@@ -259,7 +263,8 @@ impl Drop for OwnAttempt {
         match self.stage {
             Stage::Over => {}
             Stage::Unsent => {
-                self.tasks.spawn_on(give_back(fencing, attempt), &runtime);
+                let rest = give_back(fencing, attempt, self.again);
+                self.tasks.spawn_on(rest, &runtime);
             }
             // A stop does not wait for this: the instance settles as a whole.
             Stage::Sent => {
@@ -275,9 +280,10 @@ impl Drop for OwnAttempt {
     }
 }
 
-/// Forgets an attempt that had no effect. Says whether it was on record; `None`: the store gave no
+/// Forgets an attempt that had no effect, or what has come of it if it was made again. Says whether
+/// it was on record; `None`: the store gave no
 /// answer.
-async fn forget(fencing: &Fencing, attempt: &Attempt) -> Option<bool> {
+async fn forget(fencing: &Fencing, attempt: &Attempt, again: bool) -> Option<bool> {
     let Attempt {
         resource,
         operation,
@@ -285,19 +291,23 @@ async fn forget(fencing: &Fencing, attempt: &Attempt) -> Option<bool> {
         ..
     } = attempt;
     let store = &fencing.store;
-    let forgotten = store.forget_operation(resource, operation, name).await;
+    let forgotten = if again {
+        store.settle_operation(attempt).await
+    } else {
+        store.forget_operation(resource, operation, name).await
+    };
     forgotten
         .inspect_err(|error| fencing.metrics.store().failed(error))
         .ok()
 }
 
 /// Until the store has answered, and long enough for a statement without an answer to commit.
-async fn give_back(fencing: Arc<Fencing>, attempt: Arc<Attempt>) {
+async fn give_back(fencing: Arc<Fencing>, attempt: Arc<Attempt>, again: bool) {
     let mut pauses = PAUSES.into_iter();
     loop {
         let (pause, is_last) = (pauses.next(), pauses.len() == 0);
         tokio::time::sleep(pause.map_or(AGAIN, Duration::from_secs)).await;
-        match forget(&fencing, &attempt).await {
+        match forget(&fencing, &attempt, again).await {
             Some(on_record) if on_record || is_last => return,
             _ => {}
         }

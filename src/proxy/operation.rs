@@ -85,13 +85,20 @@ impl Proxy {
             Some(look_up) => {
                 let looked_up =
                     self.look_up((context, route), head, look_up, (permit.key(), &asked.name));
-                let looked_up = tokio::select! {
-                    told = looked_up => told?,
+                tokio::select! {
+                    answer = looked_up => answer.map_or_else(
+                        // Of the operation that says nothing.
+                        |error| {
+                            let error = error.detail(None, true);
+                            tracing::warn!(%error, "a look-up got no answer");
+                            Told::Nothing
+                        },
+                        |answer| answer.told(look_up, settings),
+                    ),
                     () = permit.superseded().cancelled() => {
                         return Err(self.fencing.superseded(permit.key(), permit.token()).into());
                     }
-                };
-                looked_up.told(look_up, settings)
+                }
             }
             None => Told::Nothing,
         };
@@ -101,8 +108,10 @@ impl Proxy {
             }
             // Another request has learned it, or sends it.
             Told::Done(_) => Err(OperationRefusal::UnderWay.into()),
-            Told::NotDone => retake(unknown).await,
-            Told::Nothing if settings.unknown == UnknownOutcome::Forward => retake(unknown).await,
+            Told::NotDone => retake(unknown, false).await,
+            Told::Nothing if settings.unknown == UnknownOutcome::Forward => {
+                retake(unknown, true).await
+            }
             Told::Nothing => Err(OperationRefusal::Unknown.into()),
         }
     }
@@ -158,8 +167,8 @@ impl Proxy {
     }
 }
 
-async fn retake(unknown: UnknownAttempt) -> Result<Turn, Refusal> {
-    let taken = unknown.retake().await?;
+async fn retake(unknown: UnknownAttempt, again: bool) -> Result<Turn, Refusal> {
+    let taken = unknown.retake(again).await?;
     taken
         .map(Turn::Send)
         .ok_or_else(|| OperationRefusal::UnderWay.into())

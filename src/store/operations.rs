@@ -103,8 +103,9 @@ pub trait Operations: Send + Sync + 'static {
         remember: Duration,
     ) -> Result<bool, StoreError>;
 
-    /// Records that the attempt is in flight no more, with an outcome that nobody knows.
-    async fn settle_operation(&self, attempt: &Attempt) -> Result<(), StoreError>;
+    /// Records that the attempt is in flight no more, with an outcome that nobody knows. Says whether it
+    /// has.
+    async fn settle_operation(&self, attempt: &Attempt) -> Result<bool, StoreError>;
 
     /// Deletes what is recorded of an operation whose attempt, called `name`, has had no effect. Says
     /// whether there was something.
@@ -237,10 +238,9 @@ impl<E: Engine> Operations for E {
         Ok(self.change(Turn::Operate, sql, values).await? == 1)
     }
 
-    async fn settle_operation(&self, attempt: &Attempt) -> Result<(), StoreError> {
+    async fn settle_operation(&self, attempt: &Attempt) -> Result<bool, StoreError> {
         let sql = E::TEXTS.operations.settle;
-        let settled = self.change(Turn::Operate, sql, attempt.named());
-        settled.await.map(drop)
+        Ok(self.change(Turn::Operate, sql, attempt.named()).await? == 1)
     }
 
     async fn forget_operation(

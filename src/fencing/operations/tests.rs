@@ -54,8 +54,12 @@ async fn of_two_that_take_the_place_of_one_one_does() {
     tokio::time::sleep(SETTLE * 2).await;
     let one = unknown(begin(&permit, "second", &tasks).await);
     let other = unknown(begin(&permit, "third", &tasks).await);
-    let taken = one.retake().await.expect("an answer").expect("its turn");
-    assert!(other.retake().await.expect("an answer").is_none());
+    let taken = one
+        .retake(false)
+        .await
+        .expect("an answer")
+        .expect("its turn");
+    assert!(other.retake(false).await.expect("an answer").is_none());
     assert_eq!(
         on_record(&store).map(|row| row.0).as_deref(),
         Some("second")
@@ -145,4 +149,29 @@ async fn that_an_attempt_has_settled_is_recorded_when_the_store_takes_it() {
     drop(first);
     tokio::time::sleep(SETTLE * 3).await;
     let _ = unknown(begin(&permit, "second", &tasks).await);
+}
+
+/// The first attempt may have taken effect: that the second one has not says nothing of it.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_was_made_again_leaves_the_outcome_unknown() {
+    let store = Arc::new(Double::default());
+    let (rig, tasks) = rig(&store).await;
+    let permit = rig.admit("a", 41).await;
+    let mut first = own(begin(&permit, "first", &tasks).await);
+    first.begin();
+    drop(first);
+    tokio::time::sleep(SETTLE * 2).await;
+    for (name, lost) in [("second", false), ("third", true)] {
+        let last = unknown(begin(&permit, name, &tasks).await);
+        if lost {
+            store.plan("settle operation", CallPlan::Fail(broken()));
+        }
+        let again = last.retake(true).await.expect("an answer");
+        again.expect("its turn").give_back().await;
+        tokio::time::sleep(SETTLE).await;
+        assert_eq!(
+            on_record(&store).map(|row| row.1),
+            Some(OperationState::Settled)
+        );
+    }
 }

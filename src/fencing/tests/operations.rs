@@ -93,12 +93,11 @@ impl Operations for Double {
         .await
     }
 
-    async fn settle_operation(&self, attempt: &Attempt) -> Result<(), StoreError> {
+    async fn settle_operation(&self, attempt: &Attempt) -> Result<bool, StoreError> {
         self.run("settle operation", |rows| {
             let row = rows.operation(&attempt.resource, &attempt.operation, &attempt.name);
-            if let Some((row, _)) = row {
-                row.state = OperationState::Settled;
-            }
+            row.map(|(row, _)| row.state = OperationState::Settled)
+                .is_some()
         })
         .await
     }
