@@ -16,7 +16,7 @@ use crate::store::{Attempt, Operation, OperationState, StoreError, UnknownOperat
 
 /// The pauses between the tries to record what became of an attempt, in seconds: a statement without an
 /// answer may commit seconds later.
-const PAUSES: [u64; 6] = [0, 1, 2, 4, 8, 16];
+const PAUSES: [u64; 5] = [1, 2, 4, 8, 16];
 
 /// The pause between the tries that go on until the store answers.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -263,7 +263,13 @@ impl Drop for OwnAttempt {
         match self.stage {
             Stage::Over => {}
             Stage::Unsent => {
-                let rest = give_back(fencing, attempt, self.again);
+                let again = self.again;
+                // A stop waits for one try, and not for the pauses.
+                let rest = async move {
+                    if forget(&fencing, &attempt, again).await != Some(true) {
+                        tokio::spawn(give_back(fencing, attempt, again));
+                    }
+                };
                 self.tasks.spawn_on(rest, &runtime);
             }
             // A stop does not wait for this: the instance settles as a whole.

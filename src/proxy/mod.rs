@@ -40,6 +40,6 @@ pub use self::client_body::{ClientBody, full};
 pub(crate) use self::handle::count_limit;
 pub(crate) use self::headers::http2;
 pub(crate) use self::limits::{ClientPermit, ClientShares};
-pub use self::refusal::{AnswerStyle, Refusal, Retry, Subject, claimed};
+pub use self::refusal::{AnswerStyle, OperationRefusal, Refusal, Retry, Subject, claimed};
 pub(crate) use self::routing_table::RoutingTable;
 pub use self::setup::{Proxy, ProxyError, reach};

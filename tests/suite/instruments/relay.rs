@@ -255,6 +255,14 @@ async fn every_statement_of_a_proxy_is_recognised() {
     seen(Statement::GiveBack).await;
     unlucky.stop().await;
     seen(Statement::Leave).await;
+    // A route that remembers outcomes.
+    let mut remembers = Proxy::start(&config.clone().route("outcome: {}")).await;
+    let named = put("/orders/4").token(1).header("X-Fencing-Operation", "o");
+    remembers.forward(named).await;
+    for statement in [Statement::BeginOperation, Statement::KnowOperation] {
+        seen(statement).await;
+    }
+    remembers.stop().await;
     // After an outage A looks at the rows of its epochs, and writes the lost one back.
     a.send(put("/orders/3").token(1)).await.assert_forwarded();
     b.kill9();

@@ -201,7 +201,7 @@ async fn each_problem_type_is_a_scenario_with_the_status_and_the_advice_of_its_p
         assert_eq!(answer.retry_after().is_some(), after, "{row}");
         types.insert(word.to_owned());
     }
-    assert_eq!(types.len(), 21, "{types:?}");
+    assert_eq!(types.len(), 24, "{types:?}");
 }
 
 /// A client that reads the numbers as JavaScript does would find others.
