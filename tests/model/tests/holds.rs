@@ -222,7 +222,7 @@ outcomes_exhausted! {
     };
     #[ignore = "minutes"]
     long_outcomes_forwarded: outcome::Bounds {
-        name: "long: outcome, forwarded", forward: true, resolves: false,
+        name: "long: outcome, forwarded", forward: true, overrides: false, resolves: false,
         ..FOUR
     };
 }
