@@ -9,7 +9,7 @@ use super::Way::{Attach, Bypass, Fenced, Nginx, Straight};
 use super::{Outcomes, Suite, compare};
 use crate::support::moto::Moto;
 use crate::support::nginx;
-use crate::support::process::Process;
+use crate::support::process::Group;
 use crate::support::store::tool;
 use crate::support::{eventually, or_return};
 
@@ -47,7 +47,7 @@ git clone -q $URL/none.git
 ";
 
 /// nginx before git's own program for the server, by `FastCGI`.
-async fn git_server(nginx: &Path, fcgiwrap: &Path, git: &Path) -> (nginx::Nginx, Process) {
+async fn git_server(nginx: &Path, fcgiwrap: &Path, git: &Path) -> (nginx::Nginx, Group) {
     let paths = Command::new(git)
         .arg("--exec-path")
         .output()
@@ -69,7 +69,8 @@ async fn git_server(nginx: &Path, fcgiwrap: &Path, git: &Path) -> (nginx::Nginx,
     let mut wrap = Command::new(fcgiwrap);
     wrap.args(["-c", "2", "-s"])
         .arg(format!("unix:{}", socket.display()));
-    let wrap = Process::start(&mut wrap);
+    // It forks, and its children would outlive it.
+    let wrap = Group::start(&mut wrap);
     eventually("fcgiwrap to listen", async || socket.exists().then_some(())).await;
     (server, wrap)
 }
