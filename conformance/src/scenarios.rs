@@ -281,6 +281,7 @@ mod tests {
             Outcome::Current,
             Outcome::Unfenced,
             Outcome::Claimed,
+            Outcome::Replayed,
         ];
         let refusals = Outcome::ALL.iter().filter(|outcome| {
             !passed.contains(outcome) && !outcome.as_str().starts_with("observed-")
