@@ -9,6 +9,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use crate::support::etcd::start_etcd;
 use crate::support::nginx::Nginx;
 use crate::support::postgres::free_port;
 use crate::support::process::{Group, Process};
@@ -76,33 +77,7 @@ impl Etcd {
 
     async fn start(etcd: &Path, ctl: &Path) -> Self {
         let dir = TempDir::new().expect("a temporary directory");
-        let (port, peers) = (free_port(), free_port());
-        let (client, peer) = (
-            format!("http://127.0.0.1:{port}"),
-            format!("http://127.0.0.1:{peers}"),
-        );
-        let process = Process::start(
-            Command::new(etcd)
-                .arg("--data-dir")
-                .arg(dir.path().join("data"))
-                .args([
-                    "--listen-client-urls",
-                    &client,
-                    "--advertise-client-urls",
-                    &client,
-                ])
-                .args([
-                    "--listen-peer-urls",
-                    &peer,
-                    "--initial-advertise-peer-urls",
-                    &peer,
-                ])
-                .args(["--initial-cluster", &format!("default={peer}")])
-                .env(
-                    "ETCD_UNSUPPORTED_ARCH",
-                    std::env::consts::ARCH.replace("aarch64", "arm64"),
-                ),
-        );
+        let (process, port) = start_etcd(Command::new(etcd), dir.path());
         let etcd = Self {
             ctl: ctl.to_owned(),
             port,

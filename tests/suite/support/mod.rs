@@ -5,6 +5,7 @@ pub mod bare;
 pub mod client;
 pub mod collector;
 pub mod conformance;
+pub mod etcd;
 pub mod faulty_disk;
 pub mod http2;
 pub mod metrics;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use self::member::{Member, PASSWORD};
-use self::programs::{Python, loopback, start_etcd, start_haproxy};
+use self::programs::{Python, etcd_of_owner, loopback, start_haproxy};
 use super::path::can_stall;
 use super::postgres::{owner, start_reaper};
 use super::process::Process;
@@ -105,7 +105,7 @@ impl PatroniCluster {
             std::os::unix::fs::chown(&dir, Some(uid), Some(gid)).expect("root may chown");
         }
         let reaper = Mutex::new(start_reaper(&dir, REAPER));
-        let (etcd, etcd_port) = start_etcd(&etcd, &dir).await;
+        let (etcd, etcd_port) = etcd_of_owner(&etcd, &dir).await;
         let members: Vec<Member> = (1..=MEMBERS)
             .map(|number| Member::new(number, &dir, &python, etcd_port))
             .collect();

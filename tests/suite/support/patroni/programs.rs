@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::support::etcd::start_etcd;
 use crate::support::postgres::{free_port, owner};
 use crate::support::process::Process;
 use crate::support::python::python;
@@ -65,31 +66,11 @@ impl Python {
     }
 }
 
-pub async fn start_etcd(etcd: &Path, dir: &Path) -> (Process, u16) {
-    let (port, peers) = (free_port(), free_port());
-    let [client, peer] = [port, peers].map(|port| format!("http://{}", loopback(port)));
+/// An etcd of the servers' user.
+pub async fn etcd_of_owner(etcd: &Path, dir: &Path) -> (Process, u16) {
     let mut command = as_owner(Command::new(etcd));
-    command
-        .current_dir(dir)
-        .args(["--data-dir", "etcd", "--unsafe-no-fsync"])
-        .args([
-            "--listen-client-urls",
-            &client,
-            "--advertise-client-urls",
-            &client,
-        ])
-        .args([
-            "--listen-peer-urls",
-            &peer,
-            "--initial-advertise-peer-urls",
-            &peer,
-        ])
-        .args(["--initial-cluster", &format!("default={peer}")])
-        .env(
-            "ETCD_UNSUPPORTED_ARCH",
-            std::env::consts::ARCH.replace("aarch64", "arm64"),
-        );
-    let mut process = Process::start(&mut command);
+    command.arg("--unsafe-no-fsync");
+    let (mut process, port) = start_etcd(command, dir);
     process.listens_on(port).await;
     (process, port)
 }
