@@ -1,5 +1,5 @@
-//! [`LogOutput`]: the log's way to standard error, and its filter, which a reload changes. [`LogWriter`]: the queue of log
-//! lines, which a separate thread writes.
+//! [`LogOutput`]: the log's way to standard error, and its filter, which a reload changes.
+//! [`LogWriter`]: the queue of log lines, which a separate thread writes.
 //!
 //! A pipe without a reader blocks its writer. So no request writes to standard error itself: it
 //! leaves its line in a bounded queue. A line that finds no room is dropped and counted.

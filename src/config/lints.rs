@@ -1,7 +1,7 @@
 //! Warnings about routes that are valid and may leave a hole: a spelling beside an enforced route
 //! that a wider route lets through, a thing that goes with another one, a key that names no thing,
-//! a capture that is none, keys that two routes share and not the bounds of tokens, and claims beside routes that
-//! every client may use.
+//! a capture that is none, keys that two routes share and not the bounds of tokens, and claims beside
+//! routes that every client may use.
 
 use super::clients::ClaimSettings;
 use super::judging::Mode;

@@ -1,5 +1,5 @@
-//! The known outcome of a route's operations: what is remembered of an answer, and what becomes of an
-//! operation whose outcome nobody knows.
+//! The known outcome of a route's operations: the parts of an answer that are remembered, and the
+//! treatment of an operation whose outcome nobody knows.
 
 use http::HeaderName;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -15,11 +15,11 @@ use super::yaml::wrong;
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
 pub struct OutcomeSettings {
-    /// How long an answer is remembered, at least. An outcome that is not known is kept until it is.
+    /// An answer is remembered for at least so long. An outcome that is not known is kept until it is.
     #[schemars(extend("default" = "24h"))]
     pub remember: Positive,
-    /// The longest body of an answer that is kept. Of a longer one, only the SHA-256 is. Bodies may
-    /// be personal data, so by default none is kept.
+    /// The longest body of an answer that is kept. Of a longer one, only the SHA-256 is. Bodies may be
+    /// personal data, so by default none is kept.
     pub body: Size<0, { 1 << 20 }>,
     /// The fields of an answer that are kept, besides `Content-Type` and `Content-Encoding` of a body
     /// that is.
@@ -28,7 +28,7 @@ pub struct OutcomeSettings {
     /// The statuses by which the upstream says that it has not done the operation, so that it may be
     /// sent again.
     pub not_done: Vec<u16>,
-    /// What becomes of an operation whose outcome is unknown, has settled, and cannot be looked up.
+    /// The treatment of an operation whose outcome is unknown, has settled, and cannot be looked up.
     pub unknown: UnknownOutcome,
     /// Asks the upstream whether an operation has been done whose outcome is unknown.
     pub look_up: Option<LookUp>,

@@ -12,16 +12,16 @@ use tokio_util::task::TaskTracker;
 
 use super::{Fencing, NoAnswer, Refused};
 use crate::fencing::permit::Sending;
-use crate::store::{Attempt, Operation, OperationState, StoreError, UnknownOperation};
+use crate::store::{Attempt, AttemptKey, Operation, OperationState, StoreError, UnknownOperation};
 
-/// The pauses between the tries to record what became of an attempt, in seconds: a statement without an
-/// answer may commit seconds later.
+/// The pauses between the tries to record the end of an attempt, in seconds: a statement without an answer
+/// may commit seconds later.
 const PAUSES: [u64; 5] = [1, 2, 4, 8, 16];
 
 /// The pause between the tries that go on until the store answers.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// What is known of an operation that a request asks for.
+/// The state of an operation that a request asks for.
 pub enum Begun {
     /// Nothing, or that it has had no effect: this request may send it.
     Own(OwnAttempt),
@@ -38,7 +38,9 @@ pub enum Begun {
 /// An operation whose outcome is unknown, and has settled.
 pub struct UnknownAttempt {
     own: OwnAttempt,
-    /// The attempt whose outcome it is.
+    /// To take its place.
+    asked: Attempt,
+    /// The name of the attempt whose outcome it is.
     from: String,
 }
 
@@ -46,13 +48,13 @@ pub struct UnknownAttempt {
 /// given back; dropped after it and before an end, its outcome is unknown.
 #[must_use = "others wait for its end"]
 pub struct OwnAttempt {
-    attempt: Arc<Attempt>,
+    key: Arc<AttemptKey>,
     fencing: Arc<Fencing>,
     /// A stop waits for what goes on without the request.
     tasks: TaskTracker,
     stage: Stage,
-    /// It is in the place of an attempt that may have taken effect: given back, the outcome is unknown
-    /// as before.
+    /// It is in the place of an attempt that may have taken effect: given back, the outcome is
+    /// unknown as before.
     again: bool,
 }
 
@@ -76,31 +78,33 @@ impl Fencing {
         (operation, digest, name): (String, String, String),
         tasks: &TaskTracker,
     ) -> Result<Begun, Refused> {
-        let mut own = OwnAttempt {
-            attempt: Arc::new(Attempt {
+        let asked = Attempt {
+            key: AttemptKey {
                 resource: permit.key().clone(),
                 operation,
-                name,
-                digest,
-                token: permit.token(),
-                instance: self.instance(),
-            }),
+                attempt: name,
+            },
+            digest,
+            token: permit.token(),
+            instance: self.instance(),
+        };
+        let mut own = OwnAttempt {
+            key: Arc::new(asked.key.clone()),
             fencing: Arc::clone(self),
             tasks: tasks.clone(),
             // From now on it may be on record, even if no answer comes.
             stage: Stage::Unsent,
             again: false,
         };
-        let asked = Arc::clone(&own.attempt);
         let begun = self.store.begin_operation(&asked).await;
         let found = begun.map_err(|error| self.no_answer(&error))?;
-        if found.attempt == asked.name {
+        if found.attempt == own.key.attempt {
             return Ok(Begun::Own(own));
         }
         own.stage = Stage::Over;
-        // Later than the read: what was true of the permit then is true.
+        // Later than the read: if it holds now, it held then, and the permit kept other tokens out.
         let held = self.lease.holds(permit.incarnation());
-        Ok(judge(own, found, held))
+        Ok(judge(own, asked, found, held))
     }
 
     /// The operations whose outcome is not known, for operators.
@@ -136,10 +140,9 @@ impl Fencing {
     }
 }
 
-/// What another attempt's row says to this one, which has a permit. `held`: its lease held when the row
-/// was read, so that the permit kept other tokens out.
-fn judge(own: OwnAttempt, found: Operation, held: bool) -> Begun {
-    if found.digest != own.attempt.digest {
+/// Judges an operation by the row of another attempt. `held`: the lease held when the row was read.
+fn judge(own: OwnAttempt, asked: Attempt, found: Operation, held: bool) -> Begun {
+    if found.digest != asked.digest {
         return Begun::Mismatch;
     }
     let settled = match found.state {
@@ -147,28 +150,28 @@ fn judge(own: OwnAttempt, found: Operation, held: bool) -> Begun {
         OperationState::Settled => true,
         // Nothing with an older token is in flight. A newer one is on record only after an operator
         // has lowered the mark: the permit says nothing about that.
-        OperationState::Sent(over) => over || held && found.token < own.attempt.token,
+        OperationState::Sent(over) => over || held && found.token < asked.token,
     };
     if settled {
         let from = found.attempt;
-        Begun::Unknown(UnknownAttempt { own, from })
+        Begun::Unknown(UnknownAttempt { own, asked, from })
     } else {
         Begun::UnderWay
     }
 }
 
 impl UnknownAttempt {
-    /// Takes the place of the last attempt, which has had no effect, or is to be made `again` though it
-    /// may have had. `None`: another one has.
+    /// Takes the place of the last attempt. That one has had no effect, or may have had one and is to
+    /// be made `again`. `None`: another attempt has taken it.
     ///
     /// # Errors
     ///
     /// The store gave no answer.
     pub async fn retake(mut self, again: bool) -> Result<Option<OwnAttempt>, Refused> {
         (self.own.stage, self.own.again) = (Stage::Unsent, again);
-        let (attempt, fencing) = (Arc::clone(&self.own.attempt), Arc::clone(&self.own.fencing));
-        let taken = fencing.store.retake_operation(&attempt, &self.from).await;
-        if taken.map_err(|error| fencing.no_answer(&error))? {
+        let fencing = Arc::clone(&self.own.fencing);
+        let taken = fencing.store.retake_operation(&self.asked, &self.from);
+        if taken.await.map_err(|error| fencing.no_answer(&error))? {
             return Ok(Some(self.own));
         }
         self.own.stage = Stage::Over;
@@ -181,15 +184,13 @@ impl UnknownAttempt {
     ///
     /// The store gave no answer.
     pub async fn know(&self, answer: &str, remember: Duration) -> Result<bool, Refused> {
-        let Attempt {
-            resource,
-            operation,
-            ..
-        } = &*self.own.attempt;
-        let (fencing, from) = (&self.own.fencing, &self.from);
-        let store = &fencing.store;
-        let known = store.know_operation(resource, operation, from, answer, remember);
-        known.await.map_err(|error| fencing.no_answer(&error))
+        let fencing = &self.own.fencing;
+        let of = AttemptKey {
+            attempt: self.from.clone(),
+            ..self.asked.key.clone()
+        };
+        let known = fencing.store.know_operation(&of, answer, remember).await;
+        known.map_err(|error| fencing.no_answer(&error))
     }
 }
 
@@ -199,8 +200,9 @@ impl OwnAttempt {
         self.stage = Stage::Sent;
     }
 
-    /// Records the answer. The permit must still be held: what comes after it finds the answer. If the
-    /// store does not take it in time, the outcome counts as unknown until it does.
+    /// Records the answer. The permit must still be held, so that the request that gets the next one
+    /// finds the answer. If the store does not take it in time, the outcome counts as unknown until
+    /// it does.
     pub async fn know(mut self, answer: &str, remember: Duration) {
         // Twice: only the first use of a connection shows that it has broken.
         for _ in 0..2 {
@@ -208,12 +210,8 @@ impl OwnAttempt {
                 return;
             }
         }
-        let Attempt {
-            resource,
-            operation,
-            ..
-        } = &*self.attempt;
-        tracing::warn!(%resource, operation, "the answer to an operation is not recorded yet; its outcome counts as unknown");
+        tracing::warn!(resource = %self.key.resource, operation = self.key.operation,
+            "the answer to an operation is not recorded yet; its outcome counts as unknown");
         let (answer, tasks) = (answer.to_owned(), self.tasks.clone());
         tasks.spawn(async move {
             for pause in PAUSES {
@@ -227,15 +225,8 @@ impl OwnAttempt {
 
     /// Says whether the store has answered. Another attempt may be in the place of this one by then.
     async fn record(&mut self, answer: &str, remember: Duration) -> bool {
-        let Attempt {
-            resource,
-            operation,
-            name,
-            ..
-        } = &*self.attempt;
         let store = &self.fencing.store;
-        let known = store.know_operation(resource, operation, name, answer, remember);
-        if let Err(error) = known.await {
+        if let Err(error) = store.know_operation(&self.key, answer, remember).await {
             self.fencing.metrics.store().failed(&error);
             return false;
         }
@@ -246,9 +237,9 @@ impl OwnAttempt {
     /// Gives the operation back: it was not sent, or the upstream has not done it. The permit must
     /// still be held.
     pub async fn give_back(mut self) {
-        // Until it is done: what is dropped goes on.
+        // Dropped before the store has answered, it goes on.
         self.stage = Stage::Unsent;
-        if forget(&self.fencing, &self.attempt, self.again).await == Some(true) {
+        if forget(&self.fencing, &self.key, self.again).await == Some(true) {
             self.stage = Stage::Over;
         }
     }
@@ -259,15 +250,15 @@ impl Drop for OwnAttempt {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
-        let (fencing, attempt) = (Arc::clone(&self.fencing), Arc::clone(&self.attempt));
+        let (fencing, key) = (Arc::clone(&self.fencing), Arc::clone(&self.key));
         match self.stage {
             Stage::Over => {}
             Stage::Unsent => {
                 let again = self.again;
                 // A stop waits for one try, and not for the pauses.
                 let rest = async move {
-                    if forget(&fencing, &attempt, again).await != Some(true) {
-                        tokio::spawn(give_back(fencing, attempt, again));
+                    if forget(&fencing, &key, again).await != Some(true) {
+                        tokio::spawn(give_back(fencing, key, again));
                     }
                 };
                 self.tasks.spawn_on(rest, &runtime);
@@ -276,7 +267,7 @@ impl Drop for OwnAttempt {
             Stage::Sent => {
                 runtime.spawn(async move {
                     tokio::time::sleep(fencing.settle).await;
-                    while let Err(error) = fencing.store.settle_operation(&attempt).await {
+                    while let Err(error) = fencing.store.settle_operation(&key).await {
                         fencing.metrics.store().failed(&error);
                         tokio::time::sleep(AGAIN).await;
                     }
@@ -286,34 +277,27 @@ impl Drop for OwnAttempt {
     }
 }
 
-/// Forgets an attempt that had no effect, or what has come of it if it was made again. Says whether
-/// it was on record; `None`: the store gave no
-/// answer.
-async fn forget(fencing: &Fencing, attempt: &Attempt, again: bool) -> Option<bool> {
-    let Attempt {
-        resource,
-        operation,
-        name,
-        ..
-    } = attempt;
+/// Deletes the row of an attempt that had no effect. If it was made `again`, records the outcome as
+/// unknown. Says whether the row was there; `None`: the store gave no answer.
+async fn forget(fencing: &Fencing, of: &AttemptKey, again: bool) -> Option<bool> {
     let store = &fencing.store;
     let forgotten = if again {
-        store.settle_operation(attempt).await
+        store.settle_operation(of).await
     } else {
-        store.forget_operation(resource, operation, name).await
+        store.forget_operation(of).await
     };
     forgotten
         .inspect_err(|error| fencing.metrics.store().failed(error))
         .ok()
 }
 
-/// Until the store has answered, and long enough for a statement without an answer to commit.
-async fn give_back(fencing: Arc<Fencing>, attempt: Arc<Attempt>, again: bool) {
+/// Tries until the store has answered, and long enough for a statement without an answer to commit.
+async fn give_back(fencing: Arc<Fencing>, key: Arc<AttemptKey>, again: bool) {
     let mut pauses = PAUSES.into_iter();
     loop {
         let (pause, is_last) = (pauses.next(), pauses.len() == 0);
         tokio::time::sleep(pause.map_or(AGAIN, Duration::from_secs)).await;
-        match forget(&fencing, &attempt, again).await {
+        match forget(&fencing, &key, again).await {
             Some(on_record) if on_record || is_last => return,
             _ => {}
         }

@@ -1,5 +1,5 @@
-//! What operators and the upkeep do with operations whose outcome is remembered (see [`operations`]),
-//! and the form of an answer on record.
+//! The work of operators and of the upkeep on operations whose outcome is remembered (see
+//! [`operations`]), and the form of an answer on record.
 //!
 //! [`operations`]: super::operations
 
@@ -18,10 +18,10 @@ use crate::locked::locked;
 use crate::routing::ResourceKey;
 use crate::store::UnknownCount;
 
-/// How often [`Fencing::keep_operations`] looks.
+/// The pause between two looks of [`Fencing::keep_operations`].
 const UPKEEP: Duration = Duration::from_mins(1);
 
-/// What is remembered of an answer, as the store has it.
+/// An answer as the store has it.
 #[derive(Serialize, Deserialize)]
 pub struct Answer {
     pub status: u16,
@@ -51,7 +51,7 @@ impl Answer {
     }
 }
 
-/// What an operator knows of an operation.
+/// An operator's statement about an operation.
 #[derive(Clone, Copy, Debug)]
 pub enum Verdict {
     /// It took effect: its repetitions get this status, for so long.
@@ -78,13 +78,14 @@ impl Fencing {
         // In key order, the resource itself comes before those that begin with it.
         let found = store.unknown_operations(resource.as_str(), Some(operation), 1);
         let found = found.await?.into_iter().next();
-        let Some(found) = found.filter(|found| found.resource == *resource) else {
+        let Some(found) = found.filter(|found| found.key.resource == *resource) else {
             return Ok(false);
         };
         if !found.settled {
             return Err(OperatorError::Refused(format!(
-                "Instance {} may have the operation in flight: it settles barrier.settle after its request has \
-                 ended, or once the instance has stopped or counts as dead. Try again then.",
+                "Instance {} may have the operation in flight: it settles barrier.settle after its \
+                 request has ended, or once the instance has stopped or counts as dead. Try again \
+                 then.",
                 found.instance
             )));
         }
@@ -97,14 +98,12 @@ impl Fencing {
         self.audit_row(resource, "resolve", tokens, &text, actor)
             .await?;
         // Only of the attempt that was looked at: a later one is in flight.
-        let attempt = &found.attempt;
         Ok(match verdict {
             Verdict::Done(status, remember) => {
                 let answer = Answer::empty(status).document();
-                let known = store.know_operation(resource, operation, attempt, &answer, remember);
-                known.await?
+                store.know_operation(&found.key, &answer, remember).await?
             }
-            Verdict::NotDone => store.forget_operation(resource, operation, attempt).await?,
+            Verdict::NotDone => store.forget_operation(&found.key).await?,
         })
     }
 

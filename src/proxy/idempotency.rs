@@ -60,14 +60,15 @@ pub enum IdempotencyError {
     NoKey,
     /// The route remembers outcomes, and the body was too long to be digested (413).
     #[error(
-        "this route remembers outcomes, and the body is too long to be compared (body.buffer); send a \
-         shorter one"
+        "this route remembers outcomes, and the body is too long to be compared (body.buffer); \
+         send a shorter one"
     )]
     NoDigest,
-    /// The route remembers outcomes, and the caller names no operation, or one that is too long (400).
+    /// The route remembers outcomes, and the caller names no operation, or one that is too long
+    /// (400).
     #[error(
-        "this route remembers outcomes (outcome): name the operation in X-Fencing-Operation with at most \
-         {LONGEST_OPERATION} bytes, the same for every holder"
+        "this route remembers outcomes (outcome): name the operation in X-Fencing-Operation with \
+         at most {LONGEST_OPERATION} bytes, the same for every holder"
     )]
     NoOperation,
     /// The route remembers outcomes, and the trailers of gRPC cannot be remembered (400).
@@ -89,9 +90,9 @@ pub const LONGEST_OPERATION: usize = 255;
 /// The key of one request: `None` if it needs a digest, there is none, and the route does
 /// not require a key.
 ///
-/// `token`: `None` where the outcome of the operation is remembered; then its key is the same for every
-/// holder. `operation` is the caller's `X-Fencing-Operation`. `digest` is `None` if the body was not read
-/// whole before the send.
+/// `token`: `None` where the outcome of the operation is remembered; then its key is the same for
+/// every holder. `operation` is the caller's `X-Fencing-Operation`. `digest` is `None` if the body
+/// was not read whole before the send.
 pub fn key(
     settings: &IdempotencySettings,
     resource: &ResourceKey,

@@ -1,5 +1,5 @@
-//! Operations whose outcome is remembered (`outcome` of a route): what a request that asks for one
-//! gets, and what of an answer is kept.
+//! Operations whose outcome is remembered (`outcome` of a route): whether a request sends its
+//! operation, or gets the answer on record.
 
 use std::sync::Arc;
 
@@ -25,15 +25,16 @@ use crate::config::{LookUp, OutcomeSettings, UnknownOutcome};
 use crate::fencing::operations::{Begun, OwnAttempt, UnknownAttempt};
 use crate::fencing::outcomes::Answer;
 use crate::fencing::permit::Permit;
-use crate::http1::{Fields, RequestHead, Response, Target};
+use crate::http1::names::HOST;
+use crate::http1::{RequestHead, Response, ResponseHead, Target};
 use crate::metrics::Outcome;
 use crate::routing::{CheckedPath, ResourceKey};
 
 /// The longest answer to a look-up that is read.
 const LOOKED_UP: usize = 1 << 20;
 
-/// Marks an answer that was given before (draft-ietf-httpapi-idempotency-key-header has no name for it;
-/// this one is Stripe's).
+/// Marks an answer that was given before. draft-ietf-httpapi-idempotency-key-header has no name for
+/// it; this one is Stripe's.
 const REPLAYED: &str = "idempotency-replayed";
 
 /// The SHA-256 of a body that was not kept, in the form of RFC 9530.
@@ -45,7 +46,7 @@ pub(super) struct AskedOperation {
     pub digest: RequestDigest,
 }
 
-/// What a request that names an operation gets.
+/// The turn of a request that names an operation.
 pub(super) enum Turn {
     /// It may send it.
     Send(OwnAttempt),
@@ -53,7 +54,7 @@ pub(super) enum Turn {
     Replay(Response<ClientBody>),
 }
 
-/// What the upstream says of an operation.
+/// The upstream's word on an operation.
 enum Told {
     Done(String),
     NotDone,
@@ -134,7 +135,7 @@ impl Proxy {
         let target = target.filter(is_plain).ok_or(OperationRefusal::Unknown)?;
         let mut fields = kept(&head.fields, &look_up.headers);
         if let Some(host) = target.host(&head.fields) {
-            fields.insert(crate::http1::names::HOST, host);
+            fields.insert(HOST, host);
         }
         let asked = RequestHead::new(Method::GET, target, head.version, fields);
         let rules = context.snapshot.body_rules(route.settings.body);
@@ -149,16 +150,12 @@ impl Proxy {
             let answer = upstream
                 .send(upstream.plain(), exchange.request, true)
                 .await?;
-            let (status, fields) = (answer.status(), answer.head.fields);
             let body = Limited::new(answer.body, LOOKED_UP).collect().await;
             let body = body
                 .map_err(|error| Refusal::unreachable(error.to_string()))?
                 .to_bytes();
-            Ok(LookedUp {
-                status,
-                fields,
-                body,
-            })
+            let head = answer.head;
+            Ok(LookedUp { head, body })
         };
         // The answer does not matter if it is not whole: nothing was changed by asking.
         let answered = tokio::time::timeout(timeout, answered).await;
@@ -176,14 +173,13 @@ async fn retake(unknown: UnknownAttempt, again: bool) -> Result<Turn, Refusal> {
 
 /// The upstream's answer to a look-up.
 struct LookedUp {
-    status: StatusCode,
-    fields: Fields,
+    head: ResponseHead,
     body: Bytes,
 }
 
 impl LookedUp {
     fn told(&self, look_up: &LookUp, settings: &OutcomeSettings) -> Told {
-        let done = match (self.status, &look_up.found) {
+        let done = match (self.head.status, &look_up.found) {
             (StatusCode::NOT_FOUND | StatusCode::GONE, None) => false,
             (status, _) if !status.is_success() || status == StatusCode::PARTIAL_CONTENT => {
                 return Told::Nothing;
@@ -201,7 +197,7 @@ impl LookedUp {
         if !done {
             return Told::NotDone;
         }
-        let mut recorder = Recorder::new(settings, self.status, &self.fields);
+        let mut recorder = Recorder::new(settings, &self.head);
         recorder.feed(&self.body);
         Told::Done(recorder.answer())
     }

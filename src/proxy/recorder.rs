@@ -1,4 +1,4 @@
-//! [`Recorder`]: what is to be remembered of an answer, kept while it is relayed.
+//! [`Recorder`]: keeps the parts of an answer that are to be remembered, while it is relayed.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -7,8 +7,8 @@ use sha2::{Digest, Sha256};
 
 use crate::config::{KeptHeader, OutcomeSettings};
 use crate::fencing::outcomes::Answer;
-use crate::http1::Fields;
 use crate::http1::names::{CONTENT_ENCODING, CONTENT_TYPE};
+use crate::http1::{Fields, ResponseHead};
 
 /// The fields of these names.
 pub(super) fn kept(fields: &Fields, names: &[KeptHeader]) -> Fields {
@@ -21,7 +21,7 @@ pub(super) fn kept(fields: &Fields, names: &[KeptHeader]) -> Fields {
     all
 }
 
-/// Keeps what is to be remembered of an answer while it is relayed.
+/// See the module's documentation.
 pub(super) struct Recorder {
     status: StatusCode,
     fields: Fields,
@@ -34,12 +34,12 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    pub(super) fn new(settings: &OutcomeSettings, status: StatusCode, fields: &Fields) -> Self {
+    pub(super) fn new(settings: &OutcomeSettings, head: &ResponseHead) -> Self {
         let content = [CONTENT_TYPE, CONTENT_ENCODING].map(|name| KeptHeader(name.to_owned()));
         Self {
-            status,
-            fields: kept(fields, &settings.headers),
-            content: kept(fields, &content),
+            status: head.status,
+            fields: kept(&head.fields, &settings.headers),
+            content: kept(&head.fields, &content),
             body: Some(Vec::new()),
             limit: settings.body.bytes(),
             digest: Sha256::new(),

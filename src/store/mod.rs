@@ -26,6 +26,6 @@ pub use self::instances::Instances;
 pub use self::mark_store::MarkStore;
 pub use self::marks::Marks;
 pub use self::operations::{
-    Attempt, Operation, OperationState, Operations, UnknownCount, UnknownOperation,
+    Attempt, AttemptKey, Operation, OperationState, Operations, UnknownCount, UnknownOperation,
 };
 pub use self::records::*;

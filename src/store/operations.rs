@@ -1,8 +1,8 @@
 //! [`Operations`]: what is known of the operations of routes that remember outcomes (`outcome`).
 //!
-//! A row says which one *attempt* may send an operation, or what came of it. An attempt has a name
-//! that is never used again, and every change of a row but its first compares the name. So a statement
-//! that commits late changes nothing that belongs to another attempt.
+//! A row says which one *attempt* may send an operation, or what came of it. An attempt has a name that
+//! is never used again, and every change of a row but its first compares the name. So a statement that
+//! commits late changes nothing of another attempt.
 
 use std::time::Duration;
 
@@ -16,26 +16,32 @@ use super::rows::{self, Span};
 use crate::json_values::moment;
 use crate::routing::{ResourceKey, Token};
 
-/// How many outcomes one statement forgets.
+/// The most outcomes that one statement forgets.
 const PIECE: i64 = 1000;
 
-/// How many unknown outcomes are counted.
+/// The most unknown outcomes that are counted.
 const MOST_COUNTED: i64 = 1000;
 
-/// One try to carry out an operation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attempt {
+/// One try to carry out an operation, by its names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptKey {
     pub resource: ResourceKey,
     pub operation: String,
-    /// Its name, which no other attempt has.
-    pub name: String,
+    /// Its own name, which no other attempt has.
+    pub attempt: String,
+}
+
+/// An attempt, as its instance asks for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    pub key: AttemptKey,
     /// The digest of the request.
     pub digest: String,
     pub token: Token,
     pub instance: InstanceId,
 }
 
-/// What the store knows of an operation.
+/// An operation, as the store knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
     /// The attempt that may send it or has sent it.
@@ -58,10 +64,8 @@ pub enum OperationState {
 /// An operation whose outcome is not known, for operators.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnknownOperation {
-    pub resource: ResourceKey,
-    pub operation: String,
-    /// The name of its attempt.
-    pub attempt: String,
+    #[serde(flatten)]
+    pub key: AttemptKey,
     pub token: Token,
     /// The instance that made the attempt.
     pub instance: String,
@@ -76,7 +80,7 @@ pub struct UnknownOperation {
 pub struct UnknownCount {
     /// At most [`MOST_COUNTED`].
     pub operations: u64,
-    /// When the oldest of them was sent or settled, in milliseconds since the Unix epoch.
+    /// The time at which the oldest of them was sent or settled, in milliseconds since the Unix epoch.
     pub since_ms: Option<i64>,
 }
 
@@ -93,28 +97,20 @@ pub trait Operations: Send + Sync + 'static {
     /// whether it has.
     async fn retake_operation(&self, attempt: &Attempt, from: &str) -> Result<bool, StoreError>;
 
-    /// Records the answer to the attempt called `name`, for so long, unless one is. Says whether it has.
+    /// Records the answer to an attempt, for so long, unless one is. Says whether it has.
     async fn know_operation(
         &self,
-        resource: &ResourceKey,
-        operation: &str,
-        name: &str,
+        of: &AttemptKey,
         answer: &str,
         remember: Duration,
     ) -> Result<bool, StoreError>;
 
-    /// Records that the attempt is in flight no more, with an outcome that nobody knows. Says whether it
-    /// has.
-    async fn settle_operation(&self, attempt: &Attempt) -> Result<bool, StoreError>;
+    /// Records that an attempt is in flight no more, with an outcome that nobody knows. Says whether
+    /// it has.
+    async fn settle_operation(&self, of: &AttemptKey) -> Result<bool, StoreError>;
 
-    /// Deletes what is recorded of an operation whose attempt, called `name`, has had no effect. Says
-    /// whether there was something.
-    async fn forget_operation(
-        &self,
-        resource: &ResourceKey,
-        operation: &str,
-        name: &str,
-    ) -> Result<bool, StoreError>;
+    /// Deletes the row of an attempt that has had no effect. Says whether there was one.
+    async fn forget_operation(&self, of: &AttemptKey) -> Result<bool, StoreError>;
 
     /// Deletes answers that are older than they were to be remembered, as many as one statement may.
     /// Returns how many.
@@ -131,6 +127,14 @@ pub trait Operations: Send + Sync + 'static {
 
     /// Counts the operations whose outcome is unknown and has settled.
     async fn count_unknown_operations(&self) -> Result<UnknownCount, StoreError>;
+}
+
+/// True for a row `o` whose attempt is in flight no more. Where the state is 2, it says nothing.
+macro_rules! settled {
+    () => {
+        "(o.state = 1 OR COALESCE((SELECT i.state = 2 FROM instances AS i \
+             WHERE i.namespace = $1 AND i.id = o.instance), false))"
+    };
 }
 
 /// The statements of an engine, whose clock is `$now`. `$1` is the namespace in each.
@@ -190,19 +194,20 @@ fn begun((attempt, digest, token, state, answer, over): Begun) -> Result<Operati
     })
 }
 
-/// An operation, and the attempt's name.
-fn named(resource: &ResourceKey, operation: &str, name: &str) -> Vec<Value> {
-    let key = resource.to_string();
-    vec![Text(key), Text(operation.to_owned()), Text(name.to_owned())]
+impl AttemptKey {
+    fn values(&self) -> Vec<Value> {
+        let key = Text(self.resource.to_string());
+        vec![
+            key,
+            Text(self.operation.clone()),
+            Text(self.attempt.clone()),
+        ]
+    }
 }
 
 impl Attempt {
-    fn named(&self) -> Vec<Value> {
-        named(&self.resource, &self.operation, &self.name)
-    }
-
     fn values(&self) -> Vec<Value> {
-        let mut values = self.named();
+        let mut values = self.key.values();
         let (token, instance) = (self.token.get(), self.instance.get());
         values.extend([Text(self.digest.clone()), Number(token), Number(instance)]);
         values
@@ -226,33 +231,25 @@ impl<E: Engine> Operations for E {
 
     async fn know_operation(
         &self,
-        resource: &ResourceKey,
-        operation: &str,
-        name: &str,
+        of: &AttemptKey,
         answer: &str,
         remember: Duration,
     ) -> Result<bool, StoreError> {
-        let mut values = named(resource, operation, name);
+        let mut values = of.values();
         values.extend([Text(answer.to_owned()), Number(rows::millis(remember))]);
         let sql = E::TEXTS.operations.know;
         Ok(self.change(Turn::Operate, sql, values).await? == 1)
     }
 
-    async fn settle_operation(&self, attempt: &Attempt) -> Result<bool, StoreError> {
+    async fn settle_operation(&self, of: &AttemptKey) -> Result<bool, StoreError> {
         let sql = E::TEXTS.operations.settle;
-        Ok(self.change(Turn::Operate, sql, attempt.named()).await? == 1)
+        Ok(self.change(Turn::Operate, sql, of.values()).await? == 1)
     }
 
-    async fn forget_operation(
-        &self,
-        resource: &ResourceKey,
-        operation: &str,
-        name: &str,
-    ) -> Result<bool, StoreError> {
+    async fn forget_operation(&self, of: &AttemptKey) -> Result<bool, StoreError> {
         let sql = "DELETE FROM operations WHERE namespace = $1 AND resource = $2 \
              AND operation = $3 AND attempt = $4 AND state < 2";
-        let forgotten = self.change(Turn::Operate, sql, named(resource, operation, name));
-        Ok(forgotten.await? == 1)
+        Ok(self.change(Turn::Operate, sql, of.values()).await? == 1)
     }
 
     async fn expire_operations(&self) -> Result<u64, StoreError> {
@@ -269,10 +266,13 @@ impl<E: Engine> Operations for E {
         let Some(Span { from, until }) = rows::span(prefix, None) else {
             return Ok(Vec::new());
         };
-        let sql = "SELECT o.resource, o.operation, o.attempt, o.token, o.instance, o.since, o.state = 1 OR COALESCE( \
-                 (SELECT i.state = 2 FROM instances AS i WHERE i.namespace = $1 AND i.id = o.instance), false) \
-             FROM operations AS o WHERE o.namespace = $1 AND o.resource >= $2 AND o.resource < $3 \
-                 AND o.state < 2 AND o.operation = COALESCE($5, o.operation) ORDER BY o.resource, o.operation LIMIT $4";
+        let sql = concat!(
+            "SELECT o.resource, o.operation, o.attempt, o.token, o.instance, o.since, ",
+            settled!(),
+            " FROM operations AS o WHERE o.namespace = $1 AND o.resource >= $2 AND o.resource < $3 \
+                 AND o.state < 2 AND o.operation = COALESCE($5, o.operation) \
+             ORDER BY o.resource, o.operation LIMIT $4"
+        );
         let range = vec![
             Text(from),
             Text(until),
@@ -289,9 +289,11 @@ impl<E: Engine> Operations for E {
             _,
         )| {
             Ok(UnknownOperation {
-                resource: rows::key(&resource)?,
-                operation,
-                attempt,
+                key: AttemptKey {
+                    resource: rows::key(&resource)?,
+                    operation,
+                    attempt,
+                },
                 token: rows::number(token)?,
                 instance: InstanceId::from_row(instance).to_string(),
                 settled,
@@ -303,10 +305,12 @@ impl<E: Engine> Operations for E {
 
     /// The oldest first, so that both engines read the index of those that are not known.
     async fn count_unknown_operations(&self) -> Result<UnknownCount, StoreError> {
-        let sql = "SELECT count(*), min(since) FROM (SELECT o.since FROM operations AS o \
-             WHERE o.namespace = $1 AND o.state < 2 AND (o.state = 1 OR COALESCE( \
-                 (SELECT i.state = 2 FROM instances AS i WHERE i.namespace = $1 AND i.id = o.instance), false)) \
-             ORDER BY o.since LIMIT $2) AS piece";
+        let sql = concat!(
+            "SELECT count(*), min(since) FROM (SELECT o.since FROM operations AS o \
+             WHERE o.namespace = $1 AND o.state < 2 AND ",
+            settled!(),
+            " ORDER BY o.since LIMIT $2) AS piece"
+        );
         let row = |(operations, since_ms): (i64, _)| {
             let operations = operations.unsigned_abs();
             Ok(UnknownCount {

@@ -8,59 +8,49 @@ use super::double::Double;
 use super::rows::Rows;
 use crate::routing::ResourceKey;
 use crate::store::{
-    Attempt, InstanceId, Operation, OperationState, Operations, StoreError, UnknownCount,
-    UnknownOperation,
+    Attempt, AttemptKey, InstanceId, Operation, OperationState, Operations, StoreError,
+    UnknownCount, UnknownOperation,
 };
 
 /// The row of an operation, and the instance of its attempt.
 pub(crate) type OperationRow = (Operation, InstanceId);
 
+/// The primary key of the row.
+fn primary(of: &AttemptKey) -> (ResourceKey, String) {
+    (of.resource.clone(), of.operation.clone())
+}
+
 impl Rows {
     /// The row of an operation whose attempt has this name and has no known outcome.
-    fn operation(
-        &mut self,
-        resource: &ResourceKey,
-        operation: &str,
-        name: &str,
-    ) -> Option<&mut OperationRow> {
-        let row = self
-            .operations
-            .get_mut(&(resource.clone(), operation.to_owned()))?;
+    fn operation(&mut self, of: &AttemptKey, attempt: &str) -> Option<&mut OperationRow> {
+        let row = self.operations.get_mut(&primary(of))?;
         let is_known = matches!(row.0.state, OperationState::Known(_));
-        (row.0.attempt == name && !is_known).then_some(row)
+        (row.0.attempt == attempt && !is_known).then_some(row)
     }
 
-    fn born(attempt: &Attempt) -> OperationRow {
-        let Attempt {
-            name,
-            digest,
-            token,
-            instance,
-            ..
-        } = attempt.clone();
-        let state = OperationState::Sent(false);
-        (
-            Operation {
-                attempt: name,
-                digest,
-                token,
-                state,
-            },
-            instance,
-        )
+    /// Sets the state of an attempt whose outcome is not known. Says whether there is one.
+    fn set(&mut self, of: &AttemptKey, state: OperationState) -> bool {
+        let row = self.operation(of, &of.attempt);
+        row.map(|(row, _)| row.state = state).is_some()
     }
+}
+
+fn born(attempt: &Attempt) -> OperationRow {
+    let operation = Operation {
+        attempt: attempt.key.attempt.clone(),
+        digest: attempt.digest.clone(),
+        token: attempt.token,
+        state: OperationState::Sent(false),
+    };
+    (operation, attempt.instance)
 }
 
 #[async_trait]
 impl Operations for Double {
     async fn begin_operation(&self, attempt: &Attempt) -> Result<Operation, StoreError> {
         self.run("begin", |rows| {
-            let key = (attempt.resource.clone(), attempt.operation.clone());
-            let row = rows
-                .operations
-                .entry(key)
-                .or_insert_with(|| Rows::born(attempt));
-            let (mut found, instance) = row.clone();
+            let row = rows.operations.entry(primary(&attempt.key));
+            let (mut found, instance) = row.or_insert_with(|| born(attempt)).clone();
             if let OperationState::Sent(over) = &mut found.state {
                 *over = rows.instances.get(&instance).is_some_and(|one| one.settled);
             }
@@ -71,47 +61,33 @@ impl Operations for Double {
 
     async fn retake_operation(&self, attempt: &Attempt, from: &str) -> Result<bool, StoreError> {
         self.run("retake", |rows| {
-            let row = rows.operation(&attempt.resource, &attempt.operation, from);
-            row.map(|row| *row = Rows::born(attempt)).is_some()
+            let row = rows.operation(&attempt.key, from);
+            row.map(|row| *row = born(attempt)).is_some()
         })
         .await
     }
 
     async fn know_operation(
         &self,
-        resource: &ResourceKey,
-        operation: &str,
-        name: &str,
+        of: &AttemptKey,
         answer: &str,
         _remember: Duration,
     ) -> Result<bool, StoreError> {
-        self.run("know", |rows| {
-            let row = rows.operation(resource, operation, name);
-            row.map(|(row, _)| row.state = OperationState::Known(answer.to_owned()))
-                .is_some()
-        })
-        .await
+        let known = OperationState::Known(answer.to_owned());
+        self.run("know", |rows| rows.set(of, known)).await
     }
 
-    async fn settle_operation(&self, attempt: &Attempt) -> Result<bool, StoreError> {
+    async fn settle_operation(&self, of: &AttemptKey) -> Result<bool, StoreError> {
         self.run("settle operation", |rows| {
-            let row = rows.operation(&attempt.resource, &attempt.operation, &attempt.name);
-            row.map(|(row, _)| row.state = OperationState::Settled)
-                .is_some()
+            rows.set(of, OperationState::Settled)
         })
         .await
     }
 
-    async fn forget_operation(
-        &self,
-        resource: &ResourceKey,
-        operation: &str,
-        name: &str,
-    ) -> Result<bool, StoreError> {
+    async fn forget_operation(&self, of: &AttemptKey) -> Result<bool, StoreError> {
         self.run("forget", |rows| {
-            let is_its = rows.operation(resource, operation, name).is_some();
-            let key = (resource.clone(), operation.to_owned());
-            is_its && rows.operations.remove(&key).is_some()
+            let is_its = rows.operation(of, &of.attempt).is_some();
+            is_its && rows.operations.remove(&primary(of)).is_some()
         })
         .await
     }

@@ -298,7 +298,7 @@ impl OpenExchange {
     async fn without_effect(mut self, mut refusal: Refusal) -> Unanswered {
         let (key, token) = (self.sending.key().clone(), self.sending.token());
         let fencing = Arc::clone(self.sending.fencing());
-        // Under the permit: what comes after it finds the operation free.
+        // Under the permit, so that the next one's request finds the operation free.
         self.terms.give_back().await;
         self.sending.settled();
         if let Some(name) = self.terms.spend.take()
@@ -338,12 +338,14 @@ async fn hand_on(
     let (mut doubt, mut outcome) = (conclusion.head, open.terms.outcome);
     let rules = headers::response_for_client(&mut head.fields, head.version, open.terms.via);
     let length = body.size_hint().exact();
-    let outcome_settings = open.terms.route.settings.outcome.as_ref();
-    let recorder = outcome_settings
-        .filter(|_| open.terms.attempt.is_some())
-        .map(|settings| Recorder::new(settings, head.status, &head.fields));
+    let mut reply = Reply::new(body, rules, conclusion);
+    if let Some(settings) = &open.terms.route.settings.outcome
+        && open.terms.attempt.is_some()
+    {
+        reply.recorder = Some(Box::new(Recorder::new(settings, &head)));
+    }
     let mut relay = Relay {
-        reply: Reply::new(body, rules, conclusion).recorded_by(recorder),
+        reply,
         status: head.status,
         open,
     };
@@ -404,8 +406,8 @@ impl Relay {
         self.end(unknown.as_ref());
     }
 
-    /// Records what came of the operation, where that is remembered. The permit is still held: what comes
-    /// after it finds the record.
+    /// Records the outcome of the operation, where that is remembered. The permit is still held, so that
+    /// the next one's request finds the record.
     async fn record(&mut self) {
         let terms = &mut self.open.terms;
         if let Some(settings) = &terms.route.settings.outcome

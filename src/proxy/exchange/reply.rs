@@ -75,8 +75,8 @@ pub(in crate::proxy) struct Reply {
     first: Option<Frame<Bytes>>,
     rules: TrailerRules,
     pub conclusion: Conclusion,
-    /// Keeps what is to be remembered of the answer.
-    pub recorder: Option<Recorder>,
+    /// Keeps the parts of the answer that are to be remembered.
+    pub recorder: Option<Box<Recorder>>,
 }
 
 impl Reply {
@@ -92,12 +92,6 @@ impl Reply {
             conclusion,
             recorder: None,
         }
-    }
-
-    /// Has the answer recorded as it is read.
-    pub(in crate::proxy) fn recorded_by(mut self, recorder: Option<Recorder>) -> Self {
-        self.recorder = recorder;
-        self
     }
 
     /// All of an answer that has come whole with its head. `None`: there is more to come.

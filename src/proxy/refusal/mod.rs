@@ -45,7 +45,7 @@ pub enum Refusal {
     Unauthorized,
     UpgradeRefused,
     Overloaded(Limit),
-    /// Nothing was forwarded for what is known of the operation.
+    /// Nothing was forwarded, because of the operation's record.
     Operation(OperationRefusal),
     /// Not sent, or not processed. `spent`: the token could not be given back.
     Unreachable {
@@ -91,7 +91,7 @@ impl From<Ambiguity> for Refusal {
     }
 }
 
-/// What is known of an operation that cannot be sent now.
+/// The reason why an operation cannot be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationRefusal {
     UnderWay,

@@ -76,7 +76,7 @@ CREATE TABLE audit (
 
 CREATE INDEX audit_by_resource ON audit (namespace, resource, id);
 
--- The operations whose outcome is remembered (`outcome` of a route). Text that is not a key stays as it came.
+-- The operations whose outcome is remembered (`outcome` of a route).
 CREATE TABLE operations (
     namespace text COLLATE "C" NOT NULL,
     resource text COLLATE "C" NOT NULL,
@@ -93,7 +93,8 @@ CREATE TABLE operations (
     state bigint NOT NULL CHECK (state IN (0, 1, 2)),
     -- The answer, as a JSON document. NULL: none is known.
     answer text,
-    -- When the state last changed, and until when a known one is kept, in milliseconds since the Unix epoch.
+    -- The time of the state's last change, and until which a known one is kept, in milliseconds since
+    -- the Unix epoch.
     since bigint NOT NULL,
     expires bigint,
     PRIMARY KEY (namespace, resource, operation)

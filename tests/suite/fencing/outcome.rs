@@ -1,5 +1,5 @@
-//! The known outcome (`outcome` of a route): an operation takes effect once through the fence, whoever
-//! repeats it, and whatever breaks in between.
+//! The known outcome (`outcome` of a route): an operation takes effect once through the fence, though
+//! another holder repeats it, and though something breaks in between.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ async fn remembering(store: &Store, route: &str) -> (Upstream, Proxy) {
     (upstream, proxy)
 }
 
-/// Whether the outcome of the charge is unknown and has settled.
+/// True if the outcome of the charge is unknown and has settled.
 async fn is_unknown(proxy: &Proxy, token: u64) -> bool {
     proxy.send(charge(token)).await.outcome() == Some("operation-unknown")
 }

@@ -2,17 +2,23 @@
 
 use std::time::Duration;
 
-use fencepost::store::{Attempt, MarkStore, OperationState};
+use fencepost::store::{Attempt, AttemptKey, MarkStore, OperationState};
 
 use super::*;
 
 const DAY: Duration = Duration::from_hours(24);
 
-pub fn attempt(name: &str, number: i64) -> Attempt {
-    Attempt {
+fn named(name: &str) -> AttemptKey {
+    AttemptKey {
         resource: key("order:7"),
         operation: "charge".to_owned(),
-        name: name.to_owned(),
+        attempt: name.to_owned(),
+    }
+}
+
+pub fn attempt(name: &str, number: i64) -> Attempt {
+    Attempt {
+        key: named(name),
         digest: "of a request".to_owned(),
         token: token(number),
         instance: instance(1),
@@ -26,17 +32,16 @@ async fn begin(store: &dyn MarkStore, name: &str, number: i64) -> (String, Opera
 }
 
 async fn know(store: &dyn MarkStore, name: &str, remember: Duration) -> bool {
-    let resource = key("order:7");
-    let known = store.know_operation(&resource, "charge", name, "{}", remember);
-    known.must().await
+    let of = named(name);
+    store.know_operation(&of, "{}", remember).must().await
 }
 
 async fn forget(store: &dyn MarkStore, name: &str) -> bool {
-    let resource = key("order:7");
-    store
-        .forget_operation(&resource, "charge", name)
-        .must()
-        .await
+    store.forget_operation(&named(name)).must().await
+}
+
+async fn settle(store: &dyn MarkStore, name: &str) -> bool {
+    store.settle_operation(&named(name)).must().await
 }
 
 fn sent() -> OperationState {
@@ -50,12 +55,12 @@ pub async fn one_attempt_may_send(home: Home) {
     assert_eq!(begin(&*store, "b", 42).await, ("a".to_owned(), sent()));
     assert!(!know(&*store, "b", DAY).await && !forget(&*store, "b").await);
     assert!(!store.retake_operation(&attempt("b", 42), "c").must().await);
-    store.settle_operation(&attempt("b", 42)).must().await;
+    assert!(!settle(&*store, "b").await);
     assert_eq!(begin(&*store, "c", 42).await, ("a".to_owned(), sent()));
     // It gives back what it has not sent.
     assert!(forget(&*store, "a").await);
     assert_eq!(begin(&*store, "c", 42).await, ("c".to_owned(), sent()));
-    store.settle_operation(&attempt("c", 42)).must().await;
+    assert!(settle(&*store, "c").await);
     assert_eq!(begin(&*store, "d", 42).await.1, OperationState::Settled);
     // Of those that take its place, one does.
     assert!(store.retake_operation(&attempt("d", 43), "c").must().await);
@@ -93,7 +98,7 @@ pub async fn an_attempt_settles_with_its_instance(home: Home) {
         .must()
         .await;
     assert_eq!(
-        (unknown.len(), unknown[0].settled, &*unknown[0].attempt),
+        (unknown.len(), unknown[0].settled, &*unknown[0].key.attempt),
         (1, true, "a")
     );
     assert_eq!(unknown[0].token, token(41));
@@ -113,7 +118,7 @@ pub async fn only_known_outcomes_expire(home: Home) {
         .await;
     assert_eq!(store.expire_operations().must().await, 1);
     assert_eq!(begin(&*store, "b", 42).await, ("b".to_owned(), sent()));
-    store.settle_operation(&attempt("b", 42)).must().await;
+    assert!(settle(&*store, "b").await);
     assert_eq!(store.expire_operations().must().await, 0);
     assert_eq!(begin(&*store, "c", 43).await.0, "b");
 }
