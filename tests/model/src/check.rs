@@ -18,7 +18,7 @@ pub trait Run:
     /// The run's name, and its mistake if it has one.
     fn name(&self) -> String;
 
-    /// What must hold in every state.
+    /// The properties that must hold in every state.
     fn guarantees() -> Vec<Property<Self>>;
 }
 

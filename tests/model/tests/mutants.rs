@@ -224,6 +224,7 @@ outcomes_refuted! {
     answer_recorded_without_its_name: looked_up(RISING), KnownWithoutName, FOREIGN;
     outcome_resolved_without_its_name: OutcomeBounds { resolves: true, ..looked_up(RISING) }, ResolveWithoutName, TWICE;
     sent_without_an_answer_of_the_store: EQUAL, SendWithoutAnswer, TWICE;
+    first_attempt_forgotten_with_the_second: forwarded(EQUAL), GiveBackForgets, FORGOTTEN;
     unknown_outcome_expires: EQUAL, UnknownExpires, TWICE;
     digests_not_compared: DIFFERENT, AnyDigest, FOREIGN;
 }

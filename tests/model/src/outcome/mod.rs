@@ -44,6 +44,8 @@ pub enum Mutant {
     GiveBackWithoutName,
     /// An attempt is given back although it was sent, and broke.
     GiveBackOfSent,
+    /// An attempt that was made again is given back like a first one.
+    GiveBackForgets,
     /// An answer is recorded, no matter whose the row is.
     KnownWithoutName,
     /// An operator's resolution does not name the attempt that the operator has looked at.
@@ -56,7 +58,7 @@ pub enum Mutant {
     AnyDigest,
 }
 
-/// How large a run is, and what may happen in it.
+/// The size of a run, and the events that may happen in it.
 #[derive(Clone, Copy, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -76,7 +78,7 @@ pub struct Bounds {
     /// An operator resolves unknown outcomes.
     pub resolves: bool,
     pub mutant: Option<Mutant>,
-    /// What is looked for: bits of [`state::Broken`].
+    /// The breaks that are looked for: bits of [`state::Broken`].
     pub judged: u8,
 }
 

@@ -1,12 +1,12 @@
-//! What must hold in every state, and what must be reached so that the search is known not to be
-//! empty.
+//! The properties that must hold in every state, and those that must be reached, so that the search
+//! is known not to be empty.
 
 use stateright::Property;
 
 use super::state::{Attempt, Broken, Found, Life, Phase, Progress, State, Statement};
 use super::{Bounds, Outcome};
 
-/// What must hold in every state.
+/// The properties that must hold in every state.
 pub(super) fn guarantees() -> Vec<Property<Outcome>> {
     vec![
         Property::always("outcome: it takes effect once", |_, s| {
@@ -22,6 +22,9 @@ pub(super) fn guarantees() -> Vec<Property<Outcome>> {
             "outcome: not sent again while its answer is recorded",
             |_, s| unbroken(s, Broken::OVERTAKEN),
         ),
+        Property::always("outcome: none that may have been is forgotten", |_, s| {
+            unbroken(s, Broken::FORGOTTEN)
+        }),
     ]
 }
 
@@ -47,7 +50,7 @@ pub(super) fn of(b: &Bounds) -> Vec<Property<Outcome>> {
     guarantees().into_iter().chain(reached).collect()
 }
 
-/// What must be reached.
+/// The properties that must be reached.
 type Reached = (&'static str, fn(&Outcome, &State) -> bool);
 
 const ALWAYS: &[Reached] = &[

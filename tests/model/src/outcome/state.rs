@@ -88,7 +88,7 @@ pub enum Found {
     Known(Source),
 }
 
-/// How far a request is.
+/// The stage of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Phase {
     #[default]
@@ -158,7 +158,7 @@ pub enum Life {
     Settled,
 }
 
-/// What was broken. Not known to the program.
+/// The properties that were broken. Not known to the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Broken(pub u8);
 
@@ -171,6 +171,8 @@ impl Broken {
     pub const FOREIGN: u8 = 1 << 2;
     /// It was sent while the answer to another attempt was being recorded.
     pub const OVERTAKEN: u8 = 1 << 3;
+    /// Its row was deleted, though an attempt had taken effect or could.
+    pub const FORGOTTEN: u8 = 1 << 4;
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -193,7 +195,7 @@ impl State {
         self.attempts[request].instance > 0 || self.life == Life::Alive && !self.crashed
     }
 
-    /// What is on record of the instance of an attempt.
+    /// The record of the instance of an attempt.
     #[must_use]
     pub fn life_of(&self, attempt: usize) -> Life {
         match self.attempts[attempt].instance {

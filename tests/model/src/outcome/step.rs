@@ -1,4 +1,4 @@
-//! What can happen, a function for each [`Action`] that is more than a line. `None`: not now.
+//! The events, a function for each [`Action`] that is more than a line. `None`: not now.
 
 use super::state::{Attempt, Broken, Found, Life, Phase, Progress, Row, Source, State, Statement};
 use super::{Bounds, Mutant};
@@ -194,7 +194,7 @@ fn admit(b: &Bounds, s: &mut State, r: usize) -> Option<()> {
     s.attempts[r].goes(Phase::Idle, Phase::Calls(Statement::Begin, None))
 }
 
-/// What the store does, under the row's lock.
+/// The work of the store, under the row's lock.
 fn execute(b: &Bounds, s: &mut State, r: usize, statement: Statement) -> Found {
     let (own, from) = (Some(r), s.attempts[r].from);
     // Returns whether the row is this attempt's and unknown.
@@ -217,7 +217,7 @@ fn execute(b: &Bounds, s: &mut State, r: usize, statement: Statement) -> Found {
             return Found::Known(None);
         }
         Statement::Know if is(s, own, Mutant::KnownWithoutName) => s.know(own),
-        Statement::GiveBack if is(s, own, Mutant::GiveBackWithoutName) => s.row = None,
+        Statement::GiveBack if is(s, own, Mutant::GiveBackWithoutName) => give_back(b, s, r),
         Statement::Settle if is(s, own, Mutant::SettledWithoutName) => {
             s.row
                 .iter_mut()
@@ -228,6 +228,21 @@ fn execute(b: &Bounds, s: &mut State, r: usize, statement: Statement) -> Found {
     Found::Own
 }
 
+/// The attempt has had no effect. The one whose place it took may have had (`forward`).
+fn give_back(b: &Bounds, s: &mut State, r: usize) {
+    let again = b.forward && s.attempts[r].from.is_some();
+    if again && !b.is(Mutant::GiveBackForgets) {
+        s.row
+            .iter_mut()
+            .for_each(|row| row.progress = Progress::Settled);
+        return;
+    }
+    s.row = None;
+    if s.attempts.iter().any(|a| a.effect || a.in_flight) {
+        s.broken.0 |= Broken::FORGOTTEN;
+    }
+}
+
 impl State {
     fn know(&mut self, by: Source) {
         self.row
@@ -236,7 +251,7 @@ impl State {
     }
 }
 
-/// What another attempt's row says to this one.
+/// Judges an operation by the row of another attempt.
 fn judge(b: &Bounds, s: &State, r: usize, row: Row) -> Found {
     let other = row.attempt;
     let (own, found) = (b.requests[r], b.requests[other]);
@@ -304,7 +319,7 @@ fn give_up(b: &Bounds, attempt: &mut Attempt) -> Option<()> {
             attempt.ends(Phase::Refused);
             return Some(());
         }
-        // What may be on record is given back until that succeeds.
+        // A row that it may have made is given back until that succeeds.
         Statement::Begin | Statement::Retake | Statement::GiveBack => {
             attempt.late |= Statement::GiveBack.bit();
         }
