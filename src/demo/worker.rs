@@ -89,7 +89,7 @@ impl Worker {
     }
 
     pub(super) async fn charge(&self, path: &str, amount: i64) -> anyhow::Result<Answer> {
-        // Whoever repeats an operation sends the same request.
+        // A repetition sends the same request.
         let body = json!({ "amount": amount });
         let text = format!("take {amount}");
         self.write(Method::POST, path, &body, &text).await

@@ -96,7 +96,7 @@ pub struct Fencing {
     unknown_operations: Mutex<UnknownCount>,
     /// How long the store may take over an answer.
     timeout: Duration,
-    /// How long an unknown outcome counts as in flight.
+    /// An unknown outcome counts as in flight for so long.
     settle: Duration,
 }
 

@@ -144,7 +144,7 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit())
 }
 
-/// Whether a segment behind this form is a version: `v1`, `/api/2`.
+/// True if a segment behind this form is a version: `v1`, `/api/2`.
 fn is_version(segment: &str, form: &str) -> bool {
     let number = segment.strip_prefix('v');
     number.is_some_and(|number| number.split('.').all(is_number))

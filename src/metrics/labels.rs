@@ -203,7 +203,7 @@ impl Outcome {
         self.as_str().starts_with("observed-")
     }
 
-    /// Whether only a route that remembers outcomes has it.
+    /// True if only a route that remembers outcomes has it.
     #[must_use]
     pub fn is_of_an_operation(self) -> bool {
         self == Self::Replayed || self.as_str().starts_with("operation-")

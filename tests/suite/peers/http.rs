@@ -1,5 +1,5 @@
-//! What HTTP means: http-cache-tests, `REDbot`, schemathesis and curl. The last three meet httpbin,
-//! which describes itself.
+//! The semantics of HTTP: http-cache-tests, `REDbot`, schemathesis and curl. The last three meet
+//! httpbin, which describes itself.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -250,7 +250,7 @@ const CURL: Suite = Suite {
     ],
 };
 
-/// What is asked of httpbin: `file` has 3 MiB.
+/// The pages of httpbin that are asked for: `file` has 3 MiB.
 const CALLS: &str = "
 /html
 /encoding/utf8

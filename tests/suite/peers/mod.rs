@@ -75,7 +75,7 @@ impl From<Vec<(String, String)>> for Outcomes {
 /// One way to an upstream, for the time of one run.
 pub struct Route {
     pub way: Way,
-    /// Where the suite sends its requests: `http://127.0.0.1:40123`.
+    /// The suite sends its requests there: `http://127.0.0.1:40123`.
     pub url: String,
     /// A directory for the files of the run.
     pub dir: TempDir,

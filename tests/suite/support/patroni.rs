@@ -64,7 +64,7 @@ impl Synchronous {
         }
     }
 
-    /// How many standbys have to be in this role.
+    /// The number of standbys that have to be in this role.
     fn standbys(self) -> (&'static str, usize) {
         match self {
             Self::On => ("sync_standby", 1),
@@ -77,7 +77,7 @@ impl Synchronous {
 /// See the module's documentation. Dropped: ended and removed.
 pub struct PatroniCluster {
     pub members: Vec<Member>,
-    /// Where `HAProxy` listens.
+    /// The port of `HAProxy`.
     front: u16,
     _haproxy: Process,
     _etcd: Process,

@@ -71,7 +71,7 @@ async fn no_mark_is_lost_under_patroni() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
-/// How a round went.
+/// The result of a round.
 struct Played {
     outages: [Outage; 2],
     broken: Option<String>,
@@ -339,7 +339,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// What was broken, in words.
+    /// The rules that were broken, in words.
     async fn judge(&mut self) -> Option<String> {
         let log = self.log.entries();
         let mut found = check(&log);

@@ -20,7 +20,7 @@ const SETTINGS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/config/patroni/patr
 const TIDY: &str = "postgresql: { parameters: { dynamic_shared_memory_type: mmap } }";
 /// The password of the cluster's roles.
 pub const PASSWORD: &str = "only-for-tests-of-ours";
-/// What a member is asked is answered within this, or it is frozen.
+/// A member answers within this, or it is frozen.
 const ANSWER: Duration = Duration::from_secs(1);
 
 /// One Patroni and its Postgres.
@@ -94,7 +94,7 @@ impl Member {
         }
     }
 
-    /// Where its Postgres listens.
+    /// The address of its Postgres.
     pub fn address(&self) -> String {
         loopback(self.port).to_string()
     }

@@ -1,4 +1,4 @@
-//! What happens to the primary of a cluster, and in which rounds.
+//! The faults of the primary of a cluster, and their rounds.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub const CUT: Duration = Duration::from_secs(6);
 /// A dead primary is replaced within this, and clients ask for as long.
 const REPLACED: Duration = Duration::from_secs(28);
 
-/// What happens to the primary.
+/// A fault of the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PrimaryFault {
     /// An operator asks for another one.
@@ -56,7 +56,7 @@ impl PrimaryFault {
     /// Patroni has lost sight of (`Freeze`, `Hang`).
     const WITHOUT_STANDBY: [Self; 4] = [Switchover, Crash, Loss, LossWhileBehind];
 
-    /// What happens, for the documents.
+    /// The event, for the documents.
     pub fn name(self) -> &'static str {
         match self {
             Switchover => "a switchover (`patronictl switchover`)",
@@ -78,7 +78,7 @@ impl PrimaryFault {
         matches!(self, Freeze | Hang)
     }
 
-    /// How long clients ask.
+    /// Clients ask for so long.
     pub fn span(self) -> Duration {
         BEFORE
             + match self {

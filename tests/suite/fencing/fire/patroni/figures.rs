@@ -1,4 +1,4 @@
-//! How long writes were refused, over all rounds, as docs/postgres.md has it.
+//! The times for which writes were refused, over all rounds, as docs/postgres.md has them.
 
 use std::collections::BTreeMap;
 use std::fmt;
