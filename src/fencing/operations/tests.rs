@@ -6,10 +6,20 @@ use crate::fencing::tests::{CallPlan, Double, Rig, SETTLE, broken, clock, key, t
 
 const DAY: Duration = Duration::from_hours(24);
 
-async fn rig(store: &Arc<Double>) -> (Rig, TaskTracker) {
-    let rig = Rig::new(Arc::clone(store) as _, 1, clock()).await;
+/// The store of an instance, the tasks that a stop waits for, and a permit for 41.
+async fn admitted() -> (Arc<Double>, TaskTracker, Permit) {
+    let store = Arc::new(Double::default());
+    let rig = Rig::new(Arc::clone(&store) as _, 1, clock()).await;
     let _ = rig.run();
-    (rig, TaskTracker::new())
+    let permit = rig.admit("a", 41).await;
+    (store, TaskTracker::new(), permit)
+}
+
+/// An attempt that is at the upstream.
+async fn sent(permit: &Permit, tasks: &TaskTracker) -> OwnAttempt {
+    let mut first = own(begin(permit, "first", tasks).await);
+    first.begin();
+    first
 }
 
 async fn begin(permit: &Permit, name: &str, tasks: &TaskTracker) -> Result<Begun, Refused> {
@@ -40,12 +50,8 @@ fn on_record(store: &Double) -> Option<(String, OperationState)> {
 
 #[tokio::test(start_paused = true)]
 async fn of_two_that_take_the_place_of_one_one_does() {
-    let store = Arc::new(Double::default());
-    let (rig, tasks) = rig(&store).await;
-    let permit = rig.admit("a", 41).await;
-    let mut first = own(begin(&permit, "first", &tasks).await);
-    first.begin();
-    drop(first);
+    let (store, tasks, permit) = admitted().await;
+    drop(sent(&permit, &tasks).await);
     // Unknown, and in flight until it has settled.
     assert!(matches!(
         begin(&permit, "second", &tasks).await,
@@ -73,9 +79,7 @@ async fn of_two_that_take_the_place_of_one_one_does() {
 
 #[tokio::test(start_paused = true)]
 async fn an_attempt_whose_answer_was_lost_is_given_back_until_that_succeeds() {
-    let store = Arc::new(Double::default());
-    let (rig, tasks) = rig(&store).await;
-    let permit = rig.admit("a", 41).await;
+    let (store, tasks, permit) = admitted().await;
     store.plan("begin", CallPlan::Lose);
     for _ in 0..3 {
         store.plan("forget", CallPlan::Fail(broken()));
@@ -94,11 +98,8 @@ async fn an_attempt_whose_answer_was_lost_is_given_back_until_that_succeeds() {
 /// A token that an operator has lowered the mark below says nothing about newer ones.
 #[tokio::test(start_paused = true)]
 async fn a_permit_says_nothing_about_newer_tokens() {
-    let store = Arc::new(Double::default());
-    let (rig, tasks) = rig(&store).await;
-    let permit = rig.admit("a", 41).await;
-    let mut first = own(begin(&permit, "first", &tasks).await);
-    first.begin();
+    let (store, tasks, permit) = admitted().await;
+    let first = sent(&permit, &tasks).await;
     for (newer, settles) in [(true, false), (false, true)] {
         let other = token(if newer { 42 } else { 40 });
         for (row, _) in store.rows().operations.values_mut() {
@@ -108,7 +109,7 @@ async fn a_permit_says_nothing_about_newer_tokens() {
         assert_eq!(matches!(begun, Ok(Begun::Unknown(_))), settles);
     }
     // Without its lease, a permit says nothing: it may be long over.
-    rig.lease().end();
+    permit.fencing().lease().end();
     assert!(matches!(
         begin(&permit, "second", &tasks).await,
         Ok(Begun::UnderWay)
@@ -118,11 +119,8 @@ async fn a_permit_says_nothing_about_newer_tokens() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_the_store_does_not_take_is_recorded_when_it_does() {
-    let store = Arc::new(Double::default());
-    let (rig, tasks) = rig(&store).await;
-    let permit = rig.admit("a", 41).await;
-    let mut first = own(begin(&permit, "first", &tasks).await);
-    first.begin();
+    let (store, tasks, permit) = admitted().await;
+    let first = sent(&permit, &tasks).await;
     for _ in 0..4 {
         store.plan("know", CallPlan::Fail(broken()));
     }
@@ -141,11 +139,8 @@ async fn an_answer_that_the_store_does_not_take_is_recorded_when_it_does() {
 
 #[tokio::test(start_paused = true)]
 async fn that_an_attempt_has_settled_is_recorded_when_the_store_takes_it() {
-    let store = Arc::new(Double::default());
-    let (rig, tasks) = rig(&store).await;
-    let permit = rig.admit("a", 41).await;
-    let mut first = own(begin(&permit, "first", &tasks).await);
-    first.begin();
+    let (store, tasks, permit) = admitted().await;
+    let first = sent(&permit, &tasks).await;
     for _ in 0..3 {
         store.plan("settle operation", CallPlan::Fail(broken()));
     }
@@ -157,12 +152,8 @@ async fn that_an_attempt_has_settled_is_recorded_when_the_store_takes_it() {
 /// The first attempt may have taken effect: that the second one has not says nothing of it.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_was_made_again_leaves_the_outcome_unknown() {
-    let store = Arc::new(Double::default());
-    let (rig, tasks) = rig(&store).await;
-    let permit = rig.admit("a", 41).await;
-    let mut first = own(begin(&permit, "first", &tasks).await);
-    first.begin();
-    drop(first);
+    let (store, tasks, permit) = admitted().await;
+    drop(sent(&permit, &tasks).await);
     tokio::time::sleep(SETTLE * 2).await;
     for (name, lost) in [("second", false), ("third", true)] {
         let last = unknown(begin(&permit, name, &tasks).await);
