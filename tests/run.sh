@@ -212,6 +212,8 @@ else
     trap 'kill "$installing" 2>/dev/null || true; [ -z "$image" ] || kill -- "-$image" 2>/dev/null || true' EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM
+    # Where nothing is compiled yet, what makes the next build shorter makes this one longer.
+    [ -d target/debug/incremental ] || export CARGO_INCREMENTAL=0
     cargo test --locked --no-run
     wait $installing
     # The image takes minutes to compile and seconds to test: what the other tests leave of the

@@ -67,7 +67,7 @@ async fn histories() {
     if let Some(seed) = number("FENCEPOST_FIRE_SEED") {
         for _ in 0..number("FENCEPOST_FIRE_TIMES").unwrap_or(1) {
             bench
-                .play_all(seed..=seed, Score::is_broken)
+                .play_all(seed..=seed, |_| Next::Any)
                 .await
                 .report("fire::histories");
         }
@@ -75,10 +75,21 @@ async fn histories() {
     }
     // A fault finds its point only with the right timing: what has not occurred yet is played for
     // on.
-    let enough = |score: &Score| {
-        score.is_broken() || score.played >= BLOCK && bench.missing(score).is_empty()
+    let next = |score: &Score| {
+        if score.is_broken() {
+            return Next::End;
+        }
+        let missing = bench.missing(score);
+        if score.played == BLOCK && !missing.is_empty() {
+            println!("fire: not in the first {BLOCK} histories: {missing:#?}");
+        }
+        match (score.played >= BLOCK, missing.is_empty()) {
+            (false, _) => Next::Any,
+            (true, false) => Next::With(missing),
+            (true, true) => Next::End,
+        }
     };
-    let score = bench.play_all(1..=MOST, enough).await;
+    let score = bench.play_all(1..=MOST, next).await;
     score.report("fire::histories");
     bench.assert_all_occurred(&score);
 }
@@ -97,7 +108,11 @@ async fn soak() {
                 printed = Instant::now();
                 println!("--- seeds {from} to {}\n{}", score.last, score.summary());
             }
-            Instant::now() >= end
+            if Instant::now() >= end {
+                Next::End
+            } else {
+                Next::Any
+            }
         })
         .await;
     score.report("fire::soak");
@@ -206,20 +221,22 @@ impl Bench {
         Some(plan)
     }
 
-    /// Plays these seeds, many at a time, until they are through or `enough` says so.
+    /// Plays these seeds, many at a time, until they are through or `next` says so.
     async fn play_all(
         &self,
         seeds: std::ops::RangeInclusive<u64>,
-        mut enough: impl FnMut(&Score) -> bool,
+        mut next: impl FnMut(&Score) -> Next,
     ) -> Score {
         let began = Instant::now();
         let mut score = Score::default();
         let mut seeds = seeds.filter_map(|seed| self.plan(seed));
         let mut running = JoinSet::new();
-        let mut on = true;
+        let mut wanted = Next::Any;
         loop {
-            while on && running.len() < AHEAD {
-                let Some(plan) = seeds.next() else { break };
+            while running.len() < AHEAD {
+                let Some(plan) = seeds.find(|plan| wanted.takes(plan)) else {
+                    break;
+                };
                 score.last = plan.seed;
                 let (park, noise) = (Arc::clone(&self.park), self.noise.clone());
                 running.spawn(judged(plan, park, noise));
@@ -228,10 +245,36 @@ impl Bench {
                 break;
             };
             score.take(judged.expect("judging does not panic"));
-            on = on && !enough(&score);
+            if !matches!(wanted, Next::End) {
+                wanted = next(&score);
+            }
         }
         println!("fire: {} histories in {:?}", score.played, began.elapsed());
         score
+    }
+}
+
+/// The histories that are played next.
+enum Next {
+    Any,
+    /// Those that may bring about one of these things, which have not occurred.
+    With(Vec<String>),
+    End,
+}
+
+impl Next {
+    fn takes(&self, plan: &Plan) -> bool {
+        let missing = match self {
+            Self::Any => return true,
+            Self::With(missing) => missing,
+            Self::End => return false,
+        };
+        let faults = plan.faults.iter();
+        let may: Vec<String> = faults.flat_map(tally::names).collect();
+        let of_no_fault = |name: &String| !name.starts_with("fault") && !name.starts_with("point");
+        missing
+            .iter()
+            .any(|name| of_no_fault(name) || may.contains(name))
     }
 }
 

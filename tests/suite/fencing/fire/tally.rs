@@ -6,7 +6,7 @@ use std::fmt;
 use super::Can;
 use super::check::History;
 use super::log::{Errand, Event, LogEntry};
-use super::plan::{FaultCase, FaultKind, FaultPoint, Ground, Plan, Sky, Transport};
+use super::plan::{Fault, FaultCase, FaultKind, FaultPoint, Ground, Plan, Sky, Transport};
 
 /// Counts by name.
 #[derive(Clone, Debug, Default)]
@@ -72,9 +72,9 @@ impl Tally {
                 Event::NoMarks { .. } => self.add("looks at the marks: failed", 1),
                 Event::Fault { kind, point, .. } => {
                     self.add("faults", 1);
-                    self.add(format!("fault: {kind}"), 1);
-                    self.add(format!("point: {point}"), 1);
-                    self.add(format!("fault and point: {kind} {point}"), 1);
+                    for name in names_of(kind, point) {
+                        self.add(name, 1);
+                    }
                 }
                 _ => {}
             }
@@ -165,6 +165,19 @@ impl Tally {
         wanted.retain(|name| self.get(name) == 0);
         wanted
     }
+}
+
+/// The names under which a fault is counted if it finds its point.
+pub fn names(fault: &Fault) -> [String; 3] {
+    names_of(&fault.case().name(), fault.point.name())
+}
+
+fn names_of(kind: &str, point: &str) -> [String; 3] {
+    [
+        format!("fault: {kind}"),
+        format!("point: {point}"),
+        format!("fault and point: {kind} {point}"),
+    ]
 }
 
 const REFUSALS: [&str; 11] = [
