@@ -139,12 +139,10 @@ pub struct ReadyReport {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::config::RouteTable;
     use crate::metrics::Metrics;
-    use crate::store::{InstanceId, InstanceRow, StoreError};
+    use crate::store::{InstanceId, InstanceRow, StoreError, Terms};
 
     fn new(follows_store: bool) -> Readiness {
         let store = Arc::clone(Metrics::new(&[]).store());
@@ -197,11 +195,10 @@ mod tests {
         let (me, other) = (InstanceId::from_bits(1), InstanceId::from_bits(2));
         let row = InstanceRow {
             id: other,
-            renewals: 1,
-            lease: Duration::from_secs(5),
-            settle: Duration::ZERO,
-            undelivered: Duration::ZERO,
-            routes: "another".to_owned(),
+            terms: Terms {
+                routes: "another".to_owned(),
+                ..Terms::default()
+            },
             dead: false,
             ended: false,
         };

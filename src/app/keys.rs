@@ -227,12 +227,12 @@ async fn replace_settled(
         for row in rows.iter_mut().filter(|row| !row.dead) {
             if !store.shared() {
                 // Only one process can have the file, and this is it.
-                row.dead = store.declare_dead(row.id, row.renewals).await?;
+                row.dead = store.declare_dead(row.id, row.terms.renewals).await?;
                 continue;
             }
-            let first = *seen.entry(row.id).or_insert(row.renewals);
+            let first = *seen.entry(row.id).or_insert(row.terms.renewals);
             anyhow::ensure!(
-                first == row.renewals,
+                first == row.terms.renewals,
                 "instance {} of namespace {} is alive and serves the routes on record: its requests \
                  are in flight under the old keys. Stop every proxy of the namespace, and run this again",
                 row.id,
@@ -256,7 +256,7 @@ async fn replace_settled(
 
 fn waiting_for(rows: &[InstanceRow], reckoning: &Reckoning) -> String {
     let longest = rows.iter().map(|row| {
-        let silence = reckoning.silence(row.lease) * u32::from(!row.dead);
+        let silence = reckoning.silence(row.terms.lease) * u32::from(!row.dead);
         silence + reckoning.after_death_of(row)
     });
     let longest = longest.max().unwrap_or_default().as_secs() + 1;

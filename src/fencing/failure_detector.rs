@@ -31,6 +31,12 @@ struct Seen {
     unknown: bool,
 }
 
+impl Seen {
+    fn settles_in(&self, now: Duration) -> Option<Duration> {
+        Some((self.dead_since? + self.settling).saturating_sub(now))
+    }
+}
+
 /// The other instances, as far as this one has seen them.
 #[derive(Debug)]
 pub struct FailureDetector {
@@ -130,7 +136,7 @@ impl FailureDetector {
         let mut verdict = Verdict::default();
         for row in rows.iter().filter(|row| row.id != me) {
             let entry = seen.entry(row.id).or_insert(Seen {
-                renewals: row.renewals,
+                renewals: row.terms.renewals,
                 still_since: None,
                 dead_since: None,
                 settling: Duration::ZERO,
@@ -139,7 +145,8 @@ impl FailureDetector {
             entry.unknown = false;
             entry.settling = self.reckoning.after_death_of(row);
             if row.dead {
-                if std::mem::replace(&mut entry.renewals, row.renewals) != row.renewals {
+                if std::mem::replace(&mut entry.renewals, row.terms.renewals) != row.terms.renewals
+                {
                     // It has lived since: a failover has lost one death, and this is the next one.
                     entry.dead_since = None;
                 }
@@ -153,13 +160,13 @@ impl FailureDetector {
             // A failover has lost the declaration, so this death has not happened: the next one
             // settles again.
             entry.dead_since = None;
-            if entry.renewals != row.renewals || entry.still_since.is_none() {
-                entry.renewals = row.renewals;
+            if entry.renewals != row.terms.renewals || entry.still_since.is_none() {
+                entry.renewals = row.terms.renewals;
                 entry.still_since = Some(read.answered);
             } else if let Some(since) = entry.still_since
-                && read.sent.saturating_sub(since) >= self.reckoning.silence(row.lease)
+                && read.sent.saturating_sub(since) >= self.reckoning.silence(row.terms.lease)
             {
-                verdict.silent.push((row.id, row.renewals));
+                verdict.silent.push((row.id, row.terms.renewals));
             }
         }
         // Those that were met before this read was sent.
@@ -217,10 +224,7 @@ impl FailureDetector {
     /// not seen yet.
     #[must_use]
     pub fn settles_in(&self, id: InstanceId, now: Duration) -> Option<Duration> {
-        let table = locked(&self.table);
-        let entry = table.instances.get(&id)?;
-        let end = entry.dead_since? + entry.settling;
-        Some(end.saturating_sub(now))
+        locked(&self.table).instances.get(&id)?.settles_in(now)
     }
 
     /// The other instances as they were last seen.
@@ -234,9 +238,7 @@ impl FailureDetector {
                 None => InstanceState::Alive,
             },
             silent_for: seen.still_since.map(|since| now.saturating_sub(since)),
-            settles_in: seen
-                .dead_since
-                .map(|since| (since + seen.settling).saturating_sub(now)),
+            settles_in: seen.settles_in(now),
         });
         others.collect()
     }
@@ -262,17 +264,20 @@ impl WatchedInstances {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Terms;
 
     const SEC: Duration = Duration::from_secs(1);
 
     fn row(id: u64, renewals: i64, dead: bool) -> InstanceRow {
         InstanceRow {
             id: InstanceId::from_bits(id),
-            renewals,
-            lease: 5 * SEC,
-            settle: 30 * SEC,
-            undelivered: 10 * SEC,
-            routes: String::new(),
+            terms: Terms {
+                renewals,
+                lease: 5 * SEC,
+                settle: 30 * SEC,
+                undelivered: 10 * SEC,
+                routes: String::new(),
+            },
             dead,
             ended: false,
         }

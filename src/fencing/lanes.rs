@@ -12,7 +12,6 @@ use tokio::task::JoinHandle;
 use tokio::time::{Duration, Instant};
 
 use super::Fencing;
-use super::epochs::Older;
 use crate::store::{Lane, Notification, StoreError};
 
 /// The pause after a row that another session has locked was tried by itself.
@@ -102,20 +101,15 @@ impl Fencing {
     }
 
     /// Has the owners of older epochs notified, if they live.
-    pub(super) fn tell(&self, older: Vec<Older>) {
-        let living = older.into_iter().filter(|older| {
-            self.detector.meet(older.epoch.instance);
-            self.store.shared() && !self.detector.is_dead(older.epoch.instance)
+    pub(super) fn tell(&self, mut owners: Vec<Notification>) {
+        owners.retain(|owner| {
+            let lives = |id| {
+                self.detector.meet(id);
+                self.store.shared() && !self.detector.is_dead(id)
+            };
+            owner.to.is_none_or(lives)
         });
-        let notifications = living.map(|older| Notification {
-            resource: older.resource,
-            waits: Some(older.waits),
-            to: Some(older.epoch.instance),
-        });
-        // Outside of the queue's lock.
-        let notifications: Vec<Notification> = notifications.collect();
-        let errands = self.epoch_table.errands();
-        errands.notifications.add(notifications);
+        self.epoch_table.errands().notifications.add(owners);
     }
 }
 

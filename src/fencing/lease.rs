@@ -46,8 +46,7 @@ pub struct Lease {
     clock: BootClock,
     /// The first id of this process. The others follow it without a gap.
     first: InstanceId,
-    /// `None`: it never ends by itself.
-    term: Option<Duration>,
+    term: Duration,
     /// When it ends, in nanoseconds of `clock`. 0: it has not begun.
     ends: AtomicU64,
     /// The run is over: the lease is never valid again.
@@ -99,10 +98,10 @@ fn nanos(d: Duration) -> u64 {
 }
 
 impl Lease {
-    /// A lease that has not begun. The first [`Self::renewed`] begins it. Without a `term` it never
-    /// ends by itself.
+    /// A lease that has not begun. The first [`Self::renewed`] begins it. With a `term` of
+    /// [`Duration::MAX`] it never ends by itself.
     #[must_use]
-    pub fn new(clock: BootClock, term: Option<Duration>, instance: InstanceId) -> Self {
+    pub fn new(clock: BootClock, term: Duration, instance: InstanceId) -> Self {
         let identity = Identity {
             instance,
             incarnation: 0,
@@ -227,26 +226,20 @@ impl Lease {
         locked(&self.state)
     }
 
-    /// The rest of the lease. `None` if it never ends, or if the run is over: nothing is to be
-    /// renewed.
+    /// The rest of the lease. `None` if the run is over: nothing is to be renewed.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
-        self.term?;
-        if self.is_over() {
-            return None;
-        }
-        let ends = Duration::from_nanos(self.ends.load(Ordering::Acquire));
-        Some(ends.saturating_sub(self.clock.now()))
+        (!self.is_over()).then(|| self.ends().saturating_sub(self.clock.now()))
+    }
+
+    fn ends(&self) -> Duration {
+        Duration::from_nanos(self.ends.load(Ordering::Acquire))
     }
 
     /// How long it has been over; `None` while it runs.
     #[must_use]
     pub fn lapsed_for(&self) -> Option<Duration> {
-        if self.valid() {
-            return None;
-        }
-        let ends = Duration::from_nanos(self.ends.load(Ordering::Acquire));
-        Some(self.clock.now().saturating_sub(ends))
+        (!self.valid()).then(|| self.clock.now().saturating_sub(self.ends()))
     }
 
     /// When the exchanges of a lease that is over will be cut; `None` while it runs.
@@ -256,9 +249,8 @@ impl Lease {
     }
 
     /// Cuts the exchanges that have run for too long under a lapsed lease. Returns the time until
-    /// there may be more of them; `None` if the lease never lapses.
-    pub fn cut_overdue(&self) -> Option<Duration> {
-        self.term?;
+    /// there may be more of them.
+    pub fn cut_overdue(&self) -> Duration {
         let mut state = self.state();
         let now = self.clock.now();
         let mut next = Duration::MAX;
@@ -270,13 +262,13 @@ impl Lease {
             }
             *due > now
         });
-        Some(next.min(self.cut_current(&state, now)))
+        next.min(self.cut_current(&state, now))
     }
 
     /// As [`Self::cut_overdue`], for this incarnation only. The end is read under the lock: a
     /// renewal that comes meanwhile begins something new, which must not be cut.
     fn cut_current(&self, state: &LeaseState, now: Duration) -> Duration {
-        let ends = Duration::from_nanos(self.ends.load(Ordering::Acquire));
+        let ends = self.ends();
         let due = ends.saturating_add(self.cutoff);
         if state.identity.cutoff.is_cancelled() || ends.is_zero() {
             return Duration::MAX;
@@ -294,9 +286,7 @@ impl Lease {
             return;
         }
         let mut state = self.state();
-        if self.term.is_some() {
-            self.cut_current(&state, self.clock.now());
-        }
+        self.cut_current(&state, self.clock.now());
         // The same id may revive after its exchanges were cut: new ones are not to be cut with
         // them.
         if state.identity.cutoff.is_cancelled() {
@@ -308,8 +298,8 @@ impl Lease {
     }
 
     fn extend(&self, sent: Duration) {
-        let ends = self.term.map_or(u64::MAX, |term| nanos(sent + term));
-        self.ends.fetch_max(ends, Ordering::AcqRel);
+        self.ends
+            .fetch_max(nanos(sent.saturating_add(self.term)), Ordering::AcqRel);
     }
 
     /// An id that this process has not used. It is unknown whether a join that failed was recorded,
@@ -337,7 +327,7 @@ impl Lease {
     pub fn rejoined(&self, instance: InstanceId, sent: Duration) -> Identity {
         let mut state = self.state();
         let now = self.clock.now();
-        let ended = Duration::from_nanos(self.ends.load(Ordering::Acquire)).min(now);
+        let ended = self.ends().min(now);
         let incarnation = state.identity.incarnation + 1;
         let new = Identity {
             instance,

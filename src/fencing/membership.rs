@@ -189,7 +189,7 @@ impl Membership {
             row.ended &= !self.fencing.lease.has_used(row.id);
             // Only one process can have a file: every other instance is dead.
             if !row.dead && (row.ended || !self.fencing.store.shared()) {
-                let declared = self.fencing.store.declare_dead(row.id, row.renewals);
+                let declared = self.fencing.store.declare_dead(row.id, row.terms.renewals);
                 // A locked row must not stop the detection of other deaths.
                 let declared = self.bounded(declared).await;
                 row.dead = declared.unwrap_or_else(|error| {
@@ -232,26 +232,21 @@ impl Membership {
             Some(at) => self.bounded(self.fencing.store.declare_dead(id, at)).await,
             None => self.bounded(self.fencing.store.settle(id)).await,
         };
+        let (detector, now) = (&self.fencing.detector, self.fencing.lease.clock().now());
         match (recorded, silent_at) {
             (Ok(true), Some(_)) => {
                 tracing::warn!(instance = %id, "an instance stopped renewing and is declared dead; its work settles");
-                self.fencing
-                    .detector
-                    .declared(id, self.fencing.lease.clock().now());
+                detector.declared(id, now);
                 self.table().ring_all();
             }
-            (Ok(true), None) => {
-                tracing::info!(instance = %id, "a dead instance's work has settled");
-                self.fencing
-                    .detector
-                    .forget(id, self.fencing.lease.clock().now());
-                self.look_for_waiting();
+            (Ok(settled), None) => {
+                // If it lives, the next read shows it.
+                detector.forget(id, now);
+                if settled {
+                    tracing::info!(instance = %id, "a dead instance's work has settled");
+                    self.look_for_waiting();
+                }
             }
-            // It lives: the next read shows it.
-            (Ok(false), None) => self
-                .fencing
-                .detector
-                .forget(id, self.fencing.lease.clock().now()),
             (Ok(false), Some(_)) => {}
             (Err(error), _) => {
                 // The rows of the other instances, which were read before, still hold.
@@ -374,7 +369,8 @@ impl Membership {
     /// often before it: this timer's clock stops while the machine is suspended, and the lease's
     /// does not.
     async fn cutoff(&self) {
-        while let Some(due) = self.fencing.lease.cut_overdue() {
+        loop {
+            let due = self.fencing.lease.cut_overdue();
             self.fencing
                 .metrics
                 .store()

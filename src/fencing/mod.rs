@@ -116,7 +116,7 @@ impl Fencing {
         let limits = &settings.limits;
         let growth = Arc::new(Growth::new(limits.new_resources()));
         let reckoning = reckoning(&**store, settings);
-        let lease = Lease::new(clock, Some(settings.store.lease.0), setup.instance);
+        let lease = Lease::new(clock, settings.store.lease.0, setup.instance);
         let epoch_table = EpochTable::new(EpochTableSetup {
             capacity: settings.store.cached_marks.get(),
             settle: settings.barrier.settle.0,

@@ -12,7 +12,9 @@ use tokio_util::task::TaskTracker;
 
 use super::{Fencing, NoAnswer, Refused};
 use crate::fencing::permit::Sending;
-use crate::store::{Attempt, AttemptKey, Operation, OperationState, StoreError, UnknownOperation};
+use crate::store::{
+    Attempt, AttemptEnd, AttemptKey, Operation, OperationState, StoreError, UnknownOperation,
+};
 
 /// The pauses between the tries to record the end of an attempt, in seconds: a statement without an answer
 /// may commit seconds later.
@@ -189,7 +191,8 @@ impl UnknownAttempt {
             attempt: self.from.clone(),
             ..self.asked.key.clone()
         };
-        let known = fencing.store.know_operation(&of, answer, remember).await;
+        let end = AttemptEnd::Known(answer, remember);
+        let known = fencing.store.end_operation(&of, end).await;
         known.map_err(|error| fencing.no_answer(&error))
     }
 }
@@ -225,8 +228,8 @@ impl OwnAttempt {
 
     /// Says whether the store has answered. Another attempt may be in the place of this one by then.
     async fn record(&mut self, answer: &str, remember: Duration) -> bool {
-        let store = &self.fencing.store;
-        if let Err(error) = store.know_operation(&self.key, answer, remember).await {
+        let end = AttemptEnd::Known(answer, remember);
+        if let Err(error) = self.fencing.store.end_operation(&self.key, end).await {
             self.fencing.metrics.store().failed(&error);
             return false;
         }
@@ -267,7 +270,8 @@ impl Drop for OwnAttempt {
             Stage::Sent => {
                 runtime.spawn(async move {
                     tokio::time::sleep(fencing.settle).await;
-                    while let Err(error) = fencing.store.settle_operation(&key).await {
+                    let end = || fencing.store.end_operation(&key, AttemptEnd::Settled);
+                    while let Err(error) = end().await {
                         fencing.metrics.store().failed(&error);
                         tokio::time::sleep(AGAIN).await;
                     }
@@ -280,12 +284,12 @@ impl Drop for OwnAttempt {
 /// Deletes the row of an attempt that had no effect. If it was made `again`, records the outcome as
 /// unknown. Says whether the row was there; `None`: the store gave no answer.
 async fn forget(fencing: &Fencing, of: &AttemptKey, again: bool) -> Option<bool> {
-    let store = &fencing.store;
-    let forgotten = if again {
-        store.settle_operation(of).await
+    let end = if again {
+        AttemptEnd::Settled
     } else {
-        store.forget_operation(of).await
+        AttemptEnd::Undone
     };
+    let forgotten = fencing.store.end_operation(of, end).await;
     forgotten
         .inspect_err(|error| fencing.metrics.store().failed(error))
         .ok()

@@ -7,9 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::epochs::UnknownOutcome;
+pub use super::epochs::UnknownView;
 use super::{Fencing, Refused, Undecided};
-use crate::json_values::seconds;
 use crate::routing::{Decision, ResourceKey, Token};
 use crate::store::{AuditRow, Epoch, MarkRow, Notification, Opening, Override, StoreError};
 
@@ -50,21 +49,6 @@ impl From<Epoch> for EpochView {
     }
 }
 
-/// A request that was sent and got no whole answer.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct UnknownView {
-    /// Its name in `resolve`.
-    pub id: String,
-    pub token: Token,
-    /// How long it still counts as in flight; `None`: it belongs to another instance that lives.
-    #[serde(rename = "settles_in_seconds", with = "seconds")]
-    pub settles_in: Option<Duration>,
-    /// The instance that sent it.
-    pub instance: String,
-    /// Inherited from a dead run.
-    pub inherited: bool,
-}
-
 /// Why an operator's action failed.
 #[derive(Debug, thiserror::Error)]
 pub enum OperatorError {
@@ -74,23 +58,6 @@ pub enum OperatorError {
     /// The proxy refuses. The text says why, and what to do.
     #[error("{0}")]
     Refused(String),
-}
-
-/// The name of an unknown outcome of this run: its instance and a number. The number alone would
-/// name something else at another proxy, or after a restart.
-fn own_id(unknown: &UnknownOutcome) -> String {
-    format!("{}.{}", unknown.instance, unknown.number)
-}
-
-/// An unknown outcome of this instance.
-pub(super) fn own(unknown: &UnknownOutcome) -> UnknownView {
-    UnknownView {
-        id: own_id(unknown),
-        token: unknown.token,
-        settles_in: Some(unknown.settles_in),
-        instance: unknown.instance.to_string(),
-        inherited: false,
-    }
 }
 
 /// The name of an inherited unknown outcome: its epoch. It stands for every unknown outcome of that
@@ -120,16 +87,16 @@ impl Fencing {
     ///
     /// The store gave no answer.
     pub async fn view(&self, resource: &ResourceKey) -> Result<Option<MarkView>, StoreError> {
-        let Some((row, epochs)) = self.store.view(resource).await? else {
+        let Some((row, epochs)) = self.row(resource).await? else {
             return Ok(None);
         };
         let activity = self.epoch_table.activity(resource, Instant::now());
-        let own = activity.unknown.iter().map(own);
         let now = self.lease.clock().now();
         let me = self.instance();
         let others = epochs.iter().filter(|epoch| epoch.instance != me);
         let inherited = others.filter_map(|epoch| {
             Some(UnknownView {
+                number: None,
                 id: inherited_id(epoch),
                 token: epoch.token,
                 settles_in: Some(self.detector.settles_in(epoch.instance, now)?),
@@ -141,7 +108,7 @@ impl Fencing {
             row,
             in_flight: activity.in_flight,
             waiting: activity.waiting,
-            unknown: own.chain(inherited).collect(),
+            unknown: activity.unknown.into_iter().chain(inherited).collect(),
             epochs: epochs.into_iter().map(EpochView::from).collect(),
         }))
     }
@@ -158,7 +125,7 @@ impl Fencing {
         reason: &str,
         actor: &str,
     ) -> Result<Decision, OperatorError> {
-        let before = self.store.view(resource).await?;
+        let before = self.row(resource).await?;
         let before = before.map(|(mark, _)| mark.token);
         let advanced = match self.raise(None, resource, token).await {
             Ok(advanced) => advanced,
@@ -231,11 +198,8 @@ impl Fencing {
                 let idle = idle.into_iter().map(|epoch| (resource.clone(), epoch));
                 self.store.cede(&idle.collect::<Vec<_>>()).await?;
             }
-            let owners = others.map(|epoch| Notification {
-                resource: resource.clone(),
-                waits: Some(Token::MAX),
-                to: Some(epoch.instance),
-            });
+            let notify = |epoch: &Epoch| Notification::to(epoch.instance, resource, Token::MAX);
+            let owners = others.map(notify);
             self.epoch_table.errands().notifications.add(owners);
             tokio::time::sleep(PATIENCE.1).await;
         }
@@ -258,7 +222,8 @@ impl Fencing {
         let now = Instant::now();
         let activity = self.epoch_table.activity(resource, now);
         let mut own = activity.unknown.iter();
-        if let Some(unknown) = own.find(|own| own_id(own) == unknown_id) {
+        let unknown = own.find(|own| own.id == unknown_id);
+        if let Some((unknown, number)) = unknown.and_then(|own| Some((own, own.number?))) {
             if self.lease.is_over() {
                 return Err(OperatorError::Refused(
                     "this proxy has drained and closes no epochs any more: resolve it at a proxy that serves, once \
@@ -271,14 +236,11 @@ impl Fencing {
             let tokens = (Some(unknown.token), Some(unknown.token));
             self.audit_row(resource, "resolve", tokens, reason, actor)
                 .await?;
-            return Ok(self.epoch_table.settled(resource, unknown.number, now));
+            return Ok(self.epoch_table.settled(resource, number, now));
         }
-        let open = self.store.view(resource).await?;
-        let open = open.map_or_else(Vec::new, |(_, open)| open);
-        let Some(epoch) = open
-            .into_iter()
-            .find(|epoch| inherited_id(epoch) == unknown_id)
-        else {
+        let open = self.row(resource).await?;
+        let mut open = open.into_iter().flat_map(|(_, open)| open);
+        let Some(epoch) = open.find(|epoch| inherited_id(epoch) == unknown_id) else {
             return Ok(false);
         };
         if !self.detector.is_dead(epoch.instance) {
@@ -315,6 +277,15 @@ impl Fencing {
         limit: u32,
     ) -> Result<Vec<AuditRow>, StoreError> {
         self.store.audit(resource, limit).await
+    }
+
+    /// The mark, and the epochs of its resource that are not over.
+    async fn row(
+        &self,
+        resource: &ResourceKey,
+    ) -> Result<Option<(MarkRow, Vec<Epoch>)>, StoreError> {
+        let rows = self.store.look(std::slice::from_ref(resource)).await?;
+        Ok(rows.into_iter().next())
     }
 
     pub(super) async fn audit_row(

@@ -16,7 +16,7 @@ use super::Fencing;
 use super::operators::OperatorError;
 use crate::locked::locked;
 use crate::routing::ResourceKey;
-use crate::store::UnknownCount;
+use crate::store::{AttemptEnd, UnknownCount};
 
 /// The pause between two looks of [`Fencing::keep_operations`].
 const UPKEEP: Duration = Duration::from_mins(1);
@@ -98,13 +98,15 @@ impl Fencing {
         self.audit_row(resource, "resolve", tokens, &text, actor)
             .await?;
         // Only of the attempt that was looked at: a later one is in flight.
-        Ok(match verdict {
+        let answer;
+        let end = match verdict {
             Verdict::Done(status, remember) => {
-                let answer = Answer::empty(status).document();
-                store.know_operation(&found.key, &answer, remember).await?
+                answer = Answer::empty(status).document();
+                AttemptEnd::Known(&answer, remember)
             }
-            Verdict::NotDone => store.forget_operation(&found.key).await?,
-        })
+            Verdict::NotDone => AttemptEnd::Undone,
+        };
+        Ok(store.end_operation(&found.key, end).await?)
     }
 
     /// Forgets the answers that are old enough, and counts the operations whose outcome is unknown,

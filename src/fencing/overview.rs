@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::Fencing;
 use super::failure_detector::{InstanceState, InstanceView};
-use super::operators::{UnknownView, own};
+use super::operators::UnknownView;
 use crate::routing::{ResourceKey, Token};
 
 /// One resource with requests under way here.
@@ -56,7 +56,7 @@ impl Fencing {
                 resource,
                 in_flight: activity.in_flight,
                 waiting: activity.waiting,
-                unknown: activity.unknown.iter().map(own).collect(),
+                unknown: activity.unknown,
             })
             .collect();
         busy.sort_unstable_by(|one, two| one.resource.as_str().cmp(two.resource.as_str()));

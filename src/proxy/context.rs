@@ -277,7 +277,11 @@ mod tests {
             &Overrides::default(),
         );
         let (settings, _) = parsed.expect("a configuration");
-        let lease = Lease::new(BootClock::boottime(), None, InstanceId::from_bits(0));
+        let lease = Lease::new(
+            BootClock::boottime(),
+            Duration::MAX,
+            InstanceId::from_bits(0),
+        );
         let snapshot = Snapshot::of(settings, &Arc::new(lease), &Arc::new(Metrics::new(&[])));
         let client = Arc::new(Client::at(None, 1));
         Context::of(Some(&request(lines)), snapshot, client, false)

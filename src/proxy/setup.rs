@@ -169,7 +169,11 @@ fn snapshot(
 /// Why there is none, for an operator.
 pub async fn reach(settings: &Settings) -> Result<(), String> {
     let metrics = Arc::new(Metrics::new(&[]));
-    let unshared = Lease::new(BootClock::boottime(), None, InstanceId::from_bits(0));
+    let unshared = Lease::new(
+        BootClock::boottime(),
+        Duration::MAX,
+        InstanceId::from_bits(0),
+    );
     let upstream = Upstream::new(&settings.upstream, &Arc::new(unshared), &metrics)
         .map_err(|error| error.to_string())?;
     upstream.reach().await

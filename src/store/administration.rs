@@ -1,6 +1,7 @@
 //! [`Administration`]: the calls of the start and of operators, and two of requests that are the same for
 //! both engines.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,7 +10,8 @@ use super::engine::Value::{self, MaybeNumber, MaybeText, Number, Text, Texts};
 use super::engine::{Engine, Session, Turn};
 use super::instances::{NOT_SETTLED, TOUCH};
 use super::records::{
-    AuditRow, Epoch, Era, InstanceId, InstanceRow, MarkRow, Override, PruneStep, Pruned, StoreError,
+    AuditRow, Count, Epoch, Era, InstanceId, InstanceRow, MarkRow, Override, PruneStep, Pruned,
+    StoreError,
 };
 use super::rows::{self, Failure, Span};
 use crate::routing::{ResourceKey, Token};
@@ -22,8 +24,11 @@ const PIECE: usize = 1000;
 const NEXT_ERA: &str = "INSERT INTO namespaces AS n (namespace, era) VALUES ($1, 1) \
      ON CONFLICT (namespace) DO UPDATE SET era = n.era + 1 RETURNING era";
 
+/// The most marks that one statement counts where others share the database.
+const COUNTED: i64 = 100_000;
+
 /// How many keys a range has, up to a limit, and the last of them.
-pub(super) const COUNT: &str = "SELECT count(*), max(piece.resource) FROM ( \
+const COUNT: &str = "SELECT count(*), max(piece.resource) FROM ( \
          SELECT resource FROM marks WHERE namespace = $1 AND resource >= $2 AND resource < $3 \
          ORDER BY resource LIMIT $4) AS piece";
 
@@ -54,12 +59,13 @@ pub trait Administration: Send + Sync + 'static {
         limit: u32,
     ) -> Result<Vec<MarkRow>, StoreError>;
 
-    /// A mark, and the epochs of its resource that are not over. To be shown: nothing may be
-    /// decided by it.
-    async fn view(
-        &self,
-        resource: &ResourceKey,
-    ) -> Result<Option<(MarkRow, Vec<Epoch>)>, StoreError>;
+    /// Counts the marks of the namespace: as many as one call may, and the rest with the next
+    /// calls.
+    async fn count_marks(&self) -> Result<Count, StoreError>;
+
+    /// The marks of the namespace as of the last complete count; `None` before the first. In a file,
+    /// those that were made since count too.
+    fn counted(&self) -> Option<u64>;
 
     /// Sets a mark, in one transaction: refused while any epoch of the resource is open; clears
     /// `spent`; adds one to the namespace's era and stamps it on the row; writes the audit row.
@@ -138,17 +144,34 @@ impl<E: Engine> Administration for E {
             return Ok(Vec::new());
         };
         let range = vec![Text(from), Text(until), Number(limit.into())];
-        self.fetch(Turn::Read, E::TEXTS.list, range, rows::mark)
-            .await
+        let rows = self.fetch(Turn::Read, E::TEXTS.list, range, rows::look);
+        Ok(rows.await?.into_iter().map(|(mark, _)| mark).collect())
     }
 
-    async fn view(
-        &self,
-        resource: &ResourceKey,
-    ) -> Result<Option<(MarkRow, Vec<Epoch>)>, StoreError> {
-        let key = vec![Value::Texts(vec![resource.to_string()])];
-        let rows = self.fetch(Turn::Read, E::TEXTS.look, key, rows::look);
-        Ok(rows.await?.pop())
+    async fn count_marks(&self) -> Result<Count, StoreError> {
+        let counting = Arc::clone(self.counting());
+        // No other process makes marks in a file.
+        if let Some(marks) = counting.whole().filter(|_| !E::SHARED) {
+            return Ok(Count { marks, more: false });
+        }
+        let Some(span) = rows::span("", counting.after().as_deref()) else {
+            unreachable!("no prefix has no NUL")
+        };
+        let most = if E::SHARED { COUNTED } else { i64::MAX };
+        let range = vec![Text(span.from), Text(span.until), Number(most)];
+        self.run(Turn::Read, move |mut session| {
+            Box::pin(async move {
+                let (marks, last): (i64, Option<String>) = session.one(COUNT, range).await?;
+                // Within the turn: no mark is made in a file meanwhile.
+                let last = last.filter(|_| marks >= most);
+                Ok(counting.counted((marks.unsigned_abs(), last)))
+            })
+        })
+        .await
+    }
+
+    fn counted(&self) -> Option<u64> {
+        self.counting().whole()
     }
 
     async fn override_mark(
@@ -216,7 +239,7 @@ impl<E: Engine> Administration for E {
             })
             .await?;
         if done.era.is_some() {
-            self.pruned(done.deleted);
+            self.counting().doubt();
         }
         Ok(done)
     }
@@ -310,7 +333,7 @@ fn audit_entry(
 }
 
 /// Within a transaction, unless it is a dry run. Locks the marks' rows first: see
-/// [`Texts`](super::engine::Texts).
+/// [`Texts`](super::texts::Texts).
 async fn prune<E: Engine>(
     mut session: Session<'_>,
     step: PruneStep,
@@ -357,8 +380,13 @@ async fn prune<E: Engine>(
     let (era,) = session.one(NEXT_ERA, vec![]).await?;
     done.era = Some(era);
     session.execute(E::TEXTS.delete, vec![Texts(old)]).await?;
-    let reason = step.audited_reason(done.deleted);
-    let entry = audit_entry(step.audited_as(), "prune", (None, None), reason, step.actor);
+    let (deleted, unchanged) = (done.deleted, humantime::format_duration(step.unchanged));
+    let reason = format!(
+        "{deleted} marks, unchanged for {unchanged}: {}",
+        step.reason
+    );
+    let prefix = format!("{}*", step.prefix);
+    let entry = audit_entry(prefix, "prune", (None, None), reason, step.actor);
     session.execute(E::TEXTS.record_audit, entry).await?;
     Ok(done)
 }

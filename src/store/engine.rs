@@ -3,13 +3,17 @@
 //! once, over this. Their statements have the same text for both engines, except those in
 //! [`Texts`].
 
+use std::sync::Arc;
+
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{FromRow, PgConnection, Postgres, Sqlite, SqliteConnection};
 
+use super::counting::Counting;
 use super::rows::{self, Failure};
+use super::texts::Texts;
 
 use crate::store::StoreError;
 
@@ -58,8 +62,8 @@ pub(super) trait Engine: Send + Sync + 'static {
     /// The place of this process, if it is known yet.
     fn known_place(&self) -> String;
 
-    /// A prune has deleted this many marks.
-    fn pruned(&self, marks: u64);
+    /// The count of the namespace's marks.
+    fn counting(&self) -> &Arc<Counting>;
 }
 
 /// The use of a connection, which decides which one it is.
@@ -90,42 +94,10 @@ pub(super) enum Turn {
     Notify,
 }
 
-/// The statements whose texts differ. `$1` is the namespace in each.
-pub(super) struct Texts {
-    /// The rows of the keys `$2`, with the epochs that are not over as JSON.
-    pub look: &'static str,
-    /// Mark and epochs of the resource `$2`. Locks the row: no epoch can be opened before the
-    /// transaction ends.
-    pub lock: &'static str,
-    /// The marks from `$2` to `$3`, both inclusive, that have not changed for `$4` ms, and whether
-    /// epochs are open.
-    pub unchanged: &'static str,
-    /// The same. Locks them, and leaves out those that are locked.
-    pub lock_unchanged: &'static str,
-    /// The marks from `$2`, inclusive, to `$3`, exclusive; `$4` at most.
-    pub list: &'static str,
-    /// Sets the mark of the resource `$2` to `$3`, in the era `$4`.
-    pub set_mark: &'static str,
-    /// The role, and whether it may delete marks.
-    pub right_to_delete: &'static str,
-    /// Deletes the marks of the keys `$2`.
-    pub delete: &'static str,
-    /// Writes an audit row: resource, action, marks before and after, reason, actor.
-    pub record_audit: &'static str,
-    /// The latest `$3` audit rows of the resource `$2`.
-    pub audit: &'static str,
-    /// The ids that only epochs know.
-    pub unknown: &'static str,
-    pub operations: OperationTexts,
-}
-
-/// The statements about operations: see [`Operations`](super::Operations).
-pub(super) struct OperationTexts {
-    pub begin: &'static str,
-    pub retake: &'static str,
-    pub know: &'static str,
-    pub settle: &'static str,
-    pub forget: &'static str,
+impl Turn {
+    pub(super) fn only_reads(self) -> bool {
+        matches!(self, Self::Look | Self::Read | Self::Watch)
+    }
 }
 
 /// Work at a connection.

@@ -24,7 +24,7 @@ use super::administration::Administration;
 use super::instances::Instances;
 use super::marks::Marks;
 use super::operations::Operations;
-use super::records::{Count, StoreError};
+use super::records::StoreError;
 
 /// The store of the marks. All calls are for one namespace, fixed when the store is opened.
 ///
@@ -32,15 +32,9 @@ use super::records::{Count, StoreError};
 /// let the work end in its own task. It never reuses a connection in an unknown state.
 #[async_trait]
 pub trait MarkStore: Marks + Instances + Administration + Operations {
-    /// `sqlite` or `postgres`.
-    fn kind(&self) -> &'static str;
-
     /// Once, before all other calls: brings the schema up to date, or checks that it is, and checks
-    /// the store. May be called again after a failure.
+    /// that the store is fit (durability settings, writable). May be called again.
     async fn prepare(&self) -> Result<(), StoreError>;
-
-    /// Reaches the store and checks that it is fit (schema, durability settings, writable).
-    async fn check(&self) -> Result<(), StoreError>;
 
     /// Fails with [`StoreError::Unfit`] if the store is not where other processes look for it any
     /// more. This run must not trust it again; every other call fails the same way from then on.
@@ -54,16 +48,13 @@ pub trait MarkStore: Marks + Instances + Administration + Operations {
 
     /// Counts how often a new connection has led to another server than the last one (or to one that
     /// was restarted), which may lack data. Always 0 for a file.
-    fn servers(&self) -> u64;
+    fn servers(&self) -> u64 {
+        0
+    }
 
     /// Identifies the connection that answered the last [`Instances::instances`]; 0 before the first.
-    /// Another connection may lead to another server, whose counters are behind.
-    fn instances_over(&self) -> u64;
-
-    /// Counts the marks of the namespace: as many as one call may, and the rest with the next
-    /// calls.
-    async fn count_marks(&self) -> Result<Count, StoreError>;
-
-    /// The marks of the namespace as of the last complete count; `None` before the first.
-    fn counted(&self) -> Option<u64>;
+    /// Another connection may lead to another server, whose counters are behind. Always 0 for a file.
+    fn instances_over(&self) -> u64 {
+        0
+    }
 }

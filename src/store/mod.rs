@@ -8,6 +8,7 @@
 //! This module names no HTTP type.
 
 mod administration;
+mod counting;
 mod engine;
 mod instances;
 mod mark_store;
@@ -20,12 +21,14 @@ mod records;
 pub mod routes;
 mod rows;
 pub mod sqlite;
+mod texts;
 
 pub use self::administration::Administration;
 pub use self::instances::Instances;
 pub use self::mark_store::MarkStore;
 pub use self::marks::Marks;
 pub use self::operations::{
-    Attempt, AttemptKey, Operation, OperationState, Operations, UnknownCount, UnknownOperation,
+    Attempt, AttemptEnd, AttemptKey, Operation, OperationState, Operations, UnknownCount,
+    UnknownOperation,
 };
 pub use self::records::*;

@@ -61,6 +61,17 @@ pub enum OperationState {
     Known(String),
 }
 
+/// The end of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttemptEnd<'a> {
+    /// It has this answer, a JSON document that is remembered for so long.
+    Known(&'a str, Duration),
+    /// It is in flight no more, and nobody knows what came of it.
+    Settled,
+    /// It has had no effect: its row is deleted.
+    Undone,
+}
+
 /// An operation whose outcome is not known, for operators.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnknownOperation {
@@ -97,20 +108,9 @@ pub trait Operations: Send + Sync + 'static {
     /// whether it has.
     async fn retake_operation(&self, attempt: &Attempt, from: &str) -> Result<bool, StoreError>;
 
-    /// Records the answer to an attempt, for so long, unless one is. Says whether it has.
-    async fn know_operation(
-        &self,
-        of: &AttemptKey,
-        answer: &str,
-        remember: Duration,
-    ) -> Result<bool, StoreError>;
-
-    /// Records that an attempt is in flight no more, with an outcome that nobody knows. Says whether
-    /// it has.
-    async fn settle_operation(&self, of: &AttemptKey) -> Result<bool, StoreError>;
-
-    /// Deletes the row of an attempt that has had no effect. Says whether there was one.
-    async fn forget_operation(&self, of: &AttemptKey) -> Result<bool, StoreError>;
+    /// Records the end of an attempt, unless an answer is on record. Says whether it has.
+    async fn end_operation(&self, of: &AttemptKey, end: AttemptEnd<'_>)
+    -> Result<bool, StoreError>;
 
     /// Deletes answers that are older than they were to be remembered, as many as one statement may.
     /// Returns how many.
@@ -136,40 +136,6 @@ macro_rules! settled {
              WHERE i.namespace = $1 AND i.id = o.instance), false))"
     };
 }
-
-/// The statements of an engine, whose clock is `$now`. `$1` is the namespace in each.
-macro_rules! texts {
-    ($now:literal) => {
-        $crate::store::engine::OperationTexts {
-            begin: concat!(
-                "INSERT INTO operations (namespace, resource, operation, attempt, digest, token, \
-                     instance, state, since) VALUES ($1, $2, $3, $4, $5, $6, $7, 0, ", $now, ") \
-                 ON CONFLICT (namespace, resource, operation) DO UPDATE SET since = operations.since \
-                 RETURNING attempt, digest, token, state, answer, COALESCE((SELECT i.state = 2 \
-                     FROM instances AS i WHERE i.namespace = $1 AND i.id = instance), false)"
-            ),
-            retake: concat!(
-                "UPDATE operations SET attempt = $4, digest = $5, token = $6, instance = $7, state = 0, \
-                     since = ", $now, " \
-                 WHERE namespace = $1 AND resource = $2 AND operation = $3 AND attempt = $8 AND state < 2"
-            ),
-            know: concat!(
-                "UPDATE operations SET state = 2, answer = $5, since = ", $now, ", expires = ", $now, " + $6 \
-                 WHERE namespace = $1 AND resource = $2 AND operation = $3 AND attempt = $4 AND state < 2"
-            ),
-            settle: concat!(
-                "UPDATE operations SET state = 1, since = ", $now, " \
-                 WHERE namespace = $1 AND resource = $2 AND operation = $3 AND attempt = $4 AND state = 0"
-            ),
-            forget: concat!(
-                "DELETE FROM operations WHERE namespace = $1 AND (resource, operation) IN ( \
-                     SELECT resource, operation FROM operations \
-                     WHERE namespace = $1 AND expires < ", $now, " ORDER BY expires LIMIT $2)"
-            ),
-        }
-    };
-}
-pub(super) use texts;
 
 /// A row as `begin` returns it: attempt, digest, token, state, answer, and whether its instance has
 /// settled.
@@ -217,7 +183,7 @@ impl Attempt {
 #[async_trait]
 impl<E: Engine> Operations for E {
     async fn begin_operation(&self, attempt: &Attempt) -> Result<Operation, StoreError> {
-        let sql = E::TEXTS.operations.begin;
+        let sql = E::TEXTS.begin;
         let found = self.fetch(Turn::Operate, sql, attempt.values(), begun);
         rows::only(found.await?)
     }
@@ -225,35 +191,32 @@ impl<E: Engine> Operations for E {
     async fn retake_operation(&self, attempt: &Attempt, from: &str) -> Result<bool, StoreError> {
         let mut values = attempt.values();
         values.push(Text(from.to_owned()));
-        let sql = E::TEXTS.operations.retake;
+        let sql = E::TEXTS.retake;
         Ok(self.change(Turn::Operate, sql, values).await? == 1)
     }
 
-    async fn know_operation(
+    async fn end_operation(
         &self,
         of: &AttemptKey,
-        answer: &str,
-        remember: Duration,
+        end: AttemptEnd<'_>,
     ) -> Result<bool, StoreError> {
         let mut values = of.values();
-        values.extend([Text(answer.to_owned()), Number(rows::millis(remember))]);
-        let sql = E::TEXTS.operations.know;
+        let sql = match end {
+            AttemptEnd::Known(answer, remember) => {
+                values.extend([Text(answer.to_owned()), Number(rows::millis(remember))]);
+                E::TEXTS.know
+            }
+            AttemptEnd::Settled => E::TEXTS.settle,
+            AttemptEnd::Undone => {
+                "DELETE FROM operations WHERE namespace = $1 AND resource = $2 \
+                 AND operation = $3 AND attempt = $4 AND state < 2"
+            }
+        };
         Ok(self.change(Turn::Operate, sql, values).await? == 1)
-    }
-
-    async fn settle_operation(&self, of: &AttemptKey) -> Result<bool, StoreError> {
-        let sql = E::TEXTS.operations.settle;
-        Ok(self.change(Turn::Operate, sql, of.values()).await? == 1)
-    }
-
-    async fn forget_operation(&self, of: &AttemptKey) -> Result<bool, StoreError> {
-        let sql = "DELETE FROM operations WHERE namespace = $1 AND resource = $2 \
-             AND operation = $3 AND attempt = $4 AND state < 2";
-        Ok(self.change(Turn::Operate, sql, of.values()).await? == 1)
     }
 
     async fn expire_operations(&self) -> Result<u64, StoreError> {
-        let sql = E::TEXTS.operations.forget;
+        let sql = E::TEXTS.expire;
         self.change(Turn::Operate, sql, vec![Number(PIECE)]).await
     }
 

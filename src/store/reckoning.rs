@@ -95,9 +95,9 @@ impl Reckoning {
             // lives, and that goes on for a lease.
             self.after_loss()
         } else if row.ended {
-            self.settle.max(row.settle)
+            self.settle.max(row.terms.settle)
         } else if self.shared {
-            self.after_death(row.undelivered, row.settle)
+            self.after_death(row.terms.undelivered, row.terms.settle)
         } else {
             self.after_a_move(row)
         }
@@ -107,7 +107,9 @@ impl Reckoning {
     /// there. It writes until its lease lapses, and resets its exchanges after its
     /// [`Self::cutoff`].
     fn after_a_move(&self, row: &InstanceRow) -> Duration {
-        let span = row.lease + row.undelivered.max(row.settle) + self.settle.max(row.settle);
+        let span = row.terms.lease
+            + row.terms.undelivered.max(row.terms.settle)
+            + self.settle.max(row.terms.settle);
         span * RATES.0 / RATES.1
     }
 
@@ -144,7 +146,7 @@ impl Reckoning {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::InstanceId;
+    use crate::store::{InstanceId, Terms};
 
     const SEC: Duration = Duration::from_secs(1);
 
@@ -164,11 +166,13 @@ mod tests {
     fn of_an_instance_that_has_ended_only_settle_is_left() {
         let mut row = InstanceRow {
             id: InstanceId::from_bits(1),
-            renewals: 7,
-            lease: 5 * SEC,
-            settle: 20 * SEC,
-            undelivered: 10 * SEC,
-            routes: String::new(),
+            terms: Terms {
+                renewals: 7,
+                lease: 5 * SEC,
+                settle: 20 * SEC,
+                undelivered: 10 * SEC,
+                routes: String::new(),
+            },
             dead: true,
             ended: true,
         };
@@ -180,10 +184,10 @@ mod tests {
         row.ended = false;
         assert_eq!(alone.after_death_of(&row), 66 * SEC);
         assert_eq!(shared.after_death_of(&row), 36 * SEC);
-        row.undelivered = 40 * SEC;
+        row.terms.undelivered = 40 * SEC;
         assert_eq!(alone.after_death_of(&row), 90 * SEC);
         assert_eq!(shared.after_death_of(&row), 72 * SEC);
-        row.lease = Duration::ZERO;
+        row.terms.lease = Duration::ZERO;
         assert_eq!(alone.after_death_of(&row), alone.after_loss());
         assert_eq!(alone.after_loss(), 30 * SEC);
     }

@@ -196,14 +196,7 @@ pub struct Repair {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceRow {
     pub id: InstanceId,
-    /// Counts its renewals; a counter that stands still for a whole lease is a dead owner.
-    pub renewals: i64,
-    pub lease: Duration,
-    pub settle: Duration,
-    /// How long its kernel may go on delivering bytes that it has written (`upstream.undelivered`).
-    pub undelivered: Duration,
-    /// The digest of its route table; empty where none was recorded.
-    pub routes: String,
+    pub terms: Terms,
     /// Declared dead. Never undone.
     pub dead: bool,
     /// Its process has certainly ended, if it was not this one: it had the place that this process
@@ -217,11 +210,7 @@ impl InstanceRow {
     pub fn unknown(id: InstanceId) -> Self {
         Self {
             id,
-            renewals: 0,
-            lease: Duration::ZERO,
-            settle: Duration::ZERO,
-            undelivered: Duration::ZERO,
-            routes: String::new(),
+            terms: Terms::default(),
             dead: true,
             ended: false,
         }
@@ -230,20 +219,21 @@ impl InstanceRow {
     /// True if only epochs know it.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
-        self.dead && self.lease.is_zero() && self.routes.is_empty()
+        self.dead && self.terms.lease.is_zero() && self.terms.routes.is_empty()
     }
 }
 
-/// The terms that an instance records when it joins. The other instances use them after its death.
+/// The terms that an instance records when it joins, and its counter. The other instances use them
+/// after its death.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// The start of its counter, and the number of each renewal.
+    /// Counts its renewals; a counter that stands still for a whole lease is a dead owner.
     pub renewals: i64,
     pub lease: Duration,
     pub settle: Duration,
-    /// See [`InstanceRow::undelivered`].
+    /// How long its kernel may go on delivering bytes that it has written (`upstream.undelivered`).
     pub undelivered: Duration,
-    /// See [`InstanceRow::routes`].
+    /// The digest of its route table; empty where none was recorded.
     pub routes: String,
 }
 
@@ -323,24 +313,6 @@ pub struct PruneStep {
     pub actor: String,
 }
 
-impl PruneStep {
-    /// The name of the step in the audit: what its keys begin with.
-    #[must_use]
-    pub fn audited_as(&self) -> String {
-        format!("{}*", self.prefix)
-    }
-
-    /// The text of the audit row of a step that deletes so many marks.
-    #[must_use]
-    pub fn audited_reason(&self, deleted: u64) -> String {
-        let unchanged = humantime::format_duration(self.unchanged);
-        format!(
-            "{deleted} marks, unchanged for {unchanged}: {}",
-            self.reason
-        )
-    }
-}
-
 /// The result of one step of a prune.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
@@ -368,6 +340,18 @@ pub struct Notification {
     /// The instance that has an older epoch; `None`: for all.
     #[serde(rename = "o", skip_serializing_if = "Option::is_none")]
     pub to: Option<InstanceId>,
+}
+
+impl Notification {
+    /// For the owner of an epoch that a newer token waits for.
+    #[must_use]
+    pub fn to(owner: InstanceId, resource: &ResourceKey, waits: Token) -> Self {
+        Self {
+            resource: resource.clone(),
+            waits: Some(waits),
+            to: Some(owner),
+        }
+    }
 }
 
 /// An event of the subscription to notifications.

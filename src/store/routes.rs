@@ -92,7 +92,7 @@ impl RouteRecord {
     /// Updates [`Self::others`] from one read of the instances.
     pub fn observe(&self, me: InstanceId, rows: &[InstanceRow]) {
         let digest = self.digest();
-        let differs = |row: &&InstanceRow| !row.dead && row.routes != digest;
+        let differs = |row: &&InstanceRow| !row.dead && row.terms.routes != digest;
         let differing = rows.iter().filter(|row| row.id != me).filter(differs);
         let mut now: Vec<InstanceId> = differing.map(|row| row.id).collect();
         now.sort();

@@ -7,7 +7,9 @@ use sqlx::SqlSafeStr;
 use sqlx::migrate::{MigrateError, Migration, MigrationType, Migrator};
 
 use crate::routing::{ResourceKey, Token};
-use crate::store::{Ask, AuditRow, Epoch, Found, InstanceId, InstanceRow, MarkRow, StoreError};
+use crate::store::{
+    Ask, AuditRow, Epoch, Found, InstanceId, InstanceRow, MarkRow, StoreError, Terms,
+};
 
 /// The table in which the migrator records its steps. Not sqlx's default name, since a database may
 /// be shared with another program that uses sqlx.
@@ -78,28 +80,19 @@ pub(super) fn triples(open: &[Epoch]) -> Vec<i64> {
     open.iter().flat_map(triple).collect()
 }
 
-/// `(resource, token, spent, era, since_ms)`.
-pub(super) type MarkColumns = (String, i64, bool, i64, i64);
-
-pub(super) fn mark(
-    (resource, token, spent, era, since_ms): MarkColumns,
-) -> Result<MarkRow, StoreError> {
-    Ok(MarkRow {
-        resource: key(&resource)?,
-        token: number(token)?,
-        spent,
-        era,
-        since_ms,
-    })
-}
-
-/// [`MarkColumns`], and the epochs as JSON.
+/// `(resource, token, spent, era, since_ms, epochs as JSON)`.
 pub(super) type LookColumns = (String, i64, bool, i64, i64, String);
 
 pub(super) fn look(
     (resource, token, spent, era, since_ms, open): LookColumns,
 ) -> Result<(MarkRow, Vec<Epoch>), StoreError> {
-    let mark = mark((resource, token, spent, era, since_ms))?;
+    let mark = MarkRow {
+        resource: key(&resource)?,
+        token: number(token)?,
+        spent,
+        era,
+        since_ms,
+    };
     Ok((mark, json_epochs(&open)?))
 }
 
@@ -116,11 +109,13 @@ pub(super) fn instance(
     };
     Ok(InstanceRow {
         id: InstanceId::from_row(id),
-        renewals,
-        lease: span(lease)?,
-        settle: span(settle)?,
-        undelivered: span(undelivered)?,
-        routes,
+        terms: Terms {
+            renewals,
+            lease: span(lease)?,
+            settle: span(settle)?,
+            undelivered: span(undelivered)?,
+            routes,
+        },
         dead,
         ended,
     })

@@ -18,7 +18,7 @@ use crate::store::InstanceId;
 
 fn lease() -> Arc<Lease> {
     let clock = BootClock::from_fn(|| Duration::ZERO);
-    let term = Some(Duration::from_secs(5));
+    let term = Duration::from_secs(5);
     let lease = Lease::new(clock, term, InstanceId::from_bits(1));
     lease.renewed(Duration::ZERO);
     Arc::new(lease)

@@ -147,7 +147,7 @@ impl Admin {
 
     /// True if no request has reached the store.
     pub(crate) fn is_untouched(&self) -> bool {
-        let reads = ["view", "list", "audit"];
+        let reads = ["look", "list", "audit"];
         let writes = ["advance", "raise_era", "override_mark", "record_audit"];
         let mut calls = reads.iter().chain(&writes);
         calls.all(|call| self.store.calls(call) == 0)

@@ -188,7 +188,7 @@ async fn a_view_says_what_goes_on() {
     drop((held, waiting));
 
     admin.get("/v1/marks/absent").await.problem(404, "no-mark");
-    admin.store.plan("view", CallPlan::Fail(broken()));
+    admin.store.plan("look", CallPlan::Fail(broken()));
     let down = admin.get("/v1/marks/order:42").await;
     let why = down.problem(503, "store-unavailable");
     assert!(!why.contains("take effect"), "{why}");
@@ -304,7 +304,7 @@ async fn the_proxy_may_say_no() {
         .post("/v1/marks/a/resolve", body)
         .await
         .problem(404, "no-such-unknown");
-    for call in ["view", "advance"] {
+    for call in ["look", "advance"] {
         admin.store.plan(call, CallPlan::Fail(broken()));
         let down = admin.post("/v1/marks/a/advance", r#"{"token":"44"}"#).await;
         let why = down.problem(503, "store-unavailable");

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::EpochTable;
-use super::compose::{Asked, Composed, MarkRoom};
+use super::compose::{Asked, Composed, MarkRoom, Sent};
 use super::entry::{EpochEntry, OwnEpoch, Quarantine, Statement};
 use super::judge::{Judgement, judge, mark_after};
 use super::request::{Answers, Waiter, Want};
@@ -15,7 +15,7 @@ use crate::fencing::lease::Identity;
 use crate::fencing::refused::{NoAnswer, Refused};
 use crate::metrics::Limit;
 use crate::routing::{ResourceKey, Token};
-use crate::store::{Ask, Epoch, Era, Found, Lane, Opening, StoreError};
+use crate::store::{Ask, Epoch, Found, Notification, Opening, StoreError};
 
 /// How often a request is asked again before it is refused.
 const MAX_TRIES: u8 = 4;
@@ -25,29 +25,8 @@ const MAX_TRIES: u8 = 4;
 pub struct Entering {
     /// To be delivered.
     pub answers: Answers,
-    /// The older epochs of other instances that were met.
-    pub older: Vec<Older>,
-}
-
-/// An epoch of another instance that is in the way.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Older {
-    pub resource: ResourceKey,
-    pub epoch: Epoch,
-    /// The newer token that waits for it.
-    pub waits: Token,
-}
-
-/// How a statement was sent.
-struct Sent<'a> {
-    /// The identity of this instance then.
-    by: &'a Identity,
-    era: Era,
-    server: u64,
-    lane: Lane,
-    /// Whether the lease of `by` holds.
-    holds: bool,
-    now: Instant,
+    /// For the owners of the older epochs that were met.
+    pub older: Vec<Notification>,
 }
 
 impl EpochTable {
@@ -61,28 +40,20 @@ impl EpochTable {
         now: Instant,
     ) -> Entering {
         let Composed {
-            lane,
-            by,
-            era,
-            server,
+            mut sent,
             asks,
             asked,
             ..
         } = composed;
-        let sent = Sent {
-            by: &by,
-            era,
-            server,
-            lane,
-            holds,
-            now,
-        };
+        (sent.holds, sent.now) = (holds, now);
         let mut out = Entering::default();
+        if result.is_ok() {
+            self.ready.passed(asks.iter().map(|ask| &ask.resource));
+        }
         let each = asks.into_iter().zip(asked);
         match result {
             Ok(found) => {
                 for ((ask, asked), found) in each.zip(found) {
-                    self.ready.passed(&ask.resource);
                     self.enter_one(&sent, &ask, asked, &found, &mut out);
                 }
             }
@@ -109,7 +80,7 @@ impl EpochTable {
     }
 
     /// Ends a statement about a resource. If more is asked, the next one is due.
-    fn done(&self, sent: &Sent<'_>, key: &ResourceKey, f: impl FnOnce(&mut EpochEntry)) {
+    fn done(&self, sent: &Sent, key: &ResourceKey, f: impl FnOnce(&mut EpochEntry)) {
         let due = self.with(key, |entry| {
             f(entry);
             entry.answered()
@@ -119,14 +90,7 @@ impl EpochTable {
         }
     }
 
-    fn enter_one(
-        &self,
-        sent: &Sent<'_>,
-        ask: &Ask,
-        asked: Asked,
-        found: &Found,
-        out: &mut Entering,
-    ) {
+    fn enter_one(&self, sent: &Sent, ask: &Ask, asked: Asked, found: &Found, out: &mut Entering) {
         self.give_room_back(&asked, Some(found));
         let key = &ask.resource;
         if found.era > sent.era {
@@ -153,7 +117,7 @@ impl EpochTable {
                 // the store then.
                 entry.overruled();
             }
-            if lost || unspent || (sent.holds && entry.misses(sent.by, &asked.used, &found.open)) {
+            if lost || unspent || (sent.holds && entry.misses(&sent.by, &asked.used, &found.open)) {
                 self.lost(key, entry, known.map(|(known, _)| known), found.before);
                 for waiter in asked.waiters {
                     out.answers.push(waiter, Err(lost_error().into()));
@@ -194,7 +158,7 @@ impl EpochTable {
     /// Registers the epoch that the statement has opened, if it has. Returns why it cannot be used.
     fn open(
         &self,
-        sent: &Sent<'_>,
+        sent: &Sent,
         ask: &Ask,
         found: &Found,
         mark: Option<Token>,
@@ -220,11 +184,9 @@ impl EpochTable {
         let foreign = found.open.iter().copied();
         let foreign = foreign.filter(|other| other.instance != me && other.token < own.token);
         let foreign: Vec<Epoch> = foreign.collect();
-        out.older.extend(foreign.iter().map(|epoch| Older {
-            resource: ask.resource.clone(),
-            epoch: *epoch,
-            waits: own.token,
-        }));
+        let owners = foreign.iter().map(|epoch| epoch.instance);
+        let notify = |owner| Notification::to(owner, &ask.resource, own.token);
+        out.older.extend(owners.map(notify));
         entry.close(|same| same.epoch.token == own.token);
         entry.epochs.push(OwnEpoch {
             epoch: own,

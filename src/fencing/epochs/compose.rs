@@ -18,15 +18,25 @@ use crate::store::{Ask, Batch, Era, Opening};
 /// A statement that is to be sent. Its answer goes to [`EpochTable::answered`], whatever it is.
 #[must_use = "requests wait for its answer"]
 pub struct Composed {
-    pub(super) lane: Lane,
-    pub(super) by: Identity,
-    pub(super) era: Era,
-    pub(super) server: u64,
+    pub(super) sent: Sent,
     pub(super) asks: Vec<Ask>,
     /// One for each ask.
     pub(super) asked: Vec<Asked>,
     used: Vec<Opening>,
     next: Opening,
+}
+
+/// How a statement is sent, and then how its answer is entered.
+pub(super) struct Sent {
+    pub(super) lane: Lane,
+    /// The identity of this instance when it is sent.
+    pub(super) by: Identity,
+    pub(super) era: Era,
+    pub(super) server: u64,
+    /// Whether the lease of `by` holds when the answer has come.
+    pub(super) holds: bool,
+    /// The moment at which it is composed, and then that of the answer.
+    pub(super) now: Instant,
 }
 
 /// The requests of one ask, and what was known here before it was sent.
@@ -57,8 +67,8 @@ impl Composed {
     #[must_use]
     pub fn batch(&self) -> Batch<'_> {
         Batch {
-            instance: self.by.instance,
-            era: self.era,
+            instance: self.sent.by.instance,
+            era: self.sent.era,
             asks: &self.asks,
             used: &self.used,
             next: self.next,
@@ -78,20 +88,24 @@ impl EpochTable {
     ) -> (Option<Composed>, Answers) {
         let mut answers = Answers::default();
         let mut composed = Composed {
-            lane,
-            by,
-            // Before the known marks. If an override is learned of in between, the statement is
-            // asked again. In the other order, a mark of the previous era would be missing in the
-            // new one, and be taken for lost.
-            era: self.era(),
-            server: self.server(),
+            sent: Sent {
+                lane,
+                by,
+                // Before the known marks. If an override is learned of in between, the statement
+                // is asked again. In the other order, a mark of the previous era would be missing
+                // in the new one, and be taken for lost.
+                era: self.era(),
+                server: self.server(),
+                holds: false,
+                now,
+            },
             asks: Vec::new(),
             asked: Vec::new(),
             used: Vec::new(),
             next: 0,
         };
         for key in self.ready.take(lane, now) {
-            self.compose_one(&key, &mut composed, &mut answers, now);
+            self.compose_one(&key, &mut composed, &mut answers);
         }
         // The lease is checked after the known marks were read. An instance that may have been
         // declared dead may have missed an override of what its epochs protected. So it does not
@@ -106,20 +120,16 @@ impl EpochTable {
         (some.then_some(composed), answers)
     }
 
-    fn compose_one(
-        &self,
-        key: &ResourceKey,
-        composed: &mut Composed,
-        answers: &mut Answers,
-        now: Instant,
-    ) {
+    fn compose_one(&self, key: &ResourceKey, composed: &mut Composed, answers: &mut Answers) {
         let mut shard = self.shard(key);
         let spent = shard.spends.peek(key).cloned();
-        let (by, server) = (&composed.by, composed.server);
+        let Sent {
+            by, server, now, ..
+        } = &composed.sent;
         let asked = self.within(&mut shard, key, |entry| {
             entry.statement = Statement::None;
-            let waiters = entry.still_asking((by.incarnation, server), answers);
-            let renewed = entry.renewed(by, now);
+            let waiters = entry.still_asking((by.incarnation, *server), answers);
+            let renewed = entry.renewed(by, *now);
             let known = entry.known.map(|known| (known, entry.known_in));
             let chosen = choose(&waiters, entry.known, || self.setup.growth.take());
             let chosen = chosen.or(renewed.map(Chosen::renewal))?;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::request::Waiter;
-use super::verdicts::{ResourceActivity, UnknownOutcome};
+use super::verdicts::{ResourceActivity, UnknownView};
 use crate::routing::{Decision, Token, judge, stale_by};
 use crate::store::{Epoch, Era, InstanceId, Opening};
 
@@ -95,11 +95,15 @@ impl EpochEntry {
     /// For operators.
     pub(super) fn activity(&self, now: Instant) -> ResourceActivity {
         let unknown = self.epochs.iter().flat_map(|own| {
-            own.unknown.iter().map(|unknown| UnknownOutcome {
-                number: unknown.number,
+            let instance = own.epoch.instance.to_string();
+            own.unknown.iter().map(move |unknown| UnknownView {
+                number: Some(unknown.number),
+                // The number alone would name something else at another proxy, or after a restart.
+                id: format!("{instance}.{}", unknown.number),
                 token: own.epoch.token,
-                instance: own.epoch.instance,
-                settles_in: unknown.until.saturating_duration_since(now),
+                settles_in: Some(unknown.until.saturating_duration_since(now)),
+                instance: instance.clone(),
+                inherited: false,
             })
         });
         ResourceActivity {

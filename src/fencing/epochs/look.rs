@@ -112,19 +112,14 @@ impl EpochTable {
         }
     }
 
-    /// The resources of one shard at which an epoch is open here.
-    #[must_use]
-    pub fn open_in(&self, shard: usize) -> Vec<ResourceKey> {
-        let shard = self.shards.get(shard).map(locked);
-        let active = shard.iter().flat_map(|shard| &shard.active);
-        let open = active.filter(|(_, entry)| !entry.epochs.is_empty());
-        open.map(|(key, _)| key.clone()).collect()
-    }
-
-    /// The number of shards.
-    #[must_use]
-    pub fn shards(&self) -> usize {
-        self.shards.len()
+    /// The resources at which an epoch is open here, shard by shard.
+    pub fn with_epochs(&self) -> impl Iterator<Item = Vec<ResourceKey>> {
+        self.shards.iter().map(|shard| {
+            let shard = locked(shard);
+            let open = shard.active.iter();
+            let open = open.filter(|(_, entry)| !entry.epochs.is_empty());
+            open.map(|(key, _)| key.clone()).collect()
+        })
     }
 
     /// Handles a notification. It is no fact: it closes an epoch that is idle here, or has the row

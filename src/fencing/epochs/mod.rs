@@ -43,7 +43,7 @@ use crate::metrics::{DecidedBy, Limit, StoreMetrics};
 use crate::routing::{ResourceKey, Token, stale_by};
 use crate::store::{Era, InstanceId, Lane};
 use crate::throttle::Throttle;
-pub use answer::{Entering, Older};
+pub use answer::Entering;
 pub use compose::Composed;
 use entry::{EpochEntry, UnknownPermit};
 pub use errands::Errands;

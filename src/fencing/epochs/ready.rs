@@ -11,7 +11,6 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
@@ -35,27 +34,25 @@ const PATIENCE: Duration = Duration::from_millis(5);
 const MAX_SUSPECTS: usize = 16 << 10;
 
 pub(super) struct Ready {
-    /// The queue of the main lanes.
-    main: Mutex<Main>,
+    queues: Mutex<Queues>,
     /// One for each main lane.
     bells: Box<[Notify]>,
-    aside: Mutex<VecDeque<ResourceKey>>,
     aside_bell: Notify,
-    suspects: Mutex<HashSet<ResourceKey>>,
-    /// Set if some resources may be suspects: spares the lock otherwise.
-    suspicious: AtomicBool,
 }
 
 /// Short sections, never across an await.
-struct Main {
+struct Queues {
+    /// For the main lanes.
     due: VecDeque<ResourceKey>,
+    aside: VecDeque<ResourceKey>,
+    suspects: HashSet<ResourceKey>,
     /// The statement that each lane has sent: its number of resources, and when.
     on_way: Box<[Option<(usize, Instant)>]>,
     /// The store takes one statement at a time.
     one_by_one: bool,
 }
 
-impl Main {
+impl Queues {
     /// Whether a statement is on its way that is waited for, however long.
     fn held(&self) -> bool {
         let mut on_way = self.on_way.iter().flatten();
@@ -85,16 +82,15 @@ impl Ready {
             statements
         };
         Self {
-            main: Mutex::new(Main {
+            queues: Mutex::new(Queues {
                 due: VecDeque::new(),
+                aside: VecDeque::new(),
+                suspects: HashSet::new(),
                 on_way: vec![None; lanes].into(),
                 one_by_one,
             }),
             bells: (0..lanes).map(|_| Notify::new()).collect(),
-            aside: Mutex::default(),
             aside_bell: Notify::new(),
-            suspects: Mutex::default(),
-            suspicious: AtomicBool::new(false),
         }
     }
 
@@ -111,23 +107,22 @@ impl Ready {
     /// Queues a resource (aside if it is a suspect), and rings this lane if it is idle. A busy lane
     /// looks when its statement ends; the idle ones are rung in case that takes long.
     pub(super) fn push(&self, lane: Lane, key: ResourceKey) {
-        let suspicious = self.suspicious.load(Ordering::Acquire);
+        let mut queues = locked(&self.queues);
         match lane {
-            Lane::Main(lane) if !suspicious || !locked(&self.suspects).contains(&key) => {
-                let mut main = locked(&self.main);
-                let first = main.due.is_empty();
-                main.due.push_back(key);
+            Lane::Main(lane) if !queues.suspects.contains(&key) => {
+                let first = queues.due.is_empty();
+                queues.due.push_back(key);
                 // A lane that gathers needs no second ring.
-                if main.on_way[lane].is_some() {
+                if queues.on_way[lane].is_some() {
                     if first {
-                        self.ring_idle(&main);
+                        self.ring_idle(&queues);
                     }
-                } else if first || !main.held() {
+                } else if first || !queues.held() {
                     self.bells[lane].notify_one();
                 }
             }
             Lane::Main(_) | Lane::Aside => {
-                locked(&self.aside).push_back(key);
+                queues.aside.push_back(key);
                 self.aside_bell.notify_one();
             }
         }
@@ -135,18 +130,18 @@ impl Ready {
 
     /// Takes the resources of the lane's next statement.
     pub(super) fn take(&self, lane: Lane, now: Instant) -> Vec<ResourceKey> {
+        let mut queues = locked(&self.queues);
         match lane {
             Lane::Main(lane) => {
-                let mut main = locked(&self.main);
-                let taken = main.due.len().min(TOGETHER);
-                main.on_way[lane] = Some((taken, now));
-                let keys = main.due.drain(..taken).collect();
-                if !main.due.is_empty() {
-                    self.ring_idle(&main);
+                let taken = queues.due.len().min(TOGETHER);
+                queues.on_way[lane] = Some((taken, now));
+                let keys = queues.due.drain(..taken).collect();
+                if !queues.due.is_empty() {
+                    self.ring_idle(&queues);
                 }
                 keys
             }
-            Lane::Aside => locked(&self.aside).pop_front().into_iter().collect(),
+            Lane::Aside => queues.aside.pop_front().into_iter().collect(),
         }
     }
 
@@ -154,20 +149,21 @@ impl Ready {
     /// from then on.
     pub(super) async fn due(&self, lane: Lane) {
         let Lane::Main(lane) = lane else {
-            if locked(&self.aside).is_empty() {
+            let empty = locked(&self.queues).aside.is_empty();
+            if empty {
                 self.aside_bell.notified().await;
             }
             return;
         };
-        locked(&self.main).on_way[lane] = None;
+        locked(&self.queues).on_way[lane] = None;
         self.fill().await;
         loop {
             let now = Instant::now();
             let gathers = {
-                let mut main = locked(&self.main);
-                let gathers = main.gathers(now);
+                let mut queues = locked(&self.queues);
+                let gathers = queues.gathers(now);
                 if gathers == Some(Duration::ZERO) {
-                    main.on_way[lane] = Some((0, now));
+                    queues.on_way[lane] = Some((0, now));
                     return;
                 }
                 gathers
@@ -185,8 +181,8 @@ impl Ready {
         let mut before = None;
         for _ in 0..MOST_TURNS {
             let due = {
-                let main = locked(&self.main);
-                (!main.one_by_one).then_some(main.due.len())
+                let queues = locked(&self.queues);
+                (!queues.one_by_one).then_some(queues.due.len())
             };
             if due == before || due.is_none_or(|due| due >= ENOUGH) {
                 return;
@@ -197,9 +193,9 @@ impl Ready {
     }
 
     /// Rings the lanes that have nothing on their way.
-    fn ring_idle(&self, main: &Main) {
-        for (bell, on_way) in self.bells.iter().zip(&main.on_way) {
-            if on_way.is_none() && !main.one_by_one {
+    fn ring_idle(&self, queues: &Queues) {
+        for (bell, on_way) in self.bells.iter().zip(&queues.on_way) {
+            if on_way.is_none() && !queues.one_by_one {
                 bell.notify_one();
             }
         }
@@ -207,21 +203,18 @@ impl Ready {
 
     /// A statement with this resource met a row lock.
     pub(super) fn suspect(&self, key: &ResourceKey) {
-        let mut suspects = locked(&self.suspects);
+        let suspects = &mut locked(&self.queues).suspects;
         if suspects.len() == MAX_SUSPECTS {
             suspects.clear();
         }
         suspects.insert(key.clone());
-        self.suspicious.store(true, Ordering::Release);
     }
 
-    /// A statement with this resource met none.
-    pub(super) fn passed(&self, key: &ResourceKey) {
-        if self.suspicious.load(Ordering::Acquire) {
-            let mut suspects = locked(&self.suspects);
-            suspects.remove(key);
-            self.suspicious
-                .store(!suspects.is_empty(), Ordering::Release);
+    /// A statement with these resources met none.
+    pub(super) fn passed<'k>(&self, keys: impl Iterator<Item = &'k ResourceKey>) {
+        let suspects = &mut locked(&self.queues).suspects;
+        if !suspects.is_empty() {
+            keys.for_each(|key| drop(suspects.take(key)));
         }
     }
 }

@@ -197,7 +197,7 @@ impl One {
         self.rows.borrow_mut().advance(sent.batch())
     }
 
-    fn answered(&self, sent: Sent, result: Result<Vec<Found>, StoreError>) -> Vec<Older> {
+    fn answered(&self, sent: Sent, result: Result<Vec<Found>, StoreError>) -> Vec<Notification> {
         let (holds, now) = (self.holds.get(), self.now.get());
         let Entering { answers, older } = self.table.answered(sent, result, holds, now);
         answers.deliver();
@@ -205,7 +205,7 @@ impl One {
     }
 
     /// Runs a statement, and enters its answer.
-    fn run(&self, sent: Sent) -> Vec<Older> {
+    fn run(&self, sent: Sent) -> Vec<Notification> {
         let found = self.advance(&sent);
         self.answered(sent, Ok(found))
     }
@@ -330,7 +330,7 @@ impl One {
     fn bury_and_override(&self, on: &str, number: i64) {
         let mut rows = self.rows.borrow_mut();
         let me = self.by.borrow().instance;
-        let renewals = rows.instances[&me].row.renewals;
+        let renewals = rows.instances[&me].row.terms.renewals;
         assert!(rows.declare_dead(me, renewals) && rows.settle(me));
         let done = rows.override_mark(&key(on), token(number), "why", "who");
         assert!(matches!(done, Override::Done { .. }), "{done:?}");

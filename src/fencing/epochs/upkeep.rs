@@ -2,27 +2,24 @@
 
 use tokio::time::Instant;
 
-use super::answer::Older;
 use super::{EpochTable, ResourceActivity};
 use crate::locked::locked;
 use crate::routing::{ResourceKey, Token};
-use crate::store::{Epoch, InstanceId};
+use crate::store::{Epoch, InstanceId, Notification};
 
 impl EpochTable {
-    /// The epochs of other instances that a request waits for here.
+    /// For the owners of the epochs that a request waits for here.
     #[must_use]
-    pub fn waited_for(&self) -> Vec<Older> {
+    pub fn waited_for(&self) -> Vec<Notification> {
         let mut all = Vec::new();
         for shard in &self.shards {
             let shard = locked(shard);
             for key in &shard.waited {
                 let foreign = shard.active.get(key).into_iter();
                 let foreign = foreign.flat_map(super::entry::EpochEntry::foreign);
-                all.extend(foreign.map(|(epoch, waits)| Older {
-                    resource: key.clone(),
-                    epoch,
-                    waits,
-                }));
+                let notify =
+                    |(epoch, waits): (Epoch, _)| Notification::to(epoch.instance, key, waits);
+                all.extend(foreign.map(notify));
             }
         }
         all

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::json_values::seconds;
 use crate::routing::Token;
 use crate::store::{InstanceId, Opening};
 
@@ -70,14 +72,22 @@ pub struct Settles {
     pub at: Instant,
 }
 
-/// One unknown outcome, for operators.
-#[derive(Clone, Debug)]
-pub struct UnknownOutcome {
-    /// Names it in a resolve.
-    pub number: u64,
+/// A request that was sent and got no whole answer, for operators.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct UnknownView {
+    /// Its number in the epoch table, if it is of this run.
+    #[serde(skip)]
+    pub number: Option<u64>,
+    /// Its name in `resolve`.
+    pub id: String,
     pub token: Token,
-    pub instance: InstanceId,
-    pub settles_in: Duration,
+    /// How long it still counts as in flight; `None`: it belongs to another instance that lives.
+    #[serde(rename = "settles_in_seconds", with = "seconds")]
+    pub settles_in: Option<Duration>,
+    /// The instance that sent it.
+    pub instance: String,
+    /// Inherited from a dead run.
+    pub inherited: bool,
 }
 
 /// The activity at one resource of this instance, for operators.
@@ -85,5 +95,5 @@ pub struct UnknownOutcome {
 pub struct ResourceActivity {
     pub in_flight: usize,
     pub waiting: usize,
-    pub unknown: Vec<UnknownOutcome>,
+    pub unknown: Vec<UnknownView>,
 }

@@ -3,6 +3,8 @@
 use super::*;
 use std::sync::atomic::AtomicU64;
 
+const TERM: Duration = Duration::from_secs(5);
+
 fn manual() -> (BootClock, Arc<AtomicU64>) {
     let now = Arc::new(AtomicU64::new(0));
     let read = Arc::clone(&now);
@@ -13,11 +15,7 @@ fn manual() -> (BootClock, Arc<AtomicU64>) {
 #[test]
 fn runs_from_before_the_renewal_was_sent() {
     let (clock, now) = manual();
-    let lease = Lease::new(
-        clock,
-        Some(Duration::from_secs(5)),
-        InstanceId::from_bits(1),
-    );
+    let lease = Lease::new(clock, TERM, InstanceId::from_bits(1));
     assert!(!lease.valid(), "not joined yet");
     let sent = lease.clock().now();
     now.store(3000, Ordering::SeqCst);
@@ -32,11 +30,7 @@ fn runs_from_before_the_renewal_was_sent() {
 #[test]
 fn a_late_answer_never_shortens_it() {
     let (clock, _now) = manual();
-    let lease = Lease::new(
-        clock,
-        Some(Duration::from_secs(5)),
-        InstanceId::from_bits(1),
-    );
+    let lease = Lease::new(clock, TERM, InstanceId::from_bits(1));
     lease.renewed(Duration::from_secs(10));
     lease.renewed(Duration::from_secs(2));
     assert_eq!(lease.remaining(), Some(Duration::from_secs(15)));
@@ -45,11 +39,7 @@ fn a_late_answer_never_shortens_it() {
 #[test]
 fn a_rejoin_ends_the_generation_before() {
     let (clock, _now) = manual();
-    let lease = Lease::new(
-        clock,
-        Some(Duration::from_secs(5)),
-        InstanceId::from_bits(1),
-    );
+    let lease = Lease::new(clock, TERM, InstanceId::from_bits(1));
     lease.renewed(Duration::ZERO);
     let before = lease.incarnation();
     assert!(lease.holds(before));
@@ -60,14 +50,13 @@ fn a_rejoin_ends_the_generation_before() {
 }
 
 #[test]
-fn a_lease_without_a_term_never_ends_by_itself() {
+fn a_lease_of_the_longest_term_never_ends_by_itself() {
     let (clock, now) = manual();
-    let lease = Lease::new(clock, None, InstanceId::from_bits(1));
+    let lease = Lease::new(clock, Duration::MAX, InstanceId::from_bits(1));
     assert!(!lease.valid(), "not joined yet");
-    lease.renewed(Duration::ZERO);
+    lease.renewed(Duration::from_secs(1));
     now.store(u64::MAX / 2_000_000, Ordering::SeqCst);
     assert!(lease.valid());
-    assert_eq!(lease.remaining(), None);
 }
 
 #[test]
@@ -81,8 +70,7 @@ fn a_rejoin_amid_a_look_does_not_lend_the_new_lease_to_the_old_generation() {
         }
         Duration::from_mins(1)
     });
-    let term = Some(Duration::from_secs(5));
-    let lease = Arc::new(Lease::new(clock, term, InstanceId::from_bits(1)));
+    let lease = Arc::new(Lease::new(clock, TERM, InstanceId::from_bits(1)));
     lease.renewed(Duration::ZERO);
     assert!(!lease.holds(0), "lapsed");
     *hook.lock().expect("not poisoned") = Some(Arc::clone(&lease));
@@ -95,15 +83,14 @@ fn a_rejoin_amid_a_look_does_not_lend_the_new_lease_to_the_old_generation() {
 #[test]
 fn the_first_look_that_finds_it_lapsed_for_too_long_cuts() {
     let (clock, now) = manual();
-    let term = Some(Duration::from_secs(5));
-    let lease = Lease::new(clock, term, InstanceId::from_bits(1));
+    let lease = Lease::new(clock, TERM, InstanceId::from_bits(1));
     let lease = lease.cutting_after(Duration::from_secs(30));
     lease.renewed(Duration::ZERO);
     let cutoff = lease.identity().cutoff;
     for (at, left) in [(0, 35_000), (5000, 30_000), (34_999, 1)] {
         now.store(at, Ordering::SeqCst);
         let _ = lease.holds(0);
-        assert_eq!(lease.cut_overdue(), Some(Duration::from_millis(left)));
+        assert_eq!(lease.cut_overdue(), Duration::from_millis(left));
         assert!(!cutoff.is_cancelled(), "{at}");
     }
     now.store(35_000, Ordering::SeqCst);
@@ -115,8 +102,7 @@ fn the_first_look_that_finds_it_lapsed_for_too_long_cuts() {
 #[test]
 fn a_renewal_that_comes_too_late_cuts_before_it_revives() {
     let (clock, now) = manual();
-    let term = Some(Duration::from_secs(5));
-    let lease = Lease::new(clock, term, InstanceId::from_bits(1));
+    let lease = Lease::new(clock, TERM, InstanceId::from_bits(1));
     let lease = lease.cutting_after(Duration::from_secs(30));
     lease.renewed(Duration::ZERO);
     let before = lease.identity().cutoff;
@@ -132,8 +118,7 @@ fn a_renewal_that_comes_too_late_cuts_before_it_revives() {
 #[test]
 fn the_terms_of_permits_end_and_change_with_the_lease() {
     let (clock, now) = manual();
-    let term = Some(Duration::from_secs(5));
-    let lease = Lease::new(clock, term, InstanceId::from_bits(1));
+    let lease = Lease::new(clock, TERM, InstanceId::from_bits(1));
     lease.renewed(Duration::ZERO);
     let first = lease.terms();
     assert_eq!(first.incarnation, 0);
@@ -158,19 +143,18 @@ fn the_terms_of_permits_end_and_change_with_the_lease() {
 #[test]
 fn a_rejoin_leaves_what_still_runs_the_rest_of_its_time() {
     let (clock, now) = manual();
-    let term = Some(Duration::from_secs(5));
-    let lease = Lease::new(clock, term, InstanceId::from_bits(1));
+    let lease = Lease::new(clock, TERM, InstanceId::from_bits(1));
     let lease = lease.cutting_after(Duration::from_secs(30));
     lease.renewed(Duration::ZERO);
     now.store(15_000, Ordering::SeqCst);
     let old = lease.rejoined(InstanceId::from_bits(2), Duration::from_secs(15));
-    assert_eq!(lease.cut_overdue(), Some(Duration::from_secs(20)));
+    assert_eq!(lease.cut_overdue(), Duration::from_secs(20));
     now.store(34_999, Ordering::SeqCst);
     lease.renewed(Duration::from_secs(34));
-    assert_eq!(lease.cut_overdue(), Some(Duration::from_millis(1)));
+    assert_eq!(lease.cut_overdue(), Duration::from_millis(1));
     assert!(!old.cutoff.is_cancelled());
     now.store(35_000, Ordering::SeqCst);
-    assert_eq!(lease.cut_overdue(), Some(Duration::from_secs(34)));
+    assert_eq!(lease.cut_overdue(), Duration::from_secs(34));
     assert!(old.cutoff.is_cancelled());
     assert!(!lease.identity().cutoff.is_cancelled());
     // One that comes later than that cuts at once.
@@ -182,7 +166,7 @@ fn a_rejoin_leaves_what_still_runs_the_rest_of_its_time() {
 #[test]
 fn no_renewal_number_comes_twice() {
     let (clock, _now) = manual();
-    let lease = Lease::new(clock, None, InstanceId::from_bits(1));
+    let lease = Lease::new(clock, TERM, InstanceId::from_bits(1));
     let first = lease.next_renewal();
     lease.rejoined(InstanceId::from_bits(2), Duration::ZERO);
     assert!(lease.next_renewal() > first);
@@ -191,8 +175,7 @@ fn no_renewal_number_comes_twice() {
 #[test]
 fn what_begins_after_a_revival_is_not_cut() {
     let (clock, _now) = manual();
-    let term = Some(Duration::from_secs(5));
-    let lease = Lease::new(clock, term, InstanceId::from_bits(1));
+    let lease = Lease::new(clock, TERM, InstanceId::from_bits(1));
     lease.renewed(Duration::ZERO);
     let before = lease.identity().cutoff;
     before.cancel();
@@ -205,8 +188,7 @@ fn what_begins_after_a_revival_is_not_cut() {
 #[test]
 fn no_renewal_revives_a_lease_that_was_revoked() {
     let (clock, now) = manual();
-    let term = Some(Duration::from_secs(5));
-    let lease = Lease::new(clock, term, InstanceId::from_bits(1));
+    let lease = Lease::new(clock, TERM, InstanceId::from_bits(1));
     lease.renewed(Duration::ZERO);
     now.store(2000, Ordering::SeqCst);
     lease.revoke();
@@ -220,12 +202,11 @@ fn no_renewal_revives_a_lease_that_was_revoked() {
 #[test]
 fn no_renewal_revives_a_run_that_is_over() {
     let (clock, _now) = manual();
-    for term in [None, Some(Duration::from_secs(5))] {
-        let lease = Lease::new(clock.clone(), term, InstanceId::from_bits(1));
-        lease.renewed(Duration::ZERO);
-        assert!(lease.valid());
-        lease.end();
-        lease.renewed(Duration::from_secs(1));
-        assert!(!lease.valid());
-    }
+    let lease = Lease::new(clock, TERM, InstanceId::from_bits(1));
+    lease.renewed(Duration::ZERO);
+    assert!(lease.valid());
+    lease.end();
+    lease.renewed(Duration::from_secs(1));
+    assert!(!lease.valid());
+    assert_eq!(lease.remaining(), None);
 }

@@ -93,8 +93,8 @@ impl Membership {
     async fn rechecking(&self) {
         loop {
             self.table().errands().recheck.notified().await;
-            for shard in 0..self.table().shards() {
-                for keys in self.table().open_in(shard).chunks(READ) {
+            for open in self.table().with_epochs() {
+                for keys in open.chunks(READ) {
                     while let Err(error) = self.look(keys.to_vec()).await {
                         self.fencing.metrics.store().failed(&error);
                         tracing::debug!(%error, "rows could not be read yet");

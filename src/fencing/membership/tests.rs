@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::config::RouteTable;
-use crate::fencing::epochs::{Ending, Entered, Older, Recalled, Ticket};
+use crate::fencing::epochs::{Ending, Entered, Recalled, Ticket};
 use crate::fencing::refused::Refused;
 use crate::fencing::tests::rows::Rows;
 use crate::fencing::tests::{
@@ -54,7 +54,7 @@ fn row(store: &Double, id: InstanceId) -> crate::store::InstanceRow {
 
 /// Declared dead by another instance, and settled.
 fn bury(store: &Double, id: InstanceId) {
-    let at = row(store, id).renewals;
+    let at = row(store, id).terms.renewals;
     let mut rows = store.rows();
     assert!(rows.declare_dead(id, at) && rows.settle(id));
 }
@@ -187,7 +187,7 @@ async fn another_live_route_table_is_noticed_and_its_own_is_told() {
     let membership = one.membership_with(Arc::clone(&routes));
     let (me, other) = (one.instance(), two.instance());
     membership.round().await.expect("a round");
-    assert_eq!(row(&store, me).routes, routes.digest());
+    assert_eq!(row(&store, me).terms.routes, routes.digest());
     for (digest, dead, differs) in [
         (routes.digest(), false, false),
         ("another".to_owned(), false, true),
@@ -196,7 +196,7 @@ async fn another_live_route_table_is_noticed_and_its_own_is_told() {
         {
             let mut rows = store.rows();
             let row = &mut rows.instances.get_mut(&other).expect("a row").row;
-            (row.routes, row.dead) = (digest, dead);
+            (row.terms.routes, row.dead) = (digest, dead);
         }
         membership.round().await.expect("a round");
         let expected: &[InstanceId] = if differs { &[other] } else { &[] };

@@ -57,7 +57,12 @@ async fn an_override_is_refused_while_something_is_in_flight() {
     {
         let mut rows = store.rows();
         let (id, renewals) = (two.instance(), i64::MAX);
-        rows.instances.get_mut(&id).expect("a row").row.renewals = renewals;
+        rows.instances
+            .get_mut(&id)
+            .expect("a row")
+            .row
+            .terms
+            .renewals = renewals;
         assert!(rows.declare_dead(id, renewals));
     }
     one.round().await;

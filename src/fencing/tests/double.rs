@@ -293,11 +293,15 @@ impl Administration for Double {
             .await
     }
 
-    async fn view(
-        &self,
-        resource: &ResourceKey,
-    ) -> Result<Option<(MarkRow, Vec<Epoch>)>, StoreError> {
-        self.run("view", |rows| rows.view(resource)).await
+    async fn count_marks(&self) -> Result<Count, StoreError> {
+        Ok(Count {
+            marks: 0,
+            more: false,
+        })
+    }
+
+    fn counted(&self) -> Option<u64> {
+        None
     }
 
     async fn override_mark(
@@ -348,15 +352,7 @@ impl Administration for Double {
 
 #[async_trait]
 impl MarkStore for Double {
-    fn kind(&self) -> &'static str {
-        "double"
-    }
-
     async fn prepare(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    async fn check(&self) -> Result<(), StoreError> {
         Ok(())
     }
 
@@ -366,16 +362,5 @@ impl MarkStore for Double {
 
     fn instances_over(&self) -> u64 {
         self.instances_over.load(Ordering::SeqCst)
-    }
-
-    async fn count_marks(&self) -> Result<Count, StoreError> {
-        Ok(Count {
-            marks: 0,
-            more: false,
-        })
-    }
-
-    fn counted(&self) -> Option<u64> {
-        None
     }
 }

@@ -1,14 +1,12 @@
 //! The rows of operations, in the model of the store.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 
 use super::double::Double;
 use super::rows::Rows;
 use crate::routing::ResourceKey;
 use crate::store::{
-    Attempt, AttemptKey, InstanceId, Operation, OperationState, Operations, StoreError,
+    Attempt, AttemptEnd, AttemptKey, InstanceId, Operation, OperationState, Operations, StoreError,
     UnknownCount, UnknownOperation,
 };
 
@@ -67,27 +65,23 @@ impl Operations for Double {
         .await
     }
 
-    async fn know_operation(
+    async fn end_operation(
         &self,
         of: &AttemptKey,
-        answer: &str,
-        _remember: Duration,
+        end: AttemptEnd<'_>,
     ) -> Result<bool, StoreError> {
-        let known = OperationState::Known(answer.to_owned());
-        self.run("know", |rows| rows.set(of, known)).await
-    }
-
-    async fn settle_operation(&self, of: &AttemptKey) -> Result<bool, StoreError> {
-        self.run("settle operation", |rows| {
-            rows.set(of, OperationState::Settled)
-        })
-        .await
-    }
-
-    async fn forget_operation(&self, of: &AttemptKey) -> Result<bool, StoreError> {
-        self.run("forget", |rows| {
-            let is_its = rows.operation(of, &of.attempt).is_some();
-            is_its && rows.operations.remove(&primary(of)).is_some()
+        let call = match end {
+            AttemptEnd::Known(..) => "know",
+            AttemptEnd::Settled => "settle operation",
+            AttemptEnd::Undone => "forget",
+        };
+        self.run(call, |rows| match end {
+            AttemptEnd::Known(answer, _) => rows.set(of, OperationState::Known(answer.to_owned())),
+            AttemptEnd::Settled => rows.set(of, OperationState::Settled),
+            AttemptEnd::Undone => {
+                let is_its = rows.operation(of, &of.attempt).is_some();
+                is_its && rows.operations.remove(&primary(of)).is_some()
+            }
         })
         .await
     }

@@ -273,11 +273,7 @@ impl Rows {
         }
         let row = InstanceRow {
             id: instance,
-            renewals: terms.renewals,
-            lease: terms.lease,
-            settle: terms.settle,
-            undelivered: terms.undelivered,
-            routes: terms.routes.clone(),
+            terms: terms.clone(),
             dead: false,
             ended: false,
         };
@@ -300,8 +296,8 @@ impl Rows {
             Some(Instance { row, .. }) if row.dead => Renewal::Dead,
             Some(instance) => {
                 let row = &mut instance.row;
-                row.renewals = row.renewals.max(terms.renewals);
-                row.routes.clone_from(&terms.routes);
+                row.terms.renewals = row.terms.renewals.max(terms.renewals);
+                row.terms.routes.clone_from(&terms.routes);
                 instance.publication.clone_from(publication);
                 Renewal::Alive(self.era)
             }
@@ -320,7 +316,7 @@ impl Rows {
 
     pub fn declare_dead(&mut self, instance: InstanceId, renewals: i64) -> bool {
         self.instances.get_mut(&instance).is_none_or(|instance| {
-            instance.row.dead |= instance.row.renewals == renewals;
+            instance.row.dead |= instance.row.terms.renewals == renewals;
             instance.row.dead
         })
     }
@@ -412,7 +408,7 @@ impl Rows {
         self.era += 1;
         let others = self.instances.values().map(|one| &one.row);
         let others = others.filter(|row| row.id != me && !row.dead);
-        let longest = others.map(|row| row.lease).max();
+        let longest = others.map(|row| row.terms.lease).max();
         (self.era, longest.unwrap_or_default())
     }
 

@@ -16,7 +16,7 @@ use super::simulation_upstream::{Holder, Upstream};
 use crate::boot_clock::BootClock;
 use crate::fencing::Refused;
 use crate::fencing::epochs::{
-    Answer, Composed, Ending, EpochTable, EpochTableSetup, Older, Settles, Ticket,
+    Answer, Composed, Ending, EpochTable, EpochTableSetup, Settles, Ticket,
 };
 use crate::fencing::failure_detector::FailureDetector;
 use crate::fencing::growth::Growth;
@@ -198,7 +198,7 @@ impl Process {
                 growth: Arc::new(Growth::new(None)),
                 metrics,
             }),
-            lease: Lease::new(boot, Some(LEASE), id).cutting_after(reckoning.cutoff()),
+            lease: Lease::new(boot, LEASE, id).cutting_after(reckoning.cutoff()),
             detector: FailureDetector::new(reckoning),
             clock,
             requests: Vec::new(),
@@ -394,18 +394,13 @@ impl Process {
     }
 
     /// As [`Fencing::tell`](crate::fencing::lanes).
-    fn tell(&self, older: Vec<Older>) {
-        for one in older {
-            let id = one.epoch.instance;
+    fn tell(&self, mut owners: Vec<Notification>) {
+        owners.retain(|owner| {
+            let id = owner.to.expect("the owner of an epoch");
             self.detector.meet(id);
-            if !self.detector.is_dead(id) {
-                self.table.errands().notifications.add([Notification {
-                    resource: one.resource,
-                    waits: Some(one.waits),
-                    to: Some(id),
-                }]);
-            }
-        }
+            !self.detector.is_dead(id)
+        });
+        self.table.errands().notifications.add(owners);
     }
 
     /// Has the rows read at which requests wait for other instances.

@@ -211,8 +211,7 @@ impl Process {
     /// All rows of open epochs are to be read.
     fn look_again(&mut self) {
         self.table.another_server();
-        let shards = 0..self.table.shards();
-        let open = shards.flat_map(|shard| self.table.open_in(shard));
+        let open = self.table.with_epochs().flatten();
         self.recheck = open.collect();
     }
 

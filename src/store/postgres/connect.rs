@@ -44,7 +44,7 @@ use std::time::Duration;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, PgConnection};
 
-use super::errors::error_of;
+use super::errors::{bounded, error_of};
 use super::options;
 use super::warnings::{Anchor, Line};
 use crate::config::PostgresAddress;
@@ -180,10 +180,7 @@ impl Connector {
         let mut errors = Vec::new();
         let each = hosts.iter().cycle().skip(first).take(count);
         for (offset, options) in each.enumerate() {
-            let tried = tokio::time::timeout(share, prove(options, session, phase))
-                .await
-                .unwrap_or(Err(StoreError::Timeout(share)));
-            match tried {
+            match bounded(share, prove(options, session, phase)).await {
                 Ok((mut line, started)) => {
                     self.last.store((first + offset) % count, Ordering::Relaxed);
                     let mut server = locked(&self.server);

@@ -1,14 +1,18 @@
 //! [`Engine`] for [`PostgresStore`].
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use sqlx::PgConnection;
 
 use super::connect::{self, Session as Use};
+use super::errors::bounded;
 use super::statements::TEXTS;
 use super::{LANES, PostgresStore, notifications};
-use crate::store::engine::{Connection, Engine, Session, Texts, Turn, Work};
+use crate::store::counting::Counting;
+use crate::store::engine::{Connection, Engine, Session, Turn, Work};
 use crate::store::rows::{self, Failure};
+use crate::store::texts::Texts;
 use crate::store::{StoreError, place};
 
 impl Engine for PostgresStore {
@@ -28,22 +32,23 @@ impl Engine for PostgresStore {
             Turn::Operate => &self.operating[self.operated.fetch_add(1, Ordering::Relaxed) % LANES],
             Turn::Notify => &self.notifying,
         };
-        self.bounded(async {
+        bounded(self.timeout, async {
             let mut held = slot.turn().await?;
+            let number = held.line.number;
             let over = self.instances_over.load(Ordering::Relaxed);
-            if turn == Turn::Declare && over != 0 && over != held.number() {
+            if turn == Turn::Declare && over != 0 && over != number {
                 // The connection is fresh and healthy: the next read goes over it.
                 held.done();
                 let why = "this is another connection than the one that the counter was read over";
                 return Err(StoreError::Connection(why.to_owned()));
             }
-            let done = held.run(async |c| match turn {
+            let done = held.line.run(async |c| match turn {
                 Turn::Transaction | Turn::Join => self.transact(c, work).await,
                 _ => work(self.session(c)).await,
             });
             let done = done.await?;
             if turn == Turn::Watch {
-                self.instances_over.store(held.number(), Ordering::Relaxed);
+                self.instances_over.store(number, Ordering::Relaxed);
             }
             held.done();
             Ok(done)
@@ -69,7 +74,9 @@ impl Engine for PostgresStore {
         self.place.get().cloned().unwrap_or_default()
     }
 
-    fn pruned(&self, _marks: u64) {}
+    fn counting(&self) -> &Arc<Counting> {
+        &self.counting
+    }
 }
 
 impl PostgresStore {

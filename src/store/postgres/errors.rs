@@ -1,5 +1,9 @@
 //! Translates Postgres errors to [`StoreError`]s.
 
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+
 use crate::store::StoreError;
 use crate::store::rows::Failure;
 
@@ -43,7 +47,16 @@ pub(super) fn error_of(error: sqlx::Error) -> StoreError {
     }
 }
 
-/// The same for work that may also fail with an error of the store.
+/// Bounds work by a timeout.
+pub(super) fn bounded<T>(
+    timeout: Duration,
+    work: impl Future<Output = Result<T, StoreError>>,
+) -> impl Future<Output = Result<T, StoreError>> {
+    let late = move |_| Err(StoreError::Timeout(timeout));
+    tokio::time::timeout(timeout, work).map(move |done| done.unwrap_or_else(late))
+}
+
+/// As [`error_of`], for work that may also fail with an error of the store.
 pub(super) fn failure_of(failure: Failure) -> StoreError {
     match failure {
         Failure::Sql(error) => error_of(error),

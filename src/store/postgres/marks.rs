@@ -10,6 +10,7 @@ use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use tokio::sync::mpsc;
 
+use super::errors::bounded;
 use super::slot::DedicatedConnection;
 use super::statements::{ADVANCE, ADVANCE_ONE, CEDE, REPAIR};
 use super::{LANES, PostgresStore, UNREAD_NOTIFICATIONS, notifications};
@@ -117,9 +118,9 @@ impl PostgresStore {
         statement: Query<'_, Postgres, PgArguments>,
         keys: impl Iterator<Item = (&'k ResourceKey, Token)>,
     ) -> Result<Vec<Option<Found>>, StoreError> {
-        self.bounded(async {
+        bounded(self.timeout, async {
             let mut turn = slot.turn().await?;
-            let found = turn.run(async |c| {
+            let found = turn.line.run(async |c| {
                 let answer = statement.fetch_all(c).await?;
                 let mut by_key = HashMap::with_capacity(answer.len());
                 for row in &answer {

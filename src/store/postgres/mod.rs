@@ -15,7 +15,6 @@
 //! ROLLBACK as an answer.
 
 mod connect;
-mod count;
 mod engine;
 mod errors;
 mod marks;
@@ -37,10 +36,10 @@ use sqlx::query::Query;
 use sqlx::{PgConnection, Postgres};
 
 use self::connect::{Connector, Phase, Session};
-use self::count::Counting;
-use self::errors::{error_of, failure_of};
+use self::errors::{bounded, error_of, failure_of};
 pub use self::roles::grant;
 use self::slot::DedicatedConnection;
+use super::counting::Counting;
 use super::rows::{self, Applied, Failure, Schema};
 use crate::config::PostgresAddress;
 use crate::store::{MarkStore, StoreError};
@@ -78,7 +77,7 @@ pub struct PostgresStore {
     operators: DedicatedConnection,
     /// Which of the membership task's connections answered the last read of the instances.
     instances_over: AtomicU64,
-    count: Counting,
+    counting: Arc<Counting>,
     /// Taken at the first join. Empty: no place was free.
     place: OnceLock<String>,
 }
@@ -112,7 +111,7 @@ impl PostgresStore {
             heartbeat: slot(Session::Other),
             operators: slot(Session::Other),
             instances_over: AtomicU64::new(0),
-            count: Counting::default(),
+            counting: Arc::default(),
             place: OnceLock::new(),
             connector: Arc::clone(&connector),
         }
@@ -138,15 +137,6 @@ impl PostgresStore {
     /// A statement whose `$1` is the namespace.
     fn query(&self, sql: &'static str) -> Query<'static, Postgres, PgArguments> {
         sqlx::query(sql).bind(&*self.namespace)
-    }
-
-    async fn bounded<T>(
-        &self,
-        work: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        tokio::time::timeout(self.timeout, work)
-            .await
-            .unwrap_or(Err(StoreError::Timeout(self.timeout)))
     }
 }
 
@@ -177,9 +167,7 @@ pub async fn migrate(address: impl Into<PostgresAddress>) -> Result<(), StoreErr
             })
         // The connection is dropped here, which gives up the migrator's lock in any case.
     };
-    tokio::time::timeout(MIGRATION, work)
-        .await
-        .unwrap_or(Err(StoreError::Timeout(MIGRATION)))
+    bounded(MIGRATION, work).await
 }
 
 fn migrator() -> Migrator {

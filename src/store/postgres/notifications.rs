@@ -4,12 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::TryFutureExt as _;
 use sha2::{Digest as _, Sha256};
 use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::sync::mpsc::Sender;
 
 use super::connect::{Connector, Session};
-use super::errors::error_of;
+use super::errors::{bounded, error_of};
 use crate::store::{Heard, Notification, StoreError};
 
 /// The pauses between attempts to subscribe: the first, and the longest.
@@ -21,14 +22,10 @@ const QUIET: Duration = Duration::from_secs(10);
 
 /// The channel of a namespace: a digest, since an identifier may not have any length and spelling.
 pub(super) fn channel(namespace: &str) -> String {
-    use std::fmt::Write as _;
-
     let digest = Sha256::digest(namespace.as_bytes());
-    let mut name = "fencepost_".to_owned();
-    for byte in digest.iter().take(8) {
-        let _ = write!(name, "{byte:02x}");
-    }
-    name
+    let first = digest.iter().take(8);
+    let number = first.fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    format!("fencepost_{number:016x}")
 }
 
 pub(super) fn encode(notification: &Notification) -> Option<String> {
@@ -86,10 +83,10 @@ async fn subscribe(connector: &Connector, channel: &str) -> Result<PgListener, S
             listener.listen(channel).await?;
             Ok(listener)
         };
-        match tokio::time::timeout(connector.timeout(), subscribing).await {
-            Ok(Ok(listener)) => return Ok(listener),
-            Ok(Err(error)) => last = error_of(error),
-            Err(_) => last = StoreError::Timeout(connector.timeout()),
+        let subscribing = subscribing.map_err(error_of);
+        match bounded(connector.timeout(), subscribing).await {
+            Ok(listener) => return Ok(listener),
+            Err(error) => last = error,
         }
     }
     Err(last)
@@ -116,10 +113,7 @@ async fn relay(
             Ok(Err(error)) => return Err(error_of(error)),
             Err(_) => {
                 let answer = sqlx::raw_sql("SELECT 1").execute(&mut listener);
-                tokio::time::timeout(timeout, answer)
-                    .await
-                    .map_err(|_| StoreError::Timeout(timeout))?
-                    .map_err(error_of)?;
+                bounded(timeout, answer.map_err(error_of)).await?;
             }
         }
     }

@@ -30,15 +30,10 @@ const SOCKETS: &str = "/var/run/postgresql";
 /// The options for each host. The files are read each time, since a mounted secret may have
 /// changed. Blocks on the file system. No error holds a piece of the URL.
 pub(super) fn read(address: &PostgresAddress) -> Result<Vec<PgConnectOptions>, StoreError> {
-    let url = match &address.url {
-        Secret::Literal(url) => url.clone(),
-        Secret::File(path) => text("store.url_file", path)?,
-    };
-    let unfit = |why: String| StoreError::Unfit(format!("store.url: {}", why.replace('\n', "; ")));
-    let dsn = Dsn::parse(url.trim()).map_err(unfit)?;
+    let dsn = dsn(address)?;
     let protections = dsn
         .protections(address.tls.ca_file.is_some())
-        .map_err(unfit)?;
+        .map_err(|why| unfit(&why))?;
     let roots = if protections.iter().any(|one| one.is_verified()) {
         Some(roots(&dsn, &address.tls)?)
     } else {
@@ -68,12 +63,19 @@ pub(super) fn read(address: &PostgresAddress) -> Result<Vec<PgConnectOptions>, S
 
 /// True if a machine on the way to a server can read and change the traffic.
 pub(super) fn is_open_to_others(address: &PostgresAddress) -> bool {
+    dsn(address).is_ok_and(|dsn| dsn.is_open_to_others(address.tls.ca_file.is_some()))
+}
+
+fn dsn(address: &PostgresAddress) -> Result<Dsn, StoreError> {
     let url = match &address.url {
-        Secret::Literal(url) => Ok(url.clone()),
-        Secret::File(path) => std::fs::read_to_string(path),
+        Secret::Literal(url) => url.clone(),
+        Secret::File(path) => text("store.url_file", path)?,
     };
-    let dsn = url.ok().and_then(|url| Dsn::parse(url.trim()).ok());
-    dsn.is_some_and(|dsn| dsn.is_open_to_others(address.tls.ca_file.is_some()))
+    Dsn::parse(url.trim()).map_err(|why| unfit(&why))
+}
+
+fn unfit(why: &str) -> StoreError {
+    StoreError::Unfit(format!("store.url: {}", why.replace('\n', "; ")))
 }
 
 /// All but the host.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use sqlx::{Executor as _, PgConnection};
 
 use super::connect::{Connector, Phase, Session};
+use super::errors::bounded;
 use crate::config::PostgresAddress;
 use crate::store::StoreError;
 use crate::store::rows::{Failure, only};
@@ -46,9 +47,7 @@ pub async fn grant(address: impl Into<PostgresAddress>, role: &str) -> Result<()
         }
         Ok(())
     };
-    tokio::time::timeout(PATIENCE, work)
-        .await
-        .unwrap_or(Err(StoreError::Timeout(PATIENCE)))
+    bounded(PATIENCE, work).await
 }
 
 /// What gives the role its rights on the tables.

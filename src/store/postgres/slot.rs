@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::{Connection as _, PgConnection};
+use sqlx::Connection as _;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::connect::{Connector, Phase, Session};
 use super::warnings::Line;
 use crate::store::StoreError;
-use crate::store::rows::Failure;
 
 /// A connection that has been idle for longer is pinged before it carries a statement. So a server
 /// that was restarted costs a reconnect, and not a refusal.
@@ -33,7 +32,7 @@ type Idle = Option<(Line, Instant)>;
 #[must_use]
 pub(super) struct Turn<'a> {
     idle: MutexGuard<'a, Idle>,
-    line: Line,
+    pub(super) line: Line,
 }
 
 impl DedicatedConnection {
@@ -71,19 +70,6 @@ impl DedicatedConnection {
 }
 
 impl Turn<'_> {
-    /// Names the connection.
-    pub(super) fn number(&self) -> u64 {
-        self.line.number
-    }
-
-    /// Runs work on the connection; see [`Line::run`].
-    pub(super) async fn run<T>(
-        &mut self,
-        work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, Failure>,
-    ) -> Result<T, StoreError> {
-        self.line.run(work).await
-    }
-
     /// Gives the connection back. Only after every answer was read to its end and none was an
     /// error.
     pub(super) fn done(mut self) {

@@ -1,33 +1,28 @@
-//! [`MarkStore`] for [`PostgresStore`]: the start, and the count of the marks.
+//! [`MarkStore`] for [`PostgresStore`]: the start.
 
 use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use sqlx::PgConnection;
 
-use super::count::PIECE;
+use super::errors::bounded;
 use super::{PostgresStore, options, schema};
 use crate::config::Secret;
-use crate::store::administration::COUNT;
-use crate::store::engine::Value::{Number, Text};
-use crate::store::engine::{Engine as _, Turn};
 use crate::store::instances::TOUCH;
-use crate::store::rows::{self, Failure, Schema, Span};
-use crate::store::{Count, Era, MarkStore, StoreError};
+use crate::store::rows::{self, Failure, Schema};
+use crate::store::{Era, MarkStore, StoreError};
 
 #[async_trait]
 impl MarkStore for PostgresStore {
-    fn kind(&self) -> &'static str {
-        "postgres"
-    }
-
     async fn prepare(&self) -> Result<(), StoreError> {
-        match self.bounded(self.prove(false)).await? {
+        match bounded(self.timeout, self.prove(false)).await? {
             Schema::Current => {}
             Schema::Behind if self.migrate => super::migrate(self.address.clone()).await?,
             Schema::Behind => return Err(rows::schema_behind()),
         }
-        self.check().await?;
+        if bounded(self.timeout, self.prove(true)).await? == Schema::Behind {
+            return Err(rows::schema_behind());
+        }
         // The configuration's checks have already warned of a URL in it.
         if matches!(self.address.url, Secret::File(_)) && options::is_open_to_others(&self.address)
         {
@@ -39,36 +34,12 @@ impl MarkStore for PostgresStore {
         Ok(())
     }
 
-    async fn check(&self) -> Result<(), StoreError> {
-        match self.bounded(self.prove(true)).await? {
-            Schema::Current => Ok(()),
-            Schema::Behind => Err(rows::schema_behind()),
-        }
-    }
-
     fn servers(&self) -> u64 {
         self.connector.servers()
     }
 
     fn instances_over(&self) -> u64 {
         self.instances_over.load(Ordering::Relaxed)
-    }
-
-    /// Counts one piece, at most [`PIECE`] marks.
-    async fn count_marks(&self) -> Result<Count, StoreError> {
-        let Some(Span { from, until }) = rows::span("", self.count.after().as_deref()) else {
-            unreachable!("no prefix has no NUL")
-        };
-        let piece = i64::try_from(PIECE).unwrap_or(i64::MAX);
-        let range = vec![Text(from), Text(until), Number(piece)];
-        let counted = self.fetch(Turn::Read, COUNT, range, Ok);
-        let (marks, last): (i64, Option<String>) = rows::only(counted.await?)?;
-        let marks = marks.unsigned_abs();
-        Ok(self.count.counted((marks, last.filter(|_| marks >= PIECE))))
-    }
-
-    fn counted(&self) -> Option<u64> {
-        self.count.whole()
     }
 }
 
@@ -78,6 +49,7 @@ impl PostgresStore {
     async fn prove(&self, write: bool) -> Result<Schema, StoreError> {
         let mut turn = self.operators.fresh().await?;
         let schema = turn
+            .line
             .run(async |c| {
                 let schema = schema(c).await?;
                 if write && schema == Schema::Current {

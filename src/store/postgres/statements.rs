@@ -10,8 +10,7 @@
 //! the instances is from the snapshot. An epoch that is over stays over, so an older snapshot only
 //! keeps an epoch for longer.
 
-use crate::store::engine::Texts;
-use crate::store::operations::texts;
+use crate::store::texts::{Texts, texts};
 
 /// The epochs of a row (`m`, or `EXCLUDED`) for which a condition holds, in their order. In the
 /// condition, `s.i` is where the epoch's triple begins.
@@ -52,34 +51,30 @@ macro_rules! millis {
     };
 }
 
-/// True if the row `m` may take the token of `EXCLUDED`: it is not of a later era than this one, and
+/// True if the row `m` may take the token of `EXCLUDED`: it is not of a later era than `$2`, and
 /// its mark is neither above the token nor below the mark that is needed. `EXCLUDED.previous` is
 /// the latter, as a number below 0; NULL if none is.
 macro_rules! takes {
-    ($era:literal) => {
-        concat!(
-            "m.era <= ",
-            $era,
-            " AND EXCLUDED.token >= m.token AND m.token >= COALESCE(-EXCLUDED.previous, 0)"
-        )
+    () => {
+        "m.era <= $2 AND EXCLUDED.token >= m.token AND m.token >= COALESCE(-EXCLUDED.previous, 0)"
     };
 }
 
 /// The columns of a row that takes a token or not, except its epochs.
 macro_rules! raise {
-    ($era:literal) => {
+    () => {
         concat!(
             "previous = m.token,
     token = CASE WHEN ",
-            takes!($era),
+            takes!(),
             " THEN EXCLUDED.token ELSE m.token END,
     spent_by = CASE WHEN NOT (",
-            takes!($era),
+            takes!(),
             ") THEN m.spent_by
         WHEN EXCLUDED.token > m.token THEN EXCLUDED.spent_by
         ELSE COALESCE(m.spent_by, EXCLUDED.spent_by) END,
     changed_at = CASE WHEN EXCLUDED.token > m.token AND ",
-            takes!($era),
+            takes!(),
             " THEN EXCLUDED.changed_at ELSE m.changed_at END"
         )
     };
@@ -121,7 +116,7 @@ WHERE NOT a.present
         FOR KEY SHARE)",
             $order,
             "
-ON CONFLICT (namespace, resource) DO UPDATE SET ", raise!("$2"), ",
+ON CONFLICT (namespace, resource) DO UPDATE SET ", raise!(), ",
     open = CASE
         WHEN cardinality(m.open) = 0 OR cardinality(m.open) = 3
             AND m.open[1] = $3 AND m.open[2] < $4 AND m.open[2] <> ALL ($5) THEN '{}'
@@ -132,7 +127,7 @@ ON CONFLICT (namespace, resource) DO UPDATE SET ", raise!("$2"), ",
             )),
             " END
         || CASE WHEN ",
-            takes!("$2"),
+            takes!(),
             " THEN EXCLUDED.open ELSE '{}' END",
             returning!()
         )
@@ -153,60 +148,23 @@ pub(super) const ADVANCE_ONE: &str = advance!(
     ""
 );
 
-/// The statements of [`Engine`](crate::store::engine::Engine).
-/// See [`Texts::unchanged`].
-macro_rules! unchanged {
-    () => {
-        concat!(
-            "SELECT m.resource, cardinality(",
-            open!(),
-            ") > 0 FROM marks AS m \
-             WHERE m.namespace = $1 AND m.resource >= $2 AND m.resource <= $3 \
-             AND m.changed_at < now() - $4 * interval '1 millisecond' ORDER BY m.resource"
-        )
-    };
-}
-
-pub(super) const TEXTS: Texts = Texts {
-    look: concat!(
-        "SELECT m.resource, m.token, m.spent_by IS NOT NULL, m.era, ",
-        millis!("m.changed_at"),
-        ", array_to_json(",
-        open!(),
-        ")::text FROM marks AS m JOIN ( \
-             SELECT DISTINCT $1::text AS namespace, k.resource FROM unnest($2::text[]) AS k(resource) \
-         ) AS k ON m.namespace = k.namespace AND m.resource = k.resource"
-    ),
-    lock: concat!(
-        "SELECT m.token, array_to_json(",
-        open!(),
-        ")::text FROM marks AS m WHERE m.namespace = $1 AND m.resource = $2 FOR UPDATE"
-    ),
-    unchanged: unchanged!(),
-    lock_unchanged: concat!(unchanged!(), " FOR UPDATE SKIP LOCKED"),
-    list: concat!(
-        "SELECT resource, token, spent_by IS NOT NULL, era, ",
-        millis!("changed_at"),
-        " FROM marks WHERE namespace = $1 AND resource >= $2 AND resource < $3 \
-          ORDER BY resource LIMIT $4"
-    ),
-    set_mark: "UPDATE marks SET previous = token, token = $3, spent_by = NULL, era = $4, \
-         changed_at = now() WHERE namespace = $1 AND resource = $2",
+pub(super) const TEXTS: Texts = texts! {
+    now: "now()",
+    now_ms: "floor(extract(epoch FROM now()) * 1000)::bigint",
+    unchanged_since: "now() - $4 * interval '1 millisecond'",
+    ms: millis,
+    open: concat!("array_to_json(", open!(), ")::text"),
+    rows: "JOIN (SELECT DISTINCT $1::text AS namespace, k.resource \
+         FROM unnest($2::text[]) AS k(resource)) AS k \
+         ON m.namespace = k.namespace AND m.resource = k.resource",
+    one_of: "= ANY($2)",
+    lock: "FOR UPDATE",
+    skip_locked: "FOR UPDATE SKIP LOCKED",
     right_to_delete: "SELECT quote_ident(current_user), has_table_privilege('marks', 'DELETE')",
-    delete: "DELETE FROM marks WHERE namespace = $1 AND resource = ANY($2)",
-    record_audit: "INSERT INTO audit \
-         (namespace, resource, action, before, after, reason, actor, at) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, now())",
-    audit: concat!(
-        "SELECT resource, action, before, after, reason, actor, ",
-        millis!("at"),
-        " FROM audit WHERE namespace = $1 AND resource = $2 ORDER BY id DESC LIMIT $3"
-    ),
     unknown: "SELECT DISTINCT m.open[s.i] FROM marks AS m \
          CROSS JOIN LATERAL generate_series(1, cardinality(m.open), 3) AS s(i) \
          WHERE m.namespace = $1 AND (SELECT true FROM instances AS i \
              WHERE i.namespace = $1 AND i.id = m.open[s.i]) IS NULL",
-    operations: texts!("floor(extract(epoch FROM now()) * 1000)::bigint"),
 };
 
 /// The epochs of `m` that a row `k` of arrays does not name.
@@ -253,7 +211,7 @@ SELECT $1, r.resource, r.token, r.spend, 0, now(), r.open::bigint[]
 FROM unnest($3::text[], $4::bigint[], $5::text[], $6::text[]) AS r(resource, token, spend, open)
 ORDER BY r.resource COLLATE \"C\"
 ON CONFLICT (namespace, resource) DO UPDATE SET ",
-    raise!("$2"),
+    raise!(),
     ", open = ",
     open!(),
     " || ",

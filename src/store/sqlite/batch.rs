@@ -20,63 +20,53 @@ use crate::store::{Ask, Batch, Era, Found, InstanceId, Opening, Repair, StoreErr
 /// `takes`: the mark, its era and the ask's needs allow it. `free`: the row has no epoch, or a single
 /// own one that is out of use, as nearly always. `jsonb_each` keeps an array within an object
 /// binary; `json_each` would write it as text, which is parsed again for each of its values.
-macro_rules! write_asks {
-    () => {
-        concat!(
-            "INSERT INTO marks AS m
-                 (namespace, resource, token, previous, spent_by, era, changed_at, open)
-             SELECT ?1, key, value ->> 0, value ->> 1, value ->> 2, 0,
-                 (SELECT CAST(unixepoch('subsec') * 1000 AS INTEGER)), value ->> 3
-             FROM jsonb_each(?2)
-             WHERE NOT value ->> 4 OR EXISTS (
-                 SELECT 1 FROM marks AS k WHERE k.namespace = ?1 AND k.resource = key)
-             ON CONFLICT (namespace, resource) DO UPDATE SET
-                 (previous, token, spent_by, changed_at, open) = (SELECT
-                     m.token,
-                     CASE WHEN takes THEN excluded.token ELSE m.token END,
-                     CASE WHEN NOT takes THEN m.spent_by
-                         WHEN excluded.token > m.token THEN excluded.spent_by
-                         ELSE coalesce(m.spent_by, excluded.spent_by) END,
-                     CASE WHEN takes AND excluded.token > m.token THEN excluded.changed_at
-                         ELSE m.changed_at END,
-                     CASE WHEN free AND (takes OR ?7) THEN excluded.open
-                         WHEN free THEN '[]'
-                         ELSE (SELECT ",
-            array!(),
-            "                FROM (
-                             SELECT * FROM ",
-            triples!("m.open"),
-            "                WHERE CASE instance
-                                 WHEN ?4 THEN opening >= ?5
-                                     OR opening IN (SELECT value FROM json_each(?6))
-                                 ELSE ",
-            not_over!(),
-            "                    END
-                             UNION SELECT * FROM ",
-            triples!("excluded.open"),
-            "                WHERE takes OR ?7)) END
-                 FROM (SELECT
-                     m.era <= ?3 AND excluded.token >= m.token
-                         AND m.token >= coalesce(-excluded.previous, 0) AS takes,
-                     m.open = '[]' OR (json_array_length(m.open) = 3
-                         AND m.open ->> 0 = ?4 AND m.open ->> 1 < ?5
-                         AND m.open ->> 1 NOT IN (SELECT value FROM json_each(?6))) AS free))
-             RETURNING resource, token, previous, era, spent_by, given_back, open"
-        )
-    };
-}
-
-/// A batch that is a whole transaction. The driver gives a text to its thread in one command,
-/// however many statements it has. If one fails, the others are not run. The count of transactions
+///
+/// It is a whole transaction. The driver gives a text to its thread in one command, however many
+/// statements it has. If one fails, the others are not run. The count of transactions
 /// is read before the commit and believed after it: a batch that was decided on overwritten marks
 /// is committed, and its answer is not believed.
 const BATCH: &str = concat!(
-    "BEGIN IMMEDIATE; ",
-    write_asks!(),
-    "; UPDATE commits SET count = count + 1 RETURNING count; COMMIT; PRAGMA wal_checkpoint(noop)"
+    "BEGIN IMMEDIATE; INSERT INTO marks AS m
+         (namespace, resource, token, previous, spent_by, era, changed_at, open)
+     SELECT ?1, key, value ->> 0, value ->> 1, value ->> 2, 0,
+         (SELECT CAST(unixepoch('subsec') * 1000 AS INTEGER)), value ->> 3
+     FROM jsonb_each(?2)
+     WHERE NOT value ->> 4 OR EXISTS (
+         SELECT 1 FROM marks AS k WHERE k.namespace = ?1 AND k.resource = key)
+     ON CONFLICT (namespace, resource) DO UPDATE SET
+         (previous, token, spent_by, changed_at, open) = (SELECT
+             m.token,
+             CASE WHEN takes THEN excluded.token ELSE m.token END,
+             CASE WHEN NOT takes THEN m.spent_by
+                 WHEN excluded.token > m.token THEN excluded.spent_by
+                 ELSE coalesce(m.spent_by, excluded.spent_by) END,
+             CASE WHEN takes AND excluded.token > m.token THEN excluded.changed_at
+                 ELSE m.changed_at END,
+             CASE WHEN free AND (takes OR ?7) THEN excluded.open
+                 WHEN free THEN '[]'
+                 ELSE (SELECT ",
+    array!(),
+    "                FROM (
+                     SELECT * FROM ",
+    triples!("m.open"),
+    "                WHERE CASE instance
+                         WHEN ?4 THEN opening >= ?5
+                             OR opening IN (SELECT value FROM json_each(?6))
+                         ELSE ",
+    not_over!(),
+    "                    END
+                     UNION SELECT * FROM ",
+    triples!("excluded.open"),
+    "                WHERE takes OR ?7)) END
+         FROM (SELECT
+             m.era <= ?3 AND excluded.token >= m.token
+                 AND m.token >= coalesce(-excluded.previous, 0) AS takes,
+             m.open = '[]' OR (json_array_length(m.open) = 3
+                 AND m.open ->> 0 = ?4 AND m.open ->> 1 < ?5
+                 AND m.open ->> 1 NOT IN (SELECT value FROM json_each(?6))) AS free))
+     RETURNING resource, token, previous, era, spent_by, given_back, open;
+     UPDATE commits SET count = count + 1 RETURNING count; COMMIT; PRAGMA wal_checkpoint(noop)"
 );
-/// The same within a transaction.
-const BATCH_WITHIN: &str = write_asks!();
 
 /// `(resource, token, previous, era, spent_by, given_back, open)`.
 type AdvancedRow = (String, i64, Option<i64>, i64, Option<String>, i64, String);
@@ -187,37 +177,8 @@ pub(super) async fn run(
     namespace: &str,
     load: &BatchJson,
 ) -> Result<(Vec<Found>, i64, LogLength), Failure> {
-    let results = command(connection, namespace, load, BATCH).await?;
-    // One for each statement, and nothing behind the last.
-    let [_, asks, count, _, log, _] = results.as_slice() else {
-        return Err(odd());
-    };
-    let ([count], [log]) = (count.as_slice(), log.as_slice()) else {
-        return Err(odd());
-    };
-    let (busy, frames, copied): (bool, i64, i64) = <_>::from_row(log)?;
-    let log = (!busy && frames >= 0).then_some((frames, copied));
-    Ok((load.found(asks)?, count.try_get(0)?, log))
-}
-
-/// Runs a batch within an open transaction.
-pub(super) async fn run_within(
-    connection: &mut SqliteConnection,
-    namespace: &str,
-    load: &BatchJson,
-) -> Result<Vec<Found>, Failure> {
-    let results = command(connection, namespace, load, BATCH_WITHIN).await?;
-    load.found(results.first().ok_or_else(odd)?)
-}
-
-async fn command(
-    connection: &mut SqliteConnection,
-    namespace: &str,
-    load: &BatchJson,
-    text: &'static str,
-) -> Result<Vec<Vec<SqliteRow>>, Failure> {
     let [asks, used] = &load.columns;
-    let command = sqlx::query(text)
+    let command = sqlx::query(BATCH)
         .bind(namespace)
         .bind(asks)
         .bind(load.era)
@@ -234,5 +195,14 @@ async fn command(
             (Either::Left(_), _) => results.push(Vec::new()),
         }
     }
-    Ok(results)
+    // One for each statement, and nothing behind the last.
+    let [_, asks, count, _, log, _] = results.as_slice() else {
+        return Err(odd());
+    };
+    let ([count], [log]) = (count.as_slice(), log.as_slice()) else {
+        return Err(odd());
+    };
+    let (busy, frames, copied): (bool, i64, i64) = <_>::from_row(log)?;
+    let log = (!busy && frames >= 0).then_some((frames, copied));
+    Ok((load.found(asks)?, count.try_get(0)?, log))
 }

@@ -5,6 +5,7 @@
 //! another program reads an older state (a backup, say). It is then synced here: `SQLite` syncs
 //! only when it has copied everything, and would not copy these pages again.
 
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -226,26 +227,19 @@ impl Drop for HeldConnection {
         let Some(connection) = self.connection.take() else {
             return;
         };
-        let lock = Arc::clone(&self.lock);
+        let held = ManuallyDrop::new(Self {
+            connection: Some(connection),
+            lock: Arc::clone(&self.lock),
+            whole: false,
+        });
         // A thread, since there may be no runtime left. If none can be started, the process is
         // ending anyway, and its locks end with it.
         let _ = std::thread::Builder::new()
             .name("sqlite-close".to_owned())
             .spawn(move || {
-                let _ = lock.check();
-                if lock.lost().is_some() {
-                    leave(connection, &lock);
-                    return;
+                if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().build() {
+                    runtime.block_on(ManuallyDrop::into_inner(held).close());
                 }
-                let Ok(runtime) = tokio::runtime::Builder::new_current_thread().build() else {
-                    return;
-                };
-                runtime.block_on(async {
-                    lock.closing();
-                    if connection.close().await.is_ok() {
-                        lock.connections.fetch_sub(1, Ordering::AcqRel);
-                    }
-                });
             });
     }
 }

@@ -49,10 +49,3 @@ macro_rules! open {
         )
     };
 }
-
-/// The time by the clock of the machine.
-macro_rules! now {
-    () => {
-        "CAST(unixepoch('subsec') * 1000 AS INTEGER)"
-    };
-}

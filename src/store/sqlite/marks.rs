@@ -1,12 +1,10 @@
 //! [`Marks`] for [`SqliteStore`]: the statements of requests.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 
 use super::SqliteStore;
-use super::batch::{self, BatchJson};
+use super::batch::BatchJson;
 use crate::routing::ResourceKey;
 use crate::store::engine::Value::Text;
 use crate::store::engine::{Engine as _, Turn, json};
@@ -20,9 +18,7 @@ impl Marks for SqliteStore {
     }
 
     async fn advance(&self, _: Lane, batch: Batch<'_>) -> Result<Vec<Found>, StoreError> {
-        let load = BatchJson::new(batch);
-        self.in_turn(move |session, known| Box::pin(session.batch(known, load)))
-            .await
+        self.batch(BatchJson::new(batch)).await
     }
 
     async fn cede(&self, ceded: &[(ResourceKey, Epoch)]) -> Result<Vec<ResourceKey>, StoreError> {
@@ -45,20 +41,11 @@ impl Marks for SqliteStore {
     }
 
     async fn repair(&self, repairs: &[Repair]) -> Result<Vec<Found>, StoreError> {
-        let (repairs, known) = (repairs.to_vec(), Arc::clone(&self.known));
-        self.run(Turn::Write, |mut session| {
-            Box::pin(async move {
-                let namespace = session.namespace;
-                let mut done = Vec::with_capacity(repairs.len());
-                for repair in &repairs {
-                    let load = BatchJson::of_repair(repair);
-                    done.extend(batch::run_within(session.sqlite(), namespace, &load).await?);
-                }
-                known.adds(done.iter().filter(|found| found.before.is_none()).count());
-                Ok(done)
-            })
-        })
-        .await
+        let mut done = Vec::with_capacity(repairs.len());
+        for repair in repairs {
+            done.extend(self.batch(BatchJson::of_repair(repair)).await?);
+        }
+        Ok(done)
     }
 
     async fn notify(&self, _notifications: &[Notification]) -> Result<(), StoreError> {
@@ -67,5 +54,12 @@ impl Marks for SqliteStore {
 
     fn listen(&self) -> Option<mpsc::Receiver<Heard>> {
         None
+    }
+}
+
+impl SqliteStore {
+    async fn batch(&self, load: BatchJson) -> Result<Vec<Found>, StoreError> {
+        self.in_turn(move |session| Box::pin(async move { session.batch(&load).await }))
+            .await
     }
 }

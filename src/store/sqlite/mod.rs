@@ -25,7 +25,6 @@ mod path;
 mod session;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -39,7 +38,8 @@ use self::connection::HeldConnection;
 use self::errors::error_of;
 use self::file::FileLock;
 pub use self::lost::{LostMarks, lost_marks};
-use self::session::{Known, Session};
+use self::session::Session;
+use super::counting::Counting;
 use super::rows::{self, Applied, Failure, Schema};
 use crate::config::Create;
 use crate::store::{StoreError, place};
@@ -50,7 +50,9 @@ pub struct SqliteStore {
     timeout: Duration,
     /// Held across awaits, only by the tasks that do the work.
     session: Arc<Mutex<Session>>,
-    known: Arc<Known>,
+    counting: Arc<Counting>,
+    /// See the column `place`.
+    boot: String,
     /// For checks that do not wait for a turn; gone once the store was closed.
     lock: Weak<FileLock>,
     opened: Opened,
@@ -97,17 +99,15 @@ impl SqliteStore {
         };
         let noted = Arc::clone(&lock);
         let base = file::blocking(move || Ok(count::noted_base(&noted))).await?;
+        let counting = Arc::new(Counting::of(opened.marks));
         Ok(Self {
             timeout,
-            known: Arc::new(Known {
-                namespace: namespace.into(),
-                boot: place::boot().into(),
-                marks: AtomicU64::new(opened.marks),
-                uncommitted: AtomicU64::new(0),
-                miscounted: AtomicBool::new(false),
-            }),
+            counting: Arc::clone(&counting),
+            boot: place::boot(),
             lock: Arc::downgrade(&lock),
             session: Arc::new(Mutex::new(Session {
+                namespace: namespace.into(),
+                counting,
                 lock: Some(lock),
                 connection: Some(held),
                 base,
@@ -138,16 +138,12 @@ impl SqliteStore {
     /// too.
     async fn in_turn<T: Send + 'static>(
         &self,
-        work: impl for<'s> FnOnce(
-            &'s mut Session,
-            &'s Known,
-        ) -> BoxFuture<'s, Result<(T, LogLength), StoreError>>
+        work: impl for<'s> FnOnce(&'s mut Session) -> BoxFuture<'s, Result<(T, LogLength), StoreError>>
         + Send
         + 'static,
     ) -> Result<T, StoreError> {
         let (answer, answered) = oneshot::channel();
         let session = Arc::clone(&self.session);
-        let known = Arc::clone(&self.known);
         tokio::spawn(async move {
             let mut session = session.lock().await;
             // A caller that has left concludes nothing, so its work need not start.
@@ -155,7 +151,7 @@ impl SqliteStore {
                 return;
             }
             // Without a caller the sending fails, but the work is done.
-            match work(&mut session, &known).await {
+            match work(&mut session).await {
                 Ok((done, log)) => {
                     let _ = answer.send(Ok(done));
                     session.tidy(log).await;
@@ -203,12 +199,14 @@ async fn start(
     }
     prepare_schema(connection, migrate).await?;
     count::name(connection).await?;
-    let (marks, latest_ms) = engine::count_all(connection, namespace).await?;
+    let sql = "SELECT count(*), max(changed_at) FROM marks WHERE namespace = ?1";
+    let counted = sqlx::query_as(sql).bind(namespace);
+    let (marks, latest_ms): (i64, _) = counted.fetch_one(&mut *connection).await?;
     let commits = count::latest(connection).await?;
     let opened = Opened {
         path: lock.path().to_owned(),
         created,
-        marks,
+        marks: marks.unsigned_abs(),
         latest_ms,
     };
     Ok((opened, commits))

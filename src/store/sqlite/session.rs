@@ -2,34 +2,22 @@
 //! writes, and keeps the connection only after success.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::batch::{self, BatchJson, LogLength};
 use super::connection::HeldConnection;
 use super::count;
 use super::errors::error_of;
 use super::file::{FileLock, blocking};
-use crate::store::engine::{self, Connection, Work};
+use crate::store::counting::Counting;
+use crate::store::engine::{self, Connection, Turn, Work};
 use crate::store::rows::Failure;
 use crate::store::{Found, StoreError};
-
-/// State that is known without a turn at the connection.
-#[derive(Debug)]
-pub(super) struct Known {
-    pub(super) namespace: Box<str>,
-    /// See the column `place`.
-    pub(super) boot: Box<str>,
-    /// The number of marks of the namespace.
-    pub(super) marks: AtomicU64,
-    /// How many marks the current transaction adds.
-    pub(super) uncommitted: AtomicU64,
-    /// A write failed that may have added marks all the same.
-    pub(super) miscounted: AtomicBool,
-}
 
 /// The turn at the connection.
 #[derive(Debug)]
 pub(super) struct Session {
+    pub(super) namespace: Box<str>,
+    pub(super) counting: Arc<Counting>,
     /// `None`: the store was closed.
     pub(super) lock: Option<Arc<FileLock>>,
     /// `None`: to be opened by the next call.
@@ -42,53 +30,37 @@ pub(super) struct Session {
     pub(super) overwritten: bool,
 }
 
-/// What a turn at the connection does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Read,
-    /// In a transaction.
-    Write,
-    /// In a transaction that counts as a heartbeat.
-    Heartbeat,
-}
-
 impl Session {
     /// Runs work.
-    pub(super) async fn run<T>(
-        &mut self,
-        known: &Known,
-        kind: Kind,
-        work: impl Work<T>,
-    ) -> Result<T, StoreError> {
-        let (lock, mut held) = self.take(known).await?;
-        let done = if kind == Kind::Read {
-            self.look(&mut held, known, work).await
-        } else {
-            let done = self.transact(&mut held, known, kind, work).await;
-            // Checked only now: during the commit, another process may have opened the path.
-            match (done, count::in_place(&lock).await) {
-                (Ok((done, beats)), Ok(())) => {
-                    if let Some(beats) = beats {
-                        let (lock, base) = (Arc::clone(&lock), self.base);
-                        blocking(move || {
-                            count::note(&lock, beats, base);
-                            Ok(())
-                        })
-                        .await?;
-                    }
-                    known.committed();
-                    Ok(done)
-                }
-                (Ok(_), Err(error)) => Err(error.into()),
-                (Err(failure), _) => Err(failure),
+    pub(super) async fn run<T>(&mut self, turn: Turn, work: impl Work<T>) -> Result<T, StoreError> {
+        let (lock, mut held) = self.take().await?;
+        let done = async {
+            if turn.only_reads() {
+                let done = work(self.at(&mut held)?).await?;
+                // Read in the state that this run has left.
+                self.latest(&mut held, 0).await?;
+                return Ok(done);
             }
+            let (done, beats) = self.transact(&mut held, turn, work).await?;
+            // Checked only now: during the commit, another process may have opened the path.
+            count::in_place(&lock).await?;
+            if let Some(beats) = beats {
+                let (lock, base) = (Arc::clone(&lock), self.base);
+                blocking(move || {
+                    count::note(&lock, beats, base);
+                    Ok(())
+                })
+                .await?;
+            }
+            Ok(done)
         };
-        self.give(known, &lock, held, done).await
+        let done = done.await;
+        self.give(&lock, held, done).await
     }
 
     /// Takes the connection, or opens one. It is only put back after success. Anything else closes
     /// it, a panic too.
-    async fn take(&mut self, known: &Known) -> Result<(Arc<FileLock>, HeldConnection), StoreError> {
+    async fn take(&mut self) -> Result<(Arc<FileLock>, HeldConnection), StoreError> {
         let Some(lock) = self.lock.clone() else {
             return Err(StoreError::Connection("the store was closed".to_owned()));
         };
@@ -109,20 +81,8 @@ impl Session {
                 self.commits = commits;
                 Ok((lock, held))
             }
-            Err(failure) => self.give(known, &lock, held, Err(failure)).await,
+            Err(failure) => self.give(&lock, held, Err(failure)).await,
         }
-    }
-
-    /// Runs work that only reads, in the state that this run has left.
-    async fn look<T>(
-        &mut self,
-        held: &mut HeldConnection,
-        known: &Known,
-        work: impl Work<T>,
-    ) -> Result<T, Failure> {
-        let done = work(session(held, known)?).await?;
-        self.latest(held, 0).await?;
-        Ok(done)
     }
 
     /// The number of the file's latest transaction, if it is this run's latest, or one of the next
@@ -145,7 +105,6 @@ impl Session {
     /// Puts the connection back after success.
     async fn give<T>(
         &mut self,
-        known: &Known,
         lock: &Arc<FileLock>,
         held: HeldConnection,
         done: Result<T, Failure>,
@@ -166,7 +125,8 @@ impl Session {
                     .await;
                 }
                 held.close().await;
-                known.in_doubt();
+                // What failed may have made marks all the same.
+                self.counting.doubt();
                 if self.overwritten {
                     // Not before the file was closed: it is in its place, so its log may go.
                     return Err(count::overwritten(lock));
@@ -180,31 +140,28 @@ impl Session {
     /// for [`Self::tidy`].
     pub(super) async fn batch(
         &mut self,
-        known: &Known,
-        load: BatchJson,
+        load: &BatchJson,
     ) -> Result<(Vec<Found>, LogLength), StoreError> {
-        let (lock, mut held) = self.take(known).await?;
+        let (lock, mut held) = self.take().await?;
         let done = async {
-            let (found, commits, log) = batch::run(held.get()?, &known.namespace, &load).await?;
+            let (found, commits, log) = batch::run(held.get()?, &self.namespace, load).await?;
             self.follows(commits, 1, 1)?;
             self.commits = commits;
             // Checked only now: during the commit, another process may have opened the path.
             let file = Arc::clone(&lock);
             blocking(move || file.check()).await?;
-            known.adds(load.made(&found));
-            known.committed();
+            self.counting.made(load.made(&found));
             Ok((found, log))
         };
         let done = done.await;
-        self.give(known, &lock, held, done).await
+        self.give(&lock, held, done).await
     }
 
     /// Runs work in a transaction. Returns the count of heartbeats if it is one.
     async fn transact<T>(
         &mut self,
         held: &mut HeldConnection,
-        known: &Known,
-        kind: Kind,
+        turn: Turn,
         work: impl Work<T>,
     ) -> Result<(T, Option<count::Heartbeats>), Failure> {
         // After an error the connection is closed, which rolls back.
@@ -213,9 +170,10 @@ impl Session {
             .await?;
         let commits = count::next(held.get()?).await?;
         self.follows(commits, 1, 1)?;
-        let done = work(session(held, known)?).await?;
+        let done = work(self.at(held)?).await?;
         let mut beats = None;
-        if kind == Kind::Heartbeat {
+        // Without the log, all that a new instance forwards is missing.
+        if matches!(turn, Turn::Join | Turn::Renew) {
             let raised = count::raise(held.get()?).await?;
             if std::mem::take(&mut held.whole) {
                 self.base = raised.count - 1;
@@ -225,6 +183,14 @@ impl Session {
         sqlx::raw_sql("COMMIT").execute(held.get()?).await?;
         self.commits = commits;
         Ok((done, beats))
+    }
+
+    /// The connection, as work takes it.
+    fn at<'c>(&'c self, held: &'c mut HeldConnection) -> Result<engine::Session<'c>, StoreError> {
+        Ok(engine::Session {
+            namespace: &self.namespace,
+            connection: Connection::Sqlite(held.get()?),
+        })
     }
 
     /// Copies the log into the file, if it is long enough. No caller waits for this. `log`: its
@@ -240,34 +206,5 @@ impl Session {
                 held.close().await;
             }
         }
-    }
-}
-
-fn session<'c>(
-    held: &'c mut HeldConnection,
-    known: &'c Known,
-) -> Result<engine::Session<'c>, StoreError> {
-    Ok(engine::Session {
-        namespace: &known.namespace,
-        connection: Connection::Sqlite(held.get()?),
-    })
-}
-
-impl Known {
-    /// A transaction adds this many marks.
-    pub(super) fn adds(&self, new: usize) {
-        self.uncommitted.store(new as u64, Ordering::Release);
-    }
-
-    /// A transaction is on the disk.
-    fn committed(&self) {
-        let new = self.uncommitted.swap(0, Ordering::AcqRel);
-        self.marks.fetch_add(new, Ordering::AcqRel);
-    }
-
-    /// A transaction failed. The marks that it would have added may exist all the same.
-    fn in_doubt(&self) {
-        self.uncommitted.store(0, Ordering::Release);
-        self.miscounted.store(true, Ordering::Release);
     }
 }

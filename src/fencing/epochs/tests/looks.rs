@@ -211,8 +211,7 @@ fn all_open_epochs_are_found_shard_by_shard() {
         assert!(one.open(name, 5).is_ok());
     }
     assert!(one.want("raised", 5, Want::Raise).is_ok());
-    let shards = 0..one.table.shards();
-    let open = shards.flat_map(|shard| one.table.open_in(shard));
+    let open = one.table.with_epochs().flatten();
     let mut open: Vec<String> = open.map(|key| key.to_string()).collect();
     open.sort();
     names.sort();

@@ -83,11 +83,9 @@ async fn an_instance_that_only_epochs_know_is_waited_for_and_then_recorded() {
     let id = one.instance();
     store.rows().instances.remove(&id);
     two.run();
-    two.tell(vec![Older {
-        resource: key("a"),
-        epoch: store.rows().open(&key("a"))[0],
-        waits: token(6),
-    }]);
+    let epoch = store.rows().open(&key("a"))[0];
+    let owner = Notification::to(epoch.instance, &key("a"), token(6));
+    two.tell(vec![owner]);
     tokio::time::sleep(LOSS).await;
     assert!(!store.rows().instances.contains_key(&id) && waits(&two, "a", 6));
     tokio::time::sleep(TERM).await;

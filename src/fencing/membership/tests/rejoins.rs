@@ -65,7 +65,7 @@ async fn a_renewal_number_never_comes_back() {
     let (store, rig) = alone().await;
     let membership = rig.membership();
     let me = rig.instance();
-    let counter = |store: &Double| row(store, me).renewals;
+    let counter = |store: &Double| row(store, me).terms.renewals;
     let mut seen = vec![counter(&store)];
     for _ in 0..3 {
         membership.round().await.expect("a round");
@@ -94,7 +94,14 @@ async fn a_renewal_number_never_comes_back() {
     );
     // A failover that has lost the latest of them.
     let lost = *seen.last().expect("some");
-    let renewals = |rows: &mut Rows| rows.instances.get_mut(&me).expect("a row").row.renewals = 2;
+    let renewals = |rows: &mut Rows| {
+        rows.instances
+            .get_mut(&me)
+            .expect("a row")
+            .row
+            .terms
+            .renewals = 2;
+    };
     renewals(&mut store.rows());
     membership.round().await.expect("a round");
     assert!(counter(&store) > lost);
@@ -288,7 +295,7 @@ async fn an_earlier_id_of_the_same_process_has_not_ended() {
     let store = Arc::new(Double::alone());
     let rig = rig(&store, 1).await;
     let earlier = rig.instance();
-    let at = row(&store, earlier).renewals;
+    let at = row(&store, earlier).terms.renewals;
     assert!(store.rows().declare_dead(earlier, at));
     rig.membership().round().await.expect("a round");
     assert_eq!(rig.lease.incarnation(), 1);

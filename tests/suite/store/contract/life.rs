@@ -5,18 +5,17 @@ use fencepost::store::{
 };
 
 use super::{
-    Home, LEASE, Must, SETTLE, UNDELIVERED, advance, advance_as, ask, epoch, epochs_of, instance,
-    join, key, leave, opening, publication, publish, terms, token,
+    Home, Must, advance, advance_as, ask, epoch, epochs_of, instance, join, key, leave, opening,
+    publication, publish, terms, token,
 };
 
 fn row(of: u64, renewals: i64, dead: bool) -> InstanceRow {
     InstanceRow {
         id: instance(of),
-        renewals,
-        lease: LEASE,
-        settle: SETTLE,
-        undelivered: UNDELIVERED,
-        routes: "of a test".to_owned(),
+        terms: Terms {
+            renewals,
+            ..terms()
+        },
         dead,
         ended: true,
     }
@@ -124,7 +123,7 @@ pub async fn an_instance_says_which_routes_it_serves(home: Home) {
     let renewed = store.renew(instance(2), &others, &none).must().await;
     assert_eq!(renewed, Renewal::Alive(0));
     let other = InstanceRow {
-        routes: "others".to_owned(),
+        terms: others,
         ..row(2, 1, false)
     };
     assert_eq!(rows(&*store).await, [row(1, 0, false), other]);

@@ -42,7 +42,7 @@ async fn a_file_has_one_store_at_a_time() {
     assert_locked_for_others(&path);
     store.close().await;
     assert!(matches!(
-        store.check().await,
+        store.prepare().await,
         Err(StoreError::Connection(_))
     ));
     assert_eq!(mark_of(&reopened(&path).await, "a").await, Some(5));

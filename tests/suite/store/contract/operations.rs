@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost::store::{Attempt, AttemptKey, MarkStore, OperationState};
+use fencepost::store::{Attempt, AttemptEnd, AttemptKey, MarkStore, OperationState};
 
 use super::*;
 
@@ -33,15 +33,18 @@ async fn begin(store: &dyn MarkStore, name: &str, number: i64) -> (String, Opera
 
 async fn know(store: &dyn MarkStore, name: &str, remember: Duration) -> bool {
     let of = named(name);
-    store.know_operation(&of, "{}", remember).must().await
+    let end = AttemptEnd::Known("{}", remember);
+    store.end_operation(&of, end).must().await
 }
 
 async fn forget(store: &dyn MarkStore, name: &str) -> bool {
-    store.forget_operation(&named(name)).must().await
+    let end = AttemptEnd::Undone;
+    store.end_operation(&named(name), end).must().await
 }
 
 async fn settle(store: &dyn MarkStore, name: &str) -> bool {
-    store.settle_operation(&named(name)).must().await
+    let end = AttemptEnd::Settled;
+    store.end_operation(&named(name), end).must().await
 }
 
 fn sent() -> OperationState {

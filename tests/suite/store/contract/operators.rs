@@ -383,7 +383,7 @@ pub async fn a_mark_says_since_when(home: Home) {
 
 pub async fn a_check_finds_the_store_fit(home: Home) {
     let store = home.open().await;
-    store.check().must().await;
+    store.prepare().must().await;
     assert_eq!(store.shared(), matches!(home, Home::Postgres(_)));
     assert_eq!(store.listen().is_some(), store.shared());
     store.notify(&[]).must().await;

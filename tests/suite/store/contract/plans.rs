@@ -84,7 +84,6 @@ async fn each_statement(store: &PostgresStore, resources: &[ResourceKey], found:
         }
     }
     assert_eq!(store.look(resources).must().await.len(), found);
-    store.view(&resources[0]).must().await;
     let named: Vec<_> = resources.iter().map(|key| (key.clone(), epoch)).collect();
     assert_eq!(store.cede(&named).must().await.len(), found);
     store.give_back(&resources[0], token(2), "a").must().await;

@@ -64,13 +64,13 @@ async fn a_server_is_told_from_the_last_one() {
     let url = cluster.create_database().await;
     let store = open(&url).must().await;
     advance(&store, ask("a", 1)).await;
-    store.view(&key("a")).must().await;
+    store.look(&[key("a")]).must().await;
     assert_eq!(store.servers(), 1);
     let mut shell = shell(&url).await;
     let others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
         WHERE application_name = 'fencepost'";
     sql(&mut shell, others).await;
-    let again = || async { store.view(&key("a")).await.ok() };
+    let again = || async { store.look(&[key("a")]).await.ok() };
     eventually("the mark", again).await;
     assert_eq!(store.servers(), 1, "only the connections are new");
     cluster.stop();
@@ -96,7 +96,7 @@ async fn unfit_servers_are_refused_at_the_start() {
     }
     // To one that runs, a server that cannot be written to may be a failover that passes.
     let error = loop {
-        let error = store.view(&key("a")).await.expect_err("read-only");
+        let error = store.look(&[key("a")]).await.expect_err("read-only");
         if !error.to_string().contains("read-only") {
             assert!(matches!(error, StoreError::Connection(_)), "{error}");
             continue;
