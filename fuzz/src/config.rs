@@ -100,9 +100,9 @@ fn accepted(
         );
     }
     hold!(
-        matches!(settings.stale_status, 409 | 412),
+        matches!(settings.stale_status.0, 409 | 412),
         "{} for stale tokens",
-        settings.stale_status
+        settings.stale_status.0
     );
 
     // Read by somebody else, it has the same fields, and each is known.

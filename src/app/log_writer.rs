@@ -56,7 +56,7 @@ impl LogOutput {
 
 /// The filter of a level. At each level, `off` included, the log shows that it was changed.
 pub fn targets(level: &LogLevel) -> Result<Targets, ParseError> {
-    let targets: Targets = level.as_str().parse()?;
+    let targets: Targets = level.to_string().parse()?;
     Ok(targets.with_target("fencepost::app::reload", Level::INFO))
 }
 

@@ -70,7 +70,10 @@ async fn check_file(args: CheckArgs) -> anyhow::Result<(bool, String)> {
         json!({
             "severity": problem.severity.as_str(),
             "line": problem.line(),
-            "set_by": problem.set_by(),
+            "set_by": match &problem.place {
+                ConfigPlace::Named(name) => Some(name),
+                ConfigPlace::Line(_) | ConfigPlace::Nowhere => None,
+            },
             "path": problem.path,
             "message": problem.message,
             "hint": problem.hint,

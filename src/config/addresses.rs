@@ -63,6 +63,8 @@ pub enum StoreTarget {
     Postgres(Secret),
 }
 
+word!(StoreTarget, store);
+
 /// A secret given in place or in a file that is read when it is needed.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Secret {
@@ -110,10 +112,9 @@ fn place(address: &str, default_port: u16) -> (String, u16) {
         Some((host, Ok(port))) => (host, port),
         _ => (address, default_port),
     };
-    let host = if host == "localhost" {
-        "127.0.0.1"
-    } else {
-        host
+    let host = match host {
+        "localhost" => "127.0.0.1",
+        host => host,
     };
     (host.to_ascii_lowercase(), port)
 }
@@ -192,16 +193,15 @@ pub(super) fn upstream(text: &str) -> Result<UpstreamUrl, String> {
     Ok(make(authority.to_owned()))
 }
 
+const HOST_HINT: &str = "write preserve, rewrite, or a literal host or host:port";
+
 /// The `Host` that the upstream sees.
 pub(super) fn host(text: &str) -> Result<HostPolicy, String> {
     match text {
         "preserve" => Ok(HostPolicy::Preserve),
         "rewrite" => Ok(HostPolicy::Rewrite),
         literal if is_authority(literal) => Ok(HostPolicy::Literal(literal.to_owned())),
-        _ => {
-            let hint = "write preserve, rewrite, or a literal host or host:port";
-            wrong(text, "is not a host", hint)
-        }
+        _ => wrong(text, "is not a host", HOST_HINT),
     }
 }
 
@@ -259,11 +259,8 @@ fn socket_path(path: &str) -> Result<PathBuf, String> {
         return wrong(path, fault, "write unix:/run/fencepost.sock");
     }
     if SocketAddr::from_pathname(path).is_err() {
-        return wrong(
-            path,
-            "is too long for a socket",
-            "the kernel takes 107 bytes",
-        );
+        let fault = "is too long for a socket";
+        return wrong(path, fault, "the kernel takes 107 bytes");
     }
     Ok(PathBuf::from(path))
 }
@@ -293,12 +290,10 @@ pub struct AdminAddress {
 impl AdminAddress {
     /// Reads it. An error says what is wrong with the file.
     pub fn read(file: &Path) -> Result<Self, String> {
-        let text = std::fs::read_to_string(file);
-        let text = text.map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
-        Self::of(&text).ok_or_else(|| {
-            let file = file.display();
-            format!("{file} is not a valid configuration; `fencepost check {file}` says why")
-        })
+        let (text, file) = (std::fs::read_to_string(file), file.display());
+        let text = text.map_err(|error| format!("{file} cannot be read: {error}"))?;
+        let fault = "is not a valid configuration";
+        Self::of(&text).ok_or_else(|| format!("{file} {fault}; `fencepost check {file}` says why"))
     }
 
     fn of(text: &str) -> Option<Self> {

@@ -14,47 +14,34 @@ use super::clients::BearerTokens;
 use super::dsn::split_url;
 use super::tls::{self, AdminTlsFile, TlsSettings};
 use super::units::{OffOr, Share, word};
-use super::yaml::{Report, nearest, wrong};
+use super::yaml::{Report, blocks, nearest, wrong};
 
 /// The default of `admin.listen`.
 pub const ADMIN_LISTEN: &str = "127.0.0.1:7081";
 
-/// Probes, metrics, and the API for marks.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-pub struct AdminSettings {
-    /// `host:port`, `unix:/path/of.sock`, or `off`. Probes and metrics are open to everybody who
-    /// reaches it. Keys and marks can be read without a token only on the loopback and over a Unix
-    /// socket.
-    #[schemars(with = "String", extend("default" = ADMIN_LISTEN))]
-    pub listen: OffOr<Listen>,
-    /// A file with the bearer token for writes, of at least 16 characters. Without it, writes are
-    /// disabled. Read at each write.
-    pub token_file: Option<PathBuf>,
-    /// A file with the bearer token for reads, of at least 16 characters. Without it, keys and
-    /// marks can be read from outside the loopback only with the token for writes. Read at each
-    /// such read.
-    pub read_token_file: Option<PathBuf>,
-    /// TLS for the admin port.
-    #[serde(rename = "tls")]
-    pub(super) tls_files: Option<AdminTlsFile>,
-    /// TLS, ready to use; `None`: plain HTTP.
-    #[serde(skip)]
-    pub tls: Option<TlsSettings>,
-    /// `true`: an outage of the store makes `/readyz` fail.
-    pub ready_follows_store: bool,
-}
-
-impl Default for AdminSettings {
-    fn default() -> Self {
-        Self {
-            listen: OffOr(Some(Listen::Tcp(ADMIN_LISTEN.to_owned()))),
-            token_file: None,
-            read_token_file: None,
-            tls_files: None,
-            tls: None,
-            ready_follows_store: false,
-        }
+blocks! {
+    /// Probes, metrics, and the API for marks.
+    pub struct AdminSettings {
+        /// `host:port`, `unix:/path/of.sock`, or `off`. Probes and metrics are open to everybody
+        /// who reaches it. Keys and marks can be read without a token only on the loopback and over
+        /// a Unix socket.
+        #[schemars(extend("default" = ADMIN_LISTEN))]
+        pub listen: OffOr<Listen> = OffOr(Some(Listen::Tcp(ADMIN_LISTEN.to_owned()))),
+        /// A file with the bearer token for writes, of at least 16 characters. Without it, writes
+        /// are disabled. Read at each write.
+        pub token_file: Option<PathBuf>,
+        /// A file with the bearer token for reads, of at least 16 characters. Without it, keys and
+        /// marks can be read from outside the loopback only with the token for writes. Read at each
+        /// such read.
+        pub read_token_file: Option<PathBuf>,
+        /// TLS for the admin port.
+        #[serde(rename = "tls")]
+        pub(super) tls_files: Option<AdminTlsFile>,
+        /// TLS, ready to use; `None`: plain HTTP.
+        #[serde(skip)]
+        pub tls: Option<TlsSettings>,
+        /// `true`: an outage of the store makes `/readyz` fail.
+        pub ready_follows_store: bool = false,
     }
 }
 
@@ -83,44 +70,40 @@ impl AdminSettings {
         let is_vain = self.tls_files.is_some() && matches!(listen, Some(Listen::Unix(_)));
         let text = "the admin port is a Unix socket: no network needs protection\n\
                     remove this block, or listen on host:port";
-        report.with("admin.listen");
-        report.error_if(is_vain, "admin.tls", text);
+        report.error_beside(is_vain, ["admin.tls", "admin.listen"], text);
         let is_open = has_token && self.tls_files.is_none() && is_remote;
         let text = "tokens sent to this address over a network can be read on their way\n\
                     give admin.tls, send tokens over the loopback only, or listen on 127.0.0.1";
-        report.with("admin.token_file");
-        report.warn_if(is_open, "admin.listen", text);
+        report.warn_beside(is_open, ["admin.listen", "admin.token_file"], text);
         let files = self.tls_files.take();
         self.tls = files.and_then(|files| tls::admin(&files, report));
     }
 }
 
-/// The log on standard error.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-pub struct LogSettings {
-    /// `json`, or `text` for reading. The default is text on a terminal, otherwise JSON.
-    pub format: LogFormat,
-    /// `error`, `warn`, `info`, `debug`, `trace` or `off`; also per module:
-    /// `info,fencepost::store=debug`. Follows a reload.
-    #[schemars(with = "String")]
-    pub level: LogLevel,
-    /// Paths are logged with their queries, which may hold secrets.
-    pub query: bool,
-    /// Which requests get a line: `off`, `refusals` (with unknown outcomes), `fenced` (these, and
-    /// each fenced, observed or claiming request), or `all`. The lines of answered requests are at
-    /// `info`.
-    pub access: AccessLog,
+blocks! {
+    /// The log on standard error.
+    pub struct LogSettings {
+        /// `json`, or `text` for reading. The default is text on a terminal, otherwise JSON.
+        pub format: LogFormat = LogFormat::Json,
+        /// `error`, `warn`, `info`, `debug`, `trace` or `off`; also per module:
+        /// `info,fencepost::store=debug`. Follows a reload.
+        pub level: LogLevel = LogLevel("info".to_owned()),
+        /// Paths are logged with their queries, which may hold secrets.
+        pub query: bool,
+        /// Which requests get a line: `off`, `refusals` (with unknown outcomes), `fenced` (these,
+        /// and each fenced, observed or claiming request), or `all`. The lines of answered requests
+        /// are at `info`.
+        pub access: AccessLog = AccessLog::Refusals,
+    }
 }
 
 /// Which requests get a line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AccessLog {
     /// None.
     Off,
     /// Those that are refused, and those whose outcome is unknown.
-    #[default]
     Refusals,
     /// These, and those that are fenced, observed or claim.
     Fenced,
@@ -129,36 +112,26 @@ pub enum AccessLog {
 }
 
 /// The format of log lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
     /// One object per line.
-    #[default]
     Json,
     /// For reading.
     Text,
 }
 
-/// Spans of requests, sent to a collector by OTLP.
-#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(extend("required" = ["otlp"]))]
-pub struct TracingSettings {
-    /// The collector, by OTLP over HTTP: `http://host:4318`, or `https://host`. A URL without a
-    /// path means `/v1/traces`.
-    #[schemars(with = "Option<String>")]
-    pub otlp: Endpoint,
-    /// Of the requests without a valid `traceparent`, the share that is traced: 0 to 1. A request
-    /// with one is traced if its caller traces it (the `sampled` flag).
-    pub sample: Share,
-}
-
-impl Default for TracingSettings {
-    fn default() -> Self {
-        Self {
-            otlp: Endpoint(String::new()),
-            sample: Share(0.01),
-        }
+blocks! {
+    /// Spans of requests, sent to a collector by OTLP.
+    #[derive(PartialEq)]
+    #[schemars(extend("required" = ["otlp"]))]
+    pub struct TracingSettings {
+        /// The collector, by OTLP over HTTP: `http://host:4318`, or `https://host`. A URL without a
+        /// path means `/v1/traces`.
+        pub otlp: Endpoint = Endpoint(String::new()),
+        /// Of the requests without a valid `traceparent`, the share that is traced: 0 to 1. A
+        /// request with one is traced if its caller traces it (the `sampled` flag).
+        pub sample: Share = Share(0.01),
     }
 }
 
@@ -184,29 +157,28 @@ word!(Endpoint, endpoint);
 
 fn endpoint(text: &str) -> Result<Endpoint, String> {
     let (scheme, authority, path) = split_url(text).unwrap_or_default();
-    let what = match scheme {
+    let is_plain = path.bytes().all(|byte| byte.is_ascii_graphic());
+    let fault = match scheme {
+        "" => "has no scheme",
         "http" | "https" if text.contains('@') => {
             let fault = "the URL names a user\n\
                          set OTEL_EXPORTER_OTLP_HEADERS, to `authorization=Basic%20…`";
             return Err(fault.to_owned());
         }
         "http" | "https" if path.contains(['?', '#']) => "has a query or a fragment",
-        "http" | "https" => {
-            let is_plain = path.bytes().all(|byte| byte.is_ascii_graphic());
-            if addresses::is_authority(authority) && is_plain {
-                let path = if matches!(path, "" | "/") {
-                    "/v1/traces"
-                } else {
-                    path
-                };
-                return Ok(Endpoint(format!("{scheme}://{authority}{path}")));
-            }
+        "http" | "https" if !is_plain || !addresses::is_authority(authority) => {
             "has no valid host or path"
         }
-        "" => "has no scheme",
+        "http" | "https" => {
+            let path = match path {
+                "" | "/" => "/v1/traces",
+                path => path,
+            };
+            return Ok(Endpoint(format!("{scheme}://{authority}{path}")));
+        }
         _ => "has an unknown scheme",
     };
-    wrong(text, what, URL_HINT)
+    wrong(text, fault, URL_HINT)
 }
 
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
@@ -234,20 +206,9 @@ impl LogLevel {
         }
         Ok(Self(rest.to_owned() + &modules))
     }
-
-    /// The text in the form that tracing reads.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
-impl Default for LogLevel {
-    fn default() -> Self {
-        Self("info".to_owned())
-    }
-}
-
+/// In the form that tracing reads.
 impl fmt::Display for LogLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

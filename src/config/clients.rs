@@ -7,54 +7,44 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use rustls::pki_types::DnsName;
-use schemars::JsonSchema;
-use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
 use super::units::word;
-use super::yaml::{Report, shown, wrong};
+use super::yaml::{Report, blocks, shown, wrong};
 use crate::routing::Pattern;
 
 /// The default of `path`.
 const CLAIM_PATH: &str = "/.well-known/fencing/claim";
 
-/// The claim endpoint. A claim must satisfy each limit that is set.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "Claim")]
-pub struct ClaimSettings {
-    /// Its path on the data port.
-    #[schemars(with = "String", extend("default" = CLAIM_PATH))]
-    pub path: ClaimPath,
-    /// The clients that may claim, by the names in their certificates, as in `require_client` of a
-    /// route; others get a 403. Needs `tls.client_ca_file`. A route's own `require_client` applies
-    /// to claims as well.
-    #[schemars(with = "Option<Vec<String>>")]
-    pub require_client: Vec<ClientPattern>,
-    /// The addresses that may claim, single or with a prefix length: `10.1.0.0/16`, `::1`; others
-    /// get a 403. The connection's address counts: behind a load balancer, all clients have its
-    /// address, unless `trusted_proxies` names it. Clients of a Unix socket have none.
-    #[schemars(with = "Option<Vec<String>>")]
-    pub addresses: Option<Vec<AddressRange>>,
-    /// A file with the bearer token for claims, at least 16 characters; without the token a claim
-    /// gets a 401. Each line is a token, so that an old one can stay valid beside a new one for a
-    /// while. Read again when it changes.
-    token_file: Option<PathBuf>,
-    /// The tokens of that file; `None`: no token is asked for.
-    #[serde(skip)]
-    pub tokens: Option<BearerTokens>,
+blocks! {
+    /// The claim endpoint. A claim must satisfy each limit that is set.
+    #[schemars(rename = "Claim")]
+    pub struct ClaimSettings {
+        /// Its path on the data port.
+        #[schemars(extend("default" = CLAIM_PATH))]
+        pub path: ClaimPath = ClaimPath(CLAIM_PATH.to_owned()),
+        /// The clients that may claim, by the names in their certificates, as in `require_client`
+        /// of a route; others get a 403. Needs `tls.client_ca_file`. A route's own `require_client`
+        /// applies to claims as well.
+        pub require_client: Vec<ClientPattern>,
+        /// The addresses that may claim, single or with a prefix length: `10.1.0.0/16`, `::1`;
+        /// others get a 403. The connection's address counts: behind a load balancer, all clients
+        /// have its address, unless `trusted_proxies` names it. Clients of a Unix socket have none.
+        pub addresses: Option<Vec<AddressRange>>,
+        /// A file with the bearer token for claims, at least 16 characters; without the token a
+        /// claim gets a 401. Each line is a token, so that an old one can stay valid beside a new
+        /// one for a while. Read again when it changes.
+        token_file: Option<PathBuf>,
+        /// The tokens of that file; `None`: no token is asked for.
+        #[serde(skip)]
+        pub tokens: Option<BearerTokens>,
+    }
 }
 
 /// The path of the claim endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimPath(pub String);
-
-impl Default for ClaimPath {
-    fn default() -> Self {
-        Self(CLAIM_PATH.to_owned())
-    }
-}
 
 word!(ClaimPath, |text| {
     let fault = match Pattern::parse(text) {
@@ -77,7 +67,7 @@ impl ClaimSettings {
         let text = "no address may claim\nname some, or say `claim: off`";
         report.error_if(is_none, "claim.addresses", text);
         let Some(file) = &self.token_file else { return };
-        report.reads(file);
+        report.sources.note(file);
         match BearerTokens::of(std::fs::read(file)) {
             Ok(tokens) => self.tokens = Some(tokens),
             Err(why) => {

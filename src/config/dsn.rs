@@ -17,6 +17,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use super::units::Hidden;
 use crate::routing::decoded;
 
 const HINT: &str = "write postgres://user:password@host:5432/database, and percent-encode what is \
@@ -28,27 +29,17 @@ const PARAMETERS: &str = "invalid URL: it has a parameter that is not supported\
                           store.tls";
 
 /// The parameters of a connection, except for the files that are read when it is made.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Dsn {
     /// In the order named; at least one.
     pub hosts: Vec<Host>,
     pub user: Option<String>,
     /// Never empty.
-    pub password: Option<String>,
+    pub password: Option<Hidden>,
     pub database: Option<String>,
     pub root: Option<Root>,
     /// The `sslmode`, and true if `insecure-` is in front of it.
     mode: Option<(Protection, bool)>,
-}
-
-/// Without the password.
-impl std::fmt::Debug for Dsn {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Dsn")
-            .field("hosts", &self.hosts)
-            .field("mode", &self.mode)
-            .finish_non_exhaustive()
-    }
 }
 
 /// A server: a name, an address without brackets, or (with a slash first) the directory of its
@@ -128,7 +119,7 @@ impl Dsn {
         let mut dsn = Self {
             hosts: hosts?,
             user: given(decode(user)?),
-            password: given(decode(password)?),
+            password: given(decode(password)?).map(Hidden),
             database: given(decode(path.strip_prefix('/').unwrap_or(path))?),
             root: None,
             mode: None,

@@ -3,82 +3,63 @@
 
 use std::net::IpAddr;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::json;
 
 use super::units::{Count, OrNone, Positive, Size, Time};
+use super::yaml::blocks;
 use crate::http1::head::HeadLimits;
 
-/// Limits of the data port.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, Serialize)]
-#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "Limits")]
-pub struct LimitSettings {
-    /// The maximum number of requests in progress or waiting; more get a 503.
-    pub in_flight: Count,
-    /// The maximum number of them from one connection. HTTP/2 clients are notified, and wait or
-    /// open another connection. The default is a quarter of `in_flight`.
-    pub in_flight_per_connection: Option<Count>,
-    /// The maximum number of them from one address: an IPv4 address, or an IPv6 /64. The default is
-    /// three quarters of `in_flight`, and no limit for loopback addresses. Use `none` if all
-    /// clients come from one address, such as a single load balancer that is not among
-    /// `trusted_proxies`.
-    pub in_flight_per_client: Option<OrNone<Count>>,
-    /// The maximum number of them of one resource, waiting or in flight. The default is three
-    /// quarters of `in_flight`. Use `none` if there is only one resource.
-    pub in_flight_per_resource: Option<OrNone<Count>>,
-    /// The maximum number of open connections on the data port. For another one, the connection
-    /// that has been idle longest is closed; if none is idle, the new one waits.
-    pub connections: Count,
-    /// The maximum number of open connections of one address; another one is closed at once. The
-    /// default is three quarters of `connections`, and no limit for loopback addresses. Connections
-    /// of `trusted_proxies` do not count. Use `none` if all clients come from one address.
-    pub connections_per_client: Option<OrNone<Count>>,
-    /// The maximum number of requests in progress on one HTTP/2 connection; its client is notified,
-    /// and waits. HTTP/2 has stream ids for 2^30 (RFC 9113, 5.1.1).
-    pub http2_streams: Count<{ 1 << 30 }>,
-    /// How long a client may take for the head of a request and for its TLS handshake.
-    pub head_timeout: Positive,
-    /// The time for which a connection may stay open without a request.
-    pub idle_timeout: Positive,
-    /// The time for which a client may read nothing of its response; then its connection is reset.
-    pub write_timeout: Positive,
-    /// The maximum bytes of a request's head, and of its trailers; more get a 431.
-    pub header_bytes: Size<1, { 1 << 20 }>,
-    /// The maximum number of header lines of a request, at most 10,000; more get a 431.
-    pub header_count: Count<10_000>,
-    /// The maximum bytes of a request's target; more get a 414.
-    pub target_bytes: Size<1, { u32::MAX as u64 }>,
-    /// The maximum bytes of bodies held at once, over all requests; requests beyond that get a
-    /// 503.
-    pub body_memory: Size<1>,
-    /// The maximum number of resources that may get their first mark in a second, averaged over
-    /// ten. Requests for more get a 503 and may be sent again. A mark is kept until it is pruned.
-    /// `none`: no limit.
-    #[schemars(extend("default" = "none"))]
-    pub new_resources: OrNone<Count>,
-}
-
-impl Default for LimitSettings {
-    fn default() -> Self {
-        Self {
-            in_flight: Count(4096),
-            in_flight_per_connection: None,
-            in_flight_per_client: None,
-            in_flight_per_resource: None,
-            connections: Count(4096),
-            connections_per_client: None,
-            http2_streams: Count(128),
-            head_timeout: Positive::seconds(10),
-            idle_timeout: Positive::seconds(75),
-            write_timeout: Positive::seconds(30),
-            header_bytes: Size(64 << 10),
-            header_count: Count(100),
-            target_bytes: Size(8 << 10),
-            body_memory: Size(256 << 20),
-            new_resources: OrNone(None),
-        }
+blocks! {
+    /// Limits of the data port.
+    #[derive(Copy, Serialize)]
+    #[schemars(rename = "Limits")]
+    pub struct LimitSettings {
+        /// The maximum number of requests in progress or waiting; more get a 503.
+        pub in_flight: Count = Count(4096),
+        /// The maximum number of them from one connection. HTTP/2 clients are notified, and wait or
+        /// open another connection. The default is a quarter of `in_flight`.
+        pub in_flight_per_connection: Option<Count>,
+        /// The maximum number of them from one address: an IPv4 address, or an IPv6 /64. The
+        /// default is three quarters of `in_flight`, and no limit for loopback addresses. Use
+        /// `none` if all clients come from one address, such as a single load balancer that is not
+        /// among `trusted_proxies`.
+        pub in_flight_per_client: Option<OrNone<Count>>,
+        /// The maximum number of them of one resource, waiting or in flight. The default is three
+        /// quarters of `in_flight`. Use `none` if there is only one resource.
+        pub in_flight_per_resource: Option<OrNone<Count>>,
+        /// The maximum number of open connections on the data port. For another one, the connection
+        /// that has been idle longest is closed; if none is idle, the new one waits.
+        pub connections: Count = Count(4096),
+        /// The maximum number of open connections of one address; another one is closed at once.
+        /// The default is three quarters of `connections`, and no limit for loopback addresses.
+        /// Connections of `trusted_proxies` do not count. Use `none` if all clients come from one
+        /// address.
+        pub connections_per_client: Option<OrNone<Count>>,
+        /// The maximum number of requests in progress on one HTTP/2 connection; its client is
+        /// notified, and waits. HTTP/2 has stream ids for 2^30 (RFC 9113, 5.1.1).
+        pub http2_streams: Count<{ 1 << 30 }> = Count(128),
+        /// How long a client may take for the head of a request and for its TLS handshake.
+        pub head_timeout: Positive = Positive::seconds(10),
+        /// The time for which a connection may stay open without a request.
+        pub idle_timeout: Positive = Positive::seconds(75),
+        /// The time for which a client may read nothing of its response; then its connection is
+        /// reset.
+        pub write_timeout: Positive = Positive::seconds(30),
+        /// The maximum bytes of a request's head, and of its trailers; more get a 431.
+        pub header_bytes: Size<1, { 1 << 20 }> = Size(64 << 10),
+        /// The maximum number of header lines of a request, at most 10,000; more get a 431.
+        pub header_count: Count<10_000> = Count(100),
+        /// The maximum bytes of a request's target; more get a 414.
+        pub target_bytes: Size<1, { u32::MAX as u64 }> = Size(8 << 10),
+        /// The maximum bytes of bodies held at once, over all requests; requests beyond that get a
+        /// 503.
+        pub body_memory: Size<1> = Size(256 << 20),
+        /// The maximum number of resources that may get their first mark in a second, averaged over
+        /// ten. Requests for more get a 503 and may be sent again. A mark is kept until it is
+        /// pruned. `none`: no limit.
+        #[schemars(extend("default" = "none"))]
+        pub new_resources: OrNone<Count> = OrNone(None),
     }
 }
 
@@ -204,87 +185,55 @@ impl ClientShare {
     }
 }
 
-/// Limits of size and time for bodies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "Body")]
-pub struct BodySettings {
-    /// Bodies up to this size are read before the request is judged. Longer ones are judged first
-    /// and streamed.
-    pub buffer: Size<0, { 1 << 30 }>,
-    /// Longer bodies get a 413. `none`: no limit.
-    #[schemars(extend("default" = "none"))]
-    pub max: OrNone<Size>,
-    /// The time for a whole body on fenced requests. On unfenced requests, uploads that make
-    /// progress may take as long as they like.
-    pub timeout: Positive,
-    /// The longest pause of a client within its body, on any route. A gRPC call whose client has
-    /// not ended its messages within a sixtieth of this is judged and then streamed: such a client
-    /// may be waiting for the answer to its first message.
-    pub progress_timeout: Positive,
-}
-
-impl Default for BodySettings {
-    fn default() -> Self {
-        Self {
-            buffer: Size(1 << 20),
-            max: OrNone(None),
-            timeout: Positive::seconds(60),
-            progress_timeout: Positive::seconds(15),
-        }
+blocks! {
+    /// Limits of size and time for bodies.
+    #[derive(Copy, PartialEq, Eq)]
+    #[schemars(rename = "Body")]
+    pub struct BodySettings {
+        /// Bodies up to this size are read before the request is judged. Longer ones are judged
+        /// first and streamed.
+        pub buffer: Size<0, { 1 << 30 }> = Size(1 << 20),
+        /// Longer bodies get a 413. `none`: no limit.
+        #[schemars(extend("default" = "none"))]
+        pub max: OrNone<Size> = OrNone(None),
+        /// The time for a whole body on fenced requests. On unfenced requests, uploads that make
+        /// progress may take as long as they like.
+        pub timeout: Positive = Positive::seconds(60),
+        /// The longest pause of a client within its body, on any route. A gRPC call whose client
+        /// has not ended its messages within a sixtieth of this is judged and then streamed: such a
+        /// client may be waiting for the answer to its first message.
+        pub progress_timeout: Positive = Positive::seconds(15),
     }
-}
 
-/// The wait of newer tokens for older requests.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "Barrier")]
-pub struct BarrierSettings {
-    /// The longest wait of a request for older ones of its resource; then it gets a 503.
-    pub wait: Time,
-    /// The time for older exchanges once a newer token waits. Then they are reset, and their
-    /// outcome is unknown.
-    pub grace: Positive,
-    /// The time for which the upstream may work on a request after its last byte has arrived,
-    /// whether its caller still waits or not. This is your promise about the upstream: after an
-    /// unknown outcome, no newer token is admitted for this long. The default suits writes that the
-    /// upstream has done within seconds, as most fenced ones are. If yours may take longer, raise
-    /// this and `upstream.timeout` together. Leave room: a fifth if the upstream is on another
-    /// machine, whose clock may run at another rate.
-    pub settle: Positive,
-    /// The maximum number of requests of one resource that may wait; more get a 503. Never more
-    /// than `limits.in_flight_per_resource`.
-    pub queue: Count,
-}
-
-impl Default for BarrierSettings {
-    fn default() -> Self {
-        Self {
-            wait: Time::seconds(10),
-            grace: Positive::seconds(10),
-            settle: Positive::seconds(10),
-            queue: Count(1024),
-        }
+    /// The wait of newer tokens for older requests.
+    #[derive(Copy)]
+    #[schemars(rename = "Barrier")]
+    pub struct BarrierSettings {
+        /// The longest wait of a request for older ones of its resource; then it gets a 503.
+        pub wait: Time = Time::seconds(10),
+        /// The time for older exchanges once a newer token waits. Then they are reset, and their
+        /// outcome is unknown.
+        pub grace: Positive = Positive::seconds(10),
+        /// The time for which the upstream may work on a request after its last byte has arrived,
+        /// whether its caller still waits or not. This is your promise about the upstream: after an
+        /// unknown outcome, no newer token is admitted for this long. The default suits writes that
+        /// the upstream has done within seconds, as most fenced ones are. If yours may take longer,
+        /// raise this and `upstream.timeout` together. Leave room: a fifth if the upstream is on
+        /// another machine, whose clock may run at another rate.
+        pub settle: Positive = Positive::seconds(10),
+        /// The maximum number of requests of one resource that may wait; more get a 503. Never more
+        /// than `limits.in_flight_per_resource`.
+        pub queue: Count = Count(1024),
     }
-}
 
-/// The end of the program on SIGTERM.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(rename = "Shutdown")]
-pub struct ShutdownSettings {
-    /// Time from becoming unready to refusing new connections.
-    pub delay: Time,
-    /// Time for draining after that. Keep the sum of `delay` and this below the time after which
-    /// SIGKILL is sent (Kubernetes: 30s).
-    pub deadline: Positive,
-}
-
-impl Default for ShutdownSettings {
-    fn default() -> Self {
-        Self {
-            delay: Time::seconds(0),
-            deadline: Positive::seconds(25),
-        }
+    /// The end of the program on SIGTERM.
+    #[derive(Copy)]
+    #[schemars(rename = "Shutdown")]
+    pub struct ShutdownSettings {
+        /// Time from becoming unready to refusing new connections.
+        pub delay: Time = Time::seconds(0),
+        /// Time for draining after that. Keep the sum of `delay` and this below the time after
+        /// which SIGKILL is sent (Kubernetes: 30s).
+        pub deadline: Positive = Positive::seconds(25),
     }
 }

@@ -5,20 +5,21 @@
 
 use super::clients::ClaimSettings;
 use super::judging::Mode;
-use super::route::RouteSettings;
+use super::route::{RouteSettings, path};
 use super::yaml::Report;
 use crate::routing::{CheckedPath, Pattern, Router, Source};
 
 /// Warns of routes that are valid and may leave a hole.
-pub(super) fn routes(routes: &[(String, &RouteSettings)], report: &mut Report) {
+pub(super) fn routes(routes: &[RouteSettings], report: &mut Report) {
     // Conflicts have been reported.
-    let (paths, _) = Router::new(routes.iter().map(|(_, route)| &route.path));
-    for (index, (at, wide)) in routes.iter().enumerate() {
+    let (paths, _) = Router::new(routes.iter().map(|route| &route.path));
+    for (index, wide) in routes.iter().enumerate() {
+        let at = &path(index);
         let takes = |path: &str| {
             let path = CheckedPath::parse(path).ok();
             path.and_then(|path| paths.find(&path)) == Some(index)
         };
-        let others = || routes.iter().map(|(_, route)| *route);
+        let others = || routes.iter();
         let passed = others().filter(|narrow| around(at, (wide, narrow), takes, report));
         if passed.count() == 0 {
             others().any(|below| parent(at, (wide, below), takes, report));
@@ -137,7 +138,7 @@ fn placeholder(at: &str, route: &RouteSettings, report: &mut Report) {
 
 /// Warns of a key that is the same for all paths of a route that names captures.
 fn one_key(at: &str, route: &RouteSettings, report: &mut Report) {
-    let Some(key) = route.key.as_ref().filter(|_| route.mode != Mode::Bypass) else {
+    let Some(key) = route.fenced_key() else {
         return;
     };
     let names = route.path.names().map(|name| format!("{{{name}}}"));
@@ -183,15 +184,13 @@ pub(super) fn ways_around_claims(
 
 /// Warns of every two fenced routes that share keys, if their token formats or the bounds of their
 /// tokens differ. They share keys if the templates have the same literals.
-pub(super) fn shared_keys(routes: &[(String, &RouteSettings)], report: &mut Report) {
-    let fenced = routes.iter().filter_map(|(at, route)| {
-        let key = route.key.as_ref().filter(|_| route.mode != Mode::Bypass)?;
-        Some((at, &route.path, route.token, key))
-    });
-    let fenced: Vec<_> = fenced.collect();
-    for (index, (at, path, token, key)) in fenced.iter().enumerate() {
-        for (_, other_path, other, other_key) in &fenced[..index] {
-            let formats_differ = token.format != other.format;
+pub(super) fn shared_keys(routes: &[RouteSettings], report: &mut Report) {
+    for (index, route) in routes.iter().enumerate() {
+        for other in &routes[..index] {
+            let (Some(key), Some(other_key)) = (route.fenced_key(), other.fenced_key()) else {
+                continue;
+            };
+            let formats_differ = route.token.format != other.token.format;
             let fault = if formats_differ {
                 "their tokens are read in different formats\n\
                  a claim of such a key is refused by X-Fencing-Resource: claim by X-Fencing-Target"
@@ -200,10 +199,13 @@ pub(super) fn shared_keys(routes: &[(String, &RouteSettings)], report: &mut Repo
                  raises the mark by the other\n\
                  give both the same bounds, the narrower ones"
             };
-            let differ = formats_differ || token.bounds() != other.bounds();
+            let differ = formats_differ || route.token.bounds() != other.token.bounds();
             let is_shared = differ && key.literals().eq(other_key.literals());
-            let text = format!("{path} shares keys with {other_path}, and {fault}");
-            report.warn_if(is_shared, &format!("{at}.resource"), text);
+            let text = format!(
+                "{} shares keys with {}, and {fault}",
+                route.path, other.path
+            );
+            report.warn_if(is_shared, &format!("{}.resource", path(index)), text);
         }
     }
 }

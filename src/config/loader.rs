@@ -20,66 +20,50 @@ pub struct Loader {
 
 /// Values that override the file's, and values that the file's override.
 #[derive(Clone, Debug, Default)]
-pub struct Overrides {
-    above: Vec<FieldOverride>,
-    below: Vec<FieldOverride>,
-}
+pub struct Overrides(Vec<FieldOverride>);
 
 #[derive(Clone, Debug)]
 struct FieldOverride {
     path: String,
     text: Hidden,
     place: ConfigPlace,
+    /// It counts only if nothing else sets the field.
+    is_fallback: bool,
 }
-
-impl FieldOverride {
-    /// `origin`: the name of the flag or the environment variable, for messages. A command's own
-    /// default has none.
-    fn new(path: &str, text: impl Into<String>, origin: &str) -> Self {
-        Self {
-            path: path.to_owned(),
-            text: Hidden(text.into()),
-            place: match origin {
-                "" => ConfigPlace::Nowhere,
-                name => ConfigPlace::Named(name.to_owned()),
-            },
-        }
-    }
-}
-
-/// Names that flags use for fields of the route that is implied if none is written.
-const IMPLIED: [&str; 2] = ["resource", "mode"];
 
 impl Overrides {
     /// Sets a field of the file by its path (`store.url`) and overrides the file. `resource` and
     /// `mode` are those of the implied route if the file has none. `origin` is the name of the flag
-    /// or the environment variable, for messages.
+    /// or the environment variable, for messages. A command's own default has none.
     pub fn set(&mut self, path: &str, text: impl Into<String>, origin: &str) {
-        self.above.push(FieldOverride::new(path, text, origin));
+        self.add(path, text.into(), origin, false);
+    }
+
+    /// Sets a field of the file by its path if nothing else does. `origin` as with [`Self::set`].
+    pub fn fall_back(&mut self, path: &str, text: impl Into<String>, origin: &str) {
+        self.add(path, text.into(), origin, true);
+    }
+
+    fn add(&mut self, path: &str, text: String, origin: &str, is_fallback: bool) {
+        self.0.push(FieldOverride {
+            path: path.to_owned(),
+            text: Hidden(text),
+            place: match origin {
+                "" => ConfigPlace::Nowhere,
+                name => ConfigPlace::Named(name.to_owned()),
+            },
+            is_fallback,
+        });
     }
 
     /// True if the implied route has a configured key. A mode alone leaves the default one.
     #[must_use]
     pub fn name_a_key(&self) -> bool {
-        self.above.iter().any(|over| over.path == "resource")
-    }
-
-    /// Sets a field of the file by its path if nothing else does. `origin` as with [`Self::set`].
-    pub fn fall_back(&mut self, path: &str, text: impl Into<String>, origin: &str) {
-        self.below.push(FieldOverride::new(path, text, origin));
+        self.0.iter().any(|over| over.path == "resource")
     }
 }
 
 impl Loader {
-    /// A file and nothing over it.
-    #[must_use]
-    pub fn of_file(file: impl Into<PathBuf>) -> Self {
-        Self {
-            file: Some(file.into()),
-            overrides: Overrides::default(),
-        }
-    }
-
     /// Reads everything and checks it. Cheap, and without effect: to be called again at each
     /// reload.
     ///
@@ -88,31 +72,28 @@ impl Loader {
     pub fn load(&self) -> Result<(Settings, Vec<Warning>), Problems> {
         let mut report = Report::default();
         let text = self.file.as_ref().map_or(Ok(String::new()), |file| {
-            report.reads(file);
+            report.sources.note(file);
             std::fs::read_to_string(file)
         });
+        let unreadable = |error| report.error("", format!("the file cannot be read: {error}"));
+        let text = text.map_err(unreadable).ok();
         check(text, self.file.clone(), &self.overrides, report)
     }
 }
 
 /// Checks a configuration that is given as text, and reads the certificates and keys that it names.
 pub fn parse(text: &str, overrides: &Overrides) -> Result<(Settings, Vec<Warning>), Problems> {
-    check(Ok(text.to_owned()), None, overrides, Report::default())
+    check(Some(text.to_owned()), None, overrides, Report::default())
 }
 
+/// `text`: `None` if it cannot be read, which is reported.
 fn check(
-    text: std::io::Result<String>,
+    text: Option<String>,
     file: Option<PathBuf>,
     overrides: &Overrides,
     mut report: Report,
 ) -> Result<(Settings, Vec<Warning>), Problems> {
-    let settings = match text {
-        Ok(text) => settings(&text, overrides, &mut report),
-        Err(error) => {
-            report.error("", format!("the file cannot be read: {error}"));
-            None
-        }
-    };
+    let settings = text.and_then(|text| settings(&text, overrides, &mut report));
     let (is_good, sources) = (!report.has_errors(), report.sources.clone());
     let list = report.finish();
     match settings {
@@ -148,47 +129,40 @@ fn inherit(tree: &mut Value) {
             continue;
         };
         let routes = tree.get_mut("routes").and_then(Value::as_array_mut);
-        let fields = routes
-            .into_iter()
-            .flatten()
-            .filter_map(|route| entry(route, path));
-        for field in fields.filter(|field| !is_given(field)) {
-            field.clone_from(&inherited);
+        for route in routes.into_iter().flatten() {
+            if let Some(field) = entry(route, path).filter(|field| !is_given(field)) {
+                field.clone_from(&inherited);
+            }
         }
     }
 }
 
 /// Puts flags and environment variables into the tree, and the implied route if none is written.
 fn lay_over(tree: &mut Value, overrides: &Overrides, report: &mut Report) {
-    let Overrides { above, below } = overrides;
-    for FieldOverride { path, text, place } in below {
-        if at(tree, path).is_none() {
-            set(tree, path, Value::from(&*text.0), place, report);
-        }
-    }
     let has_routes = at(tree, "routes").is_some();
     let mut implied = json!({ "path": "/{*path}", "resource": "{path}" });
-    for FieldOverride { path, text, place } in above {
-        let text = Value::from(&*text.0);
-        if !IMPLIED.contains(&&**path) {
-            set(tree, path, text, place, report);
-        } else if has_routes {
-            report.locate(path, place.clone());
-            let text = "the file has routes, and each sets its own\n\
-                        change it there; this is for a start without routes";
-            report.error(&**path, text);
-        } else {
-            implied[path] = text;
-            report.locate(&format!("routes[0].{path}"), place.clone());
+    for over in &overrides.0 {
+        let (path, place) = (&*over.path, &over.place);
+        let text = Value::from(&*over.text.0);
+        match path {
+            "resource" | "mode" if has_routes => {
+                report.locate(path, place.clone());
+                let text = "the file has routes, and each sets its own\n\
+                            change it there; this is for a start without routes";
+                report.error(path, text);
+            }
+            "resource" | "mode" => {
+                implied[path] = text;
+                report.locate(&format!("routes[0].{path}"), place.clone());
+            }
+            _ if over.is_fallback && at(tree, path).is_some() => {}
+            _ => set(tree, path, text, place, report),
         }
-        // If one of the two is given on the command line, the file's other one is overridden too.
-        let other = match &**path {
-            "store.url" => "url_file",
-            "store.url_file" => "url",
-            _ => continue,
-        };
-        if let Some(Value::Object(store)) = tree.get_mut("store") {
-            store.remove(other);
+        // A store that is given on the command line also overrides the file's other field for it.
+        if path == "store.url"
+            && let Some(Value::Object(store)) = tree.get_mut("store")
+        {
+            store.remove("url_file");
         }
     }
     if !has_routes {

@@ -12,7 +12,6 @@ mod judging;
 mod limits;
 mod lints;
 mod loader;
-mod outcome;
 mod route;
 mod route_table;
 mod settings;
@@ -30,16 +29,18 @@ pub use admin::{
     ADMIN_LISTEN, AccessLog, AdminSettings, LogFormat, LogLevel, LogSettings, TracingSettings,
 };
 pub use clients::{AddressRange, BearerTokens, ClaimSettings, ClientPattern, bearer};
-pub use judging::{ClientKey, IdempotencySettings, KeyScope, Mode, Reuse, SafeMethods, Unmatched};
+pub use judging::{
+    ClientKey, IdempotencySettings, KeptHeader, KeyScope, LookUp, Mode, OutcomeSettings, Reuse,
+    SafeMethods, UnknownOutcome, Unmatched,
+};
 pub use limits::{BarrierSettings, BodySettings, ClientShare, LimitSettings, ShutdownSettings};
 pub use loader::{Loader, Overrides, parse};
-pub use outcome::{KeptHeader, LookUp, OutcomeSettings, UnknownOutcome};
 pub use route::RouteSettings;
 pub use route_table::{Finding, RouteTable, TableChange};
 pub use settings::Settings;
 pub use store::{Create, PostgresAddress, StoreSettings, StoreTls};
 pub use summary::{advice, describe, schema, summary};
 pub use tls::{ClientAuth, TlsIdentity, TlsSettings, UpstreamTlsSettings};
-pub use units::{Count, OrNone, Positive, Share, Size, Span, Time};
+pub use units::{Count, OrNone, Positive, Share, Size, Span, Status, Time};
 pub use upstream::{UnknownStatuses, UpstreamSettings};
 pub use yaml::{ConfigDocument, ConfigPlace, ConfigProblem, Problems, Severity, Sources, Warning};

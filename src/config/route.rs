@@ -3,16 +3,17 @@
 use std::collections::BTreeSet;
 
 use http::Method;
-use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 
 use super::clients::ClientPattern;
-use super::judging::{ClientKey, IdempotencySettings, Mode, Reuse, SafeMethods, TokenSettings};
+use super::judging::{
+    ClientKey, IdempotencySettings, LookUp, Mode, OutcomeSettings, Reuse, SafeMethods,
+    TokenSettings, UnknownOutcome,
+};
 use super::limits::{BarrierSettings, BodySettings};
-use super::outcome::{LookUp, OutcomeSettings, UnknownOutcome};
 use super::units::{OffOr, Positive, Time, word};
-use super::upstream::{UnknownStatuses, UpstreamSettings, check_statuses};
-use super::yaml::{Report, not_one_of, wrong};
+use super::upstream::{FinalStatus, UnknownStatuses, UpstreamSettings};
+use super::yaml::{Report, blocks, not_one_of, wrong};
 use crate::routing::{
     Allow, DEFAULT_METHODS, KeyTemplate, NAMING_OTHERS, Pattern, SAFE_METHODS, Source, is_replaced,
     names_a_peer,
@@ -21,134 +22,90 @@ use crate::routing::{
 /// Route labels that mean something else in metrics and logs.
 const RESERVED_LABELS: [&str; 2] = ["claim", "unmatched"];
 
-/// A route: which requests are fenced, and by which key.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(extend("required" = ["path"]))]
-pub struct RouteSettings {
-    /// The name in metrics and logs. The default is the path.
-    name: Option<String>,
-    /// `{name}` matches one segment; `{*rest}`, at the end, matches any number, including zero. A
-    /// slash at the end is part of the path: `/orders/{id}` does not match `/orders/42/`.
-    #[schemars(with = "Option<String>")]
-    pub path: Pattern,
-    /// The unsafe methods that pass; others get a 405. The default is POST, PUT, PATCH and DELETE.
-    /// COPY and MOVE also write what `Destination` names, so that must have the same key.
-    #[serde(deserialize_with = "methods")]
-    #[schemars(with = "Option<Vec<String>>", extend("default" = ()))]
-    pub methods: BTreeSet<String>,
-    /// The key of the protected resource: text with `{name}` of the path, `{header.x-tenant}`,
-    /// `{query.q}`, `{json.order_id}`, `{host}` or `{path}`, each with filters: `{id|lower}`,
-    /// `{id|int}`, and `{id|plain}`, which accepts letters, digits, `-` and `_` and refuses
-    /// everything else. Required unless the mode is bypass. A change gives the same things other
-    /// marks, and needs `fencepost migrate --accept-new-keys`.
-    resource: Option<String>,
-    /// The template of the key; `None` only in bypass mode.
-    #[serde(skip)]
-    pub key: Option<KeyTemplate>,
-    /// `enforce`; `observe`: refuse nothing, and count what would be refused; `bypass`: forward
-    /// without a check.
-    pub mode: Mode,
-    /// The clients that may use the route, by the names in their certificates; others get a 403. A
-    /// URI (`spiffe://cluster/ns/pay/sa/worker`) is compared as a whole, a DNS name as a whole
-    /// without case; `*.pay.svc` is any one label before `.pay.svc`. Names are the DNS names and
-    /// URIs of the certificate's SAN; its common name does not count (RFC 9525). Needs
-    /// `tls.client_ca_file`. This is access control, not fencing: it applies in every mode, to
-    /// every method, and to claims.
-    #[schemars(with = "Option<Vec<String>>")]
-    pub require_client: Vec<ClientPattern>,
-    /// The format of tokens, and their bounds.
-    pub token: TokenSettings,
-    /// `allow`: several requests may carry the same token. `once`: each token passes once.
-    pub reuse: Reuse,
-    /// The treatment of safe methods. The default is that of the top level.
-    #[schemars(extend("default" = ()))]
-    pub safe_methods: SafeMethods,
-    /// Spellings of a path that are refused as ambiguous by default and harmless with this
-    /// upstream: `semicolon`, `empty-segments`, `encoded-slash`, `raw-characters`. And
-    /// `any-destination`: what COPY and MOVE name in `Destination` is not checked.
-    #[serde(deserialize_with = "allow")]
-    #[schemars(with = "Option<Vec<String>>")]
-    pub allow: Allow,
-    /// The `Idempotency-Key` that is sent upstream: `off`, or a block. If absent, it is on with its
-    /// defaults.
-    pub idempotency: OffOr<IdempotencySettings>,
-    /// Remembers what came of each operation: see the block. If absent, nothing is remembered.
-    #[schemars(extend("default" = ()))]
-    pub outcome: Option<OutcomeSettings>,
-    /// Overrides of the top level's `upstream`.
-    pub upstream: RouteUpstream,
-    /// The statuses that leave the outcome of a request unknown.
-    #[serde(skip)]
-    pub unknown: UnknownStatuses,
-    /// Overrides of the top level's `barrier`.
-    pub barrier: RouteBarrier,
-    /// Overrides of the top level's `body`.
-    pub body: BodySettings,
-}
-
-impl Default for RouteSettings {
-    fn default() -> Self {
-        Self {
-            name: None,
-            path: Pattern::default(),
-            methods: DEFAULT_METHODS.map(str::to_owned).into(),
-            resource: None,
-            key: None,
-            mode: Mode::Enforce,
-            require_client: Vec::new(),
-            token: TokenSettings::default(),
-            reuse: Reuse::Allow,
-            safe_methods: SafeMethods::Optional,
-            allow: Allow::default(),
-            idempotency: OffOr(Some(IdempotencySettings::default())),
-            outcome: None,
-            upstream: RouteUpstream::default(),
-            unknown: UnknownStatuses::default(),
-            barrier: RouteBarrier::default(),
-            body: BodySettings::default(),
-        }
+blocks! {
+    /// A route: which requests are fenced, and by which key.
+    #[schemars(extend("required" = ["path"]))]
+    pub struct RouteSettings {
+        /// The name in metrics and logs. The default is the path.
+        name: Option<String>,
+        /// `{name}` matches one segment; `{*rest}`, at the end, matches any number, including zero.
+        /// A slash at the end is part of the path: `/orders/{id}` does not match `/orders/42/`.
+        pub path: Pattern,
+        /// The unsafe methods that pass; others get a 405. The default is POST, PUT, PATCH and
+        /// DELETE. COPY and MOVE also write what `Destination` names, so that must have the same
+        /// key.
+        #[serde(deserialize_with = "methods")]
+        #[schemars(extend("default" = ()))]
+        pub methods: BTreeSet<String> = DEFAULT_METHODS.map(str::to_owned).into(),
+        /// The key of the protected resource: text with `{name}` of the path, `{header.x-tenant}`,
+        /// `{query.q}`, `{json.order_id}`, `{host}` or `{path}`, each with filters: `{id|lower}`,
+        /// `{id|int}`, and `{id|plain}`, which accepts letters, digits, `-` and `_` and refuses
+        /// everything else. Required unless the mode is bypass. A change gives the same things
+        /// other marks, and needs `fencepost migrate --accept-new-keys`.
+        resource: Option<String>,
+        /// The template of the key; `None` only in bypass mode.
+        #[serde(skip)]
+        pub key: Option<KeyTemplate>,
+        /// `enforce`; `observe`: refuse nothing, and count what would be refused; `bypass`: forward
+        /// without a check.
+        pub mode: Mode = Mode::Enforce,
+        /// The clients that may use the route, by the names in their certificates; others get a
+        /// 403. A URI (`spiffe://cluster/ns/pay/sa/worker`) is compared as a whole, a DNS name as a
+        /// whole without case; `*.pay.svc` is any one label before `.pay.svc`. Names are the DNS
+        /// names and URIs of the certificate's SAN; its common name does not count (RFC 9525).
+        /// Needs `tls.client_ca_file`. This is access control, not fencing: it applies in every
+        /// mode, to every method, and to claims.
+        pub require_client: Vec<ClientPattern>,
+        /// The format of tokens, and their bounds.
+        pub token: TokenSettings,
+        /// `allow`: several requests may carry the same token. `once`: each token passes once.
+        pub reuse: Reuse = Reuse::Allow,
+        /// The treatment of safe methods. The default is that of the top level.
+        #[schemars(extend("default" = ()))]
+        pub safe_methods: SafeMethods = SafeMethods::Optional,
+        /// Spellings of a path that are refused as ambiguous by default and harmless with this
+        /// upstream: `semicolon`, `empty-segments`, `encoded-slash`, `raw-characters`. And
+        /// `any-destination`: what COPY and MOVE name in `Destination` is not checked.
+        #[serde(deserialize_with = "allow")]
+        #[schemars(with = "Vec<AllowedSpelling>")]
+        pub allow: Allow,
+        /// The `Idempotency-Key` that is sent upstream: `off`, or a block. If absent, it is on with
+        /// its defaults.
+        pub idempotency: OffOr<IdempotencySettings> = OffOr(Some(IdempotencySettings::default())),
+        /// Remembers what came of each operation: see the block. If absent, nothing is remembered.
+        #[schemars(extend("default" = ()))]
+        pub outcome: Option<OutcomeSettings>,
+        /// Overrides of the top level's `upstream`.
+        pub upstream: RouteUpstream,
+        /// The statuses that leave the outcome of a request unknown.
+        #[serde(skip)]
+        pub unknown: UnknownStatuses,
+        /// Overrides of the top level's `barrier`.
+        pub barrier: RouteBarrier,
+        /// Overrides of the top level's `body`.
+        pub body: BodySettings,
     }
-}
 
-/// A route's overrides of `upstream`.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-pub struct RouteUpstream {
-    /// The time for the head of a response.
-    #[schemars(extend("default" = ()))]
-    pub timeout: Positive,
-    /// Statuses that leave the outcome of a request unknown, in place of the top level's.
-    #[schemars(extend("default" = ()))]
-    pub(super) unknown_statuses: Vec<u16>,
-}
-
-impl Default for RouteUpstream {
-    fn default() -> Self {
-        let upstream = UpstreamSettings::default();
-        Self {
-            timeout: upstream.timeout,
-            unknown_statuses: upstream.unknown_statuses,
-        }
+    /// A route's overrides of `upstream`.
+    pub struct RouteUpstream {
+        /// The time for the head of a response.
+        #[schemars(extend("default" = ()))]
+        pub timeout: Positive = UpstreamSettings::default().timeout,
+        /// Statuses that leave the outcome of a request unknown, in place of the top level's.
+        #[schemars(extend("default" = ()))]
+        pub(super) unknown_statuses: Vec<FinalStatus> =
+            UpstreamSettings::default().unknown_statuses,
     }
-}
 
-/// A route's overrides of `barrier`.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-pub struct RouteBarrier {
-    /// The longest wait of a request for older ones of its resource.
-    #[schemars(extend("default" = ()))]
-    pub wait: Time,
-    /// The time for older exchanges once a newer token waits.
-    #[schemars(extend("default" = ()))]
-    pub grace: Positive,
-}
-
-impl Default for RouteBarrier {
-    fn default() -> Self {
-        let BarrierSettings { wait, grace, .. } = BarrierSettings::default();
-        Self { wait, grace }
+    /// A route's overrides of `barrier`.
+    #[derive(Copy)]
+    pub struct RouteBarrier {
+        /// The longest wait of a request for older ones of its resource.
+        #[schemars(extend("default" = ()))]
+        pub wait: Time = BarrierSettings::default().wait,
+        /// The time for older exchanges once a newer token waits.
+        #[schemars(extend("default" = ()))]
+        pub grace: Positive = BarrierSettings::default().grace,
     }
 }
 
@@ -233,6 +190,11 @@ impl RouteSettings {
         self.idempotency.0.as_ref()
     }
 
+    /// The template of the key, unless requests pass without a check.
+    pub(super) fn fenced_key(&self) -> Option<&KeyTemplate> {
+        self.key.as_ref().filter(|_| self.mode != Mode::Bypass)
+    }
+
     /// Returns true if it has what it needs: a path, and a key if it judges requests.
     pub(super) fn is_whole(&self) -> bool {
         !self.path.as_str().is_empty() && (self.key.is_some() || self.mode == Mode::Bypass)
@@ -252,12 +214,6 @@ impl RouteSettings {
     /// Checks what is remembered of operations.
     pub(super) fn check_outcome(&self, at: &str, report: &mut Report) {
         let Some(outcome) = &self.outcome else { return };
-        check_statuses(
-            &format!("{at}.not_done"),
-            &outcome.not_done,
-            (400, 599),
-            report,
-        );
         let is_idle = |look_up: &LookUp| look_up.get.0.is_empty();
         let text = "a look-up needs a target\nsuch as /charges?op={operation}";
         let is_idle = outcome.look_up.as_ref().is_some_and(is_idle);

@@ -3,7 +3,7 @@
 //! blocks against each other.
 //!
 //! The doc comments of the fields are the reference: the JSON Schema takes its descriptions from
-//! them, and its defaults from the `Default` of each block. Fields that the file does not have are
+//! them, and its defaults from the values behind them. Fields that the file does not have are
 //! filled in by the checks, and are marked `skip`.
 //!
 //! A check that fails is reported, and the others go on. Settings with an error are never returned.
@@ -16,9 +16,6 @@
 
 use std::time::Duration;
 
-use schemars::JsonSchema;
-use serde::Deserialize;
-
 use super::addresses::{self, Listen};
 use super::admin::{AdminSettings, LogSettings, TracingSettings};
 use super::clients::{AddressRange, ClaimSettings, check_clients};
@@ -28,115 +25,83 @@ use super::lints;
 use super::route::{self, RouteSettings};
 use super::store::StoreSettings;
 use super::tls::{self, TlsFile, TlsSettings};
-use super::units::{FileMode, OffOr};
-use super::upstream::{
-    HTTP_STATUSES, UnknownStatuses, UpstreamSettings, check_statuses, fits_settle,
-};
-use super::yaml::{ConfigDocument, Report, Sources, shown};
+use super::units::{FileMode, OffOr, Status};
+use super::upstream::{UnknownStatuses, UpstreamSettings, fits_settle};
+use super::yaml::{ConfigDocument, Report, Sources, blocks, shown};
 use crate::routing::Router;
 
 /// The default of `listen`.
 const LISTEN: &str = "127.0.0.1:7080";
 
-/// The configuration of fencepost. Durations are written `250ms`, `5s`, `1m`; sizes `512KiB`,
-/// `1MiB` or as plain bytes.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(title = "fencepost configuration", rename = "Configuration")]
-pub struct Settings {
-    /// Address for clients: `host:port`, or `unix:/path/of.sock`.
-    #[schemars(with = "String", extend("default" = LISTEN))]
-    pub listen: Listen,
-    /// Mode of the listener's Unix socket, in octal digits: users who may write to it may connect.
-    /// The default follows the umask, which usually leaves only the owner.
-    pub listen_mode: Option<FileMode>,
-    /// The addresses of load balancers and proxies in front, single or with a prefix length:
-    /// `10.1.0.0/16`, `::1`. The client of their requests is the rightmost address of
-    /// `X-Forwarded-For` that is not one of them. It counts for limits, for log lines and for
-    /// `claim.addresses`. Their `X-Forwarded-Proto` and `-Host` are passed on; those of others are
-    /// overwritten. Each of these proxies must append the address of its own client. Their
-    /// connections do not count for `limits.connections_per_client`. Without this list,
-    /// `X-Forwarded-For` decides nothing.
-    #[schemars(with = "Vec<String>")]
-    pub trusted_proxies: Vec<AddressRange>,
-    /// TLS for clients. Without it they speak plain HTTP.
-    #[serde(rename = "tls")]
-    tls_files: Option<TlsFile>,
-    /// TLS, ready to use; `None`: plain HTTP.
-    #[serde(skip)]
-    pub tls: Option<TlsSettings>,
-    /// The protected upstream. `url` is required, here or by `--upstream`.
-    pub upstream: UpstreamSettings,
-    /// The database for the marks.
-    pub store: StoreSettings,
-    /// The wait of newer tokens for older requests.
-    pub barrier: BarrierSettings,
-    /// Limits of size and time for bodies.
-    pub body: BodySettings,
-    /// Limits of the data port.
-    #[schemars(extend("default" = ()))]
-    pub limits: LimitSettings,
-    /// The end of the program on SIGTERM.
-    pub shutdown: ShutdownSettings,
-    /// Probes, metrics, and the API for marks.
-    pub admin: AdminSettings,
-    /// The log on standard error.
-    pub log: LogSettings,
-    /// Traces: `off`, or a block with the collector that spans go to. Follows a reload.
-    pub tracing: OffOr<TracingSettings>,
-    /// Paths that no route matches. `safe-only`: safe methods pass unfenced, everything else gets a
-    /// 404, or passes too while routes only observe. `refuse`: everything gets a 404.
-    pub unmatched: Unmatched,
-    /// The treatment of safe methods (GET, HEAD, OPTIONS, PROPFIND, QUERY, REPORT, SEARCH), unless
-    /// a route overrides it.
-    pub safe_methods: SafeMethods,
-    /// The status of a stale request: 412 or 409.
-    #[schemars(extend("enum" = [412, 409, null]))]
-    pub stale_status: u16,
-    /// Refusals name the resource, the token, the mark and their difference. `false` omits
-    /// all four.
-    pub disclose: bool,
-    /// The endpoint where a new holder raises the mark before it reads: `off`, or a block with its
-    /// path and the clients that may claim.
-    pub claim: OffOr<ClaimSettings>,
-    /// The routes: which requests are fenced, and by which key. The most specific route wins, in
-    /// any order. Without routes, one route `/{*path}` fences POST, PUT, PATCH and DELETE, and each
-    /// path is a resource of its own.
-    pub routes: Vec<RouteSettings>,
-    /// The file with flags and environment variables over it, as it was read; without secrets.
-    #[serde(skip)]
-    pub document: ConfigDocument,
-    /// The files that all this was read from.
-    #[serde(skip)]
-    pub sources: Sources,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            listen: Listen::Tcp(LISTEN.to_owned()),
-            listen_mode: None,
-            trusted_proxies: Vec::new(),
-            tls_files: None,
-            tls: None,
-            upstream: UpstreamSettings::default(),
-            store: StoreSettings::default(),
-            barrier: BarrierSettings::default(),
-            body: BodySettings::default(),
-            limits: LimitSettings::default(),
-            shutdown: ShutdownSettings::default(),
-            admin: AdminSettings::default(),
-            log: LogSettings::default(),
-            tracing: OffOr(None),
-            unmatched: Unmatched::SafeOnly,
-            safe_methods: SafeMethods::Optional,
-            stale_status: 412,
-            disclose: true,
-            claim: OffOr(Some(ClaimSettings::default())),
-            routes: Vec::new(),
-            document: ConfigDocument::default(),
-            sources: Sources::default(),
-        }
+blocks! {
+    /// The configuration of fencepost. Durations are written `250ms`, `5s`, `1m`; sizes `512KiB`,
+    /// `1MiB` or as plain bytes.
+    #[schemars(title = "fencepost configuration", rename = "Configuration")]
+    pub struct Settings {
+        /// Address for clients: `host:port`, or `unix:/path/of.sock`.
+        #[schemars(extend("default" = LISTEN))]
+        pub listen: Listen = Listen::Tcp(LISTEN.to_owned()),
+        /// Mode of the listener's Unix socket, in octal digits: users who may write to it may
+        /// connect. The default follows the umask, which usually leaves only the owner.
+        pub listen_mode: Option<FileMode>,
+        /// The addresses of load balancers and proxies in front, single or with a prefix length:
+        /// `10.1.0.0/16`, `::1`. The client of their requests is the rightmost address of
+        /// `X-Forwarded-For` that is not one of them. It counts for limits, for log lines and for
+        /// `claim.addresses`. Their `X-Forwarded-Proto` and `-Host` are passed on; those of others
+        /// are overwritten. Each of these proxies must append the address of its own client. Their
+        /// connections do not count for `limits.connections_per_client`. Without this list,
+        /// `X-Forwarded-For` decides nothing.
+        pub trusted_proxies: Vec<AddressRange>,
+        /// TLS for clients. Without it they speak plain HTTP.
+        #[serde(rename = "tls")]
+        tls_files: Option<TlsFile>,
+        /// TLS, ready to use; `None`: plain HTTP.
+        #[serde(skip)]
+        pub tls: Option<TlsSettings>,
+        /// The protected upstream. `url` is required, here or by `--upstream`.
+        pub upstream: UpstreamSettings,
+        /// The database for the marks.
+        pub store: StoreSettings,
+        /// The wait of newer tokens for older requests.
+        pub barrier: BarrierSettings,
+        /// Limits of size and time for bodies.
+        pub body: BodySettings,
+        /// Limits of the data port.
+        #[schemars(extend("default" = ()))]
+        pub limits: LimitSettings,
+        /// The end of the program on SIGTERM.
+        pub shutdown: ShutdownSettings,
+        /// Probes, metrics, and the API for marks.
+        pub admin: AdminSettings,
+        /// The log on standard error.
+        pub log: LogSettings,
+        /// Traces: `off`, or a block with the collector that spans go to. Follows a reload.
+        pub tracing: OffOr<TracingSettings> = OffOr(None),
+        /// Paths that no route matches. `safe-only`: safe methods pass unfenced, everything else
+        /// gets a 404, or passes too while routes only observe. `refuse`: everything gets a 404.
+        pub unmatched: Unmatched = Unmatched::SafeOnly,
+        /// The treatment of safe methods (GET, HEAD, OPTIONS, PROPFIND, QUERY, REPORT, SEARCH),
+        /// unless a route overrides it.
+        pub safe_methods: SafeMethods = SafeMethods::Optional,
+        /// The status of a stale request: 412 or 409.
+        #[schemars(with = "u16", extend("enum" = [412, 409]))]
+        pub stale_status: Status<100, 599> = Status(412),
+        /// Refusals name the resource, the token, the mark and their difference. `false` omits
+        /// all four.
+        pub disclose: bool = true,
+        /// The endpoint where a new holder raises the mark before it reads: `off`, or a block with
+        /// its path and the clients that may claim.
+        pub claim: OffOr<ClaimSettings> = OffOr(Some(ClaimSettings::default())),
+        /// The routes: which requests are fenced, and by which key. The most specific route wins,
+        /// in any order. Without routes, one route `/{*path}` fences POST, PUT, PATCH and DELETE,
+        /// and each path is a resource of its own.
+        pub routes: Vec<RouteSettings>,
+        /// The file with flags and environment variables over it, as it was read; without secrets.
+        #[serde(skip)]
+        pub document: ConfigDocument,
+        /// The files that all this was read from.
+        #[serde(skip)]
+        pub sources: Sources,
     }
 }
 
@@ -144,10 +109,7 @@ impl Settings {
     /// The longest time for which a route remembers outcomes; `None`: none does.
     #[must_use]
     pub fn remembers(&self) -> Option<Duration> {
-        let outcomes = self
-            .routes
-            .iter()
-            .filter_map(|route| route.outcome.as_ref());
+        let outcomes = self.routes.iter().flat_map(|route| &route.outcome);
         outcomes.map(|outcome| outcome.remember.0).max()
     }
 
@@ -183,8 +145,8 @@ impl Settings {
                 "clients of a Unix socket have no address\nleave it out, or listen on a TCP port";
             report.error_if(is_socket, "claim.addresses", text);
         }
-        let is_other = !matches!(self.stale_status, 412 | 409);
-        let text = format!("must be 412 or 409, found {}", self.stale_status);
+        let is_other = !matches!(self.stale_status.0, 412 | 409);
+        let text = format!("must be 412 or 409, found {}", self.stale_status.0);
         report.error_if(is_other, "stale_status", text);
         self.check_addresses(is_socket, report);
         self.check_routes(report);
@@ -196,20 +158,16 @@ impl Settings {
         let is_shared = admin.is_some_and(|admin| addresses::collide(&self.listen, admin));
         let text = "this is the address of the data port\n\
                     the two never share one: give it a port of its own, or `off`";
-        report.with("listen");
-        report.error_if(is_shared, "admin.listen", text);
+        report.error_beside(is_shared, ["admin.listen", "listen"], text);
         let is_loop = addresses::loops(&self.upstream.url, &self.listen);
         let text = "this is fencepost's own address\ngive the address of the upstream";
-        report.with("listen");
-        report.error_if(is_loop, "upstream.url", text);
+        report.error_beside(is_loop, ["upstream.url", "listen"], text);
         let is_vain = self.listen_mode.is_some() && !is_socket;
         let text = "a TCP port has no mode\nremove it, or listen on unix:/path/of.sock";
-        report.with("listen");
-        report.error_if(is_vain, "listen_mode", text);
+        report.error_beside(is_vain, ["listen_mode", "listen"], text);
         let is_vain = !self.trusted_proxies.is_empty() && is_socket;
         let text = "clients of a Unix socket have no address\nremove it, or listen on a TCP port";
-        report.with("listen");
-        report.error_if(is_vain, "trusted_proxies", text);
+        report.error_beside(is_vain, ["trusted_proxies", "listen"], text);
         let is_open = self.trusted_proxies.iter().any(AddressRange::is_everything);
         let text = "every client is trusted, and can name any address as its own\n\
                     name the proxies in front, such as 10.1.0.0/16";
@@ -232,9 +190,8 @@ impl Settings {
             lints::ways_around_claims(claim, routes, report);
         }
         if routes.iter().all(RouteSettings::is_whole) {
-            let named: Vec<_> = (0..).map(route::path).zip(routes).collect();
-            lints::shared_keys(&named, report);
-            lints::routes(&named, report);
+            lints::shared_keys(routes, report);
+            lints::routes(routes, report);
         }
         let (observe, enforce) = (Mode::Observe, Mode::Enforce);
         let has = |mode| routes.iter().any(|route| route.mode == mode);
@@ -266,20 +223,11 @@ impl Settings {
         let text = "observe refuses nothing: stale writes reach the upstream and are only counted\n\
                     enforce, once the counts are what you expect";
         report.warn_if(route.mode == Mode::Observe, &field("mode"), text);
-        let judged = [
-            "resource",
-            "token",
-            "reuse",
-            "idempotency",
-            "outcome",
-            "barrier",
-        ];
-        let idle = judged
-            .into_iter()
-            .find(|name| report.is_given(&field(name)));
+        let judged = "resource token reuse idempotency outcome barrier".split(' ');
+        let idle = judged.map(field).find(|field| report.is_given(field));
         let text = "bypass forwards without a check, so this has no effect\nremove it, or enforce";
-        if let Some(name) = idle.filter(|_| route.mode == Mode::Bypass) {
-            report.warn(field(name), text);
+        if let Some(idle) = idle.filter(|_| route.mode == Mode::Bypass) {
+            report.warn(idle, text);
         }
         let text = "no method is allowed\nleave it out to allow POST, PUT, PATCH and DELETE";
         report.error_if(route.methods.is_empty(), &field("methods"), text);
@@ -290,15 +238,8 @@ impl Settings {
             let at = field("upstream.timeout");
             fits_settle(&at, route.upstream.timeout, self.barrier.settle.0, report);
         }
-        let statuses = &route.upstream.unknown_statuses;
-        if *statuses != self.upstream.unknown_statuses {
-            let at = field("upstream.unknown_statuses");
-            check_statuses(&at, statuses, HTTP_STATUSES, report);
-        }
-        route.unknown = UnknownStatuses {
-            http: route.upstream.unknown_statuses.as_slice().into(),
-            grpc: self.upstream.unknown_grpc_statuses.as_slice().into(),
-        };
+        let grpc = &self.upstream.unknown_grpc_statuses;
+        route.unknown = UnknownStatuses::of(&route.upstream.unknown_statuses, grpc);
         if route.mode == Mode::Bypass {
             route.idempotency = OffOr(None);
             route.outcome = None;

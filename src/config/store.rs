@@ -6,97 +6,71 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::addresses::{self, Secret, StoreTarget};
+use super::addresses::{Secret, StoreTarget};
 use super::dsn::Dsn;
-use super::units::{Count, Hidden, Positive};
-use super::yaml::{Report, shown};
+use super::units::{Count, Positive};
+use super::yaml::{Report, blocks, shown};
 
-/// The default of `url`.
-const URL: &str = "sqlite:fencepost.db";
+blocks! {
+    /// The database for the marks.
+    pub struct StoreSettings {
+        /// `sqlite:fencepost.db` (one proxy; a path, relative ones to the working directory) or
+        /// `postgres://user@host/database` (any number of proxies). Across a network the server is
+        /// verified (`sslmode=verify-full`), unless the URL says otherwise.
+        #[serde(rename = "url")]
+        #[schemars(extend("default" = "sqlite:fencepost.db"))]
+        pub target: StoreTarget = StoreTarget::Sqlite { path: "fencepost.db".into() },
+        /// Instead of `url`: a file with the `postgres://` URL, such as a mounted secret; read at
+        /// every connect.
+        url_file: Option<PathBuf>,
+        /// TLS to Postgres, unless the URL configures it.
+        pub tls: StoreTls,
+        /// Proxies with the same namespace share marks; use one namespace per upstream. Letters,
+        /// digits, `.`, `_` and `-`, at most 63. Required with Postgres.
+        pub namespace: String = "default".to_owned(),
+        /// The time for which an instance may forward without a renewal committed by the store. It
+        /// renews every second, so with the default a Postgres that stalls for up to about 3 s
+        /// causes no refusal. Postgres: when an instance dies, its resources wait for this, then
+        /// for `upstream.undelivered` and `barrier.settle`, and a fifth longer, because clocks may
+        /// run at different rates. `SQLite`: if fsyncs repeatedly take a sixth of this, fenced
+        /// requests are refused. At least 1s.
+        pub lease: Positive = Positive::seconds(5),
+        /// Time for one statement. A request that the store cannot decide in time gets a 503.
+        pub timeout: Positive = Positive::seconds(5),
+        /// The number of cached marks of resources that have nothing in flight.
+        pub cached_marks: Count = Count(1_000_000),
+        /// `serve` updates the schema of the database, under a lock. `false`: it does not start
+        /// if the schema is behind, and you run `fencepost migrate`.
+        pub migrate: bool = true,
+        /// `SQLite`, if a start finds no store. `if-missing`: create one without marks, with a
+        /// warning in the log; every resource's first token is accepted then, however old it is.
+        /// `never`: refuse to start, as it should be once there are marks; `fencepost migrate`
+        /// still creates one.
+        pub create: Create = Create::IfMissing,
+        /// `SQLite`: allow a file system in memory (tmpfs, ramfs), with a warning in the log. It
+        /// loses every mark when the machine or the mount goes, and stale tokens pass then. For
+        /// trials.
+        pub volatile: bool = false,
+    }
 
-/// The database for the marks.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-pub struct StoreSettings {
-    /// `sqlite:fencepost.db` (one proxy; a path, relative ones to the working directory) or
-    /// `postgres://user@host/database` (any number of proxies). Across a network the server is
-    /// verified (`sslmode=verify-full`), unless the URL says otherwise.
-    #[schemars(extend("default" = URL))]
-    url: Option<Hidden>,
-    /// Instead of `url`: a file with the `postgres://` URL, such as a mounted secret; read at every
-    /// connect.
-    url_file: Option<PathBuf>,
-    /// The place that these two name.
-    #[serde(skip)]
-    pub target: StoreTarget,
-    /// TLS to Postgres, unless the URL configures it.
-    pub tls: StoreTls,
-    /// Proxies with the same namespace share marks; use one namespace per upstream. Letters,
-    /// digits, `.`, `_` and `-`, at most 63. Required with Postgres.
-    pub namespace: String,
-    /// The time for which an instance may forward without a renewal committed by the store. It
-    /// renews every second, so with the default a Postgres that stalls for up to about 3 s causes
-    /// no refusal. Postgres: when an instance dies, its resources wait for this, then for
-    /// `upstream.undelivered` and `barrier.settle`, and a fifth longer, because clocks may run at
-    /// different rates. `SQLite`: if fsyncs repeatedly take a sixth of this, fenced requests are
-    /// refused. At least 1s.
-    pub lease: Positive,
-    /// Time for one statement. A request that the store cannot decide in time gets a 503.
-    pub timeout: Positive,
-    /// The number of cached marks of resources that have nothing in flight.
-    pub cached_marks: Count,
-    /// `serve` updates the schema of the database, under a lock. `false`: it does not start
-    /// if the schema is behind, and you run `fencepost migrate`.
-    pub migrate: bool,
-    /// `SQLite`, if a start finds no store. `if-missing`: create one without marks, with a warning
-    /// in the log; every resource's first token is accepted then, however old it is. `never`:
-    /// refuse to start, as it should be once there are marks; `fencepost migrate` still creates
-    /// one.
-    pub create: Create,
-    /// `SQLite`: allow a file system in memory (tmpfs, ramfs), with a warning in the log. It loses
-    /// every mark when the machine or the mount goes, and stale tokens pass then. For trials.
-    pub volatile: bool,
-}
-
-impl Default for StoreSettings {
-    fn default() -> Self {
-        Self {
-            url: None,
-            url_file: None,
-            target: StoreTarget::Sqlite {
-                path: PathBuf::new(),
-            },
-            tls: StoreTls::default(),
-            namespace: "default".to_owned(),
-            lease: Positive::seconds(5),
-            timeout: Positive::seconds(5),
-            cached_marks: Count(1_000_000),
-            migrate: true,
-            create: Create::IfMissing,
-            volatile: false,
-        }
+    /// TLS to Postgres. The files are read at every connect.
+    #[derive(PartialEq, Eq)]
+    pub struct StoreTls {
+        /// The CAs for the server's certificate, instead of the system's: PEM. Like `sslrootcert`
+        /// in the URL.
+        pub ca_file: Option<PathBuf>,
+        /// The client certificate, followed by its chain: PEM. With `key_file`.
+        pub cert_file: Option<PathBuf>,
+        /// Its private key: PEM, unencrypted.
+        pub key_file: Option<PathBuf>,
     }
 }
 
-/// TLS to Postgres. The files are read at every connect.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-pub struct StoreTls {
-    /// The CAs for the server's certificate, instead of the system's: PEM. Like `sslrootcert` in
-    /// the URL.
-    pub ca_file: Option<PathBuf>,
-    /// The client certificate, followed by its chain: PEM. With `key_file`.
-    pub cert_file: Option<PathBuf>,
-    /// Its private key: PEM, unencrypted.
-    pub key_file: Option<PathBuf>,
-}
-
 /// The action of a start that finds no embedded store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Create {
     /// It creates one without marks, with a warning in the log.
-    #[default]
     IfMissing,
     /// The start is refused.
     Never,
@@ -124,7 +98,18 @@ impl From<Secret> for PostgresAddress {
 
 impl StoreSettings {
     pub(super) fn check(&mut self, report: &mut Report) {
-        self.locate(report);
+        if let Some(path) = self.url_file.take() {
+            let at = "store.url_file";
+            if report.is_given("store.url") {
+                let text = "both `url` and `url_file` are given\n\
+                            keep one of them; `url_file` keeps a password out of this file";
+                report.error(at, text);
+            } else if path.as_os_str().is_empty() {
+                report.error(at, "the path is empty");
+            } else {
+                self.target = StoreTarget::Postgres(Secret::File(path));
+            }
+        }
         let shared = matches!(self.target, StoreTarget::Postgres(_));
         self.tls.check(shared, report);
         if let StoreTarget::Postgres(Secret::Literal(url)) = &self.target
@@ -150,36 +135,14 @@ impl StoreSettings {
         let is_named = report.is_given("store.namespace");
         let text = "Postgres may be shared, so a namespace is required\n\
                     such as the name of the upstream, orders; in the file or by --namespace";
-        report.with("store.url");
-        report.error_if(shared && !is_named, "store.namespace", text);
+        report.error_beside(shared && !is_named, ["store.namespace", "store.url"], text);
         let text = "shorter than 1s: an ordinary pause would cost an instance its lease\n\
                     5s is a good start";
         report.error_if(self.lease.0 < Duration::from_secs(1), "store.lease", text);
         let is_slow = shared && self.timeout.0 > self.lease.0;
         let text = "longer than `store.lease`: a slow renewal costs the lease\n\
                     the same as store.lease, or shorter";
-        report.with("store.url");
-        report.warn_if(is_slow, "store.timeout", text);
-    }
-
-    /// Finds the place of the marks.
-    fn locate(&mut self, report: &mut Report) {
-        let found = match (self.url.take(), self.url_file.take()) {
-            (Some(_), Some(_)) => {
-                let text = "both `url` and `url_file` are given\n\
-                            keep one of them; `url_file` keeps a password out of this file";
-                return report.error("store.url_file", text);
-            }
-            (None, Some(path)) if path.as_os_str().is_empty() => {
-                return report.error("store.url_file", "the path is empty");
-            }
-            (None, Some(path)) => Ok(StoreTarget::Postgres(Secret::File(path))),
-            (url, None) => addresses::store(url.as_ref().map_or(URL, |url| &url.0)),
-        };
-        match found {
-            Ok(target) => self.target = target,
-            Err(text) => report.error("store.url", text),
-        }
+        report.warn_beside(is_slow, ["store.timeout", "store.url"], text);
     }
 }
 
@@ -195,7 +158,7 @@ impl StoreTls {
         let text = "only one of `cert_file` and `key_file` is given\ngive both, or neither";
         report.error_if(is_half, "store.tls", text);
         let text = "SQLite is a file: TLS does not apply\nleave it out";
-        report.with("store.url");
-        report.error_if(!shared && *self != Self::default(), "store.tls", text);
+        let is_vain = !shared && *self != Self::default();
+        report.error_beside(is_vain, ["store.tls", "store.url"], text);
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use schemars::Schema;
 use schemars::transform::transform_subschemas;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use super::addresses::{Listen, StoreTarget, UpstreamUrl, store_place};
 use super::judging::Mode;
@@ -38,9 +38,9 @@ pub fn describe(settings: &Settings) -> Vec<String> {
         (Mode::Bypass, "NOT ENFORCED, bypassed"),
     ] {
         let routes = settings.routes.iter().filter(|route| route.mode == mode);
-        let routes = routes.map(|route| match &route.key {
-            Some(key) if mode != Mode::Bypass => format!("{} by key {}", route.path, key.as_str()),
-            _ => route.path.to_string(),
+        let routes = routes.map(|route| match route.fenced_key() {
+            Some(key) => format!("{} by key {}", route.path, key.as_str()),
+            None => route.path.to_string(),
         });
         let routes: Vec<_> = routes.collect();
         if !routes.is_empty() {
@@ -65,12 +65,10 @@ pub fn describe(settings: &Settings) -> Vec<String> {
 #[must_use]
 pub fn advice(settings: &Settings) -> Vec<String> {
     let mut open = Vec::new();
-    for route in settings
-        .routes
-        .iter()
-        .filter(|route| route.mode != Mode::Bypass)
-    {
-        let Some(key) = &route.key else { continue };
+    for route in &settings.routes {
+        let Some(key) = route.fenced_key() else {
+            continue;
+        };
         let captures: BTreeSet<String> = key.open_captures().map(ToString::to_string).collect();
         if !captures.is_empty() {
             let captures = Vec::from_iter(captures).join(", ");
@@ -102,28 +100,10 @@ pub fn schema() -> Schema {
     schema
 }
 
-/// An optional field has no default to tell of. And any field but `routes` may be empty
-/// (`wait:`), which is the same as leaving it out.
+/// An optional field has no default to tell of.
 fn adapt(schema: &mut Schema) {
     if schema.get("default").is_some_and(Value::is_null) {
         schema.remove("default");
     }
-    if let Some(Value::Object(fields)) = schema.get_mut("properties") {
-        let fields = fields.values_mut().filter_map(Value::as_object_mut);
-        fields.for_each(allow_null);
-    }
     transform_subschemas(&mut adapt, schema);
-}
-
-fn allow_null(field: &mut Map<String, Value>) {
-    if let Some(reference) = field.remove("$ref") {
-        field.insert(
-            "anyOf".to_owned(),
-            json!([{ "$ref": reference }, { "type": "null" }]),
-        );
-    }
-    if let Some(Value::String(only)) = field.get("type") {
-        let types = json!([only, "null"]);
-        field.insert("type".to_owned(), types);
-    }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::crypto::{CryptoProvider, ring};
+use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use webpki::{EndEntityCert, KeyUsage};
 
 use super::addresses::UpstreamUrl;
-use super::yaml::{Report, shown};
+use super::yaml::{Report, blocks, shown};
 
 /// TLS of the data port, ready to be used.
 #[derive(Clone, Debug)]
@@ -32,11 +32,10 @@ pub struct TlsSettings {
 }
 
 /// The requirement for client certificates.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClientAuth {
     /// Connections without a certificate are refused.
-    #[default]
     Required,
     /// Clients may show one.
     Optional,
@@ -60,14 +59,11 @@ impl UpstreamTlsSettings {
     ///
     /// If no CA is given, and the system has no root certificates that can be read.
     pub fn client_config(&self) -> std::io::Result<ClientConfig> {
-        let builder = ClientConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()
-            .map_err(std::io::Error::other)?;
         let roots = match &self.roots {
             Some(roots) => Arc::clone(roots),
             None => Arc::new(native_roots()?),
         };
-        let builder = builder.with_root_certificates(roots);
+        let builder = ClientConfig::builder().with_root_certificates(roots);
         Ok(match &self.identity {
             Some(TlsIdentity { key, .. }) => {
                 builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(key))))
@@ -89,61 +85,54 @@ fn native_roots() -> std::io::Result<RootCertStore> {
     Ok(roots)
 }
 
-/// The cryptography of both sides.
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(ring::default_provider())
-}
+blocks! {
+    /// TLS for clients of the data port: 1.2 and 1.3, HTTP/2 and HTTP/1.1 by ALPN. The files are
+    /// read again when they change; open connections are not affected.
+    #[schemars(extend("required" = ["cert_file", "key_file"]))]
+    pub struct TlsFile {
+        /// The certificate, followed by its chain: PEM.
+        pub cert_file: Option<PathBuf>,
+        /// Its private key: PEM, unencrypted.
+        pub key_file: Option<PathBuf>,
+        /// The CAs of client certificates: PEM. Without it, clients show none.
+        pub client_ca_file: Option<PathBuf>,
+        /// `required`: a client must show one. `optional`: a client without one passes the
+        /// handshake, and has no name for `require_client`; an invalid one never passes.
+        pub client_auth: ClientAuth = ClientAuth::Required,
+        /// The revocation lists of these CAs: PEM, one for each CA of a chain. A certificate is
+        /// refused if it is on a list, if its CA has no list here, or if that list is past its next
+        /// update.
+        pub crl_file: Option<PathBuf>,
+    }
 
-/// TLS for clients of the data port: 1.2 and 1.3, HTTP/2 and HTTP/1.1 by ALPN. The files are read
-/// again when they change; open connections are not affected.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(extend("required" = ["cert_file", "key_file"]))]
-pub struct TlsFile {
-    /// The certificate, followed by its chain: PEM.
-    pub cert_file: Option<PathBuf>,
-    /// Its private key: PEM, unencrypted.
-    pub key_file: Option<PathBuf>,
-    /// The CAs of client certificates: PEM. Without it, clients show none.
-    pub client_ca_file: Option<PathBuf>,
-    /// `required`: a client must show one. `optional`: a client without one passes the handshake,
-    /// and has no name for `require_client`; an invalid one never passes.
-    pub client_auth: ClientAuth,
-    /// The revocation lists of these CAs: PEM, one for each CA of a chain. A certificate is refused
-    /// if it is on a list, if its CA has no list here, or if that list is past its next update.
-    pub crl_file: Option<PathBuf>,
-}
+    /// TLS for the admin port: 1.2 and 1.3, HTTP/1.1. The files are read again when they change;
+    /// open connections are not affected.
+    #[schemars(extend("required" = ["cert_file", "key_file"]))]
+    pub struct AdminTlsFile {
+        /// The certificate, followed by its chain: PEM.
+        pub cert_file: Option<PathBuf>,
+        /// Its private key: PEM, unencrypted.
+        pub key_file: Option<PathBuf>,
+    }
 
-/// TLS for the admin port: 1.2 and 1.3, HTTP/1.1. The files are read again when they change; open
-/// connections are not affected.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-#[schemars(extend("required" = ["cert_file", "key_file"]))]
-pub struct AdminTlsFile {
-    /// The certificate, followed by its chain: PEM.
-    pub cert_file: Option<PathBuf>,
-    /// Its private key: PEM, unencrypted.
-    pub key_file: Option<PathBuf>,
-}
-
-/// TLS to an `https://` upstream. The files are read again when they change, for new connections.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default, expecting = "a map of fields")]
-pub struct UpstreamTlsFile {
-    /// The CAs for the upstream's certificate, instead of the system's: PEM.
-    pub ca_file: Option<PathBuf>,
-    /// The client certificate, followed by its chain: PEM. With `key_file`.
-    pub cert_file: Option<PathBuf>,
-    /// Its private key: PEM, unencrypted.
-    pub key_file: Option<PathBuf>,
-    /// The name in the upstream's certificate, also sent as SNI. The default is the URL's host.
-    pub server_name: Option<String>,
+    /// TLS to an `https://` upstream. The files are read again when they change, for new
+    /// connections.
+    pub struct UpstreamTlsFile {
+        /// The CAs for the upstream's certificate, instead of the system's: PEM.
+        pub ca_file: Option<PathBuf>,
+        /// The client certificate, followed by its chain: PEM. With `key_file`.
+        pub cert_file: Option<PathBuf>,
+        /// Its private key: PEM, unencrypted.
+        pub key_file: Option<PathBuf>,
+        /// The name in the upstream's certificate, also sent as SNI. The default is the URL's host.
+        pub server_name: Option<String>,
+    }
 }
 
 /// The `admin.tls` block. `None` where it is wrong.
 pub(super) fn admin(file: &AdminTlsFile, report: &mut Report) -> Option<TlsSettings> {
     let identity = identity("admin.tls", [&file.cert_file, &file.key_file], report)?;
-    server("admin.tls", None, identity, &[b"http/1.1"], report)
+    Some(server(None, identity, &[b"http/1.1"]))
 }
 
 /// The `tls` block. `None` where it is wrong.
@@ -162,7 +151,7 @@ pub(super) fn listener(file: &TlsFile, report: &mut Report) -> Option<TlsSetting
         Some(ca_file) => Some((file.client_auth, verifier(ca_file, file, report)?)),
         None => None,
     };
-    server("tls", clients, identity?, &[b"h2", b"http/1.1"], report)
+    Some(server(clients, identity?, &[b"h2", b"http/1.1"]))
 }
 
 fn verifier(
@@ -173,7 +162,7 @@ fn verifier(
     let roots = roots("tls.client_ca_file", ca_file, report);
     let crl = file.crl_file.as_ref();
     let crls = crl.map(|crl| read("tls.crl_file", crl, "revocation list", report));
-    let mut verifier = WebPkiClientVerifier::builder_with_provider(roots?, provider());
+    let mut verifier = WebPkiClientVerifier::builder(roots?);
     if file.client_auth == ClientAuth::Optional {
         verifier = verifier.allow_unauthenticated();
     }
@@ -187,18 +176,13 @@ fn verifier(
 
 /// The server's side of TLS. `protocols`: those that it offers.
 fn server(
-    at: &str,
     clients: Option<(ClientAuth, Arc<dyn ClientCertVerifier>)>,
     identity: TlsIdentity,
     protocols: &[&[u8]],
-    report: &mut Report,
-) -> Option<TlsSettings> {
-    let builder = ServerConfig::builder_with_provider(provider());
-    let builder = builder.with_safe_default_protocol_versions();
-    let builder = builder.map_err(|error| report.error(at, error.to_string()));
+) -> TlsSettings {
     let (auth, verifier) = clients.unzip();
     let verifier = verifier.unwrap_or_else(|| Arc::new(NoClientAuth));
-    let builder = builder.ok()?.with_client_cert_verifier(verifier);
+    let builder = ServerConfig::builder().with_client_cert_verifier(verifier);
     let resolver = SingleCertAndKey::from(identity.key);
     let mut config = builder.with_cert_resolver(Arc::new(resolver));
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
@@ -210,11 +194,11 @@ fn server(
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }
-    Some(TlsSettings {
+    TlsSettings {
         config: Arc::new(config),
         clients: auth,
         expires: identity.expires,
-    })
+    }
 }
 
 /// The `upstream.tls` block. `None` where it is wrong.
@@ -226,8 +210,7 @@ pub(super) fn upstream(
     if url.is_some_and(|url| !matches!(url, UpstreamUrl::Https(_))) {
         let text = "the upstream's URL is not https, so there is no TLS to it\n\
                     write https:// in upstream.url, or remove this block";
-        report.with("upstream.url");
-        report.error("upstream.tls", text);
+        report.error_beside(true, ["upstream.tls", "upstream.url"], text);
         return None;
     }
     let mut settings = UpstreamTlsSettings::default();
@@ -315,7 +298,7 @@ const PEM_HINT: &str = "the path of a whole PEM file that this user may read; fr
 
 /// Reads the PEM sections of one kind, at least one. `name`: that of the kind.
 fn read<T: PemObject>(at: &str, file: &Path, name: &str, report: &mut Report) -> Option<Vec<T>> {
-    report.reads(file);
+    report.sources.note(file);
     let fault = match std::fs::read(file) {
         Err(error) => format!("cannot be read: {error}"),
         Ok(pem) => match T::pem_slice_iter(&pem).collect::<Result<Vec<T>, _>>() {

@@ -4,12 +4,11 @@
 //! A field has such a type, so that a wrong value is refused when it is read, with its hint.
 //! humantime and bytesize read durations and sizes.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::json;
 
@@ -19,26 +18,29 @@ use super::yaml::{shown, wrong};
 const LONGEST: Duration = Duration::from_hours(365 * 24);
 
 /// Lets a type be that of a field: `$parse` reads the field's text. Its error is a message, and
-/// after a line break a hint. With a name, the schema is the one behind it.
+/// after a line break a hint. Without a name and a schema, the schema is that of a text.
 macro_rules! word {
-    ($({$($generic:tt)*})? $type:ty, $parse:expr) => {
-        impl<'de $(, $($generic)*)?> serde::Deserialize<'de> for $type {
+    ($type:ty, $parse:expr) => {
+        word!({} $type, $parse, "Text", { "type": "string" });
+    };
+    ($({$($generic:tt)*})? $type:ty, $name:expr, $schema:tt) => {
+        word!({$($($generic)*)?} $type, str::parse, $name, $schema);
+    };
+    ({$($generic:tt)*} $type:ty, $parse:expr, $name:expr, $schema:tt) => {
+        impl<'de, $($generic)*> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
                 let parsed = $parse(String::deserialize(input)?.trim());
                 parsed.map_err(|error: String| serde::de::Error::custom(error))
             }
         }
-    };
-    ($({$($generic:tt)*})? $type:ty, $name:expr, $schema:tt) => {
-        word!($({$($generic)*})? $type, str::parse);
 
-        impl $(<$($generic)*>)? JsonSchema for $type {
-            fn schema_name() -> Cow<'static, str> {
+        impl<$($generic)*> schemars::JsonSchema for $type {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
                 $name.into()
             }
 
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!($schema)
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!($schema)
             }
         }
     };
@@ -93,14 +95,10 @@ impl<const POSITIVE: bool> FromStr for Span<POSITIVE> {
     }
 }
 
-/// Writes a default for the schema: in seconds or milliseconds.
+/// Writes a default for the schema, in seconds.
 impl<const POSITIVE: bool> Serialize for Span<POSITIVE> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let seconds = self.0.as_secs();
-        serializer.collect_str(&match self.0.subsec_millis() {
-            0 => format!("{seconds}s"),
-            _ => format!("{}ms", self.0.as_millis()),
-        })
+        serializer.collect_str(&format_args!("{}s", self.0.as_secs_f64()))
     }
 }
 
@@ -196,6 +194,31 @@ impl<const MOST: u64> FromStr for Count<MOST> {
     }
 }
 
+/// A status of HTTP or gRPC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Status<const LEAST: u16, const MOST: u16>(pub u16);
+
+word!({const LEAST: u16, const MOST: u16} Status<LEAST, MOST>, format!("Status{LEAST}To{MOST}"), {
+    "type": "integer",
+    "minimum": LEAST,
+    "maximum": MOST,
+});
+
+impl<const LEAST: u16, const MOST: u16> FromStr for Status<LEAST, MOST> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(status) if (LEAST..=MOST).contains(&status) => Ok(Self(status)),
+            _ => wrong(
+                text,
+                "is out of range",
+                &format!("a whole number, {LEAST} to {MOST}"),
+            ),
+        }
+    }
+}
+
 /// A file's mode: `0660`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileMode(pub u32);
@@ -211,15 +234,12 @@ impl FromStr for FileMode {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        let hint = "three octal digits, or four with a 0 first: 0660";
         match u32::from_str_radix(text, 8) {
             Ok(mode) if matches!(text.len(), 3 | 4) && mode <= 0o777 && !text.starts_with('+') => {
                 Ok(Self(mode))
             }
-            _ => wrong(
-                text,
-                "is not a mode",
-                "three octal digits, or four with a 0 first: 0660",
-            ),
+            _ => wrong(text, "is not a mode", hint),
         }
     }
 }
@@ -278,9 +298,8 @@ fn or_word(word: &'static str) -> impl FnMut(&mut Schema) {
 }
 
 /// A text that may hold a password. It is never shown.
-#[derive(Clone, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(transparent)]
-pub(super) struct Hidden(pub String);
+#[derive(Clone)]
+pub struct Hidden(pub String);
 
 impl fmt::Debug for Hidden {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -288,12 +288,15 @@ impl Sides<'_> {
     }
 
     /// The last method that both routes allow: of the usual ones `PUT`.
-    fn method(&self) -> &str {
-        let mut rules = self.pair.into_iter().flatten();
-        let one = rules.next().map(|rule| &rule.methods);
-        let other = rules.next().map(|rule| &rule.methods);
-        let by_both = |method: &&String| other.is_none_or(|other| other.contains(*method));
-        let method = one.and_then(|one| one.iter().rfind(by_both));
-        method.map_or("PUT", String::as_str)
+    fn method(&self) -> String {
+        let methods = self
+            .pair
+            .into_iter()
+            .flatten()
+            .map(|rule| rule.methods.clone());
+        let by_both = methods
+            .reduce(|one, other| &one & &other)
+            .unwrap_or_default();
+        by_both.into_iter().next_back().unwrap_or("PUT".to_owned())
     }
 }

@@ -13,7 +13,7 @@ fn a_reload_may_change_what_nothing_rests_upon() {
          /a, resource: a }, { path: /b, resource: b }]\n",
     );
     let (taken, kept) = old.reload_from(new).expect("nothing is fixed about it");
-    assert_eq!(taken.stale_status, 409);
+    assert_eq!(taken.stale_status.0, 409);
     assert_eq!(taken.routes.len(), 2);
     assert!(kept.is_empty(), "{kept:?}");
 }
@@ -37,7 +37,7 @@ fn limits_that_need_a_restart_stay_and_are_named() {
             "barrier.queue",
         ]
     );
-    assert_eq!(taken.stale_status, 409);
+    assert_eq!(taken.stale_status.0, 409);
     assert_eq!(taken.barrier.queue, old.barrier.queue);
     let limits = taken.limits;
     assert_eq!(limits.in_flight, old.limits.in_flight);

@@ -52,7 +52,11 @@ fn statuses_that_leave_an_outcome_open_are_those_of_final_responses() {
         assert_eq!(*settings.routes[1].unknown.http, [202]);
     }
     let (settings, _) = good(&format!("{BASE}{routes}"));
-    assert_eq!(settings.routes[0].unknown, UnknownStatuses::default());
+    let unknown = UnknownStatuses {
+        http: [502, 504].into(),
+        grpc: [1, 4, 14].into(),
+    };
+    assert_eq!(settings.routes[0].unknown, unknown);
 
     let base = "upstream: { url: http://a:3000, unknown_grpc_statuses: ";
     let (settings, _) = good(&format!("{base}[13] }}\n{routes}"));

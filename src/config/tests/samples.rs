@@ -46,7 +46,8 @@ fn schema_json() -> Value {
 #[test]
 fn every_sample_loads() {
     for file in samples() {
-        let loaded = Loader::of_file(&file).load();
+        let (file, overrides) = (Some(file), Overrides::default());
+        let loaded = Loader { file, overrides }.load();
         let (settings, _) = loaded.unwrap_or_else(|problems| panic!("{problems}"));
         assert!(!settings.routes.is_empty());
     }

@@ -20,12 +20,36 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::{fmt, fs};
+use std::{fmt, fs, iter};
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 mod tree;
+
+/// Defines blocks of the file: structs whose fields have their defaults behind a `=`, or else those
+/// of their types.
+macro_rules! blocks {
+    (@) => { Default::default() };
+    (@ $default:expr) => { $default };
+    ($($(#[$meta:meta])* $vis:vis struct $name:ident {
+        $($(#[$about:meta])* $field_vis:vis $field:ident: $type:ty $(= $default:expr)?,)*
+    })*) => {$(
+        #[derive(Clone, Debug, serde::Deserialize, schemars::JsonSchema)]
+        #[serde(deny_unknown_fields, default, expecting = "a map of fields")]
+        $(#[$meta])*
+        $vis struct $name {
+            $($(#[$about])* $field_vis $field: $type,)*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($field: blocks!(@ $($default)?),)* }
+            }
+        }
+    )*};
+}
+pub(super) use blocks;
 
 #[cfg(test)]
 pub(super) use tree::member;
@@ -87,15 +111,6 @@ impl ConfigProblem {
         }
     }
 
-    /// The flag or environment variable that set the value, if one did.
-    #[must_use]
-    pub fn set_by(&self) -> Option<&str> {
-        match &self.place {
-            ConfigPlace::Named(name) => Some(name),
-            ConfigPlace::Line(_) | ConfigPlace::Nowhere => None,
-        }
-    }
-
     /// One line, or two with the hint, for an operator: `error: orders.yaml:12: routes[2].resource:
     /// …`.
     #[must_use]
@@ -140,8 +155,7 @@ impl Problems {
     /// The number of errors among them.
     #[must_use]
     pub fn errors(&self) -> usize {
-        let errors = self.list.iter().filter(|p| p.severity == Severity::Error);
-        errors.count()
+        self.errors_in_words().len()
     }
 
     /// Each error with its place and hint.
@@ -169,23 +183,16 @@ pub(in crate::config) struct Report {
     places: BTreeMap<String, ConfigPlace>,
     /// Paths that have an error already. Errors that follow from it are not reported.
     broken: BTreeSet<String>,
-    /// See [`Report::hush`].
+    /// No further problem is reported of these paths, and of all that is below them.
     hushed: Vec<String>,
-    /// The paths of values that are empty.
+    /// The paths of values that are empty, which is the same as leaving them out.
     empty: BTreeSet<String>,
     list: Vec<ConfigProblem>,
-    /// The files that were read so far.
+    /// The files that were read so far. A file is noted before it is read.
     pub sources: Sources,
-    /// See [`Report::with`].
-    other: Option<&'static str>,
 }
 
 impl Report {
-    /// Notes a file before it is read.
-    pub fn reads(&mut self, file: &Path) {
-        self.sources.note(file);
-    }
-
     /// Notes the place of a value. That of a map's value is its key's.
     pub fn locate(&mut self, path: &str, place: ConfigPlace) {
         self.places.insert(path.to_owned(), place);
@@ -196,20 +203,14 @@ impl Report {
         self.places.entry(path.to_owned()).or_insert(place);
     }
 
-    /// The next problem is that a value does not go with the one at `other`. If a flag or variable
-    /// set that one, it is named in place of a line: the line was right before.
-    pub fn with(&mut self, other: &'static str) {
-        self.other = Some(other);
-    }
-
     /// Reports an error. `text`: the message, and after a line break the hint.
     pub fn error(&mut self, path: impl Into<String>, text: impl Into<String>) {
-        self.add(Severity::Error, &path.into(), &text.into());
+        self.add(Severity::Error, &path.into(), None, &text.into());
     }
 
     /// Reports a warning, as [`Self::error`] does.
     pub fn warn(&mut self, path: impl Into<String>, text: impl Into<String>) {
-        self.add(Severity::Warning, &path.into(), &text.into());
+        self.add(Severity::Warning, &path.into(), None, &text.into());
     }
 
     /// Reports an error if `is_wrong`.
@@ -217,7 +218,6 @@ impl Report {
         if is_wrong {
             self.error(path, text);
         }
-        self.other = None;
     }
 
     /// Reports a warning if `is_odd`.
@@ -225,17 +225,21 @@ impl Report {
         if is_odd {
             self.warn(path, text);
         }
-        self.other = None;
     }
 
-    /// Suppresses further problems of this path and of all that is below it.
-    pub fn hush(&mut self, path: String) {
-        self.hushed.push(path);
+    /// Reports an error if a value does not go with the one at `other`. If a flag or variable set
+    /// that one, it is named in place of a line: the line was right before.
+    pub fn error_beside(&mut self, is_wrong: bool, [path, other]: [&str; 2], text: &str) {
+        if is_wrong {
+            self.add(Severity::Error, path, Some(other), text);
+        }
     }
 
-    /// Notes that a value is empty, which is the same as leaving it out.
-    pub fn is_empty(&mut self, path: String) {
-        self.empty.insert(path);
+    /// Reports a warning if a value does not go with another one, as [`Self::error_beside`] does.
+    pub fn warn_beside(&mut self, is_odd: bool, [path, other]: [&str; 2], text: &str) {
+        if is_odd {
+            self.add(Severity::Warning, path, Some(other), text);
+        }
     }
 
     /// True if the file, a flag or a variable sets the field.
@@ -253,8 +257,7 @@ impl Report {
         self.list
     }
 
-    fn add(&mut self, severity: Severity, path: &str, text: &str) {
-        let other = self.other.take();
+    fn add(&mut self, severity: Severity, path: &str, other: Option<&str>, text: &str) {
         let is_hushed = |hushed: &String| {
             let rest = path.strip_prefix(hushed.as_str());
             let is_below = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
@@ -285,16 +288,11 @@ impl Report {
 
     /// The place of this path, or of what is nearest around it.
     pub fn place(&self, path: &str) -> ConfigPlace {
-        let mut path = path;
-        loop {
-            if let Some(place) = self.places.get(path) {
-                return place.clone();
-            }
-            match path.rfind(['.', '[']) {
-                Some(end) => path = &path[..end],
-                None => return ConfigPlace::Nowhere,
-            }
-        }
+        let around = path.rmatch_indices(['.', '[']).map(|(end, _)| &path[..end]);
+        let place = iter::once(path)
+            .chain(around)
+            .find_map(|path| self.places.get(path));
+        place.cloned().unwrap_or_default()
     }
 }
 

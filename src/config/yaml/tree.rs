@@ -245,7 +245,7 @@ pub(in crate::config) fn read<T: DeserializeOwned + Default + JsonSchema>(
                 let meant = nearest(&name, known.iter().copied());
                 let meant_path = meant.map(|meant| member(&around, meant));
                 if let Some(meant) = meant_path.filter(|meant| !report.is_given(meant)) {
-                    report.hush(meant);
+                    report.hushed.push(meant);
                 }
                 let hint =
                     place_of::<T>(&name).or(meant.map(|meant| format!("did you mean `{meant}`?")));
@@ -253,7 +253,9 @@ pub(in crate::config) fn read<T: DeserializeOwned + Default + JsonSchema>(
                 report.error(&*path, format!("unknown field `{}`\n{hint}", masked(&name)));
             }
             // An empty field is as good as none.
-            _ if node.is_null() && !is_item => report.is_empty(path),
+            _ if node.is_null() && !is_item => {
+                report.empty.insert(path);
+            }
             ReadFault::Kind(expected) => {
                 let text = format!("expected {expected}, found {}", found(node));
                 report.error(&*path, text);
@@ -261,7 +263,7 @@ pub(in crate::config) fn read<T: DeserializeOwned + Default + JsonSchema>(
                     // An empty block, so that the items behind it keep their numbers. Nothing more
                     // is said of its fields.
                     rest = Value::Object(Map::new());
-                    report.hush(path);
+                    report.hushed.push(path);
                 }
             }
             ReadFault::Value(text) => report.error(&*path, text),
@@ -296,26 +298,19 @@ fn place_of<T: JsonSchema>(name: &str) -> Option<String> {
 
 /// Finds the blocks of a schema, the one at `path`, that have a field of this name.
 fn find_owners(schema: &Value, path: &str, name: &str, owners: &mut Vec<String>) {
-    for (keyword, part) in schema.as_object().into_iter().flatten() {
-        match part {
-            Value::Object(fields) if keyword == "properties" => {
-                for (field, schema) in fields {
-                    find_owners(schema, &member(path, field), name, owners);
-                }
-                if fields.contains_key(name) {
-                    owners.push(match path {
-                        "" => "the top level".to_owned(),
-                        path => format!("`{path}`"),
-                    });
-                }
-            }
-            Value::Array(parts) => {
-                for part in parts {
-                    find_owners(part, path, name, owners);
-                }
-            }
-            part => find_owners(part, path, name, owners),
-        }
+    let alternatives = schema["anyOf"].as_array().into_iter().flatten();
+    for part in alternatives.chain(schema.get("items")) {
+        find_owners(part, path, name, owners);
+    }
+    let fields = &schema["properties"];
+    for (field, schema) in fields.as_object().into_iter().flatten() {
+        find_owners(schema, &member(path, field), name, owners);
+    }
+    if fields.get(name).is_some() {
+        owners.push(match path {
+            "" => "the top level".to_owned(),
+            path => format!("`{path}`"),
+        });
     }
 }
 
@@ -404,13 +399,6 @@ impl<'de> Deserializer<'de> for Node<'_> {
         }
     }
 
-    fn deserialize_u16<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadFault> {
-        match self.0.as_str().map(str::parse) {
-            Some(Ok(value)) => visitor.visit_u16(value),
-            _ => Err(ReadFault::Kind("a whole number".to_owned())),
-        }
-    }
-
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _name: &'static str,
@@ -460,7 +448,7 @@ impl<'de> Deserializer<'de> for Node<'_> {
     }
 
     forward_to_deserialize_any! {
-        i8 i16 i32 i64 i128 u8 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct
+        i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct
         seq tuple tuple_struct map identifier ignored_any
     }
 }
@@ -471,6 +459,7 @@ mod tests {
 
     use super::super::tree::parse;
     use super::*;
+    use crate::config::Count;
 
     fn tree(text: &str) -> (Option<Value>, Report) {
         let mut report = Report::default();
@@ -569,7 +558,7 @@ mod tests {
     #[serde(deny_unknown_fields, default)]
     struct SampleFile {
         name: Option<String>,
-        count: Option<u16>,
+        count: Option<Count>,
         inner: Option<Inner>,
         list: Vec<Inner>,
     }
@@ -601,7 +590,7 @@ mod tests {
             load("name: 7\ncount: 7\ninner: {on: true, pick: first-one}\nlist: [{on: false}]\n");
         assert!(problems.is_empty(), "{problems:?}");
         assert_eq!(sample.name.as_deref(), Some("7"));
-        assert_eq!(sample.count, Some(7));
+        assert_eq!(sample.count, Some(Count(7)));
         assert_eq!(sample.inner.expect("given").pick, Some(Pick::FirstOne));
     }
 

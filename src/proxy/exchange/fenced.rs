@@ -32,6 +32,7 @@ use super::reply::{ClientSender, Reply, ResponseWatch};
 use super::{Outlives, SpawnOnDrop};
 use crate::active_requests::Stage;
 use crate::body::UploadProgress;
+use crate::config::Status;
 use crate::fencing::operations::OwnAttempt;
 use crate::fencing::permit::{Permit, Sending};
 use crate::fencing::{Refused, Undecided};
@@ -414,7 +415,7 @@ impl Relay {
             && let Some(recorder) = self.reply.recorder.take()
             && let Some(attempt) = terms.attempt.take()
         {
-            if settings.not_done.contains(&self.status.as_u16()) {
+            if settings.not_done.contains(&Status(self.status.as_u16())) {
                 attempt.give_back().await;
             } else {
                 attempt.know(&recorder.answer(), settings.remember.0).await;

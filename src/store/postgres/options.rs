@@ -112,7 +112,7 @@ fn base(dsn: &Dsn, tls: &StoreTls) -> Result<PgConnectOptions, StoreError> {
     options = options
         .database(dsn.database.as_deref().unwrap_or(&user))
         .username(&user)
-        .password(dsn.password.as_deref().unwrap_or_default());
+        .password(dsn.password.as_ref().map_or("", |password| &*password.0));
     Ok(options)
 }
 

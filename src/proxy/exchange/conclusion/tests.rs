@@ -15,7 +15,7 @@ fn response(status: u16, version: Version, header: Option<(&str, &str)>) -> Resp
 
 #[test]
 fn what_leaves_the_outcome_open() {
-    let unknown = UnknownStatuses::default();
+    let unknown = unknown(&[1, 4, 14]);
     let of = |unsafe_method, head| Asked {
         head,
         unsafe_method,
@@ -50,8 +50,8 @@ const GRPC: &str = "application/grpc+proto";
 /// With these `upstream.unknown_grpc_statuses`.
 fn unknown(grpc: &[u16]) -> UnknownStatuses {
     UnknownStatuses {
+        http: [502, 504].into(),
         grpc: grpc.into(),
-        ..UnknownStatuses::default()
     }
 }
 
